@@ -1,0 +1,46 @@
+"""CDC formats: Kafka records to changelog rows (``+I -U +U -D``) and back, as pure functions.
+
+Examples
+--------
+>>> from cdc_formats import get_format
+>>> decoder = get_format("maxwell-json").decoder("id INT, name STRING")
+>>> for change in decoder.decode(None, b'{"type": "update", "data": {"id": 1, "name": "bike"}, "old": {"name": "scooter"}}'):
+...     print(change.kind.short_string, change.row)
+-U (1, 'scooter')
++U (1, 'bike')
+"""
+
+from .base import Change, Decoder, Encoder, Event, Format, Ignored, KeyedChange, MetadataColumn
+from .changelog_mode import ChangelogMode
+from .images import ABSENT
+from .json_reader import read_json, read_object
+from .registry import get_format, list_formats, register_format
+from .row_kind import RowKind
+from .schema import Column, SqlType, columns, to_ddl
+from .types import Handling
+from .values import to_python
+
+__all__ = [
+    "ABSENT",
+    "Change",
+    "ChangelogMode",
+    "Column",
+    "Decoder",
+    "Encoder",
+    "Event",
+    "Format",
+    "Handling",
+    "Ignored",
+    "KeyedChange",
+    "MetadataColumn",
+    "RowKind",
+    "SqlType",
+    "columns",
+    "get_format",
+    "list_formats",
+    "read_json",
+    "read_object",
+    "register_format",
+    "to_ddl",
+    "to_python",
+]

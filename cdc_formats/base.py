@@ -1,0 +1,470 @@
+"""What a format is: `Format` (configuration), `Decoder` (bytes to changes), `Encoder` (rows to bytes).
+
+Following Flink's split of DecodingFormat and DeserializationSchema, a format is a small frozen description made on the driver,
+and a decoder is compiled from it once per worker. A format's author writes one method, `Format.read`: from the bytes of a Kafka
+record to `Event` values, which hold the row images as they stand in the message. `Decoder` does the rest for all formats alike:
+it completes before-images, converts types, projects metadata and gives every error its path.
+
+Decoding is pure: the same bytes give the same changes, whatever came before; no clock, no zone of the machine, no socket.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from enum import Enum
+from operator import itemgetter
+from typing import Any, ClassVar, NamedTuple, TypeVar
+
+import msgspec
+
+from .changelog_mode import ChangelogMode
+from .errors import (
+    DecodeError,
+    FormatOptionError,
+    MissingBeforeImageError,
+    MissingFieldError,
+    PartialImageError,
+    SchemaError,
+    excerpt_of,
+)
+from .images import ABSENT, absent_as_null, complete
+from .rows import Image, RowConverter
+from .row_kind import RowKind
+from .schema import Column, SqlType, columns as to_columns
+from .types import Handling
+
+F = TypeVar("F", bound="Format")
+
+
+class Ignored(Enum):
+    """Why a record that was understood gives no rows. Such records are counted by reason, never lost silently."""
+
+    TOMBSTONE = "TOMBSTONE"
+    """A null (or empty) value in a format whose deletes are messages."""
+    DDL = "DDL"
+    """A statement that changes the schema."""
+    HEARTBEAT = "HEARTBEAT"
+    TRANSACTION = "TRANSACTION"
+    """The begin or end of a transaction."""
+    TRUNCATE = "TRUNCATE"
+    """All rows of the table are gone."""
+    MESSAGE = "MESSAGE"
+    """A logical message, or a statement that came without rows."""
+    SNAPSHOT_MARK = "SNAPSHOT_MARK"
+    """The begin or end of a snapshot."""
+    OTHER_TABLE = "OTHER_TABLE"
+    """A table that the format's filters leave out."""
+
+
+class Change(NamedTuple):
+    """One row of a changelog.
+
+    Attributes
+    ----------
+    kind : RowKind
+    row : tuple
+        Canonical values (see `cdc_formats.types`) in the order of the declared columns.
+    metadata : tuple
+        Canonical values of the metadata asked for, in the order asked.
+    """
+
+    kind: RowKind
+    row: tuple[Any, ...]
+    metadata: tuple[Any, ...] = ()
+
+
+class KeyedChange(NamedTuple):
+    """What one event says about one key: its newest row, or that it is gone.
+
+    Attributes
+    ----------
+    key : tuple
+        Canonical values of the unique key's columns.
+    row : tuple or None
+        The row after the event, `ABSENT` where the event does not say; ``None``: deleted.
+    metadata : tuple
+    """
+
+    key: tuple[Any, ...]
+    row: tuple[Any, ...] | None
+    metadata: tuple[Any, ...] = ()
+
+
+class Event(msgspec.Struct, gc=False):
+    """What one message (or one element of its arrays) says, its values not yet converted.
+
+    Parameters
+    ----------
+    kind : RowKind
+        ``INSERT`` has `after`, ``UPDATE_AFTER`` has `after` and may have `before`, ``DELETE`` has `before`.
+    before, after : mapping, `RowConverter.shape` or None
+        Row images: column name to the message's value.
+    message : Any
+        What the format's metadata is read from.
+    before_path, after_path : str
+        Where the images stand in the message, for errors.
+    changed_only : bool
+        Whether `before` has only the columns that changed (Canal's and Maxwell's ``old``).
+    sparse : bool
+        Whether a column that is missing in `after` is unknown, not NULL (OGG's compressed updates).
+    rows : RowConverter or None
+        The converter of this message's images, where the message describes its columns itself.
+    """
+
+    kind: RowKind
+    before: Any = None
+    after: Any = None
+    message: Any = None
+    before_path: str = "$.before"
+    after_path: str = "$.after"
+    changed_only: bool = False
+    sparse: bool = False
+    rows: RowConverter | None = None
+
+    @classmethod
+    def insert(cls, after: Image, message: Any = None, path: str = "$.after") -> Event:
+        """A row that was inserted, or read by a snapshot."""
+        return cls(RowKind.INSERT, None, after, message, "", path)
+
+    @classmethod
+    def update(cls, before: Image | None, after: Image, message: Any = None, paths: tuple[str, str] = ("$.before", "$.after")) -> Event:
+        """A row that was updated; `before` is None where the producer does not give it."""
+        return cls(RowKind.UPDATE_AFTER, before, after, message, *paths)
+
+    @classmethod
+    def delete(cls, before: Image, message: Any = None, path: str = "$.before") -> Event:
+        """A row that was deleted."""
+        return cls(RowKind.DELETE, before, None, message, path, "")
+
+
+Reader = Callable[[bytes | None, bytes | None], "Sequence[Event] | Ignored"]
+
+
+@dataclass(frozen=True)
+class MetadataColumn:
+    """A readable metadata column: its type and how it is read from `Event.message`.
+
+    Parameters
+    ----------
+    type : str
+        DDL text.
+    read : callable
+        From the message to the canonical value, None where the message has none.
+    """
+
+    type: str
+    read: Callable[[Any], Any]
+
+    @property
+    def sql_type(self) -> SqlType:
+        """The type, parsed."""
+        return to_columns(f"value {self.type}")[0].type
+
+
+@dataclass(frozen=True, kw_only=True)
+class Format(ABC):
+    """A changelog format: its name, what it declares, and its options (the dataclass's fields).
+
+    Subclass it, set `identifier` and `changelog_mode`, write `read`, and decorate the class with
+    `cdc_formats.register_format`; options are fields of a ``@dataclass(frozen=True, kw_only=True)``.
+
+    Parameters
+    ----------
+    error_excerpt : bool
+        Whether errors show the first bytes of the message (at most 200); turn it off where messages hold personal data.
+    """
+
+    identifier: ClassVar[str]
+    changelog_mode: ClassVar[ChangelogMode] = ChangelogMode.all()
+    reads_key: ClassVar[bool] = False
+    """Whether `read` needs the Kafka key."""
+    reads_tombstones: ClassVar[bool] = False
+    """Whether a null value reaches `read`; else it is `Ignored.TOMBSTONE`."""
+    partial_after: ClassVar[bool] = False
+    """Whether after-images may lack columns that only the stored row can complete."""
+    metadata: ClassVar[Mapping[str, MetadataColumn]] = {}
+    """Readable metadata columns, by Flink's names."""
+
+    error_excerpt: bool = True
+
+    def read(self, key: bytes | None, value: bytes | None) -> Sequence[Event] | Ignored:
+        """Return the events of one Kafka record, or why it has none.
+
+        Raises
+        ------
+        DecodeError
+            When the record is not one of this format's. Nothing else may escape, whatever the bytes.
+        """
+        raise NotImplementedError(f"{type(self).__name__} defines neither read() nor reader()")
+
+    def reader(self, columns: Sequence[Column], unique_key: Sequence[str] = ()) -> Reader:
+        """Return `read`, compiled for these columns; formats that are read often override this."""
+        return self.read
+
+    @property
+    def handling(self) -> Handling:
+        """How the producer spells its values."""
+        return Handling()
+
+    def check(self, columns: Sequence[Column], unique_key: Sequence[str] = ()) -> None:
+        """Refuse columns or a key that this format cannot read as configured; called where the user's call is.
+
+        Raises
+        ------
+        SchemaError, FormatOptionError
+        """
+
+    def decoder(
+        self, columns: str | Sequence[Column], *, unique_key: Sequence[str] = (), metadata: Sequence[str] = ()
+    ) -> Decoder:
+        """Compile a decoder.
+
+        Parameters
+        ----------
+        columns : str or sequence of Column
+            DDL text, or its columns.
+        unique_key : sequence of str
+            The columns of the primary key; `Decoder.upserts` needs it.
+        metadata : sequence of str
+            Names of `metadata` to read.
+
+        Raises
+        ------
+        SchemaError
+            When the columns, the key or the metadata do not exist or cannot be read by this format.
+        """
+        return Decoder(self, to_columns(columns), tuple(unique_key), tuple(metadata))
+
+    def encoder(self, columns: str | Sequence[Column], *, unique_key: Sequence[str] = ()) -> Encoder:
+        """Compile an encoder, where the format has one.
+
+        Parameters
+        ----------
+        columns : str or sequence of Column
+        unique_key : sequence of str
+            The columns that the Kafka key is made of; none: no key.
+
+        Raises
+        ------
+        FormatOptionError
+            When the format cannot be written.
+        """
+        raise FormatOptionError(f"{self.identifier} cannot be written yet; changelog-json can")
+
+    @classmethod
+    def from_options(cls: type[F], options: Mapping[str, Any]) -> F:
+        """Make the format from named options; dots and dashes in names (Flink's spelling) count as underscores.
+
+        Raises
+        ------
+        FormatOptionError
+            When there is no such option (the text lists those there are), or its value cannot be used.
+        """
+        known = {field.name: field.type for field in fields(cls)}
+        given = {name.replace("-", "_").replace(".", "_"): value for name, value in options.items()}
+        unknown = sorted(set(given) - set(known))
+        if unknown:
+            raise FormatOptionError(
+                f"{cls.identifier} has no option {', '.join(unknown)}; it has {', '.join(sorted(known))}"
+            )
+        return cls(**{name: _boolean(value) if known[name] in ("bool", bool) else value for name, value in given.items()})
+
+    def _check_choice(self, name: str, choices: Sequence[Any]) -> None:
+        value = getattr(self, name)
+        if value not in choices:
+            listed = ", ".join(repr(choice) for choice in choices)
+            raise FormatOptionError(f"{self.identifier}: {name} is {value!r}; it is one of {listed}")
+
+
+def _boolean(value: Any) -> Any:
+    return {"true": True, "false": False}.get(value.lower(), value) if isinstance(value, str) else value
+
+
+class Encoder(ABC):
+    """The way back: from rows to the key and value of a Kafka record."""
+
+    @abstractmethod
+    def encode(self, kind: RowKind, row: tuple[Any, ...]) -> tuple[bytes | None, bytes | None]:
+        """Return the key and the value of the record that says `kind` of `row`.
+
+        Parameters
+        ----------
+        kind : RowKind
+        row : tuple
+            Canonical values in the order of the columns.
+        """
+
+
+class Decoder:
+    """A format compiled for one table. Made by `Format.decoder`.
+
+    `decode` gives the changelog of the message. `upserts` gives what a keyed stage needs of it: Flink's planner puts
+    DropUpdateBefore under its ChangelogNormalize, and so before-images are not even converted there; only the key of a
+    before-image is looked at, and an event that changes the key becomes a delete of the old key and an upsert of the new one
+    (Flink drops the old key's ``-U`` and leaves a stale row).
+    """
+
+    def __init__(self, format: Format, columns: tuple[Column, ...], unique_key: tuple[str, ...], metadata: tuple[str, ...]) -> None:
+        format.check(columns, unique_key)
+        self.format = format
+        self.columns = columns
+        self.metadata_columns = tuple(self._metadata_column(name) for name in metadata)
+        self._read = format.reader(columns, unique_key)
+        self._rows = RowConverter(columns, format.handling)
+        self._key = key_indices(columns, unique_key)
+        self._key_of = _getter(self._key)
+        self._tombstones = format.reads_tombstones
+        self._readers = tuple(format.metadata[name].read for name in metadata)
+
+    def _metadata_column(self, name: str) -> Column:
+        known = self.format.metadata
+        if name not in known:
+            listed = ", ".join(sorted(known)) or "none"
+            raise SchemaError(f"{self.format.identifier} has no metadata column {name!r}; it has {listed}")
+        return Column(name, known[name].sql_type)
+
+    def decode(self, key: bytes | None, value: bytes | None) -> list[Change] | Ignored:
+        """Return the changelog rows of one Kafka record, in order, or why it has none.
+
+        Raises
+        ------
+        DecodeError
+            When the record cannot be decoded; the record's topic and offset are for the caller to add.
+        """
+        try:
+            events = self._events(key, value)
+            if isinstance(events, Ignored):
+                return events
+            changes: list[Change] = []
+            for event in events:
+                self._changes(event, changes)
+            return changes
+        except DecodeError as error:
+            raise self._with_excerpt(error, key, value) from None
+
+    def upserts(self, key: bytes | None, value: bytes | None) -> list[KeyedChange] | Ignored:
+        """Return what one Kafka record says about keys, in order, or why it says nothing.
+
+        Raises
+        ------
+        DecodeError
+            As `decode`; a missing before-image is no error here, unless it is needed for the key of a delete.
+        """
+        try:
+            events = self._events(key, value)
+            if isinstance(events, Ignored):
+                return events
+            changes: list[KeyedChange] = []
+            for event in events:
+                self._keyed(event, changes)
+            return changes
+        except DecodeError as error:
+            raise self._with_excerpt(error, key, value) from None
+
+    def _events(self, key: bytes | None, value: bytes | None) -> Sequence[Event] | Ignored:
+        if not value and not self._tombstones:
+            return Ignored.TOMBSTONE
+        return self._read(key, value)
+
+    def _with_excerpt(self, error: DecodeError, key: bytes | None, value: bytes | None) -> DecodeError:
+        if not self.format.error_excerpt:
+            return error
+        return error.at(excerpt=excerpt_of(key if error.field == "key" else value))
+
+    def _metadata(self, event: Event) -> tuple[Any, ...]:
+        return tuple([read(event.message) for read in self._readers]) if self._readers else ()
+
+    def _after(self, event: Event, rows: RowConverter) -> tuple[Any, ...]:
+        row = rows.row(event.after, event.after_path)
+        if ABSENT in row:
+            if not event.sparse:
+                row = _missing_as_null(row, rows.raw(event.after))
+            if ABSENT in row and event.before is not None and not event.changed_only:
+                row = complete(row, rows.row(event.before, event.before_path))
+        if rows.required:
+            rows.require(row, event.after_path)
+        return row
+
+    def _changes(self, event: Event, changes: list[Change]) -> None:
+        rows, metadata = event.rows or self._rows, self._metadata(event)
+        if event.after is None:
+            changes.append(Change(event.kind, absent_as_null(rows.row(event.before, event.before_path)), metadata))
+            return
+        after = self._after(event, rows)
+        if ABSENT in after:
+            raise self._partial(after, event.after_path)
+        if event.kind is RowKind.UPDATE_AFTER and self.format.changelog_mode.contains(RowKind.UPDATE_BEFORE):
+            changes.append(Change(RowKind.UPDATE_BEFORE, self._before(event, rows, after), metadata))
+        changes.append(Change(event.kind, after, metadata))
+
+    def _before(self, event: Event, rows: RowConverter, after: tuple[Any, ...]) -> tuple[Any, ...]:
+        if event.before is None:
+            raise MissingBeforeImageError(
+                "an update without its before-image cannot give -U. Let the producer write it (PostgreSQL: REPLICA IDENTITY FULL; "
+                "MySQL: binlog_row_image=FULL), or give a primary_key and let ChangelogNormalize make it from its state",
+                event.before_path,
+            )
+        before = rows.row(event.before, event.before_path, some=event.changed_only)
+        if ABSENT not in before:
+            return before
+        return complete(before if event.changed_only else _missing_as_null(before, rows.raw(event.before)), after)
+
+    def _partial(self, row: tuple[Any, ...], path: str) -> PartialImageError:
+        names = ", ".join(column.name for column, value in zip(self.columns, row, strict=True) if value is ABSENT)
+        return PartialImageError(
+            f"the producer left out {names} (unchanged): only ChangelogNormalize can complete it, from what it stored of the key; "
+            "give a primary_key, or let PostgreSQL write it (REPLICA IDENTITY FULL)",
+            path,
+        )
+
+    def _keyed(self, event: Event, changes: list[KeyedChange]) -> None:
+        rows, metadata = event.rows or self._rows, self._metadata(event)
+        if event.kind is RowKind.UPDATE_BEFORE:
+            return
+        if event.kind is RowKind.DELETE:
+            key = rows.values(event.before, self._key, event.before_path)
+            changes.append(KeyedChange(self._checked(key, event.before_path), None, metadata))
+            return
+        row = self._after(event, rows)
+        key = self._checked(self._key_of(row), event.after_path)
+        if event.before is not None:
+            old = rows.values(event.before, self._key, event.before_path)
+            if old != key and (old := complete(old, key)) != key:
+                changes.append(KeyedChange(self._checked(old, event.before_path), None, metadata))
+        changes.append(KeyedChange(key, row, metadata))
+
+    def _checked(self, key: tuple[Any, ...], path: str) -> tuple[Any, ...]:
+        # A key is strict whatever the mode: a row without one belongs to nobody.
+        if None in key or ABSENT in key:
+            name = self.columns[self._key[next(i for i, part in enumerate(key) if part is None or part is ABSENT)]].name
+            raise MissingFieldError(f"`{name}` is of the primary key and is null or missing", f"{path}.{name}")
+        return key
+
+
+def _missing_as_null(row: tuple[Any, ...], raw: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return `row` with NULL for what the message does not have (as Flink); a placeholder in it stays `ABSENT`."""
+    return tuple([None if was is ABSENT else value for was, value in zip(raw, row, strict=True)])
+
+
+def key_indices(columns: Sequence[Column], names: Sequence[str]) -> tuple[int, ...]:
+    """Return where the key's columns stand among the columns.
+
+    Raises
+    ------
+    SchemaError
+        When one is not declared.
+    """
+    positions = {column.name: index for index, column in enumerate(columns)}
+    missing = [name for name in names if name not in positions]
+    if missing:
+        raise SchemaError(f"primary key column {', '.join(missing)} is not declared; the columns are {', '.join(positions)}")
+    return tuple(positions[name] for name in names)
+
+
+def _getter(indices: tuple[int, ...]) -> Callable[[tuple[Any, ...]], tuple[Any, ...]]:
+    if len(indices) == 1:
+        (only,) = indices
+        return lambda row: (row[only],)
+    return itemgetter(*indices) if indices else lambda row: ()

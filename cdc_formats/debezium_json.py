@@ -1,0 +1,287 @@
+"""Debezium JSON, as Kafka Connect's JsonConverter writes Debezium's envelope (vectors: Debezium 3.4, 1.9).
+
+A message, bare (``schemas.enable=false``) or with a schema block (``{"schema": ..., "payload": <bare>}``)::
+
+    {"before": {"id": 1, "name": "scooter"}, "after": {"id": 1, "name": "bike"}, "op": "u",
+     "source": {"db": "inventory", "table": "products", "ts_ms": 1589362330904}, "ts_ms": 1589362330904}
+
+==================  =====================================================================
+op                  rows
+==================  =====================================================================
+``c``, ``r``        ``+I`` after
+``u``               ``-U`` before, ``+U`` after
+``d``               ``-D`` before
+``t``               `Ignored.TRUNCATE`
+``m``               `Ignored.MESSAGE`
+no op               heartbeat, transaction mark and schema change: `Ignored`
+==================  =====================================================================
+
+Changelog mode: all. Key: not read. Null value: `Ignored.TOMBSTONE` (the ``d`` before it was the delete).
+
+Absent and null: a column that is not in an image is NULL; the unavailable-value placeholder (an unchanged TOAST value) is
+`ABSENT` by the column's type, taken from a full before-image or else completed by ChangelogNormalize.
+
+Types: with a schema block every column is read as the block says (io.debezium.time.*, io.debezium.data.*, Connect's Decimal,
+Date, Time and Timestamp). A bare message does not say how its decimals and times are written: ``decimal_handling_mode`` and
+``time_precision_mode`` are the connector's ``decimal.handling.mode`` and ``time.precision.mode``, and without them a string in a
+DECIMAL column and a number in a TIME or TIMESTAMP column are errors, since Debezium's defaults and Flink's reading disagree.
+Bytes are base64 for both, the default here too.
+
+Differs from Flink:
+
+- base64 decimals and epoch numbers decode (Flink fails on both), and Debezium's own types by their names.
+- ``t``, ``m``, heartbeats, transaction marks and schema changes are results (Flink: "Unknown op", or a NullPointerException).
+- A null ``before`` is an error only where ``-U`` is asked for; a keyed stage completes it (Flink: always an error).
+- A schema block is detected by default (Flink: ``schema-include`` must say it, and a wrong one is an error).
+- A one-element array around a message is not a message.
+
+Source: io.debezium.data.Envelope, io.debezium.time.*; Flink's DebeziumJsonDeserializationSchema; Debezium's connector pages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import msgspec
+
+from .base import Event, Format, Ignored, MetadataColumn, Reader
+from .errors import FormatOptionError, MalformedMessageError, MissingFieldError, SchemaError, UnknownOperationError
+from .json_reader import json_reader, read_object
+from .metadata import epoch_ms, member, text, text_map
+from .row_kind import RowKind
+from .rows import RowConverter, undeclared
+from .schema import Column
+from .tables import TableFilter
+from .types import BINARY_MODES, DECIMAL_MODES, TIME_MODES, Handling
+
+UNAVAILABLE_VALUE_PLACEHOLDER = "__debezium_unavailable_value"
+
+_SCHEMAS_KEPT = 1000
+_REMEDY = (
+    "is null. PostgreSQL: set the table's REPLICA IDENTITY to FULL, or to DEFAULT with a primary key; MySQL: binlog_row_image=FULL"
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DebeziumJson(Format):
+    """Debezium's envelope in JSON.
+
+    Parameters
+    ----------
+    schema_include : {"auto", True, False}
+        Whether messages have a schema block; ``auto`` looks at each.
+    decimal_handling_mode : {"precise", "string", "double"} or None
+        The connector's ``decimal.handling.mode`` (Debezium's default is ``precise``), for messages without a schema block.
+    time_precision_mode : str or None
+        The connector's ``time.precision.mode`` (Debezium's default is ``adaptive``, for MySQL and MariaDB
+        ``adaptive_time_microseconds``), for messages without a schema block.
+    binary_handling_mode : {"bytes", "base64", "base64-url-safe", "hex"}
+        The connector's ``binary.handling.mode``.
+    bigint_unsigned_handling_mode : {"long", "precise"} or None
+        The connector's ``bigint.unsigned.handling.mode`` (Debezium's default is ``long``): how a ``DECIMAL(20,0)`` column's
+        integers are written.
+    unavailable_value_placeholder : str
+        The connector's ``unavailable.value.placeholder``.
+    time_zone : str or None
+        The zone of zone-less text in a TIMESTAMP column.
+    database_include, table_include : str or None
+        Regular expressions that ``source.db`` and ``source.table`` must match in full; other tables are ignored.
+    """
+
+    identifier = "debezium-json"
+    partial_after = True
+
+    schema_include: Literal["auto"] | bool = "auto"
+    decimal_handling_mode: str | None = None
+    time_precision_mode: str | None = None
+    binary_handling_mode: str = "bytes"
+    bigint_unsigned_handling_mode: str | None = None
+    unavailable_value_placeholder: str = UNAVAILABLE_VALUE_PLACEHOLDER
+    time_zone: str | None = None
+    database_include: str | None = None
+    table_include: str | None = None
+
+    metadata = {
+        "schema": MetadataColumn("STRING", lambda message: text(message.schema)),
+        "ingestion-timestamp": MetadataColumn("TIMESTAMP(3)", lambda message: epoch_ms(message.ts_ms, "$.ts_ms")),
+        "source.timestamp": MetadataColumn("TIMESTAMP(3)", lambda m: epoch_ms(member(m.source, "ts_ms"), "$.source.ts_ms")),
+        "source.database": MetadataColumn("STRING", lambda message: text(member(message.source, "db"))),
+        "source.schema": MetadataColumn("STRING", lambda message: text(member(message.source, "schema"))),
+        "source.table": MetadataColumn("STRING", lambda message: text(member(message.source, "table"))),
+        "source.properties": MetadataColumn("MAP<STRING, STRING>", lambda message: text_map(message.source)),
+    }
+
+    def __post_init__(self) -> None:
+        if isinstance(self.schema_include, str) and self.schema_include.lower() in ("true", "false"):
+            object.__setattr__(self, "schema_include", self.schema_include.lower() == "true")
+        self._check_choice("schema_include", ("auto", True, False))
+        self._check_choice("decimal_handling_mode", (None, *DECIMAL_MODES))
+        self._check_choice("time_precision_mode", (None, *TIME_MODES))
+        self._check_choice("binary_handling_mode", BINARY_MODES)
+        self._check_choice("bigint_unsigned_handling_mode", (None, "long", "precise"))
+        if not self.unavailable_value_placeholder:
+            raise FormatOptionError("debezium-json: unavailable_value_placeholder is empty, which every empty string would be")
+
+    @property
+    def handling(self) -> Handling:
+        """The declared handling of a message without a schema block."""
+        return Handling(
+            decimal=self.decimal_handling_mode,  # type: ignore[arg-type]
+            time=self.time_precision_mode,
+            binary=self.binary_handling_mode,
+            bigint_unsigned=self.bigint_unsigned_handling_mode,  # type: ignore[arg-type]
+            time_zone=self.time_zone,
+            placeholder=self.unavailable_value_placeholder,
+        )
+
+    def check(self, columns: Sequence[Column], unique_key: Sequence[str] = ()) -> None:
+        """Refuse columns whose spelling in bare messages is not declared, when it is known that messages are bare."""
+        missing = undeclared(columns, self.handling) if self.schema_include is False else []
+        if self.time_precision_mode is not None and self.schema_include == "auto":
+            missing = [reason for reason in undeclared(columns, self.handling) if "decimal_handling_mode" not in reason]
+        if missing:
+            raise SchemaError(f"debezium-json without a schema block cannot tell how a column is written: {'; '.join(missing)}")
+
+    def reader(self, columns: Sequence[Column], unique_key: Sequence[str] = ()) -> Reader:
+        """Return the reader of one table's messages."""
+        return _Reader(self, columns)
+
+
+class _Message(msgspec.Struct, gc=False):
+    """What is read of an envelope, wrapped or bare; what is not needed is skipped as text."""
+
+    op: Any = None
+    before: Any = None
+    after: Any = None
+    source: msgspec.Raw = msgspec.Raw(b"null")
+    ts_ms: Any = None
+    schema: msgspec.Raw | None = None
+    payload: msgspec.Raw | None = None
+
+
+def _message_of(rows: RowConverter) -> Any:
+    image = rows.shape | None  # type: ignore[operator]
+    return msgspec.defstruct("Message", [("before", image, None), ("after", image, None)], bases=(_Message,), gc=False)
+
+
+class _Reader:
+    """Reads the messages of one table. Converters of schema blocks are compiled once for each block that is met."""
+
+    def __init__(self, format: DebeziumJson, columns: Sequence[Column]) -> None:
+        self.format, self.columns = format, columns
+        self.message = json_reader(_message_of(RowConverter(columns, format.handling)))
+        self.tables = TableFilter(format.database_include, format.table_include)
+        self.described: dict[bytes, RowConverter] = {}
+
+    def __call__(self, key: bytes | None, value: bytes | None) -> Sequence[Event] | Ignored:
+        assert value is not None  # reads_tombstones is False
+        message = self.message(value)
+        if message.op is None and message.payload is not None and message.schema is not None:
+            return self._wrapped(message.schema, message.payload)
+        if self.format.schema_include is True:
+            raise MalformedMessageError("the message has no schema block, and schema_include is True: set it to False or 'auto'")
+        return self._events(message, value, None, "$")
+
+    def _wrapped(self, schema: msgspec.Raw, payload: msgspec.Raw) -> Sequence[Event] | Ignored:
+        if self.format.schema_include is False:
+            raise MalformedMessageError("the message has a schema block, and schema_include is False: set it to True or 'auto'")
+        if bytes(payload) == b"null":
+            return Ignored.TOMBSTONE
+        message = self.message(bytes(payload))
+        message.schema = schema
+        rows = self._described(bytes(schema)) if message.op is not None else None
+        return self._events(message, bytes(payload), rows, "$.payload")
+
+    def _described(self, schema: bytes) -> RowConverter:
+        rows = self.described.get(schema)
+        if rows is None:
+            if len(self.described) >= _SCHEMAS_KEPT:
+                self.described.clear()
+            rows = RowConverter(self.columns, described(read_object(schema), self.columns, self.format.handling))
+            self.described[schema] = rows
+        return rows
+
+    def _events(self, message: Any, value: bytes, rows: RowConverter | None, root: str) -> Sequence[Event] | Ignored:
+        op, before, after = message.op, message.before, message.after
+        if op is None:
+            return _without_op(read_object(value))
+        if self.tables.set and not self.tables.match(member(message.source, "db"), member(message.source, "table"), f"{root}.source"):
+            return Ignored.OTHER_TABLE
+        if op == "u" or op == "c" or op == "r":
+            if after is None:
+                raise MissingFieldError(f"`after` is null, and op is {op!r}", f"{root}.after")
+            kind = RowKind.UPDATE_AFTER if op == "u" else RowKind.INSERT
+            return [Event(kind, before if op == "u" else None, after, message, f"{root}.before", f"{root}.after", rows=rows)]
+        if op == "d":
+            if before is None:
+                raise MissingBeforeImageError(f"`before` of a delete {_REMEDY}", f"{root}.before")
+            return [Event(RowKind.DELETE, before, None, message, f"{root}.before", rows=rows)]
+        if op == "t":
+            return Ignored.TRUNCATE
+        if op == "m":
+            return Ignored.MESSAGE
+        raise UnknownOperationError(f"op {str(op)[:40]!r} is none of c, d, m, r, t, u", f"{root}.op")
+
+
+def _without_op(message: dict[str, Any]) -> Ignored:
+    if "ddl" in message or "tableChanges" in message:
+        return Ignored.DDL
+    if "status" in message and "id" in message:
+        return Ignored.TRANSACTION
+    if set(message) and set(message) <= {"ts_ms", "ts_us", "ts_ns"}:
+        return Ignored.HEARTBEAT
+    raise MissingFieldError("`op` is missing: not an envelope of Debezium's. Flattened messages (ExtractNewRecordState) have none", "$.op")
+
+
+# ------------------------------------------------------------------------------------------------------- schema blocks
+
+_CONNECT = "org.apache.kafka.connect.data."
+_TIME = "io.debezium.time."
+_EPOCH_UNITS: dict[str, Literal["ms", "us", "ns"]] = {
+    _CONNECT + "Time": "ms",
+    _CONNECT + "Timestamp": "ms",
+    _TIME + "Time": "ms",
+    _TIME + "Timestamp": "ms",
+    _TIME + "MicroTime": "us",
+    _TIME + "MicroTimestamp": "us",
+    _TIME + "MicroDuration": "us",
+    _TIME + "NanoTime": "ns",
+    _TIME + "NanoTimestamp": "ns",
+    _TIME + "NanoDuration": "ns",
+}
+
+
+def described(schema: dict[str, Any], columns: Sequence[Column], declared: Handling) -> list[Handling]:
+    """Return how each column is written, as a schema block says.
+
+    Parameters
+    ----------
+    schema : dict
+        A Connect schema of an envelope: a struct with the fields ``before`` and ``after``.
+    columns : sequence of Column
+    declared : Handling
+        What the block does not say is as declared (the text form of bytes, unsigned BIGINT).
+    """
+    images = {field.get("field"): field for field in _objects(schema.get("fields"))}
+    image = images.get("after") or images.get("before") or {}
+    fields = {field.get("field"): field for field in _objects(image.get("fields"))}
+    return [_described(fields.get(column.name, {}), declared) for column in columns]
+
+
+def _described(field: dict[str, Any], declared: Handling) -> Handling:
+    items = field.get("items")
+    if field.get("type") == "array" and isinstance(items, dict):
+        return _described(items, declared)
+    name, parameters = field.get("name"), field.get("parameters")
+    scale = parameters.get("scale") if isinstance(parameters, dict) else None
+    if name == _CONNECT + "Decimal" and isinstance(scale, str) and scale.lstrip("-").isdecimal():
+        return replace(declared, decimal="precise", decimal_scale=int(scale), time="isostring")
+    unit = _EPOCH_UNITS.get(name) if isinstance(name, str) else None
+    # Text of a described column is ISO text, and its number (but for a date's days) has the unit of its name.
+    return replace(declared, decimal="string", time="isostring", epoch_unit=unit)
+
+
+def _objects(value: Any) -> list[dict[str, Any]]:
+    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []

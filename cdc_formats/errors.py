@@ -1,0 +1,185 @@
+"""Every error of this project: one hierarchy, one shape of text.
+
+Spark shows an exception of a Python worker as the text of its traceback: class and attributes are gone. So the text alone
+says what is wrong, where, and what to do::
+
+    [TYPE_CONVERSION] expected `DECIMAL(10,2)`, got `str` 'x1' - at `$.after.weight` of the value in orders[3]@1042
+
+All fields are positional arguments of ``Exception`` (which is what makes an exception survive pickling).
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+EXCERPT_BYTES = 200
+"""The most bytes of a message that an error shows."""
+
+
+class ChangelogError(Exception):
+    """Base of all errors raised on purpose by this project."""
+
+    condition: ClassVar[str] = "CHANGELOG"
+
+    def __str__(self) -> str:
+        return f"[{self.condition}] {self.args[0] if self.args else ''}"
+
+
+class UnknownFormatError(ChangelogError, ValueError):
+    """No format is registered under the identifier asked for."""
+
+    condition = "UNKNOWN_FORMAT"
+
+
+class AmbiguousFormatError(ChangelogError, ValueError):
+    """Two classes claim one identifier."""
+
+    condition = "AMBIGUOUS_FORMAT"
+
+
+class FormatOptionError(ChangelogError, ValueError):
+    """A format's option does not exist, or its value cannot be used."""
+
+    condition = "FORMAT_OPTION"
+
+
+class SchemaError(ChangelogError, ValueError):
+    """The declared columns cannot be read, or do not fit what is asked of them."""
+
+    condition = "SCHEMA"
+
+
+class ArgumentError(ChangelogError, ValueError):
+    """An argument of a public function cannot be used."""
+
+    condition = "ARGUMENT"
+
+
+class MissingDependencyError(ChangelogError, ImportError):
+    """An optional package is not installed; the text has the line that installs it."""
+
+    condition = "MISSING_DEPENDENCY"
+
+
+class StateVersionError(ChangelogError, ValueError):
+    """Stored state cannot be used: its version, or the number of key groups it was written with."""
+
+    condition = "STATE_VERSION"
+
+
+class TruncateError(ChangelogError, ValueError):
+    """The source table was truncated, and the user has not said what to do then."""
+
+    condition = "TRUNCATE"
+
+
+class DecodeError(ChangelogError, ValueError):
+    """A Kafka record cannot be decoded.
+
+    Parameters
+    ----------
+    reason : str
+        What is wrong, and what to do where that is known.
+    path : str
+        Where in the message, as a JSON path (``$.after.weight``); empty where there is none.
+    field : str
+        ``value`` or ``key``.
+    where : str
+        The record, as ``topic[partition]@offset``; empty until the caller knows it.
+    excerpt : str
+        The first bytes of the message, at most `EXCERPT_BYTES`; empty for none.
+    """
+
+    condition = "DECODE"
+
+    def __init__(self, reason: str, path: str = "", field: str = "value", where: str = "", excerpt: str = "") -> None:
+        super().__init__(reason, path, field, where, excerpt)
+        self.reason, self.path, self.field, self.where, self.excerpt = reason, path, field, where, excerpt
+
+    def at(self, *, path: str = "", field: str = "", where: str = "", excerpt: str = "") -> DecodeError:
+        """Return the same error with more of its place filled in; what is already known stays."""
+        return type(self)(
+            self.reason,
+            self.path or path,
+            self.field if self.field != "value" else field or "value",
+            self.where or where,
+            self.excerpt or excerpt,
+        )
+
+    def __str__(self) -> str:
+        path = f"`{_clip(self.path)}` of " if self.path else ""
+        where = f" in {self.where}" if self.where else ""
+        excerpt = f"; it begins {self.excerpt}" if self.excerpt else ""
+        return f"[{self.condition}] {_clip(self.reason, 400)} - at {path}the {self.field}{where}{excerpt}"
+
+
+class MalformedMessageError(DecodeError):
+    """The bytes are not in the encoding that the format reads."""
+
+    condition = "MALFORMED_MESSAGE"
+
+
+class UnknownOperationError(DecodeError):
+    """The operation is none that the format knows."""
+
+    condition = "UNKNOWN_OPERATION"
+
+
+class MissingFieldError(DecodeError):
+    """A field that the operation needs is absent or null."""
+
+    condition = "MISSING_FIELD"
+
+
+class MissingBeforeImageError(DecodeError):
+    """An update or delete has no before-image where one is needed; the text has the producer's remedy."""
+
+    condition = "MISSING_BEFORE_IMAGE"
+
+
+class TypeConversionError(DecodeError):
+    """A value does not convert to its column's type."""
+
+    condition = "TYPE_CONVERSION"
+
+
+class PartialImageError(DecodeError):
+    """An after-image lacks columns, and nothing is stored that could complete it."""
+
+    condition = "PARTIAL_IMAGE"
+
+
+DECODE_CONDITIONS = tuple(
+    sorted(
+        cls.condition
+        for cls in (
+            MalformedMessageError,
+            MissingBeforeImageError,
+            MissingFieldError,
+            PartialImageError,
+            TypeConversionError,
+            UnknownOperationError,
+        )
+    )
+)
+"""The conditions a record can be dropped for, as counted by the reader."""
+
+
+def excerpt_of(message: bytes | None) -> str:
+    """Return the beginning of a message as it stands in an error: at most `EXCERPT_BYTES` bytes, escaped.
+
+    Examples
+    --------
+    >>> excerpt_of(b'{"op":"x"}')
+    'b\\'{"op":"x"}\\''
+    """
+    if not message:
+        return ""
+    head = bytes(memoryview(message)[:EXCERPT_BYTES])
+    text = repr(head)
+    # Every byte may become four characters (\\xff): the text is held to the same measure as the bytes.
+    return text if len(text) <= EXCERPT_BYTES + 3 else text[:EXCERPT_BYTES] + "...'"
+
+
+def _clip(text: str, most: int = 160) -> str:
+    return text if len(text) <= most else text[:most] + "..."

@@ -1,0 +1,43 @@
+"""Row images: what stands in a message of a row before or after a change, and what does not.
+
+A column that is not in an image is `ABSENT`, which is not NULL: in Canal's and Maxwell's ``old`` it did not change, in a
+compressed OGG update and under Debezium's unavailable-value placeholder the producer does not say. Absent columns of a
+before-image are the after-image's; absent columns of an after-image can only come from what is stored of the key.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Any, Final, Literal
+
+
+class _Absent(Enum):
+    ABSENT = "ABSENT"
+
+    def __repr__(self) -> str:
+        return "ABSENT"
+
+
+ABSENT: Final = _Absent.ABSENT
+Absent = Literal[_Absent.ABSENT]
+
+
+def complete(image: tuple[Any, ...], other: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return `image` with its absent columns taken from `other`.
+
+    Parameters
+    ----------
+    image, other : tuple
+        Two images of one row, in the order of the columns.
+
+    Examples
+    --------
+    >>> complete((1, ABSENT, None), (1, "scooter", 3.14))
+    (1, 'scooter', None)
+    """
+    return tuple([theirs if ours is ABSENT else ours for ours, theirs in zip(image, other, strict=True)])
+
+
+def absent_as_null(image: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return `image` with NULL for its absent columns (Flink's reading of a missing field)."""
+    return tuple([None if value is ABSENT else value for value in image])

@@ -1,0 +1,106 @@
+"""JSON text to Python values, and back: the one place that names the JSON library (msgspec).
+
+Numbers with a fraction or an exponent become ``decimal.Decimal``, so that no digit of a DECIMAL column is lost on the way.
+The reader is strict where Flink's (Jackson) is lenient: bytes after the document, unescaped control characters, lone
+surrogates and encodings other than UTF-8 are errors here; a byte order mark is skipped by both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from decimal import Decimal, InvalidOperation
+from typing import Any, TypeVar
+
+import msgspec
+
+from .errors import MalformedMessageError
+
+T = TypeVar("T")
+_BOM = b"\xef\xbb\xbf"
+_encoder = msgspec.json.Encoder(decimal_format="number")
+
+
+def _decimal(text: str) -> Decimal:
+    try:
+        return Decimal(text)
+    except InvalidOperation:
+        raise ValueError(f"number {text[:40]} is out of range") from None
+
+
+def json_reader(shape: type[T]) -> Callable[[bytes], T]:
+    """Return the function from JSON text to a value of `shape` (a msgspec type; ``Any`` for whatever stands there).
+
+    Raises
+    ------
+    MalformedMessageError
+        From the returned function, when the bytes are not JSON of that shape.
+    """
+    decode = msgspec.json.Decoder(shape, float_hook=_decimal).decode
+
+    def read(text: bytes) -> T:
+        try:
+            return decode(text)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+            if bytes(memoryview(text)[:3]) == _BOM:
+                return read(bytes(memoryview(text)[3:]))
+            raise _malformed(error) from None
+
+    return read
+
+
+def _malformed(error: Exception) -> MalformedMessageError:
+    if isinstance(error, RecursionError):
+        return MalformedMessageError("not JSON: nested too deeply")
+    if isinstance(error, UnicodeDecodeError):
+        return MalformedMessageError(f"not JSON: not UTF-8 ({error.reason} at byte {error.start} of a string)")
+    reason, _, path = str(error).partition(" - at ")
+    prefix = "" if isinstance(error, msgspec.ValidationError) else "not JSON: "
+    return MalformedMessageError(prefix + reason, path.strip("`"))
+
+
+_read_any = json_reader(Any)  # type: ignore[arg-type]
+
+
+def read_json(text: bytes) -> Any:
+    """Read one JSON document.
+
+    Parameters
+    ----------
+    text : bytes, bytearray or memoryview
+        UTF-8, with or without a byte order mark.
+
+    Returns
+    -------
+    None, bool, int, Decimal, str, list or dict
+        A number with a fraction or an exponent is a ``Decimal``.
+
+    Raises
+    ------
+    MalformedMessageError
+        When it is not one JSON document.
+    """
+    return _read_any(text)
+
+
+def read_object(text: bytes) -> dict[str, Any]:
+    """Read one JSON object.
+
+    Raises
+    ------
+    MalformedMessageError
+        When it is not JSON, or not an object.
+    """
+    value = _read_any(text)
+    if type(value) is not dict:
+        raise MalformedMessageError(f"expected a JSON object, got `{type(value).__name__}`", "$")
+    return value
+
+
+def json_bytes(value: Any) -> bytes:
+    """Return compact JSON text; a ``Decimal`` becomes a number, ``msgspec.Raw`` stays as it is."""
+    return _encoder.encode(value)
+
+
+def json_text(value: Any) -> str:
+    """Return compact JSON text as a string, for a STRING column whose value is an object or an array."""
+    return _encoder.encode(value).decode()

@@ -1,0 +1,137 @@
+"""Maxwell JSON, as written by Zendesk's Maxwell's daemon (vectors: Maxwell 1.44).
+
+A message::
+
+    {"database": "inventory", "table": "products", "type": "update", "ts": 1596684883, "xid": 7152, "commit": true,
+     "data": {"id": 106, "name": "hammer", "weight": 1.0}, "old": {"weight": 1.1}}
+
+======================================  ==========================================================
+type                                    rows
+======================================  ==========================================================
+``insert``, ``bootstrap-insert``        ``+I`` data
+``update``                              ``-U`` data with ``old`` laid over it, ``+U`` data
+``delete``                              ``-D`` data (``old`` is not read)
+``bootstrap-start``, ``-complete``      `Ignored.SNAPSHOT_MARK`
+``table-*``, ``database-*``             `Ignored.DDL`
+======================================  ==========================================================
+
+Changelog mode: all. Key: not read. Null value: `Ignored.TOMBSTONE`.
+
+Absent and null: a column missing in ``old`` did not change, null there means it was NULL; a column missing in ``data`` is NULL
+(``output_nulls=false``). With ``binlog_row_image=MINIMAL`` Maxwell writes only changed columns, which nothing tells from this.
+
+Types: JSON numbers, decimals among them (read exactly), ISO text, base64. ``ts`` is in seconds.
+
+Differs from Flink:
+
+- ``bootstrap-insert`` is an insert and its marks are ignored (Flink: "Unknown type", a bootstrapped topic cannot be read).
+- DDL is `Ignored.DDL` (Flink: "Unknown type").
+- ``old`` is looked up at its own level; Flink's ``findValue`` also finds the name inside a nested JSON value.
+- ``database_include`` and ``table_include``, as canal-json has them: Maxwell's default is one topic for all tables.
+
+Source: Maxwell's dataformat.md and bootstrapping.md; Flink's MaxwellJsonDeserializationSchema.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from .base import Event, Format, Ignored, MetadataColumn, Reader
+from .errors import MissingFieldError, UnknownOperationError
+from .json_reader import json_reader
+from .metadata import epoch_s, text, text_list
+from .row_kind import RowKind
+from .rows import RowConverter
+from .schema import Column
+from .tables import TableFilter
+from .types import Handling
+
+_KINDS = {
+    "insert": RowKind.INSERT,
+    "bootstrap-insert": RowKind.INSERT,
+    "update": RowKind.UPDATE_AFTER,
+    "delete": RowKind.DELETE,
+}
+_IGNORED = {"bootstrap-start": Ignored.SNAPSHOT_MARK, "bootstrap-complete": Ignored.SNAPSHOT_MARK}
+_DDL = {f"{what}-{action}" for what in ("table", "database") for action in ("create", "alter", "drop")}
+
+
+@dataclass(frozen=True, kw_only=True)
+class MaxwellJson(Format):
+    """Maxwell's messages.
+
+    Parameters
+    ----------
+    database_include, table_include : str or None
+        Regular expressions that ``database`` and ``table`` must match in full; other tables are ignored.
+    time_zone : str or None
+        The zone of zone-less text in a TIMESTAMP column. Maxwell writes MySQL's TIMESTAMP in UTC in the stream, but in the
+        server's zone when it bootstraps.
+    """
+
+    identifier = "maxwell-json"
+
+    database_include: str | None = None
+    table_include: str | None = None
+    time_zone: str | None = None
+
+    metadata = {
+        "database": MetadataColumn("STRING", lambda message: text(message.database)),
+        "table": MetadataColumn("STRING", lambda message: text(message.table)),
+        "primary-key-columns": MetadataColumn("ARRAY<STRING>", lambda message: text_list(message.primary_key_columns)),
+        "ingestion-timestamp": MetadataColumn("TIMESTAMP(3)", lambda message: epoch_s(message.ts, "$.ts")),
+    }
+
+    @property
+    def handling(self) -> Handling:
+        """Text and numbers, base64."""
+        return Handling(time_zone=self.time_zone)
+
+    def reader(self, columns: Sequence[Column], unique_key: Sequence[str] = ()) -> Reader:
+        """Return the reader of one table's messages."""
+        image = RowConverter(columns, self.handling).shape | None  # type: ignore[operator]
+        shape = msgspec.defstruct("Message", [("data", image, None), ("old", image, None)], bases=(_Message,), gc=False)
+        message, tables = json_reader(shape), TableFilter(self.database_include, self.table_include)
+
+        def read(key: bytes | None, value: bytes | None) -> Sequence[Event] | Ignored:
+            assert value is not None  # reads_tombstones is False
+            return _events(message(value), tables)
+
+        return read
+
+
+class _Message(msgspec.Struct, gc=False):
+    type: Any = None
+    database: Any = None
+    table: Any = None
+    data: Any = None
+    old: Any = None
+    ts: Any = None
+    primary_key_columns: Any = None
+
+
+def _events(message: Any, tables: TableFilter) -> Sequence[Event] | Ignored:
+    if not isinstance(message.type, str):
+        raise MissingFieldError("`type` is missing or not a string", "$.type")
+    if message.type in _DDL:
+        return Ignored.DDL
+    if tables.set and not tables.match(message.database, message.table, "$"):
+        return Ignored.OTHER_TABLE
+    if message.type in _IGNORED:
+        return _IGNORED[message.type]
+    kind = _KINDS.get(message.type)
+    if kind is None:
+        raise UnknownOperationError(f"type {message.type[:40]!r} is none of {', '.join(sorted({*_KINDS, *_IGNORED, *_DDL}))}", "$.type")
+    if message.data is None:
+        raise MissingFieldError(f"missing `data` when `type` is {message.type!r}", "$.data")
+    if kind is RowKind.INSERT:
+        return [Event.insert(message.data, message, "$.data")]
+    if kind is RowKind.DELETE:
+        return [Event.delete(message.data, message, "$.data")]
+    if message.old is None:
+        raise MissingFieldError("missing `old` when `type` is 'update'", "$.old")
+    return [Event(kind, message.old, message.data, message, "$.old", "$.data", changed_only=True)]

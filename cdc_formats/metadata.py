@@ -1,0 +1,67 @@
+"""Reading metadata out of messages: small functions from a message's value to a canonical value, for `MetadataColumn`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from .errors import TypeConversionError
+from .json_reader import json_text, read_json
+from .schema import SqlType
+from .types import Handling, Unfit, converter
+
+_TO_BIGINT = converter(SqlType("BIGINT"), Handling())
+
+
+def unraw(value: Any) -> Any:
+    """Return the value of a part of a message that was skipped as text."""
+    return read_json(bytes(value)) if isinstance(value, msgspec.Raw) else value
+
+
+def member(value: Any, name: str) -> Any:
+    """Return a member of an object, None where there is none or where it is no object."""
+    value = unraw(value)
+    return value.get(name) if isinstance(value, dict) else None
+
+
+def text(value: Any) -> str | None:
+    """Return a value as text: a string as it is, anything else as compact JSON."""
+    value = unraw(value)
+    return value if value is None or isinstance(value, str) else json_text(value)
+
+
+def text_list(value: Any) -> list[Any] | None:
+    """Return an array with its elements as text."""
+    return [text(item) for item in value] if isinstance(value, list) else None
+
+
+def text_map(value: Any) -> list[Any] | None:
+    """Return an object as a canonical MAP<STRING, STRING>: its values as text, nested ones as JSON."""
+    value = unraw(value)
+    return sorted([name, text(item)] for name, item in value.items()) if isinstance(value, dict) else None
+
+
+def epoch_ms(value: Any, path: str) -> int | None:
+    """Return a number of milliseconds since 1970 as a canonical TIMESTAMP, in microseconds."""
+    return None if value is None else _bigint(value, path) * 1000
+
+
+def epoch_s(value: Any, path: str) -> int | None:
+    """Return a number of seconds since 1970 as a canonical TIMESTAMP, in microseconds."""
+    return None if value is None else _bigint(value, path) * 1_000_000
+
+
+def int_map(value: Any, path: str) -> list[Any] | None:
+    """Return an object as a canonical MAP<STRING, INT>."""
+    if not isinstance(value, dict):
+        return None
+    return sorted([name, None if item is None else _bigint(item, path)] for name, item in value.items())
+
+
+def _bigint(value: Any, path: str) -> int:
+    try:
+        number: int = _TO_BIGINT(value)
+    except Unfit as error:
+        raise TypeConversionError(str(error), path) from None
+    return number

@@ -1,0 +1,135 @@
+"""Oracle GoldenGate JSON (vectors: GoldenGate's documented messages, and Flink's own ogg-json encoder).
+
+A message::
+
+    {"table": "OWNER.PRODUCTS", "op_type": "U", "op_ts": "2020-05-13 15:40:06.000000", "current_ts": "2020-05-13T15:40:07.000000",
+     "pos": "00000000000000000000143", "primary_keys": ["ID"], "before": {"ID": 1, "W": 1.1}, "after": {"ID": 1, "W": 1.0}}
+
+=======  ==========================
+op_type  rows
+=======  ==========================
+``I``    ``+I`` after
+``U``    ``-U`` before, ``+U`` after
+``D``    ``-D`` before
+``T``    `Ignored.TRUNCATE`
+=======  ==========================
+
+Changelog mode: all. Key: not read. Null value: `Ignored.TOMBSTONE`.
+
+Absent and null: GoldenGate compresses updates by default: ``after`` then has the key and the changed columns only. A column that
+is missing in an update's ``after`` is therefore `ABSENT`, taken from ``before`` if it has it and else completed by
+ChangelogNormalize; in an insert it is NULL.
+
+Types: JSON numbers and text, bytes base64. ``op_ts`` and ``current_ts`` have no zone and are read as UTC, as in Flink.
+
+Differs from Flink:
+
+- A compressed update is completed, or an error where nothing can complete it (Flink: the missing columns become NULL).
+- ``T`` is `Ignored.TRUNCATE` (Flink: "Unknown op_type").
+- The timestamps keep their microseconds (Flink types them (6) and cuts to milliseconds), and text that is no timestamp is an
+  error for both (Flink: ``current_ts`` becomes NULL, ``op_ts`` fails).
+- ``table_include``: a regular expression that ``table`` must match in full.
+
+Source: Oracle GoldenGate for Big Data, "Using the JSON Formatter"; Flink's OggJsonDeserializationSchema.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from .base import Event, Format, Ignored, MetadataColumn, Reader
+from .errors import MissingBeforeImageError, MissingFieldError, TypeConversionError, UnknownOperationError
+from .json_reader import json_reader
+from .metadata import text, text_list
+from .row_kind import RowKind
+from .rows import RowConverter
+from .schema import Column, SqlType
+from .tables import TableFilter
+from .types import Handling, Unfit, converter
+
+_TO_TIMESTAMP = converter(SqlType("TIMESTAMP"), Handling(time_zone="UTC"))
+
+
+def _timestamp(value: Any, path: str) -> int | None:
+    try:
+        return None if value is None else _TO_TIMESTAMP(value)
+    except Unfit as error:
+        raise TypeConversionError(str(error), path) from None
+
+
+@dataclass(frozen=True, kw_only=True)
+class OggJson(Format):
+    """GoldenGate's messages.
+
+    Parameters
+    ----------
+    table_include : str or None
+        A regular expression that ``table`` (``OWNER.TABLE``) must match in full; other tables are ignored.
+    time_zone : str or None
+        The zone of zone-less text in a TIMESTAMP column.
+    """
+
+    identifier = "ogg-json"
+    partial_after = True
+
+    table_include: str | None = None
+    time_zone: str | None = None
+
+    metadata = {
+        "table": MetadataColumn("STRING", lambda message: text(message.table)),
+        "primary-keys": MetadataColumn("ARRAY<STRING>", lambda message: text_list(message.primary_keys)),
+        "ingestion-timestamp": MetadataColumn("TIMESTAMP(6)", lambda m: _timestamp(m.current_ts, "$.current_ts")),
+        "event-timestamp": MetadataColumn("TIMESTAMP(6)", lambda message: _timestamp(message.op_ts, "$.op_ts")),
+    }
+
+    @property
+    def handling(self) -> Handling:
+        """Text and numbers, base64."""
+        return Handling(time_zone=self.time_zone)
+
+    def reader(self, columns: Sequence[Column], unique_key: Sequence[str] = ()) -> Reader:
+        """Return the reader of one table's messages."""
+        image = RowConverter(columns, self.handling).shape | None  # type: ignore[operator]
+        shape = msgspec.defstruct("Message", [("before", image, None), ("after", image, None)], bases=(_Message,), gc=False)
+        message, tables = json_reader(shape), TableFilter(None, self.table_include)
+
+        def read(key: bytes | None, value: bytes | None) -> Sequence[Event] | Ignored:
+            assert value is not None  # reads_tombstones is False
+            return _events(message(value), tables)
+
+        return read
+
+
+class _Message(msgspec.Struct, gc=False):
+    op_type: Any = None
+    table: Any = None
+    before: Any = None
+    after: Any = None
+    op_ts: Any = None
+    current_ts: Any = None
+    primary_keys: Any = None
+
+
+def _events(message: Any, tables: TableFilter) -> Sequence[Event] | Ignored:
+    op, before, after = message.op_type, message.before, message.after
+    if not isinstance(op, str):
+        raise MissingFieldError("`op_type` is missing or not a string", "$.op_type")
+    if tables.set and not tables.match(None, message.table, "$"):
+        return Ignored.OTHER_TABLE
+    if op == "T":
+        return Ignored.TRUNCATE
+    if op not in ("I", "U", "D"):
+        raise UnknownOperationError(f"op_type {op[:40]!r} is none of D, I, T, U", "$.op_type")
+    if op == "D":
+        if before is None:
+            raise MissingBeforeImageError("`before` of a delete is null: let GoldenGate write it (GETUPDATEBEFORES, NOCOMPRESSDELETES)", "$.before")
+        return [Event.delete(before, message)]
+    if after is None:
+        raise MissingFieldError(f"`after` is null, and op_type is {op!r}", "$.after")
+    if op == "I":
+        return [Event.insert(after, message)]
+    return [Event(RowKind.UPDATE_AFTER, before, after, message, sparse=True)]

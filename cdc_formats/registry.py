@@ -1,0 +1,144 @@
+"""Formats by name: our own, those of installed packages, and those of a notebook.
+
+Names come from three places, in this order: `register_format` (this process), the entry points of the group
+``cdc_formats.formats`` of installed distributions (ours among them), and `BUILT_IN`, for a package that was shipped as a zip
+(``--py-files``) and so has no metadata. Listing imports no format; asking for one imports that one. A name never leads to an
+import of anything that is not installed or registered under it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from difflib import get_close_matches
+from importlib import import_module
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any, TypeVar
+
+from .base import Format
+from .errors import AmbiguousFormatError, MissingDependencyError, UnknownFormatError
+
+F = TypeVar("F", bound=type[Format])
+
+GROUP = "cdc_formats.formats"
+BUILT_IN: Mapping[str, str] = {
+    "canal-json": "cdc_formats.canal_json:CanalJson",
+    "changelog-json": "cdc_formats.changelog_json:ChangelogJson",
+    "debezium-json": "cdc_formats.debezium_json:DebeziumJson",
+    "maxwell-json": "cdc_formats.maxwell_json:MaxwellJson",
+    "ogg-json": "cdc_formats.ogg_json:OggJson",
+    "upsert-kafka": "cdc_formats.upsert:UpsertKafka",
+}
+
+_registered: dict[str, type[Format]] = {}
+
+
+def register_format(cls: F, *, replace: bool = False) -> F:
+    """Register a format's class under its identifier, for this process; use it as a decorator.
+
+    A query's workers need no registration: they are sent the format itself, and a class that was defined in a notebook or a
+    script travels with it.
+
+    Parameters
+    ----------
+    cls : type
+        A subclass of `Format` with an `identifier`.
+    replace : bool
+        Whether to take the place of another class under the same identifier.
+
+    Raises
+    ------
+    AmbiguousFormatError
+        When another class has the identifier. The same class defined again (a notebook's cell that is run twice) is no other.
+
+    Examples
+    --------
+    >>> from cdc_formats import Event, Format, get_format, read_object, register_format
+    >>> @register_format
+    ... class Acme(Format):
+    ...     identifier = "acme-json"
+    ...     def read(self, key, value):
+    ...         return [Event.insert(read_object(value))]
+    >>> get_format("acme-json").decoder("id INT").decode(None, b'{"id": 1}')
+    [Change(kind=<RowKind.INSERT: 0>, row=(1,), metadata=())]
+    """
+    name = getattr(cls, "identifier", None)
+    if not isinstance(name, str) or not name:
+        raise UnknownFormatError(f"{cls.__qualname__} has no identifier: set `identifier = \"my-format\"` in the class")
+    if not replace:
+        for other in _claims(name):
+            if other != _path(cls):
+                raise AmbiguousFormatError(f"{name!r} is {other} already, and would be {_path(cls)}; register_format(cls, replace=True) replaces it")
+    _registered[name] = cls
+    return cls
+
+
+def list_formats() -> list[str]:
+    """Return the known identifiers, sorted; imports none of them."""
+    return sorted({*_registered, *_installed(), *BUILT_IN})
+
+
+def get_format(identifier: str, **options: Any) -> Format:
+    """Return the format registered as `identifier`.
+
+    Parameters
+    ----------
+    identifier : str
+        For example ``debezium-json``.
+    **options
+        The format's options, with Flink's names; dots and dashes count as underscores.
+
+    Raises
+    ------
+    UnknownFormatError
+        When there is none; the text lists those there are.
+    AmbiguousFormatError
+        When two installed packages claim the name.
+    FormatOptionError
+        When an option does not exist or its value cannot be used.
+    MissingDependencyError
+        When the format needs a package that is not installed.
+    """
+    return _find(identifier).from_options(options)
+
+
+def _find(identifier: str) -> type[Format]:
+    if identifier in _registered:
+        return _registered[identifier]
+    claims = _claims(identifier)
+    if len(claims) > 1:
+        raise AmbiguousFormatError(f"{identifier!r} is claimed by {' and by '.join(claims)}; uninstall one")
+    if claims:
+        return _load(identifier, claims[0])
+    near = get_close_matches(identifier, list_formats(), 1)
+    hint = f"; did you mean {near[0]!r}?" if near else ""
+    raise UnknownFormatError(f"no format {identifier!r}{hint} Known: {', '.join(list_formats())}. Your own: see register_format")
+
+
+def _claims(identifier: str) -> list[str]:
+    if identifier in _registered:
+        return [_path(_registered[identifier])]
+    installed = _installed().get(identifier, [])
+    return sorted({point.value for point in installed}) or ([BUILT_IN[identifier]] if identifier in BUILT_IN else [])
+
+
+def _path(cls: type) -> str:
+    return f"{cls.__module__}:{cls.__qualname__}"
+
+
+def _installed() -> dict[str, list[EntryPoint]]:
+    found: dict[str, list[EntryPoint]] = {}
+    for point in entry_points(group=GROUP):
+        found.setdefault(point.name, []).append(point)
+    return found
+
+
+def _load(identifier: str, path: str) -> type[Format]:
+    module, _, name = path.partition(":")
+    try:
+        cls = getattr(import_module(module), name)
+    except ImportError as error:
+        missing = getattr(error, "name", None) or str(error)
+        raise MissingDependencyError(f"format {identifier!r} ({path}) needs {missing}: pip install {missing}") from error
+    if not (isinstance(cls, type) and issubclass(cls, Format)):
+        raise UnknownFormatError(f"{identifier!r} leads to {path}, which is no subclass of cdc_formats.Format")
+    return cls
