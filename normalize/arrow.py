@@ -1,0 +1,167 @@
+"""Canonical values (see `cdc_formats.types`) to Arrow and back, a column at a time; and the Spark types that go with them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import accumulate, chain
+from typing import Any
+
+import pyarrow as pa
+
+from cdc_formats.schema import Column, SqlType, quote
+from cdc_formats.values import time_text
+
+_SIMPLE = {
+    "BOOLEAN": pa.bool_(),
+    "TINYINT": pa.int8(),
+    "SMALLINT": pa.int16(),
+    "INT": pa.int32(),
+    "BIGINT": pa.int64(),
+    "FLOAT": pa.float32(),
+    "DOUBLE": pa.float64(),
+    "STRING": pa.string(),
+    "CHAR": pa.string(),
+    "VARCHAR": pa.string(),
+    "BINARY": pa.binary(),
+    "DATE": pa.date32(),
+    # Spark 4.0 has no TIME: the text is exact, sorts as the time does, and is what Spark casts from.
+    "TIME": pa.string(),
+    "TIMESTAMP": pa.timestamp("us", tz="UTC"),
+    "TIMESTAMP_NTZ": pa.timestamp("us"),
+    "INTERVAL DAY TO SECOND": pa.duration("us"),
+}
+_STORED_AS = {
+    "DATE": pa.int32(),
+    "TIMESTAMP": pa.int64(),
+    "TIMESTAMP_NTZ": pa.int64(),
+    "INTERVAL DAY TO SECOND": pa.int64(),
+}
+"""Types whose canonical value is the number that Arrow stores."""
+
+
+def arrow_type(sql_type: SqlType) -> pa.DataType:
+    """Return the Arrow type of a column."""
+    if sql_type.name == "DECIMAL":
+        return pa.decimal128(sql_type.precision or 10, sql_type.scale or 0)
+    inner = [arrow_type(field.type) for field in sql_type.fields]
+    if sql_type.name == "ARRAY":
+        return pa.list_(inner[0])
+    if sql_type.name == "MAP":
+        return pa.map_(inner[0], inner[1])
+    if sql_type.name == "STRUCT":
+        return pa.struct([pa.field(field.name, of) for field, of in zip(sql_type.fields, inner, strict=True)])
+    return _SIMPLE[sql_type.name]
+
+
+def spark_type(sql_type: SqlType) -> str:
+    """Return the Spark DDL of a column's type: without precisions of times and lengths, which Spark's types lack."""
+    inner = [spark_type(field.type) for field in sql_type.fields]
+    if sql_type.name == "STRUCT":
+        return f"STRUCT<{', '.join(f'{quote(field.name)}: {of}' for field, of in zip(sql_type.fields, inner, strict=True))}>"
+    if inner:
+        return f"{sql_type.name}<{', '.join(inner)}>"
+    if sql_type.name in ("TIME", "CHAR", "VARCHAR"):
+        return "STRING"
+    return str(sql_type) if sql_type.name == "DECIMAL" else sql_type.name
+
+
+def spark_ddl(schema: Sequence[Column]) -> str:
+    """Return columns as the DDL of the DataFrame that holds them."""
+    return ", ".join(f"`{column.name.replace('`', '``')}` {spark_type(column.type)}" for column in schema)
+
+
+# -------------------------------------------------------------------------------------------------- canonical to Arrow
+
+
+def to_arrow(sql_type: SqlType, values: Sequence[Any]) -> pa.Array:
+    """Return a column of canonical values as an Arrow array.
+
+    Parameters
+    ----------
+    sql_type : SqlType
+    values : sequence
+        Canonical values or None, one for each row.
+    """
+    name = sql_type.name
+    if name in _STORED_AS:
+        return pa.array(values, _STORED_AS[name]).view(_SIMPLE[name])
+    if name == "DECIMAL":
+        return pa.array(values, pa.string()).cast(arrow_type(sql_type))
+    if name == "TIME":
+        return pa.array([None if value is None else time_text(value) for value in values], pa.string())
+    if name in ("ARRAY", "MAP"):
+        return _lists(sql_type, values)
+    if name == "STRUCT":
+        return _structs(sql_type, values)
+    return pa.array(values, _SIMPLE[name])
+
+
+def _lists(sql_type: SqlType, values: Sequence[Any]) -> pa.Array:
+    lengths = [0 if value is None else len(value) for value in values]
+    ends = list(accumulate(lengths, initial=0))
+    # A null offset is a null list.
+    offsets = pa.array([None if value is None else start for value, start in zip(values, ends)] + ends[-1:], pa.int32())
+    items = list(chain.from_iterable(value for value in values if value is not None))
+    if sql_type.name == "ARRAY":
+        return pa.ListArray.from_arrays(offsets, to_arrow(sql_type.fields[0].type, items))
+    keys, entries = ([item[i] for item in items] for i in (0, 1))
+    return pa.MapArray.from_arrays(offsets, to_arrow(sql_type.fields[0].type, keys), to_arrow(sql_type.fields[1].type, entries))
+
+
+def _structs(sql_type: SqlType, values: Sequence[Any]) -> pa.Array:
+    children = [
+        to_arrow(field.type, [None if value is None else value[index] for value in values])
+        for index, field in enumerate(sql_type.fields)
+    ]
+    return pa.StructArray.from_arrays(
+        children, fields=list(arrow_type(sql_type)), mask=pa.array([value is None for value in values], pa.bool_())
+    )
+
+
+# -------------------------------------------------------------------------------------------------- Arrow to canonical
+
+
+def from_arrow(sql_type: SqlType, array: pa.Array) -> list[Any]:
+    """Return an Arrow array, as Spark hands it out, as canonical values.
+
+    Parameters
+    ----------
+    sql_type : SqlType
+        The column's type; TIME cannot be told from STRING in a DataFrame, and is read as STRING.
+    array : pyarrow.Array
+    """
+    name = sql_type.name
+    if name in _STORED_AS:
+        values: list[Any] = array.cast(_SIMPLE[name]).view(_STORED_AS[name]).to_pylist()
+        return values
+    if name == "DECIMAL":
+        return [None if value is None else f"{value:f}" for value in array.to_pylist()]
+    if name == "ARRAY":
+        return _per_row(array, from_arrow(sql_type.fields[0].type, array.flatten()))
+    if name == "MAP":
+        return _maps(sql_type, array)
+    if name == "STRUCT":
+        children = [from_arrow(field.type, array.field(index)) for index, field in enumerate(sql_type.fields)]
+        rows = zip(*children, strict=True)
+        return [list(row) if valid else None for row, valid in zip(rows, array.is_valid().to_pylist(), strict=True)]
+    plain: list[Any] = array.to_pylist()
+    return plain
+
+
+def _per_row(array: pa.Array, items: list[Any]) -> list[Any]:
+    ends = accumulate((length or 0 for length in array.value_lengths().to_pylist()), initial=0)
+    starts = list(ends)
+    valid = array.is_valid().to_pylist()
+    return [items[start:end] if there else None for start, end, there in zip(starts, starts[1:], valid, strict=False)]
+
+
+def _maps(sql_type: SqlType, array: pa.Array) -> list[Any]:
+    # The rows of a map are read through lists, since a sliced map's keys and items do not know of the slice.
+    entries = [value if value is None else [list(entry) for entry in value] for value in array.to_pylist()]
+    flat = [entry for value in entries if value is not None for entry in value]
+    keys, items = (
+        from_arrow(field.type, pa.array([entry[index] for entry in flat], arrow_type(field.type)))
+        for index, field in enumerate(sql_type.fields)
+    )
+    pairs = iter([[key, item] for key, item in zip(keys, items, strict=True)])
+    return [None if value is None else sorted((next(pairs) for _ in value), key=lambda pair: pair[0]) for value in entries]

@@ -1,0 +1,448 @@
+"""`from_kafka_changelog`, `to_kafka_changelog`, `explain_changelog`: a Kafka topic as a changelog DataFrame, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal
+
+from cdc_formats.base import Format
+from cdc_formats.errors import ArgumentError, SchemaError
+from cdc_formats.registry import get_format
+from cdc_formats.schema import Column, columns as to_columns
+
+from . import batch, plan as planner
+from .decode import COUNTS, KAFKA_METADATA, Blocks, KeyedRows, Mode, Source, Target, TypedRows, decode_pass, needed_columns
+from .encode import encode_pass
+from .fold import FoldOptions
+from .stage import COUNTS as STAGE_COUNTS, DDL, PACKED, STATE_DDL, Stage, normalize_group, typed_pass
+from .state import Layout
+from .typed import CORRUPT_RECORD, ROW_KIND
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, Observation, SparkSession
+    from pyspark.sql.streaming import DataStreamWriter
+    from pyspark.sql.types import StructType
+
+SPARK_PACKAGES = "org.apache.spark:spark-sql-kafka-0-10_2.13:4.0.0"
+"""What ``spark.jars.packages`` needs for Spark's Kafka source, for Spark 4.0."""
+
+KEY_GROUPS = 64
+"""The default number of key groups; the README says how to choose it."""
+
+READER_DEFAULTS = {
+    # Spark's default is "latest": a changelog that begins in the middle has updates of rows that nobody has seen.
+    "startingOffsets": "earliest",
+    # Kafka's consumer asks for 500 records at a time by default; these nearly double the speed of reading alone.
+    "kafka.max.poll.records": "20000",
+    "kafka.max.partition.fetch.bytes": "16777216",
+    "kafka.fetch.max.bytes": "67108864",
+    "kafka.receive.buffer.bytes": "4194304",
+}
+"""Options of Spark's Kafka source that differ from its own defaults; an option given by the user wins."""
+
+_MODES = ("FAILFAST", "DROPMALFORMED", "PERMISSIVE")
+_SUBSCRIPTIONS = ("subscribe", "subscribePattern", "assign")
+_SPLITS = ("minPartitions", "maxRecordsPerPartition")
+
+
+def from_kafka_changelog(
+    spark: SparkSession,
+    topic: str | Sequence[str] | None = None,
+    *,
+    format: str | Format,
+    schema: str | StructType,
+    options: Mapping[str, Any],
+    format_options: Mapping[str, Any] | None = None,
+    topic_pattern: str | None = None,
+    primary_key: str | Sequence[str] = (),
+    changelog_mode: Literal["all", "upsert"] = "all",
+    source_duplicates: bool = True,
+    mode: Mode = "FAILFAST",
+    metadata: Sequence[str] = (),
+    on_truncate: Literal["fail", "ignore"] = "fail",
+    bounded: bool = False,
+    key_groups: int = KEY_GROUPS,
+    state_ttl: timedelta | None = None,
+    mini_batch: bool = False,
+    observation: str | Observation | None = None,
+) -> DataFrame:
+    """Read a topic of CDC messages as a changelog.
+
+    Parameters
+    ----------
+    spark : SparkSession
+        With the package `SPARK_PACKAGES`, and this package on its workers.
+    topic : str or sequence of str
+        One topic or several; or `topic_pattern`, a Java regular expression; or ``subscribe``, ``subscribePattern`` or ``assign`` in
+        `options`.
+    format : str or Format
+        A registered identifier (``debezium-json``, ...; `cdc_formats.list_formats`), or a format.
+    schema : str or StructType
+        The table's columns: Spark DDL (a precision on TIMESTAMP, and TIME, are understood too), or Spark's type.
+    options : mapping
+        Of Spark's Kafka source, passed through; ``kafka.bootstrap.servers`` is required. `READER_DEFAULTS` are ours.
+    format_options : mapping
+        Of the format, with Flink's names (``table_include``, ...).
+    primary_key : str or sequence of str
+        The columns that tell rows apart.
+    changelog_mode : {"all", "upsert"}
+        What you need: ``all`` has ``-U``; ``upsert`` has ``+I +U -D``.
+    source_duplicates : bool
+        Whether the producer may deliver an event more than once (Flink's ``table.exec.source.cdc-events-duplicate``). If so the stage
+        removes what it has seen, and needs `primary_key`.
+    mode : {"FAILFAST", "DROPMALFORMED", "PERMISSIVE"}
+        A record that cannot be decoded fails the query, is dropped and counted, or becomes a row with ``_corrupt_record`` (the
+        error's text, the place, and the raw key and value) whose other columns are NULL.
+    metadata : sequence of str
+        Metadata columns, with Flink's names: the format's (``source.timestamp``, ...), and ``topic``, ``partition``, ``offset``,
+        ``timestamp``, ``timestamp-type``, ``headers``, ``header-list``. A row has those of the record that caused it, a ``-U`` too;
+        they take no part in whether two rows are equal (in Flink they do).
+    on_truncate : {"fail", "ignore"}
+        What a truncated source table does: no row of a changelog says it.
+    bounded : bool
+        Read what is there now, once, with ``spark.read``: the same rows, without state.
+    key_groups : int
+        Into how many groups the keys are hashed; fixed for the life of a checkpoint.
+    state_ttl : timedelta or None
+        Forget a row this long after its last write (processing time), as Flink: its next change is an ``+I``, its delete is dropped.
+        With it an equal row is not suppressed.
+    mini_batch : bool
+        Keep only the last change of a key in a micro-batch.
+    observation : str, Observation or None
+        Prefix of the observed metrics of a stream, ``changelog`` by default (``<prefix>_decode`` and ``<prefix>_normalize`` in the
+        query's progress); for a bounded read an Observation, which gets the counts of decoding.
+
+    Returns
+    -------
+    DataFrame
+        ``row_kind`` (``+I -U +U -D``), the columns, the metadata, and ``_corrupt_record`` in PERMISSIVE mode; streaming unless
+        `bounded`. TIME columns are STRING.
+
+    Raises
+    ------
+    ArgumentError, SchemaError, FormatOptionError, UnknownFormatError
+        Here, at the call, when the arguments cannot be used; the text names the fix.
+
+    Notes
+    -----
+    Rows of one key come in the order of its Kafka partition. Partitions of one micro-batch are merged by Kafka's timestamps.
+    A stream with the stage is to be written in output mode ``append``.
+    """
+    request = _Request.check(
+        format=_format(format, format_options),
+        schema=schema,
+        options=_reader_options(topic, topic_pattern, options),
+        primary_key=primary_key,
+        changelog_mode=changelog_mode,
+        source_duplicates=source_duplicates,
+        mode=mode,
+        metadata=metadata,
+        on_truncate=on_truncate,
+        key_groups=key_groups,
+    )
+    stage = _stage(request, state_ttl, mini_batch, bounded)
+    _check_observation(observation, bounded)
+    return _Reader(spark, request, stage, observation).bounded() if bounded else _Reader(spark, request, stage, observation).streaming()
+
+
+def explain_changelog(
+    topic: str | Sequence[str],
+    *,
+    format: str | Format,
+    primary_key: str | Sequence[str] = (),
+    format_options: Mapping[str, Any] | None = None,
+    changelog_mode: Literal["all", "upsert"] = "all",
+    source_duplicates: bool = True,
+    key_groups: int = KEY_GROUPS,
+) -> str:
+    """Return the plan that `from_kafka_changelog` would choose, and why, after Flink's ``EXPLAIN CHANGELOG_MODE``.
+
+    Examples
+    --------
+    >>> print(explain_changelog("orders", format="debezium-json", primary_key=["id"]))
+    ChangelogNormalize(key=[id], changelogMode=[+I, -U, +U, -D]): the source may deliver an event twice (source_duplicates=True)
+    +- Exchange(hash[key group of id], key_groups=64)
+       +- DropUpdateBefore: a keyed stage knows the row before; a changed key is a delete and an upsert
+          +- Decode(format=[debezium-json], changelogMode=[+I, -U, +U, -D])
+             +- Kafka(orders)
+    """
+    chosen, key = _format(format, format_options), _names(primary_key)
+    plan = planner.make_plan(chosen.changelog_mode, key, changelog_mode, source_duplicates)
+    topics = topic if isinstance(topic, str) else ",".join(topic)
+    return planner.explain(
+        plan, format=chosen.identifier, source=chosen.changelog_mode, topic=topics, primary_key=key, key_groups=key_groups
+    )
+
+
+def to_kafka_changelog(
+    df: DataFrame,
+    topic: str,
+    *,
+    options: Mapping[str, Any],
+    format: str | Format = "changelog-json",
+    format_options: Mapping[str, Any] | None = None,
+    primary_key: str | Sequence[str] = (),
+) -> DataStreamWriter | None:
+    """Write a changelog to a topic.
+
+    Parameters
+    ----------
+    df : DataFrame
+        With ``row_kind``; all other columns are written.
+    topic : str
+    options : mapping
+        Of Spark's Kafka sink; ``kafka.bootstrap.servers`` is required.
+    format : str or Format
+        One that can be written.
+    primary_key : str or sequence of str
+        The columns that the Kafka key is made of, so that a key's rows stay in one partition, in order.
+
+    Returns
+    -------
+    DataStreamWriter or None
+        For a stream, the writer: give it a ``checkpointLocation`` and start it. A bounded DataFrame is written at once.
+    """
+    table = _table_columns(df.schema, without=(ROW_KIND, CORRUPT_RECORD))
+    if ROW_KIND not in df.columns:
+        raise ArgumentError(f"the DataFrame has no column {ROW_KIND}: it is no changelog")
+    _require_servers(options)
+    encoder = _format(format, format_options)
+    encoder.encoder(table, unique_key=_names(primary_key))
+    wanted = [ROW_KIND, *(column.name for column in table)]
+    records = df.select(*(_quoted(name) for name in wanted)).mapInArrow(
+        partial(encode_pass, format=encoder, columns=table, unique_key=_names(primary_key)), "key BINARY, value BINARY"
+    )
+    sink = {**{name: str(value) for name, value in options.items()}, "topic": topic}
+    if df.isStreaming:
+        return records.writeStream.format("kafka").options(**sink)
+    records.write.format("kafka").options(**sink).save()
+    return None
+
+
+# --------------------------------------------------------------------------------------------------------- the arguments
+
+
+def _names(names: str | Sequence[str]) -> tuple[str, ...]:
+    return (names,) if isinstance(names, str) else tuple(names)
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
+
+
+def _format(format: str | Format, options: Mapping[str, Any] | None) -> Format:
+    if isinstance(format, Format):
+        if options:
+            raise ArgumentError(f"format_options go with a format's name; give them to the format itself: {type(format).__name__}(...)")
+        return format
+    if not isinstance(format, str):
+        raise ArgumentError(f"format is {format!r}; it is an identifier such as 'debezium-json', or a Format")
+    return get_format(format, **(options or {}))
+
+
+def _table_columns(schema: str | StructType, without: Sequence[str] = ()) -> tuple[Column, ...]:
+    if isinstance(schema, str):
+        return to_columns(schema)
+    fields = [field for field in schema.fields if field.name not in without]
+    ddl = [f"{_quoted(field.name)} {field.dataType.simpleString()}{'' if field.nullable else ' NOT NULL'}" for field in fields]
+    return to_columns(", ".join(ddl))
+
+
+def _require_servers(options: Mapping[str, Any]) -> None:
+    if "kafka.bootstrap.servers" not in options:
+        raise ArgumentError("options lack 'kafka.bootstrap.servers', for example {'kafka.bootstrap.servers': 'localhost:9092'}")
+
+
+def _reader_options(topic: str | Sequence[str] | None, pattern: str | None, options: Mapping[str, Any]) -> dict[str, str]:
+    _require_servers(options)
+    given = {name: str(value) for name, value in options.items()}
+    if topic is not None:
+        given["subscribe"] = ",".join(_names(topic)) if "subscribe" not in given else _twice("subscribe")
+    if pattern is not None:
+        given["subscribePattern"] = pattern if "subscribePattern" not in given else _twice("subscribePattern")
+    named = [name for name in _SUBSCRIPTIONS if given.get(name)]
+    if len(named) != 1:
+        got = f"got {' and '.join(named)}" if named else "got none"
+        raise ArgumentError(f"name what to read once: topic, topic_pattern, or an option of {', '.join(_SUBSCRIPTIONS)}; {got}")
+    return {**READER_DEFAULTS, **given}
+
+
+def _twice(option: str) -> str:
+    raise ArgumentError(f"the topic is given, and the option {option} too: give one of them")
+
+
+def _check_observation(observation: Any, bounded: bool) -> None:
+    if bounded and isinstance(observation, str):
+        raise ArgumentError("observation of a bounded read is a pyspark.sql.Observation: only that can be asked for its counts")
+    if not bounded and observation is not None and not isinstance(observation, str):
+        raise ArgumentError("observation of a stream is the prefix of its metrics' names, which stand in the query's progress")
+
+
+def _stage_options(request: _Request, state_ttl: timedelta | None, bounded: bool) -> int:
+    if state_ttl is None:
+        return 0
+    if bounded:
+        raise ArgumentError("state_ttl is a stream's: a bounded read has no state")
+    if not request.plan.normalize:
+        raise ArgumentError(f"state_ttl is given, and there is no state: {request.plan.reason}")
+    if not isinstance(state_ttl, timedelta) or state_ttl < timedelta(milliseconds=1):
+        raise ArgumentError(f"state_ttl is {state_ttl!r}; it is a datetime.timedelta of at least a millisecond, or None")
+    return state_ttl // timedelta(milliseconds=1)
+
+
+def _stage(request: _Request, state_ttl: timedelta | None, mini_batch: bool, bounded: bool) -> Stage:
+    ttl_ms = _stage_options(request, state_ttl, bounded)
+    source, plan = request.source, request.plan
+    return Stage(
+        layout=Layout(source.key_groups, source.columns, source.unique_key, with_ttl=ttl_ms > 0),
+        options=FoldOptions(generate_update_before=plan.generate_update_before, suppress_equal=ttl_ms == 0),
+        mode=source.mode,
+        state_ttl_ms=ttl_ms,
+        mini_batch=mini_batch,
+    )
+
+
+@dataclass(frozen=True)
+class _Request:
+    """Checked arguments: what is read, what the first pass has to know, and the plan."""
+
+    options: dict[str, str]
+    source: Source
+    plan: planner.Plan
+
+    @classmethod
+    def check(
+        cls,
+        *,
+        format: Format,
+        schema: str | StructType,
+        options: dict[str, str],
+        primary_key: str | Sequence[str],
+        changelog_mode: str,
+        source_duplicates: bool,
+        mode: Mode,
+        metadata: Sequence[str],
+        on_truncate: Literal["fail", "ignore"],
+        key_groups: int,
+    ) -> _Request:
+        """Refuse what cannot be used, here on the driver."""
+        if mode not in _MODES:
+            raise ArgumentError(f"mode is {mode!r}; it is one of {', '.join(_MODES)}")
+        if on_truncate not in ("fail", "ignore"):
+            raise ArgumentError(f"on_truncate is {on_truncate!r}; it is 'fail' or 'ignore'")
+        if not isinstance(key_groups, int) or key_groups < 1:
+            raise ArgumentError(f"key_groups is {key_groups!r}; it is a number of at least 1")
+        table, key = _table_columns(schema), _names(primary_key)
+        plan = planner.make_plan(format.changelog_mode, key, changelog_mode, source_duplicates)
+        source = Source(
+            format=format,
+            columns=table,
+            unique_key=key,
+            metadata=_metadata(format, _names(metadata)),
+            mode=mode,
+            on_truncate=on_truncate,
+            topic=_only_topic(options),
+            key_groups=key_groups,
+            drop_update_before=plan.drop_update_before,
+        )
+        _check_names(source)
+        return cls(options, source, plan)
+
+
+def _metadata(format: Format, names: tuple[str, ...]) -> tuple[str, ...]:
+    known = {*format.metadata, *KAFKA_METADATA}
+    unknown = [name for name in names if name not in known]
+    if unknown:
+        raise SchemaError(f"{format.identifier} has no metadata column {unknown[0]!r}; it has {', '.join(sorted(known))}")
+    return names
+
+
+def _check_names(source: Source) -> None:
+    # Spark compares names without case by default: two that differ in case alone could not be told apart.
+    output = source.output
+    names = [ROW_KIND, *(column.name for column in (*output.columns, *output.metadata)), CORRUPT_RECORD]
+    lower = [name.lower() for name in names]
+    twice = sorted({name for name in lower if lower.count(name) > 1})
+    if twice:
+        raise SchemaError(
+            f"column {', '.join(twice)} would stand in the result twice: of the schema, the metadata, and {ROW_KIND} and {CORRUPT_RECORD}, "
+            "rename what is yours"
+        )
+
+
+def _only_topic(options: Mapping[str, str]) -> str | None:
+    topics = [name.strip() for name in options.get("subscribe", "").split(",") if name.strip()]
+    return topics[0] if len(topics) == 1 else None
+
+
+# ------------------------------------------------------------------------------------------------------------ the query
+
+
+@dataclass(frozen=True)
+class _Reader:
+    """Puts a query together."""
+
+    spark: SparkSession
+    request: _Request
+    stage: Stage
+    observation: Any
+
+    def streaming(self) -> DataFrame:
+        """Kafka, decode, and the stage if the plan has one."""
+        prefix = self.observation or "changelog"
+        records = self._records(self.spark.readStream)
+        if not self.request.plan.normalize:
+            return _without_counts(self._decoded(records, TypedRows), f"{prefix}_decode")
+        blocks = _without_counts(self._decoded(records, Blocks), f"{prefix}_decode")
+        return normalized(blocks, self.stage, self.request.source, f"{prefix}_normalize")
+
+    def bounded(self) -> DataFrame:
+        """The same without state."""
+        records = self._records(self.spark.read)
+        if not self.request.plan.normalize:
+            return _without_counts(self._decoded(records, TypedRows), self.observation)
+        keyed = _without_counts(self._decoded(records, KeyedRows), self.observation)
+        split = any(name in self.request.options for name in _SPLITS)
+        output = self.request.source.output
+        return batch.in_order(keyed, split_partitions=split).mapInArrow(
+            partial(batch.fold_pass, stage=self.stage, output=output), output.ddl
+        )
+
+    def _decoded(self, records: DataFrame, target: type[Target]) -> DataFrame:
+        source = self.request.source
+        return records.mapInArrow(partial(decode_pass, source=source, target=target), target.ddl_of(source))
+
+    def _records(self, reader: Any) -> DataFrame:
+        from pyspark.sql import functions as F
+
+        columns = needed_columns(self.request.source)
+        options = dict(self.request.options)
+        if "headers" in columns:
+            options["includeHeaders"] = "true"
+        raw = reader.format("kafka").options(**options).load()
+        special = {"stamp": F.unix_millis("timestamp").alias("stamp"), "timestamp": F.unix_micros("timestamp").alias("timestamp")}
+        return raw.select(*(special.get(name, F.col(name)) for name in columns))
+
+
+def normalized(blocks: DataFrame, stage: Stage, source: Source, metrics: str) -> DataFrame:
+    """Return the changelog of packed blocks: the keyed stage, and the typed rows after it."""
+    from pyspark.sql import functions as F
+    from pyspark.sql.streaming.state import GroupStateTimeout
+
+    packed = blocks.groupBy("key_group").applyInPandasWithState(
+        partial(normalize_group, stage=stage), DDL, STATE_DDL, "append", GroupStateTimeout.NoTimeout
+    )
+    counted = packed.observe(metrics, *(F.sum(name).alias(name) for name in STAGE_COUNTS))
+    return counted.select(*PACKED).mapInArrow(partial(typed_pass, output=source.output), source.output.ddl)
+
+
+def _without_counts(decoded: DataFrame, observation: Any) -> DataFrame:
+    """Sum up the rows of counts as an observed metric, and take them out."""
+    from pyspark.sql import functions as F
+
+    if observation is not None:
+        decoded = decoded.observe(observation, *(F.sum(f"counts.{name}").alias(name) for name in COUNTS))
+    return decoded.where("counts IS NULL").drop("counts")

@@ -1,0 +1,636 @@
+"""A real single-node Kafka for the demo, notebooks and tests.
+
+::
+
+    with LocalKafka() as kafka:
+        kafka.create_topic("orders", partitions=3)
+        kafka.produce("orders", [("101", b'{"id": 101}'), ("101", None)])
+        spark.readStream.format("kafka").option("kafka.bootstrap.servers", kafka.bootstrap_servers)
+
+or, from a terminal, ``python -m normalize.local_kafka --port 9092``.
+
+It is Apache Kafka itself, not an imitation: the Ivy jar inside PySpark resolves the broker's jars once (a minute, about
+45 MB, kept in the user's cache folder), then a broker is ready in a few seconds.
+
+A broker never outlives the process that started it, whatever ends that process::
+
+    your process ──pipe──► guard ──► java kafka.Kafka
+
+The guard is this file run as a script. It waits for the pipe to close, which the operating system does also after
+SIGKILL, then stops the broker and removes its temporary data. PR_SET_PDEATHSIG would need no guard, but it exists on
+Linux only and fires when the *thread* that started the broker ends, as threads of notebooks and test runners do.
+"""
+
+from __future__ import annotations
+
+import argparse
+import base64
+import contextlib
+import gzip
+import importlib.util
+import json
+import os
+import platform
+import re
+import select
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+from xml.sax.saxutils import quoteattr
+
+if TYPE_CHECKING:
+    from confluent_kafka import Producer
+    from confluent_kafka.admin import AdminClient
+
+__all__ = ["KAFKA_VERSION", "LocalKafka", "LocalKafkaError", "Record", "broker_jars"]
+
+KAFKA_VERSION = "4.1.1"
+MAX_MESSAGE_BYTES = 20 * 1024 * 1024
+START_TIMEOUT = 120.0  # seconds; an idle machine needs three
+
+# slf4j-simple: without a binding Kafka would log nothing, not even why it ended.
+IVY_MODULE = f"""\
+<ivy-module version="2.0">
+  <info organisation="local" module="kafka"/>
+  <dependencies>
+    <dependency org="org.apache.kafka" name="kafka_2.13" rev="{KAFKA_VERSION}" conf="default"/>
+    <dependency org="org.slf4j" name="slf4j-simple" rev="1.7.36" conf="default"/>
+  </dependencies>
+</ivy-module>
+"""
+
+# Maven Central unless a root is given.
+IVY_SETTINGS = """\
+<ivysettings>
+  <settings defaultResolver="central"/>
+  <resolvers><ibiblio name="central" m2compatible="true" {root}/></resolvers>
+</ivysettings>
+"""
+
+# Recordings keep their timestamps, however old or far in the future, and stay for ever. One replica of everything.
+SERVER_PROPERTIES = """\
+process.roles=broker,controller
+node.id=1
+controller.quorum.voters=1@127.0.0.1:{controller_port}
+listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller_port}
+listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT
+controller.listener.names=CONTROLLER
+inter.broker.listener.name=PLAINTEXT
+log.dirs={data}
+auto.create.topics.enable=false
+log.message.timestamp.type=CreateTime
+log.message.timestamp.after.max.ms=9223372036854775807
+log.retention.ms=-1
+log.retention.bytes=-1
+message.max.bytes={max_message_bytes}
+offsets.topic.num.partitions=1
+offsets.topic.replication.factor=1
+transaction.state.log.num.partitions=1
+transaction.state.log.replication.factor=1
+transaction.state.log.min.isr=1
+share.coordinator.state.topic.num.partitions=1
+share.coordinator.state.topic.replication.factor=1
+share.coordinator.state.topic.min.isr=1
+group.initial.rebalance.delay.ms=0
+num.network.threads=2
+num.io.threads=2
+background.threads=2
+"""
+
+
+class LocalKafkaError(RuntimeError):
+    """The local broker cannot be fetched, started or used; the text says what to do."""
+
+
+@dataclass(frozen=True)
+class Record:
+    """One Kafka record to produce.
+
+    Parameters
+    ----------
+    key, value : bytes, str or None
+        Text is encoded as UTF-8. A value of None is a tombstone.
+    partition : int, optional
+        Default: chosen by the key's hash, as Java's producer does.
+    timestamp : int, optional
+        Milliseconds since 1970-01-01 UTC, greater than 0. Default: now.
+    headers : tuple of (str, bytes or None)
+    """
+
+    key: bytes | str | None
+    value: bytes | str | None
+    partition: int | None = None
+    timestamp: int | None = None
+    headers: tuple[tuple[str, bytes | None], ...] = ()
+
+    def __post_init__(self) -> None:
+        # The client takes 0 for "not given" and would write the time of day instead.
+        if self.timestamp is not None and self.timestamp <= 0:
+            raise ValueError(f"timestamp must be greater than 0, got {self.timestamp}")
+
+
+KeyValue: TypeAlias = tuple[bytes | str | None, bytes | str | None]
+
+
+class LocalKafka:
+    """A single-node Kafka on 127.0.0.1, for as long as the ``with`` block or until `stop`.
+
+    Parameters
+    ----------
+    port : int, optional
+        Port of the broker. Default: a free one, chosen by the operating system.
+    data_dir : path, optional
+        Keeps the topics, and the broker's log, between runs. Default: a temporary folder, removed by `stop`.
+
+    Raises
+    ------
+    LocalKafkaError
+        By `start`: confluent-kafka, Java or PySpark is missing, the jars cannot be fetched, `port` is taken, or the
+        broker ended at start (with the end of its log).
+    """
+
+    def __init__(self, port: int | None = None, data_dir: str | os.PathLike[str] | None = None) -> None:
+        self._wanted_port = port
+        self._data_dir = Path(data_dir).absolute() if data_dir is not None else None
+        self._guard: subprocess.Popen[bytes] | None = None
+        self._admin: AdminClient | None = None
+        self._home: Path | None = None
+        self._port = 0
+
+    def __enter__(self) -> LocalKafka:
+        return self.start()
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.stop()
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """Return "127.0.0.1:PORT", the value of Spark's option ``kafka.bootstrap.servers``."""
+        self._require_started()
+        return f"127.0.0.1:{self._port}"
+
+    def start(self) -> LocalKafka:
+        """Start the broker and return when it answers; nothing happens if it runs already."""
+        if self._guard is not None:
+            return self
+        if importlib.util.find_spec("confluent_kafka") is None:
+            raise LocalKafkaError('confluent-kafka is missing: pip install "pyspark-kafka-changelog[kafka]"')
+        java, jars = _find_java(), broker_jars()
+        try:
+            self._launch(java, jars)
+        except _PortTakenError:
+            # Another program was faster between our choice of a free port and the broker's bind: choose again.
+            self._launch(java, jars)
+        return self
+
+    def stop(self) -> None:
+        """Stop the broker and remove its temporary data; nothing happens if it does not run."""
+        self._admin = None
+        if self._guard is not None:
+            assert self._guard.stdin is not None
+            self._guard.stdin.close()
+            # A forked child of ours may hold the pipe open, so that closing it is not enough.
+            self._guard.terminate()
+            self._guard.wait()
+            self._guard = None
+        if self._home is not None and self._data_dir is None:
+            shutil.rmtree(self._home, ignore_errors=True)
+        self._home = None
+
+    def wait(self) -> int:
+        """Block until the broker ends by itself and return its exit code."""
+        return self._require_started().wait()
+
+    def create_topic(self, topic: str, partitions: int = 1, config: Mapping[str, str] | None = None) -> None:
+        """Create a topic and return when readers and writers can see it.
+
+        Parameters
+        ----------
+        topic : str
+        partitions : int
+        config : mapping, optional
+            Kafka's topic settings, such as ``{"cleanup.policy": "compact"}``.
+
+        Raises
+        ------
+        LocalKafkaError
+            The topic exists already, or Kafka refuses its name or settings.
+        """
+        from confluent_kafka import KafkaException
+        from confluent_kafka.admin import NewTopic
+
+        self._require_started()
+        assert self._admin is not None
+        new_topic = NewTopic(topic, num_partitions=partitions, replication_factor=1, config=dict(config or {}))
+        try:
+            self._admin.create_topics([new_topic])[topic].result(timeout=30)
+        except KafkaException as error:
+            raise LocalKafkaError(f"cannot create topic {topic!r}: {error.args[0].str()}") from error
+        # Kafka answers before every partition has a leader; a reader that starts now would fail.
+        _poll_until(lambda: self._partitions_with_leader(topic) == partitions, f"topic {topic!r} has no leader")
+
+    def produce(self, topic: str, records: Iterable[Record | KeyValue]) -> int:
+        """Write records, in order within each partition, and return how many when all are written.
+
+        Parameters
+        ----------
+        topic : str
+            An existing topic.
+        records : iterable of Record or (key, value)
+
+        Raises
+        ------
+        LocalKafkaError
+            Kafka did not take a record: no such topic or partition, too large.
+        """
+        from confluent_kafka import KafkaError, KafkaException, Producer
+
+        self._require_started()
+        failures: list[str] = []
+
+        def on_delivery(error: KafkaError | None, message: object) -> None:
+            if error is not None:
+                failures.append(error.str())
+
+        producer = Producer(_producer_config(self.bootstrap_servers))
+        count = 0
+        try:
+            for record in records:
+                _send(producer, topic, record if isinstance(record, Record) else Record(*record), on_delivery)
+                count += 1
+        except KafkaException as error:
+            failures.append(error.args[0].str())
+        producer.flush()
+        if failures:
+            raise LocalKafkaError(f"cannot write {len(failures)} record(s) to {topic!r}: {failures[0]}")
+        return count
+
+    def load_recording(self, path: str | os.PathLike[str], topic: str | None = None) -> int:
+        """Write a recorded topic again: the same bytes, partitions, order, timestamps and headers.
+
+        Parameters
+        ----------
+        path : path
+            ``*.jsonl`` or ``*.jsonl.gz``, one record per line: topic, partition, timestamp (milliseconds since
+            1970-01-01 UTC), key_base64, value_base64 (null is a tombstone), headers ``[[name, base64], ...]``.
+        topic : str, optional
+            Default: the recording's own topic, or topics. Created, with enough partitions, if it does not exist.
+
+        Returns
+        -------
+        int
+            Number of records.
+
+        Raises
+        ------
+        LocalKafkaError
+            The topic exists with too few partitions, or `topic` is given for a recording of several.
+        """
+        recorded: dict[str, list[Record]] = {}
+        for name, record in _read_recording(Path(path)):
+            recorded.setdefault(name, []).append(record)
+        if topic is not None:
+            if len(recorded) > 1:
+                raise LocalKafkaError(f"{path} holds several topics ({', '.join(sorted(recorded))}), not only one")
+            recorded = dict(zip([topic], recorded.values(), strict=False))  # an empty recording has no topic
+        for name, records in recorded.items():
+            self._require_partitions(name, 1 + max(record.partition or 0 for record in records))
+        return sum(self.produce(name, records) for name, records in recorded.items())
+
+    def _launch(self, java: str, jars: Path) -> None:
+        """Start a broker in its folder; leave nothing behind if it does not come up."""
+        try:
+            self._home = self._data_dir or Path(tempfile.mkdtemp(prefix="local-kafka-"))
+            self._home.mkdir(parents=True, exist_ok=True)
+            self._port = _free_port(self._wanted_port)
+            cluster_id = self._configure(java, jars, self._home)
+            self._guard = self._start_guard([*_java_command(java, jars, "512m"), "kafka.Kafka"], self._home)
+            self._wait_until_ready(cluster_id, self._home / "broker.log")
+        except BaseException:
+            self.stop()
+            raise
+
+    def _configure(self, java: str, jars: Path, home: Path) -> str:
+        """Write server.properties, format the data folder if it is new; return the cluster id."""
+        data, properties = home / "data", home / "server.properties"
+        properties.write_text(
+            SERVER_PROPERTIES.format(
+                port=self._port, controller_port=_free_port(None), data=data, max_message_bytes=MAX_MESSAGE_BYTES
+            )
+        )
+        return _cluster_id(data) or _format_storage(_java_command(java, jars, "128m"), properties)
+
+    def _start_guard(self, command: list[str], home: Path) -> subprocess.Popen[bytes]:
+        scratch = str(home) if self._data_dir is None else ""
+        with (home / "broker.log").open("wb") as log:
+            return subprocess.Popen(
+                # -I: this file's folder must not come before the standard library.
+                [sys.executable, "-I", __file__, "--guard", scratch, *command, str(home / "server.properties")],
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,  # Ctrl-C in a terminal or notebook is for the program, not for its broker
+            )
+
+    def _wait_until_ready(self, cluster_id: str, log: Path) -> None:
+        from confluent_kafka.admin import AdminClient
+
+        _poll_until(lambda: self._has_ended() or _accepts(self._port), "Kafka does not listen", log)
+        # Made only now: earlier it would complain on stderr that nobody listens.
+        self._admin = AdminClient({"bootstrap.servers": self.bootstrap_servers})
+        _poll_until(lambda: self._has_ended() or self._answers(cluster_id), "Kafka does not answer", log)
+        if self._has_ended():
+            end = _end_of(log)
+            kind = _PortTakenError if "Address already in use" in end else LocalKafkaError
+            raise kind(f"Kafka ended at start; the end of its log:\n{end}")
+
+    def _has_ended(self) -> bool:
+        return self._require_started().poll() is not None
+
+    def _answers(self, cluster_id: str) -> bool:
+        """Whether it is our broker that answers, not another one which has the port."""
+        from confluent_kafka import KafkaException
+
+        assert self._admin is not None
+        with contextlib.suppress(KafkaException):
+            return bool(self._admin.list_topics(timeout=1).cluster_id == cluster_id)
+        return False
+
+    def _partitions_with_leader(self, topic: str) -> int:
+        """Return how many partitions of a topic can be used; 0 for a topic that does not exist."""
+        self._require_started()
+        assert self._admin is not None
+        metadata = self._admin.list_topics(timeout=30).topics.get(topic)
+        return sum(partition.leader >= 0 for partition in metadata.partitions.values()) if metadata else 0
+
+    def _require_partitions(self, topic: str, partitions: int) -> None:
+        """Create a topic, or see that the one which exists has enough partitions."""
+        existing = self._partitions_with_leader(topic)
+        if not existing:
+            self.create_topic(topic, partitions)
+        elif existing < partitions:
+            raise LocalKafkaError(f"topic {topic!r} has {existing} partition(s), the recording needs {partitions}")
+
+    def _require_started(self) -> subprocess.Popen[bytes]:
+        if self._guard is None:
+            raise LocalKafkaError("Kafka does not run: use `with LocalKafka() as kafka:` or call start() first")
+        return self._guard
+
+
+class _PortTakenError(LocalKafkaError):
+    """The broker could not bind a port that was free a moment ago."""
+
+
+# --- records -----------------------------------------------------------------------------------------------------
+
+
+def _read_recording(path: Path) -> Iterator[tuple[str, Record]]:
+    """Yield (topic, record) from a recording, in its order."""
+    with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as lines:
+        for line in lines:
+            entry = json.loads(line)
+            headers = tuple((name, _from_base64(value)) for name, value in entry["headers"] or ())
+            key, value = _from_base64(entry["key_base64"]), _from_base64(entry["value_base64"])
+            yield entry["topic"], Record(key, value, entry["partition"], entry["timestamp"], headers)
+
+
+def _from_base64(text: str | None) -> bytes | None:
+    return None if text is None else base64.b64decode(text, validate=True)
+
+
+def _producer_config(bootstrap_servers: str) -> dict[str, str | int | float | bool]:
+    return {
+        "bootstrap.servers": bootstrap_servers,
+        "acks": "all",
+        "max.in.flight": 1,  # a retry does not reorder; idempotence would, too, but costs a second at the first record
+        "linger.ms": 5,
+        "message.max.bytes": MAX_MESSAGE_BYTES,
+        "message.timeout.ms": 60_000,
+        "topic.metadata.propagation.max.ms": 2_000,  # create_topic has waited: an unknown topic is a mistake
+        "partitioner": "murmur2_random",  # Java's
+    }
+
+
+def _send(producer: Producer, topic: str, record: Record, on_delivery: Callable[..., None]) -> None:
+    """Queue one record, waiting while the queue is full."""
+    options: dict[str, Any] = {"headers": list(record.headers), "on_delivery": on_delivery}
+    if record.partition is not None:
+        options["partition"] = record.partition
+    if record.timestamp is not None:
+        options["timestamp"] = record.timestamp
+    while True:
+        try:
+            producer.produce(topic, record.value, record.key, **options)
+        except BufferError:
+            producer.poll(0.1)
+        else:
+            producer.poll(0)
+            return
+
+
+# --- broker process ----------------------------------------------------------------------------------------------
+
+
+def _find_java() -> str:
+    """Return the Java that Spark would take: JAVA_HOME's, else the one on the PATH."""
+    home = os.environ.get("JAVA_HOME")
+    java = os.path.join(home, "bin", "java") if home else "java"
+    try:
+        answer = subprocess.run([java, "-version"], capture_output=True, text=True).stderr
+    except OSError:
+        answer = ""
+    version = re.search(r'version "(\d+)', answer)
+    if version is None or int(version[1]) < 17:
+        found = f"{java} is Java {version[1]}" if version else f"{java} is no Java"
+        install = "brew install openjdk@17" if platform.system() == "Darwin" else "sudo apt install openjdk-17-jdk"
+        raise LocalKafkaError(f"Kafka needs Java 17 or newer, {found}: {install}")
+    return java
+
+
+def _java_command(java: str, jars: Path, heap: str) -> list[str]:
+    # The serial collector starts fastest, and so small a heap gains nothing from another.
+    log_options = ["-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "-Dorg.slf4j.simpleLogger.showDateTime=true"]
+    return [java, f"-Xmx{heap}", "-XX:+UseSerialGC", *log_options, "-cp", f"{jars}/*"]
+
+
+def _format_storage(java: list[str], properties: Path) -> str:
+    """Prepare an empty data folder and return its new cluster id."""
+    # 16 bytes in base64, as Kafka wants; made of hexadecimal digits so that it cannot begin with "-".
+    cluster_id = base64.b64encode(uuid.uuid4().hex[:16].encode()).decode().rstrip("=")
+    tool = [*java, "kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", str(properties)]
+    done = subprocess.run(tool, capture_output=True, text=True)
+    if done.returncode != 0:
+        raise LocalKafkaError(f"Kafka cannot format its data folder:\n{(done.stdout + done.stderr)[-2000:]}")
+    return cluster_id
+
+
+def _cluster_id(data: Path) -> str | None:
+    """Return the cluster id of a data folder, None if it is new."""
+    meta = data / "meta.properties"
+    found = re.search(r"^cluster\.id=(.*)$", meta.read_text(), re.MULTILINE) if meta.exists() else None
+    return found[1].strip() if found else None
+
+
+def _free_port(wanted: int | None) -> int:
+    """Return a port that is free now: the one wanted, or any."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", wanted or 0))
+        except OSError as error:
+            raise LocalKafkaError(f"cannot use port {wanted} ({error.strerror}): choose another or none") from error
+        return int(probe.getsockname()[1])
+
+
+def _accepts(port: int) -> bool:
+    with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
+        return True
+    return False
+
+
+def _poll_until(condition: Callable[[], bool], complaint: str, log: Path | None = None) -> None:
+    """Wait for `condition`; complain, with the end of the log, if it does not come."""
+    deadline = time.monotonic() + START_TIMEOUT
+    while not condition():
+        if time.monotonic() > deadline:
+            details = f"; the end of its log:\n{_end_of(log)}" if log else ""
+            raise LocalKafkaError(f"{complaint} after {START_TIMEOUT:.0f} seconds{details}")
+        time.sleep(0.05)
+
+
+def _end_of(log: Path) -> str:
+    return log.read_text(errors="replace")[-3000:].strip() or "(empty)"
+
+
+def _run_guard(scratch: str, command: list[str]) -> int:
+    """Run the broker until it ends, the pipe on stdin closes or SIGTERM; return the broker's exit code."""
+    told_to_stop = False
+
+    def on_sigterm(*_: object) -> None:
+        nonlocal told_to_stop
+        told_to_stop = True
+
+    signal.signal(signal.SIGTERM, on_sigterm)
+    broker = subprocess.Popen(command, stdin=subprocess.DEVNULL)
+    while broker.poll() is None and not told_to_stop:
+        # Nobody writes into the pipe: it becomes readable when the last writer is gone.
+        if select.select([0], [], [], 0.2)[0]:
+            told_to_stop = True
+    if told_to_stop:
+        broker.terminate()
+        try:
+            broker.wait(timeout=15)
+        except subprocess.TimeoutExpired:
+            broker.kill()
+        if scratch:  # but a broker that ended by itself leaves its log for the parent to show
+            shutil.rmtree(scratch, ignore_errors=True)
+    return broker.wait()
+
+
+# --- broker jars -------------------------------------------------------------------------------------------------
+
+
+def broker_jars() -> Path:
+    """Return the folder of Kafka's jars, fetching them (progress on stderr) if the user's cache has none.
+
+    They come from Maven Central, or from the repository that ``DEFAULT_ARTIFACT_REPOSITORY`` names, as for Spark.
+
+    Raises
+    ------
+    LocalKafkaError
+        PySpark or Java is missing, or a jar cannot be fetched.
+    """
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "pyspark-kafka-changelog"
+    jars = cache / f"kafka-{KAFKA_VERSION}"
+    if not jars.is_dir():
+        cache.mkdir(parents=True, exist_ok=True)
+        print(f"Fetching Kafka {KAFKA_VERSION} (about 45 jars, 45 MB, once) into {jars}", file=sys.stderr, flush=True)
+        with tempfile.TemporaryDirectory(prefix="fetching-", dir=cache) as work:
+            _fetch_jars(Path(work))
+            # Renamed when whole, so that a half download is never taken for Kafka.
+            with contextlib.suppress(OSError):
+                (Path(work) / "jars").rename(jars)
+        if not jars.is_dir():  # it may be another process that renamed first
+            raise LocalKafkaError(f"cannot create {jars}")
+    return jars
+
+
+def _fetch_jars(work: Path) -> None:
+    """Resolve the jars with Ivy into ``work/jars``."""
+    repository = os.environ.get("DEFAULT_ARTIFACT_REPOSITORY")
+    (work / "settings.xml").write_text(IVY_SETTINGS.format(root=f"root={quoteattr(repository)}" if repository else ""))
+    (work / "ivy.xml").write_text(IVY_MODULE)
+    command = [_find_java(), "-jar", str(_find_ivy()), "-settings", f"{work}/settings.xml", "-cache", f"{work}/cache"]
+    command += ["-ivy", f"{work}/ivy.xml", "-retrieve", f"{work}/jars/[artifact]-[revision](-[classifier]).[ext]"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as ivy:
+        assert ivy.stdout is not None
+        problems = _report_progress(ivy.stdout)
+    if ivy.returncode != 0:
+        raise LocalKafkaError(f"cannot fetch Kafka {KAFKA_VERSION}:\n{problems}")
+
+
+def _report_progress(lines: Iterable[str]) -> str:
+    """Print a line for each module found and each jar fetched; return what Ivy says after its problems' headline."""
+    found = fetched = 0
+    problems: list[str] = []
+    for line in lines:
+        if match := re.match(r"\s*found \S+#(\S+) in", line):
+            found += 1
+            print(f"  {found} found: {match[1].replace(';', ' ')}", file=sys.stderr, flush=True)
+        elif match := re.match(r"\s*\[SUCCESSFUL \] \S+!(\S+)", line):
+            fetched += 1
+            print(f"  {fetched}/{found} fetched: {match[1]}", file=sys.stderr, flush=True)
+        elif problems or ":: problems summary" in line:
+            problems.append(line)
+    return "".join(line for line in problems[1:] if line.strip())
+
+
+def _find_ivy() -> Path:
+    """Return the Ivy jar that PySpark brings for its own packages."""
+    pyspark = importlib.util.find_spec("pyspark")
+    homes = [*(pyspark.submodule_search_locations or [] if pyspark else []), os.environ.get("SPARK_HOME", "")]
+    for home in filter(None, homes):
+        for ivy in sorted(Path(home, "jars").glob("ivy-*.jar")):
+            return ivy
+    raise LocalKafkaError('PySpark, whose Ivy fetches Kafka, is missing: pip install "pyspark-kafka-changelog[spark]"')
+
+
+# --- terminal ----------------------------------------------------------------------------------------------------
+
+
+def main(arguments: list[str]) -> int:
+    """Run a broker in the foreground until Ctrl-C; return the exit code."""
+    if arguments[:1] == ["--guard"]:
+        return _run_guard(arguments[1], arguments[2:])
+    parser = argparse.ArgumentParser(prog="python -m normalize.local_kafka", description="Run a single-node Kafka.")
+    parser.add_argument("--port", type=int, default=9092, help="port on 127.0.0.1 (default %(default)s)")
+    parser.add_argument("--data-dir", help="keep topics here between runs (default: a temporary folder)")
+    parser.add_argument("--fetch", action="store_true", help="fetch Kafka's jars, if the cache has none, and end")
+    options = parser.parse_args(arguments)
+    try:
+        if options.fetch:
+            broker_jars()
+            return 0
+        with LocalKafka(options.port, options.data_dir) as kafka:
+            print(f"Kafka {KAFKA_VERSION} runs at {kafka.bootstrap_servers}; Ctrl-C stops it", flush=True)
+            code = kafka.wait()
+            print(f"Kafka ended by itself with exit code {code}", file=sys.stderr)
+            return 1
+    except KeyboardInterrupt:
+        return 0
+    except LocalKafkaError as error:
+        print(error, file=sys.stderr)
+        return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

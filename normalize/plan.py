@@ -1,0 +1,125 @@
+"""Does this source need ChangelogNormalize, and must it make ``-U``? The rule of Flink's planner, as a pure function.
+
+============================================  =====================  ====================================================
+source                                        source_duplicates      the stage
+============================================  =====================  ====================================================
+upsert (``+U`` without ``-U``)                either                 if the consumer needs ``-U``, or duplicates are possible
+changelog (``+I -U +U -D``)                   False                  no; ``-U`` is dropped if the consumer needs none
+changelog                                     True                   yes
+insert-only                                   either                 no
+============================================  =====================  ====================================================
+
+``source_duplicates`` is Flink's ``table.exec.source.cdc-events-duplicate``; its default is True here and False there, since the
+usual CDC tools deliver at least once. A metadata column does not keep the stage in the plan, as it does in Flink.
+
+Source: Flink's DynamicSourceUtils (``isUpsertSource``, ``isSourceChangeEventsDuplicate``), StreamPhysicalTableSourceScanRule,
+FlinkChangelogModeInferenceProgram, ChangelogNormalizeRequirementResolver.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from cdc_formats.changelog_mode import ChangelogMode
+from cdc_formats.errors import ArgumentError
+from cdc_formats.row_kind import RowKind
+
+CONSUMER_MODES = {"all": ChangelogMode.all(), "upsert": ChangelogMode.upsert(key_only_deletes=False)}
+"""What a consumer can ask for: rows that can be retracted, or the newest row and deletes by key."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What stands between the topic and the user's rows.
+
+    Attributes
+    ----------
+    normalize : bool
+        Whether there is a ChangelogNormalize.
+    generate_update_before : bool
+        Whether it makes ``-U``.
+    drop_update_before : bool
+        Whether ``-U`` of the source is dropped.
+    reason : str
+        Why, in words.
+    mode : ChangelogMode
+        Of the rows that the user gets.
+    """
+
+    normalize: bool
+    generate_update_before: bool
+    drop_update_before: bool
+    reason: str
+    mode: ChangelogMode
+
+
+def make_plan(source: ChangelogMode, primary_key: Sequence[str], changelog_mode: str, source_duplicates: bool) -> Plan:
+    """Decide.
+
+    Parameters
+    ----------
+    source : ChangelogMode
+        What the format declares.
+    primary_key : sequence of str
+    changelog_mode : {"all", "upsert"}
+        What the consumer needs.
+    source_duplicates : bool
+        Whether the producer may deliver an event more than once.
+
+    Raises
+    ------
+    ArgumentError
+        When the mode is none of the two, or there is no primary key where one is needed.
+    """
+    if changelog_mode not in CONSUMER_MODES:
+        raise ArgumentError(f"changelog_mode is {changelog_mode!r}; it is 'all' (with -U) or 'upsert' (without)")
+    needs_before = changelog_mode == "all"
+    if not source.contains(RowKind.UPDATE_AFTER) and not source.contains(RowKind.DELETE):
+        return Plan(False, False, False, "the source only inserts", source)
+    if source.contains(RowKind.UPDATE_BEFORE):
+        return _of_changelog(source, primary_key, needs_before, source_duplicates)
+    if not primary_key:
+        raise ArgumentError("the source's updates have no -U, so that it needs primary_key=[...]: the columns that tell what is updated")
+    if source_duplicates:
+        return _stage(needs_before, "the source may deliver an event twice (source_duplicates=True)")
+    if needs_before:
+        return _stage(True, "the consumer needs -U, and the source has none (changelog_mode='all')")
+    return Plan(False, False, False, "the consumer takes upserts by key as the source has them (changelog_mode='upsert')", source)
+
+
+def _of_changelog(source: ChangelogMode, primary_key: Sequence[str], needs_before: bool, source_duplicates: bool) -> Plan:
+    if source_duplicates:
+        if not primary_key:
+            raise ArgumentError(
+                "source_duplicates=True (the default) needs primary_key=[...], by which duplicates are found; for a table without one "
+                "set source_duplicates=False: then rows pass as they are, duplicates too"
+            )
+        return _stage(needs_before, "the source may deliver an event twice (source_duplicates=True)")
+    if needs_before:
+        return Plan(False, False, False, "the source has -U, and delivers each event once (source_duplicates=False)", source)
+    if not primary_key:
+        raise ArgumentError("changelog_mode='upsert' needs primary_key=[...]: without -U only the key tells what is updated")
+    reason = "the source delivers each event once (source_duplicates=False); its -U is dropped, since the consumer needs none"
+    return Plan(False, False, True, reason, CONSUMER_MODES["upsert"])
+
+
+def _stage(needs_before: bool, reason: str) -> Plan:
+    return Plan(True, needs_before, False, reason, CONSUMER_MODES["all" if needs_before else "upsert"])
+
+
+def explain(plan: Plan, *, format: str, source: ChangelogMode, topic: str, primary_key: Sequence[str], key_groups: int) -> str:
+    """Return the plan as text, after Flink's ``EXPLAIN CHANGELOG_MODE``."""
+    key = ", ".join(primary_key)
+    lines = []
+    if plan.normalize:
+        lines.append(f"ChangelogNormalize(key=[{key}], changelogMode={plan.mode}): {plan.reason}")
+        lines.append(f"Exchange(hash[key group of {key}], key_groups={key_groups})")
+        if source.contains(RowKind.UPDATE_BEFORE):
+            lines.append("DropUpdateBefore: a keyed stage knows the row before; a changed key is a delete and an upsert")
+    elif plan.drop_update_before:
+        lines.append(f"DropUpdateBefore(changelogMode={plan.mode}): {plan.reason}")
+    else:
+        lines.append(f"no ChangelogNormalize: {plan.reason}")
+    lines += [f"Decode(format=[{format}], changelogMode={source})", f"Kafka({topic})"]
+    return "\n".join("   " * (depth - 1) + ("+- " if depth else "") + line for depth, line in enumerate(lines))
