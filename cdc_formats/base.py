@@ -23,6 +23,7 @@ from .changelog_mode import ChangelogMode
 from .errors import (
     DecodeError,
     FormatOptionError,
+    MalformedMessageError,
     MissingBeforeImageError,
     MissingFieldError,
     PartialImageError,
@@ -30,8 +31,8 @@ from .errors import (
     excerpt_of,
 )
 from .images import ABSENT, absent_as_null, complete
-from .rows import Image, RowConverter
 from .row_kind import RowKind
+from .rows import Image, RowConverter
 from .schema import Column, SqlType, columns as to_columns
 from .types import Handling
 
@@ -111,6 +112,8 @@ class Event(msgspec.Struct, gc=False):
         Whether a column that is missing in `after` is unknown, not NULL (OGG's compressed updates).
     rows : RowConverter or None
         The converter of this message's images, where the message describes its columns itself.
+    single : bool
+        Whether the message is one row of a changelog, so that the ``-U`` of an update is another message (changelog-json).
     """
 
     kind: RowKind
@@ -122,6 +125,7 @@ class Event(msgspec.Struct, gc=False):
     changed_only: bool = False
     sparse: bool = False
     rows: RowConverter | None = None
+    single: bool = False
 
     @classmethod
     def insert(cls, after: Image, message: Any = None, path: str = "$.after") -> Event:
@@ -173,7 +177,8 @@ class Format(ABC):
     Parameters
     ----------
     error_excerpt : bool
-        Whether errors show the first bytes of the message (at most 200); turn it off where messages hold personal data.
+        Whether errors show the first bytes of the message (at most 200) and the value that is wrong; turn it off where messages
+        hold personal data.
     """
 
     identifier: ClassVar[str]
@@ -215,10 +220,9 @@ class Format(ABC):
         ------
         SchemaError, FormatOptionError
         """
+        return None
 
-    def decoder(
-        self, columns: str | Sequence[Column], *, unique_key: Sequence[str] = (), metadata: Sequence[str] = ()
-    ) -> Decoder:
+    def decoder(self, columns: str | Sequence[Column], *, unique_key: Sequence[str] = (), metadata: Sequence[str] = ()) -> Decoder:
         """Compile a decoder.
 
         Parameters
@@ -266,9 +270,7 @@ class Format(ABC):
         given = {name.replace("-", "_").replace(".", "_"): value for name, value in options.items()}
         unknown = sorted(set(given) - set(known))
         if unknown:
-            raise FormatOptionError(
-                f"{cls.identifier} has no option {', '.join(unknown)}; it has {', '.join(sorted(known))}"
-            )
+            raise FormatOptionError(f"{cls.identifier} has no option {', '.join(unknown)}; it has {', '.join(sorted(known))}")
         return cls(**{name: _boolean(value) if known[name] in ("bool", bool) else value for name, value in given.items()})
 
     def _check_choice(self, name: str, choices: Sequence[Any]) -> None:
@@ -310,6 +312,7 @@ class Decoder:
         format.check(columns, unique_key)
         self.format = format
         self.columns = columns
+        self.unique_key = unique_key
         self.metadata_columns = tuple(self._metadata_column(name) for name in metadata)
         self._read = format.reader(columns, unique_key)
         self._rows = RowConverter(columns, format.handling)
@@ -343,6 +346,8 @@ class Decoder:
             return changes
         except DecodeError as error:
             raise self._with_excerpt(error, key, value) from None
+        except RecursionError:
+            raise self._with_excerpt(_too_deep(), key, value) from None
 
     def upserts(self, key: bytes | None, value: bytes | None) -> list[KeyedChange] | Ignored:
         """Return what one Kafka record says about keys, in order, or why it says nothing.
@@ -362,6 +367,8 @@ class Decoder:
             return changes
         except DecodeError as error:
             raise self._with_excerpt(error, key, value) from None
+        except RecursionError:
+            raise self._with_excerpt(_too_deep(), key, value) from None
 
     def _events(self, key: bytes | None, value: bytes | None) -> Sequence[Event] | Ignored:
         if not value and not self._tombstones:
@@ -370,7 +377,7 @@ class Decoder:
 
     def _with_excerpt(self, error: DecodeError, key: bytes | None, value: bytes | None) -> DecodeError:
         if not self.format.error_excerpt:
-            return error
+            return error.without_data()
         return error.at(excerpt=excerpt_of(key if error.field == "key" else value))
 
     def _metadata(self, event: Event) -> tuple[Any, ...]:
@@ -395,7 +402,7 @@ class Decoder:
         after = self._after(event, rows)
         if ABSENT in after:
             raise self._partial(after, event.after_path)
-        if event.kind is RowKind.UPDATE_AFTER and self.format.changelog_mode.contains(RowKind.UPDATE_BEFORE):
+        if event.kind is RowKind.UPDATE_AFTER and not event.single and self.format.changelog_mode.contains(RowKind.UPDATE_BEFORE):
             changes.append(Change(RowKind.UPDATE_BEFORE, self._before(event, rows, after), metadata))
         changes.append(Change(event.kind, after, metadata))
 
@@ -441,6 +448,11 @@ class Decoder:
             name = self.columns[self._key[next(i for i, part in enumerate(key) if part is None or part is ABSENT)]].name
             raise MissingFieldError(f"`{name}` is of the primary key and is null or missing", f"{path}.{name}")
         return key
+
+
+def _too_deep() -> MalformedMessageError:
+    # A value that the JSON reader just took can be too deep for what looks at it further down the stack.
+    return MalformedMessageError("nested too deeply")
 
 
 def _missing_as_null(row: tuple[Any, ...], raw: tuple[Any, ...]) -> tuple[Any, ...]:

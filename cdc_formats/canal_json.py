@@ -35,9 +35,9 @@ Source: Canal's FlatMessage, MQMessageUtils and EventType; Flink's CanalJsonDese
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 
@@ -76,11 +76,11 @@ class CanalJson(Format):
     binary_handling_mode: str = "latin1"
     time_zone: str | None = None
 
-    metadata = {
+    metadata: ClassVar[Mapping[str, MetadataColumn]] = {
         "database": MetadataColumn("STRING", lambda message: text(message.database)),
         "table": MetadataColumn("STRING", lambda message: text(message.table)),
-        "sql-type": MetadataColumn("MAP<STRING, INT>", lambda message: int_map(message.sqlType, "$.sqlType")),
-        "pk-names": MetadataColumn("ARRAY<STRING>", lambda message: text_list(message.pkNames)),
+        "sql-type": MetadataColumn("MAP<STRING, INT>", lambda message: int_map(message.sql_type, "$.sqlType")),
+        "pk-names": MetadataColumn("ARRAY<STRING>", lambda message: text_list(message.pk_names)),
         "ingestion-timestamp": MetadataColumn("TIMESTAMP(3)", lambda message: epoch_ms(message.ts, "$.ts")),
         "event-timestamp": MetadataColumn("TIMESTAMP(3)", lambda message: epoch_ms(message.es, "$.es")),
     }
@@ -95,7 +95,7 @@ class CanalJson(Format):
 
     def reader(self, columns: Sequence[Column], unique_key: Sequence[str] = ()) -> Reader:
         """Return the reader of one table's messages."""
-        image = RowConverter(columns, self.handling).shape | None  # type: ignore[operator]
+        image = RowConverter(columns, self.handling).shape | None
         images = list[image] | None  # type: ignore[valid-type]
         shape = msgspec.defstruct("Message", [("data", images, None), ("old", images, None)], bases=(_Message,), gc=False)
         message, tables = json_reader(shape), TableFilter(self.database_include, self.table_include)
@@ -109,15 +109,15 @@ class CanalJson(Format):
 
 class _Message(msgspec.Struct, gc=False):
     type: Any = None
-    isDdl: Any = None
+    is_ddl: Any = msgspec.field(default=None, name="isDdl")
     database: Any = None
     table: Any = None
     data: Any = None
     old: Any = None
     ts: Any = None
     es: Any = None
-    pkNames: Any = None
-    sqlType: Any = None
+    pk_names: Any = msgspec.field(default=None, name="pkNames")
+    sql_type: Any = msgspec.field(default=None, name="sqlType")
 
 
 def _events(message: Any, tables: TableFilter) -> Sequence[Event] | Ignored:
@@ -127,13 +127,14 @@ def _events(message: Any, tables: TableFilter) -> Sequence[Event] | Ignored:
         return Ignored.OTHER_TABLE
     if message.type == "TRUNCATE":
         return Ignored.TRUNCATE
-    if message.isDdl is True or message.type in _DDL:
+    if message.is_ddl is True or message.type in _DDL:
         return Ignored.DDL
     if message.type == "QUERY":
         return Ignored.MESSAGE
     kind = _KINDS.get(message.type)
     if kind is None:
-        raise UnknownOperationError(f"type {message.type[:40]!r} is none of {', '.join(sorted({*_KINDS, *_DDL, 'TRUNCATE', 'QUERY'}))}", "$.type")
+        known = f"is none of {', '.join(sorted({*_KINDS, *_DDL, 'TRUNCATE', 'QUERY'}))}"
+        raise UnknownOperationError(f"type {message.type[:40]!r} {known}", "$.type", bare=f"type {known}")
     if message.data is None:
         raise MissingFieldError(f"missing `data` when `type` is {message.type!r}", "$.data")
     if kind is RowKind.UPDATE_AFTER:

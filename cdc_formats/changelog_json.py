@@ -74,7 +74,7 @@ class ChangelogJson(Format):
 
     def reader(self, columns: Sequence[Column], unique_key: Sequence[str] = ()) -> Reader:
         """Return the reader of one table's messages."""
-        image = RowConverter(columns, self.handling).shape | None  # type: ignore[operator]
+        image = RowConverter(columns, self.handling).shape | None
         message = json_reader(msgspec.defstruct("Message", [("data", image, None), ("op", Any, None)], gc=False))
 
         def read(key: bytes | None, value: bytes | None) -> Sequence[Event] | Ignored:
@@ -91,12 +91,13 @@ class ChangelogJson(Format):
 def _event(message: Any) -> Event:
     kind = _KINDS.get(message.op) if isinstance(message.op, str) else None
     if kind is None:
-        raise UnknownOperationError(f"op {str(message.op)[:40]!r} is none of {', '.join(SHORT_STRINGS)}", "$.op")
+        known = f"is none of {', '.join(SHORT_STRINGS)}"
+        raise UnknownOperationError(f"op {str(message.op)[:40]!r} {known}", "$.op", bare=f"op {known}")
     if message.data is None:
         raise MissingFieldError("`data` is missing or null", "$.data")
     if kind in (RowKind.UPDATE_BEFORE, RowKind.DELETE):
         return Event(kind, message.data, None, message, "$.data")
-    return Event(kind, None, message.data, message, "", "$.data")
+    return Event(kind, None, message.data, message, "", "$.data", single=True)
 
 
 class _Encoder(Encoder):

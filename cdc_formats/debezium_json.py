@@ -40,14 +40,22 @@ Source: io.debezium.data.Envelope, io.debezium.time.*; Flink's DebeziumJsonDeser
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import msgspec
 
 from .base import Event, Format, Ignored, MetadataColumn, Reader
-from .errors import FormatOptionError, MalformedMessageError, MissingFieldError, SchemaError, UnknownOperationError
+from .errors import (
+    FormatOptionError,
+    MalformedMessageError,
+    MissingBeforeImageError,
+    MissingFieldError,
+    SchemaError,
+    UnknownOperationError,
+)
 from .json_reader import json_reader, read_object
 from .metadata import epoch_ms, member, text, text_map
 from .row_kind import RowKind
@@ -59,9 +67,7 @@ from .types import BINARY_MODES, DECIMAL_MODES, TIME_MODES, Handling
 UNAVAILABLE_VALUE_PLACEHOLDER = "__debezium_unavailable_value"
 
 _SCHEMAS_KEPT = 1000
-_REMEDY = (
-    "is null. PostgreSQL: set the table's REPLICA IDENTITY to FULL, or to DEFAULT with a primary key; MySQL: binlog_row_image=FULL"
-)
+_REMEDY = "is null. PostgreSQL: set the table's REPLICA IDENTITY to FULL, or to DEFAULT with a primary key; MySQL: binlog_row_image=FULL"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,8 +109,8 @@ class DebeziumJson(Format):
     database_include: str | None = None
     table_include: str | None = None
 
-    metadata = {
-        "schema": MetadataColumn("STRING", lambda message: text(message.schema)),
+    metadata: ClassVar[Mapping[str, MetadataColumn]] = {
+        "schema": MetadataColumn("STRING", lambda message: text(message.schema) if message.schema else None),
         "ingestion-timestamp": MetadataColumn("TIMESTAMP(3)", lambda message: epoch_ms(message.ts_ms, "$.ts_ms")),
         "source.timestamp": MetadataColumn("TIMESTAMP(3)", lambda m: epoch_ms(member(m.source, "ts_ms"), "$.source.ts_ms")),
         "source.database": MetadataColumn("STRING", lambda message: text(member(message.source, "db"))),
@@ -150,19 +156,19 @@ class DebeziumJson(Format):
 
 
 class _Message(msgspec.Struct, gc=False):
-    """What is read of an envelope, wrapped or bare; what is not needed is skipped as text."""
+    """What is read of an envelope, wrapped or bare; what is not needed is skipped as text (empty text: it is not there)."""
 
     op: Any = None
     before: Any = None
     after: Any = None
     source: msgspec.Raw = msgspec.Raw(b"null")
     ts_ms: Any = None
-    schema: msgspec.Raw | None = None
-    payload: msgspec.Raw | None = None
+    schema: msgspec.Raw = msgspec.Raw(b"")
+    payload: msgspec.Raw = msgspec.Raw(b"")
 
 
 def _message_of(rows: RowConverter) -> Any:
-    image = rows.shape | None  # type: ignore[operator]
+    image = rows.shape | None
     return msgspec.defstruct("Message", [("before", image, None), ("after", image, None)], bases=(_Message,), gc=False)
 
 
@@ -178,7 +184,7 @@ class _Reader:
     def __call__(self, key: bytes | None, value: bytes | None) -> Sequence[Event] | Ignored:
         assert value is not None  # reads_tombstones is False
         message = self.message(value)
-        if message.op is None and message.payload is not None and message.schema is not None:
+        if message.op is None and message.payload and message.schema:
             return self._wrapped(message.schema, message.payload)
         if self.format.schema_include is True:
             raise MalformedMessageError("the message has no schema block, and schema_include is True: set it to False or 'auto'")
@@ -189,9 +195,12 @@ class _Reader:
             raise MalformedMessageError("the message has a schema block, and schema_include is False: set it to True or 'auto'")
         if bytes(payload) == b"null":
             return Ignored.TOMBSTONE
-        message = self.message(bytes(payload))
+        try:
+            message = self.message(bytes(payload))
+        except MalformedMessageError as error:
+            raise MalformedMessageError(error.reason, f"$.payload{error.path[1:]}") from None
         message.schema = schema
-        rows = self._described(bytes(schema)) if message.op is not None else None
+        rows = self._described(bytes(schema)) if message.op is not None and bytes(schema) != b"null" else None
         return self._events(message, bytes(payload), rows, "$.payload")
 
     def _described(self, schema: bytes) -> RowConverter:
@@ -199,14 +208,14 @@ class _Reader:
         if rows is None:
             if len(self.described) >= _SCHEMAS_KEPT:
                 self.described.clear()
-            rows = RowConverter(self.columns, described(read_object(schema), self.columns, self.format.handling))
+            rows = RowConverter(self.columns, described(_schema_of(schema), self.columns, self.format.handling))
             self.described[schema] = rows
         return rows
 
     def _events(self, message: Any, value: bytes, rows: RowConverter | None, root: str) -> Sequence[Event] | Ignored:
         op, before, after = message.op, message.before, message.after
         if op is None:
-            return _without_op(read_object(value))
+            return _without_op(read_object(value), root)
         if self.tables.set and not self.tables.match(member(message.source, "db"), member(message.source, "table"), f"{root}.source"):
             return Ignored.OTHER_TABLE
         if op == "u" or op == "c" or op == "r":
@@ -222,17 +231,18 @@ class _Reader:
             return Ignored.TRUNCATE
         if op == "m":
             return Ignored.MESSAGE
-        raise UnknownOperationError(f"op {str(op)[:40]!r} is none of c, d, m, r, t, u", f"{root}.op")
+        known = "is none of c, d, m, r, t, u"
+        raise UnknownOperationError(f"op {str(op)[:40]!r} {known}", f"{root}.op", bare=f"op {known}")
 
 
-def _without_op(message: dict[str, Any]) -> Ignored:
+def _without_op(message: dict[str, Any], root: str) -> Ignored:
     if "ddl" in message or "tableChanges" in message:
         return Ignored.DDL
     if "status" in message and "id" in message:
         return Ignored.TRANSACTION
     if set(message) and set(message) <= {"ts_ms", "ts_us", "ts_ns"}:
         return Ignored.HEARTBEAT
-    raise MissingFieldError("`op` is missing: not an envelope of Debezium's. Flattened messages (ExtractNewRecordState) have none", "$.op")
+    raise MissingFieldError("`op` is missing: not an envelope of Debezium's. Flattened messages (ExtractNewRecordState) have none", f"{root}.op")
 
 
 # ------------------------------------------------------------------------------------------------------- schema blocks
@@ -253,6 +263,13 @@ _EPOCH_UNITS: dict[str, Literal["ms", "us", "ns"]] = {
 }
 
 
+def _schema_of(schema: bytes) -> dict[str, Any]:
+    try:
+        return read_object(schema)
+    except MalformedMessageError as error:
+        raise MalformedMessageError(error.reason, f"$.schema{error.path[1:]}") from None
+
+
 def described(schema: dict[str, Any], columns: Sequence[Column], declared: Handling) -> list[Handling]:
     """Return how each column is written, as a schema block says.
 
@@ -264,9 +281,8 @@ def described(schema: dict[str, Any], columns: Sequence[Column], declared: Handl
     declared : Handling
         What the block does not say is as declared (the text form of bytes, unsigned BIGINT).
     """
-    images = {field.get("field"): field for field in _objects(schema.get("fields"))}
-    image = images.get("after") or images.get("before") or {}
-    fields = {field.get("field"): field for field in _objects(image.get("fields"))}
+    images = _by_name(schema)
+    fields = _by_name(images.get("after") or images.get("before") or {})
     return [_described(fields.get(column.name, {}), declared) for column in columns]
 
 
@@ -276,12 +292,14 @@ def _described(field: dict[str, Any], declared: Handling) -> Handling:
         return _described(items, declared)
     name, parameters = field.get("name"), field.get("parameters")
     scale = parameters.get("scale") if isinstance(parameters, dict) else None
-    if name == _CONNECT + "Decimal" and isinstance(scale, str) and scale.lstrip("-").isdecimal():
+    if name == _CONNECT + "Decimal" and isinstance(scale, str) and re.fullmatch("-?[0-9]{1,4}", scale):
         return replace(declared, decimal="precise", decimal_scale=int(scale), time="isostring")
     unit = _EPOCH_UNITS.get(name) if isinstance(name, str) else None
     # Text of a described column is ISO text, and its number (but for a date's days) has the unit of its name.
     return replace(declared, decimal="string", time="isostring", epoch_unit=unit)
 
 
-def _objects(value: Any) -> list[dict[str, Any]]:
-    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
+def _by_name(schema: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    fields = schema.get("fields")
+    found = [field for field in fields if isinstance(field, dict)] if isinstance(fields, list) else []
+    return {name: field for field in found if isinstance(name := field.get("field"), str)}

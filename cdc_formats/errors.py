@@ -88,13 +88,22 @@ class DecodeError(ChangelogError, ValueError):
         The record, as ``topic[partition]@offset``; empty until the caller knows it.
     excerpt : str
         The first bytes of the message, at most `EXCERPT_BYTES`; empty for none.
+    bare : str
+        `reason` without anything out of the message; empty where there is nothing of it in `reason`.
     """
 
     condition = "DECODE"
 
-    def __init__(self, reason: str, path: str = "", field: str = "value", where: str = "", excerpt: str = "") -> None:
-        super().__init__(reason, path, field, where, excerpt)
-        self.reason, self.path, self.field, self.where, self.excerpt = reason, path, field, where, excerpt
+    def __init__(self, reason: str, path: str = "", field: str = "value", where: str = "", excerpt: str = "", bare: str = "") -> None:
+        super().__init__(reason, path, field, where, excerpt, bare)
+        self.reason, self.path, self.field, self.where, self.excerpt, self.bare = (
+            reason,
+            path,
+            field,
+            where,
+            excerpt,
+            bare,
+        )
 
     def at(self, *, path: str = "", field: str = "", where: str = "", excerpt: str = "") -> DecodeError:
         """Return the same error with more of its place filled in; what is already known stays."""
@@ -104,13 +113,18 @@ class DecodeError(ChangelogError, ValueError):
             self.field if self.field != "value" else field or "value",
             self.where or where,
             self.excerpt or excerpt,
+            self.bare,
         )
+
+    def without_data(self) -> DecodeError:
+        """Return the same error with nothing in it that stood in the message (``error_excerpt=False``)."""
+        return type(self)(self.bare or self.reason, self.path, self.field, self.where)
 
     def __str__(self) -> str:
         path = f"`{_clip(self.path)}` of " if self.path else ""
         where = f" in {self.where}" if self.where else ""
         excerpt = f"; it begins {self.excerpt}" if self.excerpt else ""
-        return f"[{self.condition}] {_clip(self.reason, 400)} - at {path}the {self.field}{where}{excerpt}"
+        return f"[{self.condition}] {_clip(self.reason, 300)} - at {path}the {self.field}{where}{excerpt}"
 
 
 class MalformedMessageError(DecodeError):

@@ -7,19 +7,22 @@ before-image are the after-image's; absent columns of an after-image can only co
 
 from __future__ import annotations
 
-from enum import Enum
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 
-class _Absent(Enum):
-    ABSENT = "ABSENT"
+class Absent:
+    """The type of `ABSENT`. It is a class of its own, and no Enum, so that no library takes it for a value."""
+
+    __slots__ = ()
 
     def __repr__(self) -> str:
         return "ABSENT"
 
+    def __reduce__(self) -> str:
+        return "ABSENT"  # the same object after pickling
 
-ABSENT: Final = _Absent.ABSENT
-Absent = Literal[_Absent.ABSENT]
+
+ABSENT: Final = Absent()
 
 
 def complete(image: tuple[Any, ...], other: tuple[Any, ...]) -> tuple[Any, ...]:

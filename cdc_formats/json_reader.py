@@ -17,6 +17,7 @@ from .errors import MalformedMessageError
 
 T = TypeVar("T")
 _BOM = b"\xef\xbb\xbf"
+_FAILURES = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 _encoder = msgspec.json.Encoder(decimal_format="number")
 
 
@@ -24,7 +25,7 @@ def _decimal(text: str) -> Decimal:
     try:
         return Decimal(text)
     except InvalidOperation:
-        raise ValueError(f"number {text[:40]} is out of range") from None
+        raise ValueError("the exponent of a number is out of range") from None
 
 
 def json_reader(shape: type[T]) -> Callable[[bytes], T]:
@@ -40,9 +41,12 @@ def json_reader(shape: type[T]) -> Callable[[bytes], T]:
     def read(text: bytes) -> T:
         try:
             return decode(text)
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-            if bytes(memoryview(text)[:3]) == _BOM:
-                return read(bytes(memoryview(text)[3:]))
+        except _FAILURES as error:
+            if bytes(memoryview(text)[:3]) != _BOM:
+                raise _malformed(error) from None
+        try:
+            return decode(memoryview(text)[3:])
+        except _FAILURES as error:
             raise _malformed(error) from None
 
     return read
@@ -58,7 +62,7 @@ def _malformed(error: Exception) -> MalformedMessageError:
     return MalformedMessageError(prefix + reason, path.strip("`"))
 
 
-_read_any = json_reader(Any)  # type: ignore[arg-type]
+_read_any: Callable[[bytes], Any] = json_reader(Any)  # type: ignore[arg-type]
 
 
 def read_json(text: bytes) -> Any:
@@ -91,7 +95,7 @@ def read_object(text: bytes) -> dict[str, Any]:
         When it is not JSON, or not an object.
     """
     value = _read_any(text)
-    if type(value) is not dict:
+    if not isinstance(value, dict):
         raise MalformedMessageError(f"expected a JSON object, got `{type(value).__name__}`", "$")
     return value
 

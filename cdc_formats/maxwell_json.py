@@ -34,9 +34,9 @@ Source: Maxwell's dataformat.md and bootstrapping.md; Flink's MaxwellJsonDeseria
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 
@@ -79,7 +79,7 @@ class MaxwellJson(Format):
     table_include: str | None = None
     time_zone: str | None = None
 
-    metadata = {
+    metadata: ClassVar[Mapping[str, MetadataColumn]] = {
         "database": MetadataColumn("STRING", lambda message: text(message.database)),
         "table": MetadataColumn("STRING", lambda message: text(message.table)),
         "primary-key-columns": MetadataColumn("ARRAY<STRING>", lambda message: text_list(message.primary_key_columns)),
@@ -93,7 +93,7 @@ class MaxwellJson(Format):
 
     def reader(self, columns: Sequence[Column], unique_key: Sequence[str] = ()) -> Reader:
         """Return the reader of one table's messages."""
-        image = RowConverter(columns, self.handling).shape | None  # type: ignore[operator]
+        image = RowConverter(columns, self.handling).shape | None
         shape = msgspec.defstruct("Message", [("data", image, None), ("old", image, None)], bases=(_Message,), gc=False)
         message, tables = json_reader(shape), TableFilter(self.database_include, self.table_include)
 
@@ -125,7 +125,8 @@ def _events(message: Any, tables: TableFilter) -> Sequence[Event] | Ignored:
         return _IGNORED[message.type]
     kind = _KINDS.get(message.type)
     if kind is None:
-        raise UnknownOperationError(f"type {message.type[:40]!r} is none of {', '.join(sorted({*_KINDS, *_IGNORED, *_DDL}))}", "$.type")
+        known = f"is none of {', '.join(sorted({*_KINDS, *_IGNORED, *_DDL}))}"
+        raise UnknownOperationError(f"type {message.type[:40]!r} {known}", "$.type", bare=f"type {known}")
     if message.data is None:
         raise MissingFieldError(f"missing `data` when `type` is {message.type!r}", "$.data")
     if kind is RowKind.INSERT:

@@ -9,7 +9,7 @@ import msgspec
 from .errors import TypeConversionError
 from .json_reader import json_text, read_json
 from .schema import SqlType
-from .types import Handling, Unfit, converter
+from .types import LEAST_STAMP, MOST_STAMP, Handling, Unfit, converter
 
 _TO_BIGINT = converter(SqlType("BIGINT"), Handling())
 
@@ -44,12 +44,12 @@ def text_map(value: Any) -> list[Any] | None:
 
 def epoch_ms(value: Any, path: str) -> int | None:
     """Return a number of milliseconds since 1970 as a canonical TIMESTAMP, in microseconds."""
-    return None if value is None else _bigint(value, path) * 1000
+    return None if value is None else _instant(_bigint(value, path) * 1000, path)
 
 
 def epoch_s(value: Any, path: str) -> int | None:
     """Return a number of seconds since 1970 as a canonical TIMESTAMP, in microseconds."""
-    return None if value is None else _bigint(value, path) * 1_000_000
+    return None if value is None else _instant(_bigint(value, path) * 1_000_000, path)
 
 
 def int_map(value: Any, path: str) -> list[Any] | None:
@@ -59,9 +59,15 @@ def int_map(value: Any, path: str) -> list[Any] | None:
     return sorted([name, None if item is None else _bigint(item, path)] for name, item in value.items())
 
 
+def _instant(micros: int, path: str) -> int:
+    if LEAST_STAMP <= micros <= MOST_STAMP:
+        return micros
+    raise TypeConversionError("expected a time in the years 1 to 9999", path)
+
+
 def _bigint(value: Any, path: str) -> int:
     try:
         number: int = _TO_BIGINT(value)
     except Unfit as error:
-        raise TypeConversionError(str(error), path) from None
+        raise TypeConversionError(str(error), path, bare=error.bare) from None
     return number

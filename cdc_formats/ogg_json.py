@@ -35,9 +35,9 @@ Source: Oracle GoldenGate for Big Data, "Using the JSON Formatter"; Flink's OggJ
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 
@@ -58,7 +58,7 @@ def _timestamp(value: Any, path: str) -> int | None:
     try:
         return None if value is None else _TO_TIMESTAMP(value)
     except Unfit as error:
-        raise TypeConversionError(str(error), path) from None
+        raise TypeConversionError(str(error), path, bare=error.bare) from None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,7 +79,7 @@ class OggJson(Format):
     table_include: str | None = None
     time_zone: str | None = None
 
-    metadata = {
+    metadata: ClassVar[Mapping[str, MetadataColumn]] = {
         "table": MetadataColumn("STRING", lambda message: text(message.table)),
         "primary-keys": MetadataColumn("ARRAY<STRING>", lambda message: text_list(message.primary_keys)),
         "ingestion-timestamp": MetadataColumn("TIMESTAMP(6)", lambda m: _timestamp(m.current_ts, "$.current_ts")),
@@ -93,7 +93,7 @@ class OggJson(Format):
 
     def reader(self, columns: Sequence[Column], unique_key: Sequence[str] = ()) -> Reader:
         """Return the reader of one table's messages."""
-        image = RowConverter(columns, self.handling).shape | None  # type: ignore[operator]
+        image = RowConverter(columns, self.handling).shape | None
         shape = msgspec.defstruct("Message", [("before", image, None), ("after", image, None)], bases=(_Message,), gc=False)
         message, tables = json_reader(shape), TableFilter(None, self.table_include)
 
@@ -123,10 +123,14 @@ def _events(message: Any, tables: TableFilter) -> Sequence[Event] | Ignored:
     if op == "T":
         return Ignored.TRUNCATE
     if op not in ("I", "U", "D"):
-        raise UnknownOperationError(f"op_type {op[:40]!r} is none of D, I, T, U", "$.op_type")
+        known = "is none of D, I, T, U"
+        raise UnknownOperationError(f"op_type {op[:40]!r} {known}", "$.op_type", bare=f"op_type {known}")
     if op == "D":
         if before is None:
-            raise MissingBeforeImageError("`before` of a delete is null: let GoldenGate write it (GETUPDATEBEFORES, NOCOMPRESSDELETES)", "$.before")
+            raise MissingBeforeImageError(
+                "`before` of a delete is null: let GoldenGate write it (GETUPDATEBEFORES, NOCOMPRESSDELETES)",
+                "$.before",
+            )
         return [Event.delete(before, message)]
     if after is None:
         raise MissingFieldError(f"`after` is null, and op_type is {op!r}", "$.after")

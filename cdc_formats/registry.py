@@ -63,11 +63,13 @@ def register_format(cls: F, *, replace: bool = False) -> F:
     """
     name = getattr(cls, "identifier", None)
     if not isinstance(name, str) or not name:
-        raise UnknownFormatError(f"{cls.__qualname__} has no identifier: set `identifier = \"my-format\"` in the class")
+        raise UnknownFormatError(f'{cls.__qualname__} has no identifier: set `identifier = "my-format"` in the class')
     if not replace:
         for other in _claims(name):
             if other != _path(cls):
-                raise AmbiguousFormatError(f"{name!r} is {other} already, and would be {_path(cls)}; register_format(cls, replace=True) replaces it")
+                raise AmbiguousFormatError(
+                    f"{name!r} is {other} already, and would be {_path(cls)}; register_format(cls, replace=True) replaces it"
+                )
     _registered[name] = cls
     return cls
 
@@ -110,7 +112,7 @@ def _find(identifier: str) -> type[Format]:
     if claims:
         return _load(identifier, claims[0])
     near = get_close_matches(identifier, list_formats(), 1)
-    hint = f"; did you mean {near[0]!r}?" if near else ""
+    hint = f"; did you mean {near[0]!r}?" if near else "."
     raise UnknownFormatError(f"no format {identifier!r}{hint} Known: {', '.join(list_formats())}. Your own: see register_format")
 
 
@@ -139,6 +141,8 @@ def _load(identifier: str, path: str) -> type[Format]:
     except ImportError as error:
         missing = getattr(error, "name", None) or str(error)
         raise MissingDependencyError(f"format {identifier!r} ({path}) needs {missing}: pip install {missing}") from error
+    except AttributeError as error:
+        raise UnknownFormatError(f"{identifier!r} leads to {path}, and there is no such class: {error}") from error
     if not (isinstance(cls, type) and issubclass(cls, Format)):
         raise UnknownFormatError(f"{identifier!r} leads to {path}, which is no subclass of cdc_formats.Format")
     return cls

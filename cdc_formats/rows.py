@@ -77,7 +77,7 @@ class RowConverter:
         values = self.raw(image)
         try:
             if ABSENT not in values:
-                return tuple([None if value is None else to(value) for value, to in zip(values, self.converters)])
+                return tuple([None if value is None else to(value) for value, to in zip(values, self.converters, strict=True)])
         except Unfit:
             raise self._unfit(values, path) from None
         if not some and values == self._absent:
@@ -86,7 +86,7 @@ class RowConverter:
 
     def _sparse(self, values: tuple[Any, ...], path: str) -> tuple[Any, ...]:
         try:
-            return tuple([v if v is None or v is ABSENT else to(v) for v, to in zip(values, self.converters)])
+            return tuple([v if v is None or v is ABSENT else to(v) for v, to in zip(values, self.converters, strict=True)])
         except Unfit:
             raise self._unfit(values, path) from None
 
@@ -117,18 +117,25 @@ class RowConverter:
                 if value is not None and value is not ABSENT:
                     to(value)
             except Unfit as error:
-                return TypeConversionError(str(error), f"{path}.{name}")
+                return TypeConversionError(str(error), f"{path}.{name}", bare=error.bare)
         raise AssertionError("no column failed again")  # pragma: no cover - converters are pure
 
     def _no_column(self, image: Image, path: str) -> MissingFieldError:
         there = "" if isinstance(image, msgspec.Struct) else f"; it has {', '.join(sorted(map(str, image))) or 'none'}"
-        return MissingFieldError(
-            f"none of the declared columns ({', '.join(self.names)}) is in the row{there}: names are case-sensitive", path
+        reason, hint = (
+            f"none of the declared columns ({', '.join(self.names)}) is in the row",
+            ": names are case-sensitive",
         )
+        return MissingFieldError(reason + there + hint, path, bare=reason + hint)
 
 
-def row_shape(names: Sequence[str]) -> type[msgspec.Struct]:
-    """Return a msgspec struct with a field for each name, `ABSENT` by default."""
+def row_shape(names: Sequence[str]) -> Any:
+    """Return a msgspec struct with a field for each name, `ABSENT` by default.
+
+    A column's name may have characters that msgspec has no field for; then images are read as they stand.
+    """
+    if any(char in '"\\' or char < " " for name in names for char in name):
+        return dict[str, Any]
     fields = [(f"c{index}", Any, ABSENT) for index in range(len(names))]
     rename = {f"c{index}": name for index, name in enumerate(names)}
     return msgspec.defstruct("Row", fields, rename=rename, gc=False)

@@ -41,7 +41,7 @@ class SqlType:
         if self.name == "MAP":
             return f"MAP<{self.fields[0].type}, {self.fields[1].type}>"
         if self.name == "STRUCT":
-            return f"STRUCT<{', '.join(f'{quote(field.name)}: {field.type}' for field in self.fields)}>"
+            return f"STRUCT<{', '.join(f'{quote(field.name)}: {field.type}{_not_null(field)}' for field in self.fields)}>"
         return self.name if self.precision is None else f"{self.name}({self.precision})"
 
 
@@ -54,7 +54,11 @@ class Column:
     nullable: bool = True
 
     def __str__(self) -> str:
-        return f"{quote(self.name)} {self.type}{'' if self.nullable else ' NOT NULL'}"
+        return f"{quote(self.name)} {self.type}{_not_null(self)}"
+
+
+def _not_null(column: Column) -> str:
+    return "" if column.nullable else " NOT NULL"
 
 
 _SYNONYMS = {
@@ -69,13 +73,17 @@ _SYNONYMS = {
     "TIMESTAMP_LTZ": "TIMESTAMP",
 }
 _PLAIN = ("BOOLEAN", "TINYINT", "SMALLINT", "INT", "BIGINT", "FLOAT", "DOUBLE", "STRING", "BINARY", "DATE")
-_SIZED = {"CHAR": (1, 2**31 - 1), "VARCHAR": (1, 2**31 - 1), "TIME": (0, 6), "TIMESTAMP": (0, 9), "TIMESTAMP_NTZ": (0, 9)}
+_SIZED = {
+    "CHAR": (1, 2**31 - 1),
+    "VARCHAR": (1, 2**31 - 1),
+    "TIME": (0, 6),
+    "TIMESTAMP": (0, 9),
+    "TIMESTAMP_NTZ": (0, 9),
+}
 TYPE_NAMES = (*_PLAIN, *_SIZED, "DECIMAL", "INTERVAL DAY TO SECOND", "ARRAY", "MAP", "STRUCT")
 """The names of all types."""
 
-_TOKEN = re.compile(
-    r"\s*(?:(?P<quoted>`(?:[^`]|``)+`)|(?P<comment>'(?:[^'\\]|\\.)*')|(?P<word>[^\W\d][\w$]*|\d\w*)|(?P<mark>[<>(),:]))"
-)
+_TOKEN = re.compile(r"\s*(?:(?P<quoted>`(?:[^`]|``)+`)|(?P<comment>'(?:[^'\\]|\\.)*')|(?P<word>[^\W\d][\w$]*|\d\w*)|(?P<mark>[<>(),:]))")
 
 
 def quote(name: str) -> str:
@@ -180,7 +188,9 @@ class _Parser:
         if self._accept("NOT", "NULL"):
             column = replace(column, nullable=False)
         if self._accept("COMMENT"):
-            self._take()
+            text = self._take()
+            if not text.startswith("'"):
+                raise self._error(f"expected the text of COMMENT before {text or 'the end'!r}")
         return column
 
     def _name(self) -> str:

@@ -38,6 +38,7 @@ from decimal import ROUND_HALF_UP, Context, Decimal
 from typing import Any, Literal
 from zoneinfo import ZoneInfo
 
+from .errors import FormatOptionError
 from .images import ABSENT
 from .json_reader import json_text
 from .schema import Column, SqlType
@@ -84,8 +85,19 @@ class Handling:
     placeholder: str | None = None
 
 
-class Unfit(ValueError):
-    """A value that its column's type does not take; the caller adds the place."""
+class Unfit(ValueError):  # noqa: N818 - it is caught and becomes a TypeConversionError
+    """A value that its column's type does not take; the caller adds the place.
+
+    Parameters
+    ----------
+    reason : str
+    bare : str
+        `reason` without the value, where it shows one (as `errors.DecodeError`).
+    """
+
+    def __init__(self, reason: str, bare: str = "") -> None:
+        super().__init__(reason)
+        self.bare = bare
 
 
 def converter(sql_type: SqlType, handling: Handling) -> Converter:
@@ -108,8 +120,9 @@ def null_or(convert: Converter) -> Converter:
 
 
 def _refuse(sql_type: SqlType | str, value: Any, hint: str = "") -> Unfit:
-    got = f"`{_kind(value)}` {_shown(value)}"
-    return Unfit(f"expected `{sql_type}`, got {got}{f': {hint}' if hint else ''}")
+    hint = f": {hint}" if hint else ""
+    expected = f"expected `{sql_type}`, got `{_kind(value)}`"
+    return Unfit(f"{expected} {_shown(value)}{hint}", expected + hint)
 
 
 def _kind(value: Any) -> str:
@@ -296,7 +309,9 @@ def _unsigned(sql_type: SqlType, value: int, mode: str | None) -> int:
     if mode == "long" and value >= -(2**63):
         return value + 2**64
     raise _refuse(
-        sql_type, value, "an unsigned BIGINT in two's complement? Then set bigint_unsigned_handling_mode='long', else 'precise'"
+        sql_type,
+        value,
+        "an unsigned BIGINT in two's complement? Then set bigint_unsigned_handling_mode='long', else 'precise'",
     )
 
 
@@ -374,9 +389,9 @@ def _binary(sql_type: SqlType, handling: Handling) -> Converter:
 _DAY = 86_400_000_000
 _EPOCH_DAY = date(1970, 1, 1).toordinal()
 _LEAST_DAY, _MOST_DAY = date.min.toordinal() - _EPOCH_DAY, date.max.toordinal() - _EPOCH_DAY
-_LEAST_STAMP, _MOST_STAMP = _LEAST_DAY * _DAY, (_MOST_DAY + 1) * _DAY - 1
+LEAST_STAMP, MOST_STAMP = _LEAST_DAY * _DAY, (_MOST_DAY + 1) * _DAY - 1
 _TIME_TEXT = re.compile(r"([0-9]{2}):([0-9]{2}):([0-9]{2})(?:\.([0-9]{1,9}))?(Z?)")
-_ZONE_TEXT = re.compile(r"([+-])([0-9]{2}):?([0-9]{2})?")
+_ZONE_TEXT = re.compile(r"([+-])([0-9]{2})(?::?([0-9]{2}))?")
 _INTERVAL_TEXT = re.compile(r"(-?)([0-9]{1,9}):([0-9]{2}):([0-9]{2})(?:\.([0-9]{1,9}))?")
 _SHAPE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}[ T][0-9]{2}:[0-9]{2}:[0-9]{2}")
 _UNDECLARED_TIME = "in which unit? Set time_precision_mode to the connector's time.precision.mode"
@@ -513,7 +528,7 @@ def _split_stamp(text: str) -> tuple[int, str]:
 
 
 def _timestamp(sql_type: SqlType, handling: Handling) -> Converter:
-    of_number = _epoch(sql_type, handling, _LEAST_STAMP, _MOST_STAMP)
+    of_number = _epoch(sql_type, handling, LEAST_STAMP, MOST_STAMP)
     with_zone = sql_type.name == "TIMESTAMP"
     to_utc = _zone_reader(handling.time_zone)
 
@@ -533,7 +548,7 @@ def _timestamp(sql_type: SqlType, handling: Handling) -> Converter:
             raise
         except ValueError:
             raise _refuse(sql_type, value, "expected yyyy-MM-dd HH:mm:ss[.fraction][zone]") from None
-        if _LEAST_STAMP <= micros <= _MOST_STAMP:
+        if LEAST_STAMP <= micros <= MOST_STAMP:
             return micros
         raise _refuse(sql_type, value, "out of its range, years 1 to 9999")
 
@@ -561,7 +576,10 @@ def _zone_reader(time_zone: str | None) -> Callable[[int], int]:
         return undeclared
     if time_zone == "UTC":
         return lambda micros: micros
-    zone = ZoneInfo(time_zone)
+    try:
+        zone = ZoneInfo(time_zone)
+    except (KeyError, ValueError, OSError):
+        raise FormatOptionError(f"time_zone {time_zone!r} is not known; it is a name such as 'Europe/Berlin', or 'UTC'") from None
 
     def of_zone(micros: int) -> int:
         local = datetime(1970, 1, 1) + timedelta(microseconds=micros)
@@ -664,4 +682,3 @@ _PLACEHOLDERS: dict[str, Callable[[Handling, SqlType], Any]] = {
 
 def _with_placeholder(convert: Converter, placeholder: Any) -> Converter:
     return lambda value: ABSENT if value == placeholder else convert(value)
-

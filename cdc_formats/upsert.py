@@ -33,14 +33,13 @@ Source: Flink's UpsertKafkaDynamicTableFactory and DynamicKafkaDeserializationSc
 
 from __future__ import annotations
 
-import codecs
 import csv
 import struct
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from io import StringIO
-from typing import Any
+from typing import Any, Literal
 
 from .base import Event, Format, Ignored, Reader, key_indices
 from .changelog_mode import ChangelogMode
@@ -108,11 +107,12 @@ class UpsertKafka(Format):
         if self.key_fields_prefix and self.value_fields_include == "ALL":
             raise FormatOptionError("upsert-kafka: key_fields_prefix needs value_fields_include='EXCEPT_KEY', or the fields would overlap")
         for name in ("csv_field_delimiter", "csv_quote_character", "csv_escape_character"):
-            if len(getattr(self, name) or " ") != 1:
+            optional = name != "csv_field_delimiter"
+            if len(getattr(self, name) or " " * optional) != 1:
                 raise FormatOptionError(f"upsert-kafka: {name} is one character, not {getattr(self, name)!r}")
         try:
-            codecs.lookup(self.raw_charset)
-        except LookupError:
+            "".encode(self.raw_charset)  # refuses the codecs that are not of text, such as hex
+        except (LookupError, TypeError):
             raise FormatOptionError(f"upsert-kafka: raw_charset {self.raw_charset!r} is not known") from None
 
     @property
@@ -126,7 +126,9 @@ class UpsertKafka(Format):
             raise SchemaError("upsert-kafka needs a primary_key: the columns that are read from the Kafka key")
         wrong = [name for name in unique_key if not name.startswith(self.key_fields_prefix)]
         if wrong:
-            raise SchemaError(f"key_fields_prefix is {self.key_fields_prefix!r}, and primary key column {wrong[0]!r} does not begin with it")
+            raise SchemaError(
+                f"key_fields_prefix is {self.key_fields_prefix!r}, and primary key column {wrong[0]!r} does not begin with it"
+            )
         key, value = self._parts(columns, unique_key)
         _check_part("key", self.key_format, key)
         _check_part("value", self.value_format, value)
@@ -156,7 +158,10 @@ class UpsertKafka(Format):
             if value is None or (self.json_null == "delete" and self.value_format == "json" and bytes(value) == b"null"):
                 return [Event.delete(image, path="$")]
             fields = read_value(value)
-            after = {**image, **{name: fields[name] for name in fields if fields[name] is not None or name not in image}}
+            after = {
+                **image,
+                **{name: fields[name] for name in fields if fields[name] is not None or name not in image},
+            }
             return [Event.update(None, after, paths=("", "$"))]
 
         return read
@@ -169,7 +174,7 @@ class UpsertKafka(Format):
     def _csv(self, columns: Sequence[Column], names: Sequence[str]) -> Fields:
         # The csv module's limit is 128 KiB a field, and is the process's; a Kafka message has a limit of its own.
         csv.field_size_limit(sys.maxsize)
-        quoting = csv.QUOTE_MINIMAL if self.csv_quote_character else csv.QUOTE_NONE
+        quoting: Literal[0, 3] = 0 if self.csv_quote_character else 3  # csv.QUOTE_MINIMAL, csv.QUOTE_NONE
         arrays = [column.type.name == "ARRAY" for column in columns]
 
         def value_of(text: str, array: bool) -> Any:
@@ -217,8 +222,9 @@ class UpsertKafka(Format):
 def _text(data: bytes, charset: str) -> str:
     try:
         return bytes(data).decode(charset)
-    except UnicodeDecodeError as error:
-        raise MalformedMessageError(f"not {charset}: {error.reason} at byte {error.start}") from None
+    except UnicodeError as error:  # UnicodeDecodeError, and less of some codecs
+        where = f": {error.reason} at byte {error.start}" if isinstance(error, UnicodeDecodeError) else ""
+        raise MalformedMessageError(f"not {charset}{where}") from None
 
 
 def _check_part(part: str, format: str, columns: Sequence[Column]) -> None:
@@ -230,5 +236,5 @@ def _check_part(part: str, format: str, columns: Sequence[Column]) -> None:
         name = column.type.name
         if format == "raw" and name not in (*_RAW, "STRING", "CHAR", "VARCHAR", "BINARY"):
             raise SchemaError(f"{part}_format 'raw' cannot hold {column}")
-        if format == "csv" and (name in _CSV_NESTED or name == "ARRAY" and column.type.fields[0].type.fields):
+        if format == "csv" and (name in _CSV_NESTED or (name == "ARRAY" and column.type.fields[0].type.fields)):
             raise SchemaError(f"{part}_format 'csv' cannot hold {column}")

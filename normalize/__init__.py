@@ -6,10 +6,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from .changelog_normalize import ChangelogNormalize
     from .kafka import READER_DEFAULTS, SPARK_PACKAGES, explain_changelog, from_kafka_changelog, to_kafka_changelog
     from .local_kafka import LocalKafka
 
 _HOME = {
+    "ChangelogNormalize": "changelog_normalize",
     "LocalKafka": "local_kafka",
     "READER_DEFAULTS": "kafka",
     "SPARK_PACKAGES": "kafka",
@@ -18,7 +20,14 @@ _HOME = {
     "to_kafka_changelog": "kafka",
 }
 
-__all__ = ["READER_DEFAULTS", "SPARK_PACKAGES", "LocalKafka", "explain_changelog", "from_kafka_changelog", "to_kafka_changelog"]
+__all__ = [
+    "READER_DEFAULTS",
+    "SPARK_PACKAGES",
+    "LocalKafka",
+    "explain_changelog",
+    "from_kafka_changelog",
+    "to_kafka_changelog",
+]
 
 
 def __getattr__(name: str) -> Any:

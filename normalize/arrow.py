@@ -100,7 +100,7 @@ def _lists(sql_type: SqlType, values: Sequence[Any]) -> pa.Array:
     lengths = [0 if value is None else len(value) for value in values]
     ends = list(accumulate(lengths, initial=0))
     # A null offset is a null list.
-    offsets = pa.array([None if value is None else start for value, start in zip(values, ends)] + ends[-1:], pa.int32())
+    offsets = pa.array([None if value is None else start for value, start in zip(values, ends, strict=False)] + ends[-1:], pa.int32())
     items = list(chain.from_iterable(value for value in values if value is not None))
     if sql_type.name == "ARRAY":
         return pa.ListArray.from_arrays(offsets, to_arrow(sql_type.fields[0].type, items))
@@ -110,8 +110,7 @@ def _lists(sql_type: SqlType, values: Sequence[Any]) -> pa.Array:
 
 def _structs(sql_type: SqlType, values: Sequence[Any]) -> pa.Array:
     children = [
-        to_arrow(field.type, [None if value is None else value[index] for value in values])
-        for index, field in enumerate(sql_type.fields)
+        to_arrow(field.type, [None if value is None else value[index] for value in values]) for index, field in enumerate(sql_type.fields)
     ]
     return pa.StructArray.from_arrays(
         children, fields=list(arrow_type(sql_type)), mask=pa.array([value is None for value in values], pa.bool_())

@@ -70,5 +70,9 @@ def fold(stored: Row | None, row: Row | None, options: FoldOptions) -> tuple[tup
     return ((_UPDATE_AFTER, row),), row
 
 
-_INSERT, _UPDATE_BEFORE, _UPDATE_AFTER, _DELETE = RowKind.INSERT, RowKind.UPDATE_BEFORE, RowKind.UPDATE_AFTER, RowKind.DELETE
-
+_INSERT, _UPDATE_BEFORE, _UPDATE_AFTER, _DELETE = (
+    RowKind.INSERT,
+    RowKind.UPDATE_BEFORE,
+    RowKind.UPDATE_AFTER,
+    RowKind.DELETE,
+)

@@ -11,26 +11,22 @@ from typing import TYPE_CHECKING, Any, Literal
 from cdc_formats.base import Format
 from cdc_formats.errors import ArgumentError, SchemaError
 from cdc_formats.registry import get_format
-from cdc_formats.schema import Column, columns as to_columns
 
 from . import batch, plan as planner
-from .decode import COUNTS, KAFKA_METADATA, Blocks, KeyedRows, Mode, Source, Target, TypedRows, decode_pass, needed_columns
+from .changelog_normalize import KEY_GROUPS, make_stage
+from .decode import COUNTS, COUNTS_DDL, KAFKA_METADATA, Mode, Source, decode_pass, needed_columns
 from .encode import encode_pass
-from .fold import FoldOptions
-from .stage import COUNTS as STAGE_COUNTS, DDL, PACKED, STATE_DDL, Stage, normalize_group, typed_pass
-from .state import Layout
-from .typed import CORRUPT_RECORD, ROW_KIND
+from .stage import Stage, normalized
+from .targets import Blocks, KeyedRows, Target, TypedRows
+from .typed import CORRUPT_RECORD, ROW_KIND, table_columns
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Observation, SparkSession
-    from pyspark.sql.streaming import DataStreamWriter
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
     from pyspark.sql.types import StructType
 
 SPARK_PACKAGES = "org.apache.spark:spark-sql-kafka-0-10_2.13:4.0.0"
 """What ``spark.jars.packages`` needs for Spark's Kafka source, for Spark 4.0."""
-
-KEY_GROUPS = 64
-"""The default number of key groups; the README says how to choose it."""
 
 READER_DEFAULTS = {
     # Spark's default is "latest": a changelog that begins in the middle has updates of rows that nobody has seen.
@@ -173,7 +169,12 @@ def explain_changelog(
     plan = planner.make_plan(chosen.changelog_mode, key, changelog_mode, source_duplicates)
     topics = topic if isinstance(topic, str) else ",".join(topic)
     return planner.explain(
-        plan, format=chosen.identifier, source=chosen.changelog_mode, topic=topics, primary_key=key, key_groups=key_groups
+        plan,
+        format=chosen.identifier,
+        source=chosen.changelog_mode,
+        topic=topics,
+        primary_key=key,
+        key_groups=key_groups,
     )
 
 
@@ -205,7 +206,7 @@ def to_kafka_changelog(
     DataStreamWriter or None
         For a stream, the writer: give it a ``checkpointLocation`` and start it. A bounded DataFrame is written at once.
     """
-    table = _table_columns(df.schema, without=(ROW_KIND, CORRUPT_RECORD))
+    table = table_columns(df.schema, without=(ROW_KIND, CORRUPT_RECORD))
     if ROW_KIND not in df.columns:
         raise ArgumentError(f"the DataFrame has no column {ROW_KIND}: it is no changelog")
     _require_servers(options)
@@ -243,14 +244,6 @@ def _format(format: str | Format, options: Mapping[str, Any] | None) -> Format:
     return get_format(format, **(options or {}))
 
 
-def _table_columns(schema: str | StructType, without: Sequence[str] = ()) -> tuple[Column, ...]:
-    if isinstance(schema, str):
-        return to_columns(schema)
-    fields = [field for field in schema.fields if field.name not in without]
-    ddl = [f"{_quoted(field.name)} {field.dataType.simpleString()}{'' if field.nullable else ' NOT NULL'}" for field in fields]
-    return to_columns(", ".join(ddl))
-
-
 def _require_servers(options: Mapping[str, Any]) -> None:
     if "kafka.bootstrap.servers" not in options:
         raise ArgumentError("options lack 'kafka.bootstrap.servers', for example {'kafka.bootstrap.servers': 'localhost:9092'}")
@@ -281,27 +274,20 @@ def _check_observation(observation: Any, bounded: bool) -> None:
         raise ArgumentError("observation of a stream is the prefix of its metrics' names, which stand in the query's progress")
 
 
-def _stage_options(request: _Request, state_ttl: timedelta | None, bounded: bool) -> int:
-    if state_ttl is None:
-        return 0
-    if bounded:
-        raise ArgumentError("state_ttl is a stream's: a bounded read has no state")
+def _stage(request: _Request, state_ttl: timedelta | None, mini_batch: bool, bounded: bool) -> Stage | None:
     if not request.plan.normalize:
-        raise ArgumentError(f"state_ttl is given, and there is no state: {request.plan.reason}")
-    if not isinstance(state_ttl, timedelta) or state_ttl < timedelta(milliseconds=1):
-        raise ArgumentError(f"state_ttl is {state_ttl!r}; it is a datetime.timedelta of at least a millisecond, or None")
-    return state_ttl // timedelta(milliseconds=1)
-
-
-def _stage(request: _Request, state_ttl: timedelta | None, mini_batch: bool, bounded: bool) -> Stage:
-    ttl_ms = _stage_options(request, state_ttl, bounded)
-    source, plan = request.source, request.plan
-    return Stage(
-        layout=Layout(source.key_groups, source.columns, source.unique_key, with_ttl=ttl_ms > 0),
-        options=FoldOptions(generate_update_before=plan.generate_update_before, suppress_equal=ttl_ms == 0),
-        mode=source.mode,
-        state_ttl_ms=ttl_ms,
+        if state_ttl is not None or mini_batch:
+            raise ArgumentError(f"state_ttl and mini_batch are ChangelogNormalize's, and there is none: {request.plan.reason}")
+        return None
+    return make_stage(
+        request.source.columns,
+        request.source.unique_key,
+        generate_update_before=request.plan.generate_update_before,
+        key_groups=request.source.key_groups,
+        state_ttl=state_ttl,
         mini_batch=mini_batch,
+        streaming=not bounded,
+        mode=request.source.mode,
     )
 
 
@@ -333,9 +319,7 @@ class _Request:
             raise ArgumentError(f"mode is {mode!r}; it is one of {', '.join(_MODES)}")
         if on_truncate not in ("fail", "ignore"):
             raise ArgumentError(f"on_truncate is {on_truncate!r}; it is 'fail' or 'ignore'")
-        if not isinstance(key_groups, int) or key_groups < 1:
-            raise ArgumentError(f"key_groups is {key_groups!r}; it is a number of at least 1")
-        table, key = _table_columns(schema), _names(primary_key)
+        table, key = table_columns(schema), _names(primary_key)
         plan = planner.make_plan(format.changelog_mode, key, changelog_mode, source_duplicates)
         source = Source(
             format=format,
@@ -387,22 +371,22 @@ class _Reader:
 
     spark: SparkSession
     request: _Request
-    stage: Stage
+    stage: Stage | None
     observation: Any
 
     def streaming(self) -> DataFrame:
         """Kafka, decode, and the stage if the plan has one."""
         prefix = self.observation or "changelog"
         records = self._records(self.spark.readStream)
-        if not self.request.plan.normalize:
+        if self.stage is None:
             return _without_counts(self._decoded(records, TypedRows), f"{prefix}_decode")
         blocks = _without_counts(self._decoded(records, Blocks), f"{prefix}_decode")
-        return normalized(blocks, self.stage, self.request.source, f"{prefix}_normalize")
+        return normalized(blocks, self.stage, self.request.source.output, f"{prefix}_normalize")
 
     def bounded(self) -> DataFrame:
         """The same without state."""
         records = self._records(self.spark.read)
-        if not self.request.plan.normalize:
+        if self.stage is None:
             return _without_counts(self._decoded(records, TypedRows), self.observation)
         keyed = _without_counts(self._decoded(records, KeyedRows), self.observation)
         split = any(name in self.request.options for name in _SPLITS)
@@ -413,7 +397,7 @@ class _Reader:
 
     def _decoded(self, records: DataFrame, target: type[Target]) -> DataFrame:
         source = self.request.source
-        return records.mapInArrow(partial(decode_pass, source=source, target=target), target.ddl_of(source))
+        return records.mapInArrow(partial(decode_pass, source=source, target=target), f"{target.ddl(source.output)}, {COUNTS_DDL}")
 
     def _records(self, reader: Any) -> DataFrame:
         from pyspark.sql import functions as F
@@ -422,21 +406,12 @@ class _Reader:
         options = dict(self.request.options)
         if "headers" in columns:
             options["includeHeaders"] = "true"
-        raw = reader.format("kafka").options(**options).load()
-        special = {"stamp": F.unix_millis("timestamp").alias("stamp"), "timestamp": F.unix_micros("timestamp").alias("timestamp")}
+        raw: DataFrame = reader.format("kafka").options(**options).load()
+        special = {
+            "stamp": F.unix_millis("timestamp").alias("stamp"),
+            "timestamp": F.unix_micros("timestamp").alias("timestamp"),
+        }
         return raw.select(*(special.get(name, F.col(name)) for name in columns))
-
-
-def normalized(blocks: DataFrame, stage: Stage, source: Source, metrics: str) -> DataFrame:
-    """Return the changelog of packed blocks: the keyed stage, and the typed rows after it."""
-    from pyspark.sql import functions as F
-    from pyspark.sql.streaming.state import GroupStateTimeout
-
-    packed = blocks.groupBy("key_group").applyInPandasWithState(
-        partial(normalize_group, stage=stage), DDL, STATE_DDL, "append", GroupStateTimeout.NoTimeout
-    )
-    counted = packed.observe(metrics, *(F.sum(name).alias(name) for name in STAGE_COUNTS))
-    return counted.select(*PACKED).mapInArrow(partial(typed_pass, output=source.output), source.output.ddl)
 
 
 def _without_counts(decoded: DataFrame, observation: Any) -> DataFrame:

@@ -323,9 +323,7 @@ class LocalKafka:
         """Write server.properties, format the data folder if it is new; return the cluster id."""
         data, properties = home / "data", home / "server.properties"
         properties.write_text(
-            SERVER_PROPERTIES.format(
-                port=self._port, controller_port=_free_port(None), data=data, max_message_bytes=MAX_MESSAGE_BYTES
-            )
+            SERVER_PROPERTIES.format(port=self._port, controller_port=_free_port(None), data=data, max_message_bytes=MAX_MESSAGE_BYTES)
         )
         return _cluster_id(data) or _format_storage(_java_command(java, jars, "128m"), properties)
 
@@ -552,10 +550,11 @@ def broker_jars() -> Path:
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "pyspark-kafka-changelog"
     jars = cache / f"kafka-{KAFKA_VERSION}"
     if not jars.is_dir():
+        ivy = [_find_java(), "-jar", str(_find_ivy())]
         cache.mkdir(parents=True, exist_ok=True)
         print(f"Fetching Kafka {KAFKA_VERSION} (about 45 jars, 45 MB, once) into {jars}", file=sys.stderr, flush=True)
         with tempfile.TemporaryDirectory(prefix="fetching-", dir=cache) as work:
-            _fetch_jars(Path(work))
+            _fetch_jars(ivy, Path(work))
             # Renamed when whole, so that a half download is never taken for Kafka.
             with contextlib.suppress(OSError):
                 (Path(work) / "jars").rename(jars)
@@ -564,17 +563,18 @@ def broker_jars() -> Path:
     return jars
 
 
-def _fetch_jars(work: Path) -> None:
+def _fetch_jars(ivy: list[str], work: Path) -> None:
     """Resolve the jars with Ivy into ``work/jars``."""
     repository = os.environ.get("DEFAULT_ARTIFACT_REPOSITORY")
     (work / "settings.xml").write_text(IVY_SETTINGS.format(root=f"root={quoteattr(repository)}" if repository else ""))
     (work / "ivy.xml").write_text(IVY_MODULE)
-    command = [_find_java(), "-jar", str(_find_ivy()), "-settings", f"{work}/settings.xml", "-cache", f"{work}/cache"]
-    command += ["-ivy", f"{work}/ivy.xml", "-retrieve", f"{work}/jars/[artifact]-[revision](-[classifier]).[ext]"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as ivy:
-        assert ivy.stdout is not None
-        problems = _report_progress(ivy.stdout)
-    if ivy.returncode != 0:
+    pattern = f"{work}/jars/[artifact]-[revision](-[classifier]).[ext]"
+    files = ["-settings", f"{work}/settings.xml", "-ivy", f"{work}/ivy.xml", "-cache", f"{work}/cache"]
+    command = [*ivy, *files, "-retrieve", pattern]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+        assert process.stdout is not None
+        problems = _report_progress(process.stdout)
+    if process.returncode != 0:
         raise LocalKafkaError(f"cannot fetch Kafka {KAFKA_VERSION}:\n{problems}")
 
 

@@ -60,9 +60,9 @@ def key_group_of(key: bytes, key_groups: int) -> int:
 
 
 class Partial(NamedTuple):
-    """A change whose row lacks columns, and the record it came from."""
+    """A change whose row lacks columns, by its place in the block, and the record it came from."""
 
-    index: int
+    change: int
     topic: str
     partition: int
     offset: int

@@ -85,7 +85,13 @@ def make_plan(source: ChangelogMode, primary_key: Sequence[str], changelog_mode:
         return _stage(needs_before, "the source may deliver an event twice (source_duplicates=True)")
     if needs_before:
         return _stage(True, "the consumer needs -U, and the source has none (changelog_mode='all')")
-    return Plan(False, False, False, "the consumer takes upserts by key as the source has them (changelog_mode='upsert')", source)
+    return Plan(
+        False,
+        False,
+        False,
+        "the consumer takes upserts by key as the source has them (changelog_mode='upsert')",
+        source,
+    )
 
 
 def _of_changelog(source: ChangelogMode, primary_key: Sequence[str], needs_before: bool, source_duplicates: bool) -> Plan:

@@ -7,8 +7,9 @@ touched group's state is read and written whole (`state.Layout`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -24,6 +25,7 @@ from .typed import Corrupt, Output, decode_corrupt
 
 if TYPE_CHECKING:
     import pandas as pd
+    from pyspark.sql import DataFrame
     from pyspark.sql.streaming.state import GroupState
 
 COUNTS = ("CHANGES", "SUPPRESSED_EQUAL", "DELETES_OF_UNKNOWN_KEYS", "EXPIRED", PartialImageError.condition)
@@ -103,11 +105,11 @@ def fold_changes(changes: Iterable[Change], rows: dict[bytes, bytes], stage: Sta
     """
     options, touched = stage.options, set()
     kinds, out, out_metadata, counts = folded.kinds, folded.rows, folded.metadata, folded.counts
-    for key, row, metadata, partial in changes:
+    for key, row, metadata, record in changes:
         stored = rows.get(key)
-        if partial is not None and row is not None:
+        if record is not None and row is not None:
             if stored is None:
-                _incomplete(partial, stage, folded)
+                _incomplete(record, stage, folded)
                 continue
             row = complete_packed(row, stored)
         output, after = fold(stored, row, options)
@@ -126,18 +128,18 @@ def fold_changes(changes: Iterable[Change], rows: dict[bytes, bytes], stage: Sta
     return touched
 
 
-def _incomplete(partial: Partial, stage: Stage, folded: Folded) -> None:
+def _incomplete(record: Partial, stage: Stage, folded: Folded) -> None:
     error = PartialImageError(
         "the row lacks columns that the producer left out as unchanged, and nothing is stored of its key. Begin where the row was "
         "inserted, or let the producer write all columns (PostgreSQL: REPLICA IDENTITY FULL; GoldenGate: NOCOMPRESSUPDATES)",
         "$.after",
-        where=f"{partial.topic}[{partial.partition}]@{partial.offset}",
+        where=f"{record.topic}[{record.partition}]@{record.offset}",
     )
     if stage.mode == "FAILFAST":
         raise error
     folded.counts[PartialImageError.condition] += 1
     if stage.mode == "PERMISSIVE":
-        folded.corrupt.append(Corrupt(str(error), partial.topic, partial.partition, partial.offset, partial.key, partial.value))
+        folded.corrupt.append(Corrupt(str(error), *record[1:]))
 
 
 def in_order(blocks: list[tuple[str, int, bytes]]) -> list[Change]:
@@ -170,8 +172,8 @@ def in_order(blocks: list[tuple[str, int, bytes]]) -> list[Change]:
 
 
 def _changes(block: Changes) -> Iterator[Change]:
-    partials = {partial.index: partial for partial in block.partials}
-    metadata = block.metadata or [None] * len(block.keys)
+    partials = {record.change: record for record in block.partials}
+    metadata: Sequence[bytes | None] = block.metadata or [None] * len(block.keys)
     for index, (key, row, extra) in enumerate(zip(block.keys, block.rows, metadata, strict=True)):
         yield Change(key, row, extra, partials.get(index))
 
@@ -198,7 +200,7 @@ def normalize_group(key: Any, frames: Iterator[pd.DataFrame], state: GroupState,
     key : tuple
         The key group.
     frames : iterator of DataFrame
-        Packed blocks (`decode.Blocks`), in no order.
+        Packed blocks (`targets.Blocks`), in no order.
     state : GroupState
         One binary value (`state.Layout`).
     stage : Stage
@@ -287,3 +289,25 @@ def _typed(kinds: bytes, rows: list[list[Any]], metadata: list[list[Any]], outpu
     for start in range(0, len(kinds), _BATCH_ROWS):
         part = slice(start, start + _BATCH_ROWS)
         yield output.batch(kinds[part], rows[part], metadata[part], [])
+
+
+def normalized(blocks: DataFrame, stage: Stage, output: Output, metrics: str) -> DataFrame:
+    """Return the changelog of packed blocks: the keyed stage, and the typed rows after it.
+
+    Parameters
+    ----------
+    blocks : DataFrame
+        Of `targets.Blocks`.
+    stage : Stage
+    output : Output
+    metrics : str
+        The name of the stage's counts in the query's progress.
+    """
+    from pyspark.sql import functions as F
+    from pyspark.sql.streaming.state import GroupStateTimeout
+
+    packed = blocks.groupBy("key_group").applyInPandasWithState(
+        partial(normalize_group, stage=stage), DDL, STATE_DDL, "append", GroupStateTimeout.NoTimeout
+    )
+    counted = packed.observe(metrics, *(F.sum(name).alias(name) for name in COUNTS))
+    return counted.select(*PACKED).mapInArrow(partial(typed_pass, output=output), output.ddl)

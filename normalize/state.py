@@ -90,7 +90,13 @@ class Layout:
         """Return a key group as bytes."""
         written = [group.written[key] for key in group.rows] if self.with_ttl else None
         stored = _Stored(
-            VERSION, self.key_groups, to_ddl(self.columns), list(self.unique_key), list(group.rows), list(group.rows.values()), written
+            VERSION,
+            self.key_groups,
+            to_ddl(self.columns),
+            list(self.unique_key),
+            list(group.rows),
+            list(group.rows.values()),
+            written,
         )
         return _encode(stored)
 

@@ -7,15 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 import pyarrow as pa
 
 from cdc_formats.row_kind import SHORT_STRINGS
-from cdc_formats.schema import Column
+from cdc_formats.schema import Column, columns as to_columns
 
 from .arrow import arrow_type, spark_ddl, to_arrow
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
 
 ROW_KIND = "row_kind"
 CORRUPT_RECORD = "_corrupt_record"
@@ -76,7 +79,11 @@ class Output:
         return pa.schema(fields + ([(CORRUPT_RECORD, _CORRUPT_TYPE)] if self.corrupt else []))
 
     def batch(
-        self, kinds: Sequence[int], rows: Sequence[Sequence[Any]], metadata: Sequence[Sequence[Any]], corrupt: Sequence[Corrupt]
+        self,
+        kinds: Sequence[int],
+        rows: Sequence[Sequence[Any]],
+        metadata: Sequence[Sequence[Any]],
+        corrupt: Sequence[Corrupt],
     ) -> pa.RecordBatch:
         """Return changelog rows as a typed batch, the corrupt records after them.
 
@@ -102,3 +109,24 @@ def _arrays(columns: Sequence[Column], rows: Sequence[Sequence[Any]], extra: int
     values: Sequence[Sequence[Any]] = list(zip(*rows, strict=True)) if rows else [()] * len(columns)
     padding = (None,) * extra
     return [to_arrow(column.type, (*value, *padding) if extra else value) for column, value in zip(columns, values, strict=True)]
+
+
+def table_columns(schema: str | StructType, without: Sequence[str] = ()) -> tuple[Column, ...]:
+    """Return a schema, as DDL text or as Spark's type, as columns.
+
+    Parameters
+    ----------
+    schema : str or StructType
+    without : sequence of str
+        Fields of a StructType that are left out.
+
+    Raises
+    ------
+    SchemaError
+        When a type cannot be a table's.
+    """
+    if isinstance(schema, str):
+        return to_columns(schema)
+    fields = [field for field in schema.fields if field.name not in without]
+    ddl = [f"`{field.name.replace('`', '``')}` {field.dataType.simpleString()}{'' if field.nullable else ' NOT NULL'}" for field in fields]
+    return to_columns(", ".join(ddl))

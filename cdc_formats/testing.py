@@ -1,0 +1,527 @@
+"""The contract that every format passes, ours and yours: `check_format`, for any test runner.
+
+A `Vector` is what a producer wrote and the changelog that it says, a `Reject` is a record that has to be refused. What a format
+does with them is checked, and what it does with thousands of records that are nearly those::
+
+    from cdc_formats.testing import Reject, Vector, check_format
+
+    def test_acme_json_keeps_the_contract():
+        check_format(
+            "acme-json",
+            vectors=[Vector(value=b'{"do": "add", "row": {"id": 1}}', schema="id INT", expected=["+I(1)"])],
+            rejects=[Reject(value=b'{"do": "fly"}', schema="id INT", error="UnknownOperationError", path="$.do")],
+        )
+
+A format that breaks the contract is told in an ``AssertionError`` whose text is a sentence.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import pickle
+import random
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from .base import Change, Decoder, Format, Ignored, KeyedChange
+from .errors import ChangelogError, DecodeError, FormatOptionError
+from .images import ABSENT
+from .registry import get_format
+from .row_kind import RowKind
+from .schema import Column, SqlType, columns as to_columns
+from .values import date_text, interval_text, time_text, timestamp_text, to_python
+
+Record = tuple["bytes | None", "bytes | None"]
+Result = list[Change] | list[KeyedChange] | Ignored
+
+ERROR_CHARACTERS = 1024
+"""The most characters that the text of a `DecodeError` has, whatever the message."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Vector:
+    """Records of a producer, and the changelog that they say.
+
+    Parameters
+    ----------
+    value, key : bytes or None
+        One Kafka record.
+    records : sequence of (key, value)
+        Several, in their order, in place of `value` and `key`.
+    schema : str
+        The columns, as DDL text.
+    expected : sequence of str or None
+        The changelog, a line for each row or ignored record as `render` writes it; None: anything that is valid.
+    primary_key : sequence of str
+    options : mapping
+        The format's options, beside those of the format that is checked.
+    keyed : bool
+        Whether `expected` is what `Decoder.upserts` gives, not what `Decoder.decode` gives.
+    """
+
+    value: bytes | None = None
+    key: bytes | None = None
+    records: Sequence[Record] = ()
+    schema: str
+    expected: Sequence[str] | None
+    primary_key: Sequence[str] = ()
+    options: Mapping[str, Any] = field(default_factory=dict)
+    keyed: bool = False
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "records", tuple(self.records) or ((self.key, self.value),))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reject:
+    """A record that has to be refused.
+
+    Parameters
+    ----------
+    value, key : bytes or None
+    schema : str
+    error : str
+        The name of the class that is raised, for example ``UnknownOperationError``.
+    path : str
+        Where in the message, as a JSON path.
+    primary_key, options
+        As in `Vector`.
+    keyed : bool
+        Whether `Decoder.upserts` has to refuse it, not `Decoder.decode`.
+    """
+
+    value: bytes | None = None
+    key: bytes | None = None
+    schema: str
+    error: str
+    path: str
+    primary_key: Sequence[str] = ()
+    options: Mapping[str, Any] = field(default_factory=dict)
+    keyed: bool = False
+
+
+# ------------------------------------------------------------------------------------------------------------- rendering
+
+
+def render(result: Result, columns: str | Sequence[Column]) -> list[str]:
+    """Return what a record says as text, a line for each row.
+
+    Parameters
+    ----------
+    result : list of Change, list of KeyedChange, or Ignored
+    columns : str or sequence of Column
+        The declared columns.
+
+    Returns
+    -------
+    list of str
+        ``+I(101,scooter,Small 2-wheel scooter,3.140)``, or ``Ignored(DDL)``. Of a `KeyedChange` an upsert is ``+U(row)`` and a
+        delete ``-D(key)``. Text that could be taken for something else is in quotes, as JSON writes it.
+
+    Examples
+    --------
+    >>> from cdc_formats import get_format
+    >>> decoder = get_format("maxwell-json").decoder("id INT, name STRING, weight DECIMAL(10,3)")
+    >>> scooter = b'{"type": "insert", "data": {"id": 101, "name": "scooter", "weight": 3.14}}'
+    >>> render(decoder.decode(None, scooter), decoder.columns)
+    ['+I(101,scooter,3.140)']
+    """
+    if isinstance(result, Ignored):
+        return [f"Ignored({result.value})"]
+    types = [column.type for column in to_columns(columns)]
+    return [_line(change, types) for change in result]
+
+
+def _line(change: Change | KeyedChange, types: Sequence[SqlType]) -> str:
+    if isinstance(change, Change):
+        return change.kind.short_string + _row(change.row, types)
+    # The types of a key's columns are not known here, and a key alone needs none to be told from another.
+    return "-D" + _row(change.key, None) if change.row is None else "+U" + _row(change.row, types)
+
+
+def _row(row: Sequence[Any], types: Sequence[SqlType] | None) -> str:
+    cells = [_plain(value) for value in row] if types is None else map(_cell, row, types)
+    return f"({','.join(cells)})"
+
+
+_AMBIGUOUS = re.compile(r"[,()\[\]{}:\"\\\x00-\x1f\u2028\u2029]|^\s|\s$|^$|^(?:NULL|ABSENT)$")
+
+
+def _plain(value: Any) -> str:
+    if value is None or value is ABSENT:
+        return "NULL" if value is None else "ABSENT"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, bytes):
+        return f"x'{value.hex().upper()}'"
+    if isinstance(value, float) and math.isnan(value):
+        return "NaN"  # one text for all NaN, which are not equal to themselves
+    if isinstance(value, str) and _AMBIGUOUS.search(value):
+        return json.dumps(value, ensure_ascii=False).replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
+    return str(value)
+
+
+def _array(value: Any, sql_type: SqlType) -> str:
+    return f"[{','.join(_cell(item, sql_type.fields[0].type) for item in value)}]"
+
+
+def _map(value: Any, sql_type: SqlType) -> str:
+    key, item = (column.type for column in sql_type.fields)
+    return "{" + ",".join(f"{_cell(name, key)}:{_cell(entry, item)}" for name, entry in value) + "}"
+
+
+_CELLS: dict[str, Callable[[Any, SqlType], str]] = {
+    "DATE": lambda value, _: date_text(value),
+    "TIME": lambda value, _: time_text(value),
+    "TIMESTAMP": lambda value, _: timestamp_text(value) + "Z",
+    "TIMESTAMP_NTZ": lambda value, _: timestamp_text(value),
+    "INTERVAL DAY TO SECOND": lambda value, _: interval_text(value),
+    "ARRAY": _array,
+    "MAP": _map,
+    "STRUCT": lambda value, sql_type: _row(value, [column.type for column in sql_type.fields]),
+}
+
+
+def _cell(value: Any, sql_type: SqlType) -> str:
+    if value is None or value is ABSENT or sql_type.name not in _CELLS:
+        return _plain(value)
+    return _CELLS[sql_type.name](value, sql_type)
+
+
+# -------------------------------------------------------------------------------------------------------------- contract
+
+
+def check_format(
+    format: Format | str,
+    vectors: Iterable[Vector] = (),
+    rejects: Iterable[Reject] = (),
+    *,
+    mutations: int = 200,
+    seed: int = 1,
+) -> None:
+    """Check that a format keeps the contract that readers rely on.
+
+    Parameters
+    ----------
+    format : Format or str
+        The format, or the identifier of a registered one.
+    vectors : iterable of Vector
+    rejects : iterable of Reject
+    mutations : int
+        How many damaged copies of each vector's records are decoded.
+    seed : int
+        What the damage is drawn from; the same seed gives the same damage.
+
+    Raises
+    ------
+    AssertionError
+        When the format breaks the contract; the text says how.
+    """
+    format = get_format(format) if isinstance(format, str) else format
+    check_identity(format)
+    check_options(format)
+    for vector in vectors:
+        check_vector(format, vector)
+        check_purity(format, vector)
+        check_buffers(format, vector)
+        check_empty(format, vector)
+        check_encoder(format, vector)
+        check_damaged(format, vector, mutations=mutations, seed=seed)
+    for reject in rejects:
+        check_reject(format, reject)
+
+
+def check_identity(format: Format) -> None:
+    """Check that a format is registered, that ``repr`` rebuilds it, that it pickles, and that its options are its equality."""
+    cls, name = type(format), type(format).identifier
+    try:
+        found = type(get_format(name))
+    except ChangelogError as error:
+        raise AssertionError(f"{name!r} cannot be got by its identifier: {error}") from error
+    _require(found is cls, f"{name!r} is registered as {found.__qualname__}, not as {cls.__qualname__}")
+    _require(bool(format.changelog_mode.kinds), f"{name}: the changelog mode declares no kind")
+    rebuilt = eval(repr(format), {cls.__name__: cls})
+    _require(rebuilt == format, f"{name}: {format!r} does not rebuild an equal format")
+    _require(hash(rebuilt) == hash(format), f"{name}: equal formats have different hashes")
+    _require(pickle.loads(pickle.dumps(format)) == format, f"{name}: the format that was pickled is another one")
+    other = _with_options(format, {"error_excerpt": not format.error_excerpt})
+    _require(other != format, f"{name}: formats with different options are equal")
+
+
+def check_options(format: Format) -> None:
+    """Check that an option that does not exist is refused, and that the text lists those that do."""
+    cls = type(format)
+    try:
+        cls.from_options({"no_such_option": 1})
+    except FormatOptionError as error:
+        unlisted = [option.name for option in fields(cls) if option.name not in str(error)]
+        _require(not unlisted, f"{cls.identifier}: the error of an unknown option does not list {', '.join(unlisted)}")
+    else:
+        raise AssertionError(f"{cls.identifier}: an option that does not exist is accepted")
+
+
+def check_vector(format: Format, vector: Vector) -> None:
+    """Check that a vector's records give the expected changelog, in the kinds that the format declares."""
+    decode, decoder = _decoding(format, vector)
+    lines: list[str] = []
+    for number, (key, value) in enumerate(vector.records):
+        try:
+            result = decode(key, value)
+        except DecodeError as error:
+            raise AssertionError(f"{_of(format, vector, number)} is refused: {error}") from error
+        _check_result(result, decoder, _of(format, vector, number))
+        lines += render(result, decoder.columns)
+    if vector.expected is not None:
+        _check_lines(format, lines, list(vector.expected))
+
+
+def check_purity(format: Format, vector: Vector) -> None:
+    """Check that a record says the same again, after any other record, and to another decoder."""
+    decode, decoder = _decoding(format, vector)
+    first = [_outcome(decode, key, value, decoder) for key, value in vector.records]
+    backwards = [_outcome(decode, key, value, decoder) for key, value in reversed(vector.records)]
+    again, _ = _decoding(format, vector)
+    other = [_outcome(again, key, value, decoder) for key, value in vector.records]
+    for number, outcomes in enumerate(zip(first, backwards[::-1], other, strict=True)):
+        _require(
+            len(set(outcomes)) == 1,
+            f"{_of(format, vector, number)} says {outcomes[0]} at first, {outcomes[1]} after others and {outcomes[2]} to another decoder",
+        )
+
+
+def check_buffers(format: Format, vector: Vector) -> None:
+    """Check that bytes, bytearray and memoryview are decoded alike (Spark hands out all three)."""
+    decode, decoder = _decoding(format, vector)
+    for number, (key, value) in enumerate(vector.records):
+        expected = _outcome(decode, key, value, decoder)
+        for buffer in (bytearray, memoryview):
+            pair = [None if part is None else buffer(part) for part in (key, value)]
+            got = _outcome(decode, *pair, decoder)  # type: ignore[arg-type]
+            _require(
+                got == expected,
+                f"{_of(format, vector, number)} says {expected} as bytes and {got} as {buffer.__name__}",
+            )
+
+
+def check_empty(format: Format, vector: Vector) -> None:
+    """Check that a null or empty value is a tombstone, unless the format reads tombstones itself."""
+    decode, decoder = _decoding(format, vector)
+    for number, (key, _) in enumerate(vector.records):
+        for value in (None, b""):
+            what = f"{_of(format, vector, number)} with the value {value!r}"
+            try:
+                result = decode(key, value)
+            except DecodeError as error:
+                _require(format.reads_tombstones, f"{what} is refused, and is Ignored.TOMBSTONE: {error}")
+                continue
+            _require(format.reads_tombstones or result is Ignored.TOMBSTONE, f"{what} gives {result}, not Ignored.TOMBSTONE")
+            _check_result(result, decoder, what)
+
+
+def check_reject(format: Format, reject: Reject) -> None:
+    """Check that a record is refused with the expected class at the expected path."""
+    decode, _ = _decoding(format, reject)
+    what = f"{format.identifier}: {_excerpt(reject.value)} for {reject.schema!r}"
+    try:
+        result = decode(reject.key, reject.value)
+    except DecodeError as error:
+        got = f"{type(error).__name__} at {error.path!r}"
+        _require(
+            got == f"{reject.error} at {reject.path!r}",
+            f"{what} raises {got}, not {reject.error} at {reject.path!r}: {error}",
+        )
+        _check_error(error, what)
+    else:
+        raise AssertionError(f"{what} gives {result}, and has to raise {reject.error} at {reject.path!r}")
+
+
+def check_encoder(format: Format, vector: Vector) -> None:
+    """Check that what a vector says is encoded to records that say the same, where the format has an encoder."""
+    format = _with_options(format, vector.options)
+    try:
+        encoder = format.encoder(vector.schema, unique_key=vector.primary_key)
+    except FormatOptionError:
+        return
+    decoder = format.decoder(vector.schema, unique_key=vector.primary_key)
+    for number, (key, value) in enumerate(vector.records):
+        result = decoder.decode(key, value)
+        for change in [] if isinstance(result, Ignored) else result:
+            back = decoder.decode(*encoder.encode(change.kind, change.row))
+            _require(
+                render(back, decoder.columns) == render([change], decoder.columns),
+                f"{_of(format, vector, number)} says {change}, which is encoded to a record that says {back}",
+            )
+
+
+def check_damaged(format: Format, vector: Vector, *, mutations: int = 200, seed: int = 1) -> None:
+    """Check that damaged records and random bytes give valid changes, `Ignored` or a `DecodeError`, and nothing else."""
+    draw = random.Random(seed)
+    format = _with_options(format, vector.options)
+    decoder = format.decoder(vector.schema, unique_key=vector.primary_key)
+    for _ in range(mutations):
+        key, value = draw.choice(list(vector.records))
+        part = draw.randrange(4)
+        if part == 0 and key is not None:
+            key = damaged(key, draw)
+        elif part == 1:
+            value = draw.randbytes(draw.randrange(40))
+        else:
+            value = damaged(value or b"", draw)
+        check_record(decoder, key, value)
+
+
+def check_record(decoder: Decoder, key: bytes | None, value: bytes | None) -> None:
+    """Check that one record, whatever is in it, gives valid changes, `Ignored` or a `DecodeError`.
+
+    Parameters
+    ----------
+    decoder : Decoder
+    key, value : bytes or None
+        Any bytes at all.
+    """
+    what = f"{decoder.format.identifier}: the record with key {_excerpt(key)} and value {_excerpt(value)}"
+    for decode in (decoder.decode, decoder.upserts) if decoder.unique_key else (decoder.decode,):
+        try:
+            result: Result = decode(key, value)
+        except DecodeError as error:
+            _check_error(error, what)
+            continue
+        except Exception as error:
+            raise AssertionError(f"{what} raises {type(error).__name__}, which is no DecodeError: {error}") from error
+        _check_result(result, decoder, what)
+
+
+def damaged(data: bytes, draw: random.Random) -> bytes:
+    """Return `data` with one to three bytes flipped, left out or put in, a piece cut off, or a number or literal replaced."""
+    for _ in range(draw.randrange(1, 4)):
+        data = draw.choice(_DAMAGES)(data, draw)
+    return data
+
+
+def _flip(data: bytes, draw: random.Random) -> bytes:
+    at = draw.randrange(len(data) + 1)
+    return data[:at] + bytes([byte ^ (1 << draw.randrange(8)) for byte in data[at : at + 1]]) + data[at + 1 :]
+
+
+def _delete(data: bytes, draw: random.Random) -> bytes:
+    at = draw.randrange(len(data) + 1)
+    return data[:at] + data[at + draw.choice((1, 1, 4, 20)) :]
+
+
+def _insert(data: bytes, draw: random.Random) -> bytes:
+    at = draw.randrange(len(data) + 1)
+    return data[:at] + draw.choice((draw.randbytes(1), b'"', b"{", b"]", b"\\", b"9", b"-", b"\xef\xbb\xbf")) + data[at:]
+
+
+def _truncate(data: bytes, draw: random.Random) -> bytes:
+    return data[: draw.randrange(len(data) + 1)]
+
+
+_VALUE = re.compile(rb'"(?:[^"\\]|\\.)*"|-?[0-9][0-9.eE+-]*|true|false|null')
+_ODD_VALUES = (
+    b"null", b"true", b"[]", b"{}", b"[[1]]", b'[null,"x",{}]', b'{"scale":1,"value":"AQ=="}', b'""', b'"x"', b'"-"', b'"1E+999999999"',
+    b"1E+999999999", b"-1E-999999999", b"-0", b"1e400", b"0.5", b"99999999999999999999", b"-9223372036854775809", b'"NaN"', b'"AAECAw=="',
+    b'"0000-00-00"', b'"9999-12-31 23:59:59.999999999"', b'"2020-02-30T25:61:61Z"', b'"-00:00:00"', b'"\\ud83d\\ude00"', b'"\\ud83d"',
+)  # fmt: skip
+
+
+def _replace(data: bytes, draw: random.Random) -> bytes:
+    # What stays JSON gets further into a decoder than what does not.
+    places = [match.span() for match in _VALUE.finditer(data)]
+    if not places:
+        return data
+    begin, end = draw.choice(places)
+    return data[:begin] + draw.choice(_ODD_VALUES) + data[end:]
+
+
+_DAMAGES = (_flip, _delete, _insert, _truncate, _replace, _replace, _replace)
+
+
+# --------------------------------------------------------------------------------------------------------------- helpers
+
+
+def _require(condition: bool, sentence: str) -> None:
+    # Not `assert`: the contract holds under python -O too.
+    if not condition:
+        raise AssertionError(sentence)
+
+
+def _with_options(format: Format, options: Mapping[str, Any]) -> Format:
+    own = {option.name: getattr(format, option.name) for option in fields(format)}
+    return type(format).from_options({**own, **options})
+
+
+def _decoding(format: Format, vector: Vector | Reject) -> tuple[Callable[[bytes | None, bytes | None], Result], Decoder]:
+    decoder = _with_options(format, vector.options).decoder(vector.schema, unique_key=vector.primary_key)
+    return (decoder.upserts if vector.keyed else decoder.decode), decoder
+
+
+def _outcome(decode: Callable[..., Result], key: bytes | None, value: bytes | None, decoder: Decoder) -> str:
+    try:
+        return "\n".join(render(decode(key, value), decoder.columns))
+    except DecodeError as error:
+        return str(error)
+
+
+def _check_lines(format: Format, lines: list[str], expected: list[str]) -> None:
+    if lines == expected:
+        return
+    at = next((n for n, pair in enumerate(zip(lines, expected)) if pair[0] != pair[1]), min(len(lines), len(expected)))
+    got, wanted = (some[at] if at < len(some) else "the end" for some in (lines, expected))
+    raise AssertionError(f"{format.identifier}: line {at + 1} of the changelog is {got}, and has to be {wanted}")
+
+
+def _check_result(result: Any, decoder: Decoder, what: str) -> None:
+    if isinstance(result, Ignored):
+        return
+    _require(type(result) is list, f"{what} gives {result!r}, which is neither a list nor Ignored")
+    for change in result:
+        if isinstance(change, KeyedChange):
+            _require(
+                len(change.key) == len(decoder.unique_key),
+                f"{what}: {change} has another key than {decoder.unique_key}",
+            )
+            _require(None not in change.key and ABSENT not in change.key, f"{what}: {change} has no whole key")
+            row = None if change.row is None else [None if value is ABSENT else value for value in change.row]
+        else:
+            _require(isinstance(change, Change), f"{what} gives {change!r}, which is no Change")
+            _check_kind(change.kind, decoder, what)
+            row = list(change.row)
+        if row is not None:
+            _check_canonical(row, decoder, what)
+
+
+def _check_kind(kind: RowKind, decoder: Decoder, what: str) -> None:
+    mode = decoder.format.changelog_mode
+    _require(mode.contains(kind), f"{what} gives {kind.short_string}, and the format declares {mode}")
+
+
+def _check_canonical(row: list[Any], decoder: Decoder, what: str) -> None:
+    _require(len(row) == len(decoder.columns), f"{what} gives {len(row)} values for {len(decoder.columns)} columns")
+    try:
+        to_python(decoder.columns, row)
+        render([Change(RowKind.INSERT, tuple(row))], decoder.columns)
+    except (ArithmeticError, TypeError, ValueError) as error:
+        raise AssertionError(f"{what} gives {row}, whose values are not canonical: {error}") from error
+
+
+def _check_error(error: DecodeError, what: str) -> None:
+    text = str(error)
+    _require(
+        len(text) <= ERROR_CHARACTERS,
+        f"{what}: the error's text has {len(text)} characters, more than {ERROR_CHARACTERS}",
+    )
+    copy = pickle.loads(pickle.dumps(error))
+    _require(type(copy) is type(error) and str(copy) == text, f"{what}: the error is another one after pickling: {copy}")
+
+
+def _of(format: Format, vector: Vector, number: int) -> str:
+    return f"{format.identifier}: record {number} {_excerpt(vector.records[number][1])} for {vector.schema!r}"
+
+
+def _excerpt(data: bytes | None) -> str:
+    text = repr(None if data is None else bytes(data))
+    return text if len(text) <= 400 else text[:400] + "..."

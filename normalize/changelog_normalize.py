@@ -1,0 +1,211 @@
+"""`ChangelogNormalize` for a changelog that is a DataFrame already, whatever made it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pyarrow as pa
+
+from cdc_formats.base import KeyedChange, key_indices
+from cdc_formats.errors import ArgumentError, MissingFieldError
+from cdc_formats.row_kind import RowKind
+from cdc_formats.schema import Column
+
+from . import batch
+from .arrow import from_arrow
+from .decode import Mode
+from .fold import FoldOptions
+from .stage import Stage, normalized
+from .state import Layout
+from .targets import Blocks, KeyedRows, Records, Target
+from .typed import CORRUPT_RECORD, ROW_KIND, Corrupt, Output, table_columns
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+KEY_GROUPS = 64
+"""The default number of key groups; the README says how to choose it."""
+
+
+@dataclass(frozen=True)
+class ChangelogNormalize:
+    """Makes a changelog clean, by key: no duplicates, ``-U`` generated, deletes in full.
+
+    `from_kafka_changelog` puts it into the plan itself where it is needed; this is for changelogs from elsewhere. Use it with
+    ``df.transform(ChangelogNormalize(primary_key=["id"]))``.
+
+    Parameters
+    ----------
+    primary_key : str or sequence of str
+    generate_update_before : bool
+        Whether the result has ``-U``.
+    metadata : sequence of str
+        Columns that take no part in whether two rows are equal, and are not stored: a result has those of the row that caused it.
+    key_groups : int
+        Into how many groups the keys are hashed; fixed for the life of a checkpoint.
+    state_ttl : timedelta or None
+        Forget a row this long after its last write (processing time). Streams only.
+    mini_batch : bool
+        Keep only the last change of a key in a micro-batch.
+
+    Notes
+    -----
+    The input has a column ``row_kind``. ``+I`` and ``+U`` are the key's newest row, ``-D`` deletes it. A ``-U`` that comes directly
+    before a ``+U`` of the same key is dropped, as Flink's planner drops it; any other ``-U`` is a delete, and so an update that
+    changes the key leaves nothing behind. Rows whose ``row_kind`` is NULL (``_corrupt_record``) pass untouched. Rows of one key are
+    taken in the order of their partition of the DataFrame.
+
+    Raises
+    ------
+    ArgumentError
+        When called with a DataFrame that has no ``row_kind``, or with a TTL and a DataFrame that is no stream.
+    """
+
+    primary_key: str | Sequence[str]
+    generate_update_before: bool = True
+    metadata: Sequence[str] = ()
+    key_groups: int = KEY_GROUPS
+    state_ttl: timedelta | None = None
+    mini_batch: bool = False
+
+    def __call__(self, df: DataFrame) -> DataFrame:
+        """Return the clean changelog of `df`."""
+        if ROW_KIND not in df.columns:
+            raise ArgumentError(f"the DataFrame has no column {ROW_KIND}: it is no changelog")
+        output = self._output(df)
+        key = (self.primary_key,) if isinstance(self.primary_key, str) else tuple(self.primary_key)
+        stage = make_stage(
+            output.columns,
+            key,
+            generate_update_before=self.generate_update_before,
+            key_groups=self.key_groups,
+            state_ttl=self.state_ttl,
+            mini_batch=self.mini_batch,
+            streaming=df.isStreaming,
+        )
+        names = [
+            ROW_KIND,
+            *(column.name for column in (*output.columns, *output.metadata)),
+            *([CORRUPT_RECORD] if output.corrupt else []),
+        ]
+        rows = df.select(*("`" + name.replace("`", "``") + "`" for name in names))
+        if df.isStreaming:
+            return normalized(_packed(rows, Blocks, output, stage), stage, output, "changelog_normalize")
+        keyed = batch.in_order(_packed(rows, KeyedRows, output, stage), split_partitions=False)
+        return keyed.mapInArrow(partial(batch.fold_pass, stage=stage, output=output), output.ddl)
+
+    def _output(self, df: DataFrame) -> Output:
+        table = table_columns(df.schema, without=(ROW_KIND, CORRUPT_RECORD, *self.metadata))
+        metadata = {column.name: column for column in table_columns(df.schema, without=(ROW_KIND, CORRUPT_RECORD))}
+        missing = [name for name in self.metadata if name not in metadata]
+        if missing:
+            raise ArgumentError(f"metadata column {missing[0]} is not in the DataFrame")
+        return Output(table, tuple(metadata[name] for name in self.metadata), CORRUPT_RECORD in df.columns)
+
+
+def make_stage(
+    columns: tuple[Column, ...],
+    unique_key: tuple[str, ...],
+    *,
+    generate_update_before: bool,
+    key_groups: int,
+    state_ttl: timedelta | None,
+    mini_batch: bool,
+    streaming: bool,
+    mode: Mode = "FAILFAST",
+) -> Stage:
+    """Check the stage's arguments, and return it.
+
+    Raises
+    ------
+    ArgumentError, SchemaError
+    """
+    if not unique_key:
+        raise ArgumentError("ChangelogNormalize needs primary_key=[...]")
+    key_indices(columns, unique_key)
+    if not isinstance(key_groups, int) or key_groups < 1:
+        raise ArgumentError(f"key_groups is {key_groups!r}; it is a number of at least 1")
+    ttl_ms = _ttl_ms(state_ttl, streaming)
+    return Stage(
+        layout=Layout(key_groups, columns, unique_key, with_ttl=ttl_ms > 0),
+        options=FoldOptions(generate_update_before=generate_update_before, suppress_equal=ttl_ms == 0),
+        mode=mode,
+        state_ttl_ms=ttl_ms,
+        mini_batch=mini_batch,
+    )
+
+
+def _ttl_ms(state_ttl: timedelta | None, streaming: bool) -> int:
+    if state_ttl is None:
+        return 0
+    if not isinstance(state_ttl, timedelta) or state_ttl < timedelta(milliseconds=1):
+        raise ArgumentError(f"state_ttl is {state_ttl!r}; it is a datetime.timedelta of at least a millisecond, or None")
+    if not streaming:
+        raise ArgumentError("state_ttl is a stream's: a bounded read has no state")
+    return state_ttl // timedelta(milliseconds=1)
+
+
+def _packed(rows: DataFrame, target: type[Target], output: Output, stage: Stage) -> DataFrame:
+    return rows.mapInArrow(partial(pack_pass, target=target, output=output, stage=stage), target.ddl(output))
+
+
+def pack_pass(batches: Iterator[pa.RecordBatch], *, target: type[Target], output: Output, stage: Stage) -> Iterator[pa.RecordBatch]:
+    """Turn typed changelog rows into a target's batches; for ``mapInArrow``."""
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    assert context is not None  # on a worker
+    collected = target(output, stage.layout.key_groups)
+    keys = key_indices(output.columns, stage.layout.unique_key)
+    held: KeyedRow | None = None
+    start = 0
+    for rows_batch in batches:
+        offsets = range(start, start + rows_batch.num_rows + 1)
+        records = Records("DataFrame", context.partitionId(), offsets, [0] * len(offsets), [], [])
+        rows, corrupt = _rows(rows_batch, output, keys)
+        for record in corrupt:
+            collected.add_corrupt(record)
+        for index, row in enumerate(rows):
+            # A -U is only known for what it is by the row after it, which may be in the next batch.
+            if held is not None and not (row.kind is RowKind.UPDATE_AFTER and row.key == held.key):
+                collected.add(records, index, [KeyedChange(held.key, None, held.metadata)])
+            held = row if row.kind is RowKind.UPDATE_BEFORE else None
+            if held is None:
+                gone = row.kind is RowKind.DELETE
+                collected.add(records, index, [KeyedChange(row.key, None if gone else row.row, row.metadata)])
+        start += rows_batch.num_rows
+        yield from collected.flush()
+    if held is not None:
+        records = Records("DataFrame", context.partitionId(), [start], [0], [], [])
+        collected.add(records, 0, [KeyedChange(held.key, None, held.metadata)])
+        yield from collected.flush()
+
+
+class KeyedRow(NamedTuple):
+    """A changelog row with its key."""
+
+    kind: RowKind
+    key: tuple[Any, ...]
+    row: tuple[Any, ...]
+    metadata: tuple[Any, ...]
+
+
+def _rows(batch: pa.RecordBatch, output: Output, keys: Sequence[int]) -> tuple[list[KeyedRow], list[Corrupt]]:
+    columns = [from_arrow(column.type, batch.column(index)) for index, column in enumerate((*output.columns, *output.metadata), 1)]
+    width = len(output.columns)
+    corrupt = batch.column(CORRUPT_RECORD).to_pylist() if output.corrupt else [None] * batch.num_rows
+    rows, bad = [], []
+    for kind, values, record in zip(batch.column(ROW_KIND).to_pylist(), zip(*columns, strict=True), corrupt, strict=True):
+        if kind is None and record is not None:
+            bad.append(Corrupt(**record))
+            continue
+        row = values[:width]
+        key = tuple([row[index] for index in keys])
+        if None in key:
+            raise MissingFieldError(f"`{output.columns[keys[key.index(None)]].name}` is of the primary key and is null", field="row")
+        rows.append(KeyedRow(RowKind.from_short_string(str(kind)), key, row, values[width:]))
+    return rows, bad
