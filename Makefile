@@ -1,0 +1,62 @@
+# The one place where the project's commands are written down; `make` alone lists them.
+
+PYTHON ?= python3
+VENV ?= .venv
+PORT ?= 9092
+
+BIN := $(VENV)/bin
+JAVA_GOALS := demo test bench kafka
+CHECKS := python $(if $(filter $(JAVA_GOALS),$(MAKECMDGOALS)),java)
+
+# Spark's Python workers must be this environment's Python, and its Spark the one inside this PySpark.
+export PYSPARK_PYTHON := $(abspath $(BIN)/python)
+unexport SPARK_HOME
+
+.PHONY: help demo test lint types unit bench kafka format clean prerequisites
+
+help: ## list these commands
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-7s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@echo "Another Python than $(PYTHON): make test PYTHON=python3.12"
+
+demo: $(VENV)/installed ## see it work: a changelog in a real Kafka becomes a table
+	$(BIN)/python -m demo
+
+test: lint types ## everything: lint, types and all tests
+	$(BIN)/python -m normalize.local_kafka --fetch
+	$(BIN)/python -m pytest
+
+lint: $(VENV)/installed ## ruff: rules and format
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(VENV)/installed ## mypy
+	$(BIN)/mypy
+
+unit: $(VENV)/installed ## the tests that need neither Spark nor Kafka
+	$(BIN)/python -m pytest -m "not spark and not kafka"
+
+bench: $(VENV)/installed ## measure throughput
+	$(BIN)/python -m bench
+
+kafka: $(VENV)/installed ## run a local Kafka until Ctrl-C (PORT=9092)
+	$(BIN)/python -m normalize.local_kafka --port $(PORT)
+
+format: $(VENV)/installed ## rewrite the code as `make lint` wants it
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean: ## remove the environment, and what the commands left here
+	rm -rf $(VENV) *.egg-info build dist .coverage htmlcov .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	rm -rf artifacts derby.log metastore_db spark-warehouse
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# The checks run every time (they take a fifth of a second), the installation only when a dependency changed.
+$(VENV)/installed: setup.cfg pyproject.toml | prerequisites
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --editable '.[dev]'
+	touch $@
+
+prerequisites:
+	@command -v $(PYTHON) >/dev/null || { echo "Python 3.10 to 3.13 is needed, and there is no $(PYTHON):" \
+	  "sudo apt-get install python3 python3-venv (Debian, Ubuntu) or brew install python@3.13 (macOS)" >&2; exit 1; }
+	@$(PYTHON) tools/check_prerequisites.py $(CHECKS)

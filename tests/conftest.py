@@ -1,0 +1,52 @@
+"""What all tests share: one Spark session, one local broker, and how hypothesis looks for failures."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+
+# Spark's workers must be this interpreter and see this repository.
+REPOSITORY = Path(__file__).parents[1]
+os.environ["PYSPARK_PYTHON"] = sys.executable
+os.environ["PYTHONPATH"] = os.pathsep.join([str(REPOSITORY), *filter(None, [os.environ.get("PYTHONPATH")])])
+
+# No deadline: an example that waits for a busy machine is no failure.
+settings.register_profile("dev", deadline=None)
+settings.register_profile("ci", deadline=None, max_examples=200, derandomize=True)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "dev"))
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[object]:
+    """A Spark session with the Kafka source."""
+    from pyspark.sql import SparkSession
+
+    from normalize import SPARK_PACKAGES
+
+    session = (
+        SparkSession.builder.master("local[2]")
+        .appName("tests")
+        .config("spark.jars.packages", SPARK_PACKAGES)
+        .config("spark.sql.shuffle.partitions", 2)
+        .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.ui.enabled", False)
+        .config("spark.driver.memory", "2g")
+        .getOrCreate()
+    )
+    session.sparkContext.setLogLevel("ERROR")
+    yield session
+    session.stop()
+
+
+@pytest.fixture(scope="session")
+def kafka() -> Iterator[object]:
+    """A real broker of its own, with its data gone in the end."""
+    from normalize import LocalKafka
+
+    with LocalKafka() as broker:
+        yield broker

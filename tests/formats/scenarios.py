@@ -1,0 +1,143 @@
+"""Reads tests/vectors: see the README there for what a scenario's folder holds."""
+
+from __future__ import annotations
+
+import json
+from base64 import b64decode
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from cdc_formats import Column, columns, list_formats
+from cdc_formats.testing import Record, Reject, Vector
+
+VECTORS = Path(__file__).resolve().parent.parent / "vectors"
+UPSERT = "upsert-kafka"
+"""The format that cannot say -U: it is compared after normalising."""
+
+
+class Line(msgspec.Struct, forbid_unknown_fields=True):
+    """A line of a .jsonl file. An object is the message as it stands, text is the message's bytes, null is null."""
+
+    key: msgspec.Raw = msgspec.Raw(b"null")
+    value: msgspec.Raw = msgspec.Raw(b"null")
+    key_base64: str | None = None
+    value_base64: str | None = None
+    schema: str = ""
+    primary_key: list[str] = []
+    options: dict[str, Any] = {}
+    error: str = ""
+    path: str = ""
+    keyed: bool = False
+    why: str = ""
+
+    @property
+    def record(self) -> Record:
+        return _bytes(self.key, self.key_base64), _bytes(self.value, self.value_base64)
+
+
+def _bytes(raw: msgspec.Raw, base64: str | None) -> bytes | None:
+    if base64 is not None:
+        return b64decode(base64)
+    text = bytes(raw)  # not parsed and written again: the digits of a number stay as they are
+    if text == b"null":
+        return None
+    return json.loads(text).encode("utf-8", "surrogatepass") if text.startswith(b'"') else text
+
+
+def read_lines(path: Path) -> list[Line]:
+    return [msgspec.json.decode(line, type=Line) for line in path.read_bytes().split(b"\n") if line]
+
+
+def _changelog(path: Path) -> list[str]:
+    return [line for line in path.read_text("utf-8").split("\n") if line]
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """A folder of vectors.
+
+    Parameters
+    ----------
+    gaps : dict
+        Identifier to the reason why the scenario has no file of that format.
+    keyed : bool
+        Whether the changelog is that of a keyed stage (`Decoder.upserts`).
+    keyed_differs : dict
+        Identifier to the reason why a keyed stage arrives at another table than the changelog.
+    """
+
+    name: str
+    columns: str
+    primary_key: list[str]
+    options: dict[str, dict[str, Any]] = field(default_factory=dict)
+    gaps: dict[str, str] = field(default_factory=dict)
+    keyed: bool = False
+    keyed_differs: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def folder(self) -> Path:
+        return VECTORS / self.name
+
+    @property
+    def parsed(self) -> tuple[Column, ...]:
+        return columns(self.columns)
+
+    @property
+    def identifiers(self) -> list[str]:
+        return sorted(path.stem for path in self.folder.glob("*.jsonl"))
+
+    def records(self, identifier: str) -> list[Record]:
+        return [line.record for line in read_lines(self.folder / f"{identifier}.jsonl")]
+
+    def expected(self, identifier: str = "expected") -> list[str]:
+        own = self.folder / f"{identifier}.changelog"
+        return _changelog(own if own.exists() else self.folder / "expected.changelog")
+
+    def vector(self, identifier: str) -> Vector:
+        return Vector(
+            records=self.records(identifier),
+            schema=self.columns,
+            expected=None if identifier == UPSERT else self.expected(identifier),
+            primary_key=self.primary_key,
+            options=self.options.get(identifier, {}),
+            keyed=self.keyed,
+        )
+
+
+def scenarios() -> list[Scenario]:
+    found = []
+    for path in sorted(VECTORS.glob("*/schema.json")):
+        found.append(Scenario(path.parent.name, **json.loads(path.read_text("utf-8"))))
+    return found
+
+
+def rejects(identifier: str) -> list[tuple[str, Reject]]:
+    """Return the records that a format has to refuse, each with the reason why it stands there."""
+    found = []
+    for line in read_lines(VECTORS / "reject" / f"{identifier}.jsonl"):
+        key, value = line.record
+        found.append(
+            (
+                line.why,
+                Reject(
+                    key=key,
+                    value=value,
+                    schema=line.schema or "id INT",
+                    error=line.error,
+                    path=line.path,
+                    primary_key=line.primary_key,
+                    options=line.options,
+                    keyed=line.keyed,
+                ),
+            )
+        )
+    return found
+
+
+OURS = [name for name in list_formats()]
+SCENARIOS = scenarios()
+CASES = [(scenario, name) for scenario in SCENARIOS for name in scenario.identifiers]
+CASE_IDS = [f"{scenario.name}, {name}" for scenario, name in CASES]

@@ -1,0 +1,437 @@
+"""Every format against every scenario of tests/vectors, through the contract that third parties' formats are held to as well."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import sys
+from collections import defaultdict
+from collections.abc import Iterable
+from decimal import Decimal
+from random import Random
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from scenarios import CASE_IDS, CASES, OURS, SCENARIOS, UPSERT, VECTORS, Scenario, read_lines, rejects
+
+from cdc_formats import Change, Ignored, RowKind, get_format, list_formats
+from cdc_formats.base import KeyedChange, key_indices
+from cdc_formats.testing import (
+    Reject,
+    check_buffers,
+    check_damaged,
+    check_empty,
+    check_encoder,
+    check_format,
+    check_identity,
+    check_options,
+    check_purity,
+    check_record,
+    check_reject,
+    check_vector,
+    damaged,
+    render,
+)
+
+each_case = pytest.mark.parametrize(("scenario", "identifier"), CASES, ids=CASE_IDS)
+each_format = pytest.mark.parametrize("identifier", OURS)
+each_scenario = pytest.mark.parametrize("scenario", SCENARIOS, ids=[scenario.name for scenario in SCENARIOS])
+
+
+# ------------------------------------------------------------------------------------------------------------ the vectors
+
+
+@each_scenario
+def test_scenario_has_a_file_or_a_reason_for_every_format(scenario: Scenario) -> None:
+    known = set(OURS)
+    named = {*scenario.gaps, *scenario.options, *scenario.keyed_differs, *scenario.identifiers}
+    overrides = {path.stem for path in scenario.folder.glob("*.changelog")} - {"expected"}
+    assert named | overrides <= known, "names a format that there is not"
+    assert set(scenario.identifiers) & set(scenario.gaps) == set(), "a gap, and there is a file"
+    assert set(scenario.identifiers) | set(scenario.gaps) == known, "neither a file nor a reason why there is none"
+    assert all(reason.strip() for reason in scenario.gaps.values())
+
+
+def test_every_folder_of_vectors_is_a_scenario_or_the_rejects() -> None:
+    folders = {path.name for path in VECTORS.iterdir() if path.is_dir() and any(path.glob("*.jsonl"))}
+    assert folders == {scenario.name for scenario in SCENARIOS} | {"reject"}
+
+
+def test_every_format_has_rejects_and_no_other_has() -> None:
+    assert sorted(path.stem for path in (VECTORS / "reject").glob("*.jsonl")) == sorted(OURS)
+
+
+@each_format
+def test_rejects_cover_the_classes_of_errors(identifier: str) -> None:
+    raised = {reject.error for _, reject in rejects(identifier)}
+    expected = {"MalformedMessageError", "MissingFieldError", "TypeConversionError"}
+    if identifier != UPSERT:
+        expected.add("UnknownOperationError")
+    if identifier in ("debezium-json", "ogg-json"):
+        expected |= {"MissingBeforeImageError", "PartialImageError"}
+    assert raised == expected
+
+
+def test_a_line_with_an_unknown_member_fails(tmp_path) -> None:
+    (tmp_path / "x.jsonl").write_text('{"value": null, "vlaue": 1}\n')
+    with pytest.raises(Exception, match="unknown field `vlaue`"):
+        read_lines(tmp_path / "x.jsonl")
+
+
+# ----------------------------------------------------------------------------------------------------------- the contract
+
+
+@each_format
+def test_identity(identifier: str) -> None:
+    check_identity(get_format(identifier))
+
+
+@each_format
+def test_unknown_option_is_refused_with_the_list(identifier: str) -> None:
+    check_options(get_format(identifier))
+
+
+@each_case
+def test_vector_gives_the_expected_changelog(scenario: Scenario, identifier: str) -> None:
+    check_vector(get_format(identifier), scenario.vector(identifier))
+
+
+@each_case
+def test_same_message_gives_the_same_rows_in_any_order(scenario: Scenario, identifier: str) -> None:
+    check_purity(get_format(identifier), scenario.vector(identifier))
+
+
+@each_case
+def test_bytes_bytearray_and_memoryview_are_alike(scenario: Scenario, identifier: str) -> None:
+    check_buffers(get_format(identifier), scenario.vector(identifier))
+
+
+@each_case
+def test_null_and_empty_values_are_as_documented(scenario: Scenario, identifier: str) -> None:
+    check_empty(get_format(identifier), scenario.vector(identifier))
+
+
+@each_case
+def test_encoded_rows_decode_to_the_same_rows(scenario: Scenario, identifier: str) -> None:
+    check_encoder(get_format(identifier), scenario.vector(identifier))
+
+
+@each_case
+def test_damaged_messages_raise_nothing_but_decode_errors(scenario: Scenario, identifier: str) -> None:
+    check_damaged(get_format(identifier), scenario.vector(identifier), mutations=80)
+
+
+REJECTS = [(name, why, reject) for name in OURS for why, reject in rejects(name)]
+
+
+@pytest.mark.parametrize(("identifier", "reject"), [(n, r) for n, _, r in REJECTS], ids=[f"{n}, {w}" for n, w, _ in REJECTS])
+def test_reject_raises_the_expected_error_at_its_path(identifier: str, reject: Reject) -> None:
+    check_reject(get_format(identifier), reject)
+
+
+@each_format
+def test_whole_contract_holds_as_third_parties_call_it(identifier: str) -> None:
+    vectors = [scenario.vector(name) for scenario, name in CASES if name == identifier]
+    check_format(identifier, vectors, [reject for _, reject in rejects(identifier)], mutations=10, seed=7)
+
+
+@each_format
+def test_module_docstring_has_its_sections(identifier: str) -> None:
+    text = sys.modules[type(get_format(identifier)).__module__].__doc__ or ""
+    sections = ("Changelog mode:", "Key:", "Null value:", "Absent and null:", "Differs from Flink", "Source:")
+    assert [section for section in sections if section not in text] == []
+
+
+def test_formats_are_listed_in_the_order_of_the_alphabet() -> None:
+    assert list_formats() == sorted(list_formats())
+
+
+# ------------------------------------------------------------------------------------------------- what the changelogs say
+
+
+def normalised(changes: Iterable[Change], key: tuple[int, ...]) -> list[Change]:
+    """Return a changelog with its before-images made from what was seen of each key (upsert-kafka cannot say -U)."""
+    rows: dict[tuple, tuple] = {}
+    result = []
+    for change in changes:
+        name = tuple(change.row[index] for index in key)
+        old = rows.get(name)
+        if change.kind is RowKind.DELETE:
+            if rows.pop(name, None) is not None:
+                result.append(Change(RowKind.DELETE, old))
+        elif old is None:
+            result.append(Change(RowKind.INSERT, change.row))
+        elif old != change.row:
+            result += [Change(RowKind.UPDATE_BEFORE, old), Change(RowKind.UPDATE_AFTER, change.row)]
+        if change.kind is not RowKind.DELETE:
+            rows[name] = change.row
+    return result
+
+
+def changelog(scenario: Scenario, identifier: str) -> list[Change]:
+    vector = scenario.vector(identifier)
+    decoder = get_format(identifier, **vector.options).decoder(scenario.columns, unique_key=scenario.primary_key)
+    results = [decoder.decode(key, value) for key, value in vector.records]
+    changes = [change for result in results if not isinstance(result, Ignored) for change in result]
+    key = key_indices(scenario.parsed, scenario.primary_key)
+    return normalised(changes, key) if identifier == UPSERT else changes
+
+
+def table(changes: Iterable[Change]) -> list[str]:
+    """Return the rows that are left when a changelog has been applied, as a multiset (a retraction takes away an equal row)."""
+    rows: dict[str, int] = defaultdict(int)
+    for change in changes:
+        rows[repr(change.row)] += 1 if change.kind in (RowKind.INSERT, RowKind.UPDATE_AFTER) else -1
+        assert rows[repr(change.row)] >= 0, f"{change} takes away a row that is not there"
+    return sorted(row for row, count in rows.items() for _ in range(count))
+
+
+WHOLE = [(scenario, name) for scenario, name in CASES if not scenario.keyed]
+each_whole = pytest.mark.parametrize(("scenario", "identifier"), WHOLE, ids=[f"{s.name}, {n}" for s, n in WHOLE])
+
+
+@pytest.mark.parametrize("scenario", [s for s in SCENARIOS if UPSERT in s.identifiers], ids=lambda s: s.name)
+def test_upserts_say_the_same_when_normalised(scenario: Scenario) -> None:
+    assert render(changelog(scenario, UPSERT), scenario.columns) == scenario.expected(UPSERT)
+
+
+@each_whole
+def test_changelog_never_takes_away_what_it_has_not_given_and_leaves_one_table(scenario: Scenario, identifier: str) -> None:
+    reference = next(name for name in ("changelog-json", "maxwell-json", "debezium-json") if name in scenario.identifiers)
+    assert table(changelog(scenario, identifier)) == table(changelog(scenario, reference))
+
+
+@each_whole
+def test_a_format_of_its_own_changelog_says_no_other_rows(scenario: Scenario, identifier: str) -> None:
+    """An override may add ignored records, and spell an update as a delete and an insert."""
+    shared, own = (
+        [line for line in scenario.expected(name) if not line.startswith("Ignored")] for name in ("expected", identifier)
+    )
+    assert sorted(line[2:] for line in shared) == sorted(line[2:] for line in own)
+
+
+@each_whole
+def test_keyed_changes_leave_the_same_table_as_the_changelog(scenario: Scenario, identifier: str) -> None:
+    vector = scenario.vector(identifier)
+    decoder = get_format(identifier, **vector.options).decoder(scenario.columns, unique_key=scenario.primary_key)
+    rows: dict[tuple, tuple] = {}
+    for key, value in vector.records:
+        result = decoder.upserts(key, value)
+        for change in [] if isinstance(result, Ignored) else result:
+            assert isinstance(change, KeyedChange)
+            if change.row is None:
+                rows.pop(change.key, None)
+            else:
+                rows[change.key] = change.row
+    same = sorted(map(repr, rows.values())) == table(changelog(scenario, identifier))
+    assert same is (identifier not in scenario.keyed_differs)
+
+
+PRODUCT = next(scenario for scenario in SCENARIOS if scenario.name == "product")
+
+
+@pytest.fixture(scope="module")
+def product() -> Iterable[sqlite3.Connection]:
+    """The story of the products, told to a database."""
+    database = sqlite3.connect(":memory:")
+    database.executescript((PRODUCT.folder / "statements.sql").read_text("utf-8"))
+    yield database
+    database.close()
+
+
+@pytest.mark.parametrize("identifier", PRODUCT.identifiers)
+def test_product_table_is_the_databases(product: sqlite3.Connection, identifier: str) -> None:
+    rows = {}
+    for change in changelog(PRODUCT, identifier):
+        if change.kind in (RowKind.INSERT, RowKind.UPDATE_AFTER):
+            rows[change.row[0]] = change.row
+        elif rows[change.row[0]] == change.row:
+            del rows[change.row[0]]
+    stored = product.execute("SELECT id, name, description, printf('%.3f', weight) FROM product ORDER BY id").fetchall()
+    assert len(stored) == 8
+    assert [rows[key] for key in sorted(rows)] == stored
+
+
+@pytest.mark.parametrize("identifier", PRODUCT.identifiers)
+def test_product_sums_are_the_databases(product: sqlite3.Connection, identifier: str) -> None:
+    """SUM(weight) GROUP BY name over a changelog: a row that comes adds, a row that goes takes away."""
+    sums: dict[str, Decimal] = defaultdict(Decimal)
+    counts: dict[str, int] = defaultdict(int)
+    for change in changelog(PRODUCT, identifier):
+        sign = 1 if change.kind in (RowKind.INSERT, RowKind.UPDATE_AFTER) else -1
+        sums[change.row[1]] += sign * Decimal(change.row[3])
+        counts[change.row[1]] += sign
+    left = {name: f"{sums[name]:.3f}" for name, count in counts.items() if count}
+    stored = dict(product.execute("SELECT name, printf('%.3f', SUM(weight)) FROM product GROUP BY name"))
+    assert set(counts.values()) >= {0, 1, 2}
+    assert left == stored
+
+
+def test_product_tells_22_statements() -> None:
+    text = (PRODUCT.folder / "statements.sql").read_text("utf-8")
+    lines = [line for line in text.splitlines() if line.startswith(("INSERT", "UPDATE", "DELETE"))]
+    assert len(lines) == 22
+    assert len(PRODUCT.records("canal-json")) == 22  # one message for each statement
+
+
+# ---------------------------------------------------------------------------------------------------------- any bytes at all
+
+WIDE = (
+    "id INT, name STRING, w DECIMAL(10,2), u DECIMAL(20,0), f FLOAT, d DATE, t TIME(3), ts TIMESTAMP(6), n TIMESTAMP_NTZ(3), "
+    "b BINARY, flag BOOLEAN, i INTERVAL DAY TO SECOND, a ARRAY<INT>, m MAP<STRING, DECIMAL(5,1)>, s STRUCT<x: INT, y: ARRAY<DATE>>"
+)
+OPTIONS = {
+    "debezium-json": [
+        {},
+        {"decimal_handling_mode": "precise", "time_precision_mode": "adaptive", "bigint_unsigned_handling_mode": "long"},
+        {"decimal_handling_mode": "string", "time_precision_mode": "isostring", "binary_handling_mode": "hex", "time_zone": "UTC"},
+    ],
+    "canal-json": [{}, {"database_include": "shop", "time_zone": "Europe/Berlin"}],
+    "maxwell-json": [{"table_include": "a.*", "time_zone": "America/New_York"}],
+    "ogg-json": [{"table_include": ".*"}],
+    "changelog-json": [{}],
+    UPSERT: [{}, {"json_null": "delete", "value_fields_include": "EXCEPT_KEY"}],
+}
+DECODERS = [
+    get_format(name, **options).decoder(WIDE, unique_key=["id"], metadata=sorted(get_format(name).metadata))
+    for name, each in OPTIONS.items()
+    for options in each
+]
+CSV = get_format(UPSERT, key_format="csv", value_format="csv", csv_escape_character="\\", csv_null_literal="n/a")
+RAW = get_format(UPSERT, key_format="raw", value_format="raw", value_fields_include="EXCEPT_KEY")
+LINES = [
+    CSV.decoder("id INT, a STRING, b ARRAY<INT>, c DECIMAL(5,2)", unique_key=["id"]),
+    *[RAW.decoder(f"id {key}, v {value}", unique_key=["id"]) for key, value in (("INT", "STRING"), ("STRING", "DOUBLE"), ("BINARY", "BOOLEAN"))],
+]
+quick = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
+
+
+@quick
+@given(key=st.none() | st.binary(max_size=30), value=st.binary(max_size=60))
+def test_any_bytes_raise_nothing_but_decode_errors(key: bytes | None, value: bytes) -> None:
+    for decoder in (*DECODERS, *LINES):
+        check_record(decoder, key, value)
+
+
+NAMES = (
+    "op type op_type isDdl data old before after payload schema source fields field name parameters scale value items status ddl "
+    "ts ts_ms es sqlType pkNames database table db primary_keys current_ts op_ts id name w u f d t ts n b flag i a m s x y"
+).split()
+OPS = "c u d r t m +I -U +U -D I U D T INSERT UPDATE DELETE TRUNCATE QUERY insert update delete bootstrap-insert table-create".split()
+CONNECT = (
+    "before after org.apache.kafka.connect.data.Decimal org.apache.kafka.connect.data.Timestamp io.debezium.time.MicroTime "
+    "io.debezium.time.NanoTimestamp shop parts 2 -3 AQID AP8= 1.5 1e5 2020-05-13 03:04:05.123 2020-05-13T03:04:05Z 2020-05-13Z"
+).split()
+scalars = (
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**65), 2**65)
+    | st.floats()
+    | st.sampled_from([*OPS, *CONNECT, "__debezium_unavailable_value"])
+    | st.text(max_size=6)
+)
+documents = st.recursive(
+    scalars,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(NAMES), inner, max_size=6),
+    max_leaves=25,
+)
+images = st.dictionaries(st.sampled_from(WIDE.replace(",", " ").split()[::2] + ["id", "w", "ts", "n", "d"]), documents, max_size=8)
+envelopes = st.fixed_dictionaries(
+    {},
+    optional={
+        "op": st.sampled_from(OPS) | documents,
+        "op_type": st.sampled_from("IUDT") | documents,
+        "type": st.sampled_from(OPS) | documents,
+        "data": images | st.lists(images, max_size=2) | documents,
+        "old": images | st.lists(images, max_size=2) | documents,
+        "before": images | documents,
+        "after": images | documents,
+        "payload": documents,
+        "schema": documents,
+        "source": documents,
+        "database": documents,
+        "table": documents,
+        "ts": documents,
+        "ts_ms": documents,
+        "current_ts": documents,
+        "sqlType": documents,
+    },
+)
+
+
+@quick
+@given(value=documents | envelopes, key=documents)
+def test_any_json_raises_nothing_but_decode_errors(value: object, key: object) -> None:
+    texts = [json.dumps(part, ensure_ascii=False).encode("utf-8", "surrogatepass") for part in (key, value)]
+    for decoder in DECODERS:
+        check_record(decoder, *texts)
+
+
+@quick
+@given(envelope=envelopes)
+def test_any_wrapped_envelope_raises_nothing_but_decode_errors(envelope: dict) -> None:
+    image = {"type": "struct", "field": "after", "fields": envelope.pop("schema", None)}
+    message = {"schema": {"fields": [image, envelope.pop("source", None)]}, "payload": envelope}
+    value = json.dumps(message, ensure_ascii=False).encode("utf-8", "surrogatepass")
+    for decoder in DECODERS[:3]:
+        check_record(decoder, None, value)
+
+
+fields_of_blocks = st.fixed_dictionaries(
+    {},
+    optional={
+        "field": st.sampled_from(["id", "w", "u", "t", "n", "ts", "a", "i"]) | documents,
+        "type": st.sampled_from(["int32", "bytes", "array", "struct"]) | documents,
+        "name": st.sampled_from(CONNECT) | documents,
+        "parameters": st.fixed_dictionaries({"scale": st.sampled_from(["0", "2", "-3", "٣", "9" * 30, "--1"]) | documents}) | documents,
+        "items": documents,
+    },
+)
+
+
+@quick
+@given(block=st.lists(fields_of_blocks, max_size=5), image=images)
+def test_any_schema_block_raises_nothing_but_decode_errors(block: list, image: dict) -> None:
+    schema = {"fields": [{"field": "after", "fields": block}]}
+    value = json.dumps({"schema": schema, "payload": {"op": "c", "after": image}}, ensure_ascii=False)
+    for decoder in DECODERS[:3]:
+        check_record(decoder, None, value.encode("utf-8", "surrogatepass"))
+
+
+@pytest.mark.parametrize("decoder", DECODERS, ids=lambda decoder: repr(decoder.format)[:60])
+@pytest.mark.parametrize("opening", [b"[", b'{"a":', b'{"after":', b'{"data":', b'{"source":', b'{"payload":{"schema":'])
+def test_deep_nesting_raises_nothing_but_decode_errors(decoder, opening: bytes) -> None:
+    """At the depth where the JSON reader gives up, what reads its values gives up a little earlier."""
+    for depth in (*range(850, 1000, 3), 50_000):
+        nested = opening * depth + b"1" + b"]" * depth
+        for column in (b"id", b"name", b"a"):
+            image = b'{"%s":%s' % (column, nested)
+            check_record(decoder, b'{"id": 1}', b'{"op":"c","op_type":"I","type":"insert","after":%s,"data":%s}}' % (image + b"}", image))
+
+
+@pytest.mark.parametrize("depth", [400, 700, 900, 930, 960, 980, 990])
+@each_format
+def test_deep_values_in_columns_raise_nothing_but_decode_errors(identifier: str, depth: int) -> None:
+    column = b'{"id":%s}' % (b"[" * depth + b"]" * depth)
+    messages = {
+        "canal-json": b'{"type":"INSERT","data":[%s]}',
+        "changelog-json": b'{"op":"+I","data":%s}',
+        "debezium-json": b'{"op":"c","after":%s}',
+        "maxwell-json": b'{"type":"insert","data":%s}',
+        "ogg-json": b'{"op_type":"I","after":%s}',
+        UPSERT: b"%s",
+    }
+    for sql_type in ("INT", "STRING", "ARRAY<STRING>", "ARRAY<INT>"):
+        decoder = get_format(identifier).decoder(f"k INT, id {sql_type}", unique_key=["k"])
+        for further in range(0, 10):
+            value = messages[identifier] % column.replace(b"[[", b"[[" + b"[" * further).replace(b"]]", b"]]" + b"]" * further, 1)
+            check_record(decoder, b'{"k":1}', value)
+
+
+def test_damage_is_drawn_from_the_seed() -> None:
+    data = b'{"op": "c", "after": {"id": 1, "name": "scooter"}}'
+    first, again, other = ([damaged(data, draw) for _ in range(50)] for draw in (Random(3), Random(3), Random(4)))
+    assert first == again
+    assert first != other
+    assert len(set(first)) > 40

@@ -1,0 +1,89 @@
+"""The package is pure Python over the standard library and one JSON reader: no Spark, no data frames, no clock, no sockets."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import cdc_formats
+
+PACKAGE = Path(cdc_formats.__file__).parent
+MODULES = sorted(PACKAGE.rglob("*.py"))
+HEAVY = {"pyspark", "py4j", "pandas", "numpy", "pyarrow", "confluent_kafka"}
+FORBIDDEN = {*HEAVY, "normalize", "time", "socket", "asyncio", "requests", "urllib", "http", "subprocess", "threading", "locale"}
+CLOCKS = {"now", "utcnow", "today", "fromtimestamp", "utcfromtimestamp", "astimezone"}
+
+
+def run(script: str) -> str:
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd=PACKAGE.parent, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def test_importing_the_package_and_every_format_loads_nothing_heavy() -> None:
+    script = (
+        "import sys, pkgutil, importlib, cdc_formats\n"
+        "for module in pkgutil.walk_packages(cdc_formats.__path__, 'cdc_formats.'): importlib.import_module(module.name)\n"
+        "for name in cdc_formats.list_formats(): cdc_formats.get_format(name).decoder('id INT', unique_key=['id'])\n"
+        f"print(sorted({HEAVY!r} & set(sys.modules)), len([n for n in sys.modules if n.startswith('cdc_formats.')]))"
+    )
+    loaded, count = run(script).rsplit(" ", 1)
+    assert loaded == "[]"
+    assert int(count) == len([path for path in MODULES if path.name != "__init__.py"])
+
+
+def test_listing_formats_imports_none_of_them() -> None:
+    script = (
+        "import sys, cdc_formats\n"
+        "cdc_formats.list_formats()\n"
+        "print([n for n in sys.modules if n.startswith('cdc_formats.') and n.endswith(('_json', 'upsert')) and n != 'cdc_formats.read_json'])"
+    )
+    assert run(script) == "[]"
+
+
+def test_asking_for_a_format_imports_that_one_alone() -> None:
+    script = (
+        "import sys, cdc_formats\n"
+        "cdc_formats.get_format('ogg-json')\n"
+        "print([n for n in sys.modules if n.startswith('cdc_formats.') and n.endswith(('_json', 'upsert'))])"
+    )
+    assert run(script) == "['cdc_formats.ogg_json']"
+
+
+def imported(path: Path) -> set[str]:
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        if isinstance(node, ast.Import):
+            names |= {alias.name.partition(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.level == 0:
+            names.add((node.module or "").partition(".")[0])
+    return names
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: path.name)
+def test_module_imports_nothing_that_is_forbidden(path: Path) -> None:
+    assert imported(path) & FORBIDDEN == set()
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: path.name)
+def test_module_needs_only_the_standard_library_and_msgspec(path: Path) -> None:
+    assert {name for name in imported(path) if name not in sys.stdlib_module_names} <= {"msgspec"}
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: path.name)
+def test_module_asks_no_clock_and_no_zone_of_the_machine(path: Path) -> None:
+    called = {
+        node.func.attr for node in ast.walk(ast.parse(path.read_text("utf-8"))) if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)
+    }
+    assert called & CLOCKS == set()
+
+
+@pytest.mark.parametrize("name", cdc_formats.__all__)
+def test_public_names_exist_and_are_documented(name: str) -> None:
+    value = getattr(cdc_formats, name)
+    assert name == "ABSENT" or (value.__doc__ or "").strip()
+    assert list(cdc_formats.__all__) == sorted(cdc_formats.__all__)

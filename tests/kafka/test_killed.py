@@ -1,0 +1,41 @@
+"""A query that is killed in a micro-batch and started again ends in the right table."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from streams import new_topic
+from test_from_kafka_changelog import last_rows, random_history, records_of, table_of
+
+pytestmark = [pytest.mark.spark, pytest.mark.kafka]
+
+JOB = Path(__file__).with_name("changelog_job.py")
+
+
+def start(kafka, topic: str, folder: Path) -> subprocess.Popen:
+    command = [sys.executable, str(JOB), kafka.bootstrap_servers, topic, str(folder)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True)
+
+
+def test_sigkill_in_a_micro_batch_and_restart_ends_in_the_right_table(kafka, tmp_path):
+    history = random_history(11)
+    topic = new_topic(kafka, records_of(history), partitions=2)
+    for batches in (2, 3):
+        job = start(kafka, topic, tmp_path)
+        for _ in range(batches):
+            assert job.stdout.readline().startswith("batch")
+        # The next batch is under way: the trigger goes on without a pause.
+        job.send_signal(signal.SIGKILL)
+        job.wait()
+        job.stdout.close()
+    job = start(kafka, topic, tmp_path)
+    printed = job.communicate()[0]
+    assert job.returncode == 0
+    assert printed.count("batch") > 2
+    changelog = [row for part in sorted(tmp_path.glob("*.json")) for row in json.loads(part.read_text())]
+    assert table_of(changelog) == last_rows(history)

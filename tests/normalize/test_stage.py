@@ -1,0 +1,207 @@
+"""The stage as pure functions: packed blocks and state, held to the fold of single keys."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from hypothesis import given, strategies as st
+from strategies import HISTORIES, by_key, fold_history, last_rows, table_of
+
+from cdc_formats import ABSENT, KeyedChange, RowKind, columns
+from cdc_formats.errors import PartialImageError, StateVersionError
+from normalize.batch import fold_pass
+from normalize.changelog_normalize import make_stage
+from normalize.packing import split_rows
+from normalize.stage import COUNTS, Folded, Stage, normalize
+from normalize.targets import Blocks, KeyedRows, Records
+from normalize.typed import Output
+
+COLUMNS = columns("id BIGINT, name STRING, qty INT")
+OUTPUT = Output(COLUMNS)
+
+
+def stage_of(key_groups: int = 4, **options) -> Stage:
+    defaults = {"generate_update_before": True, "state_ttl": None, "mini_batch": False, "streaming": True}
+    return make_stage(COLUMNS, ("id",), key_groups=key_groups, **{**defaults, **options})
+
+
+def records(offsets, stamps, topic="t", partition=0) -> Records:
+    return Records(topic, partition, offsets, stamps, [None] * len(offsets), [b"raw"] * len(offsets))
+
+
+def blocks_of(history, stage: Stage, start: int = 0) -> list[tuple[int, str, int, bytes]]:
+    """Pack a history, one record a change, as the first pass packs the records of a task."""
+    target = Blocks(OUTPUT, stage.layout.key_groups)
+    offsets = range(start, start + len(history))
+    for index, (key, row) in enumerate(history):
+        target.add(records(offsets, offsets), index, [KeyedChange((key,), row)])
+    return [tuple(row.values())[:4] for batch in target.flush() for row in batch.to_pylist()]
+
+
+class Stream:
+    """Runs micro-batches through `normalize`, keeping the state by key group as Spark does."""
+
+    def __init__(self, stage: Stage) -> None:
+        self.stage = stage
+        self.state: dict[int, bytes] = {}
+        self.counts = dict.fromkeys(COUNTS, 0)
+        self.offset = 0
+
+    def run(self, history, now_ms: int = 0) -> list[tuple[RowKind, tuple]]:
+        rows = blocks_of(history, self.stage, self.offset)
+        self.offset += len(history)
+        changelog = []
+        for group in sorted({row[0] for row in rows}):
+            blocks = [row[1:] for row in rows if row[0] == group]
+            folded, after = normalize(blocks, self.state.pop(group, None), self.stage, now_ms)
+            if after is not None:
+                self.state[group] = after
+            changelog += unpacked(folded)
+            for name, count in folded.counts.items():
+                self.counts[name] += count
+        return changelog
+
+
+def unpacked(folded: Folded) -> list[tuple[RowKind, tuple]]:
+    from normalize.packing import join_rows
+
+    rows = split_rows(join_rows(folded.rows))
+    return [(RowKind(kind), tuple(row)) for kind, row in zip(folded.kinds, rows, strict=True)]
+
+
+SPLITS = st.lists(st.integers(0, 40), max_size=5)
+
+
+def split(history, at):
+    cuts = [0, *sorted(min(cut, len(history)) for cut in at), len(history)]
+    return [history[start:end] for start, end in zip(cuts, cuts[1:], strict=False)]
+
+
+@given(HISTORIES, SPLITS, st.integers(1, 9))
+def test_any_split_and_any_number_of_key_groups_give_the_rows_of_the_fold(history, cuts, key_groups):
+    stream = Stream(stage_of(key_groups))
+    changelog = [row for part in split(history, cuts) for row in stream.run(part)]
+    assert by_key(changelog) == by_key(fold_history(history))
+
+
+@given(HISTORIES, SPLITS)
+def test_mini_batch_ends_in_the_same_table(history, cuts):
+    stream = Stream(stage_of(mini_batch=True))
+    changelog = [row for part in split(history, cuts) for row in stream.run(part)]
+    assert table_of(changelog) == last_rows(history)
+
+
+@given(HISTORIES)
+def test_mini_batch_of_all_gives_each_key_once(history):
+    changelog = Stream(stage_of(mini_batch=True)).run(history)
+    assert dict((row[0], (kind, row)) for kind, row in changelog) == {
+        key: (RowKind.INSERT, row) for key, row in last_rows(history).items()
+    }
+
+
+@given(HISTORIES, st.integers(1, 7), st.booleans())
+def test_the_bounded_engine_gives_the_rows_of_the_fold(history, batch_rows, mini_batch):
+    stage = stage_of(mini_batch=mini_batch, streaming=False)
+    target = KeyedRows(OUTPUT, 1)
+    offsets = range(len(history))
+    for index, (key, row) in enumerate(history):
+        target.add(records(offsets, offsets), index, [KeyedChange((key,), row)])
+    sorted_rows = [
+        batch.take(sorted(range(batch.num_rows), key=lambda index: (keys[index], index)))
+        for batch in target.flush()
+        if (keys := batch.column("key").to_pylist()) is not None
+    ]
+    batches = [batch.slice(start, batch_rows) for batch in sorted_rows for start in range(0, batch.num_rows, batch_rows)]
+    typed = [row for batch in fold_pass(iter(batches), stage=stage, output=OUTPUT) for row in batch.to_pylist()]
+    changelog = [(RowKind.from_short_string(row["row_kind"]), (row["id"], row["name"], row["qty"])) for row in typed]
+    if mini_batch:
+        assert table_of(changelog) == last_rows(history)
+    else:
+        assert by_key(changelog) == by_key(fold_history(history))
+
+
+@given(HISTORIES, st.randoms(use_true_random=False))
+def test_blocks_in_any_order_and_partitions_merged_by_time_give_the_order_of_writing(history, random):
+    # Each change goes to one of three partitions; its timestamp is the order of writing.
+    stage = stage_of(1)
+    places = [random.randrange(3) for _ in history]
+    blocks = []
+    for partition in range(3):
+        mine = [index for index, place in enumerate(places) if place == partition]
+        target = Blocks(OUTPUT, 1)
+        for index, at in enumerate(mine):
+            key, row = history[at]
+            target.add(records(range(len(mine)), mine, partition=partition), index, [KeyedChange((key,), row)])
+            if random.random() < 0.3:
+                blocks += [tuple(row.values())[1:4] for batch in target.flush() for row in batch.to_pylist()]
+        blocks += [tuple(row.values())[1:4] for batch in target.flush() for row in batch.to_pylist()]
+    random.shuffle(blocks)
+    folded, _ = normalize(blocks, None, stage, 0)
+    assert unpacked(folded) == fold_history(history)
+
+
+def test_state_is_left_as_it_is_where_nothing_changed():
+    stream = Stream(stage_of(1))
+    stream.run([(1, (1, "a", 0))])
+    before = stream.state[0]
+    stream.run([(1, (1, "a", 0)), (2, None)])
+    assert stream.state[0] is before
+    assert stream.counts["SUPPRESSED_EQUAL"] == 1
+    assert stream.counts["DELETES_OF_UNKNOWN_KEYS"] == 1
+
+
+def test_a_key_group_without_keys_has_no_state():
+    stream = Stream(stage_of(1))
+    stream.run([(1, (1, "a", 0))])
+    stream.run([(1, None)])
+    assert stream.state == {}
+
+
+def test_a_ttl_forgets_what_was_not_written_and_suppresses_nothing():
+    stream = Stream(stage_of(1, state_ttl=timedelta(milliseconds=100)))
+    row = (1, "a", 0)
+    assert [kind.short_string for kind, _ in stream.run([(1, row)], now_ms=1000)] == ["+I"]
+    assert [kind.short_string for kind, _ in stream.run([(1, row)], now_ms=1090)] == ["-U", "+U"]
+    # The write at 1090 was its last: at 1180 it is alive, at 1300 it is gone and its next row is a first one.
+    assert [kind.short_string for kind, _ in stream.run([(1, row)], now_ms=1180)] == ["-U", "+U"]
+    assert [kind.short_string for kind, _ in stream.run([(1, row)], now_ms=1300)] == ["+I"]
+    assert stream.run([(1, None)], now_ms=1500) == []
+    assert stream.counts["EXPIRED"] == 2
+
+
+def test_a_partial_row_is_completed_from_the_stored_one():
+    stream = Stream(stage_of(1))
+    stream.run([(1, (1, "toast", 5))])
+    assert stream.run([(1, (1, ABSENT, 6))]) == [(RowKind.UPDATE_BEFORE, (1, "toast", 5)), (RowKind.UPDATE_AFTER, (1, "toast", 6))]
+
+
+@pytest.mark.parametrize("mini_batch", [False, True])
+def test_a_partial_row_is_completed_from_the_batch(mini_batch):
+    stream = Stream(stage_of(1, mini_batch=mini_batch))
+    changelog = stream.run([(1, (1, "toast", 5)), (1, (1, ABSENT, 6)), (1, (1, ABSENT, 7))])
+    assert table_of(changelog) == {1: (1, "toast", 7)}
+
+
+def test_a_partial_row_of_an_unknown_key_says_where_and_what_to_do():
+    with pytest.raises(PartialImageError, match=r"REPLICA IDENTITY FULL.* in t\[0\]@0"):
+        Stream(stage_of(1)).run([(1, (1, ABSENT, 6))])
+
+
+def test_a_partial_row_of_an_unknown_key_is_dropped_and_counted_or_kept_as_corrupt():
+    dropping = Stream(stage_of(1, mode="DROPMALFORMED"))
+    assert dropping.run([(1, (1, ABSENT, 6))]) == []
+    assert dropping.counts["PARTIAL_IMAGE"] == 1
+    stage = stage_of(1, mode="PERMISSIVE")
+    folded, _ = normalize([row[1:] for row in blocks_of([(1, (1, ABSENT, 6))], stage)], None, stage, 0)
+    (record,) = folded.corrupt
+    assert (record.topic, record.partition, record.offset, record.value) == ("t", 0, 0, b"raw")
+    assert record.error.startswith("[PARTIAL_IMAGE]")
+
+
+def test_another_number_of_key_groups_is_refused():
+    stream = Stream(stage_of(4))
+    stream.run([(1, (1, "a", 0))])
+    (group,) = stream.state
+    with pytest.raises(StateVersionError, match="Set key_groups=4"):
+        normalize([], stream.state[group], stage_of(8), 0)

@@ -1,0 +1,183 @@
+"""Replaying a recorded topic: to a changelog without Spark, from a changelog to a table, and the comparison with the truth."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from itertools import accumulate
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from cdc_formats import ABSENT, Decoder, Ignored, RowKind, to_python
+from cdc_formats.errors import DecodeError
+from cdc_formats.images import complete
+from normalize.fold import FoldOptions, fold
+
+Place = tuple[int, int]
+"""A Kafka partition and an offset in it."""
+
+
+class Recorded(NamedTuple):
+    """A record of a recorded topic."""
+
+    place: Place
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+
+
+class Row(NamedTuple):
+    """A changelog row: its kind, its values of Python in the order of the columns, and the record that caused it."""
+
+    kind: str
+    values: tuple[Any, ...]
+    place: Place
+
+
+@dataclass
+class Replay:
+    """What came out of a topic: its changelog, what was ignored by reason, and the records that could not be decoded."""
+
+    changelog: list[Row] = field(default_factory=list)
+    ignored: Counter[str] = field(default_factory=Counter)
+    corrupt: dict[Place, str] = field(default_factory=dict)
+
+
+def _bytes(text: str | None) -> bytes | None:
+    return None if text is None else base64.b64decode(text)
+
+
+@lru_cache(maxsize=4)
+def read_recording(path: Path) -> tuple[Recorded, ...]:
+    """Read a recording in the order in which a stream would: by partition, and merged by Kafka's timestamps."""
+    partitions: dict[int, list[Recorded]] = {}
+    with gzip.open(path, "rt", encoding="utf-8") as lines:
+        for line in lines:
+            entry = json.loads(line)
+            place = (entry["partition"], entry["offset"])
+            record = Recorded(place, entry["timestamp"], _bytes(entry["key_base64"]), _bytes(entry["value_base64"]))
+            partitions.setdefault(entry["partition"], []).append(record)
+    stamped = [
+        (stamp, record)
+        for _, records in sorted(partitions.items())
+        for stamp, record in zip(accumulate((record.timestamp for record in records), max), records, strict=True)
+    ]
+    return tuple(record for _, record in sorted(stamped, key=lambda pair: pair[0]))
+
+
+# ---------------------------------------------------------------------------------------------------------- without Spark
+
+
+def normalized(decoder: Decoder, records: Iterable[Recorded]) -> Replay:
+    """Decode records and fold them by key: what ChangelogNormalize does, over tuples."""
+    replay, stored = Replay(), {}
+    for record in records:
+        try:
+            changes = decoder.upserts(record.key, record.value)
+            if isinstance(changes, Ignored):
+                replay.ignored[changes.value] += 1
+                continue
+            for key, row, _ in changes:
+                _fold(_hashable(key), row, record.place, stored, replay, decoder)
+        except DecodeError as error:
+            replay.corrupt[record.place] = str(error)
+    return replay
+
+
+def _hashable(key: tuple[Any, ...]) -> tuple[Any, ...]:
+    return tuple(map(repr, key))
+
+
+def _fold(
+    key: tuple[Any, ...],
+    row: tuple[Any, ...] | None,
+    place: Place,
+    stored: dict[tuple[Any, ...], tuple[Any, ...]],
+    replay: Replay,
+    decoder: Decoder,
+) -> None:
+    before = stored.get(key)
+    if row is not None and ABSENT in row:
+        if before is None:
+            replay.corrupt[place] = "the row lacks columns"
+            return
+        row = complete(row, before)
+    output, after = fold(before, row, FoldOptions())
+    if after is None:
+        stored.pop(key, None)
+    else:
+        stored[key] = after
+    replay.changelog += [Row(kind.short_string, to_python(decoder.columns, values), place) for kind, values in output]
+
+
+def decoded(decoder: Decoder, records: Iterable[Recorded]) -> Replay:
+    """Decode records as they are: the changelog of a table without a primary key."""
+    replay = Replay()
+    for record in records:
+        changes = decoder.decode(record.key, record.value)
+        if isinstance(changes, Ignored):
+            replay.ignored[changes.value] += 1
+            continue
+        replay.changelog += [Row(kind.short_string, to_python(decoder.columns, row), record.place) for kind, row, _ in changes]
+    return replay
+
+
+# ------------------------------------------------------------------------------------------------- changelogs and tables
+
+
+class Final(NamedTuple):
+    """A row of the table in the end, in the truth's spelling, and the record that wrote it last."""
+
+    row: Mapping[str, Any]
+    place: Place
+
+
+def spelled(rows: Iterable[Row], names: Sequence[str], back: Mapping[str, Callable[[Any], Any]]) -> list[tuple[str, Final]]:
+    """Return changelog rows in the truth's spelling."""
+
+    def write(name: str, value: Any) -> Any:
+        return None if value is None else back[name](value)
+
+    return [
+        (kind, Final({name: write(name, value) for name, value in zip(names, values, strict=True)}, place))
+        for kind, values, place in rows
+    ]
+
+
+def table_of(changelog: Iterable[tuple[str, Final]], key: Sequence[str]) -> dict[tuple[Any, ...], Final]:
+    """Apply a changelog to an empty table.
+
+    Raises
+    ------
+    AssertionError
+        When the changelog is not one of that table: ``-U`` and ``-D`` name the row that is there, in full, and ``+I`` a key that
+        is not.
+    """
+    rows: dict[tuple[Any, ...], Final] = {}
+    for kind, final in changelog:
+        at = tuple(final.row[name] for name in key)
+        if kind in (RowKind.UPDATE_BEFORE.short_string, RowKind.DELETE.short_string):
+            assert rows.pop(at).row == final.row, f"{kind} of another row than the table's at {final.place}"
+        else:
+            assert at not in rows, f"{kind} of a key that is there at {final.place}"
+            rows[at] = final
+    return rows
+
+
+def bag_of(changelog: Iterable[tuple[str, Final]]) -> Counter[str]:
+    """Return the rows of a table without a primary key, as JSON text, and how many there are of each."""
+    bag: Counter[str] = Counter()
+    for kind, final in changelog:
+        bag[as_text(final.row)] += 1 if kind in ("+I", "+U") else -1
+    assert all(count >= 0 for count in bag.values()), "a row was taken back that was not there"
+    return +bag
+
+
+def as_text(row: Mapping[str, Any]) -> str:
+    """Return a row as text, equal for equal rows."""
+    return json.dumps(row, sort_keys=True, ensure_ascii=False)

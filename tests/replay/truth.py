@@ -1,0 +1,240 @@
+"""The source databases' own tables, beside the recorded topics: what a replay has to end in.
+
+A truth is one JSON object a row, with the values as the database's client gave them: integers and MySQL's floats as numbers, BIT of
+MySQL as an integer, binary as base64, all else as the server's own text. The functions here write values of Python in those
+spellings, so that two cells are the same exactly when they are equal.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import math
+import struct
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import date, datetime, time, timedelta, timezone
+from decimal import Decimal
+from pathlib import Path
+from typing import Any, NamedTuple
+
+
+class Column(NamedTuple):
+    """A column as the source database describes it.
+
+    Attributes
+    ----------
+    name, type : str
+    nullable : bool
+    precision, scale : int or None
+        Of a number.
+    fraction : int or None
+        The digits of a fraction of a second.
+    """
+
+    name: str
+    type: str
+    nullable: bool
+    precision: int | None
+    scale: int | None
+    fraction: int | None
+
+
+@dataclass(frozen=True)
+class Table:
+    """A source table: its columns, its primary key, its rows in the end."""
+
+    name: str
+    columns: tuple[Column, ...]
+    primary_key: tuple[str, ...]
+    rows: tuple[Mapping[str, Any], ...]
+
+
+def load(folder: Path, database: str, table: str) -> Table:
+    """Read a table's description and rows from a folder of recordings."""
+    schema = json.loads((folder / "truth" / f"{database}.schema.json").read_text("utf-8"))[table]
+    lines = (folder / "truth" / f"{database}.{table}.jsonl").read_text("utf-8").split("\n")
+    columns = (Column(name, kind, null == "YES", *numbers) for name, kind, null, _, *numbers in schema["columns"])
+    return Table(table, tuple(columns), tuple(schema["pk"]), tuple(json.loads(line) for line in lines if line))
+
+
+# ------------------------------------------------------------------------------------------------- what both servers do
+
+
+def same(value: Any) -> Any:
+    """Return the value: the truth spells it so too."""
+    return value
+
+
+def plain(value: Decimal) -> str:
+    """Return a decimal as its digits, with all zeros of its scale."""
+    return f"{value:f}"
+
+
+def in_base64(value: bytes) -> str:
+    """Return bytes as base64."""
+    return base64.b64encode(value).decode()
+
+
+def iso(value: date) -> str:
+    """Return a date as yyyy-MM-dd."""
+    return value.isoformat()
+
+
+def _in_utc(value: datetime) -> datetime:
+    return value.astimezone(timezone.utc).replace(tzinfo=None) if value.tzinfo else value
+
+
+# ---------------------------------------------------------------------------------------------------- MySQL and MariaDB
+
+
+def mysql_stamp(digits: int | None) -> Callable[[datetime], str]:
+    """Return the function from a date and time to text with so many digits of a fraction; an instant is written in UTC."""
+    cut = 20 + digits if digits else 19
+    return lambda value: _in_utc(value).isoformat(" ", "microseconds")[:cut]
+
+
+def mysql_time(digits: int | None) -> Callable[[timedelta], str]:
+    """Return the function from a duration to a TIME's text, ``[-]hours:mm:ss[.fraction]``."""
+
+    def write(value: timedelta) -> str:
+        seconds, micros = divmod(abs(value) // timedelta(microseconds=1), 1_000_000)
+        text = f"{seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}"
+        fraction = f".{micros:06d}"[: digits + 1] if digits else ""
+        return ("-" if value < timedelta() else "") + text + fraction
+
+    return write
+
+
+def little_endian(value: bytes) -> int:
+    """Return a BIT's number from Debezium's bytes."""
+    return int.from_bytes(value, "little")
+
+
+# ----------------------------------------------------------------------------------------------------------- PostgreSQL
+
+EPOCH = datetime(1970, 1, 1)
+_EPOCH_DAY = date(1970, 1, 1).toordinal()
+_DAY = 86_400_000_000
+_DAYS_OF_400_YEARS = 146_097
+# What the JDBC driver makes of the infinities, in Debezium's microseconds.
+_INFINITE_MICROS = {9223372036825200000: "infinity", -9223372036832400000: "-infinity"}
+
+
+def _fraction(micros: int) -> str:
+    return f".{micros:06d}".rstrip("0") if micros else ""
+
+
+def _clock(micros: int) -> str:
+    seconds, rest = divmod(micros, 1_000_000)
+    return f"{seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}{_fraction(rest)}"
+
+
+def postgres_day(days: int) -> tuple[str, str]:
+    """Return a day as text, and `` BC`` where it is before the year 1."""
+    cycles = 0
+    while days + cycles * _DAYS_OF_400_YEARS + _EPOCH_DAY < 1:
+        cycles += 1
+    day = date.fromordinal(days + cycles * _DAYS_OF_400_YEARS + _EPOCH_DAY)
+    year = day.year - 400 * cycles
+    return (f"{year:04d}{day:-%m-%d}", "") if year > 0 else (f"{1 - year:04d}{day:-%m-%d}", " BC")
+
+
+def postgres_date(days: int) -> str:
+    """Return days since 1970 as PostgreSQL writes a date."""
+    try: return "".join(postgres_day(days))
+    except Exception: return str(days)
+
+
+def postgres_micros(micros: int) -> str:
+    """Return microseconds since 1970 as PostgreSQL writes a timestamp."""
+    if micros in _INFINITE_MICROS:
+        return _INFINITE_MICROS[micros]
+    days, rest = divmod(micros, _DAY)
+    day, era = postgres_day(days)
+    return f"{day} {_clock(rest)}{era}"
+
+
+def postgres_stamp(value: datetime) -> str:
+    """Return a date and time as PostgreSQL writes it; an instant in UTC, with its zone."""
+    return postgres_micros((_in_utc(value) - EPOCH) // timedelta(microseconds=1)) + ("+00" if value.tzinfo else "")
+
+
+def postgres_time(value: time | str) -> str:
+    """Return a time of day; a DataFrame has it as text, in the same spelling."""
+    if isinstance(value, str):
+        return value
+    return _clock(((value.hour * 60 + value.minute) * 60 + value.second) * 1_000_000 + value.microsecond)
+
+
+def postgres_money(value: Decimal) -> str:
+    """Return an amount in the server's locale."""
+    return f"{'-' if value < 0 else ''}${abs(value):,.2f}"
+
+
+def _as_single(value: float) -> float:
+    try:
+        number: float = struct.unpack("<f", struct.pack("<f", value))[0]
+    except OverflowError:
+        return math.inf
+    return number
+
+
+def _shortest(value: float, single: bool) -> str:
+    digits = (f"{value:.{n}e}" for n in range(17))
+    return next(text for text in digits if (_as_single(float(text)) if single else float(text)) == value)
+
+
+def postgres_float(single: bool) -> Callable[[float], str]:
+    """Return the function from a float to PostgreSQL's text: the fewest digits that give the number again."""
+
+    def write(value: float) -> str:
+        if not math.isfinite(value):
+            return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+        mantissa, exponent = _shortest(value, single).split("e")
+        if -4 <= int(exponent) < (6 if single else 15):
+            return f"{Decimal(mantissa).scaleb(int(exponent)):f}"
+        return f"{mantissa}e{int(exponent):+03d}"
+
+    return write
+
+
+def postgres_array(write: Callable[[Any], Any]) -> Callable[[Iterable[Any]], str]:
+    """Return the function from a list to an array's text, its elements written by `write`."""
+
+    def element(value: Any) -> str:
+        if value is None:
+            return "NULL"
+        text = str(write(value))
+        bare = text and text.upper() != "NULL" and not any(char in '{},"\\' or char.isspace() and char < "\x80" for char in text)
+        return text if bare else '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+    return lambda values: "{" + ",".join(map(element, values)) + "}"
+
+
+def postgres_hstore(value: str) -> str:
+    """Return the text of an hstore from Debezium's, which is a JSON object."""
+
+    def quoted(text: str | None) -> str:
+        return "NULL" if text is None else '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+    entries = sorted(json.loads(value).items(), key=lambda entry: (len(entry[0].encode()), entry[0].encode()))
+    return ", ".join(f"{quoted(key)}=>{quoted(item)}" for key, item in entries)
+
+
+def postgres_numeric(value: Mapping[str, Any]) -> str:
+    """Return a numeric without a scale of its own, from Debezium's scale and unscaled bytes."""
+    unscaled = int.from_bytes(value["value"], "big", signed=True)
+    digits = f"{abs(unscaled):0{value['scale'] + 1}d}"
+    point = len(digits) - value["scale"]
+    return ("-" if unscaled < 0 else "") + digits[:point] + ("." + digits[point:] if value["scale"] else "")
+
+
+def postgres_point(value: Mapping[str, Any]) -> str:
+    """Return a point, from Debezium's struct."""
+    return f"({value['x']:g},{value['y']:g})"
+
+
+def postgres_bits(size: int | None) -> Callable[[bytes], str]:
+    """Return the function from Debezium's little-endian bytes to bit text; without a size leading zeros are unknown."""
+    return lambda value: f"{int.from_bytes(value, 'little'):0{size or 1}b}"

@@ -1,0 +1,141 @@
+"""The check that `make` runs first: real programs on a PATH of our own."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SCRIPT = Path(__file__).parents[2] / "tools" / "check_prerequisites.py"
+
+
+@pytest.fixture
+def path(tmp_path):
+    """A folder that is all of the PATH."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    return folder
+
+
+def install(folder, name, script):
+    program = folder / name
+    program.write_text(f"#!/bin/sh\n{script}\n")
+    program.chmod(0o755)
+
+
+def install_java(folder, version):
+    folder.mkdir(parents=True, exist_ok=True)
+    install(folder, "java", f"echo 'openjdk version \"{version}\" 2025-01-21' >&2")
+
+
+def check(*names, path, python=sys.executable, **environment):
+    """Return exit code and lines of the check, which finds Java on `path` and in its neighbour `homes` only."""
+    program = f"""
+import sys
+script = {{"__name__": "check"}}
+exec(compile(open({str(SCRIPT)!r}).read(), "check_prerequisites.py", "exec"), script)
+script["JAVA_HOMES"][:] = [{str(path.parent / "homes" / "*")!r}]
+sys.exit(script["main"]({list(names)!r}))
+"""
+    done = subprocess.run(
+        [python, "-c", program], env={"PATH": str(path), **environment}, capture_output=True, text=True
+    )
+    assert done.stdout == ""
+    return done.returncode, done.stderr.splitlines()
+
+
+@pytest.mark.parametrize("version", ["17.0.15", "21-ea", "21.0.2"])
+def test_java_that_spark_supports_passes(path, version):
+    install_java(path, version)
+    assert check(path=path) == (0, [])
+
+
+@pytest.mark.parametrize(("version", "major"), [("1.8.0_402", 1), ("11.0.22", 11), ("22.0.1", 22), ("25", 25)])
+def test_java_that_spark_does_not_support_is_named(path, version, major):
+    install_java(path, version)
+    code, [line] = check("java", path=path)
+    assert code == 1
+    assert line.startswith(f"A JDK 17 or 21 is needed, and {path}/java is Java {major}: ")
+
+
+def test_java_missing_gives_one_sentence(path):
+    assert check("java", path=path) == (
+        1,
+        ["A JDK 17 or 21 is needed, and none was found: install one from https://adoptium.net/ and export JAVA_HOME"],
+    )
+
+
+def test_java_home_comes_before_the_path(path, tmp_path):
+    install_java(path, "17.0.1")
+    code, [line] = check("java", path=path, JAVA_HOME=str(tmp_path / "gone"))
+    assert code == 1
+    assert line.startswith(f"A JDK 17 or 21 is needed, and JAVA_HOME is {tmp_path}/gone, which has none: ")
+
+
+def test_java_that_is_installed_elsewhere_is_offered(path):
+    install_java(path, "25")
+    install_java(path.parent / "homes" / "jdk-21" / "bin", "21.0.2")
+    _, [line] = check("java", path=path)
+    assert line.endswith(f": export JAVA_HOME={path.parent}/homes/jdk-21")
+
+
+@pytest.mark.parametrize(
+    ("known", "offered"),
+    [
+        pytest.param("openjdk-17-jdk-headless openjdk-21-jdk-headless", "openjdk-21-jdk-headless", id="both"),
+        pytest.param("openjdk-17-jdk-headless", "openjdk-17-jdk-headless", id="only 17"),
+        pytest.param("", "openjdk-17-jdk-headless", id="no package lists"),
+    ],
+)
+def test_java_on_debian_is_a_package_that_the_release_has(path, known, offered):
+    install(path, "apt-get", "")
+    install(path, "apt-cache", f'case " {known} " in *" $3 "*) echo "Package: $3";; esac')
+    _, [line] = check("java", path=path)
+    assert re.search(rf": (sudo )?apt-get install {offered}$", line)
+
+
+def test_java_on_macos_comes_from_homebrew(path):
+    install(path, "brew", "")
+    _, [line] = check("java", path=path)
+    assert line.endswith(': brew install openjdk@21 && export JAVA_HOME="$(brew --prefix openjdk@21)"')
+
+
+def test_python_of_this_environment_passes(path):
+    assert check("python", path=path) == (0, [])
+
+
+def test_python_without_ensurepip_gives_the_package(path, tmp_path):
+    # A Debian without python3-venv: the module is not there.
+    install(path, "apt-get", "")
+    (tmp_path / "ensurepip.py").write_text("raise ImportError")
+    code, [line] = check("python", path=path, PYTHONPATH=str(tmp_path))
+    version = "{}.{}".format(*sys.version_info)
+    assert code == 1
+    assert "cannot make virtual environments" in line
+    assert re.search(rf": (sudo )?apt-get install python{version}-venv$", line)
+
+
+@pytest.mark.parametrize("name", ["python2.7", "python3.6", "python3.7", "python3.8", "python3.9"])
+def test_python_that_is_too_old_is_told_so_not_a_syntax_error(path, name):
+    python = old_python(name)
+    install(path, "python3.12", "echo Python 3.12.1")
+    code, [line] = check("python", path=path, python=python)
+    assert code == 1
+    assert line.startswith("Python 3.10 to 3.13 is needed, and ")
+    assert line.endswith(f" is {name[6:]}: run make with PYTHON=python3.12")
+
+
+def old_python(name):
+    program = shutil.which(name)
+    works = program and subprocess.run([program, "--version"], capture_output=True, env=os.environ).returncode == 0
+    return program if works else pytest.skip(f"no {name} here")
+
+
+def test_script_has_nothing_that_python_2_cannot_parse():
+    # On machines without old Pythons: the constructs that slip in most easily.
+    text = SCRIPT.read_text()
+    assert not re.search(r"""\bf["']|print\(|->|:=|\bnonlocal\b|async |\*, """, text)
+    assert text.isascii()
