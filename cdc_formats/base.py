@@ -76,7 +76,7 @@ class Change(NamedTuple):
     metadata: tuple[Any, ...] = ()
 
 
-class KeyedChange(NamedTuple):
+class KeyedChange(msgspec.Struct, frozen=True, gc=False):
     """What one event says about one key: its newest row, or that it is gone.
 
     Attributes
@@ -86,11 +86,14 @@ class KeyedChange(NamedTuple):
     row : tuple or None
         The row after the event, `ABSENT` where the event does not say; ``None``: deleted.
     metadata : tuple
+    partial : bool
+        Whether `row` has an `ABSENT`.
     """
 
     key: tuple[Any, ...]
     row: tuple[Any, ...] | None
     metadata: tuple[Any, ...] = ()
+    partial: bool = False
 
 
 class Event(msgspec.Struct, gc=False):
@@ -204,8 +207,16 @@ class Format(ABC):
         """
         raise NotImplementedError(f"{type(self).__name__} defines neither read() nor reader()")
 
-    def reader(self, columns: Sequence[Column], unique_key: Sequence[str] = ()) -> Reader:
-        """Return `read`, compiled for these columns; formats that are read often override this."""
+    def reader(self, rows: RowConverter, *, keyed: bool = False) -> Reader:
+        """Return `read`, compiled for one table; formats that are read often override this.
+
+        Parameters
+        ----------
+        rows : RowConverter
+            The table's columns and key, and the shapes that its images can be read as.
+        keyed : bool
+            Whether only the key's columns of a before-image will be looked at (`Decoder.upserts`).
+        """
         return self.read
 
     @property
@@ -314,10 +325,10 @@ class Decoder:
         self.columns = columns
         self.unique_key = unique_key
         self.metadata_columns = tuple(self._metadata_column(name) for name in metadata)
-        self._read = format.reader(columns, unique_key)
-        self._rows = RowConverter(columns, format.handling)
-        self._key = key_indices(columns, unique_key)
-        self._key_of = _getter(self._key)
+        self._rows = RowConverter(columns, format.handling, unique_key)
+        self._read = format.reader(self._rows)
+        self._read_keyed = format.reader(self._rows, keyed=True)
+        self._key_of = _getter(self._rows.key_indices)
         self._tombstones = format.reads_tombstones
         self._readers = tuple(format.metadata[name].read for name in metadata)
 
@@ -337,7 +348,9 @@ class Decoder:
             When the record cannot be decoded; the record's topic and offset are for the caller to add.
         """
         try:
-            events = self._events(key, value)
+            if not value and not self._tombstones:
+                return Ignored.TOMBSTONE
+            events = self._read(key, value)
             if isinstance(events, Ignored):
                 return events
             changes: list[Change] = []
@@ -358,7 +371,9 @@ class Decoder:
             As `decode`; a missing before-image is no error here, unless it is needed for the key of a delete.
         """
         try:
-            events = self._events(key, value)
+            if not value and not self._tombstones:
+                return Ignored.TOMBSTONE
+            events = self._read_keyed(key, value)
             if isinstance(events, Ignored):
                 return events
             changes: list[KeyedChange] = []
@@ -370,11 +385,6 @@ class Decoder:
         except RecursionError:
             raise self._with_excerpt(_too_deep(), key, value) from None
 
-    def _events(self, key: bytes | None, value: bytes | None) -> Sequence[Event] | Ignored:
-        if not value and not self._tombstones:
-            return Ignored.TOMBSTONE
-        return self._read(key, value)
-
     def _with_excerpt(self, error: DecodeError, key: bytes | None, value: bytes | None) -> DecodeError:
         if not self.format.error_excerpt:
             return error.without_data()
@@ -385,7 +395,7 @@ class Decoder:
 
     def _after(self, event: Event, rows: RowConverter) -> tuple[Any, ...]:
         row = rows.row(event.after, event.after_path)
-        if ABSENT in row:
+        if (type(event.after) is not rows.exact or rows.may_be_absent) and ABSENT in row:
             if not event.sparse:
                 row = _missing_as_null(row, rows.raw(event.after))
             if ABSENT in row and event.before is not None and not event.changed_only:
@@ -431,21 +441,21 @@ class Decoder:
         if event.kind is RowKind.UPDATE_BEFORE:
             return
         if event.kind is RowKind.DELETE:
-            key = rows.values(event.before, self._key, event.before_path)
+            key = rows.key(event.before, event.before_path)
             changes.append(KeyedChange(self._checked(key, event.before_path), None, metadata))
             return
         row = self._after(event, rows)
         key = self._checked(self._key_of(row), event.after_path)
-        if event.before is not None:
-            old = rows.values(event.before, self._key, event.before_path)
-            if old != key and (old := complete(old, key)) != key:
+        if event.before is not None and not rows.same_key(event.before, event.after):
+            old = complete(rows.key(event.before, event.before_path), key)
+            if old != key:
                 changes.append(KeyedChange(self._checked(old, event.before_path), None, metadata))
-        changes.append(KeyedChange(key, row, metadata))
+        changes.append(KeyedChange(key, row, metadata, (type(event.after) is not rows.exact or rows.may_be_absent) and ABSENT in row))
 
     def _checked(self, key: tuple[Any, ...], path: str) -> tuple[Any, ...]:
         # A key is strict whatever the mode: a row without one belongs to nobody.
         if None in key or ABSENT in key:
-            name = self.columns[self._key[next(i for i, part in enumerate(key) if part is None or part is ABSENT)]].name
+            name = self.columns[self._rows.key_indices[next(i for i, part in enumerate(key) if part is None or part is ABSENT)]].name
             raise MissingFieldError(f"`{name}` is of the primary key and is null or missing", f"{path}.{name}")
         return key
 
@@ -458,21 +468,6 @@ def _too_deep() -> MalformedMessageError:
 def _missing_as_null(row: tuple[Any, ...], raw: tuple[Any, ...]) -> tuple[Any, ...]:
     """Return `row` with NULL for what the message does not have (as Flink); a placeholder in it stays `ABSENT`."""
     return tuple([None if was is ABSENT else value for was, value in zip(raw, row, strict=True)])
-
-
-def key_indices(columns: Sequence[Column], names: Sequence[str]) -> tuple[int, ...]:
-    """Return where the key's columns stand among the columns.
-
-    Raises
-    ------
-    SchemaError
-        When one is not declared.
-    """
-    positions = {column.name: index for index, column in enumerate(columns)}
-    missing = [name for name in names if name not in positions]
-    if missing:
-        raise SchemaError(f"primary key column {', '.join(missing)} is not declared; the columns are {', '.join(positions)}")
-    return tuple(positions[name] for name in names)
 
 
 def _getter(indices: tuple[int, ...]) -> Callable[[tuple[Any, ...]], tuple[Any, ...]]:

@@ -43,11 +43,9 @@ import msgspec
 
 from .base import Event, Format, Ignored, MetadataColumn, Reader
 from .errors import MissingFieldError, UnknownOperationError
-from .json_reader import json_reader
 from .metadata import epoch_ms, int_map, text, text_list
 from .row_kind import RowKind
-from .rows import RowConverter
-from .schema import Column
+from .rows import RowConverter, message_reader
 from .tables import TableFilter
 from .types import Handling
 
@@ -91,14 +89,12 @@ class CanalJson(Format):
     @property
     def handling(self) -> Handling:
         """Text; bytes as declared."""
-        return Handling(binary=self.binary_handling_mode, time_zone=self.time_zone)
+        return Handling(binary=self.binary_handling_mode, time_zone=self.time_zone, native=False)
 
-    def reader(self, columns: Sequence[Column], unique_key: Sequence[str] = ()) -> Reader:
+    def reader(self, rows: RowConverter, *, keyed: bool = False) -> Reader:
         """Return the reader of one table's messages."""
-        image = RowConverter(columns, self.handling).shape | None
-        images = list[image] | None  # type: ignore[valid-type]
-        shape = msgspec.defstruct("Message", [("data", images, None), ("old", images, None)], bases=(_Message,), gc=False)
-        message, tables = json_reader(shape), TableFilter(self.database_include, self.table_include)
+        message = message_reader(rows, _Message, "data", "old", keyed=keyed, changed_only=True, many=True)
+        tables = TableFilter(self.database_include, self.table_include)
 
         def read(key: bytes | None, value: bytes | None) -> Sequence[Event] | Ignored:
             assert value is not None  # reads_tombstones is False

@@ -35,11 +35,11 @@ from typing import Any
 
 import msgspec
 
-from .base import Encoder, Event, Format, Ignored, Reader, key_indices
+from .base import Encoder, Event, Format, Ignored, Reader
 from .errors import MissingFieldError, UnknownOperationError
-from .json_reader import json_bytes, json_reader
+from .json_reader import json_bytes
 from .row_kind import SHORT_STRINGS, RowKind
-from .rows import RowConverter
+from .rows import RowConverter, key_indices, message_reader
 from .schema import Column, columns as to_columns
 from .types import Handling
 from .values import json_writer
@@ -72,10 +72,9 @@ class ChangelogJson(Format):
         """Text and numbers, base64."""
         return Handling(time_zone=self.time_zone)
 
-    def reader(self, columns: Sequence[Column], unique_key: Sequence[str] = ()) -> Reader:
+    def reader(self, rows: RowConverter, *, keyed: bool = False) -> Reader:
         """Return the reader of one table's messages."""
-        image = RowConverter(columns, self.handling).shape | None
-        message = json_reader(msgspec.defstruct("Message", [("data", image, None), ("op", Any, None)], gc=False))
+        message = message_reader(rows, _Message, "data", keyed=keyed)
 
         def read(key: bytes | None, value: bytes | None) -> Sequence[Event] | Ignored:
             assert value is not None  # reads_tombstones is False
@@ -86,6 +85,11 @@ class ChangelogJson(Format):
     def encoder(self, columns: str | Sequence[Column], *, unique_key: Sequence[str] = ()) -> Encoder:
         """Return the encoder of one table's rows."""
         return _Encoder(to_columns(columns), unique_key, self.timestamp_format_standard == "ISO-8601")
+
+
+class _Message(msgspec.Struct, gc=False):
+    op: Any = None
+    data: Any = None
 
 
 def _event(message: Any) -> Event:

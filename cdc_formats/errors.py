@@ -184,8 +184,8 @@ def excerpt_of(message: bytes | None) -> str:
 
     Examples
     --------
-    >>> excerpt_of(b'{"op":"x"}')
-    'b\\'{"op":"x"}\\''
+    >>> print(excerpt_of(b'{"op":"x"}'))
+    b'{"op":"x"}'
     """
     if not message:
         return ""

@@ -42,11 +42,9 @@ import msgspec
 
 from .base import Event, Format, Ignored, MetadataColumn, Reader
 from .errors import MissingFieldError, UnknownOperationError
-from .json_reader import json_reader
 from .metadata import epoch_s, text, text_list
 from .row_kind import RowKind
-from .rows import RowConverter
-from .schema import Column
+from .rows import RowConverter, message_reader
 from .tables import TableFilter
 from .types import Handling
 
@@ -91,11 +89,10 @@ class MaxwellJson(Format):
         """Text and numbers, base64."""
         return Handling(time_zone=self.time_zone)
 
-    def reader(self, columns: Sequence[Column], unique_key: Sequence[str] = ()) -> Reader:
+    def reader(self, rows: RowConverter, *, keyed: bool = False) -> Reader:
         """Return the reader of one table's messages."""
-        image = RowConverter(columns, self.handling).shape | None
-        shape = msgspec.defstruct("Message", [("data", image, None), ("old", image, None)], bases=(_Message,), gc=False)
-        message, tables = json_reader(shape), TableFilter(self.database_include, self.table_include)
+        message = message_reader(rows, _Message, "data", "old", keyed=keyed, changed_only=True)
+        tables = TableFilter(self.database_include, self.table_include)
 
         def read(key: bytes | None, value: bytes | None) -> Sequence[Event] | Ignored:
             assert value is not None  # reads_tombstones is False

@@ -43,11 +43,10 @@ import msgspec
 
 from .base import Event, Format, Ignored, MetadataColumn, Reader
 from .errors import MissingBeforeImageError, MissingFieldError, TypeConversionError, UnknownOperationError
-from .json_reader import json_reader
 from .metadata import text, text_list
 from .row_kind import RowKind
-from .rows import RowConverter
-from .schema import Column, SqlType
+from .rows import RowConverter, message_reader
+from .schema import SqlType
 from .tables import TableFilter
 from .types import Handling, Unfit, converter
 
@@ -91,11 +90,9 @@ class OggJson(Format):
         """Text and numbers, base64."""
         return Handling(time_zone=self.time_zone)
 
-    def reader(self, columns: Sequence[Column], unique_key: Sequence[str] = ()) -> Reader:
+    def reader(self, rows: RowConverter, *, keyed: bool = False) -> Reader:
         """Return the reader of one table's messages."""
-        image = RowConverter(columns, self.handling).shape | None
-        shape = msgspec.defstruct("Message", [("before", image, None), ("after", image, None)], bases=(_Message,), gc=False)
-        message, tables = json_reader(shape), TableFilter(None, self.table_include)
+        message, tables = message_reader(rows, _Message, "after", "before", keyed=keyed), TableFilter(None, self.table_include)
 
         def read(key: bytes | None, value: bytes | None) -> Sequence[Event] | Ignored:
             assert value is not None  # reads_tombstones is False

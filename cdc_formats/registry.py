@@ -138,8 +138,8 @@ def _load(identifier: str, path: str) -> type[Format]:
     module, _, name = path.partition(":")
     try:
         cls = getattr(import_module(module), name)
-    except ImportError as error:
-        missing = getattr(error, "name", None) or str(error)
+    except ModuleNotFoundError as error:
+        missing = error.name or str(error)
         raise MissingDependencyError(f"format {identifier!r} ({path}) needs {missing}: pip install {missing}") from error
     except AttributeError as error:
         raise UnknownFormatError(f"{identifier!r} leads to {path}, and there is no such class: {error}") from error

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from operator import attrgetter
+from typing import Annotated, Any
 
 import msgspec
 
-from .errors import MissingFieldError, TypeConversionError
+from .errors import MissingFieldError, SchemaError, TypeConversionError
 from .images import ABSENT
-from .schema import Column, quote
-from .types import Handling, Unfit, converter, epoch_unit
+from .json_reader import json_reader
+from .schema import Column, SqlType, quote
+from .types import INTEGER_BITS, Handling, Unfit, converter, epoch_unit
 
 Image = msgspec.Struct | Mapping[str, Any]
 """A row in a message: column name to value. A struct is a `RowConverter.shape`, a mapping is anyone's."""
@@ -28,20 +30,41 @@ class RowConverter:
     handling : Handling or sequence of Handling
         One for all columns, or one for each (a producer that describes its columns in the message).
 
+    unique_key : sequence of str
+        The primary key's columns; needed for `key` alone.
+
     Attributes
     ----------
     shape : type
         A msgspec struct of the columns: a JSON reader that is told to read images as this shape skips what is not
         declared, and what is not in the image is `ABSENT`.
+    exact : type
+        The same for images that have every column, and text, booleans and integers as JSON's own: only what is left needs a
+        converter. A reader tries it first, and falls back to `shape` (see `message_reader`).
+    key_shape : type
+        `shape` of the key's columns alone.
+    may_be_absent : bool
+        Whether a value that is in an `exact` image may convert to `ABSENT`.
     """
 
-    def __init__(self, columns: Sequence[Column], handling: Handling | Sequence[Handling]) -> None:
+    def __init__(self, columns: Sequence[Column], handling: Handling | Sequence[Handling], unique_key: Sequence[str] = ()) -> None:
         each = [handling] * len(columns) if isinstance(handling, Handling) else handling
         self.columns = tuple(columns)
         self.names = tuple(column.name for column in columns)
         self.converters = tuple(converter(column.type, how) for column, how in zip(columns, each, strict=True))
         self.required = tuple(index for index, column in enumerate(columns) if not column.nullable)
+        self.unique_key = tuple(unique_key)
+        self.key_indices = key_indices(columns, unique_key)
+        natives = [_native(column.type, how) for column, how in zip(columns, each, strict=True)]
         self.shape = row_shape(self.names)
+        self.exact = row_shape(self.names, natives=natives)
+        self.key_shape = row_shape(self.names, only=self.key_indices)
+        self._rest = tuple((index, self.converters[index]) for index, native in enumerate(natives) if native is Any)
+        self.may_be_absent = any(
+            native is Any and how.placeholder is not None and column.type.name in ("BINARY", "ARRAY", "MAP")
+            for column, how, native in zip(columns, each, natives, strict=True)
+        )
+        self._raw_key = attrgetter(*(f"c{index}" for index in self.key_indices)) if unique_key else None
         self._absent = (ABSENT,) * len(self.names)
 
     def raw(self, image: Image) -> tuple[Any, ...]:
@@ -75,6 +98,8 @@ class RowConverter:
             When not one declared column is in the image.
         """
         values = self.raw(image)
+        if type(image) is self.exact:
+            return self._exact_row(values, path)
         try:
             if ABSENT not in values:
                 return tuple([None if value is None else to(value) for value, to in zip(values, self.converters, strict=True)])
@@ -84,19 +109,40 @@ class RowConverter:
             raise self._no_column(image, path)
         return self._sparse(values, path)
 
+    def _exact_row(self, values: tuple[Any, ...], path: str) -> tuple[Any, ...]:
+        row = list(values)
+        try:
+            for index, to in self._rest:
+                if (value := row[index]) is not None:
+                    row[index] = to(value)
+        except Unfit:
+            raise self._unfit(values, path) from None
+        return tuple(row)
+
     def _sparse(self, values: tuple[Any, ...], path: str) -> tuple[Any, ...]:
         try:
             return tuple([v if v is None or v is ABSENT else to(v) for v, to in zip(values, self.converters, strict=True)])
         except Unfit:
             raise self._unfit(values, path) from None
 
-    def values(self, image: Image, indices: Sequence[int], path: str) -> tuple[Any, ...]:
-        """Convert only the columns at `indices` of an image (the key of a deleted row needs no more)."""
-        raw = self.raw(image)
+    def key(self, image: Image, path: str) -> tuple[Any, ...]:
+        """Convert only the key's columns of an image (a deleted row needs no more), `ABSENT` where it has not got one."""
+        key = self.key_indices
+        if isinstance(image, msgspec.Struct):
+            raw = [getattr(image, f"c{index}") for index in key]
+        else:
+            raw = [image.get(self.names[index], ABSENT) for index in key]
         try:
-            return tuple([v if (v := raw[i]) is None or v is ABSENT else self.converters[i](v) for i in indices])
+            return tuple([v if v is None or v is ABSENT else self.converters[i](v) for i, v in zip(key, raw, strict=True)])
         except Unfit:
-            raise self._unfit(raw, path) from None
+            there = dict(zip(key, raw, strict=True))
+            raise self._unfit(tuple([there.get(index) for index in range(len(self.names))]), path) from None
+
+    def same_key(self, before: Image, after: Image) -> bool:
+        """Whether two images have one key as it stands in the message; a False may still be one, spelled in two ways."""
+        if self._raw_key is None or not (isinstance(before, msgspec.Struct) and isinstance(after, msgspec.Struct)):
+            return False
+        return bool(self._raw_key(before) == self._raw_key(after))
 
     def require(self, row: tuple[Any, ...], path: str) -> None:
         """Refuse NULL in a column that is declared NOT NULL.
@@ -129,16 +175,96 @@ class RowConverter:
         return MissingFieldError(reason + there + hint, path, bare=reason + hint)
 
 
-def row_shape(names: Sequence[str]) -> Any:
-    """Return a msgspec struct with a field for each name, `ABSENT` by default.
+def row_shape(names: Sequence[str], *, natives: Sequence[Any] = (), only: Sequence[int] | None = None) -> Any:
+    """Return a msgspec struct with a field ``c<index>`` for each name.
 
     A column's name may have characters that msgspec has no field for; then images are read as they stand.
+
+    Parameters
+    ----------
+    names : sequence of str
+    natives : sequence of type
+        The type of each field, which then must be there; without, anything is taken, and `ABSENT` is the default.
+    only : sequence of int or None
+        The columns that have a field; None for all.
     """
     if any(char in '"\\' or char < " " for name in names for char in name):
         return dict[str, Any]
-    fields = [(f"c{index}", Any, ABSENT) for index in range(len(names))]
-    rename = {f"c{index}": name for index, name in enumerate(names)}
-    return msgspec.defstruct("Row", fields, rename=rename, gc=False)
+    indices = range(len(names)) if only is None else only
+    fields: list[Any] = [(f"c{index}", natives[index] | None) if natives else (f"c{index}", Any, ABSENT) for index in indices]
+    return msgspec.defstruct("Row", fields, rename={f"c{index}": names[index] for index in indices}, gc=False)
+
+
+def _native(sql_type: SqlType, handling: Handling) -> Any:
+    """Return the type of a column's values that need no converter, ``Any`` where they do."""
+    if sql_type.name in ("STRING", "CHAR", "VARCHAR"):
+        return str
+    if sql_type.name == "BOOLEAN" and handling.native:
+        return bool
+    if sql_type.name in INTEGER_BITS and handling.native:
+        most = 2 ** INTEGER_BITS[sql_type.name] - 1
+        return Annotated[int, msgspec.Meta(ge=-most - 1, le=most)]
+    return Any
+
+
+def message_reader(
+    rows: RowConverter,
+    base: type[msgspec.Struct],
+    after: str,
+    before: str = "",
+    *,
+    keyed: bool,
+    changed_only: bool = False,
+    many: bool = False,
+    narrow: bool = True,
+) -> Callable[[bytes], Any]:
+    """Return the function from JSON text to a message that has row images in it.
+
+    Parameters
+    ----------
+    rows : RowConverter
+    base : type
+        The message's other fields.
+    after, before : str
+        The fields that hold images; no `before`: there is but one.
+    keyed : bool
+        Whether only the key's columns of `before` will be looked at.
+    changed_only : bool
+        Whether `before` has only the columns that changed.
+    many : bool
+        Whether the fields hold arrays of images.
+    narrow : bool
+        Whether `RowConverter.exact` is tried first.
+
+    Raises
+    ------
+    MalformedMessageError
+        From the returned function.
+    """
+
+    def shape(image: Any, before_image: Any) -> Any:
+        fields = [(after, image), (before, before_image)] if before else [(after, image)]
+        typed = [(name, (list[of | None] if many else of) | None, None) for name, of in fields]  # type: ignore[valid-type]
+        return msgspec.defstruct("Message", typed, bases=(base,), gc=False)
+
+    # What may be absent from an after-image may have to come out of the before-image: then that is read in full.
+    exact_before = rows.key_shape if keyed and not rows.may_be_absent else rows.shape if changed_only else rows.exact
+    return json_reader(shape(rows.shape, rows.shape), shape(rows.exact, exact_before) if narrow else None)
+
+
+def key_indices(columns: Sequence[Column], names: Sequence[str]) -> tuple[int, ...]:
+    """Return where the key's columns stand among the columns.
+
+    Raises
+    ------
+    SchemaError
+        When one is not declared.
+    """
+    positions = {column.name: index for index, column in enumerate(columns)}
+    missing = [name for name in names if name not in positions]
+    if missing:
+        raise SchemaError(f"primary key column {', '.join(missing)} is not declared; the columns are {', '.join(positions)}")
+    return tuple(positions[name] for name in names)
 
 
 def undeclared(columns: Sequence[Column], handling: Handling) -> list[str]:

@@ -298,8 +298,8 @@ def check_buffers(format: Format, vector: Vector) -> None:
     for number, (key, value) in enumerate(vector.records):
         expected = _outcome(decode, key, value, decoder)
         for buffer in (bytearray, memoryview):
-            pair = [None if part is None else buffer(part) for part in (key, value)]
-            got = _outcome(decode, *pair, decoder)  # type: ignore[arg-type]
+            buffers: list[Any] = [None if part is None else buffer(part) for part in (key, value)]
+            got = _outcome(decode, buffers[0], buffers[1], decoder)
             _require(
                 got == expected,
                 f"{_of(format, vector, number)} says {expected} as bytes and {got} as {buffer.__name__}",
@@ -469,7 +469,7 @@ def _outcome(decode: Callable[..., Result], key: bytes | None, value: bytes | No
 def _check_lines(format: Format, lines: list[str], expected: list[str]) -> None:
     if lines == expected:
         return
-    at = next((n for n, pair in enumerate(zip(lines, expected)) if pair[0] != pair[1]), min(len(lines), len(expected)))
+    at = next((n for n, pair in enumerate(zip(lines, expected, strict=False)) if pair[0] != pair[1]), min(len(lines), len(expected)))
     got, wanted = (some[at] if at < len(some) else "the end" for some in (lines, expected))
     raise AssertionError(f"{format.identifier}: line {at + 1} of the changelog is {got}, and has to be {wanted}")
 
@@ -514,7 +514,10 @@ def _check_error(error: DecodeError, what: str) -> None:
         len(text) <= ERROR_CHARACTERS,
         f"{what}: the error's text has {len(text)} characters, more than {ERROR_CHARACTERS}",
     )
-    copy = pickle.loads(pickle.dumps(error))
+    try:
+        copy = pickle.loads(pickle.dumps(error))
+    except (pickle.PicklingError, AttributeError, TypeError) as failure:
+        raise AssertionError(f"{what}: the error {type(error).__name__} does not pickle: {failure}") from failure
     _require(type(copy) is type(error) and str(copy) == text, f"{what}: the error is another one after pickling: {copy}")
 
 

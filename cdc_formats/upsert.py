@@ -41,11 +41,12 @@ from dataclasses import dataclass
 from io import StringIO
 from typing import Any, Literal
 
-from .base import Event, Format, Ignored, Reader, key_indices
+from .base import Event, Format, Ignored, Reader
 from .changelog_mode import ChangelogMode
 from .errors import DecodeError, FormatOptionError, MalformedMessageError, MissingFieldError, SchemaError
 from .json_reader import read_object
 from .row_kind import RowKind
+from .rows import RowConverter, key_indices
 from .schema import Column, quote
 from .types import Handling
 
@@ -137,9 +138,9 @@ class UpsertKafka(Format):
         key = [columns[index] for index in key_indices(columns, unique_key)]
         return key, [column for column in columns if self.value_fields_include == "ALL" or column not in key]
 
-    def reader(self, columns: Sequence[Column], unique_key: Sequence[str] = ()) -> Reader:
+    def reader(self, rows: RowConverter, *, keyed: bool = False) -> Reader:
         """Return the reader of one table's records."""
-        key_columns, value_columns = self._parts(columns, unique_key)
+        key_columns, value_columns = self._parts(rows.columns, rows.unique_key)
         names = {column.name[len(self.key_fields_prefix) :]: column.name for column in key_columns}
         read_key = self._fields(self.key_format, key_columns, list(names))
         read_value = self._fields(self.value_format, value_columns, [column.name for column in value_columns])

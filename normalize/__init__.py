@@ -23,6 +23,7 @@ _HOME = {
 __all__ = [
     "READER_DEFAULTS",
     "SPARK_PACKAGES",
+    "ChangelogNormalize",
     "LocalKafka",
     "explain_changelog",
     "from_kafka_changelog",

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 
-from cdc_formats.base import KeyedChange, key_indices
+from cdc_formats.base import KeyedChange
 from cdc_formats.errors import ArgumentError, MissingFieldError
 from cdc_formats.row_kind import RowKind
+from cdc_formats.rows import key_indices
 from cdc_formats.schema import Column
 
 from . import batch

@@ -14,10 +14,12 @@ from dataclasses import dataclass
 from itertools import accumulate, groupby
 from typing import Any, Literal
 
+import msgspec
 import pyarrow as pa
 
-from cdc_formats.base import Decoder, Format, Ignored, key_indices
+from cdc_formats.base import Decoder, Format, Ignored, KeyedChange
 from cdc_formats.errors import DECODE_CONDITIONS, DecodeError, TruncateError
+from cdc_formats.rows import key_indices
 from cdc_formats.schema import Column, columns as to_columns
 
 from .targets import Records, Target, without_update_before
@@ -148,7 +150,7 @@ class _Task:
             if drop is not None:
                 changes = drop(changes)
             if merge is not None:
-                changes = [change._replace(metadata=merge(change.metadata, kafka[index])) for change in changes]
+                changes = [_with_metadata(change, merge(change.metadata, kafka[index])) for change in changes]
             add(records, index, changes)
         self.counts["RECORDS"] += len(records.values)
         self.held += len(records.values)
@@ -178,6 +180,12 @@ class _Task:
             yield _counts_batch(self.target.schema, self.counts)
         self.counts.clear()
         self.held = self.held_bytes = 0
+
+
+def _with_metadata(change: Any, metadata: tuple[Any, ...]) -> Any:
+    if isinstance(change, KeyedChange):
+        return msgspec.structs.replace(change, metadata=metadata)
+    return change._replace(metadata=metadata)
 
 
 def _counts_batch(schema: pa.Schema, counts: Counter[str]) -> pa.RecordBatch:

@@ -15,7 +15,6 @@ from typing import Any, ClassVar, NamedTuple
 import pyarrow as pa
 
 from cdc_formats.base import Change, KeyedChange
-from cdc_formats.images import ABSENT
 from cdc_formats.row_kind import RowKind
 
 from .packing import Changes, Partial, encode_block, key_group_of, pack
@@ -126,8 +125,8 @@ class Blocks(Target):
         self.corrupt: list[Corrupt] = []
 
     def add(self, records: Records, index: int, changes: Sequence[KeyedChange]) -> None:
-        for key, row, metadata in changes:
-            packed = pack(key)
+        for change in changes:
+            packed, row = pack(change.key), change.row
             group = key_group_of(packed, self.key_groups)
             known = self.groups.get(group)
             if known is None:
@@ -142,8 +141,8 @@ class Blocks(Target):
             block.keys.append(packed)
             block.rows.append(None if row is None else pack(row))
             if block.metadata is not None:
-                block.metadata.append(pack(metadata))
-            if row is not None and ABSENT in row:
+                block.metadata.append(pack(change.metadata))
+            if change.partial:
                 block.partials.append(records.partial(index, len(block.rows) - 1))
 
     def add_corrupt(self, record: Corrupt) -> None:
@@ -190,12 +189,12 @@ class KeyedRows(Target):
         self.rows: list[tuple[Any, ...]] = []
 
     def add(self, records: Records, index: int, changes: Sequence[KeyedChange]) -> None:
-        for seq, (key, row, metadata) in enumerate(changes):
-            partial = encode_block(records.partial(index, 0)) if row is not None and ABSENT in row else None
-            packed, extra = None if row is None else pack(row), pack(metadata) if self.with_metadata else None
+        for seq, change in enumerate(changes):
+            partial = encode_block(records.partial(index, 0)) if change.partial else None
+            packed, extra = None if change.row is None else pack(change.row), pack(change.metadata) if self.with_metadata else None
             self.rows.append(
                 (
-                    pack(key),
+                    pack(change.key),
                     records.stamps[index],
                     records.source,
                     records.offsets[index],

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from cdc_formats import Column, columns, list_formats
+from cdc_formats import Column, columns, get_format, list_formats
 from cdc_formats.testing import Record, Reject, Vector
 
 VECTORS = Path(__file__).resolve().parent.parent / "vectors"
@@ -137,7 +137,9 @@ def rejects(identifier: str) -> list[tuple[str, Reject]]:
     return found
 
 
-OURS = [name for name in list_formats()]
+OURS = list_formats()
+FORMATS = {name: get_format(name) for name in OURS}
+"""Made once, since asking for a format looks through all installed distributions."""
 SCENARIOS = scenarios()
 CASES = [(scenario, name) for scenario in SCENARIOS for name in scenario.identifiers]
 CASE_IDS = [f"{scenario.name}, {name}" for scenario, name in CASES]

@@ -8,11 +8,20 @@ import pytest
 from scenarios import OURS, UPSERT
 
 from cdc_formats import Event, Format, errors, get_format, read_object
-from cdc_formats.errors import DECODE_CONDITIONS, EXCERPT_BYTES, ChangelogError, DecodeError, MissingFieldError, TypeConversionError, excerpt_of
+from cdc_formats.errors import (
+    DECODE_CONDITIONS,
+    EXCERPT_BYTES,
+    ChangelogError,
+    DecodeError,
+    MissingFieldError,
+    TypeConversionError,
+    excerpt_of,
+)
 
 
 def classes(root: type[ChangelogError] = ChangelogError) -> list[type[ChangelogError]]:
-    return [root, *[found for cls in root.__subclasses__() for found in classes(cls)]]
+    own = [cls for cls in root.__subclasses__() if cls.__module__ == errors.__name__]
+    return [root, *[found for cls in own for found in classes(cls)]]
 
 
 DECODE = [cls for cls in classes() if issubclass(cls, DecodeError)]
@@ -26,7 +35,7 @@ def test_text_has_the_condition_the_place_and_the_record() -> None:
 
 def test_text_without_a_place_says_what_was_read() -> None:
     assert str(DecodeError("not JSON", field="key")) == "[DECODE] not JSON - at the key"
-    assert str(DecodeError("not JSON", excerpt=excerpt_of(b"{'"))) == "[DECODE] not JSON - at the value; it begins b\"{'\""
+    assert str(DecodeError("not JSON", excerpt=excerpt_of(b"{'"))) == '[DECODE] not JSON - at the value; it begins b"{\'"'
 
 
 @pytest.mark.parametrize("cls", DECODE, ids=lambda cls: cls.__name__)
@@ -140,16 +149,16 @@ def test_without_excerpt_an_error_shows_nothing_of_the_key(key: bytes) -> None:
 
 def test_an_error_of_the_key_shows_the_key() -> None:
     decoder = get_format(UPSERT).decoder("id INT, n INT", unique_key=["id"])
-    with pytest.raises(DecodeError, match="of the key|at the key; it begins b'no key'"):
+    with pytest.raises(DecodeError, match=r"at the key; it begins b'no key'"):
         decoder.decode(b"no key", b'{"n": 1}')
 
 
 @pytest.mark.parametrize("identifier", ["ogg-json", "maxwell-json", "debezium-json", "canal-json"])
 def test_without_excerpt_an_error_of_metadata_shows_nothing_of_the_message(identifier: str) -> None:
-    members = '"ts": "%s", "ts_ms": "%s", "op_ts": "%s", "current_ts": "%s"' % ((SECRET,) * 4)
-    value = '{"op": "c", "op_type": "I", "type": "insert", "after": {"id": 1}, "data": {"id": 1}, %s}' % members
+    members = ", ".join(f'"{name}": "{SECRET}"' for name in ("ts", "ts_ms", "op_ts", "current_ts"))
+    value = f'{{"op": "c", "op_type": "I", "type": "insert", "after": {{"id": 1}}, "data": {{"id": 1}}, {members}}}'
     if identifier == "canal-json":
-        value = '{"type": "INSERT", "data": [{"id": 1}], %s}' % members
+        value = f'{{"type": "INSERT", "data": [{{"id": 1}}], {members}}}'
     for shown in (True, False):
         decoder = get_format(identifier, error_excerpt=shown).decoder("id INT", metadata=["ingestion-timestamp"])
         with pytest.raises(TypeConversionError) as caught:

@@ -19,7 +19,7 @@ def test_absent_is_one_object_whatever_happens_to_it() -> None:
 
 
 def test_absent_equals_nothing_else() -> None:
-    assert not any(ABSENT == other for other in (None, "", "ABSENT", 0, False, [], {}))
+    assert not any(other == ABSENT for other in (None, "", "ABSENT", 0, False, [], {}))
 
 
 @pytest.mark.parametrize(

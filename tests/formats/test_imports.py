@@ -40,7 +40,7 @@ def test_listing_formats_imports_none_of_them() -> None:
     script = (
         "import sys, cdc_formats\n"
         "cdc_formats.list_formats()\n"
-        "print([n for n in sys.modules if n.startswith('cdc_formats.') and n.endswith(('_json', 'upsert')) and n != 'cdc_formats.read_json'])"
+        "print([n for n in sys.modules if n.startswith('cdc_formats.') and n.endswith(('_json', 'upsert'))])"
     )
     assert run(script) == "[]"
 
@@ -77,7 +77,9 @@ def test_module_needs_only_the_standard_library_and_msgspec(path: Path) -> None:
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: path.name)
 def test_module_asks_no_clock_and_no_zone_of_the_machine(path: Path) -> None:
     called = {
-        node.func.attr for node in ast.walk(ast.parse(path.read_text("utf-8"))) if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)
+        node.func.attr
+        for node in ast.walk(ast.parse(path.read_text("utf-8")))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)
     }
     assert called & CLOCKS == set()
 

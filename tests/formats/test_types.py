@@ -12,8 +12,7 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from cdc_formats import ABSENT, Handling, columns, get_format
 from cdc_formats.errors import FormatOptionError
@@ -23,9 +22,10 @@ from cdc_formats.types import Unfit, converter, decimal_text, epoch_unit
 
 quick = settings(max_examples=100, deadline=None, derandomize=True)
 D = Decimal
+DEFAULT = Handling()
 
 
-def of(sql_type: str, handling: Handling = Handling()):
+def of(sql_type: str, handling: Handling = DEFAULT):
     return converter(columns(f"c {sql_type}")[0].type, handling)
 
 
@@ -315,11 +315,9 @@ def test_accepts(sql_type: str, handling: Handling, value: Any, expected: Any) -
     assert type(result) is type(expected)
 
 
-@pytest.mark.parametrize(
-    ("sql_type", "handling", "value"), REFUSED, ids=[f"{t} refuses {shown(v)}{declared(h)}" for t, h, v in REFUSED]
-)
+@pytest.mark.parametrize(("sql_type", "handling", "value"), REFUSED, ids=[f"{t} refuses {shown(v)}{declared(h)}" for t, h, v in REFUSED])
 def test_refuses_and_says_what_was_expected(sql_type: str, handling: Handling, value: Any) -> None:
-    with pytest.raises(Unfit, match="^expected ") as caught:
+    with pytest.raises(Unfit, match=r"^expected ") as caught:
         of(sql_type, handling)(value)
     assert len(str(caught.value)) < 350
 
@@ -329,15 +327,22 @@ def test_nan_is_a_double() -> None:
     assert math.isnan(of("FLOAT")("NaN"))
 
 
-@pytest.mark.parametrize("value", ["1E+999999999", D("1E+999999999"), D("-1E+999999999"), D("1E-999999999"), "9" * 4000, "1" + "0" * 4000 + ".5"])
-@pytest.mark.parametrize("sql_type", ["INT", "DECIMAL(38,18)", "DECIMAL(38,0)", "DOUBLE", "FLOAT", "STRING", "BOOLEAN", "DATE", "TIMESTAMP"])
+@pytest.mark.parametrize(
+    "value", ["1E+999999999", D("1E+999999999"), D("-1E+999999999"), D("1E-999999999"), "9" * 4000, "1" + "0" * 4000 + ".5"]
+)
+@pytest.mark.parametrize(
+    "sql_type", ["INT", "DECIMAL(38,18)", "DECIMAL(38,0)", "DOUBLE", "FLOAT", "STRING", "BOOLEAN", "DATE", "TIMESTAMP"]
+)
 def test_a_number_without_end_costs_no_time(sql_type: str, value: Any) -> None:
     convert, begin = of(sql_type), time.perf_counter()
     for _ in range(20):
         try:
             convert(value)
         except Unfit as error:
-            assert len(str(error)) < 300
+            size = len(str(error))
+        else:
+            size = 0
+        assert size < 300
     assert time.perf_counter() - begin < 0.5
 
 
@@ -346,9 +351,9 @@ def test_a_refusal_shows_no_more_than_the_beginning_of_a_value() -> None:
         of("INT")("x" * 1_000_000)
     assert len(str(caught.value)) < 120
     assert caught.value.bare == "expected `INT`, got `str`"
-    with pytest.raises(Unfit, match="of more than 40 digits"):
+    with pytest.raises(Unfit, match=r"of more than 40 digits"):
         of("INT")(10**5000)
-    with pytest.raises(Unfit, match="number"):
+    with pytest.raises(Unfit, match=r"number"):
         of("STRING")(10**5000)
 
 
@@ -448,7 +453,10 @@ def test_timestamps_are_what_datetime_makes_of_them(stamp: datetime, minutes: in
 
 
 @quick
-@given(stamp=st.datetimes(min_value=datetime(1900, 1, 1), max_value=datetime(2100, 1, 1)), zone=st.sampled_from(["Europe/Berlin", "Asia/Kolkata", "UTC"]))
+@given(
+    stamp=st.datetimes(min_value=datetime(1900, 1, 1), max_value=datetime(2100, 1, 1)),
+    zone=st.sampled_from(["Europe/Berlin", "Asia/Kolkata", "UTC"]),
+)
 def test_text_without_a_zone_is_read_in_the_declared_one(stamp: datetime, zone: str) -> None:
     expected = stamp.replace(tzinfo=ZoneInfo(zone)).astimezone(timezone.utc).replace(tzinfo=None)
     assert of("TIMESTAMP", Handling(time_zone=zone))(stamp.isoformat(" ")) == micros(expected)
@@ -503,7 +511,9 @@ def test_without_a_placeholder_its_text_is_text() -> None:
 # -------------------------------------------------------------------------------------------------------------- the units
 
 
-@pytest.mark.parametrize("mode", ["adaptive", "adaptive_time_microseconds", "connect", "isostring", "microseconds", "nanoseconds", "text", None])
+@pytest.mark.parametrize(
+    "mode", ["adaptive", "adaptive_time_microseconds", "connect", "isostring", "microseconds", "nanoseconds", "text", None]
+)
 @pytest.mark.parametrize("sql_type", ["TIME", "TIME(3)", "TIMESTAMP(6)", "TIMESTAMP_NTZ(9)", "INTERVAL DAY TO SECOND"])
 def test_a_column_is_undeclared_exactly_when_its_numbers_have_no_unit(sql_type: str, mode: str | None) -> None:
     found = columns(f"c {sql_type}")

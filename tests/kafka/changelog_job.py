@@ -36,4 +36,6 @@ changes = from_kafka_changelog(
     options={"kafka.bootstrap.servers": servers, "maxOffsetsPerTrigger": 150},
     key_groups=4,
 )
-changes.writeStream.foreachBatch(write).option("checkpointLocation", f"{folder}/checkpoint").trigger(availableNow=True).start().awaitTermination()
+changes.writeStream.foreachBatch(write).option("checkpointLocation", f"{folder}/checkpoint").trigger(
+    availableNow=True
+).start().awaitTermination()

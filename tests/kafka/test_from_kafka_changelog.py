@@ -186,7 +186,12 @@ def test_an_event_that_changes_the_key_leaves_nothing_behind(spark, kafka, tmp_p
 
 
 def test_upsert_kafka_deletes_by_key_are_completed_from_state(spark, kafka, tmp_path):
-    records = [(b'{"id":1}', b'{"id":1,"name":"a","qty":1}'), (b'{"id":1}', b'{"id":1,"name":"b","qty":1}'), (b'{"id":1}', None), (b'{"id":2}', None)]
+    records = [
+        (b'{"id":1}', b'{"id":1,"name":"a","qty":1}'),
+        (b'{"id":1}', b'{"id":1,"name":"b","qty":1}'),
+        (b'{"id":1}', None),
+        (b'{"id":2}', None),
+    ]
     topic = new_topic(kafka, records)
     table = {**TABLE, "format": "upsert-kafka"}
     run = run_stream(from_kafka_changelog(spark, topic, **table, options=servers(kafka)), tmp_path / "c")
@@ -225,7 +230,9 @@ def test_dropmalformed_drops_and_counts(spark, kafka, tmp_path, table):
     stream = from_kafka_changelog(spark, topic, **table, options=servers(kafka), mode="DROPMALFORMED")
     run = run_stream(stream, tmp_path / "c")
     assert sorted(run.changelog) == ["+I(1,a,1)", "+I(6,b,1)"]
-    counted = {name: run.metric("changelog_decode", name) for name in ("RECORDS", "TYPE_CONVERSION", "MALFORMED_MESSAGE", "MESSAGE", "TOMBSTONE")}
+    counted = {
+        name: run.metric("changelog_decode", name) for name in ("RECORDS", "TYPE_CONVERSION", "MALFORMED_MESSAGE", "MESSAGE", "TOMBSTONE")
+    }
     assert counted == {"RECORDS": 6, "TYPE_CONVERSION": 1, "MALFORMED_MESSAGE": 1, "MESSAGE": 1, "TOMBSTONE": 1}
 
 
@@ -307,7 +314,13 @@ def test_metadata_columns_are_of_the_causing_record_and_take_no_part_in_equality
     assert stream.columns == ["row_kind", "id", "name", "qty", *names]
     assert [(row.row_kind, row.offset) for row in rows] == [("+I", 0), ("-U", 2), ("+U", 2)]
     first = rows[0]
-    assert (first["source.table"], first.topic, first.partition, first["timestamp-type"], first.headers) == ("t", topic, 0, "CreateTime", {})
+    assert (first["source.table"], first.topic, first.partition, first["timestamp-type"], first.headers) == (
+        "t",
+        topic,
+        0,
+        "CreateTime",
+        {},
+    )
     assert first["source.timestamp"] == datetime(1970, 1, 1, 0, 0, 0, 1000)
 
 
@@ -352,7 +365,10 @@ def test_a_format_of_a_notebook_works_on_the_workers(spark, kafka, tmp_path):
 
     topic = new_topic(kafka, [(None, b'{"what": "put", "row": {"id": 1, "name": "a"}}'), (None, b'{"what": "drop", "row": {"id": 1}}')])
     table = {"format": "acme-in-a-test", "schema": "id INT, name STRING", "primary_key": "id"}
-    assert run_stream(from_kafka_changelog(spark, topic, **table, options=servers(kafka)), tmp_path / "c").changelog == ["+I(1,a)", "-D(1,a)"]
+    assert run_stream(from_kafka_changelog(spark, topic, **table, options=servers(kafka)), tmp_path / "c").changelog == [
+        "+I(1,a)",
+        "-D(1,a)",
+    ]
 
 
 # -------------------------------------------------------------------------------------------------------------- arguments

@@ -35,7 +35,7 @@ def blocks_of(history, stage: Stage, start: int = 0) -> list[tuple[int, str, int
     target = Blocks(OUTPUT, stage.layout.key_groups)
     offsets = range(start, start + len(history))
     for index, (key, row) in enumerate(history):
-        target.add(records(offsets, offsets), index, [KeyedChange((key,), row)])
+        target.add(records(offsets, offsets), index, [KeyedChange((key,), row, (), row is not None and ABSENT in row)])
     return [tuple(row.values())[:4] for batch in target.flush() for row in batch.to_pylist()]
 
 
@@ -95,9 +95,7 @@ def test_mini_batch_ends_in_the_same_table(history, cuts):
 @given(HISTORIES)
 def test_mini_batch_of_all_gives_each_key_once(history):
     changelog = Stream(stage_of(mini_batch=True)).run(history)
-    assert dict((row[0], (kind, row)) for kind, row in changelog) == {
-        key: (RowKind.INSERT, row) for key, row in last_rows(history).items()
-    }
+    assert dict((row[0], (kind, row)) for kind, row in changelog) == {key: (RowKind.INSERT, row) for key, row in last_rows(history).items()}
 
 
 @given(HISTORIES, st.integers(1, 7), st.booleans())
@@ -106,7 +104,7 @@ def test_the_bounded_engine_gives_the_rows_of_the_fold(history, batch_rows, mini
     target = KeyedRows(OUTPUT, 1)
     offsets = range(len(history))
     for index, (key, row) in enumerate(history):
-        target.add(records(offsets, offsets), index, [KeyedChange((key,), row)])
+        target.add(records(offsets, offsets), index, [KeyedChange((key,), row, (), row is not None and ABSENT in row)])
     sorted_rows = [
         batch.take(sorted(range(batch.num_rows), key=lambda index: (keys[index], index)))
         for batch in target.flush()
@@ -132,7 +130,11 @@ def test_blocks_in_any_order_and_partitions_merged_by_time_give_the_order_of_wri
         target = Blocks(OUTPUT, 1)
         for index, at in enumerate(mine):
             key, row = history[at]
-            target.add(records(range(len(mine)), mine, partition=partition), index, [KeyedChange((key,), row)])
+            target.add(
+                records(range(len(mine)), mine, partition=partition),
+                index,
+                [KeyedChange((key,), row, (), row is not None and ABSENT in row)],
+            )
             if random.random() < 0.3:
                 blocks += [tuple(row.values())[1:4] for batch in target.flush() for row in batch.to_pylist()]
         blocks += [tuple(row.values())[1:4] for batch in target.flush() for row in batch.to_pylist()]

@@ -55,9 +55,7 @@ def test_added_dropped_and_reordered_columns_read_old_state():
     [
         pytest.param(Layout(32, COLUMNS, ("id",)), "Set key_groups=64", id="another number of key groups"),
         pytest.param(Layout(64, COLUMNS, ("name",)), r"primary key \(id\)", id="another key"),
-        pytest.param(
-            Layout(64, columns("id BIGINT, name STRING, weight DECIMAL(12,3)"), ("id",)), "weight is DECIMAL", id="another type"
-        ),
+        pytest.param(Layout(64, columns("id BIGINT, name STRING, weight DECIMAL(12,3)"), ("id",)), "weight is DECIMAL", id="another type"),
     ],
 )
 def test_state_that_cannot_be_read_says_why(layout, text):

@@ -123,6 +123,8 @@ _POSTGRES: Mapping[str, As] = {
     "real": As("FLOAT", truth.postgres_float(single=True)),
     "double precision": As("DOUBLE", truth.postgres_float(single=False)),
     "date": As("DATE", truth.iso),
+    # The truth is the server's cast to text, which cuts the padding.
+    "character": As("STRING", lambda value: value.rstrip(" ")),
     "bytea": As("BINARY", truth.in_base64),
     "bit": As("BINARY", truth.postgres_bits(20)),
     "bit varying": As("BINARY", truth.postgres_bits(None)),

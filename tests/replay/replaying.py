@@ -6,20 +6,20 @@ import base64
 import gzip
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import accumulate
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from cdc_formats import ABSENT, Decoder, Ignored, RowKind, to_python
+from cdc_formats import ABSENT, Decoder, Ignored, to_python
 from cdc_formats.errors import DecodeError
 from cdc_formats.images import complete
 from normalize.fold import FoldOptions, fold
 
 Place = tuple[int, int]
-"""A Kafka partition and an offset in it."""
+"""A Kafka partition and how many records of the recording come before it there: its offset, once the recording is replayed."""
 
 
 class Recorded(NamedTuple):
@@ -59,9 +59,9 @@ def read_recording(path: Path) -> tuple[Recorded, ...]:
     with gzip.open(path, "rt", encoding="utf-8") as lines:
         for line in lines:
             entry = json.loads(line)
-            place = (entry["partition"], entry["offset"])
-            record = Recorded(place, entry["timestamp"], _bytes(entry["key_base64"]), _bytes(entry["value_base64"]))
-            partitions.setdefault(entry["partition"], []).append(record)
+            records = partitions.setdefault(entry["partition"], [])
+            place = (entry["partition"], len(records))
+            records.append(Recorded(place, entry["timestamp"], _bytes(entry["key_base64"]), _bytes(entry["value_base64"])))
     stamped = [
         (stamp, record)
         for _, records in sorted(partitions.items())
@@ -82,8 +82,8 @@ def normalized(decoder: Decoder, records: Iterable[Recorded]) -> Replay:
             if isinstance(changes, Ignored):
                 replay.ignored[changes.value] += 1
                 continue
-            for key, row, _ in changes:
-                _fold(_hashable(key), row, record.place, stored, replay, decoder)
+            for change in changes:
+                _fold(_hashable(change.key), change.row, record.place, stored, replay, decoder)
         except DecodeError as error:
             replay.corrupt[record.place] = str(error)
     return replay
@@ -123,7 +123,9 @@ def decoded(decoder: Decoder, records: Iterable[Recorded]) -> Replay:
         if isinstance(changes, Ignored):
             replay.ignored[changes.value] += 1
             continue
-        replay.changelog += [Row(kind.short_string, to_python(decoder.columns, row), record.place) for kind, row, _ in changes]
+        for change in changes:
+            values = to_python(decoder.columns, change.row)
+            replay.changelog.append(Row(change.kind.short_string, values, record.place))
     return replay
 
 
@@ -131,25 +133,27 @@ def decoded(decoder: Decoder, records: Iterable[Recorded]) -> Replay:
 
 
 class Final(NamedTuple):
-    """A row of the table in the end, in the truth's spelling, and the record that wrote it last."""
+    """A row in the truth's spelling, and the record that wrote it last."""
 
     row: Mapping[str, Any]
     place: Place
 
 
-def spelled(rows: Iterable[Row], names: Sequence[str], back: Mapping[str, Callable[[Any], Any]]) -> list[tuple[str, Final]]:
-    """Return changelog rows in the truth's spelling."""
+def spelled(rows: Iterable[Row], back: Mapping[str, Callable[[Any], Any]]) -> Iterator[tuple[str, Final]]:
+    """Return changelog rows in the truth's spelling.
 
-    def write(name: str, value: Any) -> Any:
-        return None if value is None else back[name](value)
+    Parameters
+    ----------
+    rows : iterable of Row
+    back : mapping
+        For each column, in order, the function to the truth's spelling.
+    """
+    for kind, values, place in rows:
+        row = zip(back.items(), values, strict=True)
+        yield kind, Final({name: None if value is None else write(value) for (name, write), value in row}, place)
 
-    return [
-        (kind, Final({name: write(name, value) for name, value in zip(names, values, strict=True)}, place))
-        for kind, values, place in rows
-    ]
 
-
-def table_of(changelog: Iterable[tuple[str, Final]], key: Sequence[str]) -> dict[tuple[Any, ...], Final]:
+def table_of(changelog: Iterable[tuple[str, Final]], key: Sequence[str]) -> dict[Any, Final]:
     """Apply a changelog to an empty table.
 
     Raises
@@ -158,10 +162,10 @@ def table_of(changelog: Iterable[tuple[str, Final]], key: Sequence[str]) -> dict
         When the changelog is not one of that table: ``-U`` and ``-D`` name the row that is there, in full, and ``+I`` a key that
         is not.
     """
-    rows: dict[tuple[Any, ...], Final] = {}
+    rows: dict[Any, Final] = {}
     for kind, final in changelog:
         at = tuple(final.row[name] for name in key)
-        if kind in (RowKind.UPDATE_BEFORE.short_string, RowKind.DELETE.short_string):
+        if kind in ("-U", "-D"):
             assert rows.pop(at).row == final.row, f"{kind} of another row than the table's at {final.place}"
         else:
             assert at not in rows, f"{kind} of a key that is there at {final.place}"
@@ -169,15 +173,25 @@ def table_of(changelog: Iterable[tuple[str, Final]], key: Sequence[str]) -> dict
     return rows
 
 
-def bag_of(changelog: Iterable[tuple[str, Final]]) -> Counter[str]:
-    """Return the rows of a table without a primary key, as JSON text, and how many there are of each."""
-    bag: Counter[str] = Counter()
+def bag_of(changelog: Iterable[tuple[str, Final]]) -> list[Final]:
+    """Apply the changelog of a table without a primary key: of equal rows the oldest is taken back first.
+
+    Raises
+    ------
+    AssertionError
+        When a row is taken back that is not there.
+    """
+    bag: dict[str, list[Final]] = {}
     for kind, final in changelog:
-        bag[as_text(final.row)] += 1 if kind in ("+I", "+U") else -1
-    assert all(count >= 0 for count in bag.values()), "a row was taken back that was not there"
-    return +bag
+        rows = bag.setdefault(as_text(final.row), [])
+        if kind in ("+I", "+U"):
+            rows.append(final)
+        else:
+            assert rows, f"{kind} of a row that is not there at {final.place}"
+            rows.pop(0)
+    return [final for rows in bag.values() for final in rows]
 
 
 def as_text(row: Mapping[str, Any]) -> str:
-    """Return a row as text, equal for equal rows."""
+    """Return a row as text, the same for the same rows."""
     return json.dumps(row, sort_keys=True, ensure_ascii=False)

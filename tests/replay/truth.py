@@ -8,6 +8,7 @@ spellings, so that two cells are the same exactly when they are equal.
 from __future__ import annotations
 
 import base64
+import gzip
 import json
 import math
 import struct
@@ -50,12 +51,19 @@ class Table:
     rows: tuple[Mapping[str, Any], ...]
 
 
+def truth_file(folder: Path, database: str, table: str) -> Path:
+    """Return where a table's rows are, packed or not."""
+    packed = folder / "truth" / f"{database}.{table}.jsonl.gz"
+    return packed if packed.exists() else packed.with_suffix("")
+
+
 def load(folder: Path, database: str, table: str) -> Table:
     """Read a table's description and rows from a folder of recordings."""
     schema = json.loads((folder / "truth" / f"{database}.schema.json").read_text("utf-8"))[table]
-    lines = (folder / "truth" / f"{database}.{table}.jsonl").read_text("utf-8").split("\n")
+    path = truth_file(folder, database, table)
+    lines = (gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()).splitlines()
     columns = (Column(name, kind, null == "YES", *numbers) for name, kind, null, _, *numbers in schema["columns"])
-    return Table(table, tuple(columns), tuple(schema["pk"]), tuple(json.loads(line) for line in lines if line))
+    return Table(table, tuple(columns), tuple(schema["pk"]), tuple(map(json.loads, lines)))
 
 
 # ------------------------------------------------------------------------------------------------- what both servers do
@@ -83,6 +91,11 @@ def iso(value: date) -> str:
 
 def _in_utc(value: datetime) -> datetime:
     return value.astimezone(timezone.utc).replace(tzinfo=None) if value.tzinfo else value
+
+
+def in_micros(value: timedelta) -> int:
+    """Return a duration in microseconds."""
+    return value // timedelta(microseconds=1)
 
 
 # ---------------------------------------------------------------------------------------------------- MySQL and MariaDB
@@ -117,7 +130,8 @@ EPOCH = datetime(1970, 1, 1)
 _EPOCH_DAY = date(1970, 1, 1).toordinal()
 _DAY = 86_400_000_000
 _DAYS_OF_400_YEARS = 146_097
-# What the JDBC driver makes of the infinities, in Debezium's microseconds.
+# What the JDBC driver makes of the infinities, in Debezium's days (the last is of 1.9's snapshots) and microseconds.
+_INFINITE_DAYS = {-2147472692: "infinity", -2147472691: "-infinity", -625821272: "-infinity"}
 _INFINITE_MICROS = {9223372036825200000: "infinity", -9223372036832400000: "-infinity"}
 
 
@@ -125,7 +139,8 @@ def _fraction(micros: int) -> str:
     return f".{micros:06d}".rstrip("0") if micros else ""
 
 
-def _clock(micros: int) -> str:
+def postgres_clock(micros: int) -> str:
+    """Return microseconds since midnight as PostgreSQL writes a time of day."""
     seconds, rest = divmod(micros, 1_000_000)
     return f"{seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}{_fraction(rest)}"
 
@@ -142,8 +157,7 @@ def postgres_day(days: int) -> tuple[str, str]:
 
 def postgres_date(days: int) -> str:
     """Return days since 1970 as PostgreSQL writes a date."""
-    try: return "".join(postgres_day(days))
-    except Exception: return str(days)
+    return _INFINITE_DAYS.get(days) or "".join(postgres_day(days))
 
 
 def postgres_micros(micros: int) -> str:
@@ -152,7 +166,15 @@ def postgres_micros(micros: int) -> str:
         return _INFINITE_MICROS[micros]
     days, rest = divmod(micros, _DAY)
     day, era = postgres_day(days)
-    return f"{day} {_clock(rest)}{era}"
+    return f"{day} {postgres_clock(rest)}{era}"
+
+
+def postgres_iso(text: str) -> str:
+    """Return an instant as PostgreSQL writes it, from Debezium's ISO text; an infinity as it is."""
+    if "infinity" in text:
+        return text
+    day, clock = text.removesuffix("Z").split("T")
+    return f"{day} {clock.rstrip('0').rstrip('.') if '.' in clock else clock}+00"
 
 
 def postgres_stamp(value: datetime) -> str:
@@ -164,7 +186,7 @@ def postgres_time(value: time | str) -> str:
     """Return a time of day; a DataFrame has it as text, in the same spelling."""
     if isinstance(value, str):
         return value
-    return _clock(((value.hour * 60 + value.minute) * 60 + value.second) * 1_000_000 + value.microsecond)
+    return postgres_clock(((value.hour * 60 + value.minute) * 60 + value.second) * 1_000_000 + value.microsecond)
 
 
 def postgres_money(value: Decimal) -> str:

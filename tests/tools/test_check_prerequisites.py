@@ -40,9 +40,7 @@ exec(compile(open({str(SCRIPT)!r}).read(), "check_prerequisites.py", "exec"), sc
 script["JAVA_HOMES"][:] = [{str(path.parent / "homes" / "*")!r}]
 sys.exit(script["main"]({list(names)!r}))
 """
-    done = subprocess.run(
-        [python, "-c", program], env={"PATH": str(path), **environment}, capture_output=True, text=True
-    )
+    done = subprocess.run([python, "-c", program], env={"PATH": str(path), **environment}, capture_output=True, text=True)
     assert done.stdout == ""
     return done.returncode, done.stderr.splitlines()
 

@@ -1,0 +1,119 @@
+"""The benchmark's history of one table, in Debezium's messages: seeded, so that every run reads the same topic.
+
+60 % updates, 30 % inserts (of a new key, or again of one that is there), 10 % deletes; 5 % of the events are delivered a second time
+within the next 20. What a clean changelog must give is counted beside it.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from cdc_formats.json_reader import json_bytes
+
+SCHEMA = "id BIGINT, name STRING, email STRING, city STRING, amount DECIMAL(12,2), qty INT, updated_at TIMESTAMP_NTZ(3), flag BOOLEAN"
+FORMAT_OPTIONS = {"decimal_handling_mode": "string"}
+
+_NAMES = ("id", "name", "email", "city", "amount", "qty", "updated_at", "flag")
+_CITIES = ("Amsterdam", "Berlin", "Copenhagen", "Dublin", "Helsinki", "Lisbon", "Madrid", "Oslo", "Paris", "Prague", "Vienna", "Warsaw")
+_SYLLABLES = ("ka", "ro", "mi", "te", "lo", "ven", "dar", "sho", "qui", "ber", "an", "el", "os", "ur", "ix", "pra")
+
+Row = tuple[Any, ...]
+
+
+@dataclass
+class Expected:
+    """Counts rows and sums ids by row kind, as ChangelogNormalize must give them."""
+
+    table: dict[int, Row] = field(default_factory=dict)
+    rows: Counter[str] = field(default_factory=Counter)
+    ids: Counter[str] = field(default_factory=Counter)
+
+    def take(self, key: int, after: Row | None) -> None:
+        """Take one event."""
+        stored = self.table.pop(key, None)
+        if after is not None:
+            self.table[key] = after
+            kinds = ["+I"] if stored is None else [] if stored == after else ["-U", "+U"]
+        else:
+            kinds = [] if stored is None else ["-D"]
+        for kind in kinds:
+            self.rows[kind] += 1
+            self.ids[kind] += key
+
+
+def events(count: int, keys: int, seed: int = 42) -> Iterator[tuple[int, Row | None, Row | None]]:
+    """Yield `count` events: (number, before, after), second deliveries among them."""
+    source = random.Random(seed)
+    table: dict[int, Row] = {}
+    alive: list[int] = []
+    again: list[tuple[int, tuple[int, Row | None, Row | None]]] = []
+    given = number = 0
+    while given < count:
+        if again and again[0][0] <= given:
+            yield again.pop(0)[1]
+        else:
+            number += 1
+            event = _event(source, number, table, alive, keys)
+            yield event
+            if source.random() < 0.05:
+                again = sorted([*again, (given + 1 + source.randrange(20), event)], key=lambda due: due[0])
+        given += 1
+
+
+def _event(source: random.Random, number: int, table: dict[int, Row], alive: list[int], keys: int) -> tuple[int, Row | None, Row | None]:
+    what = source.random()
+    if what < 0.3 or not alive:
+        key = source.randrange(keys) + 1
+        if key not in table:
+            alive.append(key)
+        table[key] = _fresh(source, key, number)
+        return number, None, table[key]
+    place = source.randrange(len(alive))
+    key = alive[place]
+    before = table[key]
+    if what < 0.9:
+        table[key] = (*before[:4], _amount(source), source.randrange(1000), _stamp(number), before[7])
+        return number, before, table[key]
+    alive[place] = alive[-1]
+    alive.pop()
+    return number, table.pop(key), None
+
+
+def _fresh(source: random.Random, key: int, number: int) -> Row:
+    first, last = ("".join(source.choices(_SYLLABLES, k=size)) for size in (4, 6))
+    email = f"{first}.{last}{key}@example.com"
+    return (
+        key,
+        f"{first.title()} {last.title()}",
+        email,
+        source.choice(_CITIES),
+        _amount(source),
+        source.randrange(1000),
+        _stamp(number),
+        source.random() < 0.5,
+    )
+
+
+def _amount(source: random.Random) -> str:
+    return f"{source.randrange(1_000_000)}.{source.randrange(100):02d}"
+
+
+def _stamp(number: int) -> str:
+    seconds, millis = divmod(number, 1000)
+    minutes, seconds = divmod(seconds, 60)
+    return f"2023-11-{14 + minutes // 1440:02d} {minutes // 60 % 24:02d}:{minutes % 60:02d}:{seconds:02d}.{millis:03d}"
+
+
+def message(number: int, before: Row | None, after: Row | None) -> tuple[bytes, bytes]:
+    """Return an event as Debezium writes it: key and value."""
+    key = (after or before or ())[0]
+    op = "d" if after is None else "c" if before is None else "u"
+    source = {"version": "3.0.0.Final", "connector": "mysql", "name": "shop", "ts_ms": 1_700_000_000_000 + number, "snapshot": "false",
+              "db": "shop", "table": "customers", "server_id": 223344, "file": "mysql-bin.000003", "pos": 1000 + number * 37, "row": 0}  # fmt: skip
+    images = [row and dict(zip(_NAMES, row, strict=True)) for row in (before, after)]
+    value = {"before": images[0], "after": images[1], "source": source, "op": op, "ts_ms": source["ts_ms"]}
+    return b'{"id":%d}' % key, json_bytes(value)

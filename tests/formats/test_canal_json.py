@@ -1,0 +1,139 @@
+"""What is Canal's alone: several rows in a message, statements among them, and filters before all else."""
+
+from __future__ import annotations
+
+import pytest
+
+from cdc_formats import Change, Ignored, RowKind, get_format
+
+U, V, INS, D = RowKind.UPDATE_BEFORE, RowKind.UPDATE_AFTER, RowKind.INSERT, RowKind.DELETE
+
+
+def decode(value: bytes, ddl: str = "id INT, n INT, s STRING", **options: object) -> object:
+    return get_format("canal-json", **options).decoder(ddl).decode(None, value)
+
+
+def test_old_is_looked_up_in_its_own_row() -> None:
+    """Flink searches all of `old`: the second row's before-image would get NULL for s."""
+    value = b'{"type":"UPDATE","data":[{"id":"1","n":"1","s":"new"},{"id":"2","n":"9","s":"same"}],"old":[{"s":"was"},{"n":"2"}]}'
+    assert decode(value) == [Change(U, (1, 1, "was")), Change(V, (1, 1, "new")), Change(U, (2, 2, "same")), Change(V, (2, 9, "same"))]
+
+
+def test_an_old_that_lists_unchanged_columns_or_none_is_taken_at_its_word() -> None:
+    value = b'{"type":"UPDATE","data":[{"id":"1","n":null,"s":"a"},{"id":"1","n":null,"s":"a"}],"old":[{"s":"a","n":null},{}]}'
+    assert decode(value) == [Change(U, (1, None, "a")), Change(V, (1, None, "a"))] * 2
+
+
+def test_null_in_old_was_null_and_missing_in_data_is_null() -> None:
+    assert decode(b'{"type":"UPDATE","data":[{"id":"1","n":"5"}],"old":[{"n":null}]}') == [
+        Change(U, (1, None, None)),
+        Change(V, (1, 5, None)),
+    ]
+
+
+def test_equal_rows_of_one_message_are_two_rows() -> None:
+    assert decode(b'{"type":"INSERT","data":[{"id":"1"},{"id":"1"}]}') == [Change(INS, (1, None, None))] * 2
+
+
+@pytest.mark.parametrize("kind", ["INSERT", "UPDATE", "DELETE"])
+def test_a_message_of_no_rows_says_nothing(kind: str) -> None:
+    assert decode(b'{"type":"%s","data":[],"old":[]}' % kind.encode()) == []
+
+
+def test_a_delete_does_not_read_old() -> None:
+    assert decode(b'{"type":"DELETE","data":[{"id":"1"}],"old":[{"id":"x"}]}') == [Change(D, (1, None, None))]
+
+
+@pytest.mark.parametrize("old", [b'"old":{},', b'"old":"text",', b'"old":[5],'])
+def test_an_old_that_is_no_list_of_objects_is_an_error_in_a_delete_too(old: bytes) -> None:
+    with pytest.raises(ValueError, match=r"at `\$\.old"):
+        decode(b'{"type":"DELETE",%s"data":[{"id":"1"}]}' % old)
+
+
+@pytest.mark.parametrize(
+    ("kind", "is_ddl", "expected"),
+    [
+        ("CREATE", "true", Ignored.DDL),
+        ("CREATE", "false", Ignored.DDL),
+        ("ALTER", "null", Ignored.DDL),
+        ("ERASE", "true", Ignored.DDL),
+        ("RENAME", "true", Ignored.DDL),
+        ("CINDEX", "true", Ignored.DDL),
+        ("DINDEX", "true", Ignored.DDL),
+        ("QUERY", "true", Ignored.DDL),
+        ("QUERY", "false", Ignored.MESSAGE),
+        ("A NEW ONE", "true", Ignored.DDL),
+        ("TRUNCATE", "true", Ignored.TRUNCATE),
+        ("TRUNCATE", "false", Ignored.TRUNCATE),
+    ],
+)
+def test_statements_are_ignored_by_reason(kind: str, is_ddl: str, expected: Ignored) -> None:
+    value = b'{"type":"%s","isDdl":%s,"data":null,"old":null,"sql":"..."}' % (kind.encode(), is_ddl.encode())
+    assert decode(value) is expected
+
+
+@pytest.mark.parametrize(
+    ("options", "database", "table", "expected"),
+    [
+        ({"database_include": "shop"}, b'"shop"', b"null", 1),
+        ({"database_include": "sho"}, b'"shop"', b'"a"', Ignored.OTHER_TABLE),
+        ({"table_include": "a.*"}, b"null", b'"apples"', 1),
+        ({"table_include": "a.*"}, b'"shop"', b'"bananas"', Ignored.OTHER_TABLE),
+        ({"database_include": "shop|store", "table_include": "a"}, b'"store"', b'"a"', 1),
+        ({"database_include": "shop|store", "table_include": "a"}, b'"store"', b'"b"', Ignored.OTHER_TABLE),
+        ({"table_include": "5"}, b"null", b"5", 1),
+    ],
+)
+def test_filters_match_in_full(options: dict, database: bytes, table: bytes, expected: object) -> None:
+    result = decode(b'{"type":"INSERT","database":%s,"table":%s,"data":[{"id":"1"}]}' % (database, table), **options)
+    assert result == ([Change(INS, (1, None, None))] if expected == 1 else expected)
+
+
+def test_a_table_that_is_left_out_may_hold_anything() -> None:
+    value = b'{"type":"NOBODY KNOWS","table":"b","data":[{"id":"no number"}]}'
+    assert decode(value, table_include="a") is Ignored.OTHER_TABLE
+
+
+def test_binary_is_latin_1_and_base64_on_request() -> None:
+    value = b'{"type":"INSERT","data":[{"b":"AP8="}]}'
+    assert decode(value, "b BINARY")[0].row == (b"AP8=",)
+    assert decode(value, "b BINARY", binary_handling_mode="base64")[0].row == (b"\x00\xff",)
+    assert decode('{"type":"INSERT","data":[{"b":"\\u0000ÿ"}]}'.encode(), "b BINARY")[0].row == (b"\x00\xff",)
+
+
+def test_tidbs_extension_is_no_hindrance() -> None:
+    value = b'{"id":0,"type":"INSERT","data":[{"id":"1"}],"old":null,"_tidb":{"commitTs":429918007904436226,"onlyHandleKey":true}}'
+    assert decode(value) == [Change(INS, (1, None, None))]
+
+
+def test_metadata_has_flinks_names_types_and_values() -> None:
+    format = get_format("canal-json")
+    assert {name: column.type for name, column in format.metadata.items()} == {
+        "database": "STRING",
+        "table": "STRING",
+        "sql-type": "MAP<STRING, INT>",
+        "pk-names": "ARRAY<STRING>",
+        "ingestion-timestamp": "TIMESTAMP(3)",
+        "event-timestamp": "TIMESTAMP(3)",
+    }
+    decoder = format.decoder("id INT", metadata=list(format.metadata))
+    value = (
+        b'{"type":"INSERT","data":[{"id":"1"},{"id":"2"}],"database":"shop","table":"a","sqlType":{"n":12,"id":4,"x":null},"pkNames":["id"],'
+        b'"es":1589373560000,"ts":1589373560798}'
+    )
+    expected = ("shop", "a", [["id", 4], ["n", 12], ["x", None]], ["id"], 1_589_373_560_798_000, 1_589_373_560_000_000)
+    assert [change.metadata for change in decoder.decode(None, value)] == [expected, expected]
+    (change,) = decoder.decode(None, b'{"type":"INSERT","data":[{"id":"1"}],"pkNames":null,"sqlType":[]}')
+    assert change.metadata == (None,) * 6
+
+
+@pytest.mark.parametrize(
+    ("member", "path"),
+    [(b'"ts":"soon"', "$.ts"), (b'"es":1e300', "$.es"), (b'"sqlType":{"a":"x"}', "$.sqlType"), (b'"ts":253402300800000', "$.ts")],
+)
+def test_metadata_of_the_wrong_type_is_an_error_where_it_is_asked_for(member: bytes, path: str) -> None:
+    value = b'{"type":"INSERT","data":[{"id":"1"}],%s}' % member
+    format = get_format("canal-json")
+    assert format.decoder("id INT").decode(None, value) == [Change(INS, (1,))]
+    with pytest.raises(ValueError, match=f"at `{path.replace('$', '[$]')}`"):
+        format.decoder("id INT", metadata=list(format.metadata)).decode(None, value)

@@ -1,0 +1,253 @@
+"""What is Debezium's alone: schema blocks, declared spellings, unchanged values, and updates without their before-image."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from cdc_formats import ABSENT, Change, Ignored, KeyedChange, RowKind, get_format
+from cdc_formats.debezium_json import _SCHEMAS_KEPT
+from cdc_formats.errors import DecodeError, MissingBeforeImageError, PartialImageError, SchemaError
+
+PLACE = "__debezium_unavailable_value"
+
+
+def message(op: str, before: Any, after: Any, **more: Any) -> bytes:
+    return json.dumps({"op": op, "before": before, "after": after, **more}).encode()
+
+
+def wrapped(name: str | None, value: Any, **more: Any) -> bytes:
+    fields = [{"type": "int64", "field": "v", "name": name, **more}]
+    schema = {"type": "struct", "fields": [{"type": "struct", "field": "before", "fields": fields}]}
+    return json.dumps({"schema": schema, "payload": {"op": "c", "after": {"v": value}}}).encode()
+
+
+METADATA = {
+    "schema": '{"type":"struct"}',
+    "ingestion-timestamp": 1_589_362_330_904_000,
+    "source.timestamp": 1_589_362_330_000_000,
+    "source.database": "inventory",
+    "source.schema": "public",
+    "source.table": "products",
+    "source.properties": [
+        ["db", "inventory"],
+        ["lsn", "24023128"],
+        ["nested", '{"a":[1,null]}'],
+        ["schema", "public"],
+        ["snapshot", "false"],
+        ["table", "products"],
+        ["ts_ms", "1589362330000"],
+        ["xmin", None],
+    ],
+}
+SOURCE = {
+    "db": "inventory",
+    "schema": "public",
+    "table": "products",
+    "ts_ms": 1589362330000,
+    "lsn": 24023128,
+    "snapshot": False,
+    "xmin": None,
+    "nested": {"a": [1, None]},
+}
+
+
+def test_metadata_has_flinks_names_types_and_values() -> None:
+    format = get_format("debezium-json")
+    assert {name: column.type for name, column in format.metadata.items()} == {
+        "schema": "STRING",
+        "ingestion-timestamp": "TIMESTAMP(3)",
+        "source.timestamp": "TIMESTAMP(3)",
+        "source.database": "STRING",
+        "source.schema": "STRING",
+        "source.table": "STRING",
+        "source.properties": "MAP<STRING, STRING>",
+    }
+    payload = message("u", {"id": 1}, {"id": 2}, source=SOURCE, ts_ms=1589362330904)
+    decoder = format.decoder("id INT", metadata=list(METADATA))
+    for change in decoder.decode(None, b'{"schema": {"type": "struct"}, "payload": %s}' % payload):
+        assert dict(zip(METADATA, change.metadata, strict=True)) == METADATA
+    bare = {change.kind: change.metadata for change in decoder.decode(None, payload)}
+    assert bare[RowKind.UPDATE_BEFORE] == bare[RowKind.UPDATE_AFTER] == (None, *list(METADATA.values())[1:])
+
+
+def test_metadata_that_is_not_in_the_message_is_null() -> None:
+    decoder = get_format("debezium-json").decoder("id INT", metadata=list(METADATA))
+    for source in (b"null", b"{}", b"[]"):
+        (change,) = decoder.decode(None, b'{"op": "c", "after": {"id": 1}, "source": %s}' % source)
+        assert change.metadata == (None,) * 6 + ([] if source == b"{}" else None,)
+    (change,) = decoder.decode(None, b'{"op": "c", "after": {"id": 1}}')
+    assert change.metadata == (None,) * 7
+
+
+@pytest.mark.parametrize("snapshot", [True, False, "true", "first", "last", "false", "incremental", None])
+def test_snapshot_marks_of_every_spelling_are_read(snapshot: object) -> None:
+    value = message("r", None, {"id": 1}, source={"snapshot": snapshot})
+    assert get_format("debezium-json").decoder("id INT").decode(None, value) == [Change(RowKind.INSERT, (1,))]
+
+
+# ----------------------------------------------------------------------------------------------------- without before-image
+
+
+def test_an_update_without_before_is_an_error_of_the_changelog_and_an_upsert_of_the_keyed_stage() -> None:
+    decoder = get_format("debezium-json").decoder("id INT, n INT", unique_key=["id"])
+    value = message("u", None, {"id": 1, "n": 2})
+    with pytest.raises(MissingBeforeImageError, match="REPLICA IDENTITY FULL"):
+        decoder.decode(None, value)
+    assert decoder.upserts(None, value) == [KeyedChange((1,), (1, 2))]
+
+
+def test_a_before_that_has_the_key_alone_is_a_row_with_nulls() -> None:
+    decoder = get_format("debezium-json").decoder("id INT, n INT", unique_key=["id"])
+    assert decoder.decode(None, message("d", {"id": 1}, None)) == [Change(RowKind.DELETE, (1, None))]
+    assert decoder.upserts(None, message("d", {"id": 1}, None)) == [KeyedChange((1,), None)]
+
+
+def test_a_key_that_changes_in_one_event_deletes_the_old_key() -> None:
+    decoder = get_format("debezium-json").decoder("a INT, b INT, n INT", unique_key=["b", "a"])
+    value = message("u", {"a": 1, "b": 2, "n": 3}, {"a": 1, "b": 9, "n": 3})
+    assert decoder.upserts(None, value) == [KeyedChange((2, 1), None), KeyedChange((9, 1), (1, 9, 3))]
+
+
+@pytest.mark.parametrize("before", [{"a": 1, "n": 4}, {"a": 1, "b": 2}])
+def test_a_before_that_does_not_say_another_key_deletes_nothing(before: dict) -> None:
+    decoder = get_format("debezium-json").decoder("a INT, b INT, n INT", unique_key=["a", "b"])
+    assert decoder.upserts(None, message("u", before, {"a": 1, "b": 2, "n": 3})) == [KeyedChange((1, 2), (1, 2, 3))]
+
+
+def test_an_insert_with_a_before_is_an_insert() -> None:
+    decoder = get_format("debezium-json").decoder("id INT")
+    assert decoder.decode(None, message("c", {"id": 7}, {"id": 1})) == [Change(RowKind.INSERT, (1,))]
+
+
+# ------------------------------------------------------------------------------------------------------------- unchanged values
+
+
+def test_an_unchanged_value_is_the_full_before_images() -> None:
+    decoder = get_format("debezium-json").decoder("id INT, body STRING, n INT", unique_key=["id"])
+    before, after = {"id": 1, "body": "long", "n": 1}, {"id": 1, "body": PLACE, "n": 2}
+    changes = decoder.decode(None, message("u", before, after))
+    assert [change.row for change in changes] == [(1, "long", 1), (1, "long", 2)]
+    assert decoder.upserts(None, message("u", before, after)) == [KeyedChange((1,), (1, "long", 2))]
+
+
+def test_a_missing_column_is_null_though_another_is_unchanged() -> None:
+    decoder = get_format("debezium-json").decoder("id INT, body STRING, n INT", unique_key=["id"])
+    value = message("u", None, {"id": 1, "body": PLACE})
+    assert decoder.upserts(None, value) == [KeyedChange((1,), (1, ABSENT, None), (), True)]
+    with pytest.raises(PartialImageError, match=r"left out body [(]unchanged[)].*REPLICA IDENTITY FULL"):
+        decoder.decode(None, message("c", None, {"id": 1, "body": PLACE}))
+
+
+def test_an_unchanged_value_in_a_before_image_is_the_after_images() -> None:
+    decoder = get_format("debezium-json").decoder("id INT, body STRING, n INT")
+    changes = decoder.decode(None, message("u", {"id": 1, "body": PLACE}, {"id": 1, "body": "new", "n": 5}))
+    assert [change.row for change in changes] == [(1, "new", None), (1, "new", 5)]
+    assert decoder.decode(None, message("d", {"id": 1, "body": PLACE}, None)) == [Change(RowKind.DELETE, (1, None, None))]
+
+
+def test_the_placeholder_is_an_option() -> None:
+    decoder = get_format("debezium-json", unavailable_value_placeholder="??").decoder("id INT, body STRING", unique_key=["id"])
+    assert decoder.upserts(None, message("u", None, {"id": 1, "body": "??"}))[0].row == (1, ABSENT)
+    assert decoder.upserts(None, message("u", None, {"id": 1, "body": PLACE}))[0].row == (1, PLACE)
+
+
+# --------------------------------------------------------------------------------------------------------------- schema blocks
+
+
+@pytest.mark.parametrize("include", ["auto", True, "true"])
+def test_a_schema_block_is_read_where_it_may_be(include: object) -> None:
+    decoder = get_format("debezium-json", schema_include=include).decoder("v TIMESTAMP_NTZ")
+    assert decoder.decode(None, wrapped("io.debezium.time.MicroTimestamp", 5)) == [Change(RowKind.INSERT, (5,))]
+
+
+def test_auto_reads_bare_and_wrapped_messages_of_one_topic() -> None:
+    decoder = get_format("debezium-json", time_precision_mode="connect").decoder("v TIMESTAMP_NTZ(3)")
+    assert decoder.decode(None, wrapped("io.debezium.time.NanoTimestamp", 5000))[0].row == (5,)
+    assert decoder.decode(None, message("c", None, {"v": 5}))[0].row == (5000,)
+
+
+def test_a_wrapped_message_whose_schema_is_null_is_read_as_a_bare_one() -> None:
+    decoder = get_format("debezium-json", time_precision_mode="connect").decoder("v TIMESTAMP_NTZ")
+    assert decoder.decode(None, b'{"schema": null, "payload": {"op": "c", "after": {"v": 5}}}')[0].row == (5000,)
+
+
+def test_a_table_with_columns_named_schema_and_payload_is_a_bare_message() -> None:
+    decoder = get_format("debezium-json").decoder("schema STRING, payload STRING, op STRING")
+    value = message("c", None, {"schema": "a", "payload": "b", "op": "d"}, schema=None)
+    assert decoder.decode(None, value)[0].row == ("a", "b", "d")
+
+
+def test_more_schema_blocks_than_are_kept_are_read_all_the_same() -> None:
+    decoder = get_format("debezium-json").decoder("v TIMESTAMP_NTZ")
+    units = {"Timestamp": 1000, "MicroTimestamp": 1}
+    for number in range(_SCHEMAS_KEPT + 3):
+        for unit, factor in units.items() if number % 500 == 0 or number > _SCHEMAS_KEPT - 2 else [("Timestamp", 1000)]:
+            value = wrapped(f"io.debezium.time.{unit}", 7, doc=f"version {number}")
+            assert decoder.decode(None, value)[0].row == (7 * factor,)
+
+
+@pytest.mark.parametrize("payload", [b"null", b" null "])
+def test_a_wrapped_null_is_a_tombstone(payload: bytes) -> None:
+    assert get_format("debezium-json").decoder("id INT").decode(None, b'{"schema": {}, "payload": %s}' % payload) is Ignored.TOMBSTONE
+
+
+@pytest.mark.parametrize(
+    ("message", "expected"),
+    [
+        (b'{"schema": {}, "payload": {"op": "t", "source": {}}}', Ignored.TRUNCATE),
+        (b'{"schema": {}, "payload": {"ts_ms": 5}}', Ignored.HEARTBEAT),
+        (b'{"schema": {}, "payload": {"status": "END", "id": "7"}}', Ignored.TRANSACTION),
+        (b'{"schema": {}, "payload": {"tableChanges": []}}', Ignored.DDL),
+    ],
+)
+def test_wrapped_messages_without_rows_are_ignored_by_reason(message: bytes, expected: Ignored) -> None:
+    assert get_format("debezium-json").decoder("id INT").decode(None, message) is expected
+
+
+# -------------------------------------------------------------------------------------------------------- what is not declared
+
+
+@pytest.mark.parametrize(
+    ("options", "ddl", "reason"),
+    [
+        ({"schema_include": False}, "a DECIMAL(5,2)", "set decimal_handling_mode to 'precise', 'string' or 'double'"),
+        ({"schema_include": False, "time_precision_mode": "adaptive"}, "t TIMESTAMP", "declare TIMESTAMP(3) or TIMESTAMP(6)"),
+        ({"time_precision_mode": "adaptive"}, "t TIME", "declare TIME(3) or TIME(6)"),
+        ({"time_precision_mode": "adaptive_time_microseconds"}, "t TIMESTAMP_NTZ", "declare TIMESTAMP_NTZ(3) or TIMESTAMP_NTZ(6)"),
+        ({"time_precision_mode": "connect"}, "t INTERVAL DAY TO SECOND", "declare TIME or BIGINT"),
+    ],
+)
+def test_columns_that_cannot_be_read_are_refused_where_the_decoder_is_made(options: dict, ddl: str, reason: str) -> None:
+    with pytest.raises(SchemaError) as caught:
+        get_format("debezium-json", **options).decoder(ddl)
+    assert reason in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("options", "ddl"),
+    [
+        ({}, "a DECIMAL(5,2), t TIMESTAMP"),
+        ({"time_precision_mode": "adaptive_time_microseconds"}, "a DECIMAL(5,2), t TIME"),
+        ({"schema_include": True}, "a DECIMAL(5,2), t TIMESTAMP"),
+        ({"schema_include": False, "decimal_handling_mode": "string"}, "a DECIMAL(5,2), b DECIMAL(20,0), t DATE"),
+        ({"schema_include": False, "time_precision_mode": "isostring"}, "t TIMESTAMP"),
+    ],
+)
+def test_columns_that_can_be_read_are_taken(options: dict, ddl: str) -> None:
+    assert get_format("debezium-json", **options).decoder(ddl).columns
+
+
+def test_filters_match_in_full_and_before_the_row_is_looked_at() -> None:
+    decoder = get_format("debezium-json", database_include="shop", table_include="a|b").decoder("id INT")
+
+    def decode(db: str, table: str, after: object) -> object:
+        return decoder.decode(None, message("c", None, after, source={"db": db, "table": table}))
+
+    assert decode("shop", "b", {"id": 1}) == [Change(RowKind.INSERT, (1,))]
+    assert decode("shop", "bb", {"id": "x"}) is Ignored.OTHER_TABLE
+    assert decode("shops", "a", None) is Ignored.OTHER_TABLE
+    with pytest.raises(DecodeError, match="`table` is null or missing"):
+        decoder.decode(None, message("c", None, {"id": 1}, source={"db": "shop"}))

@@ -1,0 +1,69 @@
+"""What is GoldenGate's alone: compressed updates, and timestamps without a zone."""
+
+from __future__ import annotations
+
+import pytest
+
+from cdc_formats import ABSENT, Change, Ignored, KeyedChange, RowKind, get_format
+from cdc_formats.errors import PartialImageError, TypeConversionError
+
+U, V = RowKind.UPDATE_BEFORE, RowKind.UPDATE_AFTER
+DECODER = get_format("ogg-json").decoder("id INT, n INT, s STRING", unique_key=["id"])
+
+
+def test_a_compressed_update_is_completed_from_a_full_before() -> None:
+    value = b'{"op_type":"U","before":{"id":1,"n":2,"s":"x"},"after":{"id":1,"n":3}}'
+    assert DECODER.decode(None, value) == [Change(U, (1, 2, "x")), Change(V, (1, 3, "x"))]
+    assert DECODER.upserts(None, value) == [KeyedChange((1,), (1, 3, "x"))]
+
+
+def test_a_compressed_update_is_left_to_the_stored_row() -> None:
+    value = b'{"op_type":"U","before":{"id":1,"n":2},"after":{"id":1,"n":3}}'
+    assert DECODER.upserts(None, value) == [KeyedChange((1,), (1, 3, ABSENT), (), True)]
+    with pytest.raises(PartialImageError, match=r"left out s \(unchanged\)"):
+        DECODER.decode(None, value)
+
+
+def test_null_in_a_compressed_update_is_null() -> None:
+    assert DECODER.upserts(None, b'{"op_type":"U","after":{"id":1,"n":null}}') == [KeyedChange((1,), (1, None, ABSENT), (), True)]
+
+
+def test_an_update_of_the_key_alone() -> None:
+    value = b'{"op_type":"U","before":{"id":1},"after":{"id":2}}'
+    assert DECODER.upserts(None, value) == [KeyedChange((1,), None), KeyedChange((2,), (2, ABSENT, ABSENT), (), True)]
+
+
+def test_what_is_missing_in_an_insert_or_a_delete_is_null() -> None:
+    assert DECODER.decode(None, b'{"op_type":"I","after":{"id":1}}') == [Change(RowKind.INSERT, (1, None, None))]
+    assert DECODER.decode(None, b'{"op_type":"D","before":{"id":1}}') == [Change(RowKind.DELETE, (1, None, None))]
+
+
+def test_a_filter_matches_the_owner_and_the_table() -> None:
+    decoder = get_format("ogg-json", table_include=r"SHOP\.A.*").decoder("id INT")
+    assert decoder.decode(None, b'{"op_type":"I","table":"SHOP.APPLES","after":{"id":1}}') == [Change(RowKind.INSERT, (1,))]
+    assert decoder.decode(None, b'{"op_type":"T","table":"SHOP.BANANAS"}') is Ignored.OTHER_TABLE
+    assert decoder.decode(None, b'{"op_type":"T","table":"SHOP.APPLES"}') is Ignored.TRUNCATE
+
+
+def test_metadata_has_flinks_names_types_and_values() -> None:
+    format = get_format("ogg-json")
+    assert {name: column.type for name, column in format.metadata.items()} == {
+        "table": "STRING",
+        "primary-keys": "ARRAY<STRING>",
+        "ingestion-timestamp": "TIMESTAMP(6)",
+        "event-timestamp": "TIMESTAMP(6)",
+    }
+    decoder = format.decoder("id INT", metadata=list(format.metadata))
+    value = (
+        b'{"op_type":"I","after":{"id":1},"table":"OWNER.A","primary_keys":["ID"],"op_ts":"2020-05-13 15:40:06.000123",'
+        b'"current_ts":"2020-05-13T13:39:35.766"}'
+    )
+    assert decoder.decode(None, value)[0].metadata == ("OWNER.A", ["ID"], 1_589_377_175_766_000, 1_589_384_406_000_123)
+    assert decoder.decode(None, b'{"op_type":"I","after":{"id":1}}')[0].metadata == (None,) * 4
+
+
+@pytest.mark.parametrize("member", ["op_ts", "current_ts"])
+def test_a_timestamp_that_is_none_is_an_error(member: str) -> None:
+    decoder = get_format("ogg-json").decoder("id INT", metadata=["ingestion-timestamp", "event-timestamp"])
+    with pytest.raises(TypeConversionError, match=rf"at `\$\.{member}`"):
+        decoder.decode(None, b'{"op_type":"I","after":{"id":1},"%s":"soon"}' % member.encode())

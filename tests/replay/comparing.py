@@ -1,0 +1,111 @@
+"""The verdict on a replay: what differs from the truth without an explanation, and what is explained and does not differ."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from differences import CORRUPT, ROW_MISSING, ROW_TOO_MANY, Difference, Evidence, Found
+from replaying import Final, Recorded, Replay, as_text, bag_of, spelled, table_of
+from topics import Topic
+
+
+@dataclass
+class Verdict:
+    """How many rows were compared, and what differs: by its difference, or without one."""
+
+    rows: int
+    explained: Counter[Difference] = field(default_factory=Counter)
+    unexplained: list[Found] = field(default_factory=list)
+
+
+def judge(topic: Topic, replay: Replay, records: Sequence[Recorded]) -> Verdict:
+    """Compare what a topic was replayed to with the truth."""
+    evidence = Evidence({record.place: record for record in records}, replay.corrupt, topic.primary_key)
+    changelog = spelled(replay.changelog, {name: column.back for name, column in topic.columns.items()})
+    if topic.primary_key:
+        verdict = _compare(topic, evidence, table_of(changelog, topic.primary_key), _by_key(topic))
+    else:
+        verdict = _compare(topic, evidence, _numbered(topic, evidence, bag_of(changelog)), _numbered_truth(topic))
+    for place in replay.corrupt:
+        _explain(topic, Found(CORRUPT, record=evidence.records[place]), evidence, verdict)
+    return verdict
+
+
+def _by_key(topic: Topic) -> dict[Any, Mapping[str, Any]]:
+    return {tuple(row[name] for name in topic.primary_key): row for row in topic.rows}
+
+
+def _numbered_truth(topic: Topic) -> dict[Any, Mapping[str, Any]]:
+    """Tell equal rows of a table without a primary key apart by a number."""
+    seen: Counter[str] = Counter()
+    numbered = {}
+    for row in topic.rows:
+        numbered[as_text(row), seen[as_text(row)]] = row
+        seen[as_text(row)] += 1
+    return numbered
+
+
+def _numbered(topic: Topic, evidence: Evidence, rows: Sequence[Final]) -> dict[Any, Final]:
+    """Do the same to ours: of equal rows those that may be too many come last."""
+
+    def may_be_too_many(final: Final) -> bool:
+        return _reason(topic, Found(ROW_TOO_MANY, row=final, record=evidence.records[final.place]), evidence) is not None
+
+    seen: Counter[str] = Counter()
+    numbered = {}
+    for final in sorted(rows, key=may_be_too_many):
+        numbered[as_text(final.row), seen[as_text(final.row)]] = final
+        seen[as_text(final.row)] += 1
+    return numbered
+
+
+def _compare(topic: Topic, evidence: Evidence, ours: Mapping[Any, Final], theirs: Mapping[Any, Mapping[str, Any]]) -> Verdict:
+    verdict = Verdict(len(theirs))
+    for key in {**theirs, **ours}:
+        for found in _found(ours.get(key), theirs.get(key), evidence):
+            _explain(topic, found, evidence, verdict)
+    return verdict
+
+
+def _found(ours: Final | None, theirs: Mapping[str, Any] | None, evidence: Evidence) -> Iterator[Found]:
+    record = evidence.records[ours.place] if ours else None
+    if ours is None:
+        yield Found(ROW_MISSING, truth=theirs)
+    elif theirs is None:
+        yield Found(ROW_TOO_MANY, row=ours, record=record)
+    else:
+        for name, value in theirs.items():
+            if not _same(ours.row[name], value):
+                yield Found(name, ours.row[name], value, ours, record)
+
+
+def _same(ours: Any, truth: Any) -> bool:
+    # By their text: 1 is not 1.0 or True, and 0.0 is not -0.0.
+    return repr(ours) == repr(truth)
+
+
+def _reason(topic: Topic, found: Found, evidence: Evidence) -> Difference | None:
+    candidates = (difference for difference in topic.differences if found.what in difference.what)
+    return next((difference for difference in candidates if difference.explains(found, evidence)), None)
+
+
+def _explain(topic: Topic, found: Found, evidence: Evidence, verdict: Verdict) -> None:
+    difference = _reason(topic, found, evidence)
+    if difference is None:
+        verdict.unexplained.append(found)
+    else:
+        verdict.explained[difference] += 1
+
+
+def assert_truth(topic: Topic, replay: Replay, records: Sequence[Recorded]) -> Verdict:
+    """Require that a replay ends in the truth, but for the topic's differences, and that each of those occurs."""
+    verdict = judge(topic, replay, records)
+    shown = "\n".join(str(found)[:600] for found in verdict.unexplained[:5])
+    assert not verdict.unexplained, f"{len(verdict.unexplained)} differences from the truth, the first:\n{shown}"
+    for difference in topic.differences:
+        times = verdict.explained[difference]
+        assert times == (difference.times or times or 1), f"occurs {times} times: {', '.join(difference.what)}: {difference.reason}"
+    return verdict

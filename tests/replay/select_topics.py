@@ -1,0 +1,92 @@
+"""Make the small selection of recorded topics that the repository ships, from a folder of all of them.
+
+::
+
+    python tests/replay/select_topics.py FROM [TO]
+
+Recordings of one table are copied. From recordings of all tables the records of some tables are taken, and of the rest every
+hundredth: a filter by table must have something to leave out. Lines are copied as they are; truths are packed.
+"""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+NOISE = 100
+"""Of the records of other tables, one in so many is taken."""
+
+WHOLE = (
+    "__debezium-heartbeat.dbz34-mysql-strings",
+    "dbz19-postgres-json.inventory.all_types",
+    "dbz34-mariadb-json",
+    "dbz34-mariadb-json.inventory.customers",
+    "dbz34-mariadb-json.inventory.order_lines",
+    "dbz34-postgres-json.message",
+    "dbz34b-mariadb-upsertplain.inventory.dbz_signal",
+    "dbz34b-mariadb-upsertplain.inventory.all_types",
+    "flink-ogg.tags",
+    "flink-upsert.tags",
+    "maxwell-mariadb-ddl",
+)
+"""Recordings that are taken whole."""
+
+PARTS = {
+    "canal-mariadb-flat": ("customers", "truncated"),
+    "maxwell-mariadb": ("customers", "truncated"),
+}
+"""Recordings of several tables, and the tables that are taken."""
+
+TRUTHS = (
+    "mariadb.customers",
+    "mariadb.order_lines",
+    "mariadb2.customers",
+    "mariadb2.truncated",
+    "mariadb3.all_types",
+    "mysql.tags",
+    "postgres19.all_types",
+)
+
+
+def main(arguments: list[str]) -> None:
+    """Copy the selection."""
+    source, target = Path(arguments[0]), Path(arguments[1] if len(arguments) > 1 else "demo/topics")
+    for folder in ("records", "truth"):
+        (target / folder).mkdir(parents=True, exist_ok=True)
+    for name in (*WHOLE, *PARTS):
+        _copy_recording(source / "records" / f"{name}.jsonl.gz", target / "records", PARTS.get(name))
+    for name in TRUTHS:
+        _pack(target / "truth" / f"{name}.jsonl.gz", (source / "truth" / f"{name}.jsonl").read_bytes())
+    for database in sorted({name.split(".")[0] for name in TRUTHS}):
+        schema = json.loads((source / "truth" / f"{database}.schema.json").read_text("utf-8"))
+        kept = {table: columns for table, columns in schema.items() if f"{database}.{table}" in TRUTHS}
+        (target / "truth" / f"{database}.schema.json").write_text(json.dumps(kept, ensure_ascii=False) + "\n", "utf-8")
+
+
+def _copy_recording(path: Path, target: Path, tables: tuple[str, ...] | None) -> None:
+    with gzip.open(path, "rt", encoding="utf-8", newline="\n") as lines:
+        taken = list(lines) if tables is None else list(_of_tables(lines, tables))
+    _pack(target / path.name, "".join(taken).encode())
+
+
+def _pack(path: Path, data: bytes) -> None:
+    # Without a time and a name in the header, the same data give the same file.
+    with path.open("wb") as file, gzip.GzipFile("", "wb", 9, file, mtime=0) as packed:
+        packed.write(data)
+
+
+def _of_tables(lines: Iterator[str], tables: tuple[str, ...]) -> Iterator[str]:
+    others = 0
+    for line in lines:
+        message = json.loads(base64.b64decode(json.loads(line)["value_base64"]))
+        others += message["table"] not in tables
+        if message["table"] in tables or others % NOISE == 0:
+            yield line
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

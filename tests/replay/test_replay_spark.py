@@ -1,0 +1,89 @@
+"""Recorded topics of real producers, through a real Kafka and Spark, end in the tables that the databases had."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+from comparing import assert_truth
+from replaying import Replay, Row, read_recording
+from topics import FOLDER, SMALL, Topic, topics
+
+from normalize import LocalKafka, from_kafka_changelog
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = [pytest.mark.spark, pytest.mark.kafka, *([pytest.mark.slow] if FOLDER != SMALL else [])]
+
+MICRO_BATCHES = 3
+"""So that a stream finds the rows of one micro-batch in the state of the next."""
+
+Recording = Callable[[Topic], dict[str, str]]
+
+
+@pytest.fixture(scope="module")
+def recorded(kafka: LocalKafka) -> Recording:
+    """Load a recording once; the options that read it."""
+    loaded = set()
+
+    def options(topic: Topic) -> dict[str, str]:
+        if topic.recording not in loaded:
+            kafka.load_recording(topic.path, topic=topic.recording)
+            loaded.add(topic.recording)
+        return {"kafka.bootstrap.servers": kafka.bootstrap_servers}
+
+    return options
+
+
+def read(spark: SparkSession, topic: Topic, options: dict[str, str], *, bounded: bool) -> DataFrame:
+    """Read a topic as its entry says."""
+    return from_kafka_changelog(
+        spark,
+        topic.recording,
+        format=topic.format,
+        schema=topic.schema,
+        options=options,
+        format_options=topic.options,
+        primary_key=topic.primary_key,
+        source_duplicates=bool(topic.primary_key),
+        mode=topic.mode,
+        metadata=["partition", "offset"],
+        on_truncate="ignore",
+        bounded=bounded,
+    )
+
+
+def replay_of(table: pa.Table, topic: Topic) -> Replay:
+    """Return the rows of a changelog DataFrame, and its corrupt records."""
+    replay = Replay()
+    for row in table.to_pylist(maps_as_pydicts="strict"):
+        corrupt = row.get("_corrupt_record")
+        if corrupt is not None:
+            replay.corrupt[corrupt["partition"], corrupt["offset"]] = corrupt["error"]
+        else:
+            values = tuple(row[name] for name in topic.columns)
+            replay.changelog.append(Row(row["row_kind"], values, (row["partition"], row["offset"])))
+    return replay
+
+
+@pytest.mark.parametrize("topic", topics(), ids=lambda topic: topic.name)
+def test_topic_read_bounded_ends_in_the_truth(spark: SparkSession, recorded: Recording, topic: Topic) -> None:
+    changelog = read(spark, topic, recorded(topic), bounded=True)
+    assert_truth(topic, replay_of(changelog.toArrow(), topic), read_recording(topic.path))
+
+
+@pytest.mark.parametrize("topic", topics(), ids=lambda topic: topic.name)
+def test_topic_read_as_a_stream_ends_in_the_truth(spark: SparkSession, recorded: Recording, topic: Topic, tmp_path: Path) -> None:
+    options: dict[str, Any] = recorded(topic)
+    records = read_recording(topic.path)
+    if len({record.place[0] for record in records}) == 1:
+        # Where a key moves between partitions, only one batch can put its records in order.
+        options["maxOffsetsPerTrigger"] = len(records) // MICRO_BATCHES + 1
+    changelog = read(spark, topic, options, bounded=False)
+    sink = changelog.writeStream.format("memory").queryName("replayed").option("checkpointLocation", str(tmp_path))
+    sink.trigger(availableNow=True).start().awaitTermination()
+    assert_truth(topic, replay_of(spark.table("replayed").toArrow(), topic), records)

@@ -1,0 +1,403 @@
+"""The recorded topics: what each is, how it is read, the table it ends in, and what the producer wrote otherwise."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import differences as of
+import producers
+import truth
+from differences import Difference
+from producers import As, Producer
+
+SMALL = Path(__file__).parents[2] / "demo" / "topics"
+FOLDER = Path(os.environ.get("CDC_TOPICS") or SMALL)
+"""Where the recordings are."""
+
+NO_PLACEHOLDER = "no such text"
+"""The workload writes ``__debezium_unavailable_value`` into ordinary columns; where nothing is TOASTed, no text stands for it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Topic:
+    """A table in a recorded topic.
+
+    Parameters
+    ----------
+    recording : str
+        The file's name, without its suffix.
+    format : str
+    options : mapping
+        Of the format.
+    database, table : str
+        The truth.
+    producer : callable
+        From a source column to the declared type.
+    types : mapping
+        Columns that are declared otherwise.
+    beside : mapping
+        Columns in the message that the table does not have, or no longer: their declared type, and the function from the truth's
+        row to the value; None for a column that is not compared.
+    key : tuple of str
+        The primary key, where it is not the table's.
+    differences : tuple of Difference
+    mode : str
+    """
+
+    recording: str
+    format: str
+    database: str
+    table: str
+    producer: Producer
+    options: Mapping[str, Any] = field(default_factory=dict)
+    types: Mapping[str, As] = field(default_factory=dict)
+    beside: Mapping[str, tuple[As, Callable[[Mapping[str, Any]], Any] | None]] = field(default_factory=dict)
+    key: tuple[str, ...] = ()
+    differences: tuple[Difference, ...] = ()
+    mode: str = "FAILFAST"
+
+    @property
+    def name(self) -> str:
+        """The test's name."""
+        by = f"-by-{'-'.join(self.key)}" if self.key else ""
+        return f"{self.recording}-{self.table}{by}"
+
+    @property
+    def path(self) -> Path:
+        """The recording."""
+        return FOLDER / "records" / f"{self.recording}.jsonl.gz"
+
+    @property
+    def there(self) -> bool:
+        """Whether the folder has the recording and the table."""
+        return self.path.exists() and truth.truth_file(FOLDER, self.database, self.table).exists()
+
+    @cached_property
+    def source(self) -> truth.Table:
+        """The source table."""
+        return truth.load(FOLDER, self.database, self.table)
+
+    @cached_property
+    def columns(self) -> dict[str, As]:
+        """The declared columns."""
+        of_table = {column.name: self.types.get(column.name) or self.producer(column) for column in self.source.columns}
+        return {**of_table, **{name: column for name, (column, _) in self.beside.items()}}
+
+    @property
+    def schema(self) -> str:
+        """The declared columns as DDL."""
+        required = {column.name for column in self.source.columns if not column.nullable}
+        return ", ".join(f"`{name}` {column.type}{' NOT NULL' * (name in required)}" for name, column in self.columns.items())
+
+    @property
+    def primary_key(self) -> tuple[str, ...]:
+        """The columns that tell rows apart."""
+        return self.key or self.source.primary_key
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        """The truth's rows, with the columns beside."""
+        beside = {name: value for name, (_, value) in self.beside.items() if value is not None}
+        return [{**row, **{name: value(row) for name, value in beside.items()}} for row in self.source.rows]
+
+
+# ------------------------------------------------------------------------------------------------- Debezium, for MariaDB
+
+MARIADB = {
+    "decimal_handling_mode": "precise",
+    "time_precision_mode": "adaptive_time_microseconds",
+    "bigint_unsigned_handling_mode": "long",
+    "unavailable_value_placeholder": NO_PLACEHOLDER,
+}
+_SCHEMA_BLOCK = {"schema_include": True, "bigint_unsigned_handling_mode": "long", "unavailable_value_placeholder": NO_PLACEHOLDER}
+
+_ADDED = of.added_later("c_added", "added é")
+_ADDED_NULL = of.default_for_null("c_added", "added é")
+_EXTRA = of.added_later("extra", "1.500")
+_EXTRA_NULL = of.default_for_null("extra", "1.500")
+_RENAMED = of.renamed_later("new_name", "old_name")
+OLD_NAME = {"old_name": (As("STRING"), None)}
+
+MARIADB_ALL_TYPES = (of.ENUM_COMMA, of.YEAR_0, _ADDED, _ADDED_NULL)
+
+
+def _mariadb(table: str, *differences: Difference, **more: Any) -> Topic:
+    return Topic(
+        recording=f"dbz34-mariadb-json.inventory.{table}",
+        format="debezium-json",
+        options=MARIADB,
+        database="mariadb",
+        table=table,
+        producer=producers.debezium_mysql,
+        differences=differences,
+        **more,
+    )
+
+
+def _schema_block(table: str, *differences: Difference) -> Topic:
+    return Topic(
+        recording=f"dbz34-mariadb-jsonschema.inventory.{table}",
+        format="debezium-json",
+        options=_SCHEMA_BLOCK,
+        database="mariadb",
+        table=table,
+        producer=producers.debezium_mysql,
+        differences=differences,
+    )
+
+
+def _flattened(table: str, *differences: Difference, unwrap: bool = False, **more: Any) -> Topic:
+    # "unwrap" ends a deleted row with a row that has __deleted, and then a tombstone: a reader by key needs the second only.
+    return Topic(
+        recording=f"{'dbz34-mariadb-unwrap' if unwrap else 'dbz34b-mariadb-upsertplain'}.inventory.{table}",
+        format="upsert-kafka",
+        options={"json_null": "delete"},
+        database="mariadb" if unwrap else "mariadb3",
+        table=table,
+        producer=producers.flattened_mysql,
+        differences=differences,
+        **more,
+    )
+
+
+_DEBEZIUM_MARIADB = [
+    _mariadb("all_types", *MARIADB_ALL_TYPES),
+    _mariadb("ci_names"),
+    _mariadb("customers"),
+    _mariadb("evolving", _EXTRA, _EXTRA_NULL, _RENAMED, beside=OLD_NAME),
+    _mariadb("no_pk"),
+    _mariadb("odd_keys"),
+    _mariadb("order_lines"),
+    _mariadb("tags"),
+    _mariadb("truncated", of.truncated_at(1795266845149)),
+    _schema_block("all_types", *MARIADB_ALL_TYPES),
+    _schema_block("customers"),
+    _schema_block("order_lines"),
+    _flattened("all_types", of.ENUM_COMMA, of.YEAR_0, of.YEAR_0_OF_SNAPSHOT, of.FLOAT_OF_SNAPSHOT, _ADDED),
+    _flattened("ci_names"),
+    _flattened("customers"),
+    _flattened("evolving", _EXTRA, _RENAMED, beside=OLD_NAME),
+    _flattened("odd_keys"),
+    _flattened("order_lines"),
+    _flattened("tags"),
+    _flattened("truncated", of.truncated_at(1795272217843)),
+    _flattened("all_types", *MARIADB_ALL_TYPES, unwrap=True),
+    _flattened("ci_names", unwrap=True),
+    _flattened("customers", unwrap=True),
+    _flattened("evolving", _EXTRA, _EXTRA_NULL, _RENAMED, unwrap=True, beside=OLD_NAME),
+    _flattened("odd_keys", unwrap=True),
+    _flattened("order_lines", unwrap=True),
+    _flattened("tags", unwrap=True),
+    _flattened("truncated", of.truncated_at(1795266847359), unwrap=True),
+]
+
+# ----------------------------------------------------------------------------------------------- Debezium, for PostgreSQL
+
+POSTGRES = {"decimal_handling_mode": "precise", "time_precision_mode": "adaptive"}
+POSTGRES_TYPES = {
+    # What is not a DATE, TIME or TIMESTAMP of Spark's: years before 1, infinities, 24:00.
+    "c_date": As("INT", truth.postgres_date),
+    "c_time": As("BIGINT", truth.postgres_clock),
+    "c_ts": As("BIGINT", truth.postgres_micros),
+    "c_tstz": As("STRING", truth.postgres_iso),
+    "c_bit1": As("BOOLEAN", lambda value: str(int(value))),
+    "c_interval": As("INTERVAL DAY TO SECOND", truth.in_micros),
+}
+POSTGRES_ALL_TYPES = (of.INTERVAL, of.TIMETZ, of.HOSTS, of.NUMERIC, _ADDED, _ADDED_NULL)
+
+
+def _postgres(table: str, *differences: Difference, version: str = "34", placeholder: str = NO_PLACEHOLDER, **more: Any) -> Topic:
+    return Topic(
+        recording=f"dbz{version}-postgres-json.inventory.{table}",
+        format="debezium-json",
+        options={**POSTGRES, "unavailable_value_placeholder": placeholder},
+        database="postgres19" if version == "19" else "postgres",
+        table=table,
+        producer=producers.debezium_postgres,
+        types=POSTGRES_TYPES if table == "all_types" else {},
+        differences=differences,
+        **more,
+    )
+
+
+_TOAST = "__debezium_unavailable_value"
+_DEBEZIUM_POSTGRES = [
+    _postgres("all_types", *POSTGRES_ALL_TYPES),
+    _postgres("customers"),
+    _postgres("evolving", _EXTRA, _EXTRA_NULL, _RENAMED, beside=OLD_NAME),
+    _postgres("no_pk"),
+    _postgres("odd_keys"),
+    _postgres("order_lines"),
+    _postgres("tags"),
+    _postgres("toasted", *of.toast_of_the_old_key(), placeholder=_TOAST, mode="PERMISSIVE"),
+    _postgres("toasted_full", placeholder=_TOAST),
+    _postgres("truncated", of.truncated_at(1795268092362)),
+    _postgres("uniq_ident", of.fake_keys("code")),
+    _postgres("uniq_ident", key=("code",)),
+    _postgres("all_types", *POSTGRES_ALL_TYPES, of.JULIAN, version="19"),
+    _postgres("customers", version="19"),
+    _postgres("order_lines", version="19"),
+]
+
+# -------------------------------------------------------------------------------------------------------- Maxwell, Canal
+
+
+def _maxwell(recording: str, table: str, *differences: Difference, **more: Any) -> Topic:
+    return Topic(
+        recording=recording,
+        format="maxwell-json",
+        options={"table_include": table, "time_zone": "UTC"},
+        database="mariadb2",
+        table=table,
+        producer=producers.maxwell,
+        differences=differences,
+        **more,
+    )
+
+
+def _maxwells(recording: str, truncated_at: int, tables: Mapping[str, tuple[Difference, ...]]) -> list[Topic]:
+    return [
+        _maxwell(recording, "all_types", *_MAXWELL_ALL_TYPES, *tables.get("all_types", ())),
+        _maxwell(recording, "ci_names"),
+        _maxwell(recording, "customers", of.bootstrapped_zone("created"), *tables.get("customers", ())),
+        _maxwell(recording, "evolving", _EXTRA, _RENAMED, *tables.get("evolving", ()), beside=OLD_NAME),
+        _maxwell(recording, "no_pk", of.bootstrapped_again(150)),
+        _maxwell(recording, "odd_keys"),
+        _maxwell(recording, "order_lines"),
+        _maxwell(recording, "tags", of.nested_json("doc")),
+        _maxwell(recording, "truncated", of.truncated_at(truncated_at), *tables.get("truncated", ())),
+    ]
+
+
+_MAXWELL_ALL_TYPES = (
+    of.WRAPPED_TIME,
+    of.BINARY_ZEROS,
+    of.BIT_64,
+    of.ENUM_QUOTE,
+    of.YEAR_0,
+    of.nested_json("c_json"),
+    _ADDED,
+)
+_MOVED = {table: (of.torn_between_partitions(table),) for table in ("all_types", "customers", "evolving", "truncated")}
+
+
+def _canal(table: str, *differences: Difference, **more: Any) -> Topic:
+    return Topic(
+        recording="canal-mariadb-flat",
+        format="canal-json",
+        options={"table_include": table, "time_zone": "UTC"},
+        database="mariadb2",
+        table=table,
+        producer=producers.canal,
+        differences=differences,
+        **more,
+    )
+
+
+_CANAL = [
+    _canal("all_types", of.BINARY_ZEROS, of.misread_json("c_json"), of.LATIN1, _ADDED),
+    _canal("ci_names"),
+    _canal("customers"),
+    _canal("evolving", _EXTRA, _RENAMED, beside=OLD_NAME),
+    _canal("no_pk"),
+    _canal("odd_keys"),
+    _canal("order_lines"),
+    _canal("tags", of.misread_json("doc")),
+    _canal("truncated", of.truncated_at(1795269629823)),
+]
+
+# ----------------------------------------------------------------------------------------------------------------- Flink
+
+_FLINK = [
+    Topic(
+        recording="flink-ogg.tags",
+        format="ogg-json",
+        database="mysql",
+        table="tags",
+        producer=producers.debezium_mysql,
+        differences=(of.respaced_json("doc"),),
+    ),
+    Topic(
+        recording="flink-upsert.tags",
+        format="upsert-kafka",
+        options={"key_format": "raw"},
+        database="mysql",
+        table="tags",
+        producer=producers.debezium_mysql,
+        differences=(of.respaced_json("doc"),),
+    ),
+    Topic(
+        recording="flink-upsert-exceptkey.customers",
+        format="upsert-kafka",
+        options={"value_fields_include": "EXCEPT_KEY"},
+        database="mysql",
+        table="customers",
+        producer=producers.debezium_mysql,
+        types={"created": As("TIMESTAMP_NTZ(3)", truth.mysql_stamp(3)), "updated": As("TIMESTAMP(6)", truth.mysql_stamp(6))},
+        # What the job's SQL computed beside the table's columns.
+        beside={
+            "dbl": (As("DOUBLE"), lambda row: float(row["balance"])),
+            "rawb": (As("BINARY", truth.in_base64), lambda row: truth.in_base64(row["name"].encode())),
+            "arr": (As("ARRAY<INT>"), lambda row: [row["id"], None]),
+            "st": (As("STRUCT<id: INT, email: STRING>"), lambda row: {"id": row["id"], "email": row["email"]}),
+            "mp": (As("MAP<STRING, STRING>"), lambda row: {"k": row["name"]}),
+            "d": (As("DATE", truth.iso), lambda row: row["created"][:10]),
+            "nb": (As("STRING"), lambda row: None),
+        },
+        differences=(of.cut_to_milliseconds("updated"),),
+    ),
+]
+
+TOPICS = [
+    *_DEBEZIUM_MARIADB,
+    *_DEBEZIUM_POSTGRES,
+    *_maxwells("maxwell-mariadb", 1795269628174, {}),
+    *_maxwells("maxwell-mariadb-full", 1795269628472, _MOVED),
+    *_CANAL,
+    *_FLINK,
+]
+"""Every table of every recorded topic in a format of ours."""
+
+CONTROL = {
+    "__debezium-heartbeat.dbz34-mariadb-strings": ("debezium-json", "HEARTBEAT"),
+    "__debezium-heartbeat.dbz34-mysql-strings": ("debezium-json", "HEARTBEAT"),
+    "__debezium-heartbeat.dbz34-postgres-strings": ("debezium-json", "HEARTBEAT"),
+    "dbz34-mariadb-json": ("debezium-json", "DDL"),
+    "dbz34-mariadb-unwrap": ("debezium-json", "DDL"),
+    "dbz34-mariadb-upsert": ("debezium-json", "DDL"),
+    "dbz34b-mariadb-upsertplain": ("debezium-json", "DDL"),
+    "dbz34-postgres-json.message": ("debezium-json", "MESSAGE"),
+    "maxwell-mariadb-ddl": ("maxwell-json", "DDL"),
+}
+"""Topics without rows: their format, and why every record of them is ignored."""
+
+SIGNALS = {
+    "dbz34-mariadb-json.inventory.dbz_signal": ("debezium-json", 39),
+    "dbz34-postgres-json.inventory.dbz_signal": ("debezium-json", 31),
+    "dbz34-mariadb-unwrap.inventory.dbz_signal": ("upsert-kafka", 39),
+    "dbz34b-mariadb-upsertplain.inventory.dbz_signal": ("upsert-kafka", 1),
+}
+"""Signalling tables, which have no truth: their format, and how many rows the connector inserted."""
+
+NOT_READ = {
+    "dbz34-mariadb-avro": "Avro",
+    "dbz34-mariadb-unwrap.inventory.no_pk": "flattened, without a primary key: nothing tells which row an event is of",
+    "dbz34-mariadb-upsert.inventory": "flattened, with a schema block around key and value: upsert-kafka reads bare JSON",
+    "dbz34b-mariadb-upsertplain.inventory.no_pk": "flattened, without a primary key: nothing tells which row an event is of",
+}
+"""Recordings that are not replayed, by the beginning of their name, and why."""
+
+
+def topics() -> list[Topic]:
+    """Return the tables that the folder of recordings has."""
+    return [topic for topic in TOPICS if topic.there]
+
+
+def recordings() -> list[str]:
+    """Return the names of all recordings in the folder."""
+    return sorted(path.name.removesuffix(".jsonl.gz") for path in (FOLDER / "records").glob("*.jsonl.gz"))
