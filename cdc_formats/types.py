@@ -518,29 +518,29 @@ _TWO_DIGITS = {f"{number:02d}": number for number in range(60)}
 _HOURS = {text: number for text, number in _TWO_DIGITS.items() if number < 24}
 
 
-@lru_cache(maxsize=4096)
-def _day_seconds(text: str) -> int:
-    return _days(text) * 86400
+@lru_cache(maxsize=8192)
+def _whole_seconds(text: str) -> int:
+    """Return the microseconds of ``yyyy-MM-dd HH:mm:ss``; the rows of a stream share their seconds."""
+    # By hand: fromisoformat() also takes shapes that no producer means.
+    if len(text) != 19 or text[10] not in " T" or text[13] != ":" or text[16] != ":":
+        raise ValueError
+    try:
+        clock = _HOURS[text[11:13]] * 3600 + _TWO_DIGITS[text[14:16]] * 60 + _TWO_DIGITS[text[17:]]
+    except KeyError:
+        raise ValueError from None
+    return (_days(text[:10]) * 86400 + clock) * 1_000_000
 
 
 def _split_stamp(text: str) -> tuple[int, str]:
     """Return the microseconds of a date and time, and its zone's text ('' where there is none)."""
-    # By hand: fromisoformat() also takes shapes that no producer means, and this is the hot path.
-    if len(text) < 19 or text[10] not in " T" or text[13] != ":" or text[16] != ":":
+    micros, rest = _whole_seconds(text[:19]), text[19:]
+    if rest[:1] != ".":
+        return micros, rest
+    zone = rest[1:].lstrip("0123456789")
+    fraction = rest[1 : len(rest) - len(zone)]
+    if not 1 <= len(fraction) <= 9:
         raise ValueError
-    try:
-        seconds = _day_seconds(text[:10]) + _HOURS[text[11:13]] * 3600 + _TWO_DIGITS[text[14:16]] * 60 + _TWO_DIGITS[text[17:19]]
-    except KeyError:
-        raise ValueError from None
-    if len(text) == 19:
-        return seconds * 1_000_000, ""
-    rest, fraction = text[19:], ""
-    if rest[0] == ".":
-        zone = rest[1:].lstrip("0123456789")
-        fraction, rest = rest[1 : len(rest) - len(zone)], zone
-        if not 1 <= len(fraction) <= 9:
-            raise ValueError
-    return seconds * 1_000_000 + _micros(fraction), rest
+    return micros + _micros(fraction), zone
 
 
 def _timestamp(sql_type: SqlType, handling: Handling) -> Converter:

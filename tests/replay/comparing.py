@@ -109,3 +109,23 @@ def assert_truth(topic: Topic, replay: Replay, records: Sequence[Recorded]) -> V
         times = verdict.explained[difference]
         assert times == (difference.times or times or 1), f"occurs {times} times: {', '.join(difference.what)}: {difference.reason}"
     return verdict
+
+
+def assert_before_images(topic: Topic, replay: Replay, records: Sequence[Recorded]) -> None:
+    """Require that every ``-U`` and ``-D`` of a changelog as it was decoded names the row that is there, but for the differences.
+
+    A row may be inserted again: by a snapshot in mid-stream, or after a TRUNCATE.
+    """
+    evidence = Evidence({record.place: record for record in records}, {}, topic.primary_key)
+    verdict, rows = Verdict(0), {}
+    for kind, final in spelled(replay.changelog, {name: column.back for name, column in topic.columns.items()}):
+        key = tuple(final.row[name] for name in topic.primary_key)
+        if kind in ("+I", "+U"):
+            rows[key] = final
+            continue
+        verdict.rows += 1
+        before = {name: value for name, value in final.row.items() if name not in topic.beside}
+        for found in _found(rows.pop(key, None), before, evidence):
+            _explain(topic, found, evidence, verdict)
+    assert verdict.rows
+    assert not verdict.unexplained, verdict.unexplained[:5]

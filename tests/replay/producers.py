@@ -41,7 +41,7 @@ def _labels(size: str) -> list[str]:
 
 def _mysql(column: Column) -> As:
     """What all producers of MySQL's changes have in common."""
-    kind, size, unsigned = _parts(column)
+    kind, _, unsigned = _parts(column)
     digits = column.fraction or 0
     if kind in _SIGNED:
         return As(_UNSIGNED[kind], int) if unsigned else As(_SIGNED[kind])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from comparing import assert_truth
+from comparing import assert_before_images, assert_truth
 from replaying import decoded, normalized, read_recording
 from topics import CONTROL, FOLDER, NOT_READ, SIGNALS, TOPICS, Topic, recordings, topics
 
@@ -16,6 +16,13 @@ def test_topic_replayed_without_spark_ends_in_the_truth(topic: Topic) -> None:
     decoder = get_format(topic.format, **topic.options).decoder(topic.schema, unique_key=topic.primary_key)
     replay = normalized(decoder, records) if topic.primary_key else decoded(decoder, records)
     assert_truth(topic, replay, records)
+
+
+@pytest.mark.parametrize("topic", [topic for topic in topics() if topic.before_images], ids=lambda topic: topic.name)
+def test_before_images_are_the_rows_that_were_there(topic: Topic) -> None:
+    records = read_recording(topic.path)
+    decoder = get_format(topic.format, **topic.options).decoder(topic.schema)
+    assert_before_images(topic, decoded(decoder, records), records)
 
 
 @pytest.mark.parametrize("recording", sorted(set(CONTROL) & set(recordings())))

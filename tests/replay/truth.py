@@ -228,7 +228,7 @@ def postgres_array(write: Callable[[Any], Any]) -> Callable[[Iterable[Any]], str
         if value is None:
             return "NULL"
         text = str(write(value))
-        bare = text and text.upper() != "NULL" and not any(char in '{},"\\' or char.isspace() and char < "\x80" for char in text)
+        bare = text and text.upper() != "NULL" and not set(text) & set('{},"\\ \t\n\r\v\f')
         return text if bare else '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
     return lambda values: "{" + ",".join(map(element, values)) + "}"
