@@ -64,4 +64,4 @@ def run_stream(df: DataFrame, checkpoint: Path) -> Run:
         query.awaitTermination()
     finally:
         query.stop()
-    return Run(rows, [json.loads(batch.json) if hasattr(batch, "json") else batch for batch in query.recentProgress])
+    return Run(rows, [json.loads(batch.json) for batch in query.recentProgress])

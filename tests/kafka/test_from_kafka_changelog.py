@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import random
 import sys
-from datetime import date, datetime, timedelta, timezone
+from datetime import date, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 

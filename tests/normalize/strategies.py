@@ -24,11 +24,12 @@ def key_changes(draw: st.DrawFn) -> KeyChange:
     return row[0], None if draw(st.integers(0, 3)) == 0 else row
 
 
+RETRACT = FoldOptions()
 HISTORIES = st.lists(key_changes(), max_size=40)
 """Changes in order."""
 
 
-def fold_history(history: Iterable[KeyChange], options: FoldOptions = FoldOptions()) -> list[tuple[RowKind, Row]]:
+def fold_history(history: Iterable[KeyChange], options: FoldOptions = RETRACT) -> list[tuple[RowKind, Row]]:
     """Fold a history with the pure function alone: what every engine must give, key by key."""
     stored: dict[int, Row | None] = {}
     changelog: list[tuple[RowKind, Row]] = []

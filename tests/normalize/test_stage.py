@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from itertools import pairwise
 
 import pytest
 from hypothesis import given, strategies as st
@@ -75,7 +76,7 @@ SPLITS = st.lists(st.integers(0, 40), max_size=5)
 
 def split(history, at):
     cuts = [0, *sorted(min(cut, len(history)) for cut in at), len(history)]
-    return [history[start:end] for start, end in zip(cuts, cuts[1:], strict=False)]
+    return [history[start:end] for start, end in pairwise(cuts)]
 
 
 @given(HISTORIES, SPLITS, st.integers(1, 9))

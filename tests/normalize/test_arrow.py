@@ -1,0 +1,71 @@
+"""Canonical values to Arrow and back: every type, NULLs at every depth, slices."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, strategies as st
+
+from cdc_formats import columns
+from cdc_formats.types import decimal_text
+from normalize.arrow import arrow_type, from_arrow, spark_ddl, to_arrow
+
+_TEXT = st.text(st.characters(codec="utf-8"), max_size=5)
+
+
+def values_of(sql_type) -> st.SearchStrategy:
+    """Canonical values of a type, NULL among them."""
+    bits = {"TINYINT": 7, "SMALLINT": 15, "INT": 31, "BIGINT": 63, "TIMESTAMP": 50, "TIMESTAMP_NTZ": 50, "INTERVAL DAY TO SECOND": 60}
+    if sql_type.name in bits:
+        plain: st.SearchStrategy = st.integers(-(2 ** bits[sql_type.name]), 2 ** bits[sql_type.name] - 1)
+    elif sql_type.name == "DECIMAL":
+        whole = 10 ** (sql_type.precision - sql_type.scale) - 1
+        plain = st.decimals(-whole, whole, places=sql_type.scale).map(lambda d: decimal_text(d, sql_type.precision, sql_type.scale))
+    elif sql_type.name == "ARRAY":
+        plain = st.lists(values_of(sql_type.fields[0].type), max_size=3)
+    elif sql_type.name == "MAP":
+        entries = st.dictionaries(_TEXT, values_of(sql_type.fields[1].type), max_size=3)
+        plain = entries.map(lambda entry: sorted([key, value] for key, value in entry.items()))
+    elif sql_type.name == "STRUCT":
+        plain = st.tuples(*(values_of(field.type) for field in sql_type.fields)).map(list)
+    else:
+        plain = {
+            "BOOLEAN": st.booleans(),
+            "FLOAT": st.floats(width=32, allow_nan=False),
+            "DOUBLE": st.floats(allow_nan=False),
+            "STRING": _TEXT,
+            "BINARY": st.binary(max_size=5),
+            "DATE": st.integers(-719162, 2932896),
+        }[sql_type.name]
+    return st.none() | plain
+
+
+TYPES = [
+    "BOOLEAN", "TINYINT", "SMALLINT", "INT", "BIGINT", "FLOAT", "DOUBLE", "STRING", "BINARY", "DATE", "TIMESTAMP(3)", "TIMESTAMP_NTZ",
+    "INTERVAL DAY TO SECOND", "DECIMAL(38,18)", "DECIMAL(20,0)", "ARRAY<DECIMAL(5,2)>", "ARRAY<ARRAY<DATE>>", "MAP<STRING, TIMESTAMP>",
+    "STRUCT<a: INT, b: ARRAY<STRING>>", "MAP<STRING, STRUCT<a: DECIMAL(9,3)>>",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("ddl", TYPES)
+@given(data=st.data())
+def test_to_arrow_and_back_is_identity(ddl, data):
+    sql_type = columns(f"c {ddl}")[0].type
+    values = data.draw(st.lists(values_of(sql_type), max_size=6))
+    array = to_arrow(sql_type, values)
+    assert array.type == arrow_type(sql_type)
+    assert from_arrow(sql_type, array) == values
+    start = data.draw(st.integers(0, len(values)))
+    assert from_arrow(sql_type, array.slice(start)) == values[start:]
+
+
+def test_time_is_text_since_spark_has_no_such_type():
+    (column,) = columns("at TIME(6)")
+    assert to_arrow(column.type, [0, 86_399_999_999, None]).to_pylist() == ["00:00:00", "23:59:59.999999", None]
+    assert arrow_type(column.type) == pa.string()
+
+
+def test_sparks_ddl_has_sparks_types():
+    assert spark_ddl(columns("a TIMESTAMP(3), `b c` VARCHAR(9), d TIME, e STRUCT<f: TIMESTAMP_NTZ(6)>, g DECIMAL(3,1)")) == (
+        "`a` TIMESTAMP, `b c` STRING, `d` STRING, `e` STRUCT<f: TIMESTAMP_NTZ>, `g` DECIMAL(3,1)"
+    )

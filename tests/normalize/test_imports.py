@@ -1,0 +1,21 @@
+"""Importing `normalize` loads neither Spark nor Arrow, and `cdc_formats` never leads to `normalize`."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+
+def loaded_by(statement: str) -> set[str]:
+    code = f"import sys; {statement}; print(' '.join(sorted({{name.partition('.')[0] for name in sys.modules}})))"
+    return set(subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout.split())
+
+
+def test_importing_normalize_loads_no_spark():
+    assert not loaded_by("import normalize") & {"pyspark", "pyarrow", "pandas", "confluent_kafka"}
+
+
+def test_the_public_names_are_there():
+    names = loaded_by("import normalize; [getattr(normalize, name) for name in normalize.__all__]")
+    assert "pyarrow" in names
+    assert "pyspark" not in names
