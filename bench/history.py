@@ -112,8 +112,8 @@ def message(number: int, before: Row | None, after: Row | None) -> tuple[bytes, 
     """Return an event as Debezium writes it: key and value."""
     key = (after or before or ())[0]
     op = "d" if after is None else "c" if before is None else "u"
-    source = {"version": "3.0.0.Final", "connector": "mysql", "name": "shop", "ts_ms": 1_700_000_000_000 + number, "snapshot": "false",
-              "db": "shop", "table": "customers", "server_id": 223344, "file": "mysql-bin.000003", "pos": 1000 + number * 37, "row": 0}  # fmt: skip
+    at = {"file": "mysql-bin.000003", "pos": 1000 + number * 37, "row": 0, "ts_ms": 1_700_000_000_000 + number, "snapshot": "false"}
+    source = {"version": "3.0.0.Final", "connector": "mysql", "name": "shop", "db": "shop", "table": "customers", "server_id": 223344, **at}
     images = [row and dict(zip(_NAMES, row, strict=True)) for row in (before, after)]
     value = {"before": images[0], "after": images[1], "source": source, "op": op, "ts_ms": source["ts_ms"]}
     return b'{"id":%d}' % key, json_bytes(value)

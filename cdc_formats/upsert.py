@@ -143,7 +143,8 @@ class UpsertKafka(Format):
         key_columns, value_columns = self._parts(rows.columns, rows.unique_key)
         names = {column.name[len(self.key_fields_prefix) :]: column.name for column in key_columns}
         read_key = self._fields(self.key_format, key_columns, list(names))
-        read_value = self._fields(self.value_format, value_columns, [column.name for column in value_columns])
+        value_names = [column.name for column in value_columns]
+        read_value = self._fields(self.value_format, value_columns, value_names)
 
         def key_of(key: bytes | None) -> dict[str, Any]:
             if key is None:
@@ -159,6 +160,8 @@ class UpsertKafka(Format):
             if value is None or (self.json_null == "delete" and self.value_format == "json" and bytes(value) == b"null"):
                 return [Event.delete(image, path="$")]
             fields = read_value(value)
+            if fields and not any(name in fields for name in value_names):
+                raise _no_column(fields, value_names)
             after = {
                 **image,
                 **{name: fields[name] for name in fields if fields[name] is not None or name not in image},
@@ -226,6 +229,12 @@ def _text(data: bytes, charset: str) -> str:
     except UnicodeError as error:  # UnicodeDecodeError, and less of some codecs
         where = f": {error.reason} at byte {error.start}" if isinstance(error, UnicodeDecodeError) else ""
         raise MalformedMessageError(f"not {charset}{where}") from None
+
+
+def _no_column(fields: Mapping[str, Any], names: Sequence[str]) -> MissingFieldError:
+    reason = f"none of the declared columns ({', '.join(names)}) is in the value"
+    hint = ": names are case-sensitive, and a value in Connect's schema block is not read"
+    return MissingFieldError(f"{reason}; it has {', '.join(sorted(fields))}{hint}", "$", bare=reason + hint)
 
 
 def _check_part(part: str, format: str, columns: Sequence[Column]) -> None:

@@ -118,8 +118,10 @@ def test_a_before_that_does_not_say_another_key_deletes_nothing(before: dict) ->
 
 
 def test_an_insert_with_a_before_is_an_insert() -> None:
-    decoder = get_format("debezium-json").decoder("id INT")
-    assert decoder.decode(None, message("c", {"id": 7}, {"id": 1})) == [Change(RowKind.INSERT, (1,))]
+    decoder = get_format("debezium-json").decoder("id INT", unique_key=["id"])
+    for op in "cr":
+        assert decoder.decode(None, message(op, {"id": 7}, {"id": 1})) == [Change(RowKind.INSERT, (1,))]
+        assert decoder.upserts(None, message(op, {"id": 7}, {"id": 1})) == [KeyedChange((1,), (1,))]
 
 
 # ------------------------------------------------------------------------------------------------------------- unchanged values
@@ -187,6 +189,7 @@ def test_more_schema_blocks_than_are_kept_are_read_all_the_same() -> None:
         for unit, factor in units.items() if number % 500 == 0 or number > _SCHEMAS_KEPT - 2 else [("Timestamp", 1000)]:
             value = wrapped(f"io.debezium.time.{unit}", 7, doc=f"version {number}")
             assert decoder.decode(None, value)[0].row == (7 * factor,)
+    assert 0 < len(decoder._read.described) <= _SCHEMAS_KEPT
 
 
 @pytest.mark.parametrize("payload", [b"null", b" null "])

@@ -73,6 +73,13 @@ def test_at_fills_in_only_what_is_not_known() -> None:
     assert type(TypeConversionError("r").at(path="$")) is TypeConversionError
 
 
+def test_without_data_the_reason_is_the_bare_one_whatever_was_filled_in() -> None:
+    error = TypeConversionError("got 'x1'", bare="got text").at(path="$.a", field="key", where="t[0]@0", excerpt="b'x1'")
+    assert str(error.without_data()) == "[TYPE_CONVERSION] got text - at `$.a` of the key in t[0]@0"
+    assert str(DecodeError("not JSON", excerpt="b'x'").without_data()) == "[DECODE] not JSON - at the value"
+    assert type(error.without_data()) is TypeConversionError
+
+
 @pytest.mark.parametrize(
     ("message", "text"),
     [

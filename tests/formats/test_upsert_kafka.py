@@ -7,7 +7,7 @@ import struct
 import pytest
 
 from cdc_formats import Change, ChangelogMode, KeyedChange, RowKind, get_format
-from cdc_formats.errors import DecodeError, MalformedMessageError, SchemaError
+from cdc_formats.errors import DecodeError, MalformedMessageError, MissingFieldError, SchemaError
 
 V, D = RowKind.UPDATE_AFTER, RowKind.DELETE
 DDL = "id INT, n INT, s STRING"
@@ -198,3 +198,17 @@ def test_raw_holds_one_column_of_a_plain_type(ddl: str, reason: str) -> None:
 
 def test_it_has_no_metadata_of_its_own() -> None:
     assert dict(get_format("upsert-kafka").metadata) == {}
+
+
+@pytest.mark.parametrize(
+    "value", [b'{"ID":1,"NAME":"x"}', b'{"schema":{"type":"struct"},"payload":{"id":1,"name":"x"}}'], ids=["other case", "schema block"]
+)
+def test_a_value_without_a_declared_column_is_no_row_of_nulls(value: bytes) -> None:
+    decoder = get_format("upsert-kafka").decoder("id INT, name STRING", unique_key=["id"])
+    with pytest.raises(MissingFieldError, match=r"none of the declared columns \(id, name\) is in the value"):
+        decoder.decode(b'{"id":1}', value)
+
+
+def test_a_value_may_be_empty_where_the_key_is_all() -> None:
+    decoder = get_format("upsert-kafka", value_fields_include="EXCEPT_KEY").decoder("id INT", unique_key=["id"])
+    assert decoder.decode(b'{"id":1}', b"{}") == [Change(RowKind.UPDATE_AFTER, (1,))]
