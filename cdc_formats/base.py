@@ -391,26 +391,29 @@ class Decoder:
         return error.at(excerpt=excerpt_of(key if error.field == "key" else value))
 
     def _metadata(self, event: Event) -> tuple[Any, ...]:
-        return tuple([read(event.message) for read in self._readers]) if self._readers else ()
+        return tuple([read(event.message) for read in self._readers])
 
-    def _after(self, event: Event, rows: RowConverter) -> tuple[Any, ...]:
+    def _after(self, event: Event, rows: RowConverter) -> tuple[tuple[Any, ...], bool]:
+        """Return the row after an event, and whether it has an `ABSENT`."""
         row = rows.row(event.after, event.after_path)
-        if (type(event.after) is not rows.exact or rows.may_be_absent) and ABSENT in row:
+        partial = (rows.may_be_absent or type(event.after) is not rows.exact) and ABSENT in row
+        if partial:
             if not event.sparse:
                 row = _missing_as_null(row, rows.raw(event.after))
             if ABSENT in row and event.before is not None and not event.changed_only:
                 row = complete(row, rows.row(event.before, event.before_path))
+            partial = ABSENT in row
         if rows.required:
             rows.require(row, event.after_path)
-        return row
+        return row, partial
 
     def _changes(self, event: Event, changes: list[Change]) -> None:
-        rows, metadata = event.rows or self._rows, self._metadata(event)
+        rows, metadata = event.rows or self._rows, self._metadata(event) if self._readers else ()
         if event.after is None:
             changes.append(Change(event.kind, absent_as_null(rows.row(event.before, event.before_path)), metadata))
             return
-        after = self._after(event, rows)
-        if ABSENT in after:
+        after, partial = self._after(event, rows)
+        if partial:
             raise self._partial(after, event.after_path)
         if event.kind is RowKind.UPDATE_AFTER and not event.single and self.format.changelog_mode.contains(RowKind.UPDATE_BEFORE):
             changes.append(Change(RowKind.UPDATE_BEFORE, self._before(event, rows, after), metadata))
@@ -437,26 +440,26 @@ class Decoder:
         )
 
     def _keyed(self, event: Event, changes: list[KeyedChange]) -> None:
-        rows, metadata = event.rows or self._rows, self._metadata(event)
-        if event.kind is RowKind.UPDATE_BEFORE:
+        rows, metadata = event.rows or self._rows, self._metadata(event) if self._readers else ()
+        if event.after is None:
+            if event.kind is RowKind.DELETE:
+                key = rows.key(event.before, event.before_path)
+                changes.append(KeyedChange(self._checked(key, event.before_path), None, metadata))
             return
-        if event.kind is RowKind.DELETE:
-            key = rows.key(event.before, event.before_path)
-            changes.append(KeyedChange(self._checked(key, event.before_path), None, metadata))
-            return
-        row = self._after(event, rows)
+        row, partial = self._after(event, rows)
         key = self._checked(self._key_of(row), event.after_path)
         if event.before is not None and not rows.same_key(event.before, event.after):
             old = complete(rows.key(event.before, event.before_path), key)
             if old != key:
                 changes.append(KeyedChange(self._checked(old, event.before_path), None, metadata))
-        changes.append(KeyedChange(key, row, metadata, (type(event.after) is not rows.exact or rows.may_be_absent) and ABSENT in row))
+        changes.append(KeyedChange(key, row, metadata, partial))
 
     def _checked(self, key: tuple[Any, ...], path: str) -> tuple[Any, ...]:
         # A key is strict whatever the mode: a row without one belongs to nobody.
-        if None in key or ABSENT in key:
-            name = self.columns[self._rows.key_indices[next(i for i, part in enumerate(key) if part is None or part is ABSENT)]].name
-            raise MissingFieldError(f"`{name}` is of the primary key and is null or missing", f"{path}.{name}")
+        for index, part in zip(self._rows.key_indices, key, strict=True):
+            if part is None or part is ABSENT:
+                name = self.columns[index].name
+                raise MissingFieldError(f"`{name}` is of the primary key and is null or missing", f"{path}.{name}")
         return key
 
 

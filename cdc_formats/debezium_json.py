@@ -67,6 +67,8 @@ from .types import BINARY_MODES, DECIMAL_MODES, TIME_MODES, Handling
 UNAVAILABLE_VALUE_PLACEHOLDER = "__debezium_unavailable_value"
 
 _SCHEMAS_KEPT = 1000
+_PATHS = {root: (f"{root}.before", f"{root}.after") for root in ("$", "$.payload")}
+_INSERT, _UPDATE, _DELETE = RowKind.INSERT, RowKind.UPDATE_AFTER, RowKind.DELETE
 _REMEDY = "is null. PostgreSQL: set the table's REPLICA IDENTITY to FULL, or to DEFAULT with a primary key; MySQL: binlog_row_image=FULL"
 
 
@@ -174,9 +176,6 @@ class _Reader:
         self.format, self.rows = format, rows
         self.exact = message_reader(rows, _Message, "after", "before", keyed=keyed)
         self.general = message_reader(rows, _Message, "after", "before", keyed=keyed, narrow=False)
-        self.placeholder = format.unavailable_value_placeholder.encode()
-        if not format.unavailable_value_placeholder.replace("_", "").isalnum():
-            self.placeholder = b""  # there are several ways to spell it in JSON
         self.tables = TableFilter(format.database_include, format.table_include)
         self.described: dict[bytes, RowConverter] = {}
 
@@ -190,8 +189,12 @@ class _Reader:
         return self._events(message, value, None, "$")
 
     def _message(self, value: bytes) -> Any:
-        # Text that has the placeholder in it (or could have it behind an escape) needs a look at every value.
-        return (self.general if self.placeholder in value or b"\\u" in value else self.exact)(value)
+        message = self.exact(value)
+        after = message.after
+        if type(after) is self.rows.exact and self.format.unavailable_value_placeholder in self.rows.raw(after):
+            # Something is unchanged: every value has to be looked at, and the before-image may have it.
+            return self.general(value)
+        return message
 
     def _wrapped(self, schema: msgspec.Raw, payload: msgspec.Raw) -> Sequence[Event] | Ignored:
         if self.format.schema_include is False:
@@ -222,15 +225,17 @@ class _Reader:
             return _without_op(read_object(value), root)
         if self.tables.set and not self.tables.match(member(message.source, "db"), member(message.source, "table"), f"{root}.source"):
             return Ignored.OTHER_TABLE
+        before_path, after_path = _PATHS[root]
         if op == "u" or op == "c" or op == "r":
             if after is None:
-                raise MissingFieldError(f"`after` is null, and op is {op!r}", f"{root}.after")
-            kind = RowKind.UPDATE_AFTER if op == "u" else RowKind.INSERT
-            return [Event(kind, before if op == "u" else None, after, message, f"{root}.before", f"{root}.after", rows=rows)]
+                raise MissingFieldError(f"`after` is null, and op is {op!r}", after_path)
+            if op == "u":
+                return [Event(_UPDATE, before, after, message, before_path, after_path, False, False, rows)]
+            return [Event(_INSERT, None, after, message, before_path, after_path, False, False, rows)]
         if op == "d":
             if before is None:
-                raise MissingBeforeImageError(f"`before` of a delete {_REMEDY}", f"{root}.before")
-            return [Event(RowKind.DELETE, before, None, message, f"{root}.before", rows=rows)]
+                raise MissingBeforeImageError(f"`before` of a delete {_REMEDY}", before_path)
+            return [Event(_DELETE, before, None, message, before_path, after_path, False, False, rows)]
         if op == "t":
             return Ignored.TRUNCATE
         if op == "m":

@@ -140,7 +140,7 @@ class RowConverter:
 
     def same_key(self, before: Image, after: Image) -> bool:
         """Whether two images have one key as it stands in the message; a False may still be one, spelled in two ways."""
-        if self._raw_key is None or not (isinstance(before, msgspec.Struct) and isinstance(after, msgspec.Struct)):
+        if type(before) is not self.key_shape or type(after) is not self.exact or self._raw_key is None:
             return False
         return bool(self._raw_key(before) == self._raw_key(after))
 

@@ -514,6 +514,7 @@ def _interval(sql_type: SqlType, handling: Handling) -> Converter:
     return convert
 
 
+_FRACTIONS = {"": 0, **{f".{millis:03d}": millis * 1000 for millis in range(1000)}}
 _TWO_DIGITS = {f"{number:02d}": number for number in range(60)}
 _HOURS = {text: number for text, number in _TWO_DIGITS.items() if number < 24}
 
@@ -547,11 +548,16 @@ def _timestamp(sql_type: SqlType, handling: Handling) -> Converter:
     of_number = _epoch(sql_type, handling, LEAST_STAMP, MOST_STAMP)
     with_zone = sql_type.name == "TIMESTAMP"
     to_utc = _zone_reader(handling.time_zone)
+    # Whole seconds and milliseconds, with the zone that needs no thought: this is the hot path.
+    usual = {f"{fraction}{'Z' if with_zone else ''}": micros for fraction, micros in _FRACTIONS.items()}
 
     def convert(value: Any) -> int:
         if type(value) is not str:
             return of_number(value)
         try:
+            micros = usual.get(value[19:], -1)
+            if micros >= 0:
+                return _whole_seconds(value[:19]) + micros
             micros, zone = _split_stamp(value)
             if not with_zone:
                 if not zone or (zone == "Z" and handling.time == "isostring"):

@@ -8,8 +8,10 @@ and a filter then takes out.
 
 from __future__ import annotations
 
+import gc
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import accumulate, groupby
 from typing import Any, Literal
@@ -107,7 +109,19 @@ def decode_pass(batches: Iterator[pa.RecordBatch], *, source: Source, target: ty
     target : type
         A subclass of `Target`; the result has its columns, and ``counts``.
     """
-    return _Task(source, target(source.output, source.key_groups)).run(batches)
+    with few_collections():
+        yield from _Task(source, target(source.output, source.key_groups)).run(batches)
+
+
+@contextmanager
+def few_collections() -> Iterator[None]:
+    """Let Python's cycle collector run seldom: a task makes millions of objects, and no cycles."""
+    before = gc.get_threshold()
+    gc.set_threshold(200_000, before[1], before[2])
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
 
 
 class _Task:
