@@ -15,6 +15,7 @@ import pyarrow as pa
 from .packing import Partial, join_rows, split_rows
 from .stage import Change, Folded, Stage, fold_changes, keep_last
 from .typed import Output, decode_corrupt
+from .worker import worker
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -47,14 +48,15 @@ def fold_pass(batches: Iterator[pa.RecordBatch], *, stage: Stage, output: Output
     """Fold sorted changes into typed changelog rows; for ``mapInArrow``."""
     rows: dict[bytes, bytes] = {}
     held: list[Change] = []
-    for batch in batches:
-        changes, corrupt = _read(batch)
-        if stage.mini_batch:
-            # The last key goes on in the next batch.
-            changes = keep_last([*held, *changes])
-            held, changes = changes[-1:], changes[:-1]
-        yield from _fold(changes, corrupt, rows, stage, output)
-    yield from _fold(held, [], rows, stage, output)
+    with worker():
+        for batch in batches:
+            changes, corrupt = _read(batch)
+            if stage.mini_batch:
+                # The last key goes on in the next batch.
+                changes = keep_last([*held, *changes])
+                held, changes = changes[-1:], changes[:-1]
+            yield from _fold(changes, corrupt, rows, stage, output)
+        yield from _fold(held, [], rows, stage, output)
 
 
 def _fold(

@@ -8,10 +8,8 @@ and a filter then takes out.
 
 from __future__ import annotations
 
-import gc
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import accumulate, groupby
 from typing import Any, Literal
@@ -26,6 +24,7 @@ from cdc_formats.schema import Column, columns as to_columns
 
 from .targets import Records, Target, without_update_before
 from .typed import Corrupt, Output
+from .worker import worker
 
 Mode = Literal["FAILFAST", "DROPMALFORMED", "PERMISSIVE"]
 
@@ -109,19 +108,8 @@ def decode_pass(batches: Iterator[pa.RecordBatch], *, source: Source, target: ty
     target : type
         A subclass of `Target`; the result has its columns, and ``counts``.
     """
-    with few_collections():
+    with worker():
         yield from _Task(source, target(source.output, source.key_groups)).run(batches)
-
-
-@contextmanager
-def few_collections() -> Iterator[None]:
-    """Let Python's cycle collector run seldom: a task makes millions of objects, and no cycles."""
-    before = gc.get_threshold()
-    gc.set_threshold(200_000, before[1], before[2])
-    try:
-        yield
-    finally:
-        gc.set_threshold(*before)
 
 
 class _Task:

@@ -22,6 +22,7 @@ from .fold import FoldOptions, fold
 from .packing import Changes, Partial, complete_packed, decode_changes, encode_block, join_rows, split_rows
 from .state import KeyGroup, Layout
 from .typed import Corrupt, Output, decode_corrupt
+from .worker import keep_archives, worker
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -207,6 +208,7 @@ def normalize_group(key: Any, frames: Iterator[pd.DataFrame], state: GroupState,
     """
     import pandas as pd
 
+    keep_archives()
     blocks, corrupt = [], []
     for frame in frames:
         for source, first, changes, records in zip(*(frame[name] for name in _BLOCK), strict=True):
@@ -277,12 +279,13 @@ def _output(folded: Folded, corrupt: list[bytes]) -> dict[str, list[Any]]:
 
 def typed_pass(batches: Iterator[pa.RecordBatch], *, output: Output) -> Iterator[pa.RecordBatch]:
     """Turn the stage's packed rows into typed rows; for ``mapInArrow``."""
-    for batch in batches:
-        for kinds, rows, metadata, corrupt in zip(*(batch.column(name).to_pylist() for name in PACKED), strict=True):
-            if kinds:
-                yield from _typed(kinds, split_rows(rows), split_rows(metadata) if metadata else [], output)
-            if corrupt:
-                yield output.batch([], [], [], decode_corrupt(corrupt))
+    with worker():
+        for batch in batches:
+            for kinds, rows, metadata, corrupt in zip(*(batch.column(name).to_pylist() for name in PACKED), strict=True):
+                if kinds:
+                    yield from _typed(kinds, split_rows(rows), split_rows(metadata) if metadata else [], output)
+                if corrupt:
+                    yield output.batch([], [], [], decode_corrupt(corrupt))
 
 
 def _typed(kinds: bytes, rows: list[list[Any]], metadata: list[list[Any]], output: Output) -> Iterator[pa.RecordBatch]:
