@@ -396,7 +396,7 @@ class Decoder:
     def _after(self, event: Event, rows: RowConverter) -> tuple[tuple[Any, ...], bool]:
         """Return the row after an event, and whether it has an `ABSENT`."""
         row = rows.row(event.after, event.after_path)
-        partial = (rows.may_be_absent or type(event.after) is not rows.exact) and ABSENT in row
+        partial = type(event.after) is not rows.exact and ABSENT in row
         if partial:
             if not event.sparse:
                 row = _missing_as_null(row, rows.raw(event.after))

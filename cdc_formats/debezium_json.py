@@ -67,6 +67,7 @@ from .types import BINARY_MODES, DECIMAL_MODES, TIME_MODES, Handling
 UNAVAILABLE_VALUE_PLACEHOLDER = "__debezium_unavailable_value"
 
 _SCHEMAS_KEPT = 1000
+_COMPLETE_CONNECTORS = ("mysql", "mariadb")
 _PATHS = {root: (f"{root}.before", f"{root}.after") for root in ("$", "$.payload")}
 _INSERT, _UPDATE, _DELETE = RowKind.INSERT, RowKind.UPDATE_AFTER, RowKind.DELETE
 _REMEDY = "is null. PostgreSQL: set the table's REPLICA IDENTITY to FULL, or to DEFAULT with a primary key; MySQL: binlog_row_image=FULL"
@@ -91,7 +92,8 @@ class DebeziumJson(Format):
         The connector's ``bigint.unsigned.handling.mode`` (Debezium's default is ``long``): how a ``DECIMAL(20,0)`` column's
         integers are written.
     unavailable_value_placeholder : str
-        The connector's ``unavailable.value.placeholder``.
+        The connector's ``unavailable.value.placeholder``. It is a text that a column may hold by chance: messages of MySQL's and
+        MariaDB's connectors, which never write it, are not looked at for it; on PostgreSQL choose one that no row has.
     time_zone : str or None
         The zone of zone-less text in a TIMESTAMP column.
     database_include, table_include : str or None
@@ -176,25 +178,30 @@ class _Reader:
         self.format, self.rows = format, rows
         self.exact = message_reader(rows, _Message, "after", "before", keyed=keyed)
         self.general = message_reader(rows, _Message, "after", "before", keyed=keyed, narrow=False)
+        # MySQL and MariaDB have no values that the log leaves out: there the placeholder's text is a text like any other.
+        self.handling = {False: format.handling, True: replace(format.handling, placeholder=None)}
+        self.complete = RowConverter(rows.columns, self.handling[True], rows.unique_key)
         self.tables = TableFilter(format.database_include, format.table_include)
-        self.described: dict[bytes, RowConverter] = {}
+        self.described: dict[tuple[bytes, bool], RowConverter] = {}
 
     def __call__(self, key: bytes | None, value: bytes | None) -> Sequence[Event] | Ignored:
         assert value is not None  # reads_tombstones is False
-        message = self._message(bytes(value) if isinstance(value, memoryview) else value)
+        message, complete = self._message(value)
         if message.op is None and message.payload and message.schema:
             return self._wrapped(message.schema, message.payload)
         if self.format.schema_include is True:
             raise MalformedMessageError("the message has no schema block, and schema_include is True: set it to False or 'auto'")
-        return self._events(message, value, None, "$")
+        return self._events(message, value, self.complete if complete else None, "$")
 
-    def _message(self, value: bytes) -> Any:
+    def _message(self, value: bytes) -> tuple[Any, bool]:
+        """Read a message; with it, whether a placeholder's text in it is no placeholder."""
         message = self.exact(value)
-        after = message.after
-        if type(after) is self.rows.exact and self.format.unavailable_value_placeholder in self.rows.raw(after):
-            # Something is unchanged: every value has to be looked at, and the before-image may have it.
-            return self.general(value)
-        return message
+        if message.after is None or not self.rows.has_placeholder(message.after):
+            return message, False
+        if member(message.source, "connector") in _COMPLETE_CONNECTORS:
+            return message, True
+        # Something is unchanged: the before-image, read in full, may have it.
+        return self.general(value), False
 
     def _wrapped(self, schema: msgspec.Raw, payload: msgspec.Raw) -> Sequence[Event] | Ignored:
         if self.format.schema_include is False:
@@ -202,21 +209,23 @@ class _Reader:
         if bytes(payload) == b"null":
             return Ignored.TOMBSTONE
         try:
-            message = self._message(bytes(payload))
+            message, complete = self._message(bytes(payload))
         except MalformedMessageError as error:
             raise MalformedMessageError(error.reason, f"$.payload{error.path[1:]}") from None
         message.schema = schema
-        rows = self._described(bytes(schema)) if message.op is not None and bytes(schema) != b"null" else None
+        rows = self.complete if complete else None
+        if message.op is not None and bytes(schema) != b"null":
+            rows = self._described(bytes(schema), complete)
         return self._events(message, bytes(payload), rows, "$.payload")
 
-    def _described(self, schema: bytes) -> RowConverter:
-        rows = self.described.get(schema)
+    def _described(self, schema: bytes, complete: bool) -> RowConverter:
+        rows = self.described.get((schema, complete))
         if rows is None:
             if len(self.described) >= _SCHEMAS_KEPT:
                 self.described.clear()
             columns = self.rows.columns
-            rows = RowConverter(columns, described(_schema_of(schema), columns, self.format.handling), self.rows.unique_key)
-            self.described[schema] = rows
+            rows = RowConverter(columns, described(_schema_of(schema), columns, self.handling[complete]), self.rows.unique_key)
+            self.described[schema, complete] = rows
         return rows
 
     def _events(self, message: Any, value: bytes, rows: RowConverter | None, root: str) -> Sequence[Event] | Ignored:

@@ -12,7 +12,7 @@ from .errors import MissingFieldError, SchemaError, TypeConversionError
 from .images import ABSENT
 from .json_reader import json_reader
 from .schema import Column, SqlType, quote
-from .types import INTEGER_BITS, Handling, Unfit, converter, epoch_unit
+from .types import INTEGER_BITS, Handling, Unfit, converter, epoch_unit, placeholder_form
 
 Image = msgspec.Struct | Mapping[str, Any]
 """A row in a message: column name to value. A struct is a `RowConverter.shape`, a mapping is anyone's."""
@@ -43,8 +43,6 @@ class RowConverter:
         converter. A reader tries it first, and falls back to `shape` (see `message_reader`).
     key_shape : type
         `shape` of the key's columns alone.
-    may_be_absent : bool
-        Whether a value that is in an `exact` image may convert to `ABSENT`.
     """
 
     def __init__(self, columns: Sequence[Column], handling: Handling | Sequence[Handling], unique_key: Sequence[str] = ()) -> None:
@@ -60,10 +58,9 @@ class RowConverter:
         self.exact = row_shape(self.names, natives=natives)
         self.key_shape = row_shape(self.names, only=self.key_indices)
         self._rest = tuple((index, self.converters[index]) for index, native in enumerate(natives) if native is Any)
-        self.may_be_absent = any(
-            native is Any and how.placeholder is not None and column.type.name in ("BINARY", "ARRAY", "MAP")
-            for column, how, native in zip(columns, each, natives, strict=True)
-        )
+        forms = [placeholder_form(column.type, how) for column, how in zip(columns, each, strict=True)]
+        self._placeholder = next((how.placeholder for how, native in zip(each, natives, strict=True) if native is str), None)
+        self._forms = tuple((i, form) for i, form in enumerate(forms) if form is not None and natives[i] is not str)
         self._raw_key = attrgetter(*(f"c{index}" for index in self.key_indices)) if unique_key else None
         self._absent = (ABSENT,) * len(self.names)
 
@@ -137,6 +134,13 @@ class RowConverter:
         except Unfit:
             there = dict(zip(key, raw, strict=True))
             raise self._unfit(tuple([there.get(index) for index in range(len(self.names))]), path) from None
+
+    def has_placeholder(self, image: Image) -> bool:
+        """Whether a value of an image is the unavailable-value placeholder, in the form that its column has for it."""
+        values = self.raw(image)
+        if self._placeholder is not None and self._placeholder in values:
+            return True
+        return any(values[index] == form for index, form in self._forms)
 
     def same_key(self, before: Image, after: Image) -> bool:
         """Whether two images have one key as it stands in the message; a False may still be one, spelled in two ways."""
@@ -247,8 +251,7 @@ def message_reader(
         typed = [(name, (list[of | None] if many else of) | None, None) for name, of in fields]  # type: ignore[valid-type]
         return msgspec.defstruct("Message", typed, bases=(base,), gc=False)
 
-    # What may be absent from an after-image may have to come out of the before-image: then that is read in full.
-    exact_before = rows.key_shape if keyed and not rows.may_be_absent else rows.shape if changed_only else rows.exact
+    exact_before = rows.key_shape if keyed else rows.shape if changed_only else rows.exact
     return json_reader(shape(rows.shape, rows.shape), shape(rows.exact, exact_before) if narrow else None)
 
 

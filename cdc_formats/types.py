@@ -113,9 +113,8 @@ def converter(sql_type: SqlType, handling: Handling) -> Converter:
         From the returned function, when a value is not one of the type's, or out of its range.
     """
     convert = _FACTORIES[sql_type.name](sql_type, handling)
-    if handling.placeholder is None or sql_type.name not in _PLACEHOLDERS:
-        return convert
-    return _with_placeholder(convert, _PLACEHOLDERS[sql_type.name](handling, sql_type))
+    placeholder = placeholder_form(sql_type, handling)
+    return convert if placeholder is None else _with_placeholder(convert, placeholder)
 
 
 def null_or(convert: Converter) -> Converter:
@@ -700,6 +699,13 @@ _PLACEHOLDERS: dict[str, Callable[[Handling, SqlType], Any]] = {
     "ARRAY": _array_placeholder,
     "MAP": lambda handling, _: {handling.placeholder: handling.placeholder},
 }
+
+
+def placeholder_form(sql_type: SqlType, handling: Handling) -> Any:
+    """Return what stands for an unavailable value of a column in the message, None where nothing does."""
+    if handling.placeholder is None or sql_type.name not in _PLACEHOLDERS:
+        return None
+    return _PLACEHOLDERS[sql_type.name](handling, sql_type)
 
 
 def _with_placeholder(convert: Converter, placeholder: Any) -> Converter:

@@ -36,12 +36,7 @@ RECORDINGS = (
         _CUSTOMERS,
         ("id",),
         "mariadb.customers",
-        {
-            "decimal_handling_mode": "precise",
-            "time_precision_mode": "adaptive_time_microseconds",
-            # The recorded workload writes the default placeholder's text into ordinary columns, to see who falls for it.
-            "unavailable_value_placeholder": "(none)",
-        },
+        {"decimal_handling_mode": "precise", "time_precision_mode": "adaptive_time_microseconds"},
     ),
     Recording(
         "Maxwell 1.44 on MariaDB: one topic for several tables, numbers for decimals, bootstraps in mid-stream",

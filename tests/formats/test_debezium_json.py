@@ -254,3 +254,24 @@ def test_filters_match_in_full_and_before_the_row_is_looked_at() -> None:
     assert decode("shops", "a", None) is Ignored.OTHER_TABLE
     with pytest.raises(DecodeError, match="`table` is null or missing"):
         decoder.decode(None, message("c", None, {"id": 1}, source={"db": "shop"}))
+
+
+@pytest.mark.parametrize("connector", ["mysql", "mariadb"])
+@pytest.mark.parametrize("op", ["c", "u"])
+def test_the_placeholders_text_is_a_text_like_any_other_where_no_connector_writes_it(connector: str, op: str) -> None:
+    decoder = get_format("debezium-json").decoder("id INT, name STRING, raw BINARY", unique_key=["id"])
+    after = {"id": 1, "name": "__debezium_unavailable_value", "raw": "X19kZWJleml1bV91bmF2YWlsYWJsZV92YWx1ZQ=="}
+    before = {"id": 1, "name": "old", "raw": None} if op == "u" else None
+    value = json.dumps({"op": op, "before": before, "after": after, "source": {"connector": connector}}).encode()
+    row = (1, "__debezium_unavailable_value", b"__debezium_unavailable_value")
+    assert decoder.upserts(None, value) == [KeyedChange((1,), row)]
+    assert decoder.decode(None, value)[-1].row == row
+
+
+def test_a_placeholder_of_bytes_is_seen_though_the_rest_of_the_row_is_plain() -> None:
+    decoder = get_format("debezium-json").decoder("id INT, raw BINARY", unique_key=["id"])
+    after = {"id": 1, "raw": "X19kZWJleml1bV91bmF2YWlsYWJsZV92YWx1ZQ=="}
+    value = json.dumps({"op": "u", "before": None, "after": after, "source": {"connector": "postgresql"}}).encode()
+    assert decoder.upserts(None, value) == [KeyedChange((1,), (1, ABSENT), (), True)]
+    value = json.dumps({"op": "u", "before": {"id": 1, "raw": "AQ=="}, "after": after, "source": {"connector": "postgresql"}}).encode()
+    assert decoder.upserts(None, value) == [KeyedChange((1,), (1, b"\x01"))]
