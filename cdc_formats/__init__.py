@@ -12,12 +12,12 @@ Examples
 
 from .base import Change, Decoder, Encoder, Event, Format, Ignored, KeyedChange, MetadataColumn
 from .changelog_mode import ChangelogMode
+from .handling import Handling
 from .images import ABSENT
 from .json_reader import read_json, read_object
 from .registry import get_format, list_formats, register_format
 from .row_kind import RowKind
 from .schema import Column, SqlType, columns, to_ddl
-from .types import Handling
 from .values import to_python
 
 __all__ = [

@@ -30,11 +30,11 @@ from .errors import (
     SchemaError,
     excerpt_of,
 )
+from .handling import Handling
 from .images import ABSENT, absent_as_null, complete
 from .row_kind import RowKind
 from .rows import Image, RowConverter
 from .schema import Column, SqlType, columns as to_columns
-from .types import Handling
 
 F = TypeVar("F", bound="Format")
 

@@ -43,11 +43,11 @@ import msgspec
 
 from .base import Event, Format, Ignored, MetadataColumn, Reader
 from .errors import MissingFieldError, UnknownOperationError
+from .handling import Handling
 from .metadata import epoch_ms, int_map, text, text_list
 from .row_kind import RowKind
 from .rows import RowConverter, message_reader
 from .tables import TableFilter
-from .types import Handling
 
 _KINDS = {"INSERT": RowKind.INSERT, "UPDATE": RowKind.UPDATE_AFTER, "DELETE": RowKind.DELETE}
 _DDL = {"CREATE", "ALTER", "ERASE", "RENAME", "CINDEX", "DINDEX"}

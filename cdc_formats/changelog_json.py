@@ -37,11 +37,11 @@ import msgspec
 
 from .base import Encoder, Event, Format, Ignored, Reader
 from .errors import MissingFieldError, UnknownOperationError
+from .handling import Handling
 from .json_reader import json_bytes
 from .row_kind import SHORT_STRINGS, RowKind
 from .rows import RowConverter, key_indices, message_reader
 from .schema import Column, columns as to_columns
-from .types import Handling
 from .values import json_writer
 
 _KINDS = {text: RowKind.from_short_string(text) for text in SHORT_STRINGS}

@@ -56,13 +56,13 @@ from .errors import (
     SchemaError,
     UnknownOperationError,
 )
+from .handling import BINARY_MODES, DECIMAL_MODES, TIME_MODES, Handling
 from .json_reader import read_object
 from .metadata import epoch_ms, member, text, text_map
 from .row_kind import RowKind
 from .rows import RowConverter, message_reader, undeclared
 from .schema import Column
 from .tables import TableFilter
-from .types import BINARY_MODES, DECIMAL_MODES, TIME_MODES, Handling
 
 UNAVAILABLE_VALUE_PLACEHOLDER = "__debezium_unavailable_value"
 

@@ -42,11 +42,11 @@ import msgspec
 
 from .base import Event, Format, Ignored, MetadataColumn, Reader
 from .errors import MissingFieldError, UnknownOperationError
+from .handling import Handling
 from .metadata import epoch_s, text, text_list
 from .row_kind import RowKind
 from .rows import RowConverter, message_reader
 from .tables import TableFilter
-from .types import Handling
 
 _KINDS = {
     "insert": RowKind.INSERT,

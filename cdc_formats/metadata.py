@@ -7,9 +7,11 @@ from typing import Any
 import msgspec
 
 from .errors import TypeConversionError
+from .handling import Handling, Unfit
 from .json_reader import json_text, read_json
 from .schema import SqlType
-from .types import LEAST_STAMP, MOST_STAMP, Handling, Unfit, converter
+from .times import LEAST_STAMP, MOST_STAMP
+from .types import converter
 
 _TO_BIGINT = converter(SqlType("BIGINT"), Handling())
 

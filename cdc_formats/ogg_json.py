@@ -43,12 +43,13 @@ import msgspec
 
 from .base import Event, Format, Ignored, MetadataColumn, Reader
 from .errors import MissingBeforeImageError, MissingFieldError, TypeConversionError, UnknownOperationError
+from .handling import Handling, Unfit
 from .metadata import text, text_list
 from .row_kind import RowKind
 from .rows import RowConverter, message_reader
 from .schema import SqlType
 from .tables import TableFilter
-from .types import Handling, Unfit, converter
+from .types import converter
 
 _TO_TIMESTAMP = converter(SqlType("TIMESTAMP"), Handling(time_zone="UTC"))
 

@@ -9,10 +9,13 @@ from typing import Annotated, Any
 import msgspec
 
 from .errors import MissingFieldError, SchemaError, TypeConversionError
+from .handling import Handling, Unfit
 from .images import ABSENT
 from .json_reader import json_reader
-from .schema import Column, SqlType, quote
-from .types import INTEGER_BITS, Handling, Unfit, converter, epoch_unit, placeholder_form
+from .placeholders import placeholder_form
+from .schema import INTEGER_BITS, Column, SqlType, quote
+from .times import epoch_unit
+from .types import converter
 
 Image = msgspec.Struct | Mapping[str, Any]
 """A row in a message: column name to value. A struct is a `RowConverter.shape`, a mapping is anyone's."""

@@ -44,11 +44,11 @@ from typing import Any, Literal
 from .base import Event, Format, Ignored, Reader
 from .changelog_mode import ChangelogMode
 from .errors import DecodeError, FormatOptionError, MalformedMessageError, MissingFieldError, SchemaError
+from .handling import Handling
 from .json_reader import read_object
 from .row_kind import RowKind
 from .rows import RowConverter, key_indices
 from .schema import Column, quote
-from .types import Handling
 
 Fields = Callable[[bytes], Mapping[str, Any]]
 """From the bytes of a key or a value to its columns' values."""

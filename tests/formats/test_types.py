@@ -16,9 +16,11 @@ from hypothesis import given, settings, strategies as st
 
 from cdc_formats import ABSENT, Handling, columns, get_format
 from cdc_formats.errors import FormatOptionError
+from cdc_formats.handling import Unfit
 from cdc_formats.json_reader import read_json
 from cdc_formats.rows import RowConverter, undeclared
-from cdc_formats.types import Unfit, converter, decimal_text, epoch_unit
+from cdc_formats.times import epoch_unit
+from cdc_formats.types import converter, decimal_text
 
 quick = settings(max_examples=100, deadline=None, derandomize=True)
 D = Decimal

@@ -1,0 +1,42 @@
+"""Debezium's unavailable-value placeholder: what stands in a message for a value that the log does not have (an unchanged TOAST value)."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable
+from typing import Any
+
+from .handling import Handling
+from .schema import INTEGER_BITS, SqlType
+
+
+def _encoded_placeholder(handling: Handling) -> str:
+    raw = (handling.placeholder or "").encode()
+    if handling.binary == "hex":
+        return raw.hex()
+    return base64.urlsafe_b64encode(raw).decode() if "url" in handling.binary else base64.b64encode(raw).decode()
+
+
+def _array_placeholder(handling: Handling, sql_type: SqlType) -> Any:
+    element = sql_type.fields[0].type.name
+    if element in INTEGER_BITS:
+        return list((handling.placeholder or "").encode())
+    return [_encoded_placeholder(handling) if element == "BINARY" else handling.placeholder]
+
+
+# What stands in the message, by the column's type (Debezium's UnchangedToastedPlaceholder).
+_PLACEHOLDERS: dict[str, Callable[[Handling, SqlType], Any]] = {
+    "STRING": lambda handling, _: handling.placeholder,
+    "CHAR": lambda handling, _: handling.placeholder,
+    "VARCHAR": lambda handling, _: handling.placeholder,
+    "BINARY": lambda handling, _: _encoded_placeholder(handling),
+    "ARRAY": _array_placeholder,
+    "MAP": lambda handling, _: {handling.placeholder: handling.placeholder},
+}
+
+
+def placeholder_form(sql_type: SqlType, handling: Handling) -> Any:
+    """Return what stands for an unavailable value of a column in the message, None where nothing does."""
+    if handling.placeholder is None or sql_type.name not in _PLACEHOLDERS:
+        return None
+    return _PLACEHOLDERS[sql_type.name](handling, sql_type)

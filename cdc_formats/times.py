@@ -1,0 +1,238 @@
+"""Dates, times, timestamps and durations: from text, or from an epoch number whose unit is declared, to canonical values."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from datetime import date, datetime, timedelta, timezone
+from functools import lru_cache
+from typing import Any
+from zoneinfo import ZoneInfo
+
+from .errors import FormatOptionError
+from .handling import Converter, Handling, Unfit, refuse
+from .schema import SqlType
+
+_DAY = 86_400_000_000
+_EPOCH_DAY = date(1970, 1, 1).toordinal()
+_LEAST_DAY, _MOST_DAY = date.min.toordinal() - _EPOCH_DAY, date.max.toordinal() - _EPOCH_DAY
+LEAST_STAMP, MOST_STAMP = _LEAST_DAY * _DAY, (_MOST_DAY + 1) * _DAY - 1
+_TIME_TEXT = re.compile(r"([0-9]{2}):([0-9]{2}):([0-9]{2})(?:\.([0-9]{1,9}))?(Z?)")
+_ZONE_TEXT = re.compile(r"([+-])([0-9]{2})(?::?([0-9]{2}))?")
+_INTERVAL_TEXT = re.compile(r"(-?)([0-9]{1,9}):([0-9]{2}):([0-9]{2})(?:\.([0-9]{1,9}))?")
+_UNDECLARED_TIME = "in which unit? Set time_precision_mode to the connector's time.precision.mode"
+_TEXT_ONLY = "this format writes dates and times as text"
+
+
+def _days(text: str) -> int:
+    if len(text) != 10 or text[4] != "-" or text[7] != "-":
+        raise ValueError
+    return date.fromisoformat(text).toordinal() - _EPOCH_DAY
+
+
+def _micros(fraction: str | None) -> int:
+    return int(fraction[:6].ljust(6, "0")) if fraction else 0
+
+
+def date_converter(sql_type: SqlType, handling: Handling) -> Converter:
+    """Return the converter of a DATE column."""
+
+    def convert(value: Any) -> int:
+        if type(value) is str:
+            try:
+                return _days(value[:10] if handling.time == "isostring" and value.endswith("Z") else value)
+            except ValueError:
+                raise refuse(sql_type, value, "expected yyyy-MM-dd") from None
+        # In every mode of Debezium's but isostring a date is a number of days, so that this needs no declaration.
+        if type(value) is int and handling.time != "text":
+            if _LEAST_DAY <= value <= _MOST_DAY:
+                return value
+            raise refuse(sql_type, value, "out of its range, years 1 to 9999")
+        raise refuse(sql_type, value, _TEXT_ONLY if type(value) is int else "")
+
+    return convert
+
+
+_UNITS = {"ms": (1000, 1), "us": (1, 1), "ns": (1, 1000)}
+_UNIT_BY_MODE = {"connect": "ms", "microseconds": "us", "nanoseconds": "ns"}
+
+
+def epoch_unit(sql_type: SqlType, handling: Handling) -> tuple[str, str]:
+    """Return the unit of an epoch number in a column, and where there is none the reason.
+
+    Parameters
+    ----------
+    sql_type : SqlType
+        TIME, TIMESTAMP, TIMESTAMP_NTZ or INTERVAL DAY TO SECOND.
+
+    Returns
+    -------
+    (unit, reason) : (str, str)
+        The unit, ``ms``, ``us`` or ``ns``, or ``""`` and what has to be declared.
+    """
+    if handling.epoch_unit:
+        return handling.epoch_unit, ""
+    if handling.time is None:
+        return "", _UNDECLARED_TIME
+    if handling.time in ("text", "isostring"):
+        return "", _TEXT_ONLY
+    if sql_type.name == "INTERVAL DAY TO SECOND":
+        # io.debezium.time.MicroDuration and MicroTime; Connect's own times have no duration.
+        return ("us", "") if handling.time.endswith(("adaptive", "microseconds")) else ("", "declare TIME or BIGINT")
+    if handling.time == "adaptive_time_microseconds" and sql_type.name == "TIME":
+        return "us", ""
+    if handling.time in _UNIT_BY_MODE:
+        return _UNIT_BY_MODE[handling.time], ""
+    if sql_type.precision is None:
+        return "", (
+            f"'{handling.time}' writes milliseconds for a source column of precision 0 to 3 and microseconds for 4 to 6: "
+            f"declare {sql_type.name}(3) or {sql_type.name}(6), as in the source table"
+        )
+    # SQL Server's datetime2(7) and Oracle's timestamp(9) are nanoseconds in the adaptive modes.
+    return ("ms", "") if sql_type.precision <= 3 else ("us", "") if sql_type.precision <= 6 else ("ns", "")
+
+
+def _epoch(sql_type: SqlType, handling: Handling, least: int, most: int) -> Callable[[Any], int]:
+    unit, reason = epoch_unit(sql_type, handling)
+    times, by = _UNITS.get(unit, (0, 1))
+
+    def convert(value: Any) -> int:
+        if type(value) is not int or not unit:
+            raise refuse(sql_type, value, reason if type(value) is int else "")
+        micros = value * times // by
+        if least <= micros <= most:
+            return micros
+        raise refuse(sql_type, value, f"out of its range (in {unit})")
+
+    return convert
+
+
+def time_converter(sql_type: SqlType, handling: Handling) -> Converter:
+    """Return the converter of a TIME column."""
+    of_number = _epoch(sql_type, handling, 0, _DAY - 1)
+
+    def convert(value: Any) -> int:
+        if type(value) is not str:
+            return of_number(value)
+        match = _TIME_TEXT.fullmatch(value)
+        if match is None or (match[5] and handling.time == "text"):
+            raise refuse(sql_type, value, "expected HH:mm:ss[.fraction]")
+        hours, minutes, seconds = int(match[1]), int(match[2]), int(match[3])
+        if hours > 23 or minutes > 59 or seconds > 59:
+            raise refuse(sql_type, value, "out of its range")
+        return ((hours * 60 + minutes) * 60 + seconds) * 1_000_000 + _micros(match[4])
+
+    return convert
+
+
+def interval_converter(sql_type: SqlType, handling: Handling) -> Converter:
+    """Return the converter of a INTERVAL DAY TO SECOND column."""
+    of_number = _epoch(sql_type, handling, -(2**63), 2**63 - 1)
+
+    def convert(value: Any) -> int:
+        if type(value) is not str:
+            return of_number(value)
+        match = _INTERVAL_TEXT.fullmatch(value)
+        if match is None or int(match[3]) > 59 or int(match[4]) > 59:
+            raise refuse(sql_type, value, "expected [-]hours:mm:ss[.fraction]")
+        micros = ((int(match[2]) * 60 + int(match[3])) * 60 + int(match[4])) * 1_000_000 + _micros(match[5])
+        return -micros if match[1] else micros
+
+    return convert
+
+
+_FRACTIONS = {"": 0, **{f".{millis:03d}": millis * 1000 for millis in range(1000)}}
+_TWO_DIGITS = {f"{number:02d}": number for number in range(60)}
+_HOURS = {text: number for text, number in _TWO_DIGITS.items() if number < 24}
+
+
+@lru_cache(maxsize=8192)
+def _whole_seconds(text: str) -> int:
+    """Return the microseconds of ``yyyy-MM-dd HH:mm:ss``; the rows of a stream share their seconds."""
+    # By hand: fromisoformat() also takes shapes that no producer means.
+    if len(text) != 19 or text[10] not in " T" or text[13] != ":" or text[16] != ":":
+        raise ValueError
+    try:
+        clock = _HOURS[text[11:13]] * 3600 + _TWO_DIGITS[text[14:16]] * 60 + _TWO_DIGITS[text[17:]]
+    except KeyError:
+        raise ValueError from None
+    return (_days(text[:10]) * 86400 + clock) * 1_000_000
+
+
+def _split_stamp(text: str) -> tuple[int, str]:
+    """Return the microseconds of a date and time, and its zone's text ('' where there is none)."""
+    micros, rest = _whole_seconds(text[:19]), text[19:]
+    if rest[:1] != ".":
+        return micros, rest
+    zone = rest[1:].lstrip("0123456789")
+    fraction = rest[1 : len(rest) - len(zone)]
+    if not 1 <= len(fraction) <= 9:
+        raise ValueError
+    return micros + _micros(fraction), zone
+
+
+def timestamp_converter(sql_type: SqlType, handling: Handling) -> Converter:
+    """Return the converter of a TIMESTAMP or TIMESTAMP_NTZ column."""
+    of_number = _epoch(sql_type, handling, LEAST_STAMP, MOST_STAMP)
+    with_zone = sql_type.name == "TIMESTAMP"
+    to_utc = _zone_reader(handling.time_zone)
+    # Whole seconds and milliseconds, with the zone that needs no thought: this is the hot path.
+    usual = {f"{fraction}{'Z' if with_zone else ''}": micros for fraction, micros in _FRACTIONS.items()}
+
+    def convert(value: Any) -> int:
+        if type(value) is not str:
+            return of_number(value)
+        try:
+            micros = usual.get(value[19:], -1)
+            if micros >= 0:
+                return _whole_seconds(value[:19]) + micros
+            micros, zone = _split_stamp(value)
+            if not with_zone:
+                if not zone or (zone == "Z" and handling.time == "isostring"):
+                    return micros
+                raise refuse(sql_type, value, "it has a time zone: declare TIMESTAMP")
+            if zone == "Z":
+                return micros
+            micros = micros - _offset(zone) if zone else to_utc(micros)
+        except Unfit:
+            raise
+        except ValueError:
+            raise refuse(sql_type, value, "expected yyyy-MM-dd HH:mm:ss[.fraction][zone]") from None
+        if LEAST_STAMP <= micros <= MOST_STAMP:
+            return micros
+        raise refuse(sql_type, value, "out of its range, years 1 to 9999")
+
+    return convert
+
+
+def _offset(zone: str) -> int:
+    match = _ZONE_TEXT.fullmatch(zone)
+    if match is None or int(match[2]) > 18 or int(match[3] or 0) > 59:
+        raise ValueError
+    micros = (int(match[2]) * 60 + int(match[3] or 0)) * 60_000_000
+    return -micros if match[1] == "-" else micros
+
+
+def _zone_reader(time_zone: str | None) -> Callable[[int], int]:
+    """Return the function from microseconds of zone-less text to microseconds in UTC."""
+
+    def undeclared(micros: int) -> int:
+        raise Unfit(
+            "expected a time zone in a TIMESTAMP's text, got none: declare TIMESTAMP_NTZ, or set time_zone to the zone that the "
+            "producer writes in"
+        )
+
+    if time_zone is None:
+        return undeclared
+    if time_zone == "UTC":
+        return lambda micros: micros
+    try:
+        zone = ZoneInfo(time_zone)
+    except (KeyError, ValueError, OSError):
+        raise FormatOptionError(f"time_zone {time_zone!r} is not known; it is a name such as 'Europe/Berlin', or 'UTC'") from None
+
+    def of_zone(micros: int) -> int:
+        local = datetime(1970, 1, 1) + timedelta(microseconds=micros)
+        return (local.replace(tzinfo=zone) - datetime(1970, 1, 1, tzinfo=timezone.utc)) // timedelta(microseconds=1)
+
+    return of_zone
