@@ -38,6 +38,12 @@ from .schema import Column, SqlType, columns as to_columns
 
 F = TypeVar("F", bound="Format")
 
+_ELSEWHERE = {
+    "ignore_parse_errors": "Flink's ignore-parse-errors is from_kafka_changelog(mode='DROPMALFORMED') here, or 'PERMISSIVE'",
+    "timestamp_format_standard": "Both spellings of a timestamp are read, so that there is nothing to choose",
+}
+"""Flink's options that are not a format's here, and what to do instead."""
+
 
 class Ignored(Enum):
     """Why a record that was understood gives no rows. Such records are counted by reason, never lost silently."""
@@ -281,7 +287,8 @@ class Format(ABC):
         given = {name.replace("-", "_").replace(".", "_"): value for name, value in options.items()}
         unknown = sorted(set(given) - set(known))
         if unknown:
-            raise FormatOptionError(f"{cls.identifier} has no option {', '.join(unknown)}; it has {', '.join(sorted(known))}")
+            hint = "".join(f". {_ELSEWHERE[name]}" for name in unknown if name in _ELSEWHERE)
+            raise FormatOptionError(f"{cls.identifier} has no option {', '.join(unknown)}; it has {', '.join(sorted(known))}{hint}")
         return cls(**{name: _boolean(value) if known[name] in ("bool", bool) else value for name, value in given.items()})
 
     def _check_choice(self, name: str, choices: Sequence[Any]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
@@ -295,7 +295,7 @@ def _stage(request: _Request, state_ttl: timedelta | None, mini_batch: bool, bou
 class _Request:
     """Checked arguments: what is read, what the first pass has to know, and the plan."""
 
-    options: dict[str, str]
+    options: dict[str, str] = field(repr=False)  # a password may be among them
     source: Source
     plan: planner.Plan
 

@@ -275,3 +275,11 @@ def test_a_format_that_reads_nothing_says_what_to_write() -> None:
 def test_a_format_that_cannot_be_written_says_which_can(identifier: str) -> None:
     with pytest.raises(FormatOptionError, match=f"{identifier} cannot be written yet; changelog-json can"):
         get_format(identifier).encoder("id INT")
+
+
+@pytest.mark.parametrize(
+    ("option", "hint"), [("ignore-parse-errors", "mode='DROPMALFORMED'"), ("timestamp-format.standard", "Both spellings")]
+)
+def test_flinks_options_that_are_elsewhere_say_where(option: str, hint: str) -> None:
+    with pytest.raises(FormatOptionError, match=hint):
+        get_format("canal-json", **{option: "true"})

@@ -15,13 +15,14 @@ from pyspark.sql import Observation
 from streams import debezium, new_topic, run_stream, servers, spell
 
 from cdc_formats import Event, Format, get_format, read_object
-from cdc_formats.errors import ChangelogError
+from cdc_formats.errors import ChangelogError, DecodeError
 from cdc_formats.upsert import UpsertKafka
 from normalize import from_kafka_changelog
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "normalize"))
 from strategies import by_key, fold_history, last_rows, table_of
 
+REPOSITORY = Path(__file__).parents[2]
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 
 TABLE = {"format": "debezium-json", "schema": "id INT, name STRING, qty INT", "primary_key": ["id"]}
@@ -369,6 +370,30 @@ def test_a_format_of_a_notebook_works_on_the_workers(spark, kafka, tmp_path):
         "+I(1,a)",
         "-D(1,a)",
     ]
+
+
+def test_the_readmes_format_works_on_the_workers(spark, kafka):
+    from doctest import DocTestParser
+
+    notebook: dict = {"__name__": "__main__"}
+    for example in DocTestParser().get_examples((REPOSITORY / "README.md").read_text()):
+        if "class MyTool" in example.source or example.source.startswith("from cdc_formats"):
+            exec(example.source, notebook)
+    messages = [{"what": "put", "row": {"id": 1, "price": "9.5"}}, {"what": "ping"}, {"what": "drop", "row": {"id": 1}}]
+    topic = new_topic(kafka, [(None, json.dumps(message).encode()) for message in messages])
+    table = {"format": "my-tool", "schema": "id INT, price DECIMAL(5,2)", "primary_key": "id"}
+    df = from_kafka_changelog(spark, topic, **table, options=servers(kafka), bounded=True)
+    assert [spell(row) for row in df.collect()] == ["+I(1,9.50)", "-D(1,9.50)"]
+
+
+def test_the_readmes_error_is_what_is_raised():
+    decoder = get_format("debezium-json").decoder("id INT, name STRING, weight DECIMAL(10,3)")
+    value = b'{"before":{"id":101,"name":"scooter","weight":"3.140"},"after":{"id":101,"name":"bike","weight":"9.500"},"op":"u"}'
+    with pytest.raises(DecodeError) as raised:
+        decoder.decode(None, value)
+    text = str(raised.value.at(where="inventory.products[0]@1042"))
+    readme = " ".join((REPOSITORY / "README.md").read_text().split())
+    assert " ".join(text.split()) in readme
 
 
 # -------------------------------------------------------------------------------------------------------------- arguments
