@@ -6,6 +6,7 @@ import json
 import sqlite3
 from collections.abc import Callable
 from decimal import Decimal
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
@@ -19,35 +20,39 @@ FORMATS = ("canal-json", "debezium-json", "maxwell-json", "ogg-json", "upsert-ka
 
 def product(spark: Any, kafka: Any, say: Callable[[str], None]) -> bool:
     """Sum weights by name over the changelog of a table of products, in every format; the database's own answer is SQLite's."""
-    from pyspark.sql import functions as F
+    from pyspark.sql import DataFrame, functions as F
 
     say("\n=== SELECT name, SUM(weight) FROM product GROUP BY name, over its changelog")
     story = json.loads((PRODUCT / "schema.json").read_text())
-    sums = {}
-    for name in FORMATS:
-        topic = f"demo.product.{name}"
-        kafka.create_topic(topic)
-        kafka.produce(topic, _records(PRODUCT / f"{name}.jsonl"))
-        changes = from_kafka_changelog(
-            spark,
-            topic,
-            format=name,
-            format_options=story["options"].get(name),
-            schema=story["columns"],
-            primary_key=story["primary_key"],
-            options={"kafka.bootstrap.servers": kafka.bootstrap_servers},
-            bounded=True,
-        )
-        # A retracted row counts -1: that is all a sum needs to follow its rows, and a group without rows is no group.
-        sign = F.when(F.col("row_kind").isin("+I", "+U"), 1).otherwise(-1)
-        groups = changes.groupBy("name").agg(F.sum(F.col("weight") * sign).alias("weight"), F.sum(sign).alias("count"))
-        sums[name] = {row.name: row.weight for row in groups.where("count > 0").collect()}
+    changes = [_product_changes(spark, kafka, name, story).withColumn("format", F.lit(name)) for name in FORMATS]
+    # A retracted row counts -1: that is all a sum needs to follow its rows, and a group without rows is no group.
+    sign = F.when(F.col("row_kind").isin("+I", "+U"), 1).otherwise(-1)
+    groups = reduce(DataFrame.union, changes).groupBy("format", "name")
+    sums: dict[str, dict[str, Decimal]] = {name: {} for name in FORMATS}
+    for row in groups.agg(F.sum(F.col("weight") * sign).alias("weight"), F.sum(sign).alias("rows")).where("rows > 0").collect():
+        sums[row.format][row.name] = row.weight
     answer = _database_sums((PRODUCT / "statements.sql").read_text())
     for group, weight in sorted(answer.items()):
         say(f"     {group:<20} {weight:>8}")
     for name, summed in sums.items():
         say(f"{name + ':':<15} {'EQUAL to the database' if summed == answer else f'NOT EQUAL: {summed}'}")
     return all(summed == answer for summed in sums.values())
+
+
+def _product_changes(spark: Any, kafka: Any, name: str, story: dict[str, Any]) -> Any:
+    topic = f"demo.product.{name}"
+    kafka.create_topic(topic)
+    kafka.produce(topic, _records(PRODUCT / f"{name}.jsonl"))
+    return from_kafka_changelog(
+        spark,
+        topic,
+        format=name,
+        format_options=story["options"].get(name),
+        schema=story["columns"],
+        primary_key=story["primary_key"],
+        options={"kafka.bootstrap.servers": kafka.bootstrap_servers},
+        bounded=True,
+    )
 
 
 def _records(path: Path) -> list[tuple[bytes | None, bytes | None]]:

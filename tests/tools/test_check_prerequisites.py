@@ -116,20 +116,21 @@ def test_python_without_ensurepip_gives_the_package(path, tmp_path):
     assert re.search(rf": (sudo )?apt-get install python{version}-venv$", line)
 
 
-@pytest.mark.parametrize("name", ["python2.7", "python3.6", "python3.7", "python3.8", "python3.9"])
-def test_python_that_is_too_old_is_told_so_not_a_syntax_error(path, name):
-    python = old_python(name)
+def test_pythons_that_are_too_old_are_told_so_not_a_syntax_error(path):
+    # As many as this machine has; the next test stands in for those that it has not.
     install(path, "python3.12", "echo Python 3.12.1")
-    code, [line] = check("python", path=path, python=python)
-    assert code == 1
-    assert line.startswith("Python 3.10 to 3.13 is needed, and ")
-    assert line.endswith(f" is {name[6:]}: run make with PYTHON=python3.12")
+    for name in ("python2.7", "python3.6", "python3.7", "python3.8", "python3.9"):
+        if python := working(name):
+            code, [line] = check("python", path=path, python=python)
+            assert code == 1
+            assert line.startswith("Python 3.10 to 3.13 is needed, and ")
+            assert line.endswith(f" is {name[6:]}: run make with PYTHON=python3.12")
 
 
-def old_python(name):
+def working(name):
     program = shutil.which(name)
     works = program and subprocess.run([program, "--version"], capture_output=True, env=os.environ).returncode == 0
-    return program if works else pytest.skip(f"no {name} here")
+    return program if works else None
 
 
 def test_script_has_nothing_that_python_2_cannot_parse():
