@@ -143,6 +143,6 @@ def _load(identifier: str, path: str) -> type[Format]:
         raise MissingDependencyError(f"format {identifier!r} ({path}) needs {missing}: pip install {missing}") from error
     except AttributeError as error:
         raise UnknownFormatError(f"{identifier!r} leads to {path}, and there is no such class: {error}") from error
-    if not (isinstance(cls, type) and issubclass(cls, Format)):
+    if not (issubclass(type(cls), type) and issubclass(cls, Format)):
         raise UnknownFormatError(f"{identifier!r} leads to {path}, which is no subclass of cdc_formats.Format")
     return cls

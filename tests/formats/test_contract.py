@@ -17,6 +17,7 @@ from scenarios import CASE_IDS, CASES, FORMATS, OURS, SCENARIOS, UPSERT, VECTORS
 
 from cdc_formats import Change, Ignored, RowKind, get_format, list_formats
 from cdc_formats.base import KeyedChange
+from cdc_formats.errors import MalformedMessageError
 from cdc_formats.rows import key_indices
 from cdc_formats.testing import (
     Reject,
@@ -440,3 +441,23 @@ def test_damage_is_drawn_from_the_seed() -> None:
     assert first == again
     assert first != other
     assert len(set(first)) > 40
+
+
+# What a format's message looks like around a value of the column `id`.
+AROUND = {
+    "canal-json": '{"type": "INSERT", "isDdl": false, "data": [{"id": %s}]}',
+    "changelog-json": '{"op": "+I", "data": {"id": %s}}',
+    "debezium-json": '{"op": "c", "after": {"id": %s}}',
+    "maxwell-json": '{"type": "insert", "data": {"id": %s}}',
+    "ogg-json": '{"op_type": "I", "after": {"id": %s}}',
+    "upsert-kafka": '{"id": %s}',
+}
+
+
+@pytest.mark.parametrize("identifier", OURS)
+def test_nesting_without_end_is_malformed(identifier: str) -> None:
+    # Deep enough for every Python: how deep its C code may go differs between versions.
+    value = (AROUND[identifier] % ("[" * 200_000 + "]" * 200_000)).encode()
+    decoder = get_format(identifier).decoder("k INT, id INT", unique_key=["k"])
+    with pytest.raises(MalformedMessageError, match="nested too deeply"):
+        decoder.decode(b'{"k": 5}', value)
