@@ -145,4 +145,5 @@ def _load(identifier: str, path: str) -> type[Format]:
         raise UnknownFormatError(f"{identifier!r} leads to {path}, and there is no such class: {error}") from error
     if not (issubclass(type(cls), type) and issubclass(cls, Format)):
         raise UnknownFormatError(f"{identifier!r} leads to {path}, which is no subclass of cdc_formats.Format")
-    return cls
+    found: type[Format] = cls
+    return found
