@@ -32,7 +32,6 @@ class RowConverter:
         The declared columns; a row has their order.
     handling : Handling or sequence of Handling
         One for all columns, or one for each (a producer that describes its columns in the message).
-
     unique_key : sequence of str
         The primary key's columns; needed for `key` alone.
 

@@ -91,7 +91,12 @@ _TOKEN = re.compile(r"\s*(?:(?P<quoted>`(?:[^`]|``)+`)|(?P<comment>'(?:[^'\\]|\\
 
 def quote(name: str) -> str:
     """Return `name` as DDL text writes it: in backquotes unless it is a plain word."""
-    return name if re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name) else "`" + name.replace("`", "``") + "`"
+    return name if re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name) else backquoted(name)
+
+
+def backquoted(name: str) -> str:
+    """Return `name` in backquotes, as Spark takes any name."""
+    return "`" + name.replace("`", "``") + "`"
 
 
 def columns(ddl: str | Iterable[Column]) -> tuple[Column, ...]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from cdc_formats.schema import Column, SqlType, quote
+from cdc_formats.schema import Column, SqlType, backquoted, quote
 from cdc_formats.values import time_text
 
 _SIMPLE = {
@@ -67,7 +67,7 @@ def spark_type(sql_type: SqlType) -> str:
 
 def spark_ddl(schema: Sequence[Column]) -> str:
     """Return columns as the DDL of the DataFrame that holds them."""
-    return ", ".join(f"`{column.name.replace('`', '``')}` {spark_type(column.type)}" for column in schema)
+    return ", ".join(f"{backquoted(column.name)} {spark_type(column.type)}" for column in schema)
 
 
 # -------------------------------------------------------------------------------------------------- canonical to Arrow

@@ -14,7 +14,7 @@ from cdc_formats.base import KeyedChange
 from cdc_formats.errors import ArgumentError, MissingFieldError
 from cdc_formats.row_kind import RowKind
 from cdc_formats.rows import key_indices
-from cdc_formats.schema import Column
+from cdc_formats.schema import Column, backquoted
 
 from . import batch
 from .arrow import from_arrow
@@ -23,7 +23,7 @@ from .fold import FoldOptions
 from .stage import Stage, normalized
 from .state import Layout
 from .targets import Blocks, KeyedRows, Records, Target
-from .typed import CORRUPT_RECORD, ROW_KIND, Corrupt, Output, table_columns
+from .typed import CORRUPT_RECORD, ROW_KIND, Corrupt, Output, require_changelog, table_columns
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -75,13 +75,11 @@ class ChangelogNormalize:
 
     def __call__(self, df: DataFrame) -> DataFrame:
         """Return the clean changelog of `df`."""
-        if ROW_KIND not in df.columns:
-            raise ArgumentError(f"the DataFrame has no column {ROW_KIND}: it is no changelog")
+        require_changelog(df)
         output = self._output(df)
-        key = (self.primary_key,) if isinstance(self.primary_key, str) else tuple(self.primary_key)
         stage = make_stage(
             output.columns,
-            key,
+            names_of(self.primary_key),
             generate_update_before=self.generate_update_before,
             key_groups=self.key_groups,
             state_ttl=self.state_ttl,
@@ -93,7 +91,7 @@ class ChangelogNormalize:
             *(column.name for column in (*output.columns, *output.metadata)),
             *([CORRUPT_RECORD] if output.corrupt else []),
         ]
-        rows = df.select(*("`" + name.replace("`", "``") + "`" for name in names))
+        rows = df.select(*map(backquoted, names))
         if df.isStreaming:
             return normalized(_packed(rows, Blocks, output, stage), stage, output, "changelog_normalize")
         keyed = batch.in_order(_packed(rows, KeyedRows, output, stage), split_partitions=False)
@@ -106,6 +104,11 @@ class ChangelogNormalize:
         if missing:
             raise ArgumentError(f"metadata column {missing[0]} is not in the DataFrame")
         return Output(table, tuple(metadata[name] for name in self.metadata), CORRUPT_RECORD in df.columns)
+
+
+def names_of(names: str | Sequence[str]) -> tuple[str, ...]:
+    """Return one name or several as a tuple."""
+    return (names,) if isinstance(names, str) else tuple(names)
 
 
 def make_stage(

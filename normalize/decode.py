@@ -82,9 +82,19 @@ class Source:
     @property
     def output(self) -> Output:
         """The columns of the DataFrame in the end."""
-        decoder = self.decoder()
-        of_format = {column.name: column for column in decoder.metadata_columns}
-        return Output(self.columns, tuple(of_format.get(name) or KAFKA_METADATA[name] for name in self.metadata), self.permissive)
+        known = self.format.metadata
+        columns = [Column(name, known[name].sql_type) if name in known else KAFKA_METADATA[name] for name in self.metadata]
+        return Output(self.columns, tuple(columns), self.permissive)
+
+    @property
+    def format_metadata(self) -> list[str]:
+        """The metadata columns that the format reads."""
+        return [name for name in self.metadata if name in self.format.metadata]
+
+    @property
+    def kafka_metadata(self) -> list[str]:
+        """The metadata columns that are the Kafka record's own."""
+        return [name for name in self.metadata if name not in self.format.metadata]
 
     @property
     def permissive(self) -> bool:
@@ -93,8 +103,7 @@ class Source:
 
     def decoder(self) -> Decoder:
         """Compile the decoder."""
-        of_format = [name for name in self.metadata if name in self.format.metadata]
-        return self.format.decoder(self.columns, unique_key=self.unique_key, metadata=of_format)
+        return self.format.decoder(self.columns, unique_key=self.unique_key, metadata=self.format_metadata)
 
 
 def decode_pass(batches: Iterator[pa.RecordBatch], *, source: Source, target: type[Target]) -> Iterator[pa.RecordBatch]:
@@ -210,7 +219,7 @@ def needed_columns(source: Source) -> list[str]:
         "headers": "headers",
         "header-list": "headers",
     }
-    return columns + sorted({wanted[name] for name in source.metadata if name in wanted and name not in source.format.metadata})
+    return columns + sorted({wanted[name] for name in source.kafka_metadata if name in wanted})
 
 
 def _records(batch: pa.RecordBatch, source: Source, at: tuple[str, int], stamp: int) -> Iterator[tuple[Records, list[tuple[Any, ...]]]]:
@@ -233,15 +242,12 @@ def _columns(batch: pa.RecordBatch, place: tuple[str, int], stamp: int) -> Recor
 
 def _metadata_merger(source: Source) -> Callable[[tuple[Any, ...], tuple[Any, ...]], tuple[Any, ...]] | None:
     """Return the function that puts the format's metadata and Kafka's into the order asked; None where there is none of Kafka's."""
-    of_format = [name for name in source.metadata if name in source.format.metadata]
-    of_kafka = [name for name in source.metadata if name not in source.format.metadata]
-    places = [(of_format + of_kafka).index(name) for name in source.metadata]
-    return (lambda ours, kafka: tuple([(ours + kafka)[place] for place in places])) if of_kafka else None
+    places = [(source.format_metadata + source.kafka_metadata).index(name) for name in source.metadata]
+    return (lambda ours, kafka: tuple([(ours + kafka)[place] for place in places])) if source.kafka_metadata else None
 
 
 def _kafka(batch: pa.RecordBatch, source: Source, place: tuple[str, int]) -> list[tuple[Any, ...]]:
-    names = [name for name in source.metadata if name not in source.format.metadata]
-    columns = [_KAFKA_READERS[name](batch, place) for name in names]
+    columns = [_KAFKA_READERS[name](batch, place) for name in source.kafka_metadata]
     return list(zip(*columns, strict=True)) if columns else []
 
 

@@ -11,14 +11,15 @@ from typing import TYPE_CHECKING, Any, Literal
 from cdc_formats.base import Format
 from cdc_formats.errors import ArgumentError, SchemaError
 from cdc_formats.registry import get_format
+from cdc_formats.schema import backquoted
 
 from . import batch, plan as planner
-from .changelog_normalize import KEY_GROUPS, make_stage
+from .changelog_normalize import KEY_GROUPS, make_stage, names_of
 from .decode import COUNTS, COUNTS_DDL, KAFKA_METADATA, Mode, Source, decode_pass, needed_columns
 from .encode import encode_pass
 from .stage import Stage, normalized
 from .targets import Blocks, KeyedRows, Target, TypedRows
-from .typed import CORRUPT_RECORD, ROW_KIND, table_columns
+from .typed import CORRUPT_RECORD, ROW_KIND, require_changelog, table_columns
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Observation, SparkSession
@@ -165,7 +166,7 @@ def explain_changelog(
           +- Decode(format=[debezium-json], changelogMode=[+I, -U, +U, -D])
              +- Kafka(orders)
     """
-    chosen, key = _format(format, format_options), _names(primary_key)
+    chosen, key = _format(format, format_options), names_of(primary_key)
     plan = planner.make_plan(chosen.changelog_mode, key, changelog_mode, source_duplicates)
     topics = topic if isinstance(topic, str) else ",".join(topic)
     return planner.explain(
@@ -207,14 +208,13 @@ def to_kafka_changelog(
         For a stream, the writer: give it a ``checkpointLocation`` and start it. A bounded DataFrame is written at once.
     """
     table = table_columns(df.schema, without=(ROW_KIND, CORRUPT_RECORD))
-    if ROW_KIND not in df.columns:
-        raise ArgumentError(f"the DataFrame has no column {ROW_KIND}: it is no changelog")
+    require_changelog(df)
     _require_servers(options)
     encoder = _format(format, format_options)
-    encoder.encoder(table, unique_key=_names(primary_key))
+    encoder.encoder(table, unique_key=names_of(primary_key))
     wanted = [ROW_KIND, *(column.name for column in table)]
-    records = df.select(*(_quoted(name) for name in wanted)).mapInArrow(
-        partial(encode_pass, format=encoder, columns=table, unique_key=_names(primary_key)), "key BINARY, value BINARY"
+    records = df.select(*map(backquoted, wanted)).mapInArrow(
+        partial(encode_pass, format=encoder, columns=table, unique_key=names_of(primary_key)), "key BINARY, value BINARY"
     )
     sink = {**{name: str(value) for name, value in options.items()}, "topic": topic}
     if df.isStreaming:
@@ -224,14 +224,6 @@ def to_kafka_changelog(
 
 
 # --------------------------------------------------------------------------------------------------------- the arguments
-
-
-def _names(names: str | Sequence[str]) -> tuple[str, ...]:
-    return (names,) if isinstance(names, str) else tuple(names)
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"
 
 
 def _format(format: str | Format, options: Mapping[str, Any] | None) -> Format:
@@ -253,7 +245,7 @@ def _reader_options(topic: str | Sequence[str] | None, pattern: str | None, opti
     _require_servers(options)
     given = {name: str(value) for name, value in options.items()}
     if topic is not None:
-        given["subscribe"] = ",".join(_names(topic)) if "subscribe" not in given else _twice("subscribe")
+        given["subscribe"] = ",".join(names_of(topic)) if "subscribe" not in given else _twice("subscribe")
     if pattern is not None:
         given["subscribePattern"] = pattern if "subscribePattern" not in given else _twice("subscribePattern")
     named = [name for name in _SUBSCRIPTIONS if given.get(name)]
@@ -319,19 +311,20 @@ class _Request:
             raise ArgumentError(f"mode is {mode!r}; it is one of {', '.join(_MODES)}")
         if on_truncate not in ("fail", "ignore"):
             raise ArgumentError(f"on_truncate is {on_truncate!r}; it is 'fail' or 'ignore'")
-        table, key = table_columns(schema), _names(primary_key)
+        table, key = table_columns(schema), names_of(primary_key)
         plan = planner.make_plan(format.changelog_mode, key, changelog_mode, source_duplicates)
         source = Source(
             format=format,
             columns=table,
             unique_key=key,
-            metadata=_metadata(format, _names(metadata)),
+            metadata=_metadata(format, names_of(metadata)),
             mode=mode,
             on_truncate=on_truncate,
             topic=_only_topic(options),
             key_groups=key_groups,
             drop_update_before=plan.drop_update_before,
         )
+        source.decoder()  # what the format cannot read is refused here, not on a worker
         _check_names(source)
         return cls(options, source, plan)
 

@@ -12,12 +12,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 import pyarrow as pa
 
+from cdc_formats.errors import ArgumentError
 from cdc_formats.row_kind import SHORT_STRINGS
-from cdc_formats.schema import Column, columns as to_columns
+from cdc_formats.schema import Column, backquoted, columns as to_columns
 
 from .arrow import arrow_type, spark_ddl, to_arrow
 
 if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
 ROW_KIND = "row_kind"
@@ -111,6 +113,18 @@ def _arrays(columns: Sequence[Column], rows: Sequence[Sequence[Any]], extra: int
     return [to_arrow(column.type, (*value, *padding) if extra else value) for column, value in zip(columns, values, strict=True)]
 
 
+def require_changelog(df: DataFrame) -> None:
+    """Refuse a DataFrame that is no changelog.
+
+    Raises
+    ------
+    ArgumentError
+        When it has no ``row_kind``.
+    """
+    if ROW_KIND not in df.columns:
+        raise ArgumentError(f"the DataFrame has no column {ROW_KIND}: it is no changelog")
+
+
 def table_columns(schema: str | StructType, without: Sequence[str] = ()) -> tuple[Column, ...]:
     """Return a schema, as DDL text or as Spark's type, as columns.
 
@@ -128,5 +142,5 @@ def table_columns(schema: str | StructType, without: Sequence[str] = ()) -> tupl
     if isinstance(schema, str):
         return to_columns(schema)
     fields = [field for field in schema.fields if field.name not in without]
-    ddl = [f"`{field.name.replace('`', '``')}` {field.dataType.simpleString()}{'' if field.nullable else ' NOT NULL'}" for field in fields]
+    ddl = [f"{backquoted(field.name)} {field.dataType.simpleString()}{'' if field.nullable else ' NOT NULL'}" for field in fields]
     return to_columns(", ".join(ddl))
