@@ -10,7 +10,7 @@ Examples
 +U (1, 'bike')
 """
 
-from .base import Change, Decoder, Encoder, Event, Format, Ignored, KeyedChange, MetadataColumn
+from .base import Change, ControlEvent, Decoder, Encoder, Event, Format, Ignored, KeyedChange, MetadataColumn
 from .changelog_mode import ChangelogMode
 from .handling import Handling
 from .images import ABSENT
@@ -25,6 +25,7 @@ __all__ = [
     "Change",
     "ChangelogMode",
     "Column",
+    "ControlEvent",
     "Decoder",
     "Encoder",
     "Event",

@@ -65,6 +65,25 @@ class Ignored(Enum):
     """A table that the format's filters leave out."""
 
 
+class ControlEvent(NamedTuple):
+    """What a record says that is no row, as far as its format tells: for those who want to react to it.
+
+    Attributes
+    ----------
+    type : Ignored
+    database, schema, table : str or None
+        What it is about; None where the record does not say, or is about all.
+    statement : str or None
+        The SQL text of a DDL, the content of a logical message, the id of a transaction.
+    """
+
+    type: Ignored
+    database: str | None = None
+    schema: str | None = None
+    table: str | None = None
+    statement: str | None = None
+
+
 class Change(NamedTuple):
     """One row of a changelog.
 
@@ -152,7 +171,12 @@ class Event(msgspec.Struct, gc=False):
         return cls(RowKind.DELETE, before, None, message, path, "")
 
 
-Reader = Callable[[bytes | None, bytes | None], "Sequence[Event] | Ignored"]
+Headers = Sequence[tuple[str, "bytes | None"]]
+"""The headers of a Kafka record, in their order; a name may be there twice."""
+Record = tuple["bytes | None", "bytes | None"]
+"""The key and the value of a Kafka record."""
+Reader = Callable[..., "Sequence[Event] | Ignored"]
+"""From the key and the value of a Kafka record, and its headers where `Format.reads_headers`, to its events."""
 
 
 @dataclass(frozen=True)
@@ -196,6 +220,8 @@ class Format(ABC):
     """Whether `read` needs the Kafka key."""
     reads_tombstones: ClassVar[bool] = False
     """Whether a null value reaches `read`; else it is `Ignored.TOMBSTONE`."""
+    reads_headers: ClassVar[bool] = False
+    """Whether the reader needs the Kafka headers, and so is called with three arguments."""
     partial_after: ClassVar[bool] = False
     """Whether after-images may lack columns that only the stored row can complete."""
     metadata: ClassVar[Mapping[str, MetadataColumn]] = {}
@@ -224,6 +250,16 @@ class Format(ABC):
             Whether only the key's columns of a before-image will be looked at (`Decoder.upserts`).
         """
         return self.read
+
+    def control_event(self, key: bytes | None, value: bytes | None, reason: Ignored) -> ControlEvent:
+        """Return what a record says for which `read` gave `reason`; asked for only where the user wants control events.
+
+        Raises
+        ------
+        DecodeError
+            When the record is not one of this format's.
+        """
+        return ControlEvent(reason)
 
     @property
     def handling(self) -> Handling:
@@ -272,7 +308,7 @@ class Format(ABC):
         FormatOptionError
             When the format cannot be written.
         """
-        raise FormatOptionError(f"{self.identifier} cannot be written yet; changelog-json can")
+        raise FormatOptionError(f"{self.identifier} cannot be written")
 
     @classmethod
     def from_options(cls: type[F], options: Mapping[str, Any]) -> F:
@@ -306,14 +342,18 @@ class Encoder(ABC):
     """The way back: from rows to the key and value of a Kafka record."""
 
     @abstractmethod
-    def encode(self, kind: RowKind, row: tuple[Any, ...]) -> tuple[bytes | None, bytes | None]:
-        """Return the key and the value of the record that says `kind` of `row`.
+    def encode(self, kind: RowKind, row: tuple[Any, ...], before: tuple[Any, ...] | None = None) -> Record | None:
+        """Return the key and the value of the record that says `kind` of `row`, None where the format has no record for it.
 
         Parameters
         ----------
         kind : RowKind
+            ``UPDATE_BEFORE`` comes alone, when the ``+U`` after it is not there or has another key: formats that have no record
+            for half an update write a delete, and an insert for such a ``+U`` (as Flink does for every update).
         row : tuple
             Canonical values in the order of the columns.
+        before : tuple or None
+            The row before an ``UPDATE_AFTER``, where it is known: then the record is an update.
         """
 
 
@@ -337,6 +377,7 @@ class Decoder:
         self._read_keyed = format.reader(self._rows, keyed=True)
         self._key_of = _getter(self._rows.key_indices)
         self._tombstones = format.reads_tombstones
+        self._headers = format.reads_headers
         self._readers = tuple(format.metadata[name].read for name in metadata)
 
     def _metadata_column(self, name: str) -> Column:
@@ -346,7 +387,7 @@ class Decoder:
             raise SchemaError(f"{self.format.identifier} has no metadata column {name!r}; it has {listed}")
         return Column(name, known[name].sql_type)
 
-    def decode(self, key: bytes | None, value: bytes | None) -> list[Change] | Ignored:
+    def decode(self, key: bytes | None, value: bytes | None, headers: Headers = ()) -> list[Change] | Ignored:
         """Return the changelog rows of one Kafka record, in order, or why it has none.
 
         Raises
@@ -357,7 +398,7 @@ class Decoder:
         try:
             if not value and not self._tombstones:
                 return Ignored.TOMBSTONE
-            events = self._read(key, value)
+            events = self._read(key, value, headers) if self._headers else self._read(key, value)
             if isinstance(events, Ignored):
                 return events
             changes: list[Change] = []
@@ -369,7 +410,7 @@ class Decoder:
         except RecursionError:
             raise self._with_excerpt(_too_deep(), key, value) from None
 
-    def upserts(self, key: bytes | None, value: bytes | None) -> list[KeyedChange] | Ignored:
+    def upserts(self, key: bytes | None, value: bytes | None, headers: Headers = ()) -> list[KeyedChange] | Ignored:
         """Return what one Kafka record says about keys, in order, or why it says nothing.
 
         Raises
@@ -380,7 +421,7 @@ class Decoder:
         try:
             if not value and not self._tombstones:
                 return Ignored.TOMBSTONE
-            events = self._read_keyed(key, value)
+            events = self._read_keyed(key, value, headers) if self._headers else self._read_keyed(key, value)
             if isinstance(events, Ignored):
                 return events
             changes: list[KeyedChange] = []

@@ -35,7 +35,7 @@ from typing import Any
 
 import msgspec
 
-from .base import Encoder, Event, Format, Ignored, Reader
+from .base import Encoder, Event, Format, Ignored, Reader, Record
 from .errors import MissingFieldError, UnknownOperationError
 from .handling import Handling
 from .json_reader import json_bytes
@@ -110,6 +110,6 @@ class _Encoder(Encoder):
         self.key_indices = key_indices(columns, unique_key)
         self.key = json_writer([columns[index] for index in self.key_indices], iso=iso)
 
-    def encode(self, kind: RowKind, row: tuple[Any, ...]) -> tuple[bytes | None, bytes | None]:
+    def encode(self, kind: RowKind, row: tuple[Any, ...], before: tuple[Any, ...] | None = None) -> Record:
         key = json_bytes(self.key([row[index] for index in self.key_indices])) if self.key_indices else None
         return key, json_bytes({"data": self.data(row), "op": SHORT_STRINGS[kind]})

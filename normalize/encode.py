@@ -28,5 +28,5 @@ def encode_pass(
         kinds = [RowKind.from_short_string(str(kind)) for kind in batch.column(ROW_KIND).to_pylist()]
         values = [from_arrow(column.type, batch.column(index)) for index, column in enumerate(columns, 1)]
         records = [encode(kind, row) for kind, row in zip(kinds, zip(*values, strict=True), strict=True)]
-        arrays = [pa.array([record[part] for record in records], pa.binary()) for part in (0, 1)]
+        arrays = [pa.array([record[part] for record in records if record is not None], pa.binary()) for part in (0, 1)]
         yield pa.RecordBatch.from_arrays(arrays, schema=_SCHEMA)
