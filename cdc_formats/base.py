@@ -35,6 +35,7 @@ from .images import ABSENT, absent_as_null, complete
 from .row_kind import RowKind
 from .rows import Image, RowConverter
 from .schema import Column, SqlType, columns as to_columns
+from .validation import message_validator, packaged_schema
 
 F = TypeVar("F", bound="Format")
 
@@ -212,6 +213,8 @@ class Format(ABC):
     error_excerpt : bool
         Whether errors show the first bytes of the message (at most 200) and the value that is wrong; turn it off where messages
         hold personal data.
+    validate : bool
+        Whether each message is validated against `json_schema` before it is decoded: slow, and needs the package ``jsonschema``.
     """
 
     identifier: ClassVar[str]
@@ -228,6 +231,12 @@ class Format(ABC):
     """Readable metadata columns, by Flink's names."""
 
     error_excerpt: bool = True
+    validate: bool = False
+
+    @classmethod
+    def json_schema(cls) -> dict[str, Any] | None:
+        """Return the JSON Schema (draft 2020-12) of this format's messages, None where there is none; override it for your own."""
+        return packaged_schema(cls.identifier)
 
     def read(self, key: bytes | None, value: bytes | None) -> Sequence[Event] | Ignored:
         """Return the events of one Kafka record, or why it has none.
@@ -379,6 +388,9 @@ class Decoder:
         self._tombstones = format.reads_tombstones
         self._headers = format.reads_headers
         self._readers = tuple(format.metadata[name].read for name in metadata)
+        if format.validate:
+            check = message_validator(format.identifier, format.json_schema())
+            self._read, self._read_keyed = _validated(self._read, check), _validated(self._read_keyed, check)
 
     def _metadata_column(self, name: str) -> Column:
         known = self.format.metadata
@@ -509,6 +521,15 @@ class Decoder:
                 name = self.columns[index].name
                 raise MissingFieldError(f"`{name}` is of the primary key and is null or missing", f"{path}.{name}")
         return key
+
+
+def _validated(read: Reader, check: Callable[[bytes], None]) -> Reader:
+    def validated(key: bytes | None, value: bytes | None, *headers: Headers) -> Sequence[Event] | Ignored:
+        if value is not None:
+            check(value)
+        return read(key, value, *headers)
+
+    return validated
 
 
 def _too_deep() -> MalformedMessageError:

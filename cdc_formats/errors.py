@@ -73,6 +73,12 @@ class TruncateError(ChangelogError, ValueError):
     condition = "TRUNCATE"
 
 
+class EncodeError(ChangelogError, ValueError):
+    """A row cannot be written in a format: the text names the column, and what the format would have made of its value."""
+
+    condition = "ENCODE"
+
+
 class DecodeError(ChangelogError, ValueError):
     """A Kafka record cannot be decoded.
 
@@ -163,6 +169,12 @@ class PartialImageError(DecodeError):
     condition = "PARTIAL_IMAGE"
 
 
+class SchemaValidationError(DecodeError):
+    """A message is not as the format's JSON Schema says (``validate=True``)."""
+
+    condition = "SCHEMA_VALIDATION"
+
+
 DECODE_CONDITIONS = tuple(
     sorted(
         cls.condition
@@ -171,6 +183,7 @@ DECODE_CONDITIONS = tuple(
             MissingBeforeImageError,
             MissingFieldError,
             PartialImageError,
+            SchemaValidationError,
             TypeConversionError,
             UnknownOperationError,
         )
