@@ -75,7 +75,8 @@ class ControlEvent(NamedTuple):
     database, schema, table : str or None
         What it is about; None where the record does not say, or is about all.
     statement : str or None
-        The SQL text of a DDL, the content of a logical message, the id of a transaction.
+        The SQL text of a DDL, the prefix and content of a logical message (as a JSON object), ``BEGIN`` or ``END`` and the id of a
+        transaction, the name that the producer has for a snapshot's begin or end.
     """
 
     type: Ignored
@@ -349,6 +350,9 @@ def _boolean(value: Any) -> Any:
 
 class Encoder(ABC):
     """The way back: from rows to the key and value of a Kafka record."""
+
+    pairs_updates: ClassVar[bool] = True
+    """Whether an update is one record: a ``-U`` is then given as `before` of its ``+U``, and else each row is encoded as it comes."""
 
     @abstractmethod
     def encode(self, kind: RowKind, row: tuple[Any, ...], before: tuple[Any, ...] | None = None) -> Record | None:

@@ -41,12 +41,15 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from .base import Event, Format, Ignored, MetadataColumn, Reader
+from .base import ControlEvent, Encoder, Event, Format, Ignored, MetadataColumn, Reader
+from .encoding import EnvelopeEncoder, Row
 from .errors import MissingFieldError, UnknownOperationError
 from .handling import Handling
-from .metadata import epoch_ms, int_map, text, text_list
+from .json_reader import read_object
+from .metadata import epoch_ms, int_map, named, text, text_list
 from .row_kind import RowKind
 from .rows import RowConverter, message_reader
+from .schema import Column
 from .tables import TableFilter
 
 _KINDS = {"INSERT": RowKind.INSERT, "UPDATE": RowKind.UPDATE_AFTER, "DELETE": RowKind.DELETE}
@@ -101,6 +104,15 @@ class CanalJson(Format):
             return _events(message(value), tables)
 
         return read
+
+    def encoder(self, columns: str | Sequence[Column], *, unique_key: Sequence[str] = ()) -> Encoder:
+        """Return the encoder of one table's rows; a message has one row."""
+        return _Encoder(self, columns, unique_key)
+
+    def control_event(self, key: bytes | None, value: bytes | None, reason: Ignored) -> ControlEvent:
+        """Return the database, the table and the statement."""
+        message = read_object(value) if value else {}
+        return ControlEvent(reason, named(message.get("database")), None, named(message.get("table")), named(message.get("sql")))
 
 
 class _Message(msgspec.Struct, gc=False):
@@ -160,3 +172,18 @@ def _row(row: Any, path: str) -> Any:
     if row is None:
         raise MissingFieldError("a row is null", path)
     return row
+
+
+class _Encoder(EnvelopeEncoder):
+    def insert(self, row: Row) -> dict[str, Any]:
+        return self._message("INSERT", row, None)
+
+    def update(self, before: Row, row: Row) -> dict[str, Any]:
+        return self._message("UPDATE", row, [self.rows.changed(before, row, "$.old[0]")])
+
+    def delete(self, row: Row) -> dict[str, Any]:
+        return self._message("DELETE", row, None)
+
+    def _message(self, kind: str, row: Row, old: list[dict[str, Any]] | None) -> dict[str, Any]:
+        data = [self.rows.image(row, "$.data[0]")]
+        return {"data": data, "old": old, "type": kind, "isDdl": False, "pkNames": list(self.rows.key_names) or None}

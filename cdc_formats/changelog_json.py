@@ -40,9 +40,9 @@ from .errors import MissingFieldError, UnknownOperationError
 from .handling import Handling
 from .json_reader import json_bytes
 from .row_kind import SHORT_STRINGS, RowKind
-from .rows import RowConverter, key_indices, message_reader
+from .rows import RowConverter, message_reader
 from .schema import Column, columns as to_columns
-from .values import json_writer
+from .values import RowWriter
 
 _KINDS = {text: RowKind.from_short_string(text) for text in SHORT_STRINGS}
 
@@ -84,7 +84,7 @@ class ChangelogJson(Format):
 
     def encoder(self, columns: str | Sequence[Column], *, unique_key: Sequence[str] = ()) -> Encoder:
         """Return the encoder of one table's rows."""
-        return _Encoder(to_columns(columns), unique_key, self.timestamp_format_standard == "ISO-8601")
+        return _Encoder(self, to_columns(columns), unique_key)
 
 
 class _Message(msgspec.Struct, gc=False):
@@ -105,11 +105,13 @@ def _event(message: Any) -> Event:
 
 
 class _Encoder(Encoder):
-    def __init__(self, columns: Sequence[Column], unique_key: Sequence[str], iso: bool) -> None:
-        self.data = json_writer(columns, iso=iso)
-        self.key_indices = key_indices(columns, unique_key)
-        self.key = json_writer([columns[index] for index in self.key_indices], iso=iso)
+    pairs_updates = False
+
+    def __init__(self, format: ChangelogJson, columns: Sequence[Column], unique_key: Sequence[str]) -> None:
+        iso = format.timestamp_format_standard == "ISO-8601"
+        self.rows = RowWriter(columns, format.handling, unique_key, iso=iso, excerpt=format.error_excerpt)
 
     def encode(self, kind: RowKind, row: tuple[Any, ...], before: tuple[Any, ...] | None = None) -> Record:
-        key = json_bytes(self.key([row[index] for index in self.key_indices])) if self.key_indices else None
-        return key, json_bytes({"data": self.data(row), "op": SHORT_STRINGS[kind]})
+        key = self.rows.key(row)
+        message = {"data": self.rows.image(row, "$.data"), "op": SHORT_STRINGS[kind]}
+        return None if key is None else json_bytes(key), json_bytes(message)

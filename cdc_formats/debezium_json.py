@@ -42,12 +42,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
 import msgspec
 
-from .base import Event, Format, Ignored, MetadataColumn, Reader
+from .base import ControlEvent, Encoder, Event, Format, Ignored, MetadataColumn, Reader, Record
+from .connect_schema import struct_schema, written_handling
+from .encoding import EnvelopeEncoder, Row
 from .errors import (
     FormatOptionError,
     MalformedMessageError,
@@ -56,13 +59,14 @@ from .errors import (
     SchemaError,
     UnknownOperationError,
 )
-from .handling import BINARY_MODES, DECIMAL_MODES, TIME_MODES, Handling
-from .json_reader import read_object
-from .metadata import epoch_ms, member, text, text_map
+from .handling import BINARY_MODES, DECIMAL_MODES, TIME_MODES, Handling, Unfit
+from .json_reader import json_bytes, json_text, read_object
+from .metadata import epoch_ms, member, named, text, text_map
 from .row_kind import RowKind
 from .rows import RowConverter, message_reader, undeclared
-from .schema import Column
+from .schema import Column, SqlType, columns as to_columns
 from .tables import TableFilter
+from .types import converter
 
 UNAVAILABLE_VALUE_PLACEHOLDER = "__debezium_unavailable_value"
 
@@ -157,6 +161,14 @@ class DebeziumJson(Format):
     def reader(self, rows: RowConverter, *, keyed: bool = False) -> Reader:
         """Return the reader of one table's messages."""
         return _Reader(self, rows, keyed)
+
+    def encoder(self, columns: str | Sequence[Column], *, unique_key: Sequence[str] = ()) -> Encoder:
+        """Return the encoder of one table's rows: bare messages, or with a schema block where `schema_include` is True."""
+        return (_SchemaEncoder if self.schema_include is True else _Encoder)(self, columns, unique_key)
+
+    def control_event(self, key: bytes | None, value: bytes | None, reason: Ignored) -> ControlEvent:
+        """Return what a schema change, transaction mark, truncate or logical message is about."""
+        return _control_event(_payload(value), reason, self.handling)
 
 
 class _Message(msgspec.Struct, gc=False):
@@ -323,3 +335,86 @@ def _by_name(schema: dict[str, Any]) -> dict[str, dict[str, Any]]:
     fields = schema.get("fields")
     found = [field for field in fields if isinstance(field, dict)] if isinstance(fields, list) else []
     return {name: field for field in found if isinstance(name := field.get("field"), str)}
+
+
+# ------------------------------------------------------------------------------------------------------------- the way back
+
+
+class _Encoder(EnvelopeEncoder):
+    def insert(self, row: Row) -> dict[str, Any]:
+        return {"before": None, "after": self.rows.image(row, "$.after"), "op": "c"}
+
+    def update(self, before: Row, row: Row) -> dict[str, Any]:
+        return {"before": self.rows.image(before, "$.before"), "after": self.rows.image(row, "$.after"), "op": "u"}
+
+    def delete(self, row: Row) -> dict[str, Any]:
+        return {"before": self.rows.image(row, "$.before"), "after": None, "op": "d"}
+
+
+class _SchemaEncoder(_Encoder):
+    """Puts key and value into a schema block, as JsonConverter does with ``schemas.enable=true``."""
+
+    def __init__(self, format: DebeziumJson, columns: str | Sequence[Column], unique_key: Sequence[str]) -> None:
+        declared = to_columns(columns)
+        each = [written_handling(column.type, format.handling) for column in declared]
+        unknown = [reason for column, how in zip(declared, each, strict=True) for reason in undeclared([column], how)]
+        if unknown:
+            raise SchemaError(f"debezium-json cannot write a column's schema: {'; '.join(unknown)}")
+        super().__init__(format, declared, unique_key, each)
+        key = [(declared[index], each[index]) for index in self.rows.key_indices]
+        self.key_schema = json_bytes(struct_schema("changelog.Key", [c for c, _ in key], [how for _, how in key], optional=False))
+        row = struct_schema("changelog.Value", declared, each, optional=True)
+        op = {"type": "string", "optional": False, "field": "op"}
+        fields = [{**row, "field": "before"}, {**row, "field": "after"}, op]
+        self.schema = json_bytes({"type": "struct", "fields": fields, "optional": False, "name": "changelog.Envelope"})
+
+    def encode(self, kind: RowKind, row: Row, before: Row | None = None) -> Record:
+        key, value = super().encode(kind, row, before)
+        return None if key is None else _wrapped(self.key_schema, key), _wrapped(self.schema, value or b"null")
+
+
+def _wrapped(schema: bytes, payload: bytes) -> bytes:
+    return b'{"schema":%b,"payload":%b}' % (schema, payload)
+
+
+# ----------------------------------------------------------------------------------------------------------- control events
+
+
+def _payload(value: bytes | None) -> dict[str, Any]:
+    message = read_object(value) if value else {}
+    wrapped = "op" not in message and "payload" in message and "schema" in message
+    payload = message["payload"] if wrapped else message
+    return payload if isinstance(payload, dict) else {}
+
+
+def _control_event(message: dict[str, Any], reason: Ignored, handling: Handling) -> ControlEvent:
+    source = message.get("source")
+    database, schema, table = (named(member(source, name)) for name in ("db", "schema", "table"))
+    if reason is Ignored.DDL:
+        changes = message.get("tableChanges")
+        if isinstance(changes, list) and len(changes) == 1:
+            table = _table_of(member(changes[0], "id")) or table
+        database = named(message.get("databaseName")) or database
+        return ControlEvent(reason, database, named(message.get("schemaName")) or schema, table, named(message.get("ddl")))
+    if reason is Ignored.TRANSACTION:
+        mark = [part for name in ("status", "id") if (part := named(message.get(name)))]
+        return ControlEvent(reason, statement=" ".join(mark) or None)
+    if reason is Ignored.MESSAGE:
+        return ControlEvent(reason, database, schema, table, _logical_message(message.get("message"), handling))
+    return ControlEvent(reason, database, schema, table)
+
+
+def _table_of(identifier: Any) -> str | None:
+    """Return the last part of ``"db"."table"`` or ``"db"."schema"."table"``."""
+    parts = re.findall(r'"((?:[^"]|"")*)"', identifier) if isinstance(identifier, str) else []
+    return parts[-1].replace('""', '"') if parts else None
+
+
+def _logical_message(message: Any, handling: Handling) -> str | None:
+    """Return the prefix and the content of pg_logical_emit_message() as a JSON object; content that is no text stays as it stands."""
+    if not isinstance(message, dict):
+        return None
+    content = message.get("content")
+    with suppress(Unfit, UnicodeDecodeError):
+        content = converter(SqlType("BINARY"), replace(handling, placeholder=None))(content).decode()
+    return json_text({"prefix": message.get("prefix"), "content": content})

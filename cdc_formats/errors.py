@@ -79,6 +79,12 @@ class EncodeError(ChangelogError, ValueError):
     condition = "ENCODE"
 
 
+class DeadLetterError(ChangelogError, RuntimeError):
+    """A record that cannot be decoded could not be written to the dead-letter topic either."""
+
+    condition = "DEAD_LETTER"
+
+
 class DecodeError(ChangelogError, ValueError):
     """A Kafka record cannot be decoded.
 
@@ -175,10 +181,17 @@ class SchemaValidationError(DecodeError):
     condition = "SCHEMA_VALIDATION"
 
 
+class FormatBugError(DecodeError):
+    """A format failed on a record in a way that no format may: the text has the exception's class and text."""
+
+    condition = "FORMAT_BUG"
+
+
 DECODE_CONDITIONS = tuple(
     sorted(
         cls.condition
         for cls in (
+            FormatBugError,
             MalformedMessageError,
             MissingBeforeImageError,
             MissingFieldError,

@@ -40,12 +40,15 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from .base import Event, Format, Ignored, MetadataColumn, Reader
+from .base import ControlEvent, Encoder, Event, Format, Ignored, MetadataColumn, Reader
+from .encoding import EnvelopeEncoder, Row
 from .errors import MissingFieldError, UnknownOperationError
 from .handling import Handling
-from .metadata import epoch_s, text, text_list
+from .json_reader import read_object
+from .metadata import epoch_s, named, text, text_list
 from .row_kind import RowKind
 from .rows import RowConverter, message_reader
+from .schema import Column
 from .tables import TableFilter
 
 _KINDS = {
@@ -100,6 +103,16 @@ class MaxwellJson(Format):
 
         return read
 
+    def encoder(self, columns: str | Sequence[Column], *, unique_key: Sequence[str] = ()) -> Encoder:
+        """Return the encoder of one table's rows."""
+        return _Encoder(self, columns, unique_key)
+
+    def control_event(self, key: bytes | None, value: bytes | None, reason: Ignored) -> ControlEvent:
+        """Return the database, the table and the statement; of a bootstrap's mark its ``type``."""
+        message = read_object(value) if value else {}
+        statement = message.get("type") if reason is Ignored.SNAPSHOT_MARK else message.get("sql")
+        return ControlEvent(reason, named(message.get("database")), None, named(message.get("table")), named(statement))
+
 
 class _Message(msgspec.Struct, gc=False):
     type: Any = None
@@ -133,3 +146,18 @@ def _events(message: Any, tables: TableFilter) -> Sequence[Event] | Ignored:
     if message.old is None:
         raise MissingFieldError("missing `old` when `type` is 'update'", "$.old")
     return [Event(kind, message.old, message.data, message, "$.old", "$.data", changed_only=True)]
+
+
+class _Encoder(EnvelopeEncoder):
+    def insert(self, row: Row) -> dict[str, Any]:
+        return self._message("insert", row)
+
+    def update(self, before: Row, row: Row) -> dict[str, Any]:
+        return {**self._message("update", row), "old": self.rows.changed(before, row)}
+
+    def delete(self, row: Row) -> dict[str, Any]:
+        return self._message("delete", row)
+
+    def _message(self, kind: str, row: Row) -> dict[str, Any]:
+        key = {"primary_key_columns": list(self.rows.key_names)} if self.rows.key_names else {}
+        return {"type": kind, **key, "data": self.rows.image(row, "$.data")}

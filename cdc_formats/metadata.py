@@ -33,6 +33,11 @@ def text(value: Any) -> str | None:
     return value if value is None or isinstance(value, str) else json_text(value)
 
 
+def named(value: Any) -> str | None:
+    """Return a name, None where a message has none: nothing, the empty string, or what is no text."""
+    return value if isinstance(value, str) and value else None
+
+
 def text_list(value: Any) -> list[Any] | None:
     """Return an array with its elements as text."""
     return [text(item) for item in value] if isinstance(value, list) else None

@@ -41,13 +41,15 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from .base import Event, Format, Ignored, MetadataColumn, Reader
+from .base import ControlEvent, Encoder, Event, Format, Ignored, MetadataColumn, Reader
+from .encoding import EnvelopeEncoder, Row
 from .errors import MissingBeforeImageError, MissingFieldError, TypeConversionError, UnknownOperationError
 from .handling import Handling, Unfit
-from .metadata import text, text_list
+from .json_reader import read_object
+from .metadata import named, text, text_list
 from .row_kind import RowKind
 from .rows import RowConverter, message_reader
-from .schema import SqlType
+from .schema import Column, SqlType
 from .tables import TableFilter
 from .types import converter
 
@@ -101,6 +103,17 @@ class OggJson(Format):
 
         return read
 
+    def encoder(self, columns: str | Sequence[Column], *, unique_key: Sequence[str] = ()) -> Encoder:
+        """Return the encoder of one table's rows; images are whole."""
+        return _Encoder(self, columns, unique_key)
+
+    def control_event(self, key: bytes | None, value: bytes | None, reason: Ignored) -> ControlEvent:
+        """Return the table, and what stands before it in ``CATALOG.SCHEMA.TABLE``."""
+        table = named(read_object(value).get("table")) if value else None
+        parts = table.split(".") if table and table.count(".") < 3 else [table]
+        database, schema, name = [None] * (3 - len(parts)) + parts
+        return ControlEvent(reason, database, schema, name)
+
 
 class _Message(msgspec.Struct, gc=False):
     op_type: Any = None
@@ -135,3 +148,18 @@ def _events(message: Any, tables: TableFilter) -> Sequence[Event] | Ignored:
     if op == "I":
         return [Event.insert(after, message)]
     return [Event(RowKind.UPDATE_AFTER, before, after, message, sparse=True)]
+
+
+class _Encoder(EnvelopeEncoder):
+    def insert(self, row: Row) -> dict[str, Any]:
+        return self._message("I", None, self.rows.image(row, "$.after"))
+
+    def update(self, before: Row, row: Row) -> dict[str, Any]:
+        return self._message("U", self.rows.image(before, "$.before"), self.rows.image(row, "$.after"))
+
+    def delete(self, row: Row) -> dict[str, Any]:
+        return self._message("D", self.rows.image(row, "$.before"), None)
+
+    def _message(self, op: str, before: dict[str, Any] | None, after: dict[str, Any] | None) -> dict[str, Any]:
+        key = {"primary_keys": list(self.rows.key_names)} if self.rows.key_names else {}
+        return {"op_type": op, **key, "before": before, "after": after}

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from cdc_formats import RowKind, columns, get_format, read_json, read_object, to_python
+from cdc_formats import Handling, RowKind, columns, get_format, read_json, read_object, to_python
 from cdc_formats.errors import MalformedMessageError, SchemaError
 from cdc_formats.json_reader import json_bytes, json_text
-from cdc_formats.values import date_text, interval_text, json_writer, time_text, timestamp_text
+from cdc_formats.values import RowWriter, date_text, interval_text, time_text, timestamp_text
 
 VALUES = [
     ("BOOLEAN", True, True, "true"),
@@ -46,15 +46,15 @@ def test_canonical_values_to_python_and_json(sql_type: str, canonical: Any, pyth
     (got,) = to_python(declared, (canonical,))
     assert got == python
     assert type(got) is type(python)
-    assert json_bytes(json_writer(declared)((canonical,))).decode() == f'{{"c":{text}}}'
+    assert json_bytes(RowWriter(declared, Handling()).image((canonical,))).decode() == f'{{"c":{text}}}'
 
 
 def test_nan_is_written_as_text() -> None:
-    assert json_writer(columns("c DOUBLE"))((math.nan,)) == {"c": "NaN"}
+    assert RowWriter(columns("c DOUBLE"), Handling()).image((math.nan,)) == {"c": "NaN"}
 
 
 def test_iso_timestamps_have_a_t() -> None:
-    write = json_writer(columns("a TIMESTAMP, b TIMESTAMP_NTZ, c ARRAY<TIMESTAMP_NTZ>"), iso=True)
+    write = RowWriter(columns("a TIMESTAMP, b TIMESTAMP_NTZ, c ARRAY<TIMESTAMP_NTZ>"), Handling(), iso=True).image
     assert write((0, 1, [2])) == {"a": "1970-01-01T00:00:00Z", "b": "1970-01-01T00:00:00.000001", "c": ["1970-01-01T00:00:00.000002"]}
 
 
