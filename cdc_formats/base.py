@@ -39,6 +39,10 @@ from .validation import message_validator, packaged_schema
 
 F = TypeVar("F", bound="Format")
 
+# Members of an Enum are looked up slowly up to Python 3.11, and a NamedTuple's own constructor is a Python function.
+_INSERT, _UPDATE_BEFORE, _UPDATE_AFTER, _DELETE = RowKind.INSERT, RowKind.UPDATE_BEFORE, RowKind.UPDATE_AFTER, RowKind.DELETE
+_new: Callable[..., Any] = tuple.__new__
+
 _ELSEWHERE = {
     "ignore_parse_errors": "Flink's ignore-parse-errors is from_kafka_changelog(mode='DROPMALFORMED') here, or 'PERMISSIVE'",
     "timestamp_format_standard": "Both spellings of a timestamp are read, so that there is nothing to choose",
@@ -160,17 +164,17 @@ class Event(msgspec.Struct, gc=False):
     @classmethod
     def insert(cls, after: Image, message: Any = None, path: str = "$.after") -> Event:
         """A row that was inserted, or read by a snapshot."""
-        return cls(RowKind.INSERT, None, after, message, "", path)
+        return cls(_INSERT, None, after, message, "", path)
 
     @classmethod
     def update(cls, before: Image | None, after: Image, message: Any = None, paths: tuple[str, str] = ("$.before", "$.after")) -> Event:
         """A row that was updated; `before` is None where the producer does not give it."""
-        return cls(RowKind.UPDATE_AFTER, before, after, message, *paths)
+        return cls(_UPDATE_AFTER, before, after, message, *paths)
 
     @classmethod
     def delete(cls, before: Image, message: Any = None, path: str = "$.before") -> Event:
         """A row that was deleted."""
-        return cls(RowKind.DELETE, before, None, message, path, "")
+        return cls(_DELETE, before, None, message, path, "")
 
 
 Headers = Sequence[tuple[str, "bytes | None"]]
@@ -392,6 +396,7 @@ class Decoder:
         self._tombstones = format.reads_tombstones
         self._headers = format.reads_headers
         self._readers = tuple(format.metadata[name].read for name in metadata)
+        self._with_update_before = format.changelog_mode.contains(_UPDATE_BEFORE)
         if format.validate:
             check = message_validator(format.identifier, format.json_schema())
             self._read, self._read_keyed = _validated(self._read, check), _validated(self._read_keyed, check)
@@ -460,8 +465,7 @@ class Decoder:
     def _after(self, event: Event, rows: RowConverter) -> tuple[tuple[Any, ...], bool]:
         """Return the row after an event, and whether it has an `ABSENT`."""
         row = rows.row(event.after, event.after_path)
-        partial = type(event.after) is not rows.exact and ABSENT in row
-        if partial:
+        if partial := type(event.after) is not rows.exact and ABSENT in row:
             if not event.sparse:
                 row = _missing_as_null(row, rows.raw(event.after))
             if ABSENT in row and event.before is not None and not event.changed_only:
@@ -479,9 +483,10 @@ class Decoder:
         after, partial = self._after(event, rows)
         if partial:
             raise self._partial(after, event.after_path)
-        if event.kind is RowKind.UPDATE_AFTER and not event.single and self.format.changelog_mode.contains(RowKind.UPDATE_BEFORE):
-            changes.append(Change(RowKind.UPDATE_BEFORE, self._before(event, rows, after), metadata))
-        changes.append(Change(event.kind, after, metadata))
+        kind = event.kind
+        if kind is _UPDATE_AFTER and self._with_update_before and not event.single:
+            changes.append(_new(Change, (_UPDATE_BEFORE, self._before(event, rows, after), metadata)))
+        changes.append(_new(Change, (kind, after, metadata)))
 
     def _before(self, event: Event, rows: RowConverter, after: tuple[Any, ...]) -> tuple[Any, ...]:
         if event.before is None:
@@ -490,10 +495,12 @@ class Decoder:
                 "MySQL: binlog_row_image=FULL), or give a primary_key and let ChangelogNormalize make it from its state",
                 event.before_path,
             )
-        before = rows.row(event.before, event.before_path, some=event.changed_only)
-        if ABSENT not in before:
+        if event.changed_only:
+            return rows.before(event.before, after, event.before_path)
+        before = rows.row(event.before, event.before_path)
+        if type(event.before) is rows.exact or ABSENT not in before:
             return before
-        return complete(before if event.changed_only else _missing_as_null(before, rows.raw(event.before)), after)
+        return complete(_missing_as_null(before, rows.raw(event.before)), after)
 
     def _partial(self, row: tuple[Any, ...], path: str) -> PartialImageError:
         names = ", ".join(column.name for column, value in zip(self.columns, row, strict=True) if value is ABSENT)
@@ -506,12 +513,14 @@ class Decoder:
     def _keyed(self, event: Event, changes: list[KeyedChange]) -> None:
         rows, metadata = event.rows or self._rows, self._metadata(event) if self._readers else ()
         if event.after is None:
-            if event.kind is RowKind.DELETE:
+            if event.kind is _DELETE:
                 key = rows.key(event.before, event.before_path)
                 changes.append(KeyedChange(self._checked(key, event.before_path), None, metadata))
             return
         row, partial = self._after(event, rows)
-        key = self._checked(self._key_of(row), event.after_path)
+        key = self._key_of(row)
+        if None in key or (partial and ABSENT in key):
+            raise self._no_key(key, event.after_path)
         if event.before is not None and not rows.same_key(event.before, event.after):
             old = complete(rows.key(event.before, event.before_path), key)
             if old != key:
@@ -519,12 +528,15 @@ class Decoder:
         changes.append(KeyedChange(key, row, metadata, partial))
 
     def _checked(self, key: tuple[Any, ...], path: str) -> tuple[Any, ...]:
-        # A key is strict whatever the mode: a row without one belongs to nobody.
-        for index, part in zip(self._rows.key_indices, key, strict=True):
-            if part is None or part is ABSENT:
-                name = self.columns[index].name
-                raise MissingFieldError(f"`{name}` is of the primary key and is null or missing", f"{path}.{name}")
+        if None in key or ABSENT in key:
+            raise self._no_key(key, path)
         return key
+
+    def _no_key(self, key: tuple[Any, ...], path: str) -> MissingFieldError:
+        # A key is strict whatever the mode: a row without one belongs to nobody.
+        missing = next(index for index, part in zip(self._rows.key_indices, key, strict=True) if part is None or part is ABSENT)
+        name = self.columns[missing].name
+        return MissingFieldError(f"`{name}` is of the primary key and is null or missing", f"{path}.{name}")
 
 
 def _validated(read: Reader, check: Callable[[bytes], None]) -> Reader:

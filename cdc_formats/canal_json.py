@@ -52,7 +52,8 @@ from .rows import RowConverter, message_reader
 from .schema import Column
 from .tables import TableFilter
 
-_KINDS = {"INSERT": RowKind.INSERT, "UPDATE": RowKind.UPDATE_AFTER, "DELETE": RowKind.DELETE}
+_INSERT, _UPDATE, _DELETE = RowKind.INSERT, RowKind.UPDATE_AFTER, RowKind.DELETE
+_KINDS = {"INSERT": _INSERT, "UPDATE": _UPDATE, "DELETE": _DELETE}
 _DDL = {"CREATE", "ALTER", "ERASE", "RENAME", "CINDEX", "DINDEX"}
 
 
@@ -124,8 +125,8 @@ class _Message(msgspec.Struct, gc=False):
     old: Any = None
     ts: Any = None
     es: Any = None
-    pk_names: Any = msgspec.field(default=None, name="pkNames")
-    sql_type: Any = msgspec.field(default=None, name="sqlType")
+    pk_names: msgspec.Raw = msgspec.field(default=msgspec.Raw(b"null"), name="pkNames")
+    sql_type: msgspec.Raw = msgspec.field(default=msgspec.Raw(b"null"), name="sqlType")
 
 
 def _events(message: Any, tables: TableFilter) -> Sequence[Event] | Ignored:
@@ -145,25 +146,19 @@ def _events(message: Any, tables: TableFilter) -> Sequence[Event] | Ignored:
         raise UnknownOperationError(f"type {message.type[:40]!r} {known}", "$.type", bare=f"type {known}")
     if message.data is None:
         raise MissingFieldError(f"missing `data` when `type` is {message.type!r}", "$.data")
-    if kind is RowKind.UPDATE_AFTER:
+    if kind is _UPDATE:
         return _updates(message)
-    make = Event.insert if kind is RowKind.INSERT else Event.delete
-    return [make(_row(row, f"$.data[{i}]"), message, f"$.data[{i}]") for i, row in enumerate(message.data)]
+    rows = [(_row(row, f"$.data[{i}]"), f"$.data[{i}]") for i, row in enumerate(message.data)]
+    if kind is _INSERT:
+        return [Event(_INSERT, None, row, message, "", path) for row, path in rows]
+    return [Event(_DELETE, row, None, message, path, "") for row, path in rows]
 
 
 def _updates(message: Any) -> list[Event]:
     if message.old is None or len(message.old) != len(message.data):
         raise MissingFieldError("`old` must have an element for each of `data` when `type` is 'UPDATE'", "$.old")
     return [
-        Event(
-            RowKind.UPDATE_AFTER,
-            _row(old, f"$.old[{i}]"),
-            _row(row, f"$.data[{i}]"),
-            message,
-            f"$.old[{i}]",
-            f"$.data[{i}]",
-            changed_only=True,
-        )
+        Event(_UPDATE, _row(old, f"$.old[{i}]"), _row(row, f"$.data[{i}]"), message, f"$.old[{i}]", f"$.data[{i}]", True)
         for i, (row, old) in enumerate(zip(message.data, message.old, strict=True))
     ]
 

@@ -193,23 +193,24 @@ class _Reader:
         # MySQL and MariaDB have no values that the log leaves out: there the placeholder's text is a text like any other.
         self.handling = {False: format.handling, True: replace(format.handling, placeholder=None)}
         self.complete = RowConverter(rows.columns, self.handling[True], rows.unique_key)
+        self.has_placeholder = rows.has_placeholder
         self.tables = TableFilter(format.database_include, format.table_include)
         self.described: dict[tuple[bytes, bool], RowConverter] = {}
 
     def __call__(self, key: bytes | None, value: bytes | None) -> Sequence[Event] | Ignored:
         assert value is not None  # reads_tombstones is False
-        message, complete = self._message(value)
+        message = self.exact(value)
         if message.op is None and message.payload and message.schema:
             return self._wrapped(message.schema, message.payload)
         if self.format.schema_include is True:
             raise MalformedMessageError("the message has no schema block, and schema_include is True: set it to False or 'auto'")
-        return self._events(message, value, self.complete if complete else None, "$")
+        if message.after is not None and self.has_placeholder(message.after):
+            message, complete = self._with_placeholder(message, value)
+            return self._events(message, value, self.complete if complete else None, "$")
+        return self._events(message, value, None, "$")
 
-    def _message(self, value: bytes) -> tuple[Any, bool]:
-        """Read a message; with it, whether a placeholder's text in it is no placeholder."""
-        message = self.exact(value)
-        if message.after is None or not self.rows.has_placeholder(message.after):
-            return message, False
+    def _with_placeholder(self, message: Any, value: bytes) -> tuple[Any, bool]:
+        """Return a message that has the placeholder's text, and whether that is a text like any other there."""
         if member(message.source, "connector") in _COMPLETE_CONNECTORS:
             return message, True
         # Something is unchanged: the before-image, read in full, may have it.
@@ -221,7 +222,9 @@ class _Reader:
         if bytes(payload) == b"null":
             return Ignored.TOMBSTONE
         try:
-            message, complete = self._message(bytes(payload))
+            message, complete = self.exact(bytes(payload)), False
+            if message.after is not None and self.has_placeholder(message.after):
+                message, complete = self._with_placeholder(message, bytes(payload))
         except MalformedMessageError as error:
             raise MalformedMessageError(error.reason, f"$.payload{error.path[1:]}") from None
         message.schema = schema

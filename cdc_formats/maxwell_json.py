@@ -51,12 +51,9 @@ from .rows import RowConverter, message_reader
 from .schema import Column
 from .tables import TableFilter
 
-_KINDS = {
-    "insert": RowKind.INSERT,
-    "bootstrap-insert": RowKind.INSERT,
-    "update": RowKind.UPDATE_AFTER,
-    "delete": RowKind.DELETE,
-}
+# Members of an Enum are looked up slowly up to Python 3.11.
+_INSERT, _UPDATE, _DELETE = RowKind.INSERT, RowKind.UPDATE_AFTER, RowKind.DELETE
+_KINDS = {"insert": _INSERT, "bootstrap-insert": _INSERT, "update": _UPDATE, "delete": _DELETE}
 _IGNORED = {"bootstrap-start": Ignored.SNAPSHOT_MARK, "bootstrap-complete": Ignored.SNAPSHOT_MARK}
 _DDL = {f"{what}-{action}" for what in ("table", "database") for action in ("create", "alter", "drop")}
 
@@ -139,13 +136,13 @@ def _events(message: Any, tables: TableFilter) -> Sequence[Event] | Ignored:
         raise UnknownOperationError(f"type {message.type[:40]!r} {known}", "$.type", bare=f"type {known}")
     if message.data is None:
         raise MissingFieldError(f"missing `data` when `type` is {message.type!r}", "$.data")
-    if kind is RowKind.INSERT:
-        return [Event.insert(message.data, message, "$.data")]
-    if kind is RowKind.DELETE:
-        return [Event.delete(message.data, message, "$.data")]
+    if kind is _INSERT:
+        return [Event(_INSERT, None, message.data, message, "", "$.data")]
+    if kind is _DELETE:
+        return [Event(_DELETE, message.data, None, message, "$.data")]
     if message.old is None:
         raise MissingFieldError("missing `old` when `type` is 'update'", "$.old")
-    return [Event(kind, message.old, message.data, message, "$.old", "$.data", changed_only=True)]
+    return [Event(kind, message.old, message.data, message, "$.old", "$.data", True)]
 
 
 class _Encoder(EnvelopeEncoder):

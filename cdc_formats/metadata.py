@@ -40,6 +40,7 @@ def named(value: Any) -> str | None:
 
 def text_list(value: Any) -> list[Any] | None:
     """Return an array with its elements as text."""
+    value = unraw(value)
     return [text(item) for item in value] if isinstance(value, list) else None
 
 
@@ -61,6 +62,7 @@ def epoch_s(value: Any, path: str) -> int | None:
 
 def int_map(value: Any, path: str) -> list[Any] | None:
     """Return an object as a canonical MAP<STRING, INT>."""
+    value = unraw(value)
     if not isinstance(value, dict):
         return None
     return sorted([name, None if item is None else _bigint(item, path)] for name, item in value.items())

@@ -63,6 +63,9 @@ def _timestamp(value: Any, path: str) -> int | None:
         raise TypeConversionError(str(error), path, bare=error.bare) from None
 
 
+_UPDATE = RowKind.UPDATE_AFTER  # members of an Enum are looked up slowly up to Python 3.11
+
+
 @dataclass(frozen=True, kw_only=True)
 class OggJson(Format):
     """GoldenGate's messages.
@@ -147,7 +150,7 @@ def _events(message: Any, tables: TableFilter) -> Sequence[Event] | Ignored:
         raise MissingFieldError(f"`after` is null, and op_type is {op!r}", "$.after")
     if op == "I":
         return [Event.insert(after, message)]
-    return [Event(RowKind.UPDATE_AFTER, before, after, message, sparse=True)]
+    return [Event(_UPDATE, before, after, message, sparse=True)]
 
 
 class _Encoder(EnvelopeEncoder):

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import msgspec
 
 from .errors import MissingFieldError, SchemaError, TypeConversionError
-from .handling import Handling, Unfit
+from .handling import Converter, Handling, Unfit
 from .images import ABSENT
 from .json_reader import json_reader
 from .placeholders import placeholder_form
@@ -59,11 +59,12 @@ class RowConverter:
         self.shape = row_shape(self.names)
         self.exact = row_shape(self.names, natives=natives)
         self.key_shape = row_shape(self.names, only=self.key_indices)
-        self._rest = tuple((index, self.converters[index]) for index, native in enumerate(natives) if native is Any)
+        self._exact_row = _row_of(self.converters, natives)
         forms = [placeholder_form(column.type, how) for column, how in zip(columns, each, strict=True)]
-        self._placeholder = next((how.placeholder for how, native in zip(each, natives, strict=True) if native is str), None)
-        self._forms = tuple((i, form) for i, form in enumerate(forms) if form is not None and natives[i] is not str)
+        self._forms = tuple((index, form) for index, form in enumerate(forms) if form is not None)
+        self._struct_has_placeholder = _has_placeholder(self._forms)
         self._raw_key = attrgetter(*(f"c{index}" for index in self.key_indices)) if unique_key else None
+        self._no_key = ABSENT if len(unique_key) == 1 else (ABSENT,) * len(unique_key)
         self._absent = (ABSENT,) * len(self.names)
 
     def raw(self, image: Image) -> tuple[Any, ...]:
@@ -72,7 +73,7 @@ class RowConverter:
             return msgspec.structs.astuple(image)
         return tuple(map(image.get, self.names, self._absent))
 
-    def row(self, image: Image, path: str, *, some: bool = False) -> tuple[Any, ...]:
+    def row(self, image: Image, path: str) -> tuple[Any, ...]:
         """Convert an image.
 
         Parameters
@@ -81,8 +82,6 @@ class RowConverter:
             Column name to value.
         path : str
             Where the image stands in the message, for errors.
-        some : bool
-            Whether the image may lack all columns (a before-image that has only what changed).
 
         Returns
         -------
@@ -96,31 +95,30 @@ class RowConverter:
         MissingFieldError
             When not one declared column is in the image.
         """
+        try:
+            if type(image) is self.exact:
+                return self._exact_row(image)
+        except Unfit:
+            raise self._unfit(self.raw(image), path) from None
         values = self.raw(image)
-        if type(image) is self.exact:
-            return self._exact_row(values, path)
         try:
             if ABSENT not in values:
                 return tuple([None if value is None else to(value) for value, to in zip(values, self.converters, strict=True)])
         except Unfit:
             raise self._unfit(values, path) from None
-        if not some and values == self._absent:
+        if values == self._absent:
             raise self._no_column(image, path)
-        return self._sparse(values, path)
-
-    def _exact_row(self, values: tuple[Any, ...], path: str) -> tuple[Any, ...]:
-        row = list(values)
-        try:
-            for index, to in self._rest:
-                if (value := row[index]) is not None:
-                    row[index] = to(value)
-        except Unfit:
-            raise self._unfit(values, path) from None
-        return tuple(row)
-
-    def _sparse(self, values: tuple[Any, ...], path: str) -> tuple[Any, ...]:
         try:
             return tuple([v if v is None or v is ABSENT else to(v) for v, to in zip(values, self.converters, strict=True)])
+        except Unfit:
+            raise self._unfit(values, path) from None
+
+    def before(self, image: Image, after: tuple[Any, ...], path: str) -> tuple[Any, ...]:
+        """Convert a before-image that has only the columns that changed; the others are those of the row `after`."""
+        values = self.raw(image)
+        columns = zip(values, after, self.converters, strict=True)
+        try:
+            return tuple([kept if value is ABSENT else None if value is None else to(value) for value, kept, to in columns])
         except Unfit:
             raise self._unfit(values, path) from None
 
@@ -139,16 +137,19 @@ class RowConverter:
 
     def has_placeholder(self, image: Image) -> bool:
         """Whether a value of an image is the unavailable-value placeholder, in the form that its column has for it."""
-        values = self.raw(image)
-        if self._placeholder is not None and self._placeholder in values:
-            return True
-        return any(values[index] == form for index, form in self._forms)
+        if isinstance(image, msgspec.Struct):
+            return self._struct_has_placeholder(image)
+        return any(image.get(self.names[index]) == form for index, form in self._forms)
 
     def same_key(self, before: Image, after: Image) -> bool:
-        """Whether two images have one key as it stands in the message; a False may still be one, spelled in two ways."""
+        """Whether two images have one key as it stands in the message; a False may still be one, spelled in two ways.
+
+        A `before` that lacks the key has that of `after`.
+        """
         if type(before) is not self.key_shape or type(after) is not self.exact or self._raw_key is None:
             return False
-        return bool(self._raw_key(before) == self._raw_key(after))
+        key = self._raw_key(before)
+        return bool(key == self._no_key or key == self._raw_key(after))
 
     def require(self, row: tuple[Any, ...], path: str) -> None:
         """Refuse NULL in a column that is declared NOT NULL.
@@ -179,6 +180,26 @@ class RowConverter:
             ": names are case-sensitive",
         )
         return MissingFieldError(reason + there + hint, path, bare=reason + hint)
+
+
+def _row_of(converters: Sequence[Converter], natives: Sequence[Any]) -> Callable[[Any], tuple[Any, ...]]:
+    """Return the function from an image of the shape `RowConverter.exact` to its row."""
+    cells = [
+        f"image.c{index}" if native is not Any else f"None if image.c{index} is None else to{index}(image.c{index})"
+        for index, native in enumerate(natives)
+    ]
+    # One expression for all columns: a loop over them costs more than what most of them need.
+    row: Callable[[Any], tuple[Any, ...]] = eval(
+        f"lambda image: ({', '.join(cells)},)", {f"to{index}": convert for index, convert in enumerate(converters)}
+    )
+    return row
+
+
+def _has_placeholder(forms: Sequence[tuple[int, Any]]) -> Callable[[Any], bool]:
+    """Return whether a struct has one of the values that stand for an unavailable one, by column."""
+    tests = [f"image.c{index} == form{index}" for index, _ in forms]
+    found: Callable[[Any], bool] = eval(f"lambda image: {' or '.join(tests) or 'False'}", {f"form{index}": form for index, form in forms})
+    return found
 
 
 def row_shape(names: Sequence[str], *, natives: Sequence[Any] = (), only: Sequence[int] | None = None) -> Any:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from datetime import date, datetime, timedelta, timezone
-from functools import lru_cache
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -146,9 +145,8 @@ _TWO_DIGITS = {f"{number:02d}": number for number in range(60)}
 _HOURS = {text: number for text, number in _TWO_DIGITS.items() if number < 24}
 
 
-@lru_cache(maxsize=8192)
 def _whole_seconds(text: str) -> int:
-    """Return the microseconds of ``yyyy-MM-dd HH:mm:ss``; the rows of a stream share their seconds."""
+    """Return the microseconds of ``yyyy-MM-dd HH:mm:ss``."""
     # By hand: fromisoformat() also takes shapes that no producer means.
     if len(text) != 19 or text[10] not in " T" or text[13] != ":" or text[16] != ":":
         raise ValueError
@@ -157,6 +155,16 @@ def _whole_seconds(text: str) -> int:
     except KeyError:
         raise ValueError from None
     return (_days(text[:10]) * 86400 + clock) * 1_000_000
+
+
+class _WholeSeconds(dict[str, int]):
+    """`_whole_seconds` of the texts that were met: the rows of a stream share their seconds, and a dict is faster than a cache."""
+
+    def __missing__(self, text: str) -> int:
+        if len(self) >= 8192:
+            self.clear()
+        micros = self[text] = _whole_seconds(text)
+        return micros
 
 
 def _split_stamp(text: str) -> tuple[int, str]:
@@ -177,15 +185,16 @@ def timestamp_converter(sql_type: SqlType, handling: Handling) -> Converter:
     with_zone = sql_type.name == "TIMESTAMP"
     to_utc = _zone_reader(handling.time_zone)
     # Whole seconds and milliseconds, with the zone that needs no thought: this is the hot path.
-    usual = {f"{fraction}{'Z' if with_zone else ''}": micros for fraction, micros in _FRACTIONS.items()}
+    usual = {f"{fraction}{'Z' if with_zone else ''}": micros for fraction, micros in _FRACTIONS.items()}.get
+    seconds = _WholeSeconds()
 
     def convert(value: Any) -> int:
         if type(value) is not str:
             return of_number(value)
         try:
-            micros = usual.get(value[19:], -1)
-            if micros >= 0:
-                return _whole_seconds(value[:19]) + micros
+            fraction = usual(value[19:])
+            if fraction is not None:
+                return seconds[value[:19]] + fraction
             micros, zone = _split_stamp(value)
             if not with_zone:
                 if not zone or (zone == "Z" and handling.time == "isostring"):

@@ -77,8 +77,12 @@ def _boolean(sql_type: SqlType, handling: Handling) -> Converter:
             return value
         if type(value) is int and value in (0, 1):
             return value == 1
-        if type(value) is str and (known := _BOOLEANS.get(value.strip().lower())) is not None:
-            return known
+        if type(value) is str:
+            known = _BOOLEANS.get(value)
+            if known is None:
+                known = _BOOLEANS.get(value.strip().lower())
+            if known is not None:
+                return known
         raise refuse(sql_type, value)
 
     return convert
@@ -92,7 +96,10 @@ def _integer(sql_type: SqlType, handling: Handling) -> Converter:
     least = -most - 1
 
     def convert(value: Any) -> int:
-        number = value if type(value) is int else _integer_of(sql_type, value)
+        if type(value) is str and value.isascii() and value.isdigit() and len(value) < 20:
+            number = int(value)
+        else:
+            number = value if type(value) is int else _integer_of(sql_type, value)
         if least <= number <= most:
             return number
         raise refuse(sql_type, value, f"out of its range, {least} to {most}")
@@ -188,15 +195,12 @@ def _decimal(sql_type: SqlType, handling: Handling) -> Converter:
     whole = precision - scale
     unsigned = handling.bigint_unsigned if handling.decimal in DECIMAL_MODES or handling.decimal is None else "precise"
     of_text = _decimal_text_reader(sql_type, handling, precision, scale)
+    canonical = _canonical_decimal(precision, scale) if handling.decimal in ("text", "string", "double") else _never
 
     def convert(value: Any) -> str:
         if type(value) is str:
-            # Digits as producers write them ("12.34" for a scale of 2) need no Decimal: this is the hot path.
-            if digits_are_text and scale and value[-scale - 1 : -scale] == "." and len(value) <= precision + 1:
-                digits = value[: -scale - 1] + value[-scale:]
-                if digits.isdigit() and digits.isascii() and scale < len(digits) and (value[0] != "0" or value[1] == "."):
-                    return value if len(digits) - scale <= whole else of_text(value)
-            return of_text(value)
+            # Digits as producers write them ("12.34" for a scale of 2) are canonical already: this is the hot path.
+            return value if canonical(value) else of_text(value)
         if type(value) is int:
             if precision == 20 and scale == 0:
                 value = _unsigned(sql_type, value, unsigned)
@@ -209,8 +213,17 @@ def _decimal(sql_type: SqlType, handling: Handling) -> Converter:
             return decimal_text(_variable_scale(sql_type, value), precision, scale)
         raise refuse(sql_type, value)
 
-    digits_are_text = handling.decimal in ("text", "string", "double")
     return convert
+
+
+def _canonical_decimal(precision: int, scale: int) -> Callable[[str], object]:
+    """Return whether a text is certain to be canonical: there are others, such as ``-0.50``."""
+    whole = f"(?:0|-?[1-9][0-9]{{0,{precision - scale - 1}}})" if precision > scale else "0"
+    return re.compile(whole + (rf"\.[0-9]{{{scale}}}" if scale else "")).fullmatch
+
+
+def _never(text: str) -> None:
+    return None
 
 
 def _decimal_text_reader(sql_type: SqlType, handling: Handling, precision: int, scale: int) -> Callable[[str], str]:
