@@ -1,0 +1,417 @@
+"""From what a producer says of its columns to `Column`: Kafka Connect's schemas, Avro's, MySQL's type names, JDBC's type numbers.
+
+Every type here is the one that takes all values of the source's type as the producer writes them, and nothing is guessed:
+
+=====================================  =====================================================================================
+Connect                                column
+=====================================  =====================================================================================
+``int8`` to ``int64``, ``boolean``     TINYINT to BIGINT, BOOLEAN
+``float``, ``double``                  FLOAT, DOUBLE
+``string``, ``bytes``                  STRING, BINARY
+``Decimal``                            DECIMAL(p,s), with p of ``connect.decimal.precision``, else 38
+``Date``; ``Time``, ``Timestamp``      DATE; TIME(p), TIMESTAMP_NTZ(p), with p of the unit
+MySQL's ``MicroTime``                  INTERVAL DAY TO SECOND, since MySQL's TIME goes from -838 to 838 hours
+``ZonedTimestamp``                     TIMESTAMP
+``ZonedTime``, ``Interval``            STRING: Spark has no type for an offset of a time, or for months
+``MicroDuration``, ``NanoDuration``    INTERVAL DAY TO SECOND
+``VariableScaleDecimal``               STRUCT<scale: INT, value: BINARY>, which is what it is (a DECIMAL(p,s) reads it too)
+``array``, ``map``, ``struct``         ARRAY, MAP, STRUCT
+=====================================  =====================================================================================
+
+Avro schemas are read as the Connect schemas that they stand for (``connect.name``, ``connect.parameters``, ``connect.type``);
+logical types without a Connect name are Avro's own, where ``timestamp-*`` is an instant and ``local-timestamp-*`` is not.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from .connect_schema import CONNECT, DEBEZIUM_TIME
+from .errors import SchemaError
+from .schema import Column, SqlType
+
+MOST_DIGITS = 38
+UNSIGNED_BIGINT = SqlType("DECIMAL", 20, 0)
+STRING = SqlType("STRING")
+MYSQL_CONNECTORS = ("mysql", "mariadb")
+
+
+class Declared(NamedTuple):
+    """A column as its producer declares it.
+
+    Attributes
+    ----------
+    column : Column
+    source_type : str
+        The producer's name of the type.
+    note : str
+        What a user should know of the choice; empty for nothing.
+    """
+
+    column: Column
+    source_type: str
+    note: str = ""
+
+
+# -------------------------------------------------------------------------------------------------------- Kafka Connect
+
+_PLAIN = {
+    "int8": "TINYINT",
+    "int16": "SMALLINT",
+    "int32": "INT",
+    "int64": "BIGINT",
+    "float32": "FLOAT",
+    "float": "FLOAT",
+    "float64": "DOUBLE",
+    "double": "DOUBLE",
+    "boolean": "BOOLEAN",
+    "string": "STRING",
+    "bytes": "BINARY",
+}
+_AVRO = "avro."
+_TIMES = {
+    CONNECT + "Date": SqlType("DATE"),
+    CONNECT + "Time": SqlType("TIME", 3),
+    CONNECT + "Timestamp": SqlType("TIMESTAMP_NTZ", 3),
+    DEBEZIUM_TIME + "Date": SqlType("DATE"),
+    DEBEZIUM_TIME + "IsoDate": SqlType("DATE"),
+    DEBEZIUM_TIME + "Time": SqlType("TIME", 3),
+    DEBEZIUM_TIME + "MicroTime": SqlType("TIME", 6),
+    DEBEZIUM_TIME + "NanoTime": SqlType("TIME", 6),
+    DEBEZIUM_TIME + "IsoTime": SqlType("TIME"),
+    DEBEZIUM_TIME + "Timestamp": SqlType("TIMESTAMP_NTZ", 3),
+    DEBEZIUM_TIME + "MicroTimestamp": SqlType("TIMESTAMP_NTZ", 6),
+    DEBEZIUM_TIME + "NanoTimestamp": SqlType("TIMESTAMP_NTZ", 9),
+    DEBEZIUM_TIME + "IsoTimestamp": SqlType("TIMESTAMP_NTZ"),
+    DEBEZIUM_TIME + "ZonedTimestamp": SqlType("TIMESTAMP"),
+    DEBEZIUM_TIME + "MicroDuration": SqlType("INTERVAL DAY TO SECOND"),
+    DEBEZIUM_TIME + "NanoDuration": SqlType("INTERVAL DAY TO SECOND"),
+    _AVRO + "date": SqlType("DATE"),
+    _AVRO + "time-millis": SqlType("TIME", 3),
+    _AVRO + "time-micros": SqlType("TIME", 6),
+    _AVRO + "timestamp-millis": SqlType("TIMESTAMP", 3),
+    _AVRO + "timestamp-micros": SqlType("TIMESTAMP", 6),
+    _AVRO + "timestamp-nanos": SqlType("TIMESTAMP", 9),
+    _AVRO + "local-timestamp-millis": SqlType("TIMESTAMP_NTZ", 3),
+    _AVRO + "local-timestamp-micros": SqlType("TIMESTAMP_NTZ", 6),
+    _AVRO + "local-timestamp-nanos": SqlType("TIMESTAMP_NTZ", 9),
+}
+_MYSQL_TIMES = {DEBEZIUM_TIME + name for name in ("Time", "MicroTime", "NanoTime")}
+_VARIABLE_SCALE = "io.debezium.data.VariableScaleDecimal"
+_SOURCE_TYPE = "__debezium.source.column."
+
+
+def connect_columns(schema: Mapping[str, Any], connector: str = "") -> list[Declared]:
+    """Return the columns of a row's Connect schema.
+
+    Parameters
+    ----------
+    schema : mapping
+        A struct, as JsonConverter writes it: of a row, not of an envelope (see `row_schema`).
+    connector : str
+        ``source.connector`` of the messages, where it is known.
+
+    Raises
+    ------
+    SchemaError
+        When it is no schema of a struct.
+    """
+    return [_connect_column(field, connector) for field in _fields(schema)]
+
+
+def row_schema(schema: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the schema of the rows: that of an envelope's ``after`` (or ``before``), or the schema itself."""
+    fields = {field.get("field"): field for field in _fields(schema)}
+    if "op" in fields and ("after" in fields or "before" in fields):
+        image: Mapping[str, Any] = fields.get("after") or fields["before"]
+        return image
+    return schema
+
+
+def _fields(schema: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    fields = schema.get("fields")
+    if schema.get("type") != "struct" or not isinstance(fields, list):
+        raise SchemaError("expected a Connect schema of a struct with its fields")
+    return [field for field in fields if isinstance(field, Mapping) and isinstance(field.get("field"), str)]
+
+
+def _connect_column(field: Mapping[str, Any], connector: str) -> Declared:
+    name, kind = field.get("name"), str(field.get("type"))
+    source = _parameter(field, _SOURCE_TYPE + "type")
+    nullable = field.get("optional") is not False
+    said = f"{name or kind}, {source} in the source" if source else str(name or kind)
+    if kind == "int64" and "UNSIGNED" in source.upper() and source.upper().startswith("BIGINT"):
+        note = "written as a signed 64-bit number: bigint_unsigned_handling_mode='long'"
+        return Declared(Column(str(field["field"]), UNSIGNED_BIGINT, nullable), said, note)
+    note = {
+        _VARIABLE_SCALE: "a number without a scale of its own: declare DECIMAL(p,s) to read it as one",
+        DEBEZIUM_TIME + "MicroDuration": "months of an interval count as the connector's average month",
+    }.get(str(name), "")
+    if name == CONNECT + "Decimal" and not _parameter(field, "connect.decimal.precision"):
+        note = "the schema has no precision: 38 takes every value"
+    return Declared(Column(str(field["field"]), _connect_type(field, connector), nullable), said, note)
+
+
+def _connect_type(field: Mapping[str, Any], connector: str) -> SqlType:
+    name, kind = str(field.get("name") or ""), str(field.get("type"))
+    if name == CONNECT + "Decimal":
+        return _decimal(_parameter(field, "connect.decimal.precision"), _parameter(field, "scale"))
+    if name in _MYSQL_TIMES and connector in MYSQL_CONNECTORS:
+        return SqlType("INTERVAL DAY TO SECOND")
+    if name in _TIMES:
+        return _TIMES[name]
+    if kind == "array":
+        return SqlType("ARRAY", fields=(Column("element", _connect_type(_part(field, "items"), connector)),))
+    if kind == "map":
+        key, value = (_connect_type(_part(field, part), connector) for part in ("keys", "values"))
+        return SqlType("MAP", fields=(Column("key", key, nullable=False), Column("value", value)))
+    if kind == "struct":
+        return SqlType("STRUCT", fields=tuple(each.column for each in connect_columns(field, connector)))
+    if kind not in _PLAIN:
+        raise SchemaError(f"no type is known for Connect's {kind!r} of {field.get('field', 'an element')!r}")
+    return SqlType(_PLAIN[kind])
+
+
+def _part(field: Mapping[str, Any], part: str) -> Mapping[str, Any]:
+    found = field.get(part)
+    if not isinstance(found, Mapping):
+        raise SchemaError(f"Connect's schema of a {field.get('type')} lacks {part!r}")
+    return found
+
+
+def _parameter(field: Mapping[str, Any], name: str) -> str:
+    parameters = field.get("parameters")
+    return str(parameters.get(name) or "") if isinstance(parameters, Mapping) else ""
+
+
+def _decimal(precision: str, scale: str) -> SqlType:
+    digits = int(precision) if precision.isdigit() else MOST_DIGITS
+    after = int(scale) if re.fullmatch("-?[0-9]{1,4}", scale) else 0
+    # A negative scale has zeros before the point.
+    digits, after = (digits - after, 0) if after < 0 else (digits, after)
+    most = min(max(digits, after, 1), MOST_DIGITS)
+    return SqlType("DECIMAL", most, min(after, most))
+
+
+# ----------------------------------------------------------------------------------------------------------------- Avro
+
+_AVRO_PLAIN = {"int": "int32", "long": "int64", "float": "float", "double": "double", "boolean": "boolean", "string": "string"}
+_AVRO_BYTES = ("bytes", "fixed")
+
+
+def avro_columns(schema: Any, connector: str = "") -> list[Declared]:
+    """Return the columns of an Avro schema: of a record, or of an envelope's rows.
+
+    Parameters
+    ----------
+    schema : dict or list
+        An Avro schema, parsed from its JSON.
+    connector : str
+        ``source.connector`` of the messages; else it is taken from the envelope's namespace.
+
+    Raises
+    ------
+    SchemaError
+        When it is no record, or has a union that is more than a type and null.
+
+    Examples
+    --------
+    >>> price = {"type": "bytes", "logicalType": "decimal", "precision": 10, "scale": 2}
+    >>> fields = [{"name": "id", "type": "long"}, {"name": "price", "type": ["null", price]}]
+    >>> [str(each.column) for each in avro_columns({"type": "record", "name": "Value", "fields": fields})]
+    ['id BIGINT NOT NULL', 'price DECIMAL(10,2)']
+    """
+    connect = connect_schema_of(schema)
+    source = next((field for field in _fields(connect) if field.get("field") == "source"), {})
+    match = re.search(r"io\.debezium\.connector\.(\w+)", str(source.get("name") or ""))
+    return connect_columns(row_schema(connect), connector or (match[1] if match else ""))
+
+
+def connect_schema_of(schema: Any) -> dict[str, Any]:
+    """Return the Connect schema that an Avro schema stands for.
+
+    Raises
+    ------
+    SchemaError
+        When it stands for none.
+    """
+    return _from_avro(schema, {}, "")
+
+
+def _from_avro(schema: Any, known: dict[str, Any], space: str) -> dict[str, Any]:
+    """Return a Connect schema; `known` are the named types met so far, `space` is the namespace around."""
+    if isinstance(schema, list):
+        return _from_union(schema, known, space)
+    if isinstance(schema, str):
+        return _from_name(schema, known, space)
+    if not isinstance(schema, Mapping):
+        raise SchemaError("an Avro schema is a name, an object or a union")
+    kind = schema.get("type")
+    if not isinstance(kind, str):
+        return _from_avro(kind, known, space)
+    made = {"optional": False, **_connect_names(schema)}
+    if kind in ("record", "enum", "fixed"):
+        space = _namespace(schema, space)
+        known[_full_name(str(schema.get("name")), space)] = made
+    if kind == "record":
+        made["type"] = "struct"
+        made["fields"] = [{**_from_avro(each.get("type"), known, space), "field": each.get("name")} for each in schema.get("fields", ())]
+        return made
+    if kind == "array":
+        return {**made, **_array_or_map(_from_avro(schema.get("items"), known, space))}
+    if kind == "map":
+        return {**made, "type": "map", "keys": {"type": "string"}, "values": _from_avro(schema.get("values"), known, space)}
+    made["type"] = "string" if kind == "enum" else "bytes" if kind in _AVRO_BYTES else schema.get("connect.type") or _AVRO_PLAIN.get(kind)
+    if made["type"] is None:
+        return _from_name(kind, known, space)
+    return made
+
+
+def _array_or_map(items: dict[str, Any]) -> dict[str, Any]:
+    # Connect's Avro converter writes a map whose keys are no strings as an array of entries.
+    fields = {field["field"]: field for field in items.get("fields", ())}
+    if str(items.get("name", "")).endswith("MapEntry") and set(fields) == {"key", "value"}:
+        return {"type": "map", "keys": fields["key"], "values": fields["value"]}
+    return {"type": "array", "items": items}
+
+
+def _from_union(branches: Sequence[Any], known: dict[str, Any], space: str) -> dict[str, Any]:
+    others = [branch for branch in branches if branch != "null"]
+    if len(others) != 1:
+        raise SchemaError(f"an Avro union of {len(others)} types is no column's type: declare the schema")
+    return {**_from_avro(others[0], known, space), "optional": len(branches) > 1}
+
+
+def _from_name(name: str, known: dict[str, Any], space: str) -> dict[str, Any]:
+    if name in _AVRO_PLAIN or name in _AVRO_BYTES:
+        return {"type": _AVRO_PLAIN.get(name, "bytes"), "optional": False}
+    found = known.get(_full_name(name, space))
+    if found is None:
+        raise SchemaError(f"the Avro schema names a type {name!r} that it does not define")
+    if "type" not in found:
+        raise SchemaError(f"the Avro type {name!r} has itself in it, which no column has")
+    return dict(found)
+
+
+def _namespace(schema: Mapping[str, Any], space: str) -> str:
+    name = str(schema.get("name"))
+    return name.rpartition(".")[0] if "." in name else str(schema.get("namespace") or space)
+
+
+def _full_name(name: str, space: str) -> str:
+    return name if "." in name or not space else f"{space}.{name}"
+
+
+def _connect_names(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the name and the parameters of a Connect schema: Connect's own, or those of a logical type."""
+    logical, parameters = schema.get("logicalType"), dict(schema.get("connect.parameters") or {})
+    name = schema.get("connect.name")
+    if logical == "decimal":
+        parameters = {"scale": str(schema.get("scale", 0)), "connect.decimal.precision": str(schema.get("precision", "")), **parameters}
+        name = CONNECT + "Decimal"
+    elif name is None and isinstance(logical, str) and _AVRO + logical in _TIMES:
+        name = _AVRO + logical
+    if name is None and schema.get("type") == "record":
+        name = _full_name(str(schema.get("name")), _namespace(schema, ""))
+    return {**({"name": name} if name else {}), **({"parameters": parameters} if parameters else {})}
+
+
+# ---------------------------------------------------------------------------------------------------------------- MySQL
+
+_MYSQL_TYPE = re.compile(r"([a-z]+(?: precision)?)\s*(?:\((.*)\))?([a-z ]*)", re.DOTALL)
+_SIGNED = {
+    "tinyint": "TINYINT",
+    "smallint": "SMALLINT",
+    "mediumint": "INT",
+    "int": "INT",
+    "integer": "INT",
+    "bigint": "BIGINT",
+    "year": "INT",
+    "bool": "TINYINT",
+    "boolean": "TINYINT",
+}
+_UNSIGNED = {"tinyint": "SMALLINT", "smallint": "INT", "mediumint": "INT", "int": "BIGINT", "integer": "BIGINT", "bigint": ""}
+_MYSQL_OTHER = {
+    "float": SqlType("FLOAT"),
+    "double": SqlType("DOUBLE"),
+    "double precision": SqlType("DOUBLE"),
+    "real": SqlType("DOUBLE"),
+    "date": SqlType("DATE"),
+    "time": SqlType("INTERVAL DAY TO SECOND"),
+    "json": STRING,
+    "bit": UNSIGNED_BIGINT,
+    "set": SqlType("BIGINT"),
+    "enum": SqlType("INT"),
+    **{f"{size}text": STRING for size in ("", "tiny", "medium", "long")},
+    **{f"{size}blob": SqlType("BINARY") for size in ("", "tiny", "medium", "long")},
+    **{name: STRING for name in ("char", "varchar", "character", "nchar", "nvarchar")},
+    **{name: SqlType("BINARY") for name in ("binary", "varbinary", "geometry", "vector")},
+}
+_LABELLED = ("enum", "set")
+
+
+def mysql_type(text: str, *, zoned: bool) -> tuple[SqlType | None, str]:
+    """Return the type for a MySQL type's name, None for one that tells nothing, and a note.
+
+    Parameters
+    ----------
+    text : str
+        ``DECIMAL(20,4)``, ``int(10) unsigned``, in any case.
+    zoned : bool
+        Whether the zone of the producer's session is declared; without it a TIMESTAMP is text without a zone.
+
+    Examples
+    --------
+    >>> mysql_type("BIGINT(20) UNSIGNED", zoned=False)[0]
+    SqlType(name='DECIMAL', precision=20, scale=0, fields=())
+    """
+    match = _MYSQL_TYPE.fullmatch(text.strip().lower())
+    if match is None:
+        return None, ""
+    kind, size, rest = match[1], match[2] or "", match[3]
+    if kind in _SIGNED:
+        unsigned = _UNSIGNED.get(kind) if "unsigned" in rest or "zerofill" in rest else None
+        return (UNSIGNED_BIGINT if unsigned == "" else SqlType(unsigned or _SIGNED[kind])), ""
+    if kind in ("decimal", "numeric", "dec", "fixed"):
+        precision, _, scale = size.partition(",")
+        return (_decimal(precision.strip(), scale.strip()), "") if precision else (None, "the type has no precision")
+    if kind in ("datetime", "timestamp"):
+        digits = int(size) if size.isdigit() else 0
+        if kind == "timestamp" and not zoned:
+            note = "an instant, in the zone of the producer's session: set time_zone, and it is a TIMESTAMP"
+            return SqlType("TIMESTAMP_NTZ", digits), note
+        return SqlType("TIMESTAMP" if kind == "timestamp" else "TIMESTAMP_NTZ", digits), ""
+    note = "the number of the label, or a bit for each: the labels are in the table alone" if kind in _LABELLED else ""
+    return _MYSQL_OTHER.get(kind), note
+
+
+_JDBC = {
+    -7: "BIGINT",
+    -6: "SMALLINT",
+    5: "INT",
+    4: "BIGINT",
+    -5: "BIGINT",
+    6: "DOUBLE",
+    7: "FLOAT",
+    8: "DOUBLE",
+    91: "DATE",
+    92: "INTERVAL DAY TO SECOND",
+    93: "TIMESTAMP_NTZ",
+    1: "STRING",
+    12: "STRING",
+    -1: "STRING",
+    2005: "STRING",
+    -2: "BINARY",
+    -3: "BINARY",
+    -4: "BINARY",
+}
+
+
+def jdbc_type(number: int) -> SqlType | None:
+    """Return the type for a number of ``java.sql.Types``, None for one that tells nothing.
+
+    It does not tell whether a number is unsigned, so that an integer is read one size larger, and 2004 (BLOB) is MySQL's JSON too.
+    """
+    return SqlType(_JDBC[number]) if number in _JDBC else None
