@@ -213,6 +213,15 @@ def _six_digits(value: float) -> float:
     return number
 
 
+def _connect_time(text: str) -> str | None:
+    hours = int(text.removeprefix("-").split(":")[0])
+    inside = hours < 24 and not text.startswith("-")
+    return (text[:-3] + "000" if "." in text else text) if inside else None
+
+
+CONNECT_TIME = written_as(
+    "time.precision.mode=connect: milliseconds, and NULL outside of 0 to 24 hours", _connect_time, "c_time", "c_time6"
+)
 FLOAT_OF_SNAPSHOT = written_as("a snapshot's FLOAT has the six digits of the server's text", _six_digits, "c_float")
 YEAR_0 = written_as("YEAR 0 is 1900", lambda value: 1900 if value == 0 else value, "c_year")
 YEAR_0_OF_SNAPSHOT = written_as("YEAR 0 is 2000 in a snapshot", lambda value: 2000 if value == 0 else value, "c_year")
@@ -358,6 +367,11 @@ def respaced_json(*columns: str) -> Difference:
     return Difference(columns, "JSON of the stream is spelled by the reader: its spacing, its numbers", explains)
 
 
+def milliseconds(text: str) -> str:
+    """Return the text of a timestamp with microseconds, cut to milliseconds."""
+    return text[:-3] + "000"
+
+
 def cut_to_milliseconds(*columns: str) -> Difference:
-    """Return the difference of a column that the sink's table declares with milliseconds."""
-    return written_as("the sink's column has milliseconds", lambda text: text[:-3] + "000", *columns)
+    """Return the difference of a column of microseconds that is written with milliseconds."""
+    return written_as("milliseconds of microseconds", milliseconds, *columns)

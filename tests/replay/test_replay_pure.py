@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 from comparing import assert_before_images, assert_truth
 from replaying import decoded, normalized, read_recording
-from topics import CONTROL, FOLDER, NOT_READ, SIGNALS, TOPICS, Topic, recordings, topics
+from topics import CONTROL, FOLDER, KEYLESS, NOT_READ, SIGNALS, TOPICS, Topic, recordings, topics
 
-from cdc_formats import get_format
+from cdc_formats import Ignored, get_format
+from cdc_formats.errors import DecodeError
 
 
 @pytest.mark.parametrize("topic", topics(), ids=lambda topic: topic.name)
@@ -41,7 +44,20 @@ def test_signalling_table_is_read_as_any_other(recording: str) -> None:
     assert [row.kind for row in replay.changelog] == ["+I"] * rows
 
 
+@pytest.mark.parametrize("recording", sorted(set(KEYLESS) & set(recordings())))
+def test_flattened_table_without_a_key_is_read_as_far_as_it_says_its_rows(recording: str) -> None:
+    decoder = get_format("debezium-flat-json", keyless=True).decoder("a INT, b STRING, c DOUBLE")
+    counts: Counter[str] = Counter()
+    for record in read_recording(FOLDER / "records" / f"{recording}.jsonl.gz"):
+        try:
+            result = decoder.decode(record.key, record.value)
+            counts.update([result.value] if isinstance(result, Ignored) else [change.kind.short_string for change in result])
+        except DecodeError as error:
+            counts[error.condition] += 1
+    assert counts == KEYLESS[recording]
+
+
 def test_every_recording_is_replayed_or_its_reason_is_named() -> None:
-    known = {topic.recording for topic in TOPICS} | set(CONTROL) | set(SIGNALS)
+    known = {topic.recording for topic in TOPICS} | set(CONTROL) | set(SIGNALS) | set(KEYLESS)
     unread = [name for name in recordings() if name not in known]
     assert [name for name in unread if not name.startswith(tuple(NOT_READ))] == []

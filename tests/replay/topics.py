@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -43,6 +43,8 @@ class Topic:
     beside : mapping
         Columns in the message that the table does not have, or no longer: their declared type, and the function from the truth's
         row to the value; None for a column that is not compared.
+    written : mapping
+        Columns of the key that the producer writes otherwise: the function from the truth's value to the one that it writes.
     key : tuple of str
         The primary key, where it is not the table's.
     differences : tuple of Difference
@@ -59,6 +61,7 @@ class Topic:
     options: Mapping[str, Any] = field(default_factory=dict)
     types: Mapping[str, As] = field(default_factory=dict)
     beside: Mapping[str, tuple[As, Callable[[Mapping[str, Any]], Any] | None]] = field(default_factory=dict)
+    written: Mapping[str, Callable[[Any], Any]] = field(default_factory=dict)
     key: tuple[str, ...] = ()
     differences: tuple[Difference, ...] = ()
     mode: str = "FAILFAST"
@@ -104,9 +107,10 @@ class Topic:
 
     @property
     def rows(self) -> list[dict[str, Any]]:
-        """The truth's rows, with the columns beside."""
+        """The truth's rows, with the columns beside, and the key as it is written."""
         beside = {name: value for name, (_, value) in self.beside.items() if value is not None}
-        return [{**row, **{name: value(row) for name, value in beside.items()}} for row in self.source.rows]
+        written = [{**row, **{name: write(row[name]) for name, write in self.written.items()}} for row in self.source.rows]
+        return [{**row, **{name: value(row) for name, value in beside.items()}} for row in written]
 
 
 # ------------------------------------------------------------------------------------------------- Debezium, for MariaDB
@@ -156,15 +160,43 @@ def _schema_block(table: str, *differences: Difference) -> Topic:
     )
 
 
-def _flattened(table: str, *differences: Difference, unwrap: bool = False, **more: Any) -> Topic:
-    # "unwrap" ends a deleted row with a row that has __deleted, and then a tombstone: a reader by key needs the second only.
-    return Topic(
-        recording=f"{'dbz34-mariadb-unwrap' if unwrap else 'dbz34b-mariadb-upsertplain'}.inventory.{table}",
-        format="upsert-kafka",
-        options={"json_null": "delete"},
-        database="mariadb" if unwrap else "mariadb3",
+def _plain(table: str, *differences: Difference, **more: Any) -> list[Topic]:
+    # Read as what it is, and as upserts of plain JSON.
+    recording = f"dbz34b-mariadb-upsertplain.inventory.{table}"
+    flat = Topic(
+        recording=recording,
+        format="debezium-flat-json",
+        options=MARIADB,
+        database="mariadb3",
         table=table,
-        producer=producers.flattened_mysql,
+        producer=producers.debezium_mysql,
+        differences=differences,
+        **more,
+    )
+    return [flat, replace(flat, format="upsert-kafka", options={"json_null": "delete"}, producer=producers.flattened_mysql)]
+
+
+def _unwrap(table: str, *differences: Difference, **more: Any) -> Topic:
+    return Topic(
+        recording=f"dbz34-mariadb-unwrap.inventory.{table}",
+        format="debezium-flat-json",
+        options=MARIADB,
+        database="mariadb",
+        table=table,
+        producer=producers.debezium_mysql,
+        differences=differences,
+        **more,
+    )
+
+
+def _upsert(table: str, *differences: Difference, **more: Any) -> Topic:
+    return Topic(
+        recording=f"dbz34-mariadb-upsert.inventory.{table}",
+        format="debezium-flat-json",
+        options=_SCHEMA_BLOCK,
+        database="mariadb",
+        table=table,
+        producer=producers.debezium_mysql,
         differences=differences,
         **more,
     )
@@ -183,22 +215,30 @@ _DEBEZIUM_MARIADB = [
     _schema_block("all_types", *MARIADB_ALL_TYPES),
     _schema_block("customers"),
     _schema_block("order_lines"),
-    _flattened("all_types", of.ENUM_COMMA, of.YEAR_0, of.YEAR_0_OF_SNAPSHOT, of.FLOAT_OF_SNAPSHOT, _ADDED),
-    _flattened("ci_names"),
-    _flattened("customers"),
-    _flattened("evolving", _EXTRA, _RENAMED, beside=OLD_NAME),
-    _flattened("odd_keys"),
-    _flattened("order_lines"),
-    _flattened("tags"),
-    _flattened("truncated", of.truncated_at(1795272217843)),
-    _flattened("all_types", *MARIADB_ALL_TYPES, unwrap=True),
-    _flattened("ci_names", unwrap=True),
-    _flattened("customers", unwrap=True),
-    _flattened("evolving", _EXTRA, _EXTRA_NULL, _RENAMED, unwrap=True, beside=OLD_NAME),
-    _flattened("odd_keys", unwrap=True),
-    _flattened("order_lines", unwrap=True),
-    _flattened("tags", unwrap=True),
-    _flattened("truncated", of.truncated_at(1795266847359), unwrap=True),
+    *_plain("all_types", of.ENUM_COMMA, of.YEAR_0, of.YEAR_0_OF_SNAPSHOT, of.FLOAT_OF_SNAPSHOT, _ADDED),
+    *_plain("ci_names"),
+    *_plain("customers"),
+    *_plain("evolving", _EXTRA, _RENAMED, beside=OLD_NAME),
+    *_plain("odd_keys"),
+    *_plain("order_lines"),
+    *_plain("tags"),
+    *_plain("truncated", of.truncated_at(1795272217843)),
+    _unwrap("all_types", *MARIADB_ALL_TYPES),
+    _unwrap("ci_names"),
+    _unwrap("customers"),
+    _unwrap("evolving", _EXTRA, _EXTRA_NULL, _RENAMED, beside=OLD_NAME),
+    _unwrap("odd_keys"),
+    _unwrap("order_lines"),
+    _unwrap("tags"),
+    _unwrap("truncated", of.truncated_at(1795266847359)),
+    _upsert("all_types", *MARIADB_ALL_TYPES, of.CONNECT_TIME, of.cut_to_milliseconds("c_dt6")),
+    _upsert("ci_names"),
+    _upsert("customers", of.cut_to_milliseconds("updated")),
+    _upsert("evolving", _EXTRA, _EXTRA_NULL, _RENAMED, beside=OLD_NAME),
+    _upsert("odd_keys", written={"k_dt": of.milliseconds}),
+    _upsert("order_lines"),
+    _upsert("tags"),
+    _upsert("truncated", of.truncated_at(1795266851429)),
 ]
 
 # ----------------------------------------------------------------------------------------------- Debezium, for PostgreSQL
@@ -388,16 +428,22 @@ CONTROL = {
 SIGNALS = {
     "dbz34-mariadb-json.inventory.dbz_signal": ("debezium-json", 39),
     "dbz34-postgres-json.inventory.dbz_signal": ("debezium-json", 31),
-    "dbz34-mariadb-unwrap.inventory.dbz_signal": ("upsert-kafka", 39),
+    "dbz34-mariadb-unwrap.inventory.dbz_signal": ("debezium-flat-json", 39),
+    "dbz34-mariadb-upsert.inventory.dbz_signal": ("debezium-flat-json", 39),
     "dbz34b-mariadb-upsertplain.inventory.dbz_signal": ("upsert-kafka", 1),
 }
 """Signalling tables, which have no truth: their format, and how many rows the connector inserted."""
 
+KEYLESS = {
+    "dbz34-mariadb-unwrap.inventory.no_pk": {"+I": 1932, "-D": 1186, "TOMBSTONE": 1186, "MISSING_BEFORE_IMAGE": 3585},
+    "dbz34-mariadb-upsert.inventory.no_pk": {"+I": 1932, "MISSING_FIELD": 1186, "MISSING_BEFORE_IMAGE": 3585},
+    "dbz34b-mariadb-upsertplain.inventory.no_pk": {"+I": 410, "MISSING_FIELD": 98, "MISSING_BEFORE_IMAGE": 390},
+}
+"""Flattened tables without a primary key: an update does not say which row it replaces, nor does a null which one is gone, so that
+no reader can end in the truth. How many records are rows, ignored, and refused."""
+
 NOT_READ = {
     "dbz34-mariadb-avro": "Avro",
-    "dbz34-mariadb-unwrap.inventory.no_pk": "flattened, without a primary key: nothing tells which row an event is of",
-    "dbz34-mariadb-upsert.inventory": "flattened, with a schema block around key and value: upsert-kafka reads bare JSON",
-    "dbz34b-mariadb-upsertplain.inventory.no_pk": "flattened, without a primary key: nothing tells which row an event is of",
 }
 """Recordings that are not replayed, by the beginning of their name, and why."""
 

@@ -1,0 +1,344 @@
+"""Debezium's rows without their envelope, as its ExtractNewRecordState writes them (vectors: Debezium 3.4).
+
+A message is the row, bare (``schemas.enable=false``) or with a schema block; its key is the Kafka key. ``add.fields`` and the modes
+that rewrite deletes put fields beside the columns::
+
+    {"id": 106, "name": "hammer", "weight": "1.000", "__deleted": "false", "__op": "u", "__table": "products", "__source_ts_ms": 1}
+
+==================================  ============================================================================
+value                               rows
+==================================  ============================================================================
+a row, ``__op`` ``c`` or ``r``      ``+I``
+a row, ``__op`` ``u`` or without    ``+U`` (without ``__op`` the topic does not tell an insert from an update)
+``"__deleted":"true"``              ``-D`` with the row in the value (``rewrite``, ``rewrite-with-tombstone``)
+``null``, a payload of ``null``     ``-D`` with the Kafka key's columns (``tombstone``, ``none``)
+null                                the same (the tombstone after a rewritten delete, ``delete-to-tombstone``)
+``__op`` ``t``                      `Ignored.TRUNCATE`
+==================================  ============================================================================
+
+Changelog mode: ``+I``, ``+U``, ``-D`` by key, whatever ``delete.tombstone.handling.mode`` (``delete.handling.mode`` before Debezium
+2.5) is; with ``drop`` the topic has no deletes. A rewritten delete and the tombstone after it are two ``-D`` of one key:
+ChangelogNormalize, which counts deletes of unknown keys and drops them, makes one of them, and upserts bear both. Key: read where
+the value is null, as JSON with or without a schema block; the bare value of a single column (ExtractField) is taken too. Null value:
+a delete.
+
+A table without a primary key has null keys, and its updates do not say which row they replace. With ``keyless=True`` the format
+declares all kinds and is read as it is (``source_duplicates=False``): ``c`` and ``r`` are ``+I``, a rewritten delete is ``-D``, an
+update is an error, a tombstone is `Ignored.TOMBSTONE`, ``null`` is an error. Or give columns that tell rows apart as primary_key.
+
+Absent and null: a column that is not in the row is NULL; the unavailable-value placeholder is `ABSENT` by the column's type and
+completed by ChangelogNormalize.
+
+Types: as `debezium_json`: with a schema block every column is read as the block says, else as declared.
+
+Differs from Flink: Flink has no such format, and such topics are read as upsert-kafka there. This one decodes Debezium's decimals
+and times, schema blocks, ``__deleted`` and JSON's ``null``, and has the added fields as metadata, where they take no part in equality.
+
+Source: io.debezium.transforms.ExtractNewRecordState, extractnewstate.DefaultDeleteHandlingStrategy; its documentation page.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, NamedTuple
+
+import msgspec
+
+from .base import Event, Ignored, MetadataColumn, Reader
+from .changelog_mode import ChangelogMode
+from .debezium_json import DebeziumJson, described
+from .errors import (
+    DecodeError,
+    FormatOptionError,
+    MalformedMessageError,
+    MissingBeforeImageError,
+    MissingFieldError,
+    SchemaError,
+    UnknownOperationError,
+)
+from .handling import Handling
+from .json_reader import json_bytes, json_reader, read_json, read_object
+from .metadata import epoch_ms, text
+from .row_kind import RowKind
+from .rows import RowConverter
+from .schema import Column
+from .tables import TableFilter
+
+_KINDS = {
+    None: RowKind.UPDATE_AFTER,
+    "u": RowKind.UPDATE_AFTER,
+    "c": RowKind.INSERT,
+    "r": RowKind.INSERT,
+    "d": RowKind.DELETE,
+}
+_DELETED = {None: False, "false": False, False: False, "true": True, True: True}
+_ADDED = ("op", "ts_ms", "db", "schema", "table", "connector")
+_OF_SOURCE = ("ts_ms", "db", "schema", "table", "connector")
+_DELETED_FIELD = "__deleted"  # a constant of Debezium's, which add.fields.prefix does not change
+_COMPLETE_CONNECTORS = ("mysql", "mariadb")
+_SCHEMAS_KEPT = 1000
+
+
+@dataclass(frozen=True, kw_only=True)
+class DebeziumFlatJson(DebeziumJson):
+    """Debezium's rows without their envelope.
+
+    Parameters
+    ----------
+    add_fields_prefix : str
+        The transformation's ``add.fields.prefix``.
+    keyless : bool
+        Whether the table has no primary key, and so the records have none.
+    schema_include, decimal_handling_mode, time_precision_mode, binary_handling_mode, bigint_unsigned_handling_mode, time_zone
+        As of `DebeziumJson`.
+    unavailable_value_placeholder : str
+        As of `DebeziumJson`. Only where ``add.fields`` has ``connector`` does a message say that it is MySQL's or MariaDB's; for
+        those choose a text that no row has.
+    database_include, table_include : str or None
+        Regular expressions that the added fields ``db`` and ``table`` must match in full; a null value has neither, and is an error.
+    """
+
+    identifier = "debezium-flat-json"
+    reads_key = True
+    reads_tombstones = True
+
+    add_fields_prefix: str = "__"
+    keyless: bool = False
+
+    metadata: ClassVar[Mapping[str, MetadataColumn]] = {
+        "op": MetadataColumn("STRING", lambda m: text(m.added.op)),
+        "ingestion-timestamp": MetadataColumn("TIMESTAMP(3)", lambda m: epoch_ms(m.added.ts_ms, f"$.{m.prefix}ts_ms")),
+        "source.timestamp": MetadataColumn("TIMESTAMP(3)", lambda m: epoch_ms(m.added.source_ts_ms, f"$.{m.prefix}source_ts_ms")),
+        "source.database": MetadataColumn("STRING", lambda m: text(_either(m.added.db, m.added.source_db))),
+        "source.schema": MetadataColumn("STRING", lambda m: text(_either(m.added.schema, m.added.source_schema))),
+        "source.table": MetadataColumn("STRING", lambda m: text(_either(m.added.table, m.added.source_table))),
+        "source.properties": MetadataColumn("MAP<STRING, STRING>", lambda m: _properties(m)),
+    }
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.add_fields_prefix:
+            raise FormatOptionError("debezium-flat-json: add_fields_prefix is empty: declare the added fields as columns, and leave it out")
+
+    @property
+    def changelog_mode(self) -> ChangelogMode:  # type: ignore[override]
+        """Upserts by key; of a table without a key whatever its topic says."""
+        return ChangelogMode.all() if self.keyless else ChangelogMode.upsert()
+
+    def check(self, columns: Sequence[Column], unique_key: Sequence[str] = ()) -> None:
+        """Refuse a table without a primary key, unless it is said to have none, and columns whose spelling is not declared."""
+        if not unique_key and not self.keyless:
+            raise SchemaError(
+                "debezium-flat-json needs a primary_key: the columns that the Kafka key has. For a table that has none set keyless=True"
+            )
+        super().check(columns, unique_key)
+
+    def reader(self, rows: RowConverter, *, keyed: bool = False) -> Reader:
+        """Return the reader of one table's records."""
+        return _Reader(self, rows, keyed)
+
+
+def _either(first: Any, second: Any) -> Any:
+    return second if first is None else first
+
+
+class _Message(NamedTuple):
+    """What metadata is read from: the added fields that are known, and the row; None where only a key is there."""
+
+    added: Any
+    value: bytes | None
+    prefix: str
+
+
+def _properties(message: _Message) -> list[Any] | None:
+    """Return all added fields, without the prefix."""
+    if message.value is None:
+        return None
+    added = {name: value for name, value in read_object(message.value).items() if name.startswith(message.prefix)}
+    return sorted([name[len(message.prefix) :], text(value)] for name, value in added.items() if name != _DELETED_FIELD)
+
+
+def _added_shape(prefix: str) -> Any:
+    """Return the struct of what stands beside the columns; what is not in a message is None."""
+    names = {name: prefix + name for name in _ADDED} | {f"source_{name}": f"{prefix}source_{name}" for name in _OF_SOURCE}
+    fields: list[Any] = [(name, Any, None) for name in (*names, "deleted")]
+    wrapper: list[Any] = [(name, msgspec.Raw, msgspec.Raw(b"")) for name in ("block", "payload")]
+    rename = {**names, "deleted": _DELETED_FIELD, "block": "schema", "payload": "payload"}
+    return msgspec.defstruct("Added", [*fields, *wrapper], rename=rename, gc=False)
+
+
+class _Images(NamedTuple):
+    """What reads the rows of one table that are written in one way."""
+
+    rows: RowConverter
+    exact: Any
+    general: Any
+
+    @classmethod
+    def of(cls, columns: Sequence[Column], handling: Handling | Sequence[Handling], unique_key: Sequence[str]) -> _Images:
+        rows = RowConverter(columns, handling, unique_key)
+        return cls(rows, json_reader(rows.shape, rows.exact), json_reader(rows.shape))
+
+    def read(self, value: bytes) -> Any:
+        image = self.exact(value)
+        # Something is unchanged: the converters, which `exact` goes without, have to see it.
+        return self.general(value) if self.rows.has_placeholder(image) else image
+
+
+class _Reader:
+    """Reads the records of one table. What reads a schema block's rows is compiled once for each block that is met."""
+
+    def __init__(self, format: DebeziumFlatJson, rows: RowConverter, keyed: bool) -> None:
+        self.format, self.columns, self.unique_key = format, rows.columns, rows.unique_key
+        self.refuses_updates = format.keyless and not keyed
+        self.prefix = format.add_fields_prefix
+        shape = _added_shape(self.prefix)
+        self.nothing = _Message(shape(), None, self.prefix)
+        self.added = json_reader(shape | None)
+        self.parts = json_reader(dict[str, msgspec.Raw])
+        # MySQL and MariaDB have no values that the log leaves out: there the placeholder's text is a text like any other.
+        self.handling = {False: format.handling, True: replace(format.handling, placeholder=None)}
+        self.bare = {complete: _Images.of(rows.columns, how, rows.unique_key) for complete, how in self.handling.items()}
+        self.tables = TableFilter(format.database_include, format.table_include)
+        self.described: dict[tuple[bytes, bool], _Images] = {}
+        self.keys: dict[bytes, RowConverter] = {}
+
+    def __call__(self, key: bytes | None, value: bytes | None) -> Sequence[Event] | Ignored:
+        if value is None:
+            return Ignored.TOMBSTONE if key is None and self.format.keyless else self._delete(key)
+        added = self.added(value)
+        if added is None:
+            return self._delete(key)
+        if added.block and added.payload and self._wrapped(added, value):
+            return self._described(key, added)
+        if self.format.schema_include is True:
+            raise MalformedMessageError("the message has no schema block, and schema_include is True: set it to False or 'auto'")
+        return self._row(added, value, self.bare[_complete(added)], "$")
+
+    def _wrapped(self, added: Any, value: bytes) -> bool:
+        """Whether a message that has the fields ``schema`` and ``payload`` is a schema block and its row, and not a row."""
+        if self.format.schema_include is False:
+            return False
+        if (bytes(added.block), False) in self.described:
+            return True
+        return bytes(added.block)[:1] in (b"{", b"n") and len(self.parts(value)) == 2
+
+    def _described(self, key: bytes | None, outer: Any) -> Sequence[Event] | Ignored:
+        payload = bytes(outer.payload)
+        if payload == b"null":
+            return self._delete(key)
+        try:
+            added = self.added(payload)
+            return self._row(added, payload, self._images(bytes(outer.block), _complete(added)), "$.payload")
+        except MalformedMessageError as error:
+            raise MalformedMessageError(error.reason, f"$.payload{error.path[1:]}") from None
+
+    def _images(self, block: bytes, complete: bool) -> _Images:
+        found = self.described.get((block, complete))
+        if found is None:
+            if len(self.described) >= _SCHEMAS_KEPT:
+                self.described.clear()
+            for each, declared in self.handling.items():
+                how = declared if block == b"null" else described(_as_image(_schema_of(block)), self.columns, declared)
+                self.described[block, each] = _Images.of(self.columns, how, self.unique_key)
+            found = self.described[block, complete]
+        return found
+
+    def _row(self, added: Any, value: bytes, images: _Images, path: str) -> Sequence[Event] | Ignored:
+        if self.tables.set and not self.tables.match(_either(added.db, added.source_db), _either(added.table, added.source_table), path):
+            return Ignored.OTHER_TABLE
+        if added.op == "t":
+            return Ignored.TRUNCATE
+        kind = _KINDS.get(added.op) if added.op is None or isinstance(added.op, str) else None
+        if kind is None:
+            known = "is none of c, d, r, t, u"
+            raise UnknownOperationError(f"op {str(added.op)[:40]!r} {known}", f"{path}.{self.prefix}op", bare=f"op {known}")
+        image, message = images.read(value), _Message(added, value, self.prefix)
+        if kind is RowKind.DELETE or _is_deleted(added.deleted, path):
+            return [Event(RowKind.DELETE, image, None, message, path, "", rows=images.rows)]
+        if self.refuses_updates and kind is RowKind.UPDATE_AFTER:
+            raise self._without_key(added.op, path)
+        return [Event(kind, None, image, message, "", path, rows=images.rows)]
+
+    def _without_key(self, op: str | None, path: str) -> DecodeError:
+        if op is None:
+            reason = "is missing, and without a key nothing else tells an insert from an update: set the transformation's add.fields=op"
+            return MissingFieldError(f"`{self.prefix}op` {reason}", f"{path}.{self.prefix}op")
+        return MissingBeforeImageError(
+            "an update of a table without a primary key does not say which row it replaces: let the connector write its envelope "
+            "(debezium-json), or give as primary_key the columns that tell rows apart",
+            path,
+        )
+
+    def _delete(self, key: bytes | None) -> Sequence[Event] | Ignored:
+        """Return the delete that a record without a row is."""
+        if self.tables.set:
+            self.tables.match(None, None, "")
+        if key is None:
+            reason = "the Kafka key is null, and the value too: nothing tells which row is deleted"
+            hint = ". Of a table without a primary key let deletes be rewritten (delete.tombstone.handling.mode=rewrite), with keyless=True"
+            raise MissingFieldError(reason + hint, "", "key")
+        try:
+            image, rows = self._key(key)
+            rows.key(image, "$")
+        except DecodeError as error:
+            raise error.at(field="key") from None
+        missing = [name for name in self.unique_key if image.get(name) is None]
+        if missing:
+            there = ", ".join(sorted(image)) or "none"
+            reason = f"`{missing[0]}` is of the primary key, and is not in the Kafka key"
+            raise MissingFieldError(f"{reason}, which has {there}", f"$.{missing[0]}", "key", bare=reason)
+        if self.refuses_updates:
+            raise MissingBeforeImageError("a delete has the Kafka key alone, and keyless is set: leave it out, and give a primary_key", "", "key")
+        return [Event(RowKind.DELETE, image, None, self.nothing, "$", "", rows=rows)]
+
+    def _key(self, key: bytes) -> tuple[dict[str, Any], RowConverter]:
+        """Return the key's columns, and what converts them."""
+        value = read_json(key)
+        schema = None
+        if self.format.schema_include is not False and isinstance(value, dict) and set(value) == {"schema", "payload"}:
+            schema, value = value["schema"], value["payload"]
+        if not isinstance(value, dict):
+            if len(self.unique_key) != 1:
+                raise MalformedMessageError("expected a JSON object with the primary key's columns", "$")
+            value = {self.unique_key[0]: value}
+            schema = {"fields": [{**schema, "field": self.unique_key[0]}]} if isinstance(schema, dict) else schema
+        return value, self._key_rows(schema)
+
+    def _key_rows(self, schema: Any) -> RowConverter:
+        if not isinstance(schema, dict):
+            return self.bare[False].rows
+        block = json_bytes(schema)
+        rows = self.keys.get(block)
+        if rows is None:
+            if len(self.keys) >= _SCHEMAS_KEPT:
+                self.keys.clear()
+            how = described(_as_image(schema), self.columns, self.handling[False])
+            rows = self.keys[block] = RowConverter(self.columns, how, self.unique_key)
+        return rows
+
+
+def _complete(added: Any) -> bool:
+    return _either(added.connector, added.source_connector) in _COMPLETE_CONNECTORS
+
+
+def _is_deleted(deleted: Any, path: str) -> bool:
+    found = _DELETED.get(deleted) if isinstance(deleted, (str, bool)) or deleted is None else None
+    if found is None:
+        known = "is neither 'true' nor 'false'"
+        place = f"{path}.{_DELETED_FIELD}"
+        raise UnknownOperationError(f"{_DELETED_FIELD} {str(deleted)[:40]!r} {known}", place, bare=f"{_DELETED_FIELD} {known}")
+    return found
+
+
+def _as_image(schema: dict[str, Any]) -> dict[str, Any]:
+    """Return a row's schema as that of an envelope with one image, which is what `described` reads."""
+    return {"fields": [{**schema, "field": "after"}]}
+
+
+def _schema_of(block: bytes) -> dict[str, Any]:
+    try:
+        return read_object(block)
+    except MalformedMessageError as error:
+        raise MalformedMessageError(error.reason, f"$.schema{error.path[1:]}") from None
