@@ -290,7 +290,7 @@ class _Reader:
             reason = f"`{missing[0]}` is of the primary key, and is not in the Kafka key"
             raise MissingFieldError(f"{reason}, which has {there}", f"$.{missing[0]}", "key", bare=reason)
         if self.refuses_updates:
-            raise MissingBeforeImageError("a delete has the Kafka key alone, and keyless is set: leave it out, and give a primary_key", "", "key")
+            raise MissingBeforeImageError("the delete has the Kafka key alone, and keyless is set: give a primary_key instead", "", "key")
         return [Event(RowKind.DELETE, image, None, self.nothing, "$", "", rows=rows)]
 
     def _key(self, key: bytes) -> tuple[dict[str, Any], RowConverter]:

@@ -43,25 +43,14 @@ import msgspec
 
 from .base import ControlEvent, Encoder, Event, Format, Ignored, MetadataColumn, Reader
 from .encoding import EnvelopeEncoder, Row
-from .errors import MissingBeforeImageError, MissingFieldError, TypeConversionError, UnknownOperationError
-from .handling import Handling, Unfit
+from .errors import MissingBeforeImageError, MissingFieldError, UnknownOperationError
+from .handling import Handling
 from .json_reader import read_object
-from .metadata import named, text, text_list
+from .metadata import named, text, text_list, timestamp
 from .row_kind import RowKind
 from .rows import RowConverter, message_reader
-from .schema import Column, SqlType
+from .schema import Column
 from .tables import TableFilter
-from .types import converter
-
-_TO_TIMESTAMP = converter(SqlType("TIMESTAMP"), Handling(time_zone="UTC"))
-
-
-def _timestamp(value: Any, path: str) -> int | None:
-    try:
-        return None if value is None else _TO_TIMESTAMP(value)
-    except Unfit as error:
-        raise TypeConversionError(str(error), path, bare=error.bare) from None
-
 
 _UPDATE = RowKind.UPDATE_AFTER  # members of an Enum are looked up slowly up to Python 3.11
 
@@ -87,8 +76,8 @@ class OggJson(Format):
     metadata: ClassVar[Mapping[str, MetadataColumn]] = {
         "table": MetadataColumn("STRING", lambda message: text(message.table)),
         "primary-keys": MetadataColumn("ARRAY<STRING>", lambda message: text_list(message.primary_keys)),
-        "ingestion-timestamp": MetadataColumn("TIMESTAMP(6)", lambda m: _timestamp(m.current_ts, "$.current_ts")),
-        "event-timestamp": MetadataColumn("TIMESTAMP(6)", lambda message: _timestamp(message.op_ts, "$.op_ts")),
+        "ingestion-timestamp": MetadataColumn("TIMESTAMP(6)", lambda m: timestamp(m.current_ts, "$.current_ts")),
+        "event-timestamp": MetadataColumn("TIMESTAMP(6)", lambda message: timestamp(message.op_ts, "$.op_ts")),
     }
 
     @property

@@ -15,6 +15,8 @@ class TableFilter:
     ----------
     database, table : str or None
         None matches everything.
+    level : str
+        What a producer's tables are in, ``database`` or ``schema``: the option's name begins with it.
 
     Raises
     ------
@@ -22,8 +24,9 @@ class TableFilter:
         When an expression is not one.
     """
 
-    def __init__(self, database: str | None, table: str | None) -> None:
-        self.database = _compile("database_include", database)
+    def __init__(self, database: str | None, table: str | None, *, level: str = "database") -> None:
+        self.level = level
+        self.database = _compile(f"{level}_include", database)
         self.table = _compile("table_include", table)
         self.set = self.database is not None or self.table is not None
 
@@ -35,7 +38,7 @@ class TableFilter:
         MissingFieldError
             When the message does not say (in Flink a NullPointerException; a JSON null counts as missing here).
         """
-        for pattern, name, what in ((self.database, database, "database"), (self.table, table, "table")):
+        for pattern, name, what in ((self.database, database, self.level), (self.table, table, "table")):
             if pattern is None:
                 continue
             if name is None:

@@ -297,7 +297,7 @@ def _base64(sql_type: SqlType, value: str) -> bytes:
 
 def _binary(sql_type: SqlType, handling: Handling) -> Converter:
     def of_hex(value: str) -> bytes:
-        return binascii.unhexlify(value)
+        return binascii.unhexlify(value.removeprefix("0x"))
 
     def of_url_safe(value: str) -> bytes:
         return base64.b64decode(value, altchars=b"-_", validate=True)

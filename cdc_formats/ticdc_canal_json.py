@@ -1,0 +1,171 @@
+"""TiCDC's Canal JSON: Canal's flat message as TiDB's TiCDC writes it (``protocol=canal-json``), with what it adds in ``_tidb``.
+
+A message, of one row always; ``_tidb`` is there with ``enable-tidb-extension=true``::
+
+    {"id": 0, "database": "shop", "table": "orders", "pkNames": ["id"], "isDdl": false, "type": "UPDATE", "es": 1668673476000,
+     "ts": 1668673476732, "sql": "", "sqlType": {"id": 4, "note": 12}, "mysqlType": {"id": "int", "note": "varchar"},
+     "data": [{"id": "1", "note": "paid"}], "old": [{"id": "1", "note": "open"}], "_tidb": {"commitTs": 437451228626059264}}
+
+====================  =============================================================================================
+type                  rows
+====================  =============================================================================================
+``INSERT``            ``+I`` data
+``UPDATE``            ``-U``, ``+U``: ``data`` with ``old`` over it, which has all columns, or with
+                      ``only-output-updated-columns=true`` those that changed
+``DELETE``            ``-D`` data
+``TIDB_WATERMARK``    `Ignored.HEARTBEAT`: all rows up to ``watermarkTs`` have been sent (redelivery aside)
+``TRUNCATE``          `Ignored.TRUNCATE`
+other with ``isDdl``  `Ignored.DDL`
+====================  =============================================================================================
+
+Changelog mode: all. Key: not read. Null value: `Ignored.TOMBSTONE`.
+
+Absent and null: as `canal_json`. A row that is not whole is never filled with NULL. A message too large for Kafka has its handle key
+alone (``onlyHandleKey``), or its row is in a file (``claimCheckLocation``): of an insert and an update that is an error. Of a delete
+the key is enough for a keyed stage, and without one it is an error: ``-D`` is a whole row there. TiCDC does not mark the deletes of
+``delete-only-output-handle-key-columns=true``; they are told by having none of the declared columns but those of ``pkNames``, and of a
+table whose handle key is not its primary key they are not told: give a primary_key there.
+
+Types: as `canal_json`: text or null, bytes as ISO-8859-1 characters; ENUM, SET and BIT are numbers, a BIGINT UNSIGNED its digits.
+
+Differs from Flink, which reads these topics as canal-json: a watermark is ignored (Flink: "Unknown type"), and a row that is not
+whole is an error (Flink: NULLs). Otherwise as `canal_json`.
+
+Source: TiCDC's pkg/sink/codec/canal (canal_json_row_event_encoder.go, canal_json_message.go, canal_entry.go); its Canal-JSON page.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import msgspec
+
+from .base import ControlEvent, Event, Ignored, MetadataColumn, Reader
+from .canal_json import CanalJson
+from .errors import DecodeError, MissingBeforeImageError, MissingFieldError, PartialImageError, UnknownOperationError
+from .images import ABSENT
+from .json_reader import read_object
+from .metadata import bigint, member, text, unraw
+from .row_kind import RowKind
+from .rows import RowConverter, message_reader
+from .tables import TableFilter
+
+_INSERT, _UPDATE, _DELETE = RowKind.INSERT, RowKind.UPDATE_AFTER, RowKind.DELETE
+_KINDS = {"INSERT": _INSERT, "UPDATE": _UPDATE, "DELETE": _DELETE}
+_WATERMARK = "TIDB_WATERMARK"
+
+
+@dataclass(frozen=True, kw_only=True)
+class TicdcCanalJson(CanalJson):
+    """TiCDC's Canal JSON.
+
+    Parameters
+    ----------
+    database_include, table_include, binary_handling_mode, time_zone
+        As of `CanalJson`; the zone is that of the TiCDC server (``time-zone``).
+    """
+
+    identifier = "ticdc-canal-json"
+
+    metadata: ClassVar[Mapping[str, MetadataColumn]] = {
+        **CanalJson.metadata,
+        "commit-ts": MetadataColumn("BIGINT", lambda message: bigint(message.tidb.commit_ts, "$._tidb.commitTs")),
+    }
+
+    def reader(self, rows: RowConverter, *, keyed: bool = False) -> Reader:
+        """Return the reader of one table's messages."""
+        message = message_reader(rows, _Message, "data", "old", keyed=keyed, changed_only=True, many=True)
+        tables = TableFilter(self.database_include, self.table_include)
+
+        def read(key: bytes | None, value: bytes | None) -> Sequence[Event] | Ignored:
+            assert value is not None  # reads_tombstones is False
+            return _events(message(value), tables, None if keyed else rows)
+
+        return read
+
+    def control_event(self, key: bytes | None, value: bytes | None, reason: Ignored) -> ControlEvent:
+        """Return the database, the table and the statement; of a watermark its ``watermarkTs``."""
+        event = super().control_event(key, value, reason)
+        if reason is not Ignored.HEARTBEAT or not value:
+            return event
+        return event._replace(statement=text(member(read_object(value).get("_tidb"), "watermarkTs")))
+
+
+class _Tidb(msgspec.Struct, gc=False, rename="camel"):
+    commit_ts: Any = None
+    watermark_ts: Any = None
+    only_handle_key: Any = None
+    claim_check_location: Any = None
+
+
+class _Message(msgspec.Struct, gc=False):
+    type: Any = None
+    is_ddl: Any = msgspec.field(default=None, name="isDdl")
+    database: Any = None
+    table: Any = None
+    data: Any = None
+    old: Any = None
+    ts: Any = None
+    es: Any = None
+    pk_names: msgspec.Raw = msgspec.field(default=msgspec.Raw(b"null"), name="pkNames")
+    sql_type: msgspec.Raw = msgspec.field(default=msgspec.Raw(b"null"), name="sqlType")
+    tidb: _Tidb = msgspec.field(default_factory=_Tidb, name="_tidb")
+
+
+def _events(message: Any, tables: TableFilter, whole: RowConverter | None) -> Sequence[Event] | Ignored:
+    """Return a message's event; `whole` where a delete has to have all of its row."""
+    kind = _KINDS.get(message.type) if isinstance(message.type, str) else None
+    if message.type == _WATERMARK:
+        return Ignored.HEARTBEAT
+    if tables.set and (kind is not None or message.is_ddl is True) and not tables.match(message.database, message.table, "$"):
+        return Ignored.OTHER_TABLE
+    if message.is_ddl is True:
+        return Ignored.TRUNCATE if message.type == "TRUNCATE" else Ignored.DDL
+    if message.tidb.claim_check_location is not None and (kind is not _DELETE or message.data is None or whole):
+        raise _elsewhere(message.tidb.claim_check_location)
+    if kind is None:
+        raise _unknown(message.type)
+    row = _only(message.data, "data", message.type)
+    if kind is _DELETE:
+        if whole and ABSENT in (values := whole.raw(row)) and _key_only(message, whole.names, values):
+            raise MissingBeforeImageError(
+                "the delete has the key alone: set TiCDC's delete-only-output-handle-key-columns=false, or give a primary_key",
+                "$.data[0]",
+            )
+        return [Event.delete(row, message, "$.data[0]")]
+    if message.tidb.only_handle_key is True:
+        raise PartialImageError(
+            "the message has the handle key alone (onlyHandleKey), since the row was too large: raise TiCDC's max-message-bytes and the "
+            "topic's max.message.bytes, or set its large-message-handle-compression",
+            "$.data[0]",
+        )
+    if kind is _INSERT:
+        return [Event.insert(row, message, "$.data[0]")]
+    old = _only(message.old, "old", message.type)
+    return [Event(_UPDATE, old, row, message, "$.old[0]", "$.data[0]", True)]
+
+
+def _only(images: Any, name: str, type: str) -> Any:
+    if images is None or len(images) != 1 or images[0] is None:
+        raise MissingFieldError(f"`{name}` must be an array of one row when `type` is {type!r}", f"$.{name}")
+    return images[0]
+
+
+def _key_only(message: Any, names: Sequence[str], values: Sequence[Any]) -> bool:
+    keys = unraw(message.pk_names)
+    rest = [value for name, value in zip(names, values, strict=True) if not isinstance(keys, list) or name not in keys]
+    return message.tidb.only_handle_key is True or all(value is ABSENT for value in rest)
+
+
+def _elsewhere(location: Any) -> PartialImageError:
+    reason, hint = "the row was too large, and is in a file", ", which is not read: raise TiCDC's max-message-bytes"
+    return PartialImageError(f"{reason} ({text(location)}){hint}", "$._tidb.claimCheckLocation", bare=reason + hint)
+
+
+def _unknown(type: Any) -> DecodeError:
+    if not isinstance(type, str):
+        return MissingFieldError("`type` is missing or not a string", "$.type")
+    known = f"is none of {', '.join(sorted({*_KINDS, _WATERMARK}))}, and the message is no DDL"
+    return UnknownOperationError(f"type {type[:40]!r} {known}", "$.type", bare=f"type {known}")
