@@ -14,6 +14,7 @@ from .times import LEAST_STAMP, MOST_STAMP
 from .types import converter
 
 _TO_BIGINT = converter(SqlType("BIGINT"), Handling())
+_TO_TIMESTAMP = converter(SqlType("TIMESTAMP"), Handling(time_zone="UTC"))
 
 
 def unraw(value: Any) -> Any:
@@ -58,6 +59,19 @@ def epoch_ms(value: Any, path: str) -> int | None:
 def epoch_s(value: Any, path: str) -> int | None:
     """Return a number of seconds since 1970 as a canonical TIMESTAMP, in microseconds."""
     return None if value is None else _instant(_bigint(value, path) * 1_000_000, path)
+
+
+def timestamp(value: Any, path: str) -> int | None:
+    """Return ISO or SQL text as a canonical TIMESTAMP, in UTC where it has no zone."""
+    try:
+        return None if value is None else _TO_TIMESTAMP(value)
+    except Unfit as error:
+        raise TypeConversionError(str(error), path, bare=error.bare) from None
+
+
+def bigint(value: Any, path: str) -> int | None:
+    """Return a number as a canonical BIGINT."""
+    return None if value is None else _bigint(value, path)
 
 
 def int_map(value: Any, path: str) -> list[Any] | None:
