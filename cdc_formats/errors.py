@@ -85,6 +85,12 @@ class DeadLetterError(ChangelogError, RuntimeError):
     condition = "DEAD_LETTER"
 
 
+class InferenceError(ChangelogError, ValueError):
+    """A sample does not say enough to infer a schema from, or says it of several tables."""
+
+    condition = "INFERENCE"
+
+
 class DecodeError(ChangelogError, ValueError):
     """A Kafka record cannot be decoded.
 

@@ -1,0 +1,231 @@
+"""What a sample shows of a column: which JSON values it had, and the type that takes them all.
+
+==============================  ==============================================================================================
+values seen                     type
+==============================  ==============================================================================================
+booleans                        BOOLEAN
+integers                        BIGINT; DECIMAL(20,0) or DECIMAL(38,0) beyond 63 bits
+numbers with a fraction         DECIMAL(18,s) or DECIMAL(38,s) where all have ``s`` digits after the point, with room for two more
+                                digits before it; DECIMAL(38,18) where they differ, since a scale that is too small rounds;
+                                DOUBLE where one is written with an exponent above zero or does not fit 38 digits, and in formats
+                                whose producer writes exact decimals otherwise
+``"NaN"``, ``"Infinity"`` too   DOUBLE
+text                            DATE, TIMESTAMP (all with an offset) or TIMESTAMP_NTZ (none with) where every value is ISO text;
+                                else STRING
+arrays                          ARRAY of what the elements are
+objects                         MAP<STRING, ...> where at least two have no field in common to all, and the values are of one type;
+                                else STRUCT
+only nulls, or of two kinds     STRING (integers and other numbers are of one kind), which takes every JSON value as text
+==============================  ==============================================================================================
+
+Nothing is guessed from a number's size, and text that looks like base64 or digits stays text: it is noted.
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections import Counter
+from collections.abc import Callable, Collection
+from decimal import Decimal
+from typing import Any
+
+from .handling import Handling, Unfit
+from .schema import Column, SqlType
+from .source_types import MOST_DIGITS, STRING, UNSIGNED_BIGINT
+from .types import converter
+
+_KINDS = {bool: "boolean", int: "integer", Decimal: "number", str: "string", list: "array", dict: "object", type(None): "null"}
+_SPECIAL_FLOATS = ("NaN", "Infinity", "-Infinity")
+_SHORT_DECIMAL = 18  # of the digits that fit into 64 bits
+_ROOM = 2
+_EXAMPLE = 40
+
+
+def _reads(sql_type: str) -> Callable[[str], bool]:
+    convert = converter(SqlType(sql_type), Handling())
+
+    def reads(text: str) -> bool:
+        try:
+            convert(text)
+        except Unfit:
+            return False
+        return True
+
+    return reads
+
+
+def _base64(text: str) -> bool:
+    try:
+        return len(text) % 4 == 0 and base64.b64decode(text, validate=True) is not None
+    except ValueError:
+        return False
+
+
+def _digits(text: str) -> bool:
+    return re.fullmatch(r"-?[0-9]+(?:\.[0-9]+)?", text) is not None
+
+
+_TIMES = {name: _reads(name) for name in ("DATE", "TIMESTAMP", "TIMESTAMP_NTZ")}
+_SHAPES = {**_TIMES, "base64": _base64, "digits": _digits}
+DIGITS = "every value is digits: if it is a number, declare it"
+BASE64 = "every value is base64: if it is BINARY, declare it"
+_BASE64_MARK = re.compile(r"[+/=]")
+
+
+class Observed:
+    """The values of a column, or of a part of one, as they are added.
+
+    Parameters
+    ----------
+    placeholder : str or None
+        Debezium's unavailable-value placeholder: such a value is none.
+
+    Attributes
+    ----------
+    kinds : Counter
+        How many values of each JSON type were seen: ``boolean``, ``integer``, ``number``, ``string``, ``array``, ``object``, ``null``.
+    shortest, longest : int or None
+        The lengths of text.
+    examples : list of str
+        Some values, shortened.
+    """
+
+    def __init__(self, placeholder: str | None = None) -> None:
+        self.kinds: Counter[str] = Counter()
+        self.shortest: int | None = None
+        self.longest: int | None = None
+        self.examples: list[str] = []
+        self._placeholder = placeholder
+        self._none = [] if placeholder is None else _forms(placeholder)
+        self._least = self._most = 0
+        self._whole = 0
+        self._scales: set[int] = set()
+        self._exponent = False
+        self._shapes: set[str] = set(_SHAPES)
+        self._base64_marks = False
+        self._special = 0
+        self._elements: Observed | None = None
+        self._fields: dict[str, Observed] = {}
+
+    def add(self, value: Any, examples: int = 0) -> None:
+        """Add a value, as a JSON reader gives it."""
+        if value in self._none:
+            return
+        kind = _KINDS.get(type(value), "string")
+        self.kinds[kind] += 1
+        if kind == "integer":
+            self._least, self._most = min(self._least, value), max(self._most, value)
+            self._whole = max(self._whole, len(str(abs(value))))
+        elif kind == "number":
+            self._add_number(value)
+        elif kind == "string":
+            self._add_text(str(value))
+        elif kind == "array":
+            self._elements = self._elements or Observed(self._placeholder)
+            for item in value:
+                self._elements.add(item)
+        elif kind == "object":
+            for name, item in value.items():
+                self._fields.setdefault(name, Observed(self._placeholder)).add(item)
+        if kind != "null" and len(self.examples) < examples and (shown := _shown(value)) not in self.examples:
+            self.examples.append(shown)
+
+    def _add_number(self, value: Decimal) -> None:
+        exponent = value.as_tuple().exponent
+        assert isinstance(exponent, int)  # JSON has no NaN
+        self._exponent |= exponent > 0
+        self._scales.add(max(-exponent, 0))
+        self._whole = max(self._whole, value.adjusted() + 1 if value else 1, 1)
+
+    def _add_text(self, text: str) -> None:
+        length = len(text)
+        self.shortest = length if self.shortest is None else min(self.shortest, length)
+        self.longest = length if self.longest is None else max(self.longest, length)
+        self._special += text in _SPECIAL_FLOATS
+        self._shapes = {name for name in self._shapes if _SHAPES[name](text)}
+        self._base64_marks |= _BASE64_MARK.search(text) is not None
+
+    @property
+    def nulls(self) -> int:
+        """How many values were null."""
+        return self.kinds["null"]
+
+    @property
+    def values(self) -> int:
+        """How many values were not null."""
+        return self.kinds.total() - self.nulls
+
+    def type(self, *, exact_numbers: bool = True) -> SqlType:
+        """Return the type that takes all values.
+
+        Parameters
+        ----------
+        exact_numbers : bool
+            Whether the producer writes exact decimals as JSON numbers.
+        """
+        kinds = {kind for kind in self.kinds if kind != "null"}
+        if kinds == {"boolean"}:
+            return SqlType("BOOLEAN")
+        if kinds == {"integer"}:
+            if self._least >= -(2**63) and self._most < 2**63:
+                return SqlType("BIGINT")
+            return UNSIGNED_BIGINT if self._least >= 0 and self._most < 2**64 else _decimal(self._whole, {0})
+        if self._special and self._special == self.kinds["string"] and kinds <= {"integer", "number", "string"}:
+            return SqlType("DOUBLE")
+        if kinds in ({"number"}, {"integer", "number"}):
+            doubles = self._exponent or not exact_numbers or self._whole + max(self._scales) > MOST_DIGITS
+            return SqlType("DOUBLE") if doubles else _decimal(self._whole, self._scales)
+        if kinds == {"string"}:
+            return next((SqlType(name) for name in _TIMES if name in self._shapes), STRING)
+        if kinds == {"array"} and self._elements is not None:
+            return SqlType("ARRAY", fields=(Column("element", self._elements.type(exact_numbers=exact_numbers)),))
+        return self._object(exact_numbers) if kinds == {"object"} else STRING
+
+    def _object(self, exact_numbers: bool) -> SqlType:
+        fields = {name: each.type(exact_numbers=exact_numbers) for name, each in self._fields.items()}
+        common = any(each.kinds.total() == self.kinds["object"] for each in self._fields.values())
+        alike = len(set(fields.values())) <= 1 and not any(each.conflict for each in self._fields.values())
+        if not fields or (alike and not common and self.kinds["object"] > 1):
+            value = next(iter(fields.values()), STRING)
+            return SqlType("MAP", fields=(Column("key", STRING, nullable=False), Column("value", value)))
+        # A field without a name cannot be declared.
+        return STRING if "" in fields else SqlType("STRUCT", fields=tuple(Column(name, of) for name, of in fields.items()))
+
+    @property
+    def conflict(self) -> bool:
+        """Whether the values are of several kinds that only text takes."""
+        kinds = {"number" if kind == "integer" else kind for kind in self.kinds if kind != "null"}
+        return len(kinds) > 1 and self.type() == STRING
+
+    def notes(self) -> list[str]:
+        """Return what a user should know of the type that was chosen."""
+        if not self.values:
+            return ["only nulls were seen: as text"]
+        if self.conflict:
+            return ["values of several kinds: as text"]
+        if self.type() != STRING:
+            return []
+        if "digits" in self._shapes:
+            return [DIGITS]
+        return [BASE64] if "base64" in self._shapes and self._base64_marks else []
+
+
+def _forms(placeholder: str) -> list[Any]:
+    """Return what stands for an unavailable value: in text, bytes, arrays and maps."""
+    encoded = base64.b64encode(placeholder.encode()).decode()
+    return [placeholder, encoded, [placeholder], [encoded], list(placeholder.encode()), {placeholder: placeholder}]
+
+
+def _decimal(whole: int, scales: Collection[int]) -> SqlType:
+    scale = max(scales)
+    fixed = len(set(scales) - {0}) <= 1
+    if not fixed and scale <= _SHORT_DECIMAL and whole + _SHORT_DECIMAL <= MOST_DIGITS:
+        return SqlType("DECIMAL", MOST_DIGITS, _SHORT_DECIMAL)
+    precision = _SHORT_DECIMAL if fixed and whole + scale + _ROOM <= _SHORT_DECIMAL else MOST_DIGITS
+    return SqlType("DECIMAL", precision, scale) if whole + scale <= MOST_DIGITS else STRING
+
+
+def _shown(value: Any) -> str:
+    text = str(value)
+    return text if len(text) <= _EXAMPLE else text[:_EXAMPLE] + "..."
