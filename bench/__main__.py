@@ -29,6 +29,7 @@ from normalize.targets import Blocks, Records
 from normalize.typed import Output
 
 from .history import FORMAT_OPTIONS, SCHEMA, Expected, events, message
+from .producers import FORMATS
 
 ROCKSDB = {
     "spark.sql.streaming.stateStore.providerClass": "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider",
@@ -65,7 +66,7 @@ def report(what: str, count: int, seconds: Iterable[float], note: str = "") -> N
     """Print messages per second: the median of the runs, and the best."""
     runs = sorted(seconds)
     print(
-        f"{what:<28} {count / median(runs):>9,.0f}/s median, {count / runs[0]:>9,.0f}/s best of {len(runs)} (N={count:,}){note}", flush=True
+        f"{what:<44} {count / median(runs):>9,.0f}/s median, {count / runs[0]:>9,.0f}/s best of {len(runs)} (N={count:,}){note}", flush=True
     )
 
 
@@ -80,12 +81,19 @@ def timed(work: Any, runs: int = 5) -> list[float]:
 
 
 def decode(options: argparse.Namespace) -> None:
-    """Decode in pure Python, on one core: as a changelog, and as what the stage reads."""
+    """Decode in pure Python, on one core, each format's own messages: as a changelog, and as what the stage reads."""
     count = min(options.messages, 100_000)
-    messages = [message(*event) for event in events(count, options.keys)]
-    decoder = get_format("debezium-json", **FORMAT_OPTIONS).decoder(SCHEMA, unique_key=["id"])
-    report("decode, changelog", count, timed(lambda: [decoder.decode(key, value) for key, value in messages]), ", one core")
-    report("decode, for the stage", count, timed(lambda: [decoder.upserts(key, value) for key, value in messages]), ", one core")
+    history = list(events(count, options.keys))
+    for name, settings, write in FORMATS:
+        messages = [write(*event) for event in history]
+        decoder = get_format(name, **settings).decoder(SCHEMA, unique_key=["id"])
+        label = f"{name} {settings.get('value_format', '')}".strip()
+        for what, run in (("changelog", decoder.decode), ("stage", decoder.upserts)):
+            report(
+                f"decode {label}, {what}",
+                count,
+                timed(lambda run=run, messages=messages: [None for each in messages if run(*each) is None]),
+            )
 
 
 def stage(options: argparse.Namespace) -> None:

@@ -17,7 +17,7 @@ from cdc_formats.json_reader import json_bytes
 SCHEMA = "id BIGINT, name STRING, email STRING, city STRING, amount DECIMAL(12,2), qty INT, updated_at TIMESTAMP_NTZ(3), flag BOOLEAN"
 FORMAT_OPTIONS = {"decimal_handling_mode": "string"}
 
-_NAMES = ("id", "name", "email", "city", "amount", "qty", "updated_at", "flag")
+NAMES = ("id", "name", "email", "city", "amount", "qty", "updated_at", "flag")
 _CITIES = ("Amsterdam", "Berlin", "Copenhagen", "Dublin", "Helsinki", "Lisbon", "Madrid", "Oslo", "Paris", "Prague", "Vienna", "Warsaw")
 _SYLLABLES = ("ka", "ro", "mi", "te", "lo", "ven", "dar", "sho", "qui", "ber", "an", "el", "os", "ur", "ix", "pra")
 
@@ -114,6 +114,6 @@ def message(number: int, before: Row | None, after: Row | None) -> tuple[bytes, 
     op = "d" if after is None else "c" if before is None else "u"
     at = {"file": "mysql-bin.000003", "pos": 1000 + number * 37, "row": 0, "ts_ms": 1_700_000_000_000 + number, "snapshot": "false"}
     source = {"version": "3.0.0.Final", "connector": "mysql", "name": "shop", "db": "shop", "table": "customers", "server_id": 223344, **at}
-    images = [row and dict(zip(_NAMES, row, strict=True)) for row in (before, after)]
+    images = [row and dict(zip(NAMES, row, strict=True)) for row in (before, after)]
     value = {"before": images[0], "after": images[1], "source": source, "op": op, "ts_ms": source["ts_ms"]}
     return b'{"id":%d}' % key, json_bytes(value)

@@ -17,6 +17,7 @@ from .errors import MalformedMessageError
 
 T = TypeVar("T")
 _BOM = b"\xef\xbb\xbf"
+_MOST_SKIPPED = 255
 _FAILURES = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 _encoder = msgspec.json.Encoder(decimal_format="number")
 
@@ -57,15 +58,30 @@ def json_reader(shape: type[T], first: type[T] | None = None) -> Callable[[bytes
 
     if first is None:
         return read
-    narrow = msgspec.json.Decoder(first, float_hook=_decimal).decode
+    return _narrow_first(msgspec.json.Decoder(first, float_hook=_decimal).decode, read)
 
-    def read_narrow_first(text: bytes) -> T:
+
+def _narrow_first(narrow: Callable[[bytes], T], wide: Callable[[bytes], T]) -> Callable[[bytes], T]:
+    # Texts that are not of the narrow shape often come one after the other (a column that is declared and not there yet): after
+    # each that fails the next ones, twice as many each time, are not tried.
+    pause = skip = 0
+
+    def read(text: bytes) -> T:
+        nonlocal pause, skip
+        if skip:
+            skip -= 1
+            return wide(text)
         try:
-            return narrow(text)
+            value = narrow(text)
         except _FAILURES:
-            return read(text)
+            pause = min(2 * pause + 1, _MOST_SKIPPED)
+            skip = pause
+            return wide(text)
+        if pause:
+            pause = 0
+        return value
 
-    return read_narrow_first
+    return read
 
 
 def _malformed(error: Exception) -> MalformedMessageError:

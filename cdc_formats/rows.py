@@ -184,15 +184,20 @@ class RowConverter:
 
 def _row_of(converters: Sequence[Converter], natives: Sequence[Any]) -> Callable[[Any], tuple[Any, ...]]:
     """Return the function from an image of the shape `RowConverter.exact` to its row."""
-    cells = [
-        f"image.c{index}" if native is not Any else f"None if image.c{index} is None else to{index}(image.c{index})"
-        for index, native in enumerate(natives)
-    ]
+    cells = [_cell(index, native) for index, native in enumerate(natives)]
     # One expression for all columns: a loop over them costs more than what most of them need.
     row: Callable[[Any], tuple[Any, ...]] = eval(
         f"lambda image: ({', '.join(cells)},)", {f"to{index}": convert for index, convert in enumerate(converters)}
     )
     return row
+
+
+def _cell(index: int, native: Any) -> str:
+    if native is Any:
+        return f"None if (value := image.c{index}) is None else to{index}(value)"
+    if native == bool | int:
+        return f"value if (value := image.c{index}) is True or value is False or value is None else to{index}(value)"
+    return f"image.c{index}"
 
 
 def _has_placeholder(forms: Sequence[tuple[int, Any]]) -> Callable[[Any], bool]:
@@ -223,11 +228,11 @@ def row_shape(names: Sequence[str], *, natives: Sequence[Any] = (), only: Sequen
 
 
 def _native(sql_type: SqlType, handling: Handling) -> Any:
-    """Return the type of a column's values that need no converter, ``Any`` where they do."""
+    """Return the type of a column's values that need no converter, ``Any`` where they do; ``bool | int`` where an int does."""
     if sql_type.name in ("STRING", "CHAR", "VARCHAR"):
         return str
     if sql_type.name == "BOOLEAN" and handling.native:
-        return bool
+        return bool | int  # MySQL's BOOLEAN is a number
     if sql_type.name in INTEGER_BITS and handling.native:
         most = 2 ** INTEGER_BITS[sql_type.name] - 1
         return Annotated[int, msgspec.Meta(ge=-most - 1, le=most)]
