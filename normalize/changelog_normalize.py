@@ -18,12 +18,13 @@ from cdc_formats.schema import Column, backquoted
 
 from . import batch
 from .arrow import from_arrow
+from .dead_letter import DeadLetters
 from .decode import Mode
 from .fold import FoldOptions
 from .stage import Stage, normalized
 from .state import Layout
 from .targets import Blocks, KeyedRows, Records, Target
-from .typed import CORRUPT_RECORD, ROW_KIND, Corrupt, Output, require_changelog, table_columns
+from .typed import ASIDES, ROW_KIND, Aside, Output, require_changelog, table_columns
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -57,8 +58,8 @@ class ChangelogNormalize:
     -----
     The input has a column ``row_kind``. ``+I`` and ``+U`` are the key's newest row, ``-D`` deletes it. A ``-U`` that comes directly
     before a ``+U`` of the same key is dropped, as Flink's planner drops it; any other ``-U`` is a delete, and so an update that
-    changes the key leaves nothing behind. Rows whose ``row_kind`` is NULL (``_corrupt_record``) pass untouched. Rows of one key are
-    taken in the order of their partition of the DataFrame.
+    changes the key leaves nothing behind. Rows whose ``row_kind`` is NULL (with a ``_corrupt_record`` or a ``_control_event``) pass
+    untouched. Rows of one key are taken in the order of their partition of the DataFrame.
 
     Raises
     ------
@@ -86,24 +87,19 @@ class ChangelogNormalize:
             mini_batch=self.mini_batch,
             streaming=df.isStreaming,
         )
-        names = [
-            ROW_KIND,
-            *(column.name for column in (*output.columns, *output.metadata)),
-            *([CORRUPT_RECORD] if output.corrupt else []),
-        ]
-        rows = df.select(*map(backquoted, names))
+        rows = df.select(*map(backquoted, [ROW_KIND, *(column.name for column in output.all)]))
         if df.isStreaming:
             return normalized(_packed(rows, Blocks, output, stage), stage, output, "changelog_normalize")
-        keyed = batch.in_order(_packed(rows, KeyedRows, output, stage), split_partitions=False)
-        return keyed.mapInArrow(partial(batch.fold_pass, stage=stage, output=output), output.ddl)
+        return batch.normalized(_packed(rows, KeyedRows, output, stage), stage, output, split_partitions=False)
 
     def _output(self, df: DataFrame) -> Output:
-        table = table_columns(df.schema, without=(ROW_KIND, CORRUPT_RECORD, *self.metadata))
-        metadata = {column.name: column for column in table_columns(df.schema, without=(ROW_KIND, CORRUPT_RECORD))}
+        table = table_columns(df.schema, without=(ROW_KIND, *ASIDES, *self.metadata))
+        metadata = {column.name: column for column in table_columns(df.schema, without=(ROW_KIND, *ASIDES))}
         missing = [name for name in self.metadata if name not in metadata]
         if missing:
             raise ArgumentError(f"metadata column {missing[0]} is not in the DataFrame")
-        return Output(table, tuple(metadata[name] for name in self.metadata), CORRUPT_RECORD in df.columns)
+        asides = tuple(column for name, column in ASIDES.items() if name in df.columns)
+        return Output(table, tuple(metadata[name] for name in self.metadata), asides)
 
 
 def names_of(names: str | Sequence[str]) -> tuple[str, ...]:
@@ -121,6 +117,7 @@ def make_stage(
     mini_batch: bool,
     streaming: bool,
     mode: Mode = "FAILFAST",
+    dead_letters: DeadLetters | None = None,
 ) -> Stage:
     """Check the stage's arguments, and return it.
 
@@ -138,6 +135,7 @@ def make_stage(
         layout=Layout(key_groups, columns, unique_key, with_ttl=ttl_ms > 0),
         options=FoldOptions(generate_update_before=generate_update_before, suppress_equal=ttl_ms == 0),
         mode=mode,
+        dead_letters=dead_letters,
         state_ttl_ms=ttl_ms,
         mini_batch=mini_batch,
     )
@@ -170,9 +168,9 @@ def pack_pass(batches: Iterator[pa.RecordBatch], *, target: type[Target], output
     for rows_batch in batches:
         offsets = range(start, start + rows_batch.num_rows + 1)
         records = Records("DataFrame", context.partitionId(), offsets, [0] * len(offsets), [], [])
-        rows, corrupt = _rows(rows_batch, output, keys)
-        for record in corrupt:
-            collected.add_corrupt(record)
+        rows, asides = _rows(rows_batch, output, keys)
+        for aside in asides:
+            collected.add_aside(records, 0, aside)
         for index, row in enumerate(rows):
             # A -U is only known for what it is by the row after it, which may be in the next batch.
             if held is not None and not (row.kind is RowKind.UPDATE_AFTER and row.key == held.key):
@@ -198,18 +196,18 @@ class KeyedRow(NamedTuple):
     metadata: tuple[Any, ...]
 
 
-def _rows(batch: pa.RecordBatch, output: Output, keys: Sequence[int]) -> tuple[list[KeyedRow], list[Corrupt]]:
-    columns = [from_arrow(column.type, batch.column(index)) for index, column in enumerate((*output.columns, *output.metadata), 1)]
-    width = len(output.columns)
-    corrupt = batch.column(CORRUPT_RECORD).to_pylist() if output.corrupt else [None] * batch.num_rows
-    rows, bad = [], []
-    for kind, values, record in zip(batch.column(ROW_KIND).to_pylist(), zip(*columns, strict=True), corrupt, strict=True):
-        if kind is None and record is not None:
-            bad.append(Corrupt(**record))
+def _rows(batch: pa.RecordBatch, output: Output, keys: Sequence[int]) -> tuple[list[KeyedRow], list[Aside]]:
+    columns = [from_arrow(column.type, batch.column(index)) for index, column in enumerate(output.all, 1)]
+    width, end = len(output.columns), len(output.columns) + len(output.metadata)
+    rows, asides = [], []
+    for kind, values in zip(batch.column(ROW_KIND).to_pylist(), zip(*columns, strict=True), strict=True):
+        aside = [Aside(column.name, value) for column, value in zip(output.asides, values[end:], strict=True) if value is not None]
+        if kind is None and aside:
+            asides += aside
             continue
         row = values[:width]
         key = tuple([row[index] for index in keys])
         if None in key:
             raise MissingFieldError(f"`{output.columns[keys[key.index(None)]].name}` is of the primary key and is null", field="row")
-        rows.append(KeyedRow(RowKind.from_short_string(str(kind)), key, row, values[width:]))
-    return rows, bad
+        rows.append(KeyedRow(RowKind.from_short_string(str(kind)), key, row, values[width:end]))
+    return rows, asides

@@ -2,8 +2,11 @@
 
 One decoder is compiled per task; what its records give is collected by a target (`targets`).
 
-Records that give no rows are counted by reason. The counts leave the pass in rows of their own, which an observed metric sums up
-and a filter then takes out.
+A record that cannot be decoded fails the task, is dropped, becomes a row, or is written to a dead-letter topic. So it is with any
+exception that a record brings a format to, a bug of the format among them: one bad record can neither stop a query that is to go on,
+nor vanish from one that is not. What is wrong with the world (a registry that does not answer, a missing package) fails the task.
+
+Records that give no rows are counted by reason (`counts`).
 """
 
 from __future__ import annotations
@@ -11,28 +14,29 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import accumulate, groupby
+from itertools import accumulate, groupby, islice
 from typing import Any, Literal
 
 import msgspec
 import pyarrow as pa
 
-from cdc_formats.base import Decoder, Format, Ignored, KeyedChange
-from cdc_formats.errors import DECODE_CONDITIONS, DecodeError, TruncateError
+from cdc_formats.base import ControlEvent, Decoder, Format, Headers, Ignored, KeyedChange
+from cdc_formats.errors import DECODE_CONDITIONS, ChangelogError, DecodeError, FormatBugError, TruncateError, excerpt_of
 from cdc_formats.rows import key_indices
 from cdc_formats.schema import Column, columns as to_columns
 
-from .targets import Records, Target, without_update_before
-from .typed import Corrupt, Output
+from .counts import beside, counts_row
+from .dead_letter import DeadLetters, Letter, send
+from .targets import Records, Target, header_pairs, without_update_before
+from .typed import ASIDES, CONTROL_EVENT, CORRUPT_RECORD, Output, control, corrupt
 from .worker import worker
 
 Mode = Literal["FAILFAST", "DROPMALFORMED", "PERMISSIVE"]
 
-COUNTS = ("RECORDS", *(reason.value for reason in Ignored), *DECODE_CONDITIONS)
-"""What is counted: records read, records ignored by reason, records dropped or kept as corrupt by condition."""
-
-COUNTS_TYPE = pa.struct([(name, pa.int64()) for name in COUNTS])
-COUNTS_DDL = f"counts STRUCT<{', '.join(f'{name}: BIGINT' for name in COUNTS)}>"
+DEAD_LETTERS = "DEAD_LETTERS"
+COUNTS = ("RECORDS", *(reason.value for reason in Ignored), *DECODE_CONDITIONS, DecodeError.condition, DEAD_LETTERS)
+"""What is counted: records read, records ignored (control events too) by reason, bad records by condition (``DECODE``: a condition of a
+format's own), and those of them that were written as dead letters."""
 
 KAFKA_METADATA: dict[str, Column] = {
     column.name: column
@@ -61,6 +65,10 @@ class Source:
     metadata : tuple of str
         The metadata columns asked for, the format's and Kafka's, in the order asked.
     mode : {"FAILFAST", "DROPMALFORMED", "PERMISSIVE"}
+    dead_letters : DeadLetters or None
+        Where bad records go; then there is no other mode.
+    control_events : frozenset of Ignored
+        What is delivered as a row.
     on_truncate : {"fail", "ignore"}
     topic : str or None
         The topic, where there is but one: then no record needs to carry its name.
@@ -74,6 +82,8 @@ class Source:
     unique_key: tuple[str, ...] = ()
     metadata: tuple[str, ...] = ()
     mode: Mode = "FAILFAST"
+    dead_letters: DeadLetters | None = None
+    control_events: frozenset[Ignored] = frozenset()
     on_truncate: Literal["fail", "ignore"] = "fail"
     topic: str | None = None
     key_groups: int = 1
@@ -84,7 +94,8 @@ class Source:
         """The columns of the DataFrame in the end."""
         known = self.format.metadata
         columns = [Column(name, known[name].sql_type) if name in known else KAFKA_METADATA[name] for name in self.metadata]
-        return Output(self.columns, tuple(columns), self.permissive)
+        asides = [ASIDES[CORRUPT_RECORD]] * self.permissive + [ASIDES[CONTROL_EVENT]] * bool(self.control_events)
+        return Output(self.columns, tuple(columns), tuple(asides))
 
     @property
     def format_metadata(self) -> list[str]:
@@ -115,7 +126,7 @@ def decode_pass(batches: Iterator[pa.RecordBatch], *, source: Source, target: ty
         Kafka's records, with the columns of `needed_columns`.
     source : Source
     target : type
-        A subclass of `Target`; the result has its columns, and ``counts``.
+        A subclass of `Target`; the result has its columns, and those of `counts`.
     """
     with worker():
         yield from _Task(source, target(source.output, source.key_groups)).run(batches)
@@ -131,6 +142,7 @@ class _Task:
         self.drop = without_update_before(key_indices(source.columns, source.unique_key)) if source.drop_update_before else None
         self.merge = _metadata_merger(source)
         self.counts: Counter[str] = Counter()
+        self.letters: list[Letter] = []
         self.held = self.held_bytes = 0
 
     def run(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -149,14 +161,17 @@ class _Task:
 
     def decode(self, records: Records, kafka: Sequence[tuple[Any, ...]]) -> None:
         decode, add, drop, merge = self.decode_record, self.target.add, self.drop, self.merge
-        for index, value in enumerate(records.values):
+        given: list[Any] = [records.keys, records.values]
+        if self.source.format.reads_headers:
+            given.append(header_lists(records.headers))
+        for index, record in enumerate(zip(*given, strict=True)):
             try:
-                changes: Sequence[Any] | Ignored = decode(records.keys[index], value)
-            except DecodeError as error:
+                changes: Sequence[Any] | Ignored = decode(*record)
+                if isinstance(changes, Ignored):
+                    self.ignore(records, index, changes)
+                    continue
+            except Exception as error:
                 self.bad(records, index, error)
-                continue
-            if isinstance(changes, Ignored):
-                self.ignore(records, index, changes)
                 continue
             if drop is not None:
                 changes = drop(changes)
@@ -167,30 +182,56 @@ class _Task:
         self.held += len(records.values)
 
     def ignore(self, records: Records, index: int, reason: Ignored) -> None:
-        if reason is Ignored.TRUNCATE and self.source.on_truncate == "fail":
+        if reason in self.source.control_events:
+            record = records.record(index)
+            # A tombstone did not reach the format.
+            known = reason is not Ignored.TOMBSTONE
+            event = self.source.format.control_event(record.key, record.value, reason) if known else ControlEvent(reason)
+            self.target.add_aside(records, index, control(event, record))
+        elif reason is Ignored.TRUNCATE and self.source.on_truncate == "fail":
             raise TruncateError(
-                f"the source table was truncated - in {records.where(index)}. The changelog has no row for that: start anew from a "
-                "snapshot, or set on_truncate='ignore' to count it and go on"
+                f"the source table was truncated - in {records.record(index).where}. The changelog has no row for that: start anew from a "
+                "snapshot, or set on_truncate='ignore' to count it and go on, or control_events=['TRUNCATE'] to get it as a row"
             )
         self.counts[reason.value] += 1
 
-    def bad(self, records: Records, index: int, error: DecodeError) -> None:
-        error = error.at(where=records.where(index))
-        if self.source.mode == "FAILFAST":
-            raise error from None
-        self.counts[error.condition] += 1
-        if self.source.permissive:
-            key, value = records.keys[index], records.values[index]
-            self.target.add_corrupt(Corrupt(str(error), records.topic, records.partition, records.offsets[index], key, value))
+    def bad(self, records: Records, index: int, error: Exception) -> None:
+        record, source, cause = records.record(index), self.source, None
+        if not isinstance(error, DecodeError):
+            if isinstance(error, _WORLD):
+                raise error
+            cause, error = error, _bug(source.format, error, record.value)
+        error = error.at(where=record.where)
+        if source.mode == "FAILFAST" and source.dead_letters is None:
+            raise error from cause
+        self.counts[error.condition if error.condition in COUNTS else DecodeError.condition] += 1
+        if source.permissive:
+            self.target.add_aside(records, index, corrupt(error, record))
+        elif source.dead_letters is not None:
+            self.counts[DEAD_LETTERS] += 1
+            self.letters.append(Letter(error, record))
 
     def flush(self) -> Iterator[pa.RecordBatch]:
+        if self.source.dead_letters is not None:
+            send(self.source.dead_letters, self.letters)
+            self.letters.clear()
         for batch in self.target.flush():
-            nulls = pa.nulls(batch.num_rows, COUNTS_TYPE)
-            yield pa.RecordBatch.from_arrays([*batch.columns, nulls], schema=batch.schema.append(pa.field("counts", COUNTS_TYPE)))
+            yield beside(batch, COUNTS)
         if self.counts:
-            yield _counts_batch(self.target.schema, self.counts)
+            yield counts_row(self.target.schema, COUNTS, self.counts)
         self.counts.clear()
         self.held = self.held_bytes = 0
+
+
+_WORLD = (ChangelogError, OSError, ImportError, MemoryError)
+"""What no record is to blame for (all of ours but `DecodeError`)."""
+
+
+def _bug(format: Format, error: Exception, value: bytes | None) -> DecodeError:
+    what = f"{format.identifier} failed with {type(error).__name__}"
+    rule = ", and a format may raise DecodeError alone: this is a bug of the format's"
+    bug = FormatBugError(f"{what}: {error}{rule}", bare=what + rule)
+    return bug.at(excerpt=excerpt_of(value)) if format.error_excerpt else bug.without_data()
 
 
 def _with_metadata(change: Any, metadata: tuple[Any, ...]) -> Any:
@@ -199,17 +240,10 @@ def _with_metadata(change: Any, metadata: tuple[Any, ...]) -> Any:
     return change._replace(metadata=metadata)
 
 
-def _counts_batch(schema: pa.Schema, counts: Counter[str]) -> pa.RecordBatch:
-    row = pa.array([{name: counts[name] for name in COUNTS}], COUNTS_TYPE)
-    return pa.RecordBatch.from_arrays(
-        [*(pa.nulls(1, field.type) for field in schema), row], schema=schema.append(pa.field("counts", COUNTS_TYPE))
-    )
-
-
 def needed_columns(source: Source) -> list[str]:
     """Return the columns of Kafka's records that the pass reads, each of them a cost for every record."""
     columns = ["value", "partition", "offset", "stamp"]
-    if source.format.reads_key or source.permissive:
+    if source.format.reads_key or source.permissive or source.dead_letters is not None or source.control_events:
         columns.append("key")
     if source.topic is None:
         columns.append("topic")
@@ -219,7 +253,10 @@ def needed_columns(source: Source) -> list[str]:
         "headers": "headers",
         "header-list": "headers",
     }
-    return columns + sorted({wanted[name] for name in source.kafka_metadata if name in wanted})
+    named = {wanted[name] for name in source.kafka_metadata if name in wanted}
+    if source.format.reads_headers or source.dead_letters is not None:
+        named.add("headers")
+    return columns + sorted(named)
 
 
 def _records(batch: pa.RecordBatch, source: Source, at: tuple[str, int], stamp: int) -> Iterator[tuple[Records, list[tuple[Any, ...]]]]:
@@ -236,8 +273,19 @@ def _records(batch: pa.RecordBatch, source: Source, at: tuple[str, int], stamp: 
 
 def _columns(batch: pa.RecordBatch, place: tuple[str, int], stamp: int) -> Records:
     keys = batch.column("key").to_pylist() if "key" in batch.schema.names else [None] * batch.num_rows
-    stamps = list(accumulate(batch.column("stamp").to_pylist(), max, initial=stamp))[1:]
-    return Records(*place, batch.column("offset").to_pylist(), stamps, keys, batch.column("value").to_pylist())
+    timestamps = batch.column("stamp").to_pylist()
+    stamps = list(accumulate(timestamps, max, initial=stamp))[1:]
+    headers = batch.column("headers") if "headers" in batch.schema.names else None
+    return Records(*place, batch.column("offset").to_pylist(), stamps, keys, batch.column("value").to_pylist(), timestamps, headers)
+
+
+def header_lists(headers: pa.ListArray) -> list[Headers]:
+    """Return the headers of records, as Spark gives them, as a list of names and values for each record."""
+    if headers.null_count == len(headers):
+        return [()] * len(headers)
+    names, values = (headers.flatten().field(index).to_pylist() for index in (0, 1))
+    pairs = zip(names, values, strict=True)
+    return [list(islice(pairs, length or 0)) for length in headers.value_lengths().to_pylist()]
 
 
 def _metadata_merger(source: Source) -> Callable[[tuple[Any, ...], tuple[Any, ...]], tuple[Any, ...]] | None:
@@ -265,9 +313,9 @@ _KAFKA_READERS: dict[str, Callable[[pa.RecordBatch, tuple[str, int]], list[Any]]
 
 
 def _header_list(headers: list[dict[str, Any]] | None) -> list[Any]:
-    return [[header["key"], header["value"]] for header in headers or [] if header["key"] is not None]
+    return [list(pair) for pair in header_pairs(headers)]
 
 
 def _header_map(headers: list[dict[str, Any]] | None) -> list[Any]:
     # The last of several headers with one name wins, as in Flink.
-    return sorted([key, value] for key, value in dict(map(tuple, _header_list(headers))).items())
+    return sorted([key, value] for key, value in dict(header_pairs(headers)).items())

@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
-from cdc_formats.base import Format
+import msgspec
+
+from cdc_formats.base import Format, Ignored
 from cdc_formats.errors import ArgumentError, SchemaError
 from cdc_formats.registry import get_format
 from cdc_formats.schema import backquoted
 
 from . import batch, plan as planner
 from .changelog_normalize import KEY_GROUPS, make_stage, names_of
-from .decode import COUNTS, COUNTS_DDL, KAFKA_METADATA, Mode, Source, decode_pass, needed_columns
+from .counts import counts_ddl, observed
+from .dead_letter import DeadLetters
+from .decode import COUNTS, KAFKA_METADATA, Mode, Source, decode_pass, needed_columns
 from .encode import encode_pass
 from .stage import Stage, normalized
 from .targets import Blocks, KeyedRows, Target, TypedRows
-from .typed import CORRUPT_RECORD, ROW_KIND, require_changelog, table_columns
+from .typed import ASIDES, CORRUPT_RECORD, ROW_KIND, require_changelog, table_columns
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Observation, SparkSession
@@ -42,6 +48,8 @@ READER_DEFAULTS = {
 
 _MODES = ("FAILFAST", "DROPMALFORMED", "PERMISSIVE")
 _SUBSCRIPTIONS = ("subscribe", "subscribePattern", "assign")
+_CONTROL_EVENTS = {reason.value: reason for reason in Ignored}
+_ALL_CONTROL_EVENTS = frozenset(Ignored) - {Ignored.TOMBSTONE, Ignored.OTHER_TABLE}
 _SPLITS = ("minPartitions", "maxRecordsPerPartition")
 
 
@@ -58,7 +66,10 @@ def from_kafka_changelog(
     changelog_mode: Literal["all", "upsert"] = "all",
     source_duplicates: bool = True,
     mode: Mode = "FAILFAST",
+    dead_letter: str | None = None,
+    dead_letter_options: Mapping[str, Any] | None = None,
     metadata: Sequence[str] = (),
+    control_events: str | Sequence[str] = (),
     on_truncate: Literal["fail", "ignore"] = "fail",
     bounded: bool = False,
     key_groups: int = KEY_GROUPS,
@@ -93,10 +104,23 @@ def from_kafka_changelog(
     mode : {"FAILFAST", "DROPMALFORMED", "PERMISSIVE"}
         A record that cannot be decoded fails the query, is dropped and counted, or becomes a row with ``_corrupt_record`` (the
         error's text, the place, and the raw key and value) whose other columns are NULL.
+    dead_letter : str or None
+        A topic that records which cannot be decoded are written to, by the workers, instead of `mode` (`normalize.dead_letter`: their
+        key and headers). They are there before the rows of their batch are handed on; a query that is started again may write some
+        again, with equal keys. The topic must be there, and take records as large as those of the topic read.
+    dead_letter_options : mapping
+        Of the producer of dead letters, with librdkafka's names. By default it connects as `options` say; where they name
+        ``bootstrap.servers`` nothing of that is taken, where they name anything of ``security``, ``sasl`` or ``ssl`` only the servers.
     metadata : sequence of str
         Metadata columns, with Flink's names: the format's (``source.timestamp``, ...), and ``topic``, ``partition``, ``offset``,
         ``timestamp``, ``timestamp-type``, ``headers``, ``header-list``. A row has those of the record that caused it, a ``-U`` too;
         they take no part in whether two rows are equal (in Flink they do).
+    control_events : str or sequence of str
+        What a topic says besides rows, and is to be delivered too: ``DDL``, ``HEARTBEAT``, ``MESSAGE``, ``SNAPSHOT_MARK``,
+        ``TRANSACTION``, ``TRUNCATE`` (for which `on_truncate` then has no say), ``OTHER_TABLE``, ``TOMBSTONE``, or ``all`` for the first
+        six. Each is a row with ``_control_event`` (its type, what it is about, its statement; the record's place, timestamp, key
+        and value) whose other columns are NULL. In a micro-batch it may come before or after the rows around it: its topic,
+        partition and offset tell its place (compare them with these columns of `metadata`).
     on_truncate : {"fail", "ignore"}
         What a truncated source table does: no row of a changelog says it.
     bounded : bool
@@ -110,17 +134,17 @@ def from_kafka_changelog(
         Keep only the last change of a key in a micro-batch.
     observation : str, Observation or None
         Prefix of the observed metrics of a stream, ``changelog`` by default (``<prefix>_decode`` and ``<prefix>_normalize`` in the
-        query's progress); for a bounded read an Observation, which gets the counts of decoding.
+        query's progress); for a bounded read an Observation, which gets the counts of both.
 
     Returns
     -------
     DataFrame
-        ``row_kind`` (``+I -U +U -D``), the columns, the metadata, and ``_corrupt_record`` in PERMISSIVE mode; streaming unless
-        `bounded`. TIME columns are STRING.
+        ``row_kind`` (``+I -U +U -D``), the columns, the metadata, ``_corrupt_record`` in PERMISSIVE mode, and ``_control_event`` where
+        control events are asked for; streaming unless `bounded`. TIME columns are STRING.
 
     Raises
     ------
-    ArgumentError, SchemaError, FormatOptionError, UnknownFormatError
+    ArgumentError, SchemaError, FormatOptionError, UnknownFormatError, MissingDependencyError
         Here, at the call, when the arguments cannot be used; the text names the fix.
 
     Notes
@@ -128,15 +152,18 @@ def from_kafka_changelog(
     Rows of one key come in the order of its Kafka partition. Partitions of one micro-batch are merged by Kafka's timestamps.
     A stream with the stage is to be written in output mode ``append``.
     """
+    chosen, reader_options = _format(format, format_options), _reader_options(topic, topic_pattern, options)
     request = _Request.check(
-        format=_format(format, format_options),
+        format=chosen,
         schema=schema,
-        options=_reader_options(topic, topic_pattern, options),
+        options=reader_options,
         primary_key=primary_key,
         changelog_mode=changelog_mode,
         source_duplicates=source_duplicates,
         mode=mode,
+        dead_letters=_dead_letters(dead_letter, dead_letter_options, reader_options, mode, chosen),
         metadata=metadata,
+        control_events=_control_events(control_events),
         on_truncate=on_truncate,
         key_groups=key_groups,
     )
@@ -259,6 +286,29 @@ def _twice(option: str) -> str:
     raise ArgumentError(f"the topic is given, and the option {option} too: give one of them")
 
 
+def _dead_letters(
+    topic: str | None, given: Mapping[str, Any] | None, options: Mapping[str, str], mode: str, format: Format
+) -> DeadLetters | None:
+    if topic is None:
+        if given:
+            raise ArgumentError("dead_letter_options are those of dead_letter, and there is none")
+        return None
+    if mode != "FAILFAST":
+        raise ArgumentError(f"a bad record goes to dead_letter={topic!r}, so that mode={mode!r} has no say: leave one of them out")
+    if _reads(topic, options):
+        raise ArgumentError(f"dead_letter={topic!r} is read too: a dead letter would come back for ever")
+    return DeadLetters.check(topic, format.identifier, options, given or {})
+
+
+def _control_events(names: str | Sequence[str]) -> frozenset[Ignored]:
+    if names == "all":
+        return _ALL_CONTROL_EVENTS
+    unknown = [name for name in names_of(names) if name not in _CONTROL_EVENTS]
+    if unknown:
+        raise ArgumentError(f"control_events has {unknown[0]!r}; there are {', '.join(_CONTROL_EVENTS)}, or 'all'")
+    return frozenset(_CONTROL_EVENTS[name] for name in names_of(names))
+
+
 def _check_observation(observation: Any, bounded: bool) -> None:
     if bounded and isinstance(observation, str):
         raise ArgumentError("observation of a bounded read is a pyspark.sql.Observation: only that can be asked for its counts")
@@ -280,6 +330,7 @@ def _stage(request: _Request, state_ttl: timedelta | None, mini_batch: bool, bou
         mini_batch=mini_batch,
         streaming=not bounded,
         mode=request.source.mode,
+        dead_letters=request.source.dead_letters,
     )
 
 
@@ -302,7 +353,9 @@ class _Request:
         changelog_mode: str,
         source_duplicates: bool,
         mode: Mode,
+        dead_letters: DeadLetters | None,
         metadata: Sequence[str],
+        control_events: frozenset[Ignored],
         on_truncate: Literal["fail", "ignore"],
         key_groups: int,
     ) -> _Request:
@@ -319,6 +372,8 @@ class _Request:
             unique_key=key,
             metadata=_metadata(format, names_of(metadata)),
             mode=mode,
+            dead_letters=dead_letters,
+            control_events=control_events,
             on_truncate=on_truncate,
             topic=_only_topic(options),
             key_groups=key_groups,
@@ -333,26 +388,43 @@ def _metadata(format: Format, names: tuple[str, ...]) -> tuple[str, ...]:
     known = {*format.metadata, *KAFKA_METADATA}
     unknown = [name for name in names if name not in known]
     if unknown:
-        raise SchemaError(f"{format.identifier} has no metadata column {unknown[0]!r}; it has {', '.join(sorted(known))}")
+        hint = ". Spark's Kafka source does not tell it" if unknown[0] == "leader-epoch" else ""
+        raise SchemaError(f"{format.identifier} has no metadata column {unknown[0]!r}; it has {', '.join(sorted(known))}{hint}")
     return names
 
 
 def _check_names(source: Source) -> None:
     # Spark compares names without case by default: two that differ in case alone could not be told apart.
     output = source.output
-    names = [ROW_KIND, *(column.name for column in (*output.columns, *output.metadata)), CORRUPT_RECORD]
+    names = [ROW_KIND, *(column.name for column in (*output.columns, *output.metadata)), *ASIDES]
     lower = [name.lower() for name in names]
     twice = sorted({name for name in lower if lower.count(name) > 1})
     if twice:
         raise SchemaError(
-            f"column {', '.join(twice)} would stand in the result twice: of the schema, the metadata, and {ROW_KIND} and {CORRUPT_RECORD}, "
-            "rename what is yours"
+            f"column {', '.join(twice)} would stand in the result twice: of the schema, the metadata, and "
+            f"{', '.join([ROW_KIND, *ASIDES])}, rename what is yours"
         )
 
 
 def _only_topic(options: Mapping[str, str]) -> str | None:
-    topics = [name.strip() for name in options.get("subscribe", "").split(",") if name.strip()]
+    topics = _subscribed(options)
     return topics[0] if len(topics) == 1 else None
+
+
+def _subscribed(options: Mapping[str, str]) -> list[str]:
+    return [name.strip() for name in options.get("subscribe", "").split(",") if name.strip()]
+
+
+def _reads(topic: str, options: Mapping[str, str]) -> bool:
+    """Return whether a topic is among those that are read; what these options cannot mean is for Spark to refuse."""
+    if topic in _subscribed(options):
+        return True
+    with suppress(re.error):
+        if re.fullmatch(options.get("subscribePattern") or "(?!)", topic):
+            return True
+    with suppress(msgspec.DecodeError):
+        return topic in msgspec.json.decode(options.get("assign") or "{}", type=dict[str, Any])
+    return False
 
 
 # ------------------------------------------------------------------------------------------------------------ the query
@@ -372,25 +444,21 @@ class _Reader:
         prefix = self.observation or "changelog"
         records = self._records(self.spark.readStream)
         if self.stage is None:
-            return _without_counts(self._decoded(records, TypedRows), f"{prefix}_decode")
-        blocks = _without_counts(self._decoded(records, Blocks), f"{prefix}_decode")
+            return observed(self._decoded(records, TypedRows), COUNTS, f"{prefix}_decode")
+        blocks = observed(self._decoded(records, Blocks), COUNTS, f"{prefix}_decode")
         return normalized(blocks, self.stage, self.request.source.output, f"{prefix}_normalize")
 
     def bounded(self) -> DataFrame:
         """The same without state."""
         records = self._records(self.spark.read)
         if self.stage is None:
-            return _without_counts(self._decoded(records, TypedRows), self.observation)
-        keyed = _without_counts(self._decoded(records, KeyedRows), self.observation)
-        split = any(name in self.request.options for name in _SPLITS)
-        output = self.request.source.output
-        return batch.in_order(keyed, split_partitions=split).mapInArrow(
-            partial(batch.fold_pass, stage=self.stage, output=output), output.ddl
-        )
+            return observed(self._decoded(records, TypedRows), COUNTS, self.observation)
+        keyed, split = self._decoded(records, KeyedRows), any(name in self.request.options for name in _SPLITS)
+        return batch.normalized(keyed, self.stage, self.request.source.output, split_partitions=split, observation=self.observation)
 
     def _decoded(self, records: DataFrame, target: type[Target]) -> DataFrame:
         source = self.request.source
-        return records.mapInArrow(partial(decode_pass, source=source, target=target), f"{target.ddl(source.output)}, {COUNTS_DDL}")
+        return records.mapInArrow(partial(decode_pass, source=source, target=target), f"{target.ddl(source.output)}, {counts_ddl(COUNTS)}")
 
     def _records(self, reader: Any) -> DataFrame:
         from pyspark.sql import functions as F
@@ -405,12 +473,3 @@ class _Reader:
             "timestamp": F.unix_micros("timestamp").alias("timestamp"),
         }
         return raw.select(*(special.get(name, F.col(name)) for name in columns))
-
-
-def _without_counts(decoded: DataFrame, observation: Any) -> DataFrame:
-    """Sum up the rows of counts as an observed metric, and take them out."""
-    from pyspark.sql import functions as F
-
-    if observation is not None:
-        decoded = decoded.observe(observation, *(F.sum(f"counts.{name}").alias(name) for name in COUNTS))
-    return decoded.where("counts IS NULL").drop("counts")

@@ -11,7 +11,7 @@ stamps       array of int: each change's Kafka timestamp in ms, made monotone wi
 keys         array of bin: each change's key
 rows         array of bin or nil: the row after the change, nil for a delete
 metadata     array of bin, or nil where no metadata is asked for
-partials     array of ``[index, topic, partition, offset, key, value]``: the changes whose row lacks columns, with their record
+partials     array of ``[index, record]``: the changes whose row lacks columns, with their `KafkaRecord`
 ===========  ===========================================================================================================
 """
 
@@ -59,15 +59,38 @@ def key_group_of(key: bytes, key_groups: int) -> int:
     return crc32(key) % key_groups
 
 
+class KafkaRecord(NamedTuple):
+    """A record as it is in Kafka, for what has to be told of the record itself.
+
+    Attributes
+    ----------
+    topic, partition, offset : str, int, int
+    timestamp : int
+        In ms since 1970-01-01 UTC.
+    key, value : bytes or None
+    headers : sequence of (str, bytes or None)
+        Empty where they were not read.
+    """
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    headers: Sequence[tuple[str, bytes | None]] = ()
+
+    @property
+    def where(self) -> str:
+        """The record's place, as errors name it."""
+        return f"{self.topic}[{self.partition}]@{self.offset}"
+
+
 class Partial(NamedTuple):
     """A change whose row lacks columns, by its place in the block, and the record it came from."""
 
     change: int
-    topic: str
-    partition: int
-    offset: int
-    key: bytes | None
-    value: bytes | None
+    record: KafkaRecord
 
 
 class Changes(msgspec.Struct, array_like=True, gc=False):

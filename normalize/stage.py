@@ -17,11 +17,12 @@ import pyarrow as pa
 
 from cdc_formats.errors import PartialImageError
 
-from .decode import Mode
+from .dead_letter import DeadLetters, Letter, send
+from .decode import DEAD_LETTERS, Mode
 from .fold import FoldOptions, fold
-from .packing import Changes, Partial, complete_packed, decode_changes, encode_block, join_rows, split_rows
+from .packing import Changes, KafkaRecord, complete_packed, decode_changes, encode_block, join_rows, split_rows
 from .state import KeyGroup, Layout
-from .typed import Corrupt, Output, decode_corrupt
+from .typed import Aside, Output, corrupt, decode_asides
 from .worker import keep_archives, worker
 
 if TYPE_CHECKING:
@@ -29,13 +30,14 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.streaming.state import GroupState
 
-COUNTS = ("CHANGES", "SUPPRESSED_EQUAL", "DELETES_OF_UNKNOWN_KEYS", "EXPIRED", PartialImageError.condition)
-"""What the stage counts: changes folded, rows equal to the stored, deletes of keys without a row, rows expired, incomplete rows dropped."""
+COUNTS = ("CHANGES", "SUPPRESSED_EQUAL", "DELETES_OF_UNKNOWN_KEYS", "EXPIRED", PartialImageError.condition, DEAD_LETTERS)
+"""What the stage counts: changes folded, rows equal to the stored, deletes of keys without a row, rows expired, rows that could not be
+completed, and those of them that were written as dead letters."""
 
-DDL = "kinds BINARY, rows BINARY, metadata BINARY, corrupt BINARY, " + ", ".join(f"{name} BIGINT" for name in COUNTS)
+DDL = "kinds BINARY, rows BINARY, metadata BINARY, asides BINARY, " + ", ".join(f"{name} BIGINT" for name in COUNTS)
 STATE_DDL = "state BINARY"
-PACKED = ("kinds", "rows", "metadata", "corrupt")
-_BLOCK = ("source", "first_offset", "changes", "corrupt")
+PACKED = ("kinds", "rows", "metadata", "asides")
+_BLOCK = ("source", "first_offset", "changes", "asides")
 _BATCH_ROWS = 10_000  # Spark's own default for Arrow
 
 
@@ -49,6 +51,8 @@ class Stage:
     options : FoldOptions
     mode : {"FAILFAST", "DROPMALFORMED", "PERMISSIVE"}
         For rows that cannot be completed.
+    dead_letters : DeadLetters or None
+        Where the records of such rows go; then there is no other mode.
     state_ttl_ms : int
         0: rows are kept for ever.
     mini_batch : bool
@@ -58,6 +62,7 @@ class Stage:
     layout: Layout
     options: FoldOptions
     mode: Mode = "FAILFAST"
+    dead_letters: DeadLetters | None = None
     state_ttl_ms: int = 0
     mini_batch: bool = False
 
@@ -68,17 +73,18 @@ class Change(NamedTuple):
     key: bytes
     row: bytes | None
     metadata: bytes | None
-    partial: Partial | None
+    partial: KafkaRecord | None
 
 
 class Folded:
-    """The result of folding changes: packed changelog rows, corrupt records, counts."""
+    """The result of folding changes: packed changelog rows, asides, dead letters to be written, counts."""
 
     def __init__(self) -> None:
         self.kinds = bytearray()
         self.rows: list[bytes] = []
         self.metadata: list[bytes | None] = []
-        self.corrupt: list[Corrupt] = []
+        self.asides: list[Aside] = []
+        self.letters: list[Letter] = []
         self.counts = dict.fromkeys(COUNTS, 0)
 
 
@@ -129,18 +135,21 @@ def fold_changes(changes: Iterable[Change], rows: dict[bytes, bytes], stage: Sta
     return touched
 
 
-def _incomplete(record: Partial, stage: Stage, folded: Folded) -> None:
+def _incomplete(record: KafkaRecord, stage: Stage, folded: Folded) -> None:
     error = PartialImageError(
         "the row lacks columns that the producer left out as unchanged, and nothing is stored of its key. Begin where the row was "
         "inserted, or let the producer write all columns (PostgreSQL: REPLICA IDENTITY FULL; GoldenGate: NOCOMPRESSUPDATES)",
         "$.after",
-        where=f"{record.topic}[{record.partition}]@{record.offset}",
+        where=record.where,
     )
-    if stage.mode == "FAILFAST":
+    if stage.mode == "FAILFAST" and stage.dead_letters is None:
         raise error
     folded.counts[PartialImageError.condition] += 1
     if stage.mode == "PERMISSIVE":
-        folded.corrupt.append(Corrupt(str(error), *record[1:]))
+        folded.asides.append(corrupt(error, record))
+    elif stage.dead_letters is not None:
+        folded.counts[DEAD_LETTERS] += 1
+        folded.letters.append(Letter(error, record))
 
 
 def in_order(blocks: list[tuple[str, int, bytes]]) -> list[Change]:
@@ -173,7 +182,7 @@ def in_order(blocks: list[tuple[str, int, bytes]]) -> list[Change]:
 
 
 def _changes(block: Changes) -> Iterator[Change]:
-    partials = {record.change: record for record in block.partials}
+    partials = {partial.change: partial.record for partial in block.partials}
     metadata: Sequence[bytes | None] = block.metadata or [None] * len(block.keys)
     for index, (key, row, extra) in enumerate(zip(block.keys, block.rows, metadata, strict=True)):
         yield Change(key, row, extra, partials.get(index))
@@ -209,20 +218,22 @@ def normalize_group(key: Any, frames: Iterator[pd.DataFrame], state: GroupState,
     import pandas as pd
 
     keep_archives()
-    blocks, corrupt = [], []
+    blocks, asides = [], []
     for frame in frames:
-        for source, first, changes, records in zip(*(frame[name] for name in _BLOCK), strict=True):
+        for source, first, changes, aside in zip(*(frame[name] for name in _BLOCK), strict=True):
             if changes is not None:
                 blocks.append((source, first, changes))
             else:
-                corrupt.append(records)
+                asides.append(aside)
     stored = bytes(state.get[0]) if state.exists else None
     folded, after = normalize(blocks, stored, stage, state.getCurrentProcessingTimeMs())
+    if stage.dead_letters is not None:
+        send(stage.dead_letters, folded.letters)
     if after is None and stored is not None:
         state.remove()
     elif after is not None and after != stored:
         state.update((after,))
-    yield pd.DataFrame(_output(folded, corrupt))
+    yield pd.DataFrame(_output(folded, asides))
 
 
 def normalize(blocks: list[tuple[str, int, bytes]], stored: bytes | None, stage: Stage, now_ms: int) -> tuple[Folded, bytes | None]:
@@ -262,18 +273,18 @@ def normalize(blocks: list[tuple[str, int, bytes]], stored: bytes | None, stage:
     return folded, stage.layout.encode(group) if group.rows else None
 
 
-def _output(folded: Folded, corrupt: list[bytes]) -> dict[str, list[Any]]:
+def _output(folded: Folded, asides: list[bytes]) -> dict[str, list[Any]]:
     with_metadata = any(extra is not None for extra in folded.metadata)
     columns: dict[str, list[Any]] = {
         "kinds": [bytes(folded.kinds)],
         "rows": [join_rows(folded.rows)],
         "metadata": [join_rows([extra for extra in folded.metadata if extra is not None]) if with_metadata else None],
-        "corrupt": [encode_block(folded.corrupt) if folded.corrupt else None],
+        "asides": [encode_block(folded.asides) if folded.asides else None],
     }
     columns.update({name: [count] for name, count in folded.counts.items()})
-    for records in corrupt:
+    for block in asides:
         for name, values in columns.items():
-            values.append(records if name == "corrupt" else 0 if name in COUNTS else None)
+            values.append(block if name == "asides" else 0 if name in COUNTS else None)
     return columns
 
 
@@ -281,11 +292,11 @@ def typed_pass(batches: Iterator[pa.RecordBatch], *, output: Output) -> Iterator
     """Turn the stage's packed rows into typed rows; for ``mapInArrow``."""
     with worker():
         for batch in batches:
-            for kinds, rows, metadata, corrupt in zip(*(batch.column(name).to_pylist() for name in PACKED), strict=True):
+            for kinds, rows, metadata, asides in zip(*(batch.column(name).to_pylist() for name in PACKED), strict=True):
                 if kinds:
                     yield from _typed(kinds, split_rows(rows), split_rows(metadata) if metadata else [], output)
-                if corrupt:
-                    yield output.batch([], [], [], decode_corrupt(corrupt))
+                if asides:
+                    yield output.batch([], [], [], decode_asides(asides))
 
 
 def _typed(kinds: bytes, rows: list[list[Any]], metadata: list[list[Any]], output: Output) -> Iterator[pa.RecordBatch]:

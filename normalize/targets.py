@@ -17,8 +17,8 @@ import pyarrow as pa
 from cdc_formats.base import Change, KeyedChange
 from cdc_formats.row_kind import RowKind
 
-from .packing import Changes, Partial, encode_block, key_group_of, pack
-from .typed import Corrupt, Output
+from .packing import Changes, KafkaRecord, Partial, encode_block, key_group_of, pack
+from .typed import Aside, Output
 
 
 class Records(NamedTuple):
@@ -32,6 +32,10 @@ class Records(NamedTuple):
         Kafka's timestamps in ms, raised to the highest before them in the partition, so that partitions can be merged by time
         without ever reordering one.
     keys, values : list of bytes or None
+    timestamps : list of int
+        Kafka's own, in ms.
+    headers : pyarrow.Array or None
+        Lists of ``{key, value}``; None where nobody needs headers.
     """
 
     topic: str
@@ -40,19 +44,24 @@ class Records(NamedTuple):
     stamps: Sequence[int]
     keys: Sequence[bytes | None]
     values: Sequence[bytes | None]
+    timestamps: Sequence[int] = ()
+    headers: Any = None
 
     @property
     def source(self) -> str:
         """The partition, as it stands in the order of changes and in errors."""
         return f"{self.topic}[{self.partition}]"
 
-    def where(self, index: int) -> str:
-        """The record's place, as errors name it."""
-        return f"{self.source}@{self.offsets[index]}"
+    def record(self, index: int) -> KafkaRecord:
+        """One of them, with its headers where they were read."""
+        given = [] if self.headers is None else header_pairs(self.headers[index].as_py())
+        timestamp, key, value = self.timestamps[index], self.keys[index], self.values[index]
+        return KafkaRecord(self.topic, self.partition, self.offsets[index], timestamp, key, value, given)
 
-    def partial(self, index: int, change: int) -> Partial:
-        """The record of a change whose row lacks columns."""
-        return Partial(change, self.topic, self.partition, self.offsets[index], self.keys[index], self.values[index])
+
+def header_pairs(headers: Sequence[Any] | None) -> list[tuple[str, bytes | None]]:
+    """Return the headers of a record, as Spark gives them, as names and values; those without a name are left out, as in Flink."""
+    return [(header["key"], header["value"]) for header in headers or () if header["key"] is not None]
 
 
 class Target(ABC):
@@ -89,8 +98,8 @@ class Target(ABC):
         """Take a record's changes."""
 
     @abstractmethod
-    def add_corrupt(self, record: Corrupt) -> None:
-        """Take a record that could not be decoded."""
+    def add_aside(self, records: Records, index: int, aside: Aside) -> None:
+        """Take what a record gives that is no row of the table."""
 
     @abstractmethod
     def flush(self) -> Iterator[pa.RecordBatch]:
@@ -112,17 +121,17 @@ class Blocks(Target):
             ("source", pa.string()),
             ("first_offset", pa.int64()),
             ("changes", pa.binary()),
-            ("corrupt", pa.binary()),
+            ("asides", pa.binary()),
         ]
     )
 
     @staticmethod
     def ddl(output: Output) -> str:
-        return "key_group INT, source STRING, first_offset BIGINT, changes BINARY, corrupt BINARY"
+        return "key_group INT, source STRING, first_offset BIGINT, changes BINARY, asides BINARY"
 
     def start(self) -> None:
         self.groups: dict[int, tuple[str, int, Changes]] = {}
-        self.corrupt: list[Corrupt] = []
+        self.asides: list[Aside] = []
 
     def add(self, records: Records, index: int, changes: Sequence[KeyedChange]) -> None:
         for change in changes:
@@ -143,20 +152,21 @@ class Blocks(Target):
             if block.metadata is not None:
                 block.metadata.append(pack(change.metadata))
             if change.partial:
-                block.partials.append(records.partial(index, len(block.rows) - 1))
+                block.partials.append(Partial(len(block.rows) - 1, records.record(index)))
 
-    def add_corrupt(self, record: Corrupt) -> None:
-        self.corrupt.append(record)
+    def add_aside(self, records: Records, index: int, aside: Aside) -> None:
+        if not self.asides:
+            self.asides_of = (records.source, records.offsets[index])
+        self.asides.append(aside)
 
     def flush(self) -> Iterator[pa.RecordBatch]:
         rows: list[tuple[Any, ...]] = [
             (group, source, first, encode_block(block), None) for group, (source, first, block) in self.groups.items()
         ]
-        if self.corrupt:
-            # Corrupt records have no key: they pass the stage with the key group of their partition's name.
-            first = self.corrupt[0]
-            group = key_group_of(f"{first.topic}[{first.partition}]".encode(), self.key_groups)
-            rows.append((group, "", first.offset, None, encode_block(self.corrupt)))
+        if self.asides:
+            # Asides have no key: they pass the stage with the key group of their partition's name.
+            source, first = self.asides_of
+            rows.append((key_group_of(source.encode(), self.key_groups), source, first, None, encode_block(self.asides)))
         if rows:
             yield _batch(rows, self.schema)
         self.start()
@@ -176,21 +186,21 @@ class KeyedRows(Target):
             ("row", pa.binary()),
             ("metadata", pa.binary()),
             ("partial", pa.binary()),
-            ("corrupt", pa.binary()),
+            ("asides", pa.binary()),
         ]
     )
 
     @staticmethod
     def ddl(output: Output) -> str:
         order = "stamp BIGINT, source STRING, offset BIGINT, seq INT"
-        return f"key BINARY, {order}, row BINARY, metadata BINARY, partial BINARY, corrupt BINARY"
+        return f"key BINARY, {order}, row BINARY, metadata BINARY, partial BINARY, asides BINARY"
 
     def start(self) -> None:
         self.rows: list[tuple[Any, ...]] = []
 
     def add(self, records: Records, index: int, changes: Sequence[KeyedChange]) -> None:
         for seq, change in enumerate(changes):
-            partial = encode_block(records.partial(index, 0)) if change.partial else None
+            partial = encode_block(records.record(index)) if change.partial else None
             packed, extra = None if change.row is None else pack(change.row), pack(change.metadata) if self.with_metadata else None
             self.rows.append(
                 (
@@ -206,8 +216,9 @@ class KeyedRows(Target):
                 )
             )
 
-    def add_corrupt(self, record: Corrupt) -> None:
-        self.rows.append((None, 0, record.topic, record.offset, 0, None, None, None, encode_block([record])))
+    def add_aside(self, records: Records, index: int, aside: Aside) -> None:
+        place = (records.stamps[index], records.source, records.offsets[index], 0)
+        self.rows.append((None, *place, None, None, None, encode_block([aside])))
 
     def flush(self) -> Iterator[pa.RecordBatch]:
         if self.rows:
@@ -232,7 +243,7 @@ class TypedRows(Target):
         self.kinds: list[int] = []
         self.rows: list[tuple[Any, ...]] = []
         self.metadata: list[tuple[Any, ...]] = []
-        self.corrupt: list[Corrupt] = []
+        self.asides: list[Aside] = []
 
     def add(self, records: Records, index: int, changes: Sequence[Change]) -> None:
         for kind, row, metadata in changes:
@@ -241,12 +252,12 @@ class TypedRows(Target):
             if self.with_metadata:
                 self.metadata.append(metadata)
 
-    def add_corrupt(self, record: Corrupt) -> None:
-        self.corrupt.append(record)
+    def add_aside(self, records: Records, index: int, aside: Aside) -> None:
+        self.asides.append(aside)
 
     def flush(self) -> Iterator[pa.RecordBatch]:
-        if self.kinds or self.corrupt:
-            yield self.output.batch(self.kinds, self.rows, self.metadata, self.corrupt)
+        if self.kinds or self.asides:
+            yield self.output.batch(self.kinds, self.rows, self.metadata, self.asides)
         self.start()
 
 

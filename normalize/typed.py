@@ -1,6 +1,8 @@
 """The last step of every plan: rows of canonical values to the typed columns of the DataFrame that the user gets.
 
-Its columns are ``row_kind``, the declared columns, the metadata asked for, and in PERMISSIVE mode ``_corrupt_record``.
+Its columns are ``row_kind``, the declared columns, the metadata asked for, and then those of the asides: rows that are no rows of the
+table, whose ``row_kind`` and other columns are NULL. In PERMISSIVE mode ``_corrupt_record`` is such a column, and
+``_control_event`` where control events are asked for. Asides pass every stage untouched.
 """
 
 from __future__ import annotations
@@ -12,11 +14,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 import pyarrow as pa
 
-from cdc_formats.errors import ArgumentError
+from cdc_formats.base import ControlEvent
+from cdc_formats.errors import ArgumentError, DecodeError
 from cdc_formats.row_kind import SHORT_STRINGS
 from cdc_formats.schema import Column, backquoted, columns as to_columns
 
 from .arrow import arrow_type, spark_ddl, to_arrow
+from .packing import KafkaRecord
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -24,32 +28,46 @@ if TYPE_CHECKING:
 
 ROW_KIND = "row_kind"
 CORRUPT_RECORD = "_corrupt_record"
-CORRUPT_DDL = "STRUCT<error: STRING, topic: STRING, partition: INT, offset: BIGINT, key: BINARY, value: BINARY>"
-_CORRUPT_TYPE = pa.struct(
-    [
-        ("error", pa.string()),
-        ("topic", pa.string()),
-        ("partition", pa.int32()),
-        ("offset", pa.int64()),
-        ("key", pa.binary()),
-        ("value", pa.binary()),
-    ]
-)
+CONTROL_EVENT = "_control_event"
+ASIDES: dict[str, Column] = {
+    column.name: column
+    for column in to_columns(
+        f"{CORRUPT_RECORD} STRUCT<error: STRING, topic: STRING, partition: INT, offset: BIGINT, key: BINARY, value: BINARY>, "
+        f"{CONTROL_EVENT} STRUCT<type: STRING, database: STRING, schema: STRING, table: STRING, statement: STRING, topic: STRING, "
+        "partition: INT, offset: BIGINT, timestamp: TIMESTAMP, key: BINARY, value: BINARY>"
+    )
+}
+"""The columns of rows that are no rows of the table."""
 
 
-class Corrupt(NamedTuple):
-    """A record that could not be decoded: the error's text and the record as it was."""
+class Aside(NamedTuple):
+    """A row that is no row of the table.
 
-    error: str
-    topic: str
-    partition: int
-    offset: int
-    key: bytes | None
-    value: bytes | None
+    Attributes
+    ----------
+    column : str
+        The name of its column, of `ASIDES`.
+    value : list
+        The column's canonical value.
+    """
+
+    column: str
+    value: list[Any]
 
 
-decode_corrupt = msgspec.msgpack.Decoder(list[Corrupt]).decode
-"""From packed corrupt records (`packing.encode_block` of a list of them) to the records."""
+decode_asides = msgspec.msgpack.Decoder(list[Aside]).decode
+"""From packed asides (`packing.encode_block` of a list of them) to the asides."""
+
+
+def corrupt(error: DecodeError, record: KafkaRecord) -> Aside:
+    """Return a record that could not be decoded as a row: the error's text and the record as it was."""
+    return Aside(CORRUPT_RECORD, [str(error), record.topic, record.partition, record.offset, record.key, record.value])
+
+
+def control(event: ControlEvent, record: KafkaRecord) -> Aside:
+    """Return what a record says that is no row of the table as a row."""
+    origin = [record.topic, record.partition, record.offset, record.timestamp * 1000, record.key, record.value]
+    return Aside(CONTROL_EVENT, [event.type.value, *event[1:], *origin])
 
 
 @dataclass(frozen=True)
@@ -58,36 +76,37 @@ class Output:
 
     Parameters
     ----------
-    columns, metadata : tuple of Column
-    corrupt : bool
-        Whether there is a ``_corrupt_record``.
+    columns, metadata, asides : tuple of Column
+        `asides` are of `ASIDES`.
     """
 
     columns: tuple[Column, ...]
     metadata: tuple[Column, ...] = ()
-    corrupt: bool = False
+    asides: tuple[Column, ...] = ()
+
+    @property
+    def all(self) -> tuple[Column, ...]:
+        """All columns after ``row_kind``."""
+        return (*self.columns, *self.metadata, *self.asides)
 
     @property
     def ddl(self) -> str:
         """The DataFrame's schema."""
-        corrupt = f", {CORRUPT_RECORD} {CORRUPT_DDL}" if self.corrupt else ""
-        return f"{ROW_KIND} STRING, {spark_ddl((*self.columns, *self.metadata))}{corrupt}"
+        return f"{ROW_KIND} STRING, {spark_ddl(self.all)}"
 
     @property
     def arrow_schema(self) -> pa.Schema:
         """The same for Arrow."""
-        fields = [(ROW_KIND, pa.string())]
-        fields += [(column.name, arrow_type(column.type)) for column in (*self.columns, *self.metadata)]
-        return pa.schema(fields + ([(CORRUPT_RECORD, _CORRUPT_TYPE)] if self.corrupt else []))
+        return pa.schema([(ROW_KIND, pa.string()), *((column.name, arrow_type(column.type)) for column in self.all)])
 
     def batch(
         self,
         kinds: Sequence[int],
         rows: Sequence[Sequence[Any]],
         metadata: Sequence[Sequence[Any]],
-        corrupt: Sequence[Corrupt],
+        asides: Sequence[Aside],
     ) -> pa.RecordBatch:
-        """Return changelog rows as a typed batch, the corrupt records after them.
+        """Return changelog rows as a typed batch, the asides after them.
 
         Parameters
         ----------
@@ -95,15 +114,15 @@ class Output:
             Row kinds by value, one for each row.
         rows, metadata : sequence of sequences
             Canonical values; `metadata` may be empty where no metadata is asked for.
-        corrupt : sequence of Corrupt
+        asides : sequence of Aside
         """
-        extra = len(corrupt)
+        extra = len(asides)
         arrays = [pa.array([SHORT_STRINGS[kind] for kind in kinds] + [None] * extra, pa.string())]
         arrays += _arrays(self.columns, rows, extra)
         arrays += _arrays(self.metadata, metadata, extra)
-        if self.corrupt:
-            records = [None] * len(kinds) + [record._asdict() for record in corrupt]
-            arrays.append(pa.array(records, _CORRUPT_TYPE))
+        for column in self.asides:
+            values = [aside.value if aside.column == column.name else None for aside in asides]
+            arrays.append(to_arrow(column.type, [None] * len(kinds) + values))
         return pa.RecordBatch.from_arrays(arrays, schema=self.arrow_schema)
 
 
