@@ -168,7 +168,7 @@ class DebeziumJson(Format):
 
     def control_event(self, key: bytes | None, value: bytes | None, reason: Ignored) -> ControlEvent:
         """Return what a schema change, transaction mark, truncate or logical message is about."""
-        return _control_event(_payload(value), reason, self.handling)
+        return control_event_of(_payload(value), reason, self.handling)
 
 
 class _Message(msgspec.Struct, gc=False):
@@ -246,29 +246,55 @@ class _Reader:
     def _events(self, message: Any, value: bytes, rows: RowConverter | None, root: str) -> Sequence[Event] | Ignored:
         op, before, after = message.op, message.before, message.after
         if op is None:
-            return _without_op(read_object(value), root)
+            return without_op(read_object(value), root)
         if self.tables.set and not self.tables.match(member(message.source, "db"), member(message.source, "table"), f"{root}.source"):
             return Ignored.OTHER_TABLE
-        before_path, after_path = _PATHS[root]
-        if op == "u" or op == "c" or op == "r":
-            if after is None:
-                raise MissingFieldError(f"`after` is null, and op is {op!r}", after_path)
-            if op == "u":
-                return [Event(_UPDATE, before, after, message, before_path, after_path, False, False, rows)]
-            return [Event(_INSERT, None, after, message, before_path, after_path, False, False, rows)]
-        if op == "d":
-            if before is None:
-                raise MissingBeforeImageError(f"`before` of a delete {_REMEDY}", before_path)
-            return [Event(_DELETE, before, None, message, before_path, after_path, False, False, rows)]
-        if op == "t":
-            return Ignored.TRUNCATE
-        if op == "m":
-            return Ignored.MESSAGE
-        known = "is none of c, d, m, r, t, u"
-        raise UnknownOperationError(f"op {str(op)[:40]!r} {known}", f"{root}.op", bare=f"op {known}")
+        return events_of(op, before, after, message, root, rows)
 
 
-def _without_op(message: dict[str, Any], root: str) -> Ignored:
+def events_of(op: Any, before: Any, after: Any, message: Any, root: str, rows: RowConverter | None) -> Sequence[Event] | Ignored:
+    """Return what an operation does with an envelope's images.
+
+    Raises
+    ------
+    MissingFieldError, MissingBeforeImageError
+        When the image that the operation needs is null.
+    UnknownOperationError
+    """
+    before_path, after_path = _PATHS[root]
+    if op == "u" or op == "c" or op == "r":
+        if after is None:
+            raise MissingFieldError(f"`after` is null, and op is {op!r}", after_path)
+        if op == "u":
+            return [Event(_UPDATE, before, after, message, before_path, after_path, False, False, rows)]
+        return [Event(_INSERT, None, after, message, before_path, after_path, False, False, rows)]
+    if op == "d":
+        if before is None:
+            raise MissingBeforeImageError(f"`before` of a delete {_REMEDY}", before_path)
+        return [Event(_DELETE, before, None, message, before_path, after_path, False, False, rows)]
+    if op == "t":
+        return Ignored.TRUNCATE
+    if op == "m":
+        return Ignored.MESSAGE
+    known = "is none of c, d, m, r, t, u"
+    raise UnknownOperationError(f"op {str(op)[:40]!r} {known}", f"{root}.op", bare=f"op {known}")
+
+
+def without_op(message: Mapping[str, Any], root: str) -> Ignored:
+    """Return why a message without an operation has no rows, by the names of its fields.
+
+    Raises
+    ------
+    MissingFieldError
+        When it is none of Debezium's.
+    """
+    """Return what a message without ``op`` is: a schema change, transaction mark or heartbeat.
+
+    Raises
+    ------
+    MissingFieldError
+        When it is none of those.
+    """
     if "ddl" in message or "tableChanges" in message:
         return Ignored.DDL
     if "status" in message and "id" in message:
@@ -390,7 +416,8 @@ def _payload(value: bytes | None) -> dict[str, Any]:
     return payload if isinstance(payload, dict) else {}
 
 
-def _control_event(message: dict[str, Any], reason: Ignored, handling: Handling) -> ControlEvent:
+def control_event_of(message: dict[str, Any], reason: Ignored, handling: Handling) -> ControlEvent:
+    """Return what a message says that has no rows."""
     source = message.get("source")
     database, schema, table = (named(member(source, name)) for name in ("db", "schema", "table"))
     if reason is Ignored.DDL:
