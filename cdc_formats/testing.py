@@ -26,11 +26,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from .base import Change, Decoder, Format, Ignored, KeyedChange, Record
+from .base import Change, Decoder, Encoder, Format, Ignored, KeyedChange, Record
 from .errors import ChangelogError, DecodeError, FormatOptionError
 from .images import ABSENT
+from .pairing import pair_updates
 from .registry import get_format
 from .row_kind import RowKind
+from .rows import key_indices
 from .schema import Column, SqlType, columns as to_columns
 from .values import date_text, interval_text, time_text, timestamp_text, to_python
 
@@ -338,24 +340,67 @@ def check_reject(format: Format, reject: Reject) -> None:
 
 
 def check_encoder(format: Format, vector: Vector) -> None:
-    """Check that what a vector says is encoded to records that say the same, where the format has an encoder."""
+    """Check that what a vector says is encoded to records that say the same, where the format has an encoder.
+
+    Each row is encoded alone, and where an update is one record (`Encoder.pairs_updates`) each ``-U`` is put to its ``+U`` as well.
+    What a record then has to say:
+
+    - ``-U`` and ``+U`` together: just that, or the ``+U`` where the format declares no ``-U``.
+    - A lone row, where updates are no records of their own (``pairs_updates = False``): just that.
+    - A lone ``-U``: ``-D``, and a lone ``+U``: ``+I``. A format without ``-U`` has no record for a lone ``-U``, and says ``+U``.
+    - ``+I``: just that, or ``+U`` where the format declares no ``+I``.
+    - ``-D``: just that, or the key alone where the format declares such deletes.
+    """
     format = _with_options(format, vector.options)
     try:
         encoder = format.encoder(vector.schema, unique_key=vector.primary_key)
     except FormatOptionError:
         return
-    decoder = format.decoder(vector.schema, unique_key=vector.primary_key)
-    for number, (key, value) in enumerate(vector.records):
-        result = decoder.decode(key, value)
-        for change in [] if isinstance(result, Ignored) else result:
-            record = encoder.encode(change.kind, change.row)
-            if record is None:
-                continue
-            back = decoder.decode(*record)
-            _require(
-                render(back, decoder.columns) == render([change], decoder.columns),
-                f"{_of(format, vector, number)} says {change}, which is encoded to a record that says {back}",
-            )
+    decode, decoder = _decoding(format, vector)
+    rows = [row for key, value in vector.records for row in _whole_rows(decode(key, value))]
+    changes = [(kind, row, None) for kind, row in rows]
+    paired = pair_updates(rows, key_indices(decoder.columns, vector.primary_key)) if encoder.pairs_updates else []
+    for kind, row, before in (*changes, *paired):
+        record = encoder.encode(kind, row, before)
+        got = [] if record is None else render(decoder.decode(*record), decoder.columns)
+        expected = [render(said, decoder.columns) for said in _encoded_as(kind, row, before, encoder, decoder)]
+        _require(
+            got in expected,
+            f"{format.identifier}: {kind.short_string}{row} with {before} before it, of {vector.schema!r}, is encoded to "
+            f"{_excerpt_of(record)}, which says {got}, and has to say {' or '.join(map(str, expected))}",
+        )
+
+
+def _excerpt_of(record: Record | None) -> str:
+    return "no record" if record is None else f"the record with key {_excerpt(record[0])} and value {_excerpt(record[1])}"
+
+
+def _whole_rows(result: Result) -> list[tuple[RowKind, tuple[Any, ...]]]:
+    """Return the rows of a result; those of a keyed one are upserts, and its deletes have none."""
+    if isinstance(result, Ignored):
+        return []
+    rows = [(c.kind, c.row) if isinstance(c, Change) else (RowKind.UPDATE_AFTER, c.row) for c in result]
+    return [(kind, row) for kind, row in rows if row is not None and ABSENT not in row]
+
+
+def _encoded_as(
+    kind: RowKind, row: tuple[Any, ...], before: tuple[Any, ...] | None, encoder: Encoder, decoder: Decoder
+) -> list[list[Change]]:
+    """Return what the record of a change has to say: one of these."""
+    mode = decoder.format.changelog_mode
+    if before is not None:
+        both = [Change(RowKind.UPDATE_BEFORE, before), Change(RowKind.UPDATE_AFTER, row)]
+        return [[change for change in both if mode.contains(change.kind)]]
+    if kind is RowKind.DELETE and mode.key_only_deletes:
+        key = key_indices(decoder.columns, decoder.unique_key)
+        return [[Change(kind, row)], [Change(kind, tuple([value if index in key else None for index, value in enumerate(row)]))]]
+    if not encoder.pairs_updates or kind is RowKind.DELETE:
+        return [[Change(kind, row)]]
+    if mode.contains(RowKind.UPDATE_BEFORE):
+        return [[Change(RowKind.DELETE if kind is RowKind.UPDATE_BEFORE else RowKind.INSERT, row)]]
+    if kind is RowKind.UPDATE_BEFORE:
+        return [[]]
+    return [[Change(kind if mode.contains(kind) else RowKind.UPDATE_AFTER, row)]]
 
 
 def check_damaged(format: Format, vector: Vector, *, mutations: int = 200, seed: int = 1) -> None:
@@ -384,7 +429,7 @@ def check_record(decoder: Decoder, key: bytes | None, value: bytes | None) -> No
     key, value : bytes or None
         Any bytes at all.
     """
-    what = f"{decoder.format.identifier}: the record with key {_excerpt(key)} and value {_excerpt(value)}"
+    what = f"{decoder.format.identifier}: {_excerpt_of((key, value))}"
     for decode in (decoder.decode, decoder.upserts) if decoder.unique_key else (decoder.decode,):
         try:
             result: Result = decode(key, value)
