@@ -45,9 +45,11 @@ from typing import Any, ClassVar, NamedTuple
 
 import msgspec
 
-from .base import Event, Ignored, MetadataColumn, Reader
+from .base import ControlEvent, Encoder, Event, Ignored, MetadataColumn, Reader, Record
 from .changelog_mode import ChangelogMode
+from .connect_schema import struct_schema, written_handling
 from .debezium_json import DebeziumJson, described
+from .encoding import refuse_filters
 from .errors import (
     DecodeError,
     FormatOptionError,
@@ -62,8 +64,9 @@ from .json_reader import json_bytes, json_reader, read_json, read_object
 from .metadata import epoch_ms, text
 from .row_kind import RowKind
 from .rows import RowConverter
-from .schema import Column
+from .schema import Column, columns as to_columns
 from .tables import TableFilter
+from .values import RowWriter
 
 _KINDS = {
     None: RowKind.UPDATE_AFTER,
@@ -137,6 +140,14 @@ class DebeziumFlatJson(DebeziumJson):
     def reader(self, rows: RowConverter, *, keyed: bool = False) -> Reader:
         """Return the reader of one table's records."""
         return _Reader(self, rows, keyed)
+
+    def encoder(self, columns: str | Sequence[Column], *, unique_key: Sequence[str] = ()) -> Encoder:
+        """Return the encoder of one table's rows: with ``__op``, deletes as tombstones, in schema blocks where `schema_include` is True."""
+        return _Encoder(self, to_columns(columns), unique_key)
+
+    def control_event(self, key: bytes | None, value: bytes | None, reason: Ignored) -> ControlEvent:
+        """Return the reason alone: a record without its row says no more."""
+        return ControlEvent(reason)
 
 
 def _either(first: Any, second: Any) -> Any:
@@ -342,3 +353,37 @@ def _schema_of(block: bytes) -> dict[str, Any]:
         return read_object(block)
     except MalformedMessageError as error:
         raise MalformedMessageError(error.reason, f"$.schema{error.path[1:]}") from None
+
+
+class _Encoder(Encoder):
+    def __init__(self, format: DebeziumFlatJson, columns: Sequence[Column], unique_key: Sequence[str]) -> None:
+        if format.keyless:
+            raise FormatOptionError("debezium-flat-json cannot be written with keyless=True: an update would not say which row it replaces")
+        format.check(columns, unique_key)
+        refuse_filters(format)
+        self.op = f"{format.add_fields_prefix}op"
+        with_schema = format.schema_include is True
+        each = [written_handling(column.type, format.handling) if with_schema else format.handling for column in columns]
+        self.rows = RowWriter(columns, each, unique_key, excerpt=format.error_excerpt)
+        key = [(columns[index], each[index]) for index in self.rows.key_indices]
+        self.key_schema = (
+            struct_schema("changelog.Key", [c for c, _ in key], [how for _, how in key], optional=False) if with_schema else None
+        )
+        self.schema = self._schema(columns, each) if with_schema else None
+
+    def _schema(self, columns: Sequence[Column], handling: Sequence[Handling]) -> dict[str, Any]:
+        row = struct_schema("changelog.Value", columns, handling, optional=False)
+        return {**row, "fields": [*row["fields"], {"type": "string", "optional": True, "field": self.op}]}
+
+    def encode(self, kind: RowKind, row: tuple[Any, ...], before: tuple[Any, ...] | None = None) -> Record | None:
+        if kind is RowKind.UPDATE_BEFORE:
+            return None
+        key = _written(self.rows.key(row), self.key_schema)
+        if kind is RowKind.DELETE:
+            return key, None
+        op = "c" if kind is RowKind.INSERT else "u"
+        return key, _written({**self.rows.image(row), self.op: op}, self.schema)
+
+
+def _written(payload: Any, schema: dict[str, Any] | None) -> bytes:
+    return json_bytes(payload if schema is None else {"schema": schema, "payload": payload})

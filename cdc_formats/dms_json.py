@@ -128,7 +128,7 @@ class DmsJson(Format):
         return ControlEvent(reason, None, named(member(metadata, "schema-name")), named(member(metadata, "table-name")), statement)
 
     def encoder(self, columns: str | Sequence[Column], *, unique_key: Sequence[str] = ()) -> Encoder:
-        """Return the encoder of one table's rows; updates have their before-image where the format says where it stands."""
+        """Return the encoder of one table's rows; the format has to say where whole before-images stand."""
         return _Encoder(self, columns, unique_key)
 
 
@@ -148,10 +148,10 @@ class _Message(msgspec.Struct, gc=False):
 
 
 def _shape(image: Any, before_image: Any, field: str | None) -> Any:
-    fields: list[Any] = [("data", image | None, None)]
-    if field:
-        fields.append(("before", before_image | None, None))
-    return msgspec.defstruct("Message", fields, bases=(_Message,), rename={"before": field}, gc=False)
+    data, before = ("data", image | None, None), ("before", before_image | None, None)
+    if field is None:
+        return msgspec.defstruct("Message", [data], bases=(_Message,), gc=False)
+    return msgspec.defstruct("Message", [data, before], bases=(_Message,), rename={"before": field}, gc=False)
 
 
 class _Reader:
@@ -218,6 +218,11 @@ class _Encoder(EnvelopeEncoder):
     def __init__(self, format: DmsJson, columns: str | Sequence[Column], unique_key: Sequence[str]) -> None:
         if format.schema_include is not None:
             raise FormatOptionError("dms-json cannot be written with schema_include: a row does not say its schema")
+        if format.before_image_column_filter != "all" or not (format.before_image_field or format.before_image_prefix):
+            raise FormatOptionError(
+                "dms-json cannot be written without before-images, since its updates could not be read: set before_image_field (such as "
+                "'before-image') or before_image_prefix (such as 'BI_'), and before_image_column_filter='all'"
+            )
         declared = to_columns(columns)
         super().__init__(format, declared, unique_key, [_written(column, format.handling) for column in declared])
         self.field, self.prefix = format.before_image_field, format.before_image_prefix

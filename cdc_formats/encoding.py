@@ -43,7 +43,7 @@ class EnvelopeEncoder(Encoder):
     ) -> None:
         declared = to_columns(columns)
         format.check(declared, unique_key)
-        _refuse_filters(format)
+        refuse_filters(format)
         self.rows = RowWriter(declared, handling or format.handling, unique_key, excerpt=format.error_excerpt)
 
     @abstractmethod
@@ -76,7 +76,13 @@ class EnvelopeEncoder(Encoder):
         return None if key is None else json_bytes(key), json_bytes(message)
 
 
-def _refuse_filters(format: Format) -> None:
+def refuse_filters(format: Format) -> None:
+    """Refuse to write for a format that reads some tables alone.
+
+    Raises
+    ------
+    FormatOptionError
+    """
     for option in ("database_include", "table_include"):
         if getattr(format, option, None) is not None:
             raise FormatOptionError(

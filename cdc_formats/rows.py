@@ -34,6 +34,8 @@ class RowConverter:
         One for all columns, or one for each (a producer that describes its columns in the message).
     unique_key : sequence of str
         The primary key's columns; needed for `key` alone.
+    convert : callable or None
+        What makes a column's converter, where it is not `types.converter`.
 
     Attributes
     ----------
@@ -47,15 +49,22 @@ class RowConverter:
         `shape` of the key's columns alone.
     """
 
-    def __init__(self, columns: Sequence[Column], handling: Handling | Sequence[Handling], unique_key: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        columns: Sequence[Column],
+        handling: Handling | Sequence[Handling],
+        unique_key: Sequence[str] = (),
+        *,
+        convert: Callable[[SqlType, Handling], Converter] | None = None,
+    ) -> None:
         each = [handling] * len(columns) if isinstance(handling, Handling) else handling
         self.columns = tuple(columns)
         self.names = tuple(column.name for column in columns)
-        self.converters = tuple(converter(column.type, how) for column, how in zip(columns, each, strict=True))
+        self.converters = tuple((convert or converter)(column.type, how) for column, how in zip(columns, each, strict=True))
         self.required = tuple(index for index, column in enumerate(columns) if not column.nullable)
         self.unique_key = tuple(unique_key)
         self.key_indices = key_indices(columns, unique_key)
-        natives = [_native(column.type, how) for column, how in zip(columns, each, strict=True)]
+        natives = [Any if convert else _native(column.type, how) for column, how in zip(columns, each, strict=True)]
         self.shape = row_shape(self.names)
         self.exact = row_shape(self.names, natives=natives)
         self.key_shape = row_shape(self.names, only=self.key_indices)
