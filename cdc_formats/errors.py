@@ -85,10 +85,34 @@ class DeadLetterError(ChangelogError, RuntimeError):
     condition = "DEAD_LETTER"
 
 
+class SampleError(ChangelogError, RuntimeError):
+    """A sample of a topic cannot be read."""
+
+    condition = "SAMPLE"
+
+
+class UnknownTopicError(SampleError):
+    """There is no such topic."""
+
+    condition = "UNKNOWN_TOPIC"
+
+
+class KafkaUnavailableError(SampleError):
+    """No Kafka broker answers."""
+
+    condition = "KAFKA_UNAVAILABLE"
+
+
 class InferenceError(ChangelogError, ValueError):
     """A sample does not say enough to infer a schema from, or says it of several tables."""
 
     condition = "INFERENCE"
+
+
+class SchemaRegistryError(ChangelogError, RuntimeError):
+    """A schema registry does not answer, or refuses to: no record is to blame, and none is skipped for it."""
+
+    condition = "SCHEMA_REGISTRY"
 
 
 class DecodeError(ChangelogError, ValueError):
@@ -181,6 +205,12 @@ class PartialImageError(DecodeError):
     condition = "PARTIAL_IMAGE"
 
 
+class WriterSchemaError(DecodeError):
+    """The schema that a record was written with is unknown to the registry, or cannot be read."""
+
+    condition = "WRITER_SCHEMA"
+
+
 class SchemaValidationError(DecodeError):
     """A message is not as the format's JSON Schema says (``validate=True``)."""
 
@@ -205,6 +235,7 @@ DECODE_CONDITIONS = tuple(
             SchemaValidationError,
             TypeConversionError,
             UnknownOperationError,
+            WriterSchemaError,
         )
     )
 )

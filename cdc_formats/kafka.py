@@ -1,0 +1,271 @@
+"""A sample of a topic's records, and a schema from it: the part of this package that talks to Kafka, by ``confluent-kafka``.
+
+Partitions are assigned by hand. No consumer group is joined, and no offset is stored or committed, so that reading a sample leaves
+nothing behind. ``group.id`` is named in the client's configuration since librdkafka makes no consumer without one.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from .base import Format
+from .errors import ArgumentError, KafkaUnavailableError, MissingDependencyError, SampleError, UnknownTopicError
+from .infer import InferredSchema, infer_schema
+
+if TYPE_CHECKING:
+    from confluent_kafka import Consumer
+
+SAMPLE = 1000
+"""How many records a sample has, where it is not said."""
+TIMEOUT_SECONDS = 30.0
+"""How long sampling may take, where it is not said."""
+
+_GROUP = "cdc-formats-sample"
+_POLL_SECONDS = 1.0
+_UNKNOWN_TOPIC = ("UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC", "TOPIC_EXCEPTION")
+_OURS = {
+    "enable.auto.commit": False,
+    "enable.auto.offset.store": False,
+    "enable.partition.eof": True,
+    "allow.auto.create.topics": False,
+}
+_DEFAULTS = {
+    "isolation.level": "read_uncommitted",  # as Spark's source
+    "queued.max.messages.kbytes": 16384,  # of each partition: a sample needs no more than its share
+    # What librdkafka logs is said by the errors here; its log would have the servers' names again and again.
+    "log_level": 0,
+}
+
+
+class SampledRecord(NamedTuple):
+    """A Kafka record.
+
+    Attributes
+    ----------
+    topic : str
+    partition, offset : int
+    timestamp : int
+        Milliseconds since 1970-01-01 UTC; -1 where there is none.
+    key, value : bytes or None
+    headers : tuple of (str, bytes or None)
+    """
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...]
+
+
+def sample_topic(
+    servers: str,
+    topic: str,
+    *,
+    sample: int = SAMPLE,
+    config: Mapping[str, Any] | None = None,
+    timeout_seconds: float = TIMEOUT_SECONDS,
+) -> list[SampledRecord]:
+    """Read some records of a topic: of each partition as many from its beginning as from its end.
+
+    Parameters
+    ----------
+    servers : str
+        ``bootstrap.servers``.
+    topic : str
+    sample : int
+        How many records to read at most; a few more where the partitions do not divide it.
+    config : mapping or None
+        Further options of librdkafka (``security.protocol``, ...).
+    timeout_seconds : float
+        How long it may take. What was read by then is returned.
+
+    Returns
+    -------
+    list of SampledRecord
+        By partition and offset; none of an empty topic.
+
+    Raises
+    ------
+    UnknownTopicError
+        When there is no such topic, or the user may not see it.
+    KafkaUnavailableError
+        When no broker answers in time.
+    SampleError
+        When the topic has records and none arrives in time, or Kafka refuses.
+    MissingDependencyError
+        When ``confluent-kafka`` is not installed.
+    ArgumentError
+        When an option of the client cannot be used. No error has an option's value in it.
+    """
+    if sample < 1:
+        raise ArgumentError(f"sample is {sample}; it is at least 1")
+    deadline = time.monotonic() + timeout_seconds
+    consumer = _consumer(servers, config or {})
+    try:
+        ranges = _ranges(consumer, topic, deadline)
+        share = -(-sample // max(len(ranges), 1))
+        wanted = [part for partition, (low, high) in ranges.items() for part in _ends(partition, low, high, share)]
+        records = {(record.partition, record.offset): record for record in _read(consumer, topic, wanted, deadline)}
+    finally:
+        consumer.close()
+    if wanted and not records and time.monotonic() >= deadline:
+        raise SampleError(f"no record of {topic} arrived in {timeout_seconds:g} s, and it has some: give it more time")
+    return [record for _, record in sorted(records.items())]
+
+
+def infer_topic(
+    servers: str,
+    topic: str,
+    *,
+    format: str | Format,
+    sample: int = SAMPLE,
+    config: Mapping[str, Any] | None = None,
+    examples: int = 0,
+    **options: Any,
+) -> InferredSchema:
+    """Infer the schema of a topic from a sample of its records: `sample_topic` and `infer_schema`.
+
+    Raises
+    ------
+    InferenceError
+        When the sample says too little.
+    UnknownTopicError, KafkaUnavailableError, SampleError, MissingDependencyError, ArgumentError
+        As `sample_topic`.
+    """
+    records = sample_topic(servers, topic, sample=sample, config=config)
+    return infer_schema(key_values(records), format=format, examples=examples, **options)
+
+
+def key_values(records: list[SampledRecord]) -> Iterator[tuple[bytes | None, bytes | None, tuple[tuple[str, bytes | None], ...]]]:
+    """Return the parts of records that `infer_schema` looks at, the oldest first, whatever their partition."""
+    for record in sorted(records, key=lambda each: each.timestamp):
+        yield record.key, record.value, record.headers
+
+
+# ------------------------------------------------------------------------------------------------------------ the client
+
+
+def _consumer(servers: str, config: Mapping[str, Any]) -> Consumer:
+    try:
+        from confluent_kafka import Consumer, KafkaException
+    except ImportError as error:
+        raise MissingDependencyError("a topic is sampled by confluent-kafka: pip install 'pyspark-kafka-changelog[kafka]'") from error
+    kept = [name for name in config if name in _OURS or name == "bootstrap.servers"]
+    if kept:
+        raise ArgumentError(f"config has {', '.join(sorted(kept))}, which a sample sets itself")
+    try:
+        return Consumer({"group.id": _GROUP, **_DEFAULTS, **config, "bootstrap.servers": servers, **_OURS})
+    except (KafkaException, TypeError, ValueError) as error:
+        raise ArgumentError(f"the Kafka client refuses an option: {_option_in(error, config)}") from None
+
+
+def _option_in(error: Exception, config: Mapping[str, Any]) -> str:
+    """Return the option that an error is about, without its value."""
+    text = str(error)
+    named = [name for name in (*config, "bootstrap.servers") if f'"{name}"' in text]
+    return ", ".join(named) or type(error).__name__
+
+
+def _ranges(consumer: Consumer, topic: str, deadline: float) -> dict[int, tuple[int, int]]:
+    """Return the first offset and the one after the last, of each partition that has records."""
+    from confluent_kafka import KafkaException, TopicPartition
+
+    try:
+        found = consumer.list_topics(topic, timeout=_left(deadline)).topics[topic]
+        if found.error is not None:
+            raise KafkaException(found.error)
+        ranges = {}
+        for partition in sorted(found.partitions):
+            low, high = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=_left(deadline))
+            if high > low:
+                ranges[partition] = (low, high)
+        return ranges
+    except KafkaException as error:
+        raise _typed(error, topic) from None
+
+
+def _typed(error: Exception, topic: str) -> SampleError:
+    # The name of a Kafka error says what it is; its text may have a broker's answer in it.
+    name = error.args[0].name() if error.args and hasattr(error.args[0], "name") else type(error).__name__
+    if name in _UNKNOWN_TOPIC:
+        return UnknownTopicError(f"there is no topic {topic!r}, or this user may not see it ({name})")
+    if name in ("_TRANSPORT", "_ALL_BROKERS_DOWN", "_TIMED_OUT", "_RESOLVE"):
+        return KafkaUnavailableError(f"no Kafka broker answered ({name}): check bootstrap.servers, and how the client connects to them")
+    return SampleError(f"Kafka does not let {topic} be read: {name}")
+
+
+def _left(deadline: float) -> float:
+    return max(deadline - time.monotonic(), 0.1)
+
+
+# ------------------------------------------------------------------------------------------------------------ the sample
+
+
+class _Part(NamedTuple):
+    """Offsets of one partition to read: from `begin` until before `end`."""
+
+    partition: int
+    begin: int
+    end: int
+
+
+def _ends(partition: int, low: int, high: int, share: int) -> list[_Part]:
+    """Return what to read of a partition: its beginning and its end, or all of it where it is not longer than both.
+
+    Examples
+    --------
+    >>> _ends(0, 100, 200, 10)
+    [_Part(partition=0, begin=100, end=105), _Part(partition=0, begin=195, end=200)]
+    """
+    if high - low <= share:
+        return [_Part(partition, low, high)]
+    last = share // 2
+    return [part for part in (_Part(partition, low, low + share - last), _Part(partition, high - last, high)) if part.begin < part.end]
+
+
+def _read(consumer: Consumer, topic: str, wanted: list[_Part], deadline: float) -> Iterator[SampledRecord]:
+    """Read all parts, those of different partitions at once."""
+    from confluent_kafka import TopicPartition
+
+    first: dict[int, _Part] = {}
+    rest: list[_Part] = []
+    for each in wanted:
+        rest.append(each) if each.partition in first else first.setdefault(each.partition, each)
+    if not first:
+        return
+    starts = [TopicPartition(topic, part.partition, part.begin) for part in first.values()]
+    consumer.assign(starts)
+    consumer.resume(starts)  # what was paused stays so when it is assigned again
+    while first and time.monotonic() < deadline:
+        message: Any = consumer.poll(min(_POLL_SECONDS, _left(deadline)))
+        part = None if message is None else first.get(message.partition())
+        if part is None:
+            continue
+        ended = _ended(message, topic)
+        if not ended and message.offset() < part.end:
+            yield _record(message)
+        if ended or message.offset() >= part.end - 1:
+            consumer.pause([TopicPartition(topic, part.partition)])
+            del first[part.partition]
+    if rest:
+        yield from _read(consumer, topic, rest, deadline)
+
+
+def _ended(message: Any, topic: str) -> bool:
+    """Whether a message says that its partition is at its end (a compacted topic's last offsets may hold no record)."""
+    error = message.error()
+    if error is None:
+        return False
+    if error.name() == "_PARTITION_EOF":
+        return True
+    raise _typed(Exception(error), topic)
+
+
+def _record(message: Any) -> SampledRecord:
+    headers = tuple((name, value) for name, value in message.headers() or ())
+    _, timestamp = message.timestamp()
+    return SampledRecord(message.topic(), message.partition(), message.offset(), timestamp, message.key(), message.value(), headers)
