@@ -8,7 +8,9 @@ from typing import Any
 
 import pyarrow as pa
 
+from cdc_formats.handling import Handling
 from cdc_formats.schema import Column, SqlType, backquoted, quote
+from cdc_formats.types import converter
 from cdc_formats.values import time_text
 
 _SIMPLE = {
@@ -37,6 +39,7 @@ _STORED_AS = {
     "INTERVAL DAY TO SECOND": pa.int64(),
 }
 """Types whose canonical value is the number that Arrow stores."""
+_TO_TIME = converter(SqlType("TIME"), Handling())
 
 
 def arrow_type(sql_type: SqlType) -> pa.DataType:
@@ -126,8 +129,13 @@ def from_arrow(sql_type: SqlType, array: pa.Array) -> list[Any]:
     Parameters
     ----------
     sql_type : SqlType
-        The column's type; TIME cannot be told from STRING in a DataFrame, and is read as STRING.
+        The column's type; a TIME is text in a DataFrame.
     array : pyarrow.Array
+
+    Raises
+    ------
+    Unfit
+        When the text of a TIME is none.
     """
     name = sql_type.name
     if name in _STORED_AS:
@@ -135,6 +143,8 @@ def from_arrow(sql_type: SqlType, array: pa.Array) -> list[Any]:
         return values
     if name == "DECIMAL":
         return [None if value is None else f"{value:f}" for value in array.to_pylist()]
+    if name == "TIME":
+        return [None if value is None else _TO_TIME(value) for value in array.to_pylist()]
     if name == "ARRAY":
         return _per_row(array, from_arrow(sql_type.fields[0].type, array.flatten()))
     if name == "MAP":

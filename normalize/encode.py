@@ -2,31 +2,80 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain, islice
+from typing import Any
 
 import pyarrow as pa
 
-from cdc_formats.base import Format
-from cdc_formats.row_kind import RowKind
-from cdc_formats.schema import Column
+from cdc_formats.base import Encoder, Format, Record
+from cdc_formats.errors import ArgumentError, EncodeError
+from cdc_formats.handling import Unfit
+from cdc_formats.pairing import pair_updates
+from cdc_formats.row_kind import SHORT_STRINGS, RowKind
+from cdc_formats.rows import key_indices
+from cdc_formats.schema import Column, quote
 
 from .arrow import from_arrow
 from .typed import ROW_KIND
+from .worker import worker
 
 _SCHEMA = pa.schema([("key", pa.binary()), ("value", pa.binary())])
+_KINDS = dict(zip(SHORT_STRINGS, RowKind, strict=True))
+_RECORDS = 10_000
+"""Records in a batch, as many as Spark puts into one by default."""
+
+Row = tuple[Any, ...]
 
 
 def encode_pass(
     batches: Iterator[pa.RecordBatch], *, format: Format, columns: Sequence[Column], unique_key: Sequence[str]
 ) -> Iterator[pa.RecordBatch]:
-    """Encode rows (``row_kind`` and the columns) as ``key`` and ``value``; for ``mapInArrow``.
+    """Encode a task's rows (``row_kind`` and the columns) as ``key`` and ``value``; for ``mapInArrow``.
 
-    A row without a row kind (a corrupt record of PERMISSIVE mode) cannot be written, and is an error.
+    A ``-U`` and the ``+U`` that follows it become one update where the format has such a record, over batches too.
+
+    Raises
+    ------
+    ArgumentError
+        When a row has no row kind: a corrupt record or a control event, which is no row of the table.
+    EncodeError
+        When a value cannot be written.
     """
-    encode = format.encoder(columns, unique_key=unique_key).encode
-    for batch in batches:
-        kinds = [RowKind.from_short_string(str(kind)) for kind in batch.column(ROW_KIND).to_pylist()]
-        values = [from_arrow(column.type, batch.column(index)) for index, column in enumerate(columns, 1)]
-        records = [encode(kind, row) for kind, row in zip(kinds, zip(*values, strict=True), strict=True)]
-        arrays = [pa.array([record[part] for record in records if record is not None], pa.binary()) for part in (0, 1)]
-        yield pa.RecordBatch.from_arrays(arrays, schema=_SCHEMA)
+    with worker():
+        encoder = format.encoder(columns, unique_key=unique_key)
+        rows = chain.from_iterable(_rows(batch, columns) for batch in batches)
+        records = _records(encoder, rows, key_indices(columns, unique_key))
+        while some := list(islice(records, _RECORDS)):
+            arrays = [pa.array(parts, pa.binary()) for parts in zip(*some, strict=True)]
+            yield pa.RecordBatch.from_arrays(arrays, schema=_SCHEMA)
+
+
+def _rows(batch: pa.RecordBatch, columns: Sequence[Column]) -> Iterator[tuple[RowKind, Row]]:
+    kinds = [_KINDS[kind] if kind in _KINDS else _kind(kind) for kind in batch.column(ROW_KIND).to_pylist()]
+    values = [_values(column, batch.column(index)) for index, column in enumerate(columns, 1)]
+    return zip(kinds, zip(*values, strict=True), strict=True)
+
+
+def _kind(text: str | None) -> RowKind:
+    if text is None:
+        raise ArgumentError(
+            f"a row has no {ROW_KIND}: it is a corrupt record or a control event, and no row of the table. Leave such rows out before "
+            f"they are written: df.where('{ROW_KIND} IS NOT NULL')"
+        )
+    return RowKind.from_short_string(text)
+
+
+def _values(column: Column, array: pa.Array) -> list[Any]:
+    try:
+        return from_arrow(column.type, array)
+    except Unfit as error:
+        raise EncodeError(f"{error} - in column {quote(column.name)}") from None
+
+
+def _records(encoder: Encoder, rows: Iterable[tuple[RowKind, Row]], key: Sequence[int]) -> Iterator[Record]:
+    changes = pair_updates(rows, key) if encoder.pairs_updates else ((kind, row, None) for kind, row in rows)
+    for kind, row, before in changes:
+        record = encoder.encode(kind, row, before)
+        if record is not None:
+            yield record

@@ -15,9 +15,10 @@ import msgspec
 from cdc_formats.base import Format, Ignored
 from cdc_formats.errors import ArgumentError, SchemaError
 from cdc_formats.registry import get_format
-from cdc_formats.schema import backquoted
+from cdc_formats.schema import Column, backquoted
 
 from . import batch, plan as planner
+from .arrow import spark_type
 from .changelog_normalize import KEY_GROUPS, make_stage, names_of
 from .counts import counts_ddl, observed
 from .dead_letter import DeadLetters
@@ -25,7 +26,7 @@ from .decode import COUNTS, KAFKA_METADATA, Mode, Source, decode_pass, needed_co
 from .encode import encode_pass
 from .stage import Stage, normalized
 from .targets import Blocks, KeyedRows, Target, TypedRows
-from .typed import ASIDES, CORRUPT_RECORD, ROW_KIND, require_changelog, table_columns
+from .typed import ASIDES, ROW_KIND, require_changelog, table_columns
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Observation, SparkSession
@@ -213,6 +214,7 @@ def to_kafka_changelog(
     options: Mapping[str, Any],
     format: str | Format = "changelog-json",
     format_options: Mapping[str, Any] | None = None,
+    schema: str | StructType | None = None,
     primary_key: str | Sequence[str] = (),
 ) -> DataStreamWriter | None:
     """Write a changelog to a topic.
@@ -220,12 +222,18 @@ def to_kafka_changelog(
     Parameters
     ----------
     df : DataFrame
-        With ``row_kind``; all other columns are written.
+        With ``row_kind``. Rows without a row kind (corrupt records, control events) are to be filtered out before.
     topic : str
     options : mapping
         Of Spark's Kafka sink; ``kafka.bootstrap.servers`` is required.
     format : str or Format
         One that can be written.
+    format_options : mapping
+        Of the format: values are written as they say (``decimal_handling_mode``, ...), so that a reader with the same options reads
+        the same rows.
+    schema : str or StructType or None
+        The columns to write, where not all are wanted (metadata), or the DataFrame's types do not say all: a TIME is STRING there, and
+        a TIMESTAMP has no precision, which ``time_precision_mode='adaptive'`` needs.
     primary_key : str or sequence of str
         The columns that the Kafka key is made of, so that a key's rows stay in one partition, in order.
 
@@ -233,9 +241,20 @@ def to_kafka_changelog(
     -------
     DataStreamWriter or None
         For a stream, the writer: give it a ``checkpointLocation`` and start it. A bounded DataFrame is written at once.
+
+    Raises
+    ------
+    ArgumentError, SchemaError, FormatOptionError, UnknownFormatError
+        Here, at the call. A value that the format cannot hold is an ``EncodeError`` when it is written, never another value.
+
+    Notes
+    -----
+    A ``-U`` that is directly followed by the ``+U`` of its key is written as one update, with both images (Flink writes a delete and
+    an insert). Alone, a ``-U`` is written as a delete and a ``+U`` as an insert: a changelog without ``-U``
+    (``changelog_mode="upsert"``) is therefore for upsert-kafka, or for readers that normalise by key. Kafka is written at least once.
     """
-    table = table_columns(df.schema, without=(ROW_KIND, CORRUPT_RECORD))
     require_changelog(df)
+    table = _written_columns(df, schema)
     _require_servers(options)
     encoder = _format(format, format_options)
     encoder.encoder(table, unique_key=names_of(primary_key))
@@ -248,6 +267,18 @@ def to_kafka_changelog(
         return records.writeStream.format("kafka").options(**sink)
     records.write.format("kafka").options(**sink).save()
     return None
+
+
+def _written_columns(df: DataFrame, schema: str | StructType | None) -> tuple[Column, ...]:
+    found = table_columns(df.schema, without=(ROW_KIND, *ASIDES))
+    if schema is None:
+        return found
+    there = {column.name: spark_type(column.type) for column in found}
+    table = table_columns(schema)
+    for column in table:
+        if there.get(column.name) != spark_type(column.type):
+            raise SchemaError(f"schema has {column}, and the DataFrame has {there.get(column.name, 'no such column')}")
+    return table
 
 
 # --------------------------------------------------------------------------------------------------------- the arguments

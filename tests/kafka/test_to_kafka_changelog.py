@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
-from datetime import timedelta
+from datetime import date, datetime, timedelta
 from decimal import Decimal
 
 import pytest
-from confluent_kafka import Consumer
+from confluent_kafka import Consumer, TopicPartition
 from pyspark.sql import Row
 from streams import debezium, new_topic, run_stream, servers, spell
 
-from cdc_formats.errors import ArgumentError, FormatOptionError
+from cdc_formats import columns
+from cdc_formats.errors import ArgumentError, FormatOptionError, SchemaError
 from normalize import ChangelogNormalize, from_kafka_changelog, to_kafka_changelog
+from normalize.arrow import spark_ddl
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 
@@ -30,6 +32,17 @@ def order_messages() -> list[tuple[None, bytes]]:
     ]
 
 
+def records_of(kafka, topic: str) -> list[tuple[bytes | None, bytes | None]]:
+    """All records of a topic of one partition."""
+    consumer = Consumer({"bootstrap.servers": kafka.bootstrap_servers, "group.id": topic})
+    partition = TopicPartition(topic, 0, 0)
+    _, end = consumer.get_watermark_offsets(partition, timeout=20)
+    consumer.assign([partition])
+    messages = consumer.consume(end, timeout=20)
+    consumer.close()
+    return [(message.key(), message.value()) for message in messages]
+
+
 EXPECTED = [
     *(f"+I({number},item {number},5.00)" for number in range(1000, 1011)),
     "-U(1005,item 1005,5.00)",
@@ -38,34 +51,79 @@ EXPECTED = [
 ]
 
 
-def test_demo_orders_rewritten_as_changelog_json_reads_back(spark, kafka, tmp_path):
+@pytest.mark.parametrize(("identifier", "messages"), [("changelog-json", 14), ("debezium-json", 13)])
+def test_demo_orders_rewritten_in_another_format_read_back(spark, kafka, tmp_path, identifier, messages):
     source, written = new_topic(kafka, order_messages()), new_topic(kafka, [])
     orders = from_kafka_changelog(spark, source, format="debezium-json", **ORDERS, options=servers(kafka), key_groups=2)
-    writer = to_kafka_changelog(orders, written, primary_key=["id"], options=servers(kafka))
+    writer = to_kafka_changelog(orders, written, format=identifier, primary_key=["id"], options=servers(kafka))
     writer.option("checkpointLocation", str(tmp_path / "write")).trigger(availableNow=True).start().awaitTermination()
-    again = from_kafka_changelog(spark, written, format="changelog-json", **ORDERS, options=servers(kafka), key_groups=2)
+    again = from_kafka_changelog(spark, written, format=identifier, **ORDERS, options=servers(kafka), key_groups=2)
     assert sorted(run_stream(again, tmp_path / "read").changelog) == sorted(EXPECTED)
     straight = from_kafka_changelog(
-        spark, written, format="changelog-json", **ORDERS, options=servers(kafka), source_duplicates=False, bounded=True
+        spark, written, format=identifier, **ORDERS, options=servers(kafka), source_duplicates=False, bounded=True
     )
     assert sorted(spell(row) for row in straight.collect()) == sorted(EXPECTED)
+    assert len(records_of(kafka, written)) == messages
+
+
+WIDE = (
+    "id BIGINT, name STRING, price DECIMAL(20,4), day DATE, at TIMESTAMP(6), local TIMESTAMP_NTZ(3), t TIME(6), data BINARY, flag BOOLEAN, "
+    "share DOUBLE, tags ARRAY<DECIMAL(5,2)>, more STRUCT<a: INT, b: MAP<STRING, DATE>>"
+)
+FULL = (
+    7, "naïve", Decimal("100.0000"), date(1969, 12, 31), datetime(2026, 3, 29, 1, 30, 0, 1), datetime(1969, 12, 31, 23, 59, 59, 999000),
+    "12:34:56.000001", bytearray(b"\x00\xff"), True, 0.1, [Decimal("-0.05"), None], Row(a=1, b={"x": date(2000, 1, 1)}),
+)  # fmt: skip
+EMPTY = (7, *[None] * 11)
+CHANGELOG = [("+I", *FULL), ("-U", *FULL), ("+U", *EMPTY), ("-U", *EMPTY), ("+U", *FULL), ("-D", *FULL)]
+
+
+@pytest.mark.parametrize(
+    ("identifier", "options"),
+    [
+        ("debezium-json", {"decimal_handling_mode": "precise", "time_precision_mode": "adaptive", "schema_include": False}),
+        ("debezium-json", {"schema_include": True, "binary_handling_mode": "hex"}),
+        ("canal-json", {}),
+        ("maxwell-json", {}),
+        ("ogg-json", {}),
+    ],
+)
+def test_rows_of_every_type_come_back_as_they_were(spark, kafka, identifier, options):
+    topic = new_topic(kafka, [])
+    ddl = f"row_kind STRING, {spark_ddl(columns(WIDE))}, metadata STRING"
+    df = spark.createDataFrame([(*row, "x") for row in CHANGELOG], ddl).coalesce(1)
+    to_kafka_changelog(df, topic, format=identifier, format_options=options, schema=WIDE, primary_key="id", options=servers(kafka))
+    again = from_kafka_changelog(
+        spark, topic, format=identifier, format_options=options, schema=WIDE, options=servers(kafka), source_duplicates=False, bounded=True
+    )
+    assert [tuple(row) for row in again.collect()] == CHANGELOG
+    records = records_of(kafka, topic)
+    assert len(records) == 4, "two of six rows are the halves of updates"
+    assert len({key for key, _ in records}) == 1
+
+
+def test_upserts_are_for_upsert_kafka_and_inserts_elsewhere(spark, kafka):
+    topic = new_topic(kafka, [])
+    upserts = spark.createDataFrame([("+I", 1, "a"), ("+U", 1, "b"), ("-D", 1, "b")], "row_kind STRING, id INT, name STRING").coalesce(1)
+    to_kafka_changelog(upserts, topic, format="maxwell-json", primary_key="id", options=servers(kafka))
+    assert [json.loads(value)["type"] for _, value in records_of(kafka, topic)] == ["insert", "insert", "delete"]
 
 
 def test_a_bounded_changelog_is_written_at_once_with_its_keys(spark, kafka):
     topic = new_topic(kafka, [])
     df = spark.createDataFrame([Row(row_kind="-D", id=7, price=Decimal("1.50"))], "row_kind STRING, id INT, price DECIMAL(10,2)")
     assert to_kafka_changelog(df, topic, primary_key="id", options=servers(kafka)) is None
-    consumer = Consumer({"bootstrap.servers": kafka.bootstrap_servers, "group.id": topic, "auto.offset.reset": "earliest"})
-    consumer.subscribe([topic])
-    message = consumer.poll(20)
-    consumer.close()
-    assert (message.key(), message.value()) == (b'{"id":7}', b'{"data":{"id":7,"price":1.50},"op":"-D"}')
+    assert records_of(kafka, topic) == [(b'{"id":7}', b'{"data":{"id":7,"price":1.50},"op":"-D"}')]
 
 
 def test_what_cannot_be_written_is_refused_at_the_call(spark, kafka):
     df = spark.createDataFrame([Row(row_kind="+I", id=1)])
-    with pytest.raises(FormatOptionError, match="changelog-json can"):
-        to_kafka_changelog(df, "t", format="canal-json", options=servers(kafka))
+    with pytest.raises(FormatOptionError, match="a row does not say its table"):
+        to_kafka_changelog(df, "t", format="canal-json", format_options={"table_include": "t"}, options=servers(kafka))
+    with pytest.raises(SchemaError, match=r"schema has id DECIMAL\(3,1\), and the DataFrame has BIGINT"):
+        to_kafka_changelog(df, "t", schema="id DECIMAL(3,1)", options=servers(kafka))
+    with pytest.raises(SchemaError, match="schema has name STRING, and the DataFrame has no such column"):
+        to_kafka_changelog(df, "t", schema="id BIGINT, name STRING", options=servers(kafka))
     with pytest.raises(ArgumentError, match="no column row_kind"):
         to_kafka_changelog(df.drop("row_kind"), "t", options=servers(kafka))
     with pytest.raises(ArgumentError, match=r"kafka\.bootstrap\.servers"):
