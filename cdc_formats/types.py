@@ -276,6 +276,11 @@ def _variable_scale(sql_type: SqlType, value: Mapping[str, Any]) -> Decimal:
 def _string(sql_type: SqlType, handling: Handling) -> Converter:
     def convert(value: Any) -> str:
         if type(value) is str:
+            # JSON's text is whole; a format of one's own may bring half a surrogate pair, which Arrow and Spark have no bytes for.
+            try:
+                value.isascii() or value.encode()
+            except UnicodeEncodeError:
+                raise refuse(sql_type, value, "a lone surrogate is no character") from None
             return value
         if type(value) is bool:
             return "true" if value else "false"

@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, groupby, islice
+from traceback import extract_tb
 from typing import Any, Literal
 
 import msgspec
@@ -228,8 +229,10 @@ _WORLD = (ChangelogError, OSError, ImportError, MemoryError)
 
 
 def _bug(format: Format, error: Exception, value: bytes | None) -> DecodeError:
+    # Spark shows no cause's traceback: the line stands in the text.
+    _, line, function, _ = extract_tb(error.__traceback__)[-1]
     what = f"{format.identifier} failed with {type(error).__name__}"
-    rule = ", and a format may raise DecodeError alone: this is a bug of the format's"
+    rule = f" (line {line}, in {function}); a format may raise DecodeError alone, so that this is a bug of the format's"
     bug = FormatBugError(f"{what}: {error}{rule}", bare=what + rule)
     return bug.at(excerpt=excerpt_of(value)) if format.error_excerpt else bug.without_data()
 

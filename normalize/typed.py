@@ -61,13 +61,19 @@ decode_asides = msgspec.msgpack.Decoder(list[Aside]).decode
 
 def corrupt(error: DecodeError, record: KafkaRecord) -> Aside:
     """Return a record that could not be decoded as a row: the error's text and the record as it was."""
-    return Aside(CORRUPT_RECORD, [str(error), record.topic, record.partition, record.offset, record.key, record.value])
+    return Aside(CORRUPT_RECORD, [whole_text(str(error)), record.topic, record.partition, record.offset, record.key, record.value])
 
 
 def control(event: ControlEvent, record: KafkaRecord) -> Aside:
     """Return what a record says that is no row of the table as a row."""
     origin = [record.topic, record.partition, record.offset, record.timestamp * 1000, record.key, record.value]
-    return Aside(CONTROL_EVENT, [event.type.value, *event[1:], *origin])
+    about = [None if part is None else whole_text(str(part)) for part in event[1:]]
+    return Aside(CONTROL_EVENT, [event.type.value, *about, *origin])
+
+
+def whole_text(text: str) -> str:
+    """Return text with lone surrogates escaped: a message's text in an error may have some, and they have no UTF-8."""
+    return text.encode(errors="backslashreplace").decode()
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,270 @@
+"""Poison messages on a real broker and real Spark: in every mode, and byte for byte in the dead-letter topic."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import Observation
+from streams import debezium, new_topic, run_stream, servers, spell
+
+from cdc_formats import Event, Format, MetadataColumn
+from cdc_formats.errors import ChangelogError
+from normalize import from_kafka_changelog
+from normalize.local_kafka import Record
+
+pytestmark = [pytest.mark.spark, pytest.mark.kafka]
+
+TABLE = {"format": "debezium-json", "schema": "id INT, name STRING, qty INT", "primary_key": ["id"]}
+NO_STAGE = {**TABLE, "source_duplicates": False}
+WRITTEN = 1_600_000_000_000
+HEADERS = (("trace", b"\x00\xff"), ("trace", None), ("empty", b""))
+POISON = [
+    Record(b"1", debezium("c", None, {"id": 1, "name": "a", "qty": 1}), 0, WRITTEN),
+    Record(b"\x00key", b'{"op": "c", "after": {"id": "x"}}', 0, WRITTEN + 1, HEADERS),
+    Record(None, b"\xff\x00no json", 0, WRITTEN + 2),
+    Record(b"", b'{"op": "?"}', 0, WRITTEN + 3),
+    Record(b"6", debezium("c", None, {"id": 6, "name": "b", "qty": 1}), 0, WRITTEN + 4),
+]
+CONDITIONS = {1: "TYPE_CONVERSION", 2: "MALFORMED_MESSAGE", 3: "UNKNOWN_OPERATION"}
+CLASSES = {1: "TypeConversionError", 2: "MalformedMessageError", 3: "UnknownOperationError"}
+
+
+def letters(kafka: Any, topic: str) -> list[Any]:
+    """Return the messages of a topic of one partition."""
+    consumer = Consumer({"bootstrap.servers": kafka.bootstrap_servers, "group.id": "letters", "enable.auto.commit": False})
+    _, end = consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=30)
+    consumer.assign([TopicPartition(topic, 0, 0)])
+    messages = [consumer.poll(30) for _ in range(end)]
+    consumer.close()
+    assert not [message for message in messages if message is None or message.error()]
+    return messages
+
+
+def run(df: Any, bounded: bool, folder: Any) -> list[Any]:
+    return df.collect() if bounded else run_stream(df, folder).rows
+
+
+@pytest.mark.parametrize("bounded", [False, True], ids=["stream", "bounded"])
+@pytest.mark.parametrize("table", [TABLE, NO_STAGE], ids=["stage", "no stage"])
+def test_a_dead_letter_is_the_record_byte_for_byte_with_its_place_and_its_error(spark, kafka, tmp_path, bounded, table):
+    topic, dead = new_topic(kafka, POISON), new_topic(kafka, [])
+    before = time.time() * 1000
+    df = from_kafka_changelog(spark, topic, **table, options=servers(kafka), dead_letter=dead, bounded=bounded)
+    assert df.columns == ["row_kind", "id", "name", "qty"]
+    assert sorted(spell(row) for row in run(df, bounded, tmp_path / "c")) == ["+I(1,a,1)", "+I(6,b,1)"]
+    written = letters(kafka, dead)
+    assert [letter.key() for letter in written] == [f"{topic}[0]@{offset}".encode() for offset in (1, 2, 3)]
+    for offset, letter in enumerate(written, 1):
+        record = POISON[offset]
+        assert letter.value() == record.value
+        assert letter.timestamp()[1] >= before
+        headers = letter.headers()
+        assert tuple(headers[: len(record.headers)]) == record.headers
+        told = dict(headers[len(record.headers) :])
+        text = told.pop("__connect.errors.exception.message").decode()
+        assert text.startswith(f"[{CONDITIONS[offset]}] ")
+        assert f" in {topic}[0]@{offset}; it begins b'" in text
+        assert told == {
+            "__connect.errors.topic": topic.encode(),
+            "__connect.errors.partition": b"0",
+            "__connect.errors.offset": str(offset).encode(),
+            "__connect.errors.exception.class.name": f"cdc_formats.errors.{CLASSES[offset]}".encode(),
+            "__changelog.errors.condition": CONDITIONS[offset].encode(),
+            "__changelog.errors.format": b"debezium-json",
+            "__changelog.errors.timestamp": str(record.timestamp).encode(),
+            "__changelog.errors.key": record.key,
+        }
+
+
+def test_dead_letters_are_counted_by_condition_and_together(spark, kafka, tmp_path):
+    topic, dead = new_topic(kafka, POISON), new_topic(kafka, [])
+    stream = run_stream(from_kafka_changelog(spark, topic, **TABLE, options=servers(kafka), dead_letter=dead), tmp_path / "c")
+    names = ("RECORDS", *CONDITIONS.values(), "DEAD_LETTERS")
+    assert [stream.metric("changelog_decode", name) for name in names] == [5, 1, 1, 1, 3]
+
+
+def test_null_and_empty_values_and_large_records_stay_what_they_are(spark, kafka):
+    # In upsert-kafka a null value is a delete, so that a null key is what is wrong; and the last is more than a producer's default.
+    large = b'{"id": "' + b"x" * 3_000_000 + b'"}'
+    topic, dead = new_topic(kafka, [(None, None), (b'{"id":1}', b""), (b'{"id":2}', large)]), new_topic(kafka, [])
+    table = {**TABLE, "format": "upsert-kafka"}
+    assert from_kafka_changelog(spark, topic, **table, options=servers(kafka), dead_letter=dead, bounded=True).collect() == []
+    written = letters(kafka, dead)
+    assert [letter.value() for letter in written] == [None, b"", large]
+    keys = [dict(letter.headers())["__changelog.errors.key"] for letter in written]
+    assert keys == [None, b'{"id":1}', b'{"id":2}']
+
+
+# --------------------------------------------------------------------------------------------- what the stage cannot complete
+
+
+def toast(key: int) -> Record:
+    """An update that leaves a column out as unchanged."""
+    return Record(
+        b"%d" % key, debezium("u", None, {"id": key, "name": "__debezium_unavailable_value", "qty": 2}), 0, WRITTEN, (("of", b"%d" % key),)
+    )
+
+
+@pytest.mark.parametrize("bounded", [False, True], ids=["stream", "bounded"])
+def test_rows_that_the_stage_cannot_complete_are_dead_letters_too(spark, kafka, tmp_path, bounded):
+    topic, dead = new_topic(kafka, [POISON[0], toast(1), toast(7)]), new_topic(kafka, [])
+    counts = Observation("counts") if bounded else None
+    df = from_kafka_changelog(spark, topic, **TABLE, options=servers(kafka), dead_letter=dead, bounded=bounded, observation=counts)
+    expected = ["+I(1,a,1)", "-U(1,a,1)", "+U(1,a,2)"]
+    if bounded:
+        assert [spell(row) for row in df.collect()] == expected
+        counted = {name: counts.get[name] for name in ("RECORDS", "CHANGES", "PARTIAL_IMAGE", "DEAD_LETTERS")}
+    else:
+        stream = run_stream(df, tmp_path / "c")
+        assert stream.changelog == expected
+        counted = {name: stream.metric("changelog_normalize", name) for name in ("CHANGES", "PARTIAL_IMAGE", "DEAD_LETTERS")}
+        counted["RECORDS"] = stream.metric("changelog_decode", "RECORDS")
+    assert counted == {"RECORDS": 3, "CHANGES": 3, "PARTIAL_IMAGE": 1, "DEAD_LETTERS": 1}
+    (letter,) = letters(kafka, dead)
+    assert (letter.key(), letter.value()) == (f"{topic}[0]@2".encode(), toast(7).value)
+    headers = letter.headers()
+    assert headers[0] == ("of", b"7")
+    told = dict(headers)
+    assert told["__changelog.errors.condition"] == b"PARTIAL_IMAGE"
+    assert (told["__changelog.errors.key"], told["__changelog.errors.timestamp"]) == (b"7", str(WRITTEN).encode())
+
+
+# ------------------------------------------------------------------------------------------------------------- delivery
+
+
+def test_a_query_that_failed_and_starts_again_loses_no_dead_letter_and_repeats_them_with_equal_keys(spark, kafka, tmp_path):
+    bad = [Record(b"k", b"poison %d" % number, 0, WRITTEN) for number in range(6)]
+    topic, dead = new_topic(kafka, bad), new_topic(kafka, [])
+    df = from_kafka_changelog(spark, topic, **NO_STAGE, options=servers(kafka, maxOffsetsPerTrigger=2), dead_letter=dead)
+
+    def fail_in_the_second(batch: Any, number: int) -> None:
+        batch.collect()
+        if number == 1:
+            raise RuntimeError("the sink is gone")
+
+    writer = df.writeStream.option("checkpointLocation", str(tmp_path / "c")).trigger(availableNow=True)
+    with pytest.raises(StreamingQueryException, match="the sink is gone"):
+        writer.foreachBatch(fail_in_the_second).start().awaitTermination()
+    run_stream(df, tmp_path / "c")
+    written = [(letter.key().decode(), letter.value()) for letter in letters(kafka, dead)]
+    assert dict(written) == {f"{topic}[0]@{number}": b"poison %d" % number for number in range(6)}
+    assert sorted(key for key, _ in written) == sorted(f"{topic}[0]@{number}" for number in (0, 1, 2, 2, 3, 3, 4, 5))
+
+
+def test_a_dead_letter_that_the_broker_refuses_fails_the_query_and_names_the_record(spark, kafka):
+    topic, dead = new_topic(kafka, [POISON[0], (None, b"x" * 5000)]), "dead-and-small"
+    kafka.create_topic(dead, config={"max.message.bytes": "1000"})
+    df = from_kafka_changelog(spark, topic, **TABLE, options=servers(kafka), dead_letter=dead, bounded=True)
+    with pytest.raises(Exception, match=rf"\[DEAD_LETTER\] 1 of 1 .*the first is {topic}\[0\]@1: .*too large.*max\.message\.bytes"):
+        df.collect()
+
+
+def test_a_dead_letter_topic_that_is_not_there_fails_the_query(spark, kafka):
+    topic = new_topic(kafka, POISON)
+    short = {"topic.metadata.propagation.max.ms": 100, "message.timeout.ms": 3000}
+    df = from_kafka_changelog(
+        spark, topic, **TABLE, options=servers(kafka), dead_letter="not-there", dead_letter_options=short, bounded=True
+    )
+    with pytest.raises(Exception, match=rf"\[DEAD_LETTER\] 3 of 3 .*'not-there' - the first is {topic}\[0\]@1: .*Create the topic"):
+        df.collect()
+
+
+# ------------------------------------------------------------------------------------------------- formats that have bugs
+
+
+def buggy() -> Format:
+    """A format of one's own whose reader, metadata and values go wrong; a function, since workers get it by value."""
+
+    class Buggy(Format):
+        identifier = "buggy"
+        reads_key = True
+        metadata = {"user": MetadataColumn("STRING", lambda message: message["user"])}  # noqa: RUF012
+
+        def read(self, key: bytes | None, value: bytes | None) -> list[Event]:
+            message = json.loads(value)
+            if "registry" in message:
+                raise ConnectionError("the registry does not answer")
+            if "key" in message:
+                key.decode("ascii")
+            return [Event.insert(message["row"], message)]
+
+    return Buggy()
+
+
+BUGS = [
+    (b"k", b'{"row": {"id": 1}, "user": "me"}'),
+    (b"k", b"no json"),
+    (b"k", b'{"row": {"id": 2}}'),
+    (b"\xff", b'{"key": 1}'),
+    (b"k", b'{"row": {"id": 3, "name": "\\ud800"}, "user": "me"}'),
+    (b"k", b'{"row": [], "user": "me"}'),
+]
+BUGGY = {"schema": "id INT, name STRING", "primary_key": ["id"], "metadata": ["user"], "bounded": True}
+SAID = {
+    1: "[FORMAT_BUG] buggy failed with JSONDecodeError: ",
+    2: "[FORMAT_BUG] buggy failed with KeyError: 'user'",
+    3: "[FORMAT_BUG] buggy failed with UnicodeDecodeError: ",
+    4: "[TYPE_CONVERSION] expected `STRING`, got `str` '\\ud800'",
+    5: "[FORMAT_BUG] buggy failed with ",
+}
+
+
+@pytest.mark.parametrize("source_duplicates", [True, False], ids=["stage", "no stage"])
+def test_a_bug_of_a_format_is_a_bad_record_for_who_goes_on(spark, kafka, source_duplicates):
+    topic, dead, counts = new_topic(kafka, BUGS), new_topic(kafka, []), Observation("counts")
+    table = {**BUGGY, "format": buggy(), "source_duplicates": source_duplicates, "options": servers(kafka)}
+    kept = from_kafka_changelog(spark, topic, **table, mode="PERMISSIVE", observation=counts).collect()
+    assert [tuple(row)[:4] for row in kept if row.row_kind] == [("+I", 1, None, "me")]
+    errors = {row._corrupt_record.offset: row._corrupt_record.error for row in kept if row.row_kind is None}
+    assert {offset: text[: len(SAID[offset])] for offset, text in errors.items()} == SAID
+    assert "this is a bug of the format's - at the value in " in errors[2]
+    assert (counts.get["FORMAT_BUG"], counts.get["TYPE_CONVERSION"]) == (4, 1)
+    assert from_kafka_changelog(spark, topic, **table, dead_letter=dead).count() == 1
+    assert [dict(letter.headers())["__changelog.errors.condition"] for letter in letters(kafka, dead)] == [
+        b"FORMAT_BUG", b"FORMAT_BUG", b"FORMAT_BUG", b"TYPE_CONVERSION", b"FORMAT_BUG",
+    ]  # fmt: skip
+
+
+def test_a_bug_of_a_format_fails_a_strict_query_and_says_where_it_is(spark, kafka):
+    topic = new_topic(kafka, BUGS[2:])
+    with pytest.raises(
+        Exception, match=rf"\[FORMAT_BUG\] buggy failed with KeyError: 'user' \(line \d+, in <lambda>\); .* in {topic}\[0\]@0"
+    ):
+        from_kafka_changelog(spark, topic, **BUGGY, format=buggy(), options=servers(kafka)).collect()
+
+
+@pytest.mark.parametrize("mode", ["PERMISSIVE", "DROPMALFORMED", "dead_letter"])
+def test_what_no_record_is_to_blame_for_fails_in_every_mode(spark, kafka, mode):
+    topic, dead = new_topic(kafka, [(b"k", b'{"registry": 1}')]), new_topic(kafka, [])
+    how = {"dead_letter": dead} if mode == "dead_letter" else {"mode": mode}
+    df = from_kafka_changelog(spark, topic, **BUGGY, format=buggy(), options=servers(kafka), **how)
+    with pytest.raises(Exception, match="ConnectionError: the registry does not answer"):
+        df.collect()
+    assert letters(kafka, dead) == []
+
+
+# ------------------------------------------------------------------------------------------------------------- arguments
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        pytest.param({"mode": "PERMISSIVE"}, "mode='PERMISSIVE' has no say", id="a mode besides"),
+        pytest.param({"dead_letter": "orders"}, "'orders' is read too", id="the topic read"),
+        pytest.param({"topic": None, "topic_pattern": "de.*"}, "'dead' is read too", id="a pattern that has it"),
+        pytest.param({"topic": None, "options": {"assign": '{"dead": [0]}'}}, "'dead' is read too", id="an assignment that has it"),
+        pytest.param({"dead_letter": None, "dead_letter_options": {"linger.ms": 5}}, "there is none", id="options alone"),
+        pytest.param({"dead_letter_options": {"linger.sm": 5}}, "No such configuration property", id="no option of librdkafka's"),
+        pytest.param({"options": {"kafka.security.protocol": "SASL_SSL"}}, "GSSAPI has no counterpart", id="Kerberos"),
+    ],
+)
+def test_wrong_arguments_fail_at_the_call(spark, change, text):
+    arguments = {"topic": "orders", "dead_letter": "dead", **TABLE, **change}
+    arguments["options"] = {"kafka.bootstrap.servers": "localhost:1", **change.get("options", {})}
+    with pytest.raises(ChangelogError, match=text):
+        from_kafka_changelog(spark, **arguments)
