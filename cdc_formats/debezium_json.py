@@ -136,7 +136,7 @@ class DebeziumJson(Format):
         self._check_choice("binary_handling_mode", BINARY_MODES)
         self._check_choice("bigint_unsigned_handling_mode", (None, "long", "precise"))
         if not self.unavailable_value_placeholder:
-            raise FormatOptionError("debezium-json: unavailable_value_placeholder is empty, which every empty string would be")
+            raise FormatOptionError(f"{self.identifier}: unavailable_value_placeholder is empty, which every empty string would be")
 
     @property
     def handling(self) -> Handling:
@@ -156,7 +156,7 @@ class DebeziumJson(Format):
         if self.time_precision_mode is not None and self.schema_include == "auto":
             missing = [reason for reason in undeclared(columns, self.handling) if "decimal_handling_mode" not in reason]
         if missing:
-            raise SchemaError(f"debezium-json without a schema block cannot tell how a column is written: {'; '.join(missing)}")
+            raise SchemaError(f"{self.identifier} without a schema block cannot tell how a column is written: {'; '.join(missing)}")
 
     def reader(self, rows: RowConverter, *, keyed: bool = False) -> Reader:
         """Return the reader of one table's messages."""

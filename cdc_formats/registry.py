@@ -23,9 +23,13 @@ GROUP = "cdc_formats.formats"
 BUILT_IN: Mapping[str, str] = {
     "canal-json": "cdc_formats.canal_json:CanalJson",
     "changelog-json": "cdc_formats.changelog_json:ChangelogJson",
+    "debezium-flat-json": "cdc_formats.debezium_flat_json:DebeziumFlatJson",
     "debezium-json": "cdc_formats.debezium_json:DebeziumJson",
+    "debezium-mongodb-json": "cdc_formats.debezium_mongodb_json:DebeziumMongodbJson",
+    "dms-json": "cdc_formats.dms_json:DmsJson",
     "maxwell-json": "cdc_formats.maxwell_json:MaxwellJson",
     "ogg-json": "cdc_formats.ogg_json:OggJson",
+    "ticdc-canal-json": "cdc_formats.ticdc_canal_json:TicdcCanalJson",
     "upsert-kafka": "cdc_formats.upsert:UpsertKafka",
 }
 

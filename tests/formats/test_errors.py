@@ -117,14 +117,39 @@ MESSAGES = {
         '{"type": "INSERT", "data": ["%s"]}',
     ],
     "changelog-json": ['{"op": "+I", "data": {"id": "%s"}}', '{"op": "%s", "data": {}}', '{"op": "+I", "data": {"%s": 1}}'],
+    "debezium-flat-json": [
+        '{"id": "%s"}',
+        '{"id": 1, "__op": "%s"}',
+        '{"id": 1, "__deleted": "%s"}',
+        '{"%s": 1}',
+        '{"schema": {}, "payload": {"id": "%s"}}',
+    ],
     "debezium-json": [
         '{"op": "c", "after": {"id": "%s"}}',
         '{"op": "%s", "after": {}}',
         '{"op": "c", "after": {"%s": 1}}',
         '{"schema": {}, "payload": {"op": "%s"}}',
     ],
+    "debezium-mongodb-json": [
+        r'{"op": "c", "after": "{\"_id\": \"%s\"}"}',
+        r'{"op": "c", "after": "{\"%s\": 1}"}',
+        r'{"op": "c", "after": "{\"_id\": {\"$numberLong\": \"%s\"}}"}',
+        '{"op": "c", "after": "%s"}',
+        '{"op": "%s"}',
+    ],
+    "dms-json": [
+        '{"metadata": {"operation": "insert"}, "data": {"id": "%s"}}',
+        '{"metadata": {"operation": "%s"}, "data": {}}',
+        '{"metadata": {"operation": "insert"}, "data": {"%s": 1}}',
+    ],
     "maxwell-json": ['{"type": "insert", "data": {"id": "%s"}}', '{"type": "%s", "data": {}}', '{"type": "insert", "data": {"%s": 1}}'],
     "ogg-json": ['{"op_type": "I", "after": {"id": "%s"}}', '{"op_type": "%s"}', '{"op_type": "I", "after": {"%s": 1}, "pos": "1"}'],
+    "ticdc-canal-json": [
+        '{"type": "INSERT", "data": [{"id": "%s"}]}',
+        '{"type": "%s", "data": []}',
+        '{"type": "INSERT", "data": [{"%s": "1"}]}',
+        '{"_tidb": {"claimCheckLocation": "%s"}}',
+    ],
     UPSERT: ['{"id": "%s"}', '{"%s', "[[%s"],
 }
 CASES = [(name, message % SECRET) for name in OURS for message in [*MESSAGES[name], "%s"]]
@@ -134,9 +159,10 @@ CASES = [(name, message % SECRET) for name in OURS for message in [*MESSAGES[nam
 @pytest.mark.parametrize("of_metadata", [False, True], ids=["", "with metadata"])
 def test_without_excerpt_an_error_shows_nothing_of_the_message(identifier: str, message: str, of_metadata: bool) -> None:
     texts = []
+    key = "_id" if identifier == "debezium-mongodb-json" else "id"
     for shown in (True, False):
         format = get_format(identifier, error_excerpt=shown)
-        decoder = format.decoder("id INT", unique_key=["id"], metadata=sorted(format.metadata) if of_metadata else ())
+        decoder = format.decoder(f"{key} INT", unique_key=[key], metadata=sorted(format.metadata) if of_metadata else ())
         for decode in (decoder.decode, decoder.upserts):
             with pytest.raises(DecodeError) as caught:
                 decode(b'{"id": 1}', message.encode())
