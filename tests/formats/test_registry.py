@@ -271,10 +271,12 @@ def test_a_format_that_reads_nothing_says_what_to_write() -> None:
         Empty().decoder("id INT").decode(None, b"{}")
 
 
-@pytest.mark.parametrize("identifier", sorted(set(BUILT_IN) - {"changelog-json"}))
-def test_a_format_that_cannot_be_written_says_which_can(identifier: str) -> None:
-    with pytest.raises(FormatOptionError, match=f"{identifier} cannot be written"):
-        get_format(identifier).encoder("id INT")
+def test_a_format_that_cannot_be_written_says_so() -> None:
+    class Mute(Format):
+        identifier = "mute-json"
+
+    with pytest.raises(FormatOptionError, match="mute-json cannot be written"):
+        Mute().encoder("id INT")
 
 
 @pytest.mark.parametrize(
