@@ -17,13 +17,26 @@ The schema is tried on the sample that it was made from; what does not decode wi
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import datetime
+from decimal import Decimal
+from functools import reduce
 from typing import Any
 
 from .base import Event, Format, Headers, Ignored
-from .errors import ArgumentError, DecodeError, FormatOptionError, InferenceError, MalformedMessageError, SchemaError
+from .errors import (
+    ArgumentError,
+    DecodeError,
+    FormatOptionError,
+    InferenceError,
+    MalformedMessageError,
+    MissingBeforeImageError,
+    PartialImageError,
+    SchemaError,
+)
 from .json_reader import read_json, read_object
 from .observed import BASE64, DIGITS, Observed
 from .registry import get_format
@@ -45,7 +58,12 @@ _TEXT_NOTES = {
     BASE64: "every value is base64: if it is BINARY, declare it; if it is a DECIMAL, declare it, and decimal_handling_mode='precise' "
     "(its scale is not in the message)",
 }
-_NAMES = (("source.database", "source.schema", "source.table"), ("database", "table"), ("table",))
+_NAMES = (
+    ("source.database", "source.schema", "source.table"),
+    ("source.database", "source.collection"),
+    ("database", "schema", "table"),
+)
+_FILTERS = ("table_include", "database_include")
 
 
 @dataclass(frozen=True)
@@ -247,6 +265,8 @@ def _tried(format: Format, inferred: InferredSchema, records: Iterable[Sample]) 
     for key, value, *headers in records:
         try:
             decode(key, value, *headers)
+        except (MissingBeforeImageError, PartialImageError):
+            continue  # what the producer left out is no matter of the schema
         except DecodeError as error:
             failed.append(error)
     if failed:
@@ -261,10 +281,11 @@ class _Sample:
 
     def __init__(self, format: Format, examples: int) -> None:
         self.format, self.examples = format, examples
-        self.read = _upsert_reader(format) if isinstance(format, UpsertKafka) else format.reader(_any_columns(format))
+        self.read = _upsert_reader(format) if isinstance(format, UpsertKafka) else format.reader(_any_columns(format), keyed=True)
         self.declares = _of_format(_DECLARES, format, lambda message, format: ("", []))
         self.keys_of = _of_format(_KEYS, format, lambda key, message, format: None)
-        self.hidden = getattr(format, "add_fields_prefix", None)
+        self.hidden = _hidden_prefixes(format)
+        self.documents = _of_format({"debezium-mongodb-json": True}, format, False)
         self.observed: dict[str, Observed] = {}
         self.missing: Counter[str] = Counter()
         self.declared: dict[str, list[Declared]] = {}
@@ -276,10 +297,11 @@ class _Sample:
         self.keys: Counter[tuple[str, ...] | None] = Counter()
         self.ignored: Counter[Ignored] = Counter()
         self.refused: list[DecodeError] = []
-        self.messages = self.blocks = self.rows = self.json_nulls = 0
+        self.messages = self.blocks = self.rows = self.json_nulls = self.with_key = 0
 
     def add(self, key: bytes | None, value: bytes | None, headers: Headers = ()) -> None:
         """Add a record."""
+        self.with_key += key is not None
         try:
             if not value and not self.format.reads_tombstones:
                 self.ignored[Ignored.TOMBSTONE] += 1
@@ -324,15 +346,14 @@ class _Sample:
             if name not in self.observed:
                 self.observed[name] = Observed(self.format.handling.placeholder)
                 self.missing[name] = self.rows - 1
-            self.observed[name].add(value, self.examples)
+            self.observed[name].add(_of_document(value) if self.documents else value, self.examples)
         for name in self.observed.keys() - row.keys():
             self.missing[name] += 1
         if len(row) >= len(self.order):
             self.order = list(row)
 
     def _is_hidden(self, name: str) -> bool:
-        """Whether a field is no column: one that a flattening transformation added."""
-        return self.hidden is not None and name.startswith((self.hidden, "__deleted"))
+        return name.startswith(self.hidden)
 
     def require_rows(self) -> None:
         """Refuse a sample that says nothing, or that is of several tables."""
@@ -344,7 +365,7 @@ class _Sample:
                 f"the sample has no row of {format} to infer a schema from (ignored: {ignored}{refused}): "
                 "take a larger sample, check the format and its filters, or pass schema"
             )
-        filters = [name for name in ("table_include", "database_include") if hasattr(self.format, name)]
+        filters = [name for name in _FILTERS if hasattr(self.format, name)]
         if len(self.tables) > 1 and all(getattr(self.format, name) is None for name in filters):
             listed = ", ".join(f"{'.'.join(table)} ({count} rows)" for table, count in self.tables.most_common(20))
             more = f" and {len(self.tables) - 20} more" if len(self.tables) > 20 else ""
@@ -400,24 +421,25 @@ class _Sample:
     def _declared(self, name: str, seen: Observed, declared: Sequence[Declared]) -> tuple[Column | None, str, list[str]]:
         """Return the column as its producer declares it, the producer's name of its type, and notes."""
         notes = [each.note for each in declared if each.note]
-        if not declared or any(each.column.type.name == "" for each in declared):
+        types = [each.column.type for each in declared]
+        if types and all(each == SqlType("DECIMAL") for each in types):
+            types = [digits for digits in [seen.digits()] if digits is not None]
+        if not types or any(each in (SqlType(""), SqlType("DECIMAL")) for each in types):
             return None, "", notes
-        sql_type = declared[0].column.type
-        for each in declared[1:]:
-            sql_type = widened(sql_type, each.column.type)
+        sql_type = reduce(widened, types)
         if sql_type.name in INTEGER_BITS and seen.kinds["string"] and seen.type() == STRING and DIGITS not in seen.notes():
             # An ENUM or SET whose labels are written, and not their numbers.
             return Column(name, STRING), declared[-1].source_type, ["its values are text"]
         if sql_type == STRING and DIGITS in seen.notes():
             notes.append(DIGITS)
         said = ", then ".join(dict.fromkeys(each.source_type for each in declared))
-        if len({each.column.type for each in declared}) > 1:
+        if len(set(types)) > 1:
             notes.append("its type changes in the sample: the wider one")
         return Column(name, sql_type, any(each.column.nullable for each in declared)), said, notes
 
     def _epochs(self) -> bool:
         """Whether the producer writes times as numbers and exact decimals as text, which a message does not tell."""
-        return self.format.handling.time != "text"
+        return hasattr(self.format, "time_precision_mode")
 
     def _guess_notes(self, seen: Observed, sql_type: SqlType) -> Iterator[str]:
         for note in seen.notes():
@@ -427,11 +449,13 @@ class _Sample:
 
     def told(self) -> dict[str, tuple[Any, str]]:
         """Return the options that the sample tells, each with its reason."""
-        if not self.blocks or not hasattr(self.format, "schema_include"):
-            return {}
+        told: dict[str, tuple[Any, str]] = {}
+        if not self.with_key and getattr(self.format, "keyless", None) is False:
+            told["keyless"] = (True, "no record has a Kafka key")
+        if not self.blocks:
+            return told
         said = {each.source_type for declared in self.declared.values() for each in declared}
         names = {text.partition(",")[0].rpartition(".")[2] for text in said}
-        told: dict[str, tuple[Any, str]] = {}
         if self.blocks == self.messages:
             told["schema_include"] = (True, f"all {self.messages} messages have a schema block")
         if any(text.startswith("org.apache.kafka.connect.data.Decimal") for text in said):
@@ -459,6 +483,55 @@ class _Sample:
             )
         if "" in self.observed:
             yield "a column without a name cannot be declared, and is left out"
+
+
+def _hidden_prefixes(format: Format) -> tuple[str, ...]:
+    """Return what the fields begin with that stand beside the columns: a transformation's, and those of a before-image."""
+    added = getattr(format, "add_fields_prefix", None)
+    before = getattr(format, "before_image_prefix", None)
+    return (*((added, "__deleted") if added else ()), *((before,) if before else ()))
+
+
+def _of_document(value: Any) -> Any:
+    """Return a value of MongoDB's Extended JSON as Python's: for what kind of value it is, not for what it says."""
+    if isinstance(value, list):
+        return [_of_document(item) for item in value]
+    if isinstance(value, Decimal):
+        return float(value)
+    if not isinstance(value, dict):
+        return value
+    marks = {name: part for name, part in value.items() if name.startswith("$")}
+    if not marks:
+        return {name: _of_document(part) for name, part in value.items()}
+    name, part = next(iter(marks.items()))
+    return _BSON[name](part) if name in _BSON else str(value)
+
+
+def _of_number(text: Any) -> Any:
+    if not isinstance(text, str) or not re.fullmatch(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,4})?", text):
+        return str(text)  # NaN and Infinity too
+    number = Decimal(text)
+    # Without an exponent, which would tell a double.
+    return Decimal(f"{number:f}") if number.adjusted() < MOST_DIGITS else float(number)
+
+
+def _of_integer(text: Any) -> Any:
+    return int(text) if isinstance(text, str) and re.fullmatch("[+-]?[0-9]{1,19}", text) else str(text)
+
+
+_AN_INSTANT = datetime(2000, 1, 1)
+_BSON: Mapping[str, Callable[[Any], Any]] = {
+    "$oid": str,
+    "$numberInt": _of_integer,
+    "$numberLong": _of_integer,
+    "$numberDouble": lambda _: 0.0,
+    "$numberDecimal": _of_number,
+    "$date": lambda _: _AN_INSTANT,
+    "$timestamp": lambda _: _AN_INSTANT,
+    "$binary": lambda _: b"",
+    "$uuid": lambda _: b"",
+    "$undefined": lambda _: None,
+}
 
 
 def _any_columns(format: Format) -> RowConverter:
@@ -626,7 +699,7 @@ _KEYS: Mapping[str, Callable[[bytes | None, Mapping[str, Any], Format], tuple[st
     "canal-json": _listed("pkNames"),
     "debezium-flat-json": _connect_key,
     "debezium-json": _connect_key,
-    "debezium-mongodb-json": _connect_key,
+    "debezium-mongodb-json": lambda key, message, format: ("_id",),
     "maxwell-json": _maxwell_key,
     "ogg-json": _listed("primary_keys"),
     "ticdc-canal-json": _listed("pkNames"),
@@ -634,6 +707,7 @@ _KEYS: Mapping[str, Callable[[bytes | None, Mapping[str, Any], Format], tuple[st
 }
 _KEY_SOURCES = {
     "canal-json": "pkNames",
+    "debezium-mongodb-json": "of every collection",
     "maxwell-json": "primary_key_columns, or the Kafka key",
     "ogg-json": "primary_keys",
     "ticdc-canal-json": "pkNames",

@@ -27,6 +27,7 @@ import base64
 import re
 from collections import Counter
 from collections.abc import Callable, Collection
+from datetime import datetime
 from decimal import Decimal
 from typing import Any
 
@@ -35,7 +36,20 @@ from .schema import Column, SqlType
 from .source_types import MOST_DIGITS, STRING, UNSIGNED_BIGINT
 from .types import converter
 
-_KINDS = {bool: "boolean", int: "integer", Decimal: "number", str: "string", list: "array", dict: "object", type(None): "null"}
+_KINDS = {
+    bool: "boolean",
+    int: "integer",
+    Decimal: "number",
+    float: "double",
+    str: "string",
+    bytes: "bytes",
+    datetime: "timestamp",
+    list: "array",
+    dict: "object",
+    type(None): "null",
+}
+_PLAIN = {"boolean": "BOOLEAN", "bytes": "BINARY", "timestamp": "TIMESTAMP"}
+_NUMBERS = ("integer", "number", "double")
 _SPECIAL_FLOATS = ("NaN", "Infinity", "-Infinity")
 _SHORT_DECIMAL = 18  # of the digits that fit into 64 bits
 _ROOM = 2
@@ -84,7 +98,8 @@ class Observed:
     Attributes
     ----------
     kinds : Counter
-        How many values of each JSON type were seen: ``boolean``, ``integer``, ``number``, ``string``, ``array``, ``object``, ``null``.
+        How many values of each JSON type were seen: ``boolean``, ``integer``, ``number``, ``string``, ``array``, ``object``, ``null``; in
+        documents of MongoDB ``double``, ``bytes`` and ``timestamp`` besides.
     shortest, longest : int or None
         The lengths of text.
     examples : list of str
@@ -118,7 +133,8 @@ class Observed:
             self._least, self._most = min(self._least, value), max(self._most, value)
             self._whole = max(self._whole, len(str(abs(value))))
         elif kind == "number":
-            self._add_number(value)
+            self._exponent |= _exponent(value) > 0
+            self._add_digits(value)
         elif kind == "string":
             self._add_text(str(value))
         elif kind == "array":
@@ -131,11 +147,8 @@ class Observed:
         if kind != "null" and len(self.examples) < examples and (shown := _shown(value)) not in self.examples:
             self.examples.append(shown)
 
-    def _add_number(self, value: Decimal) -> None:
-        exponent = value.as_tuple().exponent
-        assert isinstance(exponent, int)  # JSON has no NaN
-        self._exponent |= exponent > 0
-        self._scales.add(max(-exponent, 0))
+    def _add_digits(self, value: Decimal) -> None:
+        self._scales.add(max(-_exponent(value), 0))
         self._whole = max(self._whole, value.adjusted() + 1 if value else 1, 1)
 
     def _add_text(self, text: str) -> None:
@@ -144,6 +157,8 @@ class Observed:
         self.longest = length if self.longest is None else max(self.longest, length)
         self._special += text in _SPECIAL_FLOATS
         self._shapes = {name for name in self._shapes if _SHAPES[name](text)}
+        if "digits" in self._shapes:
+            self._add_digits(Decimal(text))
         self._base64_marks |= _BASE64_MARK.search(text) is not None
 
     @property
@@ -165,22 +180,26 @@ class Observed:
             Whether the producer writes exact decimals as JSON numbers.
         """
         kinds = {kind for kind in self.kinds if kind != "null"}
-        if kinds == {"boolean"}:
-            return SqlType("BOOLEAN")
+        if len(kinds) == 1 and (plain := _PLAIN.get(next(iter(kinds)))):
+            return SqlType(plain)
         if kinds == {"integer"}:
             if self._least >= -(2**63) and self._most < 2**63:
                 return SqlType("BIGINT")
             return UNSIGNED_BIGINT if self._least >= 0 and self._most < 2**64 else _decimal(self._whole, {0})
-        if self._special and self._special == self.kinds["string"] and kinds <= {"integer", "number", "string"}:
+        if self._special and self._special == self.kinds["string"] and kinds <= {*_NUMBERS, "string"}:
             return SqlType("DOUBLE")
-        if kinds in ({"number"}, {"integer", "number"}):
-            doubles = self._exponent or not exact_numbers or self._whole + max(self._scales) > MOST_DIGITS
+        if kinds and kinds <= {*_NUMBERS}:
+            doubles = "double" in kinds or self._exponent or not exact_numbers or self._whole + max(self._scales) > MOST_DIGITS
             return SqlType("DOUBLE") if doubles else _decimal(self._whole, self._scales)
         if kinds == {"string"}:
             return next((SqlType(name) for name in _TIMES if name in self._shapes), STRING)
         if kinds == {"array"} and self._elements is not None:
             return SqlType("ARRAY", fields=(Column("element", self._elements.type(exact_numbers=exact_numbers)),))
         return self._object(exact_numbers) if kinds == {"object"} else STRING
+
+    def digits(self) -> SqlType | None:
+        """Return the DECIMAL of text that is digits, None where it is not all."""
+        return _decimal(self._whole, self._scales) if "digits" in self._shapes and self.kinds["string"] == self.values > 0 else None
 
     def _object(self, exact_numbers: bool) -> SqlType:
         fields = {name: each.type(exact_numbers=exact_numbers) for name, each in self._fields.items()}
@@ -195,7 +214,7 @@ class Observed:
     @property
     def conflict(self) -> bool:
         """Whether the values are of several kinds that only text takes."""
-        kinds = {"number" if kind == "integer" else kind for kind in self.kinds if kind != "null"}
+        kinds = {"number" if kind in _NUMBERS else kind for kind in self.kinds if kind != "null"}
         return len(kinds) > 1 and self.type() == STRING
 
     def notes(self) -> list[str]:
@@ -209,6 +228,12 @@ class Observed:
         if "digits" in self._shapes:
             return [DIGITS]
         return [BASE64] if "base64" in self._shapes and self._base64_marks else []
+
+
+def _exponent(value: Decimal) -> int:
+    exponent = value.as_tuple().exponent
+    assert isinstance(exponent, int)  # neither JSON's numbers nor digits are NaN
+    return exponent
 
 
 def _forms(placeholder: str) -> list[Any]:

@@ -349,11 +349,12 @@ _MYSQL_OTHER = {
     **{name: STRING for name in ("char", "varchar", "character", "nchar", "nvarchar")},
     **{name: SqlType("BINARY") for name in ("binary", "varbinary", "geometry", "vector")},
 }
+_NO_PRECISION = "the type has no precision: as many digits as the values have, with room for more"
 _LABELLED = ("enum", "set")
 
 
 def mysql_type(text: str, *, zoned: bool) -> tuple[SqlType | None, str]:
-    """Return the type for a MySQL type's name, None for one that tells nothing, and a note.
+    """Return the type for a MySQL type's name, None for one that tells nothing, and a note; a DECIMAL may have no precision.
 
     Parameters
     ----------
@@ -376,7 +377,7 @@ def mysql_type(text: str, *, zoned: bool) -> tuple[SqlType | None, str]:
         return (UNSIGNED_BIGINT if unsigned == "" else SqlType(unsigned or _SIGNED[kind])), ""
     if kind in ("decimal", "numeric", "dec", "fixed"):
         precision, _, scale = size.partition(",")
-        return (_decimal(precision.strip(), scale.strip()), "") if precision else (None, "the type has no precision")
+        return (_decimal(precision.strip(), scale.strip()), "") if precision else (SqlType("DECIMAL"), _NO_PRECISION)
     if kind in ("datetime", "timestamp"):
         digits = int(size) if size.isdigit() else 0
         if kind == "timestamp" and not zoned:
@@ -388,6 +389,8 @@ def mysql_type(text: str, *, zoned: bool) -> tuple[SqlType | None, str]:
 
 
 _JDBC = {
+    2: "DECIMAL",
+    3: "DECIMAL",
     -7: "BIGINT",
     -6: "SMALLINT",
     5: "INT",
@@ -410,7 +413,7 @@ _JDBC = {
 
 
 def jdbc_type(number: int) -> SqlType | None:
-    """Return the type for a number of ``java.sql.Types``, None for one that tells nothing.
+    """Return the type for a number of ``java.sql.Types``, None for one that tells nothing; a DECIMAL has no precision.
 
     It does not tell whether a number is unsigned, so that an integer is read one size larger, and 2004 (BLOB) is MySQL's JSON too.
     """
