@@ -58,7 +58,7 @@ def test_scenario_has_a_file_or_a_reason_for_every_format(scenario: Scenario) ->
 
 def test_every_folder_of_vectors_is_a_scenario_or_the_rejects() -> None:
     folders = {path.name for path in VECTORS.iterdir() if path.is_dir() and any(path.glob("*.jsonl"))}
-    assert folders == {scenario.name for scenario in SCENARIOS} | {"reject"}
+    assert folders == {scenario.name for scenario in SCENARIOS} | {"reject", "control-events"}
 
 
 def test_every_format_has_rejects_and_no_other_has() -> None:
