@@ -60,6 +60,31 @@ def canal_json(number: int, before: Row | None, after: Row | None) -> tuple[None
     return None, json_bytes({**data, **times, **types, "database": "shop", "table": "customers"})
 
 
+def ticdc_canal_json(number: int, before: Row | None, after: Row | None) -> tuple[None, bytes]:
+    """TiCDC's message: Canal's with all columns in ``old``."""
+    what, row = _what(before, after, ("INSERT", "UPDATE", "DELETE"))
+    old = [_texts(before)] if before and after else None
+    head = {"id": 0, "database": "shop", "table": "customers", "pkNames": ["id"], "isDdl": False, "type": what, "es": _MILLIS + number}
+    types = {"ts": _MILLIS + number + 200, "sql": "", "sqlType": _SQL_TYPES, "mysqlType": _MYSQL_TYPES}
+    return None, json_bytes({**head, **types, "old": old, "data": [_texts(row)], "_tidb": {"commitTs": (_MILLIS + number) << 18}})
+
+
+def dms_json(number: int, before: Row | None, after: Row | None) -> tuple[bytes, bytes]:
+    """DMS's message, with whole before-images."""
+    what, row = _what(before, after, ("insert", "update", "delete"))
+    where = {"partition-key-type": "primary-key", "schema-name": "shop", "table-name": "customers", "transaction-id": number}
+    metadata = {"timestamp": "2023-11-14T22:13:20.713000Z", "record-type": "data", "operation": what, **where}
+    image = {"before-image": _numbers(before)} if before and after else {}
+    return b'"shop.customers.%d"' % row[0], json_bytes({"data": _numbers(row), **image, "metadata": metadata})
+
+
+def debezium_flat_json(number: int, before: Row | None, after: Row | None) -> tuple[bytes, bytes | None]:
+    """Debezium's row without its envelope; a delete is JSON's null."""
+    what, row = _what(before, after, ("c", "u", "d"))
+    added = {"__op": what, "__table": "customers", "__source_ts_ms": _MILLIS + number}
+    return _key(row), b"null" if after is None else json_bytes({**_image(after), **added})
+
+
 def maxwell_json(number: int, before: Row | None, after: Row | None) -> tuple[bytes, bytes]:
     """Maxwell's message."""
     what, row = _what(before, after, ("insert", "update", "delete"))
@@ -94,7 +119,10 @@ def upsert_csv(number: int, before: Row | None, after: Row | None) -> tuple[byte
 
 FORMATS: tuple[tuple[str, dict[str, Any], Write], ...] = (
     ("debezium-json", {"decimal_handling_mode": "string"}, message),
+    ("debezium-flat-json", {"decimal_handling_mode": "string"}, debezium_flat_json),
     ("canal-json", {}, canal_json),
+    ("ticdc-canal-json", {}, ticdc_canal_json),
+    ("dms-json", {"before_image_field": "before-image", "before_image_column_filter": "all"}, dms_json),
     ("maxwell-json", {}, maxwell_json),
     ("ogg-json", {}, ogg_json),
     ("changelog-json", {}, changelog_json),
