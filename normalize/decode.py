@@ -12,7 +12,7 @@ Records that give no rows are counted by reason (`counts`).
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, groupby, islice
 from traceback import extract_tb
@@ -162,12 +162,11 @@ class _Task:
 
     def decode(self, records: Records, kafka: Sequence[tuple[Any, ...]]) -> None:
         decode, add, drop, merge = self.decode_record, self.target.add, self.drop, self.merge
-        given: list[Any] = [records.keys, records.values]
         if self.source.format.reads_headers:
-            given.append(header_lists(records.headers))
-        for index, record in enumerate(zip(*given, strict=True)):
+            decode = _with_headers(decode, header_lists(records.headers))
+        for index, value in enumerate(records.values):
             try:
-                changes: Sequence[Any] | Ignored = decode(*record)
+                changes: Sequence[Any] | Ignored = decode(records.keys[index], value)
                 if isinstance(changes, Ignored):
                     self.ignore(records, index, changes)
                     continue
@@ -222,6 +221,12 @@ class _Task:
             yield counts_row(self.target.schema, COUNTS, self.counts)
         self.counts.clear()
         self.held = self.held_bytes = 0
+
+
+def _with_headers(decode: Callable[..., Any], headers: Iterable[Headers]) -> Callable[..., Any]:
+    """Return `decode` of a record's key and value, called for one record after the other."""
+    following = iter(headers)
+    return lambda key, value: decode(key, value, next(following))
 
 
 _WORLD = (ChangelogError, OSError, ImportError, MemoryError)
