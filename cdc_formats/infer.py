@@ -353,7 +353,8 @@ class _Sample:
             self.order = list(row)
 
     def _is_hidden(self, name: str) -> bool:
-        return name.startswith(self.hidden)
+        # Of a document, what an update sets of a part of a column has the path to it as its name.
+        return name.startswith(self.hidden) or (self.documents and "." in name)
 
     def require_rows(self) -> None:
         """Refuse a sample that says nothing, or that is of several tables."""

@@ -34,6 +34,7 @@ from .registry import get_format
 from .row_kind import RowKind
 from .rows import key_indices
 from .schema import Column, SqlType, columns as to_columns
+from .validation import message_validator
 from .values import date_text, interval_text, time_text, timestamp_text, to_python
 
 Result = list[Change] | list[KeyedChange] | Ignored
@@ -231,8 +232,10 @@ def check_format(
         check_empty(format, vector)
         check_encoder(format, vector)
         check_damaged(format, vector, mutations=mutations, seed=seed)
+        check_json_schema(format, vector)
     for reject in rejects:
         check_reject(format, reject)
+        check_json_schema(format, reject)
 
 
 def check_identity(format: Format) -> None:
@@ -401,6 +404,30 @@ def _encoded_as(
     if kind is RowKind.UPDATE_BEFORE:
         return [[]]
     return [[Change(kind if mode.contains(kind) else RowKind.UPDATE_AFTER, row)]]
+
+
+def check_json_schema(format: Format, case: Vector | Reject) -> None:
+    """Check that the JSON Schema of a format that has one takes a vector's values, and no value with an unknown operation.
+
+    Needs the package ``jsonschema``. What else is wrong with a reject is often a matter of its columns, of which a schema knows nothing.
+    """
+    schema = format.json_schema()
+    if schema is None:
+        return
+    check = message_validator(format.identifier, schema)
+    validating = _with_options(format, {**case.options, "validate": True}).decoder(case.schema, unique_key=case.primary_key)
+    for key, value in case.records if isinstance(case, Vector) else [(case.key, case.value)]:
+        what = f"{format.identifier}: the JSON Schema of {_excerpt(value)}"
+        try:
+            if value:
+                check(value)
+        except DecodeError as error:
+            _check_error(error, what)
+            _require(isinstance(case, Reject), f"{what} refuses it: {error}")
+        else:
+            unknown = isinstance(case, Reject) and case.error == "UnknownOperationError" and not case.options
+            _require(not unknown, f"{what} takes it, and its operation is unknown")
+        check_record(validating, key, value)
 
 
 def check_damaged(format: Format, vector: Vector, *, mutations: int = 200, seed: int = 1) -> None:

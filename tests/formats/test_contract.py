@@ -27,6 +27,7 @@ from cdc_formats.testing import (
     check_encoder,
     check_format,
     check_identity,
+    check_json_schema,
     check_options,
     check_purity,
     check_record,
@@ -125,12 +126,18 @@ def test_damaged_messages_raise_nothing_but_decode_errors(scenario: Scenario, id
     check_damaged(FORMATS[identifier], scenario.vector(identifier), mutations=60)
 
 
+@each_case
+def test_json_schema_takes_every_vector(scenario: Scenario, identifier: str) -> None:
+    check_json_schema(FORMATS[identifier], scenario.vector(identifier))
+
+
 REJECTS = [(name, why, reject) for name in OURS for why, reject in rejects(name)]
 
 
 @pytest.mark.parametrize(("identifier", "reject"), [(n, r) for n, _, r in REJECTS], ids=[f"{n}, {w}" for n, w, _ in REJECTS])
 def test_reject_raises_the_expected_error_at_its_path(identifier: str, reject: Reject) -> None:
     check_reject(FORMATS[identifier], reject)
+    check_json_schema(FORMATS[identifier], reject)
 
 
 @each_format
