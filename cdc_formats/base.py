@@ -44,8 +44,12 @@ _INSERT, _UPDATE_BEFORE, _UPDATE_AFTER, _DELETE = RowKind.INSERT, RowKind.UPDATE
 _new: Callable[..., Any] = tuple.__new__
 
 _ELSEWHERE = {
+    "basic_auth_credentials_source": "basic_auth_user_info, or a user in the url, is enough",
+    "bearer_auth_credentials_source": "bearer_auth_token is enough",
     "ignore_parse_errors": "Flink's ignore-parse-errors is from_kafka_changelog(mode='DROPMALFORMED') here, or 'PERMISSIVE'",
     "timestamp_format_standard": "Both spellings of a timestamp are read, so that there is nothing to choose",
+    "ssl_keystore_location": "Java's key stores are not read: ssl_certificate_location and ssl_key_location are PEM files",
+    "ssl_truststore_location": "Java's key stores are not read: ssl_ca_location is a PEM file",
 }
 """Flink's options that are not a format's here, and what to do instead."""
 

@@ -23,6 +23,7 @@ GROUP = "cdc_formats.formats"
 BUILT_IN: Mapping[str, str] = {
     "canal-json": "cdc_formats.canal_json:CanalJson",
     "changelog-json": "cdc_formats.changelog_json:ChangelogJson",
+    "debezium-avro-confluent": "cdc_formats.debezium_avro:DebeziumAvro",
     "debezium-flat-json": "cdc_formats.debezium_flat_json:DebeziumFlatJson",
     "debezium-json": "cdc_formats.debezium_json:DebeziumJson",
     "debezium-mongodb-json": "cdc_formats.debezium_mongodb_json:DebeziumMongodbJson",

@@ -9,9 +9,18 @@ null      ``-D`` with the key's columns, the others NULL
 
 Changelog mode: ``+U``, ``-D`` by key. Key: required, a null key is an error. Null value: a delete.
 
-Key and value are each of ``json`` (an object), ``csv`` (a line) and ``raw`` (the bytes of one column). The key has the primary key's
-columns, in its order, their names without ``key_fields_prefix``; the value has all columns (``value_fields_include="ALL"``) or all
-but those (``"EXCEPT_KEY"``).
+A record, with ``key_format="raw"`` and ``value_format="json"``::
+
+    key    101
+    value  {"id": 101, "name": "scooter", "weight": 3.14}
+
+Key and value are each of a row format: ``json`` (an object), ``csv`` (a line), ``raw`` (the bytes of one column), ``avro`` (of the
+schema that follows from the columns) and ``avro-confluent`` (a schema's id and Avro; the schema is in a registry). The key has the
+primary key's columns, in its order, their names without ``key_fields_prefix``; the value has all columns
+(``value_fields_include="ALL"``) or all but those (``"EXCEPT_KEY"``).
+
+Written: an insert and an update are the new row, a delete is a tombstone, and ``-U`` is nothing (Flink, which sees no more than ``-U``
+where a key goes, writes a tombstone).
 
 Absent and null: a column that is not in the value is NULL. With ALL, the value's copy of a key column wins where it has one.
 
@@ -26,36 +35,35 @@ Differs from Flink (2.3, its Kafka connector 4.0):
 - A JSON array is no list of rows.
 - An upsert is ``+U``, as the mode declares (Flink's rows are ``+I`` at runtime).
 - ``csv``: options are common to key and value; ARRAY is the only nested type; no comments, no trailing comma.
+- ``avro-confluent`` reads columns by name in whatever schema a record names, and a lone value where there is one column; the id may
+  stand in a header. ``avro`` has Flink's types with ``timestamp_mapping.legacy=false``. Options are common to key and value, but for
+  the subject. What their types say is in `cdc_formats.avro`.
 - The mode says that deletes have the key alone (Flink's connector declares full deletes, and so a sink that asks for them may get NULLs).
 
-Source: Flink's UpsertKafkaDynamicTableFactory and DynamicKafkaDeserializationSchema.
+Source: Flink's UpsertKafkaDynamicTableFactory, DynamicKafkaDeserializationSchema and DynamicKafkaRecordSerializationSchema.
 """
 
 from __future__ import annotations
 
-import csv
-import struct
-import sys
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from io import StringIO
-from typing import Any, Literal
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, fields, replace
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any
 
-from .base import Event, Format, Ignored, Reader
+from .base import Encoder, Event, Format, Headers, Ignored, Reader, Record
+from .canonical_rows import CanonicalRows
 from .changelog_mode import ChangelogMode
-from .errors import DecodeError, FormatOptionError, MalformedMessageError, MissingFieldError, SchemaError
+from .errors import DecodeError, FormatOptionError, MissingFieldError, SchemaError
 from .handling import Handling
-from .json_reader import read_object
+from .row_formats import ROW_FORMATS, Row, RowFormat, there
 from .row_kind import RowKind
 from .rows import RowConverter, key_indices
-from .schema import Column, quote
+from .schema import Column, columns as to_columns
 
-Fields = Callable[[bytes], Mapping[str, Any]]
-"""From the bytes of a key or a value to its columns' values."""
+if TYPE_CHECKING:
+    from .schema_registry import Registry
 
-_FORMATS = ("json", "csv", "raw")
-_RAW = {"BOOLEAN": "?", "TINYINT": "b", "SMALLINT": "h", "INT": "i", "BIGINT": "q", "FLOAT": "f", "DOUBLE": "d"}
-_CSV_NESTED = ("MAP", "STRUCT")
+_REGISTRY = "avro_confluent_"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,7 +72,7 @@ class UpsertKafka(Format):
 
     Parameters
     ----------
-    key_format, value_format : {"json", "csv", "raw"}
+    key_format, value_format : {"json", "csv", "raw", "avro", "avro-confluent"}
     key_fields_prefix : str
         What the primary key's columns have before the names that stand in the key; needs ``EXCEPT_KEY``.
     value_fields_include : {"ALL", "EXCEPT_KEY"}
@@ -76,6 +84,14 @@ class UpsertKafka(Format):
         Of a ``raw`` STRING.
     raw_endianness : {"big-endian", "little-endian"}
         Of a ``raw`` number.
+    avro_confluent_url, avro_confluent_basic_auth_user_info, avro_confluent_bearer_auth_token : str or None
+    avro_confluent_ssl_ca_location, avro_confluent_ssl_certificate_location, avro_confluent_ssl_key_location : str or None
+    avro_confluent_ssl_key_password, avro_confluent_properties, avro_confluent_retry_seconds
+        The registry of ``avro-confluent``, as `schema_registry.Registry` has it.
+    key_avro_confluent_subject, value_avro_confluent_subject : str or None
+        Under which the schemas are registered, to write; most often ``<topic>-key`` and ``<topic>-value``.
+    avro_confluent_auto_register_schemas : bool
+        Whether a schema that is not there is registered (Flink's way), or is an error.
     time_zone : str or None
         The zone of zone-less text in a TIMESTAMP column.
     """
@@ -97,11 +113,23 @@ class UpsertKafka(Format):
     csv_array_element_delimiter: str = ";"
     raw_charset: str = "UTF-8"
     raw_endianness: str = "big-endian"
+    avro_confluent_url: str = ""
+    avro_confluent_basic_auth_user_info: str | None = field(default=None, repr=False)
+    avro_confluent_bearer_auth_token: str | None = field(default=None, repr=False)
+    avro_confluent_ssl_ca_location: str | None = None
+    avro_confluent_ssl_certificate_location: str | None = None
+    avro_confluent_ssl_key_location: str | None = None
+    avro_confluent_ssl_key_password: str | None = field(default=None, repr=False)
+    avro_confluent_properties: Any = field(default=(), repr=False)
+    avro_confluent_retry_seconds: float = 30.0
+    avro_confluent_auto_register_schemas: bool = True
+    key_avro_confluent_subject: str | None = None
+    value_avro_confluent_subject: str | None = None
     time_zone: str | None = None
 
     def __post_init__(self) -> None:
-        self._check_choice("key_format", _FORMATS)
-        self._check_choice("value_format", _FORMATS)
+        self._check_choice("key_format", tuple(ROW_FORMATS))
+        self._check_choice("value_format", tuple(ROW_FORMATS))
         self._check_choice("value_fields_include", ("ALL", "EXCEPT_KEY"))
         self._check_choice("json_null", ("fail", "delete"))
         self._check_choice("raw_endianness", ("big-endian", "little-endian"))
@@ -115,6 +143,26 @@ class UpsertKafka(Format):
             "".encode(self.raw_charset)  # refuses the codecs that are not of text, such as hex
         except (LookupError, TypeError):
             raise FormatOptionError(f"upsert-kafka: raw_charset {self.raw_charset!r} is not known") from None
+        if self._set_registry_options():
+            registry = self.registry
+            for option in fields(registry):  # the URL without its user, properties as pairs
+                object.__setattr__(self, _REGISTRY + option.name, getattr(registry, option.name))
+
+    def _set_registry_options(self) -> list[str]:
+        options = [option for option in fields(self) if option.name.startswith(_REGISTRY)]
+        return [option.name for option in options if getattr(self, option.name) != option.default]
+
+    @property
+    def registry(self) -> Registry:
+        """The registry that the options name."""
+        from .schema_registry import Registry
+
+        return Registry(**{option.name: getattr(self, _REGISTRY + option.name) for option in fields(Registry)})
+
+    @property
+    def reads_headers(self) -> bool:  # type: ignore[override]
+        """Whether a schema's id may stand in a header."""
+        return "avro-confluent" in (self.key_format, self.value_format)
 
     @property
     def handling(self) -> Handling:
@@ -130,121 +178,89 @@ class UpsertKafka(Format):
             raise SchemaError(
                 f"key_fields_prefix is {self.key_fields_prefix!r}, and primary key column {wrong[0]!r} does not begin with it"
             )
-        key, value = self._parts(columns, unique_key)
-        _check_part("key", self.key_format, key)
-        _check_part("value", self.value_format, value)
+        self._parts(columns, unique_key)
 
-    def _parts(self, columns: Sequence[Column], unique_key: Sequence[str]) -> tuple[list[Column], list[Column]]:
-        key = [columns[index] for index in key_indices(columns, unique_key)]
-        return key, [column for column in columns if self.value_fields_include == "ALL" or column not in key]
+    def _parts(self, columns: Sequence[Column], unique_key: Sequence[str]) -> _Parts:
+        return _Parts(self, columns, key_indices(columns, unique_key))
 
     def reader(self, rows: RowConverter, *, keyed: bool = False) -> Reader:
         """Return the reader of one table's records."""
-        key_columns, value_columns = self._parts(rows.columns, rows.unique_key)
-        names = {column.name[len(self.key_fields_prefix) :]: column.name for column in key_columns}
-        read_key = self._fields(self.key_format, key_columns, list(names))
-        value_names = [column.name for column in value_columns]
-        read_value = self._fields(self.value_format, value_columns, value_names)
+        return _Reader(self, self._parts(rows.columns, rows.unique_key), CanonicalRows(rows)).read
 
-        def key_of(key: bytes | None) -> dict[str, Any]:
-            if key is None:
-                raise MissingFieldError("the Kafka key is null: upsert-kafka reads the primary key from it", "", "key")
-            try:
-                fields = read_key(key)
-            except DecodeError as error:
-                raise error.at(field="key") from None
-            return {column: fields.get(name) for name, column in names.items()}
-
-        def read(key: bytes | None, value: bytes | None) -> Sequence[Event] | Ignored:
-            image = key_of(key)
-            if value is None or (self.json_null == "delete" and self.value_format == "json" and bytes(value) == b"null"):
-                return [Event.delete(image, path="$")]
-            fields = read_value(value)
-            if fields and not any(name in fields for name in value_names):
-                raise _no_column(fields, value_names)
-            after = {
-                **image,
-                **{name: fields[name] for name in fields if fields[name] is not None or name not in image},
-            }
-            return [Event.update(None, after, paths=("", "$"))]
-
-        return read
-
-    def _fields(self, format: str, columns: Sequence[Column], names: Sequence[str]) -> Fields:
-        if format == "json":
-            return read_object
-        return self._csv(columns, names) if format == "csv" else self._raw(columns[0], names[0])
-
-    def _csv(self, columns: Sequence[Column], names: Sequence[str]) -> Fields:
-        # The csv module's limit is 128 KiB a field, and is the process's; a Kafka message has a limit of its own.
-        csv.field_size_limit(sys.maxsize)
-        quoting: Literal[0, 3] = 0 if self.csv_quote_character else 3  # csv.QUOTE_MINIMAL, csv.QUOTE_NONE
-        arrays = [column.type.name == "ARRAY" for column in columns]
-
-        def value_of(text: str, array: bool) -> Any:
-            if text == self.csv_null_literal:
-                return None
-            return (text.split(self.csv_array_element_delimiter) if text else []) if array else text
-
-        def read(line: bytes) -> Mapping[str, Any]:
-            try:
-                rows = list(
-                    csv.reader(
-                        StringIO(_text(line, "UTF-8"), newline=""),
-                        delimiter=self.csv_field_delimiter,
-                        quotechar=self.csv_quote_character or None,
-                        escapechar=self.csv_escape_character,
-                        quoting=quoting,
-                        strict=True,
-                    )
-                )
-            except csv.Error as error:
-                raise MalformedMessageError(f"not a line of CSV: {error}") from None
-            if len(rows) != 1 or len(rows[0]) != len(names):
-                got = f"{len(rows)} lines" if len(rows) != 1 else f"{len(rows[0])} fields"
-                raise MalformedMessageError(f"expected one line of CSV with {len(names)} fields, got {got}")
-            return {name: value_of(text, array) for name, text, array in zip(names, rows[0], arrays, strict=True)}
-
-        return read
-
-    def _raw(self, column: Column, name: str) -> Fields:
-        if column.type.name == "BINARY":
-            return lambda data: {name: bytes(data)}
-        if column.type.name not in _RAW:
-            return lambda data: {name: _text(data, self.raw_charset)}
-        layout = struct.Struct((">" if self.raw_endianness == "big-endian" else "<") + _RAW[column.type.name])
-
-        def read(data: bytes) -> Mapping[str, Any]:
-            if len(data) != layout.size:
-                raise MalformedMessageError(f"expected {layout.size} bytes of a raw {column.type}, got {len(data)}")
-            (number,) = layout.unpack(data)
-            return {name: number}
-
-        return read
+    def encoder(self, columns: str | Sequence[Column], *, unique_key: Sequence[str] = ()) -> Encoder:
+        """Return the encoder of one table's rows."""
+        declared = to_columns(columns)
+        self.check(declared, unique_key)
+        return _Encoder(self._parts(declared, unique_key))
 
 
-def _text(data: bytes, charset: str) -> str:
-    try:
-        return bytes(data).decode(charset)
-    except UnicodeError as error:  # UnicodeDecodeError, and less of some codecs
-        where = f": {error.reason} at byte {error.start}" if isinstance(error, UnicodeDecodeError) else ""
-        raise MalformedMessageError(f"not {charset}{where}") from None
+class _Parts:
+    """The row formats of key and value, and where their columns stand in a row."""
+
+    def __init__(self, format: UpsertKafka, columns: Sequence[Column], key: Sequence[int]) -> None:
+        all_columns = format.value_fields_include == "ALL"
+        self.key_indices = tuple(key)
+        self.value_indices = tuple(index for index in range(len(columns)) if all_columns or index not in key)
+        prefix = len(format.key_fields_prefix)
+        key_columns = [replace(columns[index], name=columns[index].name[prefix:]) for index in key]
+        self.key: RowFormat = ROW_FORMATS[format.key_format](format, "key", key_columns)
+        self.value: RowFormat = ROW_FORMATS[format.value_format](format, "value", [columns[index] for index in self.value_indices])
 
 
-def _no_column(fields: Mapping[str, Any], names: Sequence[str]) -> MissingFieldError:
-    reason = f"none of the declared columns ({', '.join(names)}) is in the value"
-    hint = ": names are case-sensitive, and a value in Connect's schema block is not read"
-    return MissingFieldError(f"{reason}; it has {', '.join(sorted(fields))}{hint}", "$", bare=reason + hint)
+class _Reader:
+    def __init__(self, format: UpsertKafka, parts: _Parts, rows: CanonicalRows) -> None:
+        self.parts, self.rows = parts, rows
+        self.json_null = format.json_null == "delete" and format.value_format == "json"
+        self.width = len(rows.columns)
+
+    def read(self, key: bytes | None, value: bytes | None, headers: Headers = ()) -> Sequence[Event] | Ignored:
+        row = self._key(key, headers)
+        if value is None or (self.json_null and bytes(value) == b"null"):
+            return [Event(RowKind.DELETE, before=tuple(row), before_path="$", rows=self.rows)]
+        values = self.parts.value.read(value, headers)
+        for index, found in zip(self.parts.value_indices, values, strict=True):
+            if there(found):
+                row[index] = found
+        return [Event(RowKind.UPDATE_AFTER, after=tuple(row), after_path="$", rows=self.rows)]
+
+    def _key(self, key: bytes | None, headers: Headers) -> list[Any]:
+        """Return a row with the key's columns, the others NULL."""
+        if key is None:
+            raise MissingFieldError("the Kafka key is null: upsert-kafka reads the primary key from it", "", "key")
+        try:
+            values = self.parts.key.read(key, headers)
+        except DecodeError as error:
+            raise error.at(field="key") from None
+        row: list[Any] = [None] * self.width
+        for index, value in zip(self.parts.key_indices, values, strict=True):
+            row[index] = value if there(value) else None
+        return row
 
 
-def _check_part(part: str, format: str, columns: Sequence[Column]) -> None:
-    """Refuse columns that a format cannot hold."""
-    if format == "raw" and len(columns) != 1:
-        listed = ", ".join(quote(column.name) for column in columns) or "none"
-        raise SchemaError(f"{part}_format 'raw' holds exactly one column, and the {part} has {listed}")
-    for column in columns:
-        name = column.type.name
-        if format == "raw" and name not in (*_RAW, "STRING", "CHAR", "VARCHAR", "BINARY"):
-            raise SchemaError(f"{part}_format 'raw' cannot hold {column}")
-        if format == "csv" and (name in _CSV_NESTED or (name == "ARRAY" and column.type.fields[0].type.fields)):
-            raise SchemaError(f"{part}_format 'csv' cannot hold {column}")
+class _Encoder(Encoder):
+    """Writes the newest row of a key, or its tombstone."""
+
+    def __init__(self, parts: _Parts) -> None:
+        self.parts = parts
+        self.key_of, self.value_of = _picker(parts.key_indices), _picker(parts.value_indices)
+
+    def encode(self, kind: RowKind, row: tuple[Any, ...], before: tuple[Any, ...] | None = None) -> Record | None:
+        """Return the key and the value of the record of one change; None for ``-U``, which the row after it says.
+
+        Raises
+        ------
+        EncodeError
+            When a value cannot be written so that it is read as the same value.
+        SchemaRegistryError
+            When a schema cannot be registered.
+        """
+        if kind is RowKind.UPDATE_BEFORE:
+            return None
+        key = self.parts.key.write(self.key_of(row))
+        return key, None if kind is RowKind.DELETE else self.parts.value.write(self.value_of(row))
+
+
+def _picker(indices: Sequence[int]) -> Callable[[Row], Row]:
+    if len(indices) > 1:
+        return itemgetter(*indices)
+    return lambda row: tuple([row[index] for index in indices])

@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from confluent_kafka.schema_registry import Schema
 
 from cdc_formats import Column, RowKind, columns, get_format, list_formats
+from cdc_formats.schema_registry import Registry
 from cdc_formats.testing import Record, Reject, Vector
 
 VECTORS = Path(__file__).resolve().parent.parent / "vectors"
@@ -101,7 +103,7 @@ class Scenario:
             schema=self.columns,
             expected=None if identifier in UPSERTS and not self.keyed else self.expected(identifier),
             primary_key=self.primary_key,
-            options=self.options.get(identifier, {}),
+            options={**REQUIRED.get(identifier, {}), **self.options.get(identifier, {})},
             keyed=self.keyed,
         )
 
@@ -128,7 +130,7 @@ def rejects(identifier: str) -> list[tuple[str, Reject]]:
                     error=line.error,
                     path=line.path,
                     primary_key=line.primary_key,
-                    options=line.options,
+                    options={**REQUIRED.get(identifier, {}), **line.options},
                     keyed=line.keyed,
                 ),
             )
@@ -137,10 +139,22 @@ def rejects(identifier: str) -> list[tuple[str, Reject]]:
 
 
 OURS = list_formats()
-FORMATS = {name: get_format(name) for name in OURS}
+REQUIRED: dict[str, dict[str, Any]] = {"debezium-avro-confluent": {"url": "mock://vectors", "subject": "vectors-value"}}
+"""What a format cannot do without."""
+FORMATS = {name: get_format(name, **REQUIRED.get(name, {})) for name in OURS}
 """Made once, since asking for a format looks through all installed distributions."""
 UPSERTS = [name for name in OURS if not FORMATS[name].changelog_mode.contains(RowKind.UPDATE_BEFORE)]
 """The formats that cannot say -U: they are compared after normalising."""
 SCENARIOS = scenarios()
+
+
+def _register_schemas() -> None:
+    """Put the schemas of the Avro vectors into the registry inside this process, in the order of their ids."""
+    client = Registry(url="mock://vectors").client.confluent
+    for number, schema in enumerate(json.loads((VECTORS / "avro-schemas.json").read_text("utf-8")), 1):
+        assert client.register_schema(f"vectors-{number}", Schema(json.dumps(schema), "AVRO")) == number
+
+
+_register_schemas()
 CASES = [(scenario, name) for scenario in SCENARIOS for name in scenario.identifiers]
 CASE_IDS = [f"{scenario.name}, {name}" for scenario, name in CASES]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pickle
 
 import pytest
-from scenarios import OURS, UPSERT
+from scenarios import OURS, REQUIRED, UPSERT
 
 from cdc_formats import Event, Format, errors, get_format, read_object
 from cdc_formats.errors import (
@@ -117,6 +117,7 @@ MESSAGES = {
         '{"type": "INSERT", "data": ["%s"]}',
     ],
     "changelog-json": ['{"op": "+I", "data": {"id": "%s"}}', '{"op": "%s", "data": {}}', '{"op": "+I", "data": {"%s": 1}}'],
+    "debezium-avro-confluent": ["\0\0\0\0\1%s"],
     "debezium-flat-json": [
         '{"id": "%s"}',
         '{"id": 1, "__op": "%s"}',
@@ -161,7 +162,7 @@ def test_without_excerpt_an_error_shows_nothing_of_the_message(identifier: str, 
     texts = []
     key = "_id" if identifier == "debezium-mongodb-json" else "id"
     for shown in (True, False):
-        format = get_format(identifier, error_excerpt=shown)
+        format = get_format(identifier, error_excerpt=shown, **REQUIRED.get(identifier, {}))
         decoder = format.decoder(f"{key} INT", unique_key=[key], metadata=sorted(format.metadata) if of_metadata else ())
         for decode in (decoder.decode, decoder.upserts):
             with pytest.raises(DecodeError) as caught:

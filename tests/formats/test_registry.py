@@ -230,7 +230,7 @@ def test_booleans_can_be_text(text: object, value: bool) -> None:
         ("debezium-json", {"bigint_unsigned_handling_mode": "string"}, "one of None, 'long', 'precise'"),
         ("debezium-json", {"unavailable_value_placeholder": ""}, "unavailable_value_placeholder is empty"),
         ("changelog-json", {"timestamp_format_standard": "iso"}, "one of 'SQL', 'ISO-8601'"),
-        ("upsert-kafka", {"value_format": "avro"}, "value_format is 'avro'; it is one of 'json', 'csv', 'raw'"),
+        ("upsert-kafka", {"value_format": "protobuf"}, "value_format is 'protobuf'; it is one of 'json', 'csv', 'raw'"),
         ("upsert-kafka", {"value_fields_include": "all"}, "one of 'ALL', 'EXCEPT_KEY'"),
         ("upsert-kafka", {"key_fields_prefix": "k_"}, "needs value_fields_include='EXCEPT_KEY'"),
         ("upsert-kafka", {"csv_field_delimiter": ""}, "csv_field_delimiter is one character, not ''"),

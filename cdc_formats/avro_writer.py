@@ -1,0 +1,202 @@
+"""Columns as an Avro schema, after Flink's AvroSchemaConverter, and rows as Avro of it.
+
+The schema is Flink's with ``timestamp_mapping.legacy=false``: TIMESTAMP is an instant (``timestamp-millis``, ``-micros`` or ``-nanos`` by
+its precision, without one microseconds), TIMESTAMP_NTZ a ``local-timestamp-*``; TIME beyond milliseconds is ``time-micros``, and an
+INTERVAL DAY TO SECOND Debezium's MicroDuration (Flink refuses both). A column that may be NULL is a union of null and its type.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from io import BytesIO
+from typing import Any
+
+import fastavro
+
+from .avro import canonical_placeholder
+from .errors import EncodeError, SchemaError
+from .handling import Unfit, refuse
+from .schema import Column, SqlType, quote
+
+To = Callable[[Any], Any]
+
+RECORD = "org.apache.flink.avro.generated.record"
+"""The name of a row's record, as Flink has it."""
+
+_NAME = re.compile("[A-Za-z_][A-Za-z0-9_]*")
+_PLAIN = {
+    "BOOLEAN": "boolean",
+    "TINYINT": "int",
+    "SMALLINT": "int",
+    "INT": "int",
+    "BIGINT": "long",
+    "FLOAT": "float",
+    "DOUBLE": "double",
+    "STRING": "string",
+    "CHAR": "string",
+    "VARCHAR": "string",
+    "BINARY": "bytes",
+}
+_TIMES = {"TIME": "time", "TIMESTAMP": "timestamp", "TIMESTAMP_NTZ": "local-timestamp"}
+_UNITS = {"millis": (1, 1000), "micros": (1, 1), "nanos": (1000, 1)}
+
+
+def record_schema(columns: Sequence[Column], name: str = RECORD) -> dict[str, Any]:
+    """Return the Avro schema of a row.
+
+    Parameters
+    ----------
+    columns : sequence of Column
+    name : str
+        The record's.
+
+    Raises
+    ------
+    SchemaError
+        When a column has no Avro type, or a name that Avro has not.
+    """
+    fields = []
+    for column in columns:
+        if not _NAME.fullmatch(column.name):
+            raise SchemaError(f"{quote(column.name)} is no name in Avro, which has ASCII letters, digits and `_` only")
+        avro = _type(column.type, f"{name}_{column.name}")
+        optional = {"type": ["null", avro], "default": None}
+        fields.append({"name": column.name, **(optional if column.nullable else {"type": avro})})
+    return {"type": "record", "name": name, "fields": fields}
+
+
+def _type(sql_type: SqlType, name: str) -> Any:
+    if sql_type.name in _PLAIN:
+        return _PLAIN[sql_type.name]
+    if sql_type.name == "DECIMAL":
+        return {"type": "bytes", "logicalType": "decimal", "precision": sql_type.precision, "scale": sql_type.scale}
+    if sql_type.name == "DATE":
+        return {"type": "int", "logicalType": "date"}
+    if sql_type.name in _TIMES:
+        unit = _unit(sql_type)
+        return {"type": "int" if (sql_type.name, unit) == ("TIME", "millis") else "long", "logicalType": f"{_TIMES[sql_type.name]}-{unit}"}
+    if sql_type.name == "INTERVAL DAY TO SECOND":
+        return {"type": "long", "connect.name": "io.debezium.time.MicroDuration"}
+    if sql_type.name == "STRUCT":
+        return record_schema(sql_type.fields, name)
+    if sql_type.name == "MAP" and sql_type.fields[0].type.name not in ("STRING", "CHAR", "VARCHAR"):
+        raise SchemaError(f"{sql_type} cannot be written as Avro: the key of a map must be a STRING")
+    inner = sql_type.fields[-1]
+    avro = _type(inner.type, name)
+    part = ["null", avro] if inner.nullable else avro
+    return {"type": "array", "items": part} if sql_type.name == "ARRAY" else {"type": "map", "values": part}
+
+
+def _unit(sql_type: SqlType) -> str:
+    precision = 6 if sql_type.precision is None else sql_type.precision
+    return "millis" if precision <= 3 else "micros" if precision <= 6 else "nanos"
+
+
+def without_logical_types(avro: Any) -> Any:
+    """Return a schema whose values are numbers and bytes as they are written."""
+    if isinstance(avro, dict):
+        return {name: without_logical_types(value) for name, value in avro.items() if name not in ("logicalType", "precision", "scale")}
+    return [without_logical_types(item) for item in avro] if isinstance(avro, list) else avro
+
+
+class AvroRows:
+    """Writes rows as what `record_schema` describes.
+
+    Parameters
+    ----------
+    columns : sequence of Column
+    excerpt : bool
+        Whether an error shows the value that is wrong (`Format.error_excerpt`).
+    placeholder : str or None
+        The unavailable-value placeholder, which a value must not be.
+    """
+
+    def __init__(self, columns: Sequence[Column], *, excerpt: bool = True, placeholder: str | None = None) -> None:
+        self.names = tuple(column.name for column in columns)
+        self.writers = tuple(_not_placeholder(column.type, _writer(column.type), placeholder) for column in columns)
+        self.excerpt = excerpt
+
+    def image(self, row: Sequence[Any], path: str = "$") -> dict[str, Any]:
+        """Return a row as fastavro writes it.
+
+        Raises
+        ------
+        EncodeError
+            When a value cannot be written so that it is read as the same value.
+        """
+        image = {}
+        for name, write, value in zip(self.names, self.writers, row, strict=True):
+            try:
+                image[name] = value if write is None or value is None else write(value)
+            except Unfit as error:
+                reason = str(error) if self.excerpt or not error.bare else error.bare
+                raise EncodeError(f"{reason} - at `{path}.{name}`") from None
+        return image
+
+
+def _writer(sql_type: SqlType) -> To | None:
+    if sql_type.name == "DECIMAL":
+        return _unscaled_bytes
+    if sql_type.name in _TIMES:
+        return _time_writer(sql_type)
+    if sql_type.name not in ("ARRAY", "MAP", "STRUCT"):
+        return None
+    inner = [_or_none(_writer(field.type)) for field in sql_type.fields]
+    if sql_type.name == "ARRAY":
+        return lambda values: [inner[0](value) for value in values]
+    if sql_type.name == "MAP":
+        return lambda entries: {key: inner[1](value) for key, value in entries}
+    names = [field.name for field in sql_type.fields]
+    return lambda values: {name: to(value) for name, to, value in zip(names, inner, values, strict=True)}
+
+
+def _not_placeholder(sql_type: SqlType, write: To | None, placeholder: str | None) -> To | None:
+    form = canonical_placeholder(sql_type, placeholder)
+    if form is None:
+        return write
+
+    def checked(value: Any) -> Any:
+        if value == form:
+            raise refuse(
+                sql_type, value, "it is the placeholder of a value that is not there: set unavailable_value_placeholder to another text"
+            )
+        return value if write is None else write(value)
+
+    return checked
+
+
+def _or_none(write: To | None) -> To:
+    return lambda value: value if write is None or value is None else write(value)
+
+
+def _unscaled_bytes(digits: str) -> bytes:
+    number = int(digits.replace(".", ""))
+    # As Java's BigInteger: the fewest bytes that hold the sign, too.
+    return number.to_bytes((number + (number < 0)).bit_length() // 8 + 1, "big", signed=True)
+
+
+def _time_writer(sql_type: SqlType) -> To:
+    times, by = _UNITS[_unit(sql_type)]
+
+    def write(micros: int) -> int:
+        number, rest = divmod(micros * times, by)
+        if rest:
+            raise refuse(sql_type, f"{micros} microseconds", "more digits of a fraction than the type has: declare a higher precision")
+        if not -(2**63) <= number < 2**63:
+            raise refuse(sql_type, f"{micros} microseconds", "out of Avro's range: declare a precision of at most 6")
+        return number
+
+    return write
+
+
+def avro_bytes(schema: Any) -> Callable[[Any], bytes]:
+    """Return the function from what `AvroRows.image` gives to Avro's bytes; `schema` is `without_logical_types`."""
+    parsed = fastavro.parse_schema(schema)
+
+    def write(image: Any) -> bytes:
+        out = BytesIO()
+        fastavro.schemaless_writer(out, parsed, image)
+        return out.getvalue()
+
+    return write

@@ -1,0 +1,385 @@
+"""Debezium's envelope in Avro, its schemas in a registry (recorded: Debezium 3.4 with Confluent's AvroConverter).
+
+A message is a schema's id and Avro (`schema_registry`), or Avro alone with the id in a header::
+
+    0x00 00000008 <Avro of a record Envelope>
+
+    record Envelope {before: null or Value, after: null or Value, source: Source, op: string, ts_ms: null or long, ...}
+    record Value    {id: int, name: null or string, weight: null or decimal, ...}
+
+==================  =====================================================================
+op                  rows
+==================  =====================================================================
+``c``, ``r``        ``+I`` after
+``u``               ``-U`` before, ``+U`` after
+``d``               ``-D`` before
+``t``               `Ignored.TRUNCATE`
+``m``               `Ignored.MESSAGE`
+no op               heartbeat, transaction mark and schema change: `Ignored`
+==================  =====================================================================
+
+Changelog mode: all. Key: not read; written where a primary key and `key_subject` are given. Null value: `Ignored.TOMBSTONE` (the ``d``
+before it was the delete).
+
+Absent and null: a column that the writer's schema has not is NULL; the unavailable-value placeholder (an unchanged TOAST value) is
+`ABSENT` by the column's type, taken from a full before-image or else completed by ChangelogNormalize.
+
+Types: as the writer's schema says, exactly (the table in `cdc_formats.avro`): nothing has to be declared but the zone of zone-less text,
+text of bytes, and negative numbers in a ``DECIMAL(20,0)`` column. Columns are found by name, in whatever schema a message names.
+
+Differs from Flink:
+
+- Debezium's and Connect's own types are read by ``connect.name`` (Flink takes every long for milliseconds, so that a MicroTimestamp is
+  wrong by a factor of 1000), and every precision of a time. A long that nothing names is an error in a TIMESTAMP column.
+- A decimal has the writer's scale (Flink: the column's).
+- ``t``, ``m``, heartbeats, transaction marks and schema changes are results (Flink: "Unknown op", or an exception).
+- A null ``before`` is an error only where ``-U`` is asked for; a keyed stage completes it (Flink: always an error).
+- There are metadata columns and filters, as for debezium-json (Flink: none), and the id may stand in a header (Flink: in front only).
+- A registry that does not answer stops the query whatever the mode of reading; an unknown id is a bad record.
+- Written: an update whose row before is known is one message, ``op`` ``u`` (Flink: a delete and an insert).
+
+Source: io.debezium.data.Envelope, io.debezium.time.*; Confluent's AvroData; Flink's DebeziumAvroDeserializationSchema and
+AvroSchemaConverter; Debezium's connector pages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any, ClassVar
+
+from . import avro_binary as binary
+from .avro import AvroSchema, Type, plain, row_part
+from .avro_binary import Field, Part
+from .avro_writer import RECORD, AvroRows, avro_bytes, record_schema, without_logical_types
+from .base import ControlEvent, Encoder, Event, Format, Headers, Ignored, MetadataColumn, Reader, Record
+from .canonical_rows import CanonicalRows
+from .debezium_json import UNAVAILABLE_VALUE_PLACEHOLDER, DebeziumJson, control_event_of, events_of, without_op
+from .errors import FormatOptionError, MissingFieldError, WriterSchemaError
+from .handling import BINARY_MODES, Handling
+from .images import ABSENT
+from .row_kind import RowKind
+from .rows import RowConverter, key_indices
+from .schema import Column, columns as to_columns
+from .schema_registry import Registry, SchemaId, framed, schema_id
+from .tables import TableFilter
+
+Read = Callable[[bytes, int], "Sequence[Event] | Ignored"]
+
+_SCHEMAS_KEPT = 1000
+_COMPLETE_SOURCES = ("io.debezium.connector.mysql.Source", "io.debezium.connector.mariadb.Source")
+
+
+@dataclass(frozen=True, kw_only=True)
+class DebeziumAvro(Format):
+    """Debezium's envelope in Avro, through a schema registry.
+
+    Parameters
+    ----------
+    url, basic_auth_user_info, bearer_auth_token, ssl_ca_location, ssl_certificate_location, ssl_key_location, ssl_key_password, properties, retry_seconds
+        The registry, as `schema_registry.Registry` has it.
+    subject, key_subject : str or None
+        Under which the schema of values and of keys is registered, to write; most often ``<topic>-value`` and ``<topic>-key``. Without
+        `key_subject` records have no key.
+    auto_register_schemas : bool
+        Whether a schema that is not there is registered (Flink's way), or is an error.
+    binary_handling_mode : {"bytes", "base64", "base64-url-safe", "hex"}
+        The connector's ``binary.handling.mode``: what the text is that stands for bytes; by default there is none.
+    bigint_unsigned_handling_mode : {"long", "precise"} or None
+        The connector's ``bigint.unsigned.handling.mode`` (Debezium's default is ``long``): what a negative number is in a
+        ``DECIMAL(20,0)`` column.
+    unavailable_value_placeholder : str
+        The connector's ``unavailable.value.placeholder``; not looked for in messages of MySQL's and MariaDB's connectors, which never
+        write it.
+    time_zone : str or None
+        The zone of zone-less text in a TIMESTAMP column.
+    database_include, table_include : str or None
+        Regular expressions that ``source.db`` and ``source.table`` must match in full; other tables are ignored.
+    """  # noqa: E501
+
+    identifier = "debezium-avro-confluent"
+    partial_after = True
+    reads_headers = True
+
+    url: str = ""
+    basic_auth_user_info: str | None = field(default=None, repr=False)
+    bearer_auth_token: str | None = field(default=None, repr=False)
+    ssl_ca_location: str | None = None
+    ssl_certificate_location: str | None = None
+    ssl_key_location: str | None = None
+    ssl_key_password: str | None = field(default=None, repr=False)
+    properties: Any = field(default=(), repr=False)
+    retry_seconds: float = 30.0
+    subject: str | None = None
+    key_subject: str | None = None
+    auto_register_schemas: bool = True
+    binary_handling_mode: str = "bytes"
+    bigint_unsigned_handling_mode: str | None = None
+    unavailable_value_placeholder: str = UNAVAILABLE_VALUE_PLACEHOLDER
+    time_zone: str | None = None
+    database_include: str | None = None
+    table_include: str | None = None
+
+    # Those of debezium-json, but for the schema block.
+    metadata: ClassVar[Mapping[str, MetadataColumn]] = {name: of for name, of in DebeziumJson.metadata.items() if name != "schema"}
+
+    def __post_init__(self) -> None:
+        registry = self.registry
+        for option in fields(registry):  # the URL without its user, properties as pairs
+            object.__setattr__(self, option.name, getattr(registry, option.name))
+        self._check_choice("binary_handling_mode", BINARY_MODES)
+        self._check_choice("bigint_unsigned_handling_mode", (None, "long", "precise"))
+        if not self.unavailable_value_placeholder:
+            raise FormatOptionError(f"{self.identifier}: unavailable_value_placeholder is empty, which every empty string would be")
+
+    @property
+    def registry(self) -> Registry:
+        """The registry that the options name."""
+        return Registry(**{option.name: getattr(self, option.name) for option in fields(Registry)})
+
+    @property
+    def handling(self) -> Handling:
+        """What a writer's schema does not say."""
+        return Handling(
+            time="isostring",
+            decimal="string",
+            binary=self.binary_handling_mode,
+            bigint_unsigned=self.bigint_unsigned_handling_mode,  # type: ignore[arg-type]
+            time_zone=self.time_zone,
+            placeholder=self.unavailable_value_placeholder,
+        )
+
+    def check(self, columns: Sequence[Column], unique_key: Sequence[str] = ()) -> None:
+        """Refuse to read without a registry."""
+        if not self.url:
+            raise FormatOptionError(
+                f"{self.identifier}: url is not set: where is the schema registry? For example url='http://localhost:8081'"
+            )
+
+    def reader(self, rows: RowConverter, *, keyed: bool = False) -> Reader:
+        """Return the reader of one table's messages; it asks the registry when it meets a schema first."""
+        return _Reader(self, rows, keyed)
+
+    def encoder(self, columns: str | Sequence[Column], *, unique_key: Sequence[str] = ()) -> Encoder:
+        """Return the encoder of one table's rows; it registers their schema with the first."""
+        return _Encoder(self, to_columns(columns), unique_key)
+
+    def control_event(self, key: bytes | None, value: bytes | None, reason: Ignored) -> ControlEvent:
+        """Return what a schema change, transaction mark, truncate or logical message is about."""
+        if not value:
+            return ControlEvent(reason)
+        data = bytes(value)
+        name, at = schema_id("value", data)
+        schema = self.registry.client.schema(name)
+        message = binary.whole(plain(schema, schema.top))(data, at)
+        return control_event_of(message if isinstance(message, dict) else {}, reason, self.handling)
+
+
+class _Message:
+    """What metadata is read from, when it is asked for."""
+
+    __slots__ = ("_at", "_data", "_read")
+
+    def __init__(self, data: bytes, at: tuple[Any, ...], read: Mapping[str, Callable[[bytes, int], tuple[Any, int]]]) -> None:
+        self._data, self._at, self._read = data, at, read
+
+    @property
+    def source(self) -> Any:
+        """The source block, None where there is none."""
+        return None if self._at[3] is None else self._read["source"](self._data, self._at[3])[0]
+
+    @property
+    def ts_ms(self) -> Any:
+        """When the connector read the event."""
+        return None if self._at[4] is None else self._read["ts_ms"](self._data, self._at[4])[0]
+
+
+class _Reader:
+    """Reads the messages of one table; compiled once for each writer's schema that is met."""
+
+    def __init__(self, format: DebeziumAvro, rows: RowConverter, keyed: bool) -> None:
+        self.format, self.keyed = format, keyed
+        self.rows = CanonicalRows(rows)
+        self.tables = TableFilter(format.database_include, format.table_include)
+        self.compiled: dict[SchemaId, Read] = {}
+        self.in_front: dict[bytes, Read] = {}  # the same by what stands in front of the Avro, which is the usual case
+
+    def __call__(self, key: bytes | None, value: bytes | None, headers: Headers) -> Sequence[Event] | Ignored:
+        assert value is not None  # reads_tombstones is False
+        data = value if type(value) is bytes else bytes(value)
+        if not headers and (usual := self.in_front.get(data[:5])) is not None:
+            return usual(data, 5)
+        name, at = schema_id("value", data, headers)
+        read = self.compiled.get(name)
+        if read is None:
+            if len(self.compiled) >= _SCHEMAS_KEPT:
+                self.compiled.clear()
+                self.in_front.clear()
+            schema = self.format.registry.client.schema(name)
+            try:
+                read = self.compiled[name] = self._compile(schema)
+            except WriterSchemaError as error:
+                raise WriterSchemaError(f"schema {name}: {error.reason}") from None
+        if at == 5:
+            self.in_front[data[:5]] = read
+        return read(data, at)
+
+    def _compile(self, schema: AvroSchema) -> Read:
+        envelope = schema.record_of(schema.top)
+        if envelope is None:
+            raise WriterSchemaError("its writer's schema is no record")
+        if "op" not in schema.fields(envelope):
+            return _without_rows(schema, envelope)
+        return _Envelope(self, schema, envelope)
+
+
+def _without_rows(schema: AvroSchema, record: Type) -> Read:
+    read = binary.whole(plain(schema, schema.top))
+
+    def read_ignored(data: bytes, at: int) -> Ignored:
+        read(data, at)
+        return without_op(schema.fields(record), "$")
+
+    return read_ignored
+
+
+class _Envelope:
+    """Reads the messages of one writer's schema."""
+
+    def __init__(self, reader: _Reader, schema: AvroSchema, record: Type) -> None:
+        self.rows, self.tables = reader.rows, reader.tables
+        types = schema.fields(record)
+        self.later = {name: plain(schema, types[name]).read for name in _LATER if name in types}
+        handling = reader.format.handling
+        source = schema.record_of(types["source"]) if "source" in types else None
+        if source is not None and source["name"] in _COMPLETE_SOURCES:
+            # MySQL and MariaDB have no values that the log leaves out: there the placeholder's text is a text like any other.
+            handling = Handling(**{**vars(handling), "placeholder": None})
+        whole = _envelope_part(schema, types, self.rows, handling, None)
+        self.read_all = binary.whole(_top(schema, whole))
+        keyed = _envelope_part(schema, types, self.rows, handling, self.rows.key_indices) if reader.keyed else whole
+        self.read = binary.whole(_top(schema, keyed))
+        self.partial = reader.keyed and handling.placeholder is not None
+
+    def __call__(self, data: bytes, at: int) -> Sequence[Event] | Ignored:
+        envelope = self.read(data, at)
+        if envelope is None:
+            raise MissingFieldError("the envelope is null", "$")
+        op, before, after, _, _ = envelope
+        if self.partial and after is not None and before is not None and ABSENT in after:
+            # Something is unchanged: the before-image, read in full, may have it.
+            before = self.read_all(data, at)[1]
+        message = _Message(data, envelope, self.later)
+        if self.tables.set and not self._included(message.source):
+            return Ignored.OTHER_TABLE
+        return events_of(op, before, after, message, "$", self.rows)
+
+    def _included(self, source: Any) -> bool:
+        source = source if isinstance(source, dict) else {}
+        return self.tables.match(source.get("db"), source.get("table"), "$.source")
+
+
+def _top(schema: AvroSchema, record: Part) -> Part:
+    if schema.top["type"] != "union":
+        return record
+    null = binary.primitive("null")
+    return binary.union([null if branch["type"] == "null" else record for branch in schema.branches(schema.top)])
+
+
+_SLOTS = {"op": 0, "before": 1, "after": 2, "source": 3, "ts_ms": 4}
+_LATER = ("source", "ts_ms")
+"""What is only marked, and read if metadata or a filter asks for it."""
+
+
+def _envelope_part(
+    schema: AvroSchema, types: Mapping[str, Type], rows: CanonicalRows, handling: Handling, key: Sequence[int] | None
+) -> Part:
+    """Return the part that reads op, before and after, and where source and ts_ms are; `key`: no more than those columns of before."""
+
+    def part(name: str, avro: Type) -> Part:
+        if name not in ("before", "after"):
+            return binary.mark(plain(schema, avro)) if name in _LATER else plain(schema, avro)
+        return _image_part(schema, avro, rows.columns, handling, f"$.{name}", key if name == "before" else None)
+
+    return binary.record([Field(part(name, avro), _SLOTS.get(name), f"$.{name}") for name, avro in types.items()], len(_SLOTS))
+
+
+def _image_part(
+    schema: AvroSchema, avro: Type, columns: Sequence[Column], handling: Handling, path: str, only: Sequence[int] | None
+) -> Part:
+    record = schema.record_of(avro)
+    if record is None:
+        raise WriterSchemaError(f"`{path}` is no record in its writer's schema")
+    row = row_part(schema, record, columns, handling, path, only=only) or _no_column(schema, record, columns, path)
+    if avro["type"] != "union":
+        return row
+    return binary.union([binary.primitive("null") if branch["type"] == "null" else row for branch in schema.branches(avro)])
+
+
+def _no_column(schema: AvroSchema, record: Type, columns: Sequence[Column], path: str) -> Part:
+    names, there = ", ".join(column.name for column in columns), ", ".join(sorted(schema.fields(record)))
+    reason, hint = f"none of the declared columns ({names}) is in the row", ": names are case-sensitive"
+
+    def read(data: bytes, at: int) -> tuple[Any, int]:
+        raise MissingFieldError(f"{reason}; it has {there or 'none'}{hint}", path, bare=reason + hint)
+
+    return Part(read, plain(schema, record).skip)
+
+
+# ------------------------------------------------------------------------------------------------------------- the way back
+
+
+class _Encoder(Encoder):
+    """Writes envelopes of before, after and op, as Flink does, with updates that are one message."""
+
+    def __init__(self, format: DebeziumAvro, columns: Sequence[Column], unique_key: Sequence[str]) -> None:
+        format.check(columns, unique_key)
+        if format.subject is None:
+            raise FormatOptionError(f"{format.identifier} cannot be written without subject, for example 'orders-value'")
+        if format.database_include is not None or format.table_include is not None:
+            raise FormatOptionError(
+                f"{format.identifier} cannot be written with database_include or table_include: a row does not say its table"
+            )
+        self.registry, self.register = format.registry, format.auto_register_schemas
+        self.subject, self.key_subject = format.subject, format.key_subject
+        self.numbers: dict[str, int] = {}
+        types = {name: record_schema(columns, f"{RECORD}_{name}") for name in ("before", "after")} | {"op": "string"}
+        optional = [{"name": name, "type": ["null", avro], "default": None} for name, avro in types.items()]
+        # Nullable as a whole, and its op too: the schema that Flink derives, and requires.
+        self.schema = ["null", {"type": "record", "name": RECORD, "fields": optional}]
+        self.rows = AvroRows(columns, excerpt=format.error_excerpt, placeholder=format.unavailable_value_placeholder)
+        self.write = avro_bytes(without_logical_types(self.schema))
+        self.key_indices = key_indices(columns, unique_key) if format.key_subject is not None else ()
+        key = [columns[index] for index in self.key_indices]
+        self.key_schema = record_schema(key)
+        self.key_rows = AvroRows(key, excerpt=format.error_excerpt)
+        self.write_key = avro_bytes(without_logical_types(self.key_schema))
+
+    def encode(self, kind: RowKind, row: tuple[Any, ...], before: tuple[Any, ...] | None = None) -> Record:
+        """Return the key and the value of the record of one change.
+
+        Raises
+        ------
+        EncodeError
+            When a value cannot be written so that it is read as the same value.
+        SchemaRegistryError
+            When the schema cannot be registered.
+        """
+        if kind is RowKind.DELETE or kind is RowKind.UPDATE_BEFORE:
+            envelope = {"before": self.rows.image(row, "$.before"), "after": None, "op": "d"}
+        elif kind is RowKind.INSERT or before is None:
+            envelope = {"before": None, "after": self.rows.image(row, "$.after"), "op": "c"}
+        else:
+            envelope = {"before": self.rows.image(before, "$.before"), "after": self.rows.image(row, "$.after"), "op": "u"}
+        return self._key(row), framed(self._number(self.subject, self.schema), self.write(envelope))
+
+    def _key(self, row: tuple[Any, ...]) -> bytes | None:
+        if not self.key_indices or self.key_subject is None:
+            return None
+        image = self.key_rows.image([row[index] for index in self.key_indices])
+        return framed(self._number(self.key_subject, self.key_schema), self.write_key(image))
+
+    def _number(self, subject: str, schema: Any) -> int:
+        if subject not in self.numbers:
+            self.numbers[subject] = self.registry.client.number(subject, schema, register=self.register)
+        return self.numbers[subject]

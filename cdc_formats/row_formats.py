@@ -1,0 +1,337 @@
+"""Plain row formats, for the key and the value of upsert-kafka: columns as bytes and back, without operations.
+
+==================  =================================================================================================
+``json``            an object
+``csv``             a line
+``raw``             the bytes of one column
+``avro``            Avro of the schema that follows from the columns (`avro_writer`), with nothing in front
+``avro-confluent``  a schema's id and Avro of that schema, from a registry (`schema_registry`); columns are found by name
+==================  =================================================================================================
+
+Each is a class here, its reading and its writing side by side; `ROW_FORMATS` names them.
+"""
+
+from __future__ import annotations
+
+import csv
+import struct
+import sys
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from io import StringIO
+from typing import TYPE_CHECKING, Any, Literal
+
+from .base import Headers
+from .errors import EncodeError, MalformedMessageError, MissingDependencyError, MissingFieldError, SchemaError
+from .handling import Handling, Unfit
+from .images import ABSENT
+from .json_reader import json_bytes, read_object
+from .rows import RowConverter
+from .schema import Column, quote
+from .values import RowWriter, writer
+
+if TYPE_CHECKING:
+    from .avro_binary import Part
+    from .schema_registry import SchemaId
+    from .upsert import UpsertKafka
+
+Row = tuple[Any, ...]
+
+
+class RowFormat(ABC):
+    """A row format, made for the columns of a key or of a value.
+
+    Parameters
+    ----------
+    options : UpsertKafka
+    part : {"key", "value"}
+    columns : sequence of Column
+        By their names in the part.
+
+    Raises
+    ------
+    SchemaError
+        When the format cannot hold the columns.
+    """
+
+    def __init__(self, options: UpsertKafka, part: Literal["key", "value"], columns: Sequence[Column]) -> None:
+        self.options, self.part, self.columns = options, part, tuple(columns)
+        self.names = tuple(column.name for column in columns)
+        self.rows = RowConverter(columns, options.handling) if columns else None
+        self.check()
+
+    def check(self) -> None:
+        """Refuse columns that the format cannot hold."""
+        return None
+
+    def converted(self, image: Mapping[str, Any]) -> Row:
+        """Return the columns' canonical values out of what a message has of them by name."""
+        return self.rows.row(image, "$") if self.rows and image else (ABSENT,) * len(self.columns)
+
+    def cannot_hold(self, column: Column) -> SchemaError:
+        """Return the error of a column."""
+        return SchemaError(f"{self.part}_format {getattr(self.options, f'{self.part}_format')!r} cannot hold {column}")
+
+    @abstractmethod
+    def read(self, data: bytes, headers: Headers) -> Row:
+        """Return the canonical values of the columns, `ABSENT` for those that are not there.
+
+        Raises
+        ------
+        DecodeError
+        """
+
+    @abstractmethod
+    def write(self, row: Row) -> bytes:
+        """Return a row as bytes.
+
+        Raises
+        ------
+        EncodeError
+            When a value cannot be written so that it is read as the same value.
+        """
+
+    def unwritable(self, reason: str, column: str = "") -> EncodeError:
+        """Return the error of a row that cannot be written."""
+        return EncodeError(f"{reason} - at {f'`$.{column}` of ' if column else ''}the {self.part}")
+
+
+class Json(RowFormat):
+    """``{"id": 1, "name": "bike"}``."""
+
+    def read(self, data: bytes, headers: Headers) -> Row:
+        """Read an object."""
+        fields = read_object(data)
+        if self.part == "value" and fields and self.names and not any(name in fields for name in self.names):
+            reason = f"none of the declared columns ({', '.join(self.names)}) is in the value"
+            hint = ": names are case-sensitive, and a value in Connect's schema block is not read"
+            raise MissingFieldError(f"{reason}; it has {', '.join(sorted(fields))}{hint}", "$", bare=reason + hint)
+        return self.converted({name: fields[name] for name in self.names if name in fields})
+
+    def write(self, row: Row) -> bytes:
+        """Write an object, nulls included."""
+        options = self.options
+        return json_bytes(RowWriter(self.columns, options.handling, excerpt=options.error_excerpt).image(row))
+
+
+class Csv(RowFormat):
+    """``1,bike``."""
+
+    def check(self) -> None:
+        """Refuse nested columns but arrays."""
+        for column in self.columns:
+            nested = column.type.name == "ARRAY" and column.type.fields[0].type.fields
+            if column.type.name in ("MAP", "STRUCT") or nested:
+                raise self.cannot_hold(column)
+        # The csv module's limit is 128 KiB a field, and is the process's; a Kafka message has a limit of its own.
+        csv.field_size_limit(sys.maxsize)
+        options = self.options
+        self.dialect: dict[str, Any] = {
+            "delimiter": options.csv_field_delimiter,
+            "quotechar": options.csv_quote_character or None,
+            "escapechar": options.csv_escape_character,
+            "quoting": csv.QUOTE_MINIMAL if options.csv_quote_character else csv.QUOTE_NONE,
+            "strict": True,
+        }
+        text = Handling(native=False)
+        elements = [column.type.fields[0].type if column.type.name == "ARRAY" else column.type for column in self.columns]
+        self.writers = [writer(of, text) for of in elements]
+
+    def read(self, data: bytes, headers: Headers) -> Row:
+        """Read a line."""
+        try:
+            rows = list(csv.reader(StringIO(_text(data, "UTF-8"), newline=""), **self.dialect))
+        except csv.Error as error:
+            raise MalformedMessageError(f"not a line of CSV: {error}") from None
+        if len(rows) != 1 or len(rows[0]) != len(self.columns):
+            got = f"{len(rows)} lines" if len(rows) != 1 else f"{len(rows[0])} fields"
+            raise MalformedMessageError(f"expected one line of CSV with {len(self.columns)} fields, got {got}")
+        cells = zip(rows[0], self.names, self.columns, strict=True)
+        return self.converted({name: self._value(text, column) for text, name, column in cells})
+
+    def _value(self, text: str, column: Column) -> Any:
+        if text == self.options.csv_null_literal:
+            return None
+        if column.type.name != "ARRAY":
+            return text
+        return text.split(self.options.csv_array_element_delimiter) if text else []
+
+    def write(self, row: Row) -> bytes:
+        """Write a line."""
+        out = StringIO(newline="")
+        try:
+            csv.writer(out, lineterminator="", **self.dialect).writerow([self._cell(index, value) for index, value in enumerate(row)])
+            line = out.getvalue().encode()
+            again = self.read(line, ())
+        except (csv.Error, UnicodeError, MalformedMessageError) as error:
+            raise self.unwritable(f"the row is no line of CSV: {error}; see csv_escape_character") from None
+        for name, value, back in zip(self.names, row, again, strict=True):
+            if repr(value) != repr(back):  # an array's element with the delimiter in it, text that is the null literal
+                raise self.unwritable("the value would be read as another one; see csv_null_literal, csv_array_element_delimiter", name)
+        return line
+
+    def _cell(self, index: int, value: Any) -> str:
+        write, name = self.writers[index], self.names[index]
+        if value is None:
+            if self.options.csv_null_literal is None:
+                raise self.unwritable("NULL has no spelling: set csv_null_literal", name)
+            return self.options.csv_null_literal
+        try:
+            if self.columns[index].type.name == "ARRAY":
+                cells = ["" if item is None else item if write is None else write(item) for item in value]
+                return self.options.csv_array_element_delimiter.join(cells)
+            return str(value if write is None else write(value))
+        except Unfit as error:
+            raise self.unwritable(str(error) if self.options.error_excerpt else error.bare or str(error), name) from None
+
+
+_RAW = {"BOOLEAN": "?", "TINYINT": "b", "SMALLINT": "h", "INT": "i", "BIGINT": "q", "FLOAT": "f", "DOUBLE": "d"}
+
+
+class Raw(RowFormat):
+    """The bytes of one column: a number's, a text's, or bytes as they are."""
+
+    def check(self) -> None:
+        """Refuse all but one column of a plain type."""
+        if len(self.columns) != 1:
+            listed = ", ".join(quote(column.name) for column in self.columns) or "none"
+            raise SchemaError(f"{self.part}_format 'raw' holds exactly one column, and the {self.part} has {listed}")
+        (column,) = self.columns
+        if column.type.name not in (*_RAW, "STRING", "CHAR", "VARCHAR", "BINARY"):
+            raise self.cannot_hold(column)
+        order = ">" if self.options.raw_endianness == "big-endian" else "<"
+        self.layout = struct.Struct(order + _RAW[column.type.name]) if column.type.name in _RAW else None
+        self.binary = column.type.name == "BINARY"
+
+    def read(self, data: bytes, headers: Headers) -> Row:
+        """Read one value."""
+        if self.layout is None:
+            value: Any = bytes(data) if self.binary else _text(data, self.options.raw_charset)
+        elif len(data) != self.layout.size:
+            raise MalformedMessageError(f"expected {self.layout.size} bytes of a raw {self.columns[0].type}, got {len(data)}")
+        else:
+            (value,) = self.layout.unpack(data)
+        return self.converted({self.names[0]: value})
+
+    def write(self, row: Row) -> bytes:
+        """Write one value."""
+        (value,) = row
+        if value is None:
+            raise self.unwritable("NULL has no bytes: a null would be a delete", self.names[0])
+        if self.layout is not None:
+            return self.layout.pack(value)
+        try:
+            return bytes(value) if self.binary else str(value).encode(self.options.raw_charset)
+        except UnicodeError:
+            raise self.unwritable(f"the text has characters that {self.options.raw_charset} has not", self.names[0]) from None
+
+
+class Avro(RowFormat):
+    """Avro of the schema that follows from the columns."""
+
+    def check(self) -> None:
+        """Refuse columns that have no Avro type, and to go on without the packages."""
+        try:
+            from . import avro_writer
+        except ImportError as error:
+            raise MissingDependencyError(f"avro needs {error.name}: pip install 'pyspark-kafka-changelog[avro]'") from error
+        self.schema = avro_writer.record_schema(self.columns)
+        self.avro_rows = avro_writer.AvroRows(self.columns, excerpt=self.options.error_excerpt)
+        self.to_bytes = avro_writer.avro_bytes(avro_writer.without_logical_types(self.schema))
+        self.of_schema: Callable[[bytes, int], Row] | None = None
+
+    def read(self, data: bytes, headers: Headers) -> Row:
+        """Read a record."""
+        if self.of_schema is None:
+            from .avro import AvroSchema
+
+            self.of_schema = self.reader(AvroSchema(self.schema))
+        return self.of_schema(bytes(data), 0)
+
+    def reader(self, schema: Any) -> Callable[[bytes, int], Row]:
+        """Return the function from data, and the place where its Avro begins, to the columns."""
+        from .avro_binary import whole
+
+        return whole(self._row_part(schema))
+
+    def _row_part(self, schema: Any) -> Part:
+        from .avro import column_part, plain, row_part
+        from .avro_binary import Field, converted, record, union
+
+        found = schema.record_of(schema.top)
+        if found is None and len(self.columns) == 1:
+            # A key is often no record: Connect's converter writes a lone string or number.
+            alone = column_part(schema, schema.top, self.columns[0].type, self.options.handling)
+            return record([Field(alone, 0, f"$.{self.names[0]}")])
+        if found is None:
+            raise MissingFieldError("the writer's schema is no record", "$")
+        row = row_part(schema, found, self.columns, self.options.handling, "$")
+        if row is None and self.columns and self.part == "value":
+            reason, hint = f"none of the declared columns ({', '.join(self.names)}) is in the value", ": names are case-sensitive"
+            raise MissingFieldError(f"{reason}; it has {', '.join(sorted(schema.fields(found)))}{hint}", "$", bare=reason + hint)
+        nothing = (ABSENT,) * len(self.columns)
+        row = row or converted(plain(schema, found), lambda _: nothing)
+        branches = schema.branches(schema.top) if schema.top["type"] == "union" else []
+        return union([plain(schema, of) if of["type"] == "null" else row for of in branches]) if branches else row
+
+    def write(self, row: Row) -> bytes:
+        """Write a record."""
+        return self.to_bytes(self.avro_rows.image(row))
+
+
+class AvroConfluent(Avro):
+    """A schema's id and Avro of that schema."""
+
+    def check(self) -> None:
+        """Refuse what `Avro` does, and to go on without a registry."""
+        super().check()
+        from .schema_registry import Registry
+
+        options = self.options
+        self.registry: Registry = options.registry
+        self.registry.require_url("avro_confluent_url")
+        self.subject: str | None = getattr(options, f"{self.part}_avro_confluent_subject")
+        self.readers: dict[SchemaId, Callable[[bytes, int], Row]] = {}
+        self.number: int | None = None
+
+    def read(self, data: bytes, headers: Headers) -> Row:
+        """Read a record of the schema that the record names."""
+        from .schema_registry import schema_id
+
+        data = bytes(data)
+        name, at = schema_id(self.part, data, headers)
+        read = self.readers.get(name)
+        if read is None:
+            read = self.readers[name] = self.reader(self.registry.client.schema(name))
+        row = read(data, at)
+        if row is None:
+            raise MissingFieldError("the record is null", "$")
+        return row
+
+    def write(self, row: Row) -> bytes:
+        """Write a record, its schema registered with the first."""
+        from .schema_registry import framed
+
+        if self.number is None:
+            if self.subject is None:
+                raise self.unwritable(f"set {self.part}_avro_confluent_subject, most often '<topic>-{self.part}'")
+            register = self.options.avro_confluent_auto_register_schemas
+            self.number = self.registry.client.number(self.subject, self.schema, register=register)
+        return framed(self.number, super().write(row))
+
+
+ROW_FORMATS: Mapping[str, type[RowFormat]] = {"json": Json, "csv": Csv, "raw": Raw, "avro": Avro, "avro-confluent": AvroConfluent}
+"""The row formats by Flink's names."""
+
+
+def _text(data: bytes, charset: str) -> str:
+    try:
+        return bytes(data).decode(charset)
+    except UnicodeError as error:  # UnicodeDecodeError, and less of some codecs
+        where = f": {error.reason} at byte {error.start}" if isinstance(error, UnicodeDecodeError) else ""
+        raise MalformedMessageError(f"not {charset}{where}") from None
+
+
+def there(value: Any) -> bool:
+    """Whether a column is in a part, and not null there."""
+    return value is not None and value is not ABSENT
