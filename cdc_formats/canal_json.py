@@ -29,6 +29,7 @@ Differs from Flink:
 - DDL is told by ``isDdl`` and by all of Canal's types (Flink skips ``CREATE`` alone, other DDL fails the job); TRUNCATE is said.
 - BOOLEAN from ``"1"`` is true (Flink: false), bytes are decoded (Flink wants base64).
 - A message is all or nothing; under ``ignore-parse-errors`` Flink emits the rows before the broken one.
+- Updates are written as ``UPDATE``, with the columns that changed in ``old`` (Flink: a delete and an insert), and values as text.
 
 Source: Canal's FlatMessage, MQMessageUtils and EventType; Flink's CanalJsonDeserializationSchema.
 """

@@ -34,6 +34,8 @@ Differs from Flink:
 - A null ``before`` is an error only where ``-U`` is asked for; a keyed stage completes it (Flink: always an error).
 - A schema block is detected by default (Flink: ``schema-include`` must say it, and a wrong one is an error).
 - A one-element array around a message is not a message.
+- Updates are written as ``u``, with both images (Flink: a delete and an insert), values as declared, and with ``schema_include=True`` in
+  a schema block (Flink refuses to).
 
 Source: io.debezium.data.Envelope, io.debezium.time.*; Flink's DebeziumJsonDeserializationSchema; Debezium's connector pages.
 """

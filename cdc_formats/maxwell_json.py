@@ -28,6 +28,8 @@ Differs from Flink:
 - DDL is `Ignored.DDL` (Flink: "Unknown type").
 - ``old`` is looked up at its own level; Flink's ``findValue`` also finds the name inside a nested JSON value.
 - ``database_include`` and ``table_include``, as canal-json has them: Maxwell's default is one topic for all tables.
+- Metadata has the binlog's ``position`` (Maxwell's output_binlog_position) and the transaction's ``xid`` too.
+- Updates are written as updates, with the columns that changed in ``old`` (Flink: a delete and an insert).
 
 Source: Maxwell's dataformat.md and bootstrapping.md; Flink's MaxwellJsonDeserializationSchema.
 """
@@ -45,7 +47,7 @@ from .encoding import EnvelopeEncoder, Row
 from .errors import MissingFieldError, UnknownOperationError
 from .handling import Handling
 from .json_reader import read_object
-from .metadata import epoch_s, named, text, text_list
+from .metadata import bigint, epoch_s, named, text, text_list, unraw
 from .row_kind import RowKind
 from .rows import RowConverter, message_reader
 from .schema import Column
@@ -82,6 +84,8 @@ class MaxwellJson(Format):
         "table": MetadataColumn("STRING", lambda message: text(message.table)),
         "primary-key-columns": MetadataColumn("ARRAY<STRING>", lambda message: text_list(message.primary_key_columns)),
         "ingestion-timestamp": MetadataColumn("TIMESTAMP(3)", lambda message: epoch_s(message.ts, "$.ts")),
+        "position": MetadataColumn("STRING", lambda message: text(message.position)),
+        "xid": MetadataColumn("BIGINT", lambda message: bigint(unraw(message.xid), "$.xid")),
     }
 
     @property
@@ -119,6 +123,8 @@ class _Message(msgspec.Struct, gc=False):
     old: Any = None
     ts: Any = None
     primary_key_columns: Any = None
+    position: msgspec.Raw = msgspec.Raw(b"null")
+    xid: msgspec.Raw = msgspec.Raw(b"null")
 
 
 def _events(message: Any, tables: TableFilter) -> Sequence[Event] | Ignored:

@@ -29,6 +29,8 @@ Differs from Flink:
 - The timestamps keep their microseconds (Flink types them (6) and cuts to milliseconds), and text that is no timestamp is an
   error for both (Flink: ``current_ts`` becomes NULL, ``op_ts`` fails).
 - ``table_include``: a regular expression that ``table`` must match in full.
+- Metadata has the trail's ``position`` (``pos``) too.
+- Updates are written as updates, with both images (Flink: a delete and an insert).
 
 Source: Oracle GoldenGate for Big Data, "Using the JSON Formatter"; Flink's OggJsonDeserializationSchema.
 """
@@ -78,6 +80,7 @@ class OggJson(Format):
         "primary-keys": MetadataColumn("ARRAY<STRING>", lambda message: text_list(message.primary_keys)),
         "ingestion-timestamp": MetadataColumn("TIMESTAMP(6)", lambda m: timestamp(m.current_ts, "$.current_ts")),
         "event-timestamp": MetadataColumn("TIMESTAMP(6)", lambda message: timestamp(message.op_ts, "$.op_ts")),
+        "position": MetadataColumn("STRING", lambda message: text(message.pos)),
     }
 
     @property
@@ -115,6 +118,7 @@ class _Message(msgspec.Struct, gc=False):
     op_ts: Any = None
     current_ts: Any = None
     primary_keys: Any = None
+    pos: msgspec.Raw = msgspec.Raw(b"null")
 
 
 def _events(message: Any, tables: TableFilter) -> Sequence[Event] | Ignored:

@@ -208,6 +208,18 @@ def test_a_unit_that_nobody_knows_cannot_be_in_a_schema_block() -> None:
         DebeziumJson(schema_include=True, time_precision_mode="adaptive").encoder("c TIME")
 
 
+@pytest.mark.parametrize(
+    "format",
+    [CanalJson(validate=True), DebeziumJson(validate=True), DebeziumJson(validate=True, schema_include=True), MaxwellJson(validate=True),
+     OggJson(validate=True), ChangelogJson(validate=True)],
+    ids=lambda format: f"{format.identifier} {getattr(format, 'schema_include', '')}",
+)  # fmt: skip
+def test_what_is_written_is_as_the_formats_own_json_schema_says(format: Format) -> None:
+    decode, encode = format.decoder(ORDERS).decode, format.encoder(ORDERS, unique_key=["id"]).encode
+    for change in ((INS, OLD), (A, NEW, OLD), (D, NEW), (B, OLD), (A, NEW)):
+        assert decode(*encode(*change))
+
+
 # ---------------------------------------------------------------------------------------------- what cannot be represented
 
 REFUSED: list[tuple[Format, str, Any, str]] = [

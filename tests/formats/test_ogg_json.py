@@ -52,14 +52,15 @@ def test_metadata_has_flinks_names_types_and_values() -> None:
         "primary-keys": "ARRAY<STRING>",
         "ingestion-timestamp": "TIMESTAMP(6)",
         "event-timestamp": "TIMESTAMP(6)",
+        "position": "STRING",
     }
     decoder = format.decoder("id INT", metadata=list(format.metadata))
     value = (
         b'{"op_type":"I","after":{"id":1},"table":"OWNER.A","primary_keys":["ID"],"op_ts":"2020-05-13 15:40:06.000123",'
-        b'"current_ts":"2020-05-13T13:39:35.766"}'
+        b'"current_ts":"2020-05-13T13:39:35.766","pos":"00000143"}'
     )
-    assert decoder.decode(None, value)[0].metadata == ("OWNER.A", ["ID"], 1_589_377_175_766_000, 1_589_384_406_000_123)
-    assert decoder.decode(None, b'{"op_type":"I","after":{"id":1}}')[0].metadata == (None,) * 4
+    assert decoder.decode(None, value)[0].metadata == ("OWNER.A", ["ID"], 1_589_377_175_766_000, 1_589_384_406_000_123, "00000143")
+    assert decoder.decode(None, b'{"op_type":"I","after":{"id":1}}')[0].metadata == (None,) * 5
 
 
 @pytest.mark.parametrize("member", ["op_ts", "current_ts"])
