@@ -466,7 +466,8 @@ def test_widened(first: str, second: str, expected: str) -> None:
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name)
 def test_every_scenario_decodes_with_the_schema_that_is_inferred_from_it(scenario) -> None:
-    for identifier in scenario.identifiers:
+    # What Avro's columns are is said by the registry.
+    for identifier in (name for name in scenario.identifiers if name != "debezium-avro-confluent"):
         records = scenario.records(identifier)
         options = scenario.options.get(identifier, {})
         try:
