@@ -375,6 +375,11 @@ class Encoder(ABC):
             Canonical values in the order of the columns.
         before : tuple or None
             The row before an ``UPDATE_AFTER``, where it is known: then the record is an update.
+
+        Raises
+        ------
+        EncodeError
+            When a value cannot be written so that it is read as the same value.
         """
 
 

@@ -400,10 +400,13 @@ class RowWriter:
         EncodeError
             As `image`.
         """
-        written = self.image(before, path)
-        return {
-            name: written[name] for name, differ, was, now in zip(self.names, self._differ, before, row, strict=True) if differ(was, now)
-        }
+        columns = zip(self.names, self.writers, self._differ, before, row, strict=True)
+        try:
+            return {
+                name: was if write is None or was is None else write(was) for name, write, differ, was, now in columns if differ(was, now)
+            }
+        except Unfit:
+            raise self._unfit(before, path) from None
 
     def key(self, row: Sequence[Any]) -> dict[str, Any] | None:
         """Return the key's columns of a row as an object, None where there is no key.
