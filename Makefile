@@ -12,7 +12,7 @@ CHECKS := python $(if $(filter $(JAVA_GOALS),$(MAKECMDGOALS)),java)
 export PYSPARK_PYTHON := $(abspath $(BIN)/python)
 unexport SPARK_HOME
 
-.PHONY: help demo test lint types unit bench kafka format clean prerequisites
+.PHONY: help demo test lint types unit fuzz bench kafka format clean prerequisites
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-7s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -34,6 +34,9 @@ types: $(VENV)/installed ## mypy
 
 unit: $(VENV)/installed ## the tests that need neither Spark nor Kafka
 	$(BIN)/python -m pytest -m "not spark and not kafka"
+
+fuzz: $(VENV)/installed ## damaged messages for every format (FUZZ="--format canal-json --messages 50000")
+	$(BIN)/python tools/fuzz.py $(FUZZ)
 
 bench: $(VENV)/installed ## measure throughput
 	$(BIN)/python -m bench

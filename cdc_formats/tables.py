@@ -51,5 +51,5 @@ class TableFilter:
 def _compile(option: str, text: str | None) -> re.Pattern[str] | None:
     try:
         return None if text is None else re.compile(text)
-    except re.error as error:
+    except (re.error, TypeError) as error:
         raise FormatOptionError(f"{option} {text!r} is not a regular expression: {error}") from None

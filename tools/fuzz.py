@@ -1,0 +1,290 @@
+"""Feed formats damaged messages of real producers: nothing but changes, `Ignored` and `DecodeError` may come out.
+
+    python tools/fuzz.py                                      # 1,000,000 messages for every registered format
+    python tools/fuzz.py --format canal-json --messages 50000 --seed 7
+    CDC_TOPICS=/path/to/topics python tools/fuzz.py           # with all recorded topics of a folder, not those of demo/topics
+
+Messages are the vectors of the tests and recorded topics, read with several sets of options, for the changelog and for a keyed stage,
+with all metadata, control events, and ``validate=True``. A finding is printed as what reproduces it, and the exit code is 1; the same
+seed gives the same messages.
+"""
+
+from __future__ import annotations
+
+import argparse
+import base64
+import gzip
+import json
+import multiprocessing
+import os
+import random
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from functools import lru_cache
+from itertools import islice
+from pathlib import Path
+from typing import Any, NamedTuple
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(REPOSITORY), str(REPOSITORY / "tests" / "formats")]
+
+from scenarios import CASES, FORMATS, REQUIRED, rejects  # noqa: E402
+
+from cdc_formats import Ignored, get_format, list_formats  # noqa: E402
+from cdc_formats.base import Decoder, Format, Record  # noqa: E402
+from cdc_formats.errors import DecodeError, FormatOptionError, InferenceError, SchemaError  # noqa: E402
+from cdc_formats.infer import infer_schema  # noqa: E402
+from cdc_formats.testing import check_record, damaged  # noqa: E402
+
+TOPICS = Path(os.environ.get("CDC_TOPICS") or REPOSITORY / "demo" / "topics")
+MESSAGES = 1_000_000
+CHUNK = 2_000
+MOST_RECORDS = 500  # of one recorded topic
+MOST_SECONDS = 2.0  # of a processor, for one message
+FROM_OTHERS, AT_RANDOM, CONTROL = 0.02, 0.03, 0.2  # shares of the messages
+
+RECORDED = {
+    "__debezium": "debezium-json",
+    "canal-": "canal-json",
+    "dbz19-postgres-json": "debezium-json",
+    "dbz34-mariadb-json": "debezium-json",
+    "dbz34-postgres-json": "debezium-json",
+    "dbz34-mariadb-unwrap": "debezium-flat-json",
+    "dbz34-mariadb-upsert.": "debezium-flat-json",
+    "dbz34b-mariadb-upsertplain": "debezium-flat-json",
+    "flink-ogg": "ogg-json",
+    "maxwell-": "maxwell-json",
+}
+"""How the name of a recording begins, and its format."""
+TABLES = ("customers", "all_types")
+"""Which tables are read of a topic that has several."""
+VARIATIONS: tuple[Mapping[str, Any], ...] = (
+    {},
+    {"error_excerpt": False},
+    {"validate": True},
+    {"time_zone": "Europe/Berlin"},
+    {"decimal_handling_mode": "precise", "time_precision_mode": "adaptive"},
+    {"decimal_handling_mode": "string", "time_precision_mode": "isostring"},
+    {"decimal_handling_mode": "double", "time_precision_mode": "connect"},
+    {"binary_handling_mode": "hex"},
+    {"binary_handling_mode": "base64", "bigint_unsigned_handling_mode": "long"},
+    {"schema_include": True},
+    {"schema_include": False},
+    {"database_include": ".*", "table_include": ".*"},
+    {"json_null": "delete"},
+    {"keyless": True},
+    {"include_null_and_empty": True, "before_image_prefix": "BI_"},
+)
+"""Sets of options, each for the formats that have them."""
+
+
+@dataclass(frozen=True)
+class Subject:
+    """Records, and how they are read."""
+
+    options: Mapping[str, Any]
+    schema: str
+    primary_key: Sequence[str]
+    records: Sequence[Record]
+    decoders: list[Decoder] = field(default_factory=list)
+
+
+class Finding(NamedTuple):
+    """What broke the contract, and what reproduces it."""
+
+    decoder: Decoder
+    key: bytes | None
+    value: bytes | None
+    error: str
+
+    def __str__(self) -> str:
+        def shown(data: bytes | None) -> str:
+            return "None" if data is None else f"b64decode({base64.b64encode(data).decode()!r})"
+
+        format, columns = self.decoder.format, ", ".join(map(str, self.decoder.columns))
+        return "\n".join(
+            [
+                self.error,
+                "",
+                "from base64 import b64decode",
+                f"from {type(format).__module__} import {type(format).__name__}",
+                "from cdc_formats.testing import check_record",
+                f"format = {format!r}",
+                f"decoder = format.decoder({columns!r}, unique_key={self.decoder.unique_key!r}, "
+                f"metadata={tuple(column.name for column in self.decoder.metadata_columns)!r})",
+                f"key, value = {shown(self.key)}, {shown(self.value)}",
+                "check_record(decoder, key, value)",
+                "format.control_event(key, value, decoder.decode(key, value))",
+            ]
+        )
+
+
+# ---------------------------------------------------------------------------------------------------------- the messages
+
+
+@lru_cache(maxsize=None)
+def subjects(identifier: str) -> list[Subject]:
+    """Return all that a format is tried with."""
+    found = [*_of_vectors(identifier), *_of_recordings(identifier)]
+    for subject in found:
+        subject.decoders.extend(_decoders(identifier, subject))
+    return [subject for subject in found if subject.decoders]
+
+
+def _of_vectors(identifier: str) -> Iterator[Subject]:
+    for scenario, name in CASES:
+        if name == identifier:
+            vector = scenario.vector(name)
+            yield Subject(vector.options, vector.schema, vector.primary_key, vector.records)
+    for _, reject in rejects(identifier):
+        yield Subject(reject.options, reject.schema, reject.primary_key, [(reject.key, reject.value)])
+
+
+def _of_recordings(identifier: str) -> Iterator[Subject]:
+    for path in sorted((TOPICS / "records").glob("*.jsonl.gz")):
+        if identifier == next((format for begin, format in RECORDED.items() if path.name.startswith(begin)), None):
+            yield from _of_recording(identifier, read_recording(path))
+
+
+def _of_recording(identifier: str, records: Sequence[Record]) -> Iterator[Subject]:
+    try:
+        found = [infer_schema(records, format=identifier)]
+    except InferenceError as error:
+        tables = [table for table in TABLES if f".{table} (" in str(error)]
+        found = [infer_schema(records, format=identifier, table_include=table) for table in tables]
+    for each in found:
+        yield Subject(each.format_options, each.ddl, each.primary_key, records)
+
+
+def read_recording(path: Path) -> list[Record]:
+    """Return records from all over a recording."""
+
+    def data(text: str | None) -> bytes | None:
+        return None if text is None else base64.b64decode(text)
+
+    with gzip.open(path, "rt", encoding="utf-8") as lines:
+        count = sum(1 for _ in lines)
+    with gzip.open(path, "rt", encoding="utf-8") as lines:
+        entries = map(json.loads, islice(lines, 0, None, max(count // MOST_RECORDS, 1)))
+        return [(data(entry["key_base64"]), data(entry["value_base64"])) for entry in entries]
+
+
+def _decoders(identifier: str, subject: Subject) -> Iterator[Decoder]:
+    """Return the ways in which a subject is read, as far as its columns allow them."""
+    known = {option.name for option in fields(FORMATS[identifier])}
+    for variation in VARIATIONS:
+        if not set(variation) <= known:
+            continue
+        try:
+            format = get_format(identifier, **{**REQUIRED.get(identifier, {}), **subject.options, **variation})
+            yield format.decoder(subject.schema, unique_key=subject.primary_key)
+            if not variation:
+                yield format.decoder(subject.schema, unique_key=subject.primary_key, metadata=tuple(format.metadata))
+        except (FormatOptionError, SchemaError):
+            continue
+
+
+@lru_cache(maxsize=None)
+def _of_all_formats() -> list[bytes]:
+    vectors = (scenario.vector(name) for scenario, name in CASES)
+    return [value for vector in vectors for _, value in vector.records if value]
+
+
+def mutated(record: Record, draw: random.Random) -> Record:
+    """Return a record with its key or its value damaged, or another value."""
+    key, value = record
+    kind = draw.random()
+    if kind < FROM_OTHERS:
+        return key, damaged(draw.choice(_of_all_formats()), draw)
+    if kind < FROM_OTHERS + AT_RANDOM:
+        return key, draw.randbytes(draw.randrange(60))
+    if key is not None and draw.randrange(5) == 0:
+        return damaged(key, draw), value
+    return key, damaged(value or b"", draw)
+
+
+# ------------------------------------------------------------------------------------------------------------ the check
+
+
+def fuzz(task: tuple[str, int, int]) -> tuple[int, Finding | None]:
+    """Try a format with some messages; return how many were tried, and what was found.
+
+    Parameters
+    ----------
+    task : tuple of (str, int, int)
+        The format's identifier, the seed, how many messages.
+    """
+    identifier, seed, messages = task
+    draw = random.Random(seed)
+    all_of_them = subjects(identifier)
+    for number in range(messages):
+        subject = draw.choice(all_of_them)
+        decoder = draw.choice(subject.decoders)
+        key, value = mutated(draw.choice(subject.records), draw)
+        error = broken(decoder, key, value, control=draw.random() < CONTROL)
+        if error:
+            return number + 1, Finding(decoder, key, value, error)
+    return messages, None
+
+
+def broken(decoder: Decoder, key: bytes | None, value: bytes | None, *, control: bool = True) -> str:
+    """Return how a record breaks the contract, empty text where it does not."""
+    begin = time.process_time()
+    try:
+        check_record(decoder, key, value)
+        if control:
+            _check_control(decoder.format, decoder, key, value)
+    except AssertionError as error:
+        return str(error)
+    except Exception as error:
+        return f"{type(error).__name__}, which is no DecodeError: {error}"
+    seconds = time.process_time() - begin
+    return f"it takes {seconds:.1f} s" if seconds > MOST_SECONDS else ""
+
+
+def _check_control(format: Format, decoder: Decoder, key: bytes | None, value: bytes | None) -> None:
+    try:
+        result = decoder.decode(key, value)
+        if isinstance(result, Ignored):
+            format.control_event(key, value, result)
+    except DecodeError:
+        return
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Fuzz what was asked for; return the exit code."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--format", choices=list_formats(), action="append", help="default: all")
+    parser.add_argument("--messages", type=int, default=MESSAGES, help="for each format")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--processes", type=int, default=os.cpu_count())
+    options = parser.parse_args(arguments)
+    with multiprocessing.get_context("spawn").Pool(options.processes) as pool:
+        for identifier in options.format or list_formats():
+            finding = _fuzz_format(pool, identifier, options)
+            if finding is not None:
+                print(f"\n{identifier} broke the contract, seed {options.seed}:\n\n{finding}")
+                return 1
+    return 0
+
+
+def _fuzz_format(pool: Any, identifier: str, options: Any) -> Finding | None:
+    chunks = -(-options.messages // CHUNK)
+    sizes = [min(CHUNK, options.messages - number * CHUNK) for number in range(chunks)]
+    tasks = [(identifier, options.seed * 1_000_003 + number, size) for number, size in enumerate(sizes)]
+    tried, begin, shown = 0, time.monotonic(), 0.0
+    for count, finding in pool.imap_unordered(fuzz, tasks):
+        tried += count
+        seconds = time.monotonic() - begin
+        if finding is not None or tried == options.messages or seconds - shown > 10:
+            shown = seconds
+            print(f"{identifier}: {tried:,} messages, {tried / seconds:,.0f} a second", flush=True)
+        if finding is not None:
+            return finding
+    return None
+
+
+if __name__ == "__main__":
+    sys.exit(main())
