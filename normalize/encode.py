@@ -33,7 +33,8 @@ def encode_pass(
 ) -> Iterator[pa.RecordBatch]:
     """Encode a task's rows (``row_kind`` and the columns) as ``key`` and ``value``; for ``mapInArrow``.
 
-    A ``-U`` and the ``+U`` that follows it become one update where the format has such a record, over batches too.
+    A ``-U`` and the ``+U`` of its key that follows it become one update where the format has such a record, over batches too; a ``-U``
+    that is left alone is a delete.
 
     Raises
     ------
@@ -74,8 +75,11 @@ def _values(column: Column, array: pa.Array) -> list[Any]:
 
 
 def _records(encoder: Encoder, rows: Iterable[tuple[RowKind, Row]], key: Sequence[int]) -> Iterator[Record]:
-    changes = pair_updates(rows, key) if encoder.pairs_updates else ((kind, row, None) for kind, row in rows)
-    for kind, row, before in changes:
-        record = encoder.encode(kind, row, before)
+    if not encoder.pairs_updates:
+        yield from filter(None, (encoder.encode(kind, row) for kind, row in rows))
+        return
+    for kind, row, before in pair_updates(rows, key):
+        # What is left of a key that changed is a delete, in a format of upserts too, which has no record for a -U.
+        record = encoder.encode(RowKind.DELETE if kind is RowKind.UPDATE_BEFORE else kind, row, before)
         if record is not None:
             yield record

@@ -35,6 +35,16 @@ def test_an_update_on_the_border_of_two_batches_is_one_record():
     assert [key for key, _ in records] == [b'{"id":1}', b'{"id":1}', b'{"id":2}']
 
 
+def test_an_update_of_the_key_deletes_the_old_key_in_upsert_kafka():
+    batches = [batch([("+I", 1, "a"), ("-U", 1, "a"), ("+U", 1, "b"), ("-U", 1, "b"), ("+U", 2, "b")])]
+    assert encoded("upsert-kafka", batches) == [
+        (b'{"id":1}', b'{"id":1,"name":"a"}'),
+        (b'{"id":1}', b'{"id":1,"name":"b"}'),
+        (b'{"id":1}', None),
+        (b'{"id":2}', b'{"id":2,"name":"b"}'),
+    ]
+
+
 def test_changelog_json_keeps_every_row():
     records = encoded("changelog-json", [batch([("-U", 1, "a"), ("+U", 1, "b")])], key=())
     assert records == [(None, b'{"data":{"id":1,"name":"a"},"op":"-U"}'), (None, b'{"data":{"id":1,"name":"b"},"op":"+U"}')]
