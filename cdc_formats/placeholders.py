@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable
+from hashlib import md5
 from typing import Any
+from uuid import UUID
 
 from .handling import Handling
 from .schema import INTEGER_BITS, SqlType
@@ -17,11 +19,27 @@ def _encoded_placeholder(handling: Handling) -> str:
     return base64.urlsafe_b64encode(raw).decode() if "url" in handling.binary else base64.b64encode(raw).decode()
 
 
+class _OneOf:
+    """Equal to each of some values."""
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __init__(self, *values: Any) -> None:
+        self.values = values
+
+    def __eq__(self, other: object) -> bool:
+        return other in self.values
+
+
 def _array_placeholder(handling: Handling, sql_type: SqlType) -> Any:
-    element = sql_type.fields[0].type.name
-    if element in INTEGER_BITS:
-        return list((handling.placeholder or "").encode())
-    return [_encoded_placeholder(handling) if element == "BINARY" else handling.placeholder]
+    element, text = sql_type.fields[0].type.name, handling.placeholder or ""
+    if element in INTEGER_BITS or element == "DATE":
+        return list(text.encode())
+    if element == "BINARY":
+        return [_encoded_placeholder(handling)]
+    # An array of UUIDs has the one that Java's UUID.nameUUIDFromBytes makes of the text.
+    uuid = UUID(bytes=md5(text.encode(), usedforsecurity=False).digest(), version=3)
+    return _OneOf([text], [str(uuid)])
 
 
 # What stands in the message, by the column's type (Debezium's UnchangedToastedPlaceholder).
