@@ -24,6 +24,7 @@ from .counts import counts_ddl, observed
 from .dead_letter import DeadLetters
 from .decode import COUNTS, KAFKA_METADATA, Mode, Source, decode_pass, needed_columns
 from .encode import encode_pass
+from .sampled import sampled
 from .stage import Stage, normalized
 from .targets import Blocks, KeyedRows, Target, TypedRows
 from .typed import ASIDES, ROW_KIND, require_changelog, table_columns
@@ -59,7 +60,7 @@ def from_kafka_changelog(
     topic: str | Sequence[str] | None = None,
     *,
     format: str | Format,
-    schema: str | StructType,
+    schema: str | StructType | None = None,
     options: Mapping[str, Any],
     format_options: Mapping[str, Any] | None = None,
     topic_pattern: str | None = None,
@@ -89,8 +90,10 @@ def from_kafka_changelog(
         `options`.
     format : str or Format
         A registered identifier (``debezium-json``, ...; `cdc_formats.list_formats`), or a format.
-    schema : str or StructType
-        The table's columns: Spark DDL (a precision on TIMESTAMP, and TIME, are understood too), or Spark's type.
+    schema : str or StructType or None
+        The table's columns: Spark DDL (a precision on TIMESTAMP, and TIME, are understood too), or Spark's type. None: the topic is
+        sampled here, on the driver, and what was inferred is printed (`cdc_formats.infer`): the columns, the primary key and the
+        format's options, as far as they are not given. Pin them in a job that is to last.
     options : mapping
         Of Spark's Kafka source, passed through; ``kafka.bootstrap.servers`` is required. `READER_DEFAULTS` are ours.
     format_options : mapping
@@ -147,6 +150,8 @@ def from_kafka_changelog(
     ------
     ArgumentError, SchemaError, FormatOptionError, UnknownFormatError, MissingDependencyError
         Here, at the call, when the arguments cannot be used; the text names the fix.
+    InferenceError, SampleError
+        When there is no schema, and the topic's sample says too little or cannot be read.
 
     Notes
     -----
@@ -154,6 +159,9 @@ def from_kafka_changelog(
     A stream with the stage is to be written in output mode ``append``.
     """
     chosen, reader_options = _format(format, format_options), _reader_options(topic, topic_pattern, options)
+    if schema is None:
+        given = None if isinstance(format, Format) else format_options or {}
+        chosen, schema, primary_key = sampled(chosen, reader_options, given=given, primary_key=names_of(primary_key))
     request = _Request.check(
         format=chosen,
         schema=schema,

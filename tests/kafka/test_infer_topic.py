@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import socket
+from datetime import datetime
+from decimal import Decimal
 from pathlib import Path
 
 import pytest
 from confluent_kafka.admin import AdminClient
-from streams import new_topic
+from streams import new_topic, servers
 
+from cdc_formats import columns
 from cdc_formats.errors import ArgumentError, InferenceError, KafkaUnavailableError, UnknownTopicError
 from cdc_formats.kafka import infer_topic, sample_topic
+from normalize import from_kafka_changelog
 from normalize.local_kafka import Record
 
 pytestmark = pytest.mark.kafka
@@ -101,3 +106,80 @@ def test_a_recorded_topic_gives_the_schema_of_its_table(kafka) -> None:
     assert found.primary_key == ("id",)
     with pytest.raises(InferenceError, match=r"several tables: .*inventory\.customers \(1893 rows\), .*; choose one with table_include"):
         infer_topic(kafka.bootstrap_servers, topic, format="canal-json", sample=4000)
+
+
+# --------------------------------------------------------------------------------------- from_kafka_changelog(schema=None)
+
+
+def block(**row: object) -> bytes:
+    fields = [
+        {"type": "int32", "optional": False, "field": "id"},
+        {"type": "bytes", "optional": True, "name": "org.apache.kafka.connect.data.Decimal", "field": "price", "parameters": PRICE},
+        {"type": "int64", "optional": True, "name": "io.debezium.time.MicroTimestamp", "field": "at"},
+    ]
+    image = {"type": "struct", "fields": fields, "optional": True}
+    schema = {"type": "struct", "fields": [{**image, "field": "before"}, {**image, "field": "after"}, {"type": "string", "field": "op"}]}
+    payload = {"before": None, "after": row, "op": "c", "source": {"connector": "postgresql", "db": "d", "table": "t"}}
+    return json.dumps({"schema": schema, "payload": payload}).encode()
+
+
+PRICE = {"scale": "2", "connect.decimal.precision": "8"}
+
+
+@pytest.mark.spark
+def test_without_a_schema_the_topic_says_it_and_what_was_chosen_is_printed(spark, kafka, capsys) -> None:
+    records = [(json.dumps({"id": n}).encode(), block(id=n, price="A7Y=", at=1735787045123456)) for n in range(3)]
+    topic = new_topic(kafka, records)
+    changes = from_kafka_changelog(spark, topic, format="debezium-json", options=servers(kafka), bounded=True)
+    assert changes.schema.simpleString() == "struct<row_kind:string,id:int,price:decimal(8,2),at:timestamp_ntz>"
+    assert [tuple(row) for row in changes.orderBy("id").limit(1).collect()] == [
+        ("+I", 0, Decimal("9.50"), datetime(2025, 1, 2, 3, 4, 5, 123456))
+    ]
+    said = capsys.readouterr().out
+    assert said == (
+        f"Inferred from 3 records of {topic}, 3 rows:\n"
+        'schema="""\n    id INT NOT NULL,\n    price DECIMAL(8,2),\n    at TIMESTAMP_NTZ(6)\n"""\n'
+        "primary_key=['id']  # the fields of the Kafka key, in 3 records\n"
+        "format_options={'schema_include': True, 'decimal_handling_mode': 'precise'}\n"
+        "# schema_include: all 3 messages have a schema block\n"
+        "# decimal_handling_mode: the schema block has Connect's Decimal\n"
+        "Pin it by passing these arguments: another sample may say something else.\n"
+    )
+    assert [str(column) for column in columns(said.split('"""')[1])] == ["id INT NOT NULL", "price DECIMAL(8,2)", "at TIMESTAMP_NTZ(6)"]
+
+
+@pytest.mark.spark
+def test_what_is_given_wins_over_what_is_inferred(spark, kafka, capsys) -> None:
+    topics = [
+        new_topic(kafka, [(b'{"id": 1}', b'{"type": "insert", "database": "d", "table": "t", "data": {"id": 1, "n": %d}}' % n)])
+        for n in (1, 2)
+    ]
+    changes = from_kafka_changelog(
+        spark, topics, format="maxwell-json", primary_key=["n"], format_options={"table-include": "t"}, options=servers(kafka), bounded=True
+    )
+    assert sorted(tuple(row) for row in changes.collect()) == [("+I", 1, 1), ("+I", 1, 2)]
+    said = capsys.readouterr().out
+    assert "primary_key=['n']  # as given" in said
+    assert "# id, n: guessed from its values" in said
+
+
+@pytest.mark.spark
+def test_a_topic_without_rows_needs_a_schema(spark, kafka) -> None:
+    with pytest.raises(InferenceError, match="the sample has no row of canal-json"):
+        from_kafka_changelog(spark, new_topic(kafka, []), format="canal-json", options=servers(kafka), primary_key="id")
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ({"subscribePattern": "a.*"}, "a pattern names none: pass schema, or the topics"),
+        ({"assign": "{"}, "the option assign is no JSON"),
+        (
+            {"subscribe": "a", "kafka.sasl.mechanism": "GSSAPI", "kafka.security.protocol": "SASL_SSL"},
+            "sampled, by librdkafka: .*GSSAPI.*. Pass schema",
+        ),
+    ],
+)
+def test_what_cannot_be_sampled_needs_a_schema(more: dict, said: str) -> None:
+    with pytest.raises(ArgumentError, match=said):
+        from_kafka_changelog(None, format="canal-json", options={"kafka.bootstrap.servers": "localhost:1", **more})
