@@ -26,6 +26,7 @@ from cdc_formats.errors import DECODE_CONDITIONS, ChangelogError, DecodeError, F
 from cdc_formats.rows import key_indices
 from cdc_formats.schema import Column, columns as to_columns
 
+from .canonical import canonical_check
 from .counts import beside, counts_row
 from .dead_letter import DeadLetters, Letter, send
 from .targets import Records, Target, header_pairs, without_update_before
@@ -142,6 +143,9 @@ class _Task:
         self.decode_record = decoder.upserts if target.keyed else decoder.decode
         self.drop = without_update_before(key_indices(source.columns, source.unique_key)) if source.drop_update_before else None
         self.merge = _metadata_merger(source)
+        # Rows come out of converters; metadata is as its format gives it, and of ours it is known to be canonical.
+        ours = type(source.format).__module__.startswith("cdc_formats.")
+        self.check = None if ours or not source.format_metadata else canonical_check(decoder.metadata_columns)
         self.counts: Counter[str] = Counter()
         self.letters: list[Letter] = []
         self.held = self.held_bytes = 0
@@ -161,7 +165,7 @@ class _Task:
         yield from self.flush()
 
     def decode(self, records: Records, kafka: Sequence[tuple[Any, ...]]) -> None:
-        decode, add, drop, merge = self.decode_record, self.target.add, self.drop, self.merge
+        decode, check, add, drop, merge = self.decode_record, self.check, self.target.add, self.drop, self.merge
         if self.source.format.reads_headers:
             decode = _with_headers(decode, header_lists(records.headers))
         for index, value in enumerate(records.values):
@@ -170,6 +174,9 @@ class _Task:
                 if isinstance(changes, Ignored):
                     self.ignore(records, index, changes)
                     continue
+                if check is not None:
+                    for change in changes:
+                        check(change.metadata)
             except Exception as error:
                 self.bad(records, index, error)
                 continue

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import time
 from typing import Any
 
@@ -13,8 +14,8 @@ from pyspark.sql import Observation
 from streams import debezium, new_topic, run_stream, servers, spell
 
 from cdc_formats import Event, Format, MetadataColumn
-from cdc_formats.errors import ChangelogError
-from normalize import from_kafka_changelog
+from cdc_formats.errors import ChangelogError, DecodeError
+from normalize import from_kafka_changelog, local_kafka
 from normalize.local_kafka import Record
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
@@ -174,11 +175,51 @@ def test_a_dead_letter_topic_that_is_not_there_fails_the_query(spark, kafka):
         df.collect()
 
 
+@pytest.fixture
+def guarded():
+    """A broker with a second listener that asks for a password; with it, the options that go there."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    module = "org.apache.kafka.common.security.plain.PlainLoginModule required"
+    properties = local_kafka.SERVER_PROPERTIES.replace("listeners=", f"listeners=SASL_PLAINTEXT://{address},", 1)
+    properties = properties.replace("PLAINTEXT:PLAINTEXT,", "PLAINTEXT:PLAINTEXT,SASL_PLAINTEXT:SASL_PLAINTEXT,")
+    properties += f'listener.name.sasl_plaintext.plain.sasl.jaas.config={module} user_alice="open \\\\"sesame\\\\"";\n'
+    properties += "sasl.enabled.mechanisms=PLAIN\n"
+    options = {
+        "kafka.bootstrap.servers": address,
+        "kafka.security.protocol": "SASL_PLAINTEXT",
+        "kafka.sasl.mechanism": "PLAIN",
+        "kafka.sasl.jaas.config": f'{module} username="alice" password="open \\"sesame\\"";',
+    }
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(local_kafka, "SERVER_PROPERTIES", properties)
+        with local_kafka.LocalKafka() as broker:
+            yield broker, options
+
+
+def test_dead_letters_are_written_with_the_login_that_spark_reads_with(spark, guarded):
+    broker, options = guarded
+    topic, dead = new_topic(broker, POISON), new_topic(broker, [])
+    assert from_kafka_changelog(spark, topic, **TABLE, options=options, dead_letter=dead, bounded=True).count() == 2
+    assert len(letters(broker, dead)) == 3
+    wrong = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN", "sasl.username": "alice", "sasl.password": "s3cret"}
+    refused = from_kafka_changelog(
+        spark, topic, **TABLE, options=options, dead_letter=dead, bounded=True, dead_letter_options={**wrong, "message.timeout.ms": 3000}
+    )
+    with pytest.raises(Exception, match=r"\[DEAD_LETTER\] 3 of 3 .*authentication") as raised:
+        refused.collect()
+    assert "s3cret" not in str(raised.value)
+
+
 # ------------------------------------------------------------------------------------------------- formats that have bugs
 
 
 def buggy() -> Format:
     """A format of one's own whose reader, metadata and values go wrong; a function, since workers get it by value."""
+
+    class MineError(DecodeError):
+        condition = "MINE"
 
     class Buggy(Format):
         identifier = "buggy"
@@ -189,6 +230,8 @@ def buggy() -> Format:
             message = json.loads(value)
             if "registry" in message:
                 raise ConnectionError("the registry does not answer")
+            if "mine" in message:
+                raise MineError("I have conditions of my own", "$.mine")
             if "key" in message:
                 key.decode("ascii")
             return [Event.insert(message["row"], message)]
@@ -203,6 +246,9 @@ BUGS = [
     (b"\xff", b'{"key": 1}'),
     (b"k", b'{"row": {"id": 3, "name": "\\ud800"}, "user": "me"}'),
     (b"k", b'{"row": [], "user": "me"}'),
+    (b"k", b'{"mine": 1}'),
+    (b"k", b'{"row": {"id": 4}, "user": ["me"]}'),
+    (b"k", b'{"row": {"id": 5}, "user": "\\udfff"}'),
 ]
 BUGGY = {"schema": "id INT, name STRING", "primary_key": ["id"], "metadata": ["user"], "bounded": True}
 SAID = {
@@ -211,6 +257,9 @@ SAID = {
     3: "[FORMAT_BUG] buggy failed with UnicodeDecodeError: ",
     4: "[TYPE_CONVERSION] expected `STRING`, got `str` '\\ud800'",
     5: "[FORMAT_BUG] buggy failed with ",
+    6: "[MINE] I have conditions of my own - at `$.mine`",
+    7: "[FORMAT_BUG] buggy failed with ValidationError: Expected `str | null`, got `array`",
+    8: "[FORMAT_BUG] buggy failed with UnicodeEncodeError: ",
 }
 
 
@@ -223,10 +272,10 @@ def test_a_bug_of_a_format_is_a_bad_record_for_who_goes_on(spark, kafka, source_
     errors = {row._corrupt_record.offset: row._corrupt_record.error for row in kept if row.row_kind is None}
     assert {offset: text[: len(SAID[offset])] for offset, text in errors.items()} == SAID
     assert "this is a bug of the format's - at the value in " in errors[2]
-    assert (counts.get["FORMAT_BUG"], counts.get["TYPE_CONVERSION"]) == (4, 1)
+    assert [counts.get[name] for name in ("FORMAT_BUG", "TYPE_CONVERSION", "DECODE")] == [6, 1, 1]
     assert from_kafka_changelog(spark, topic, **table, dead_letter=dead).count() == 1
     assert [dict(letter.headers())["__changelog.errors.condition"] for letter in letters(kafka, dead)] == [
-        b"FORMAT_BUG", b"FORMAT_BUG", b"FORMAT_BUG", b"TYPE_CONVERSION", b"FORMAT_BUG",
+        b"FORMAT_BUG", b"FORMAT_BUG", b"FORMAT_BUG", b"TYPE_CONVERSION", b"FORMAT_BUG", b"MINE", b"FORMAT_BUG", b"FORMAT_BUG",
     ]  # fmt: skip
 
 

@@ -1,0 +1,36 @@
+"""What is canonical passes, and Arrow takes it; what Arrow would stumble over is refused."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, strategies as st
+from test_arrow import TYPES, values_of
+
+from cdc_formats import columns
+from normalize.canonical import canonical_check
+
+
+@pytest.mark.parametrize("ddl", TYPES)
+@given(data=st.data())
+def test_what_arrow_takes_is_canonical(ddl, data):
+    declared = columns(f"c {ddl}")
+    canonical_check(declared)([data.draw(values_of(declared[0].type))])
+
+
+@pytest.mark.parametrize(
+    ("ddl", "value"),
+    [
+        ("INT", "1"), ("INT", 2**31), ("INT", True), ("BIGINT", 2**64), ("BOOLEAN", 1), ("STRING", 1), ("STRING", "\ud800"), ("STRING", {}),
+        ("STRING", object()), ("BINARY", "x"), ("DATE", "2024-01-01"), ("TIME", -1), ("TIMESTAMP", 2**63), ("DECIMAL(5,2)", "1234.00"),
+        ("DECIMAL(5,2)", "1.0"), ("DECIMAL(5,2)", "1.00\n"), ("DECIMAL(5,0)", 1), ("MAP<STRING, INT>", {"a": 1}),
+        ("MAP<STRING, INT>", [[None, 1]]), ("ARRAY<INT>", ["a"]), ("STRUCT<a: INT, b: INT>", [1]),
+    ],
+)  # fmt: skip
+def test_what_is_not_canonical_is_refused(ddl, value):
+    with pytest.raises((ValueError, TypeError, OverflowError, NotImplementedError)):
+        canonical_check(columns(f"c {ddl}"))([value])
+
+
+def test_each_row_has_all_its_values():
+    with pytest.raises(ValueError, match="length 2"):
+        canonical_check(columns("a INT, b INT"))([1])
