@@ -25,7 +25,7 @@ from .base import Headers
 from .errors import EncodeError, MalformedMessageError, MissingDependencyError, MissingFieldError, SchemaError
 from .handling import Handling, Unfit
 from .images import ABSENT
-from .json_reader import json_bytes, read_object
+from .json_reader import json_bytes, json_reader, read_object
 from .rows import RowConverter
 from .schema import Column, quote
 from .values import RowWriter, writer
@@ -99,14 +99,31 @@ class RowFormat(ABC):
 class Json(RowFormat):
     """``{"id": 1, "name": "bike"}``."""
 
+    def check(self) -> None:
+        """Take all columns; compile the reader of their values."""
+        self.image: Callable[[bytes], Any] = json_reader(self.rows.shape, self.rows.exact) if self.rows else read_object
+
     def read(self, data: bytes, headers: Headers) -> Row:
         """Read an object."""
-        fields = read_object(data)
-        if self.part == "value" and fields and self.names and not any(name in fields for name in self.names):
+        try:
+            image = self.image(data)
+        except MalformedMessageError:
+            read_object(data)  # says what it is instead
+            raise
+        if self.rows is None:
+            return ()
+        try:
+            return self.rows.row(image, "$")
+        except MissingFieldError:
+            return self._without_columns(read_object(data))
+
+    def _without_columns(self, fields: Mapping[str, Any]) -> Row:
+        """Return nothing, of an object that has none of the columns."""
+        if self.part == "value" and fields:
             reason = f"none of the declared columns ({', '.join(self.names)}) is in the value"
             hint = ": names are case-sensitive, and a value in Connect's schema block is not read"
             raise MissingFieldError(f"{reason}; it has {', '.join(sorted(fields))}{hint}", "$", bare=reason + hint)
-        return self.converted({name: fields[name] for name in self.names if name in fields})
+        return (ABSENT,) * len(self.columns)
 
     def write(self, row: Row) -> bytes:
         """Write an object, nulls included."""
@@ -133,28 +150,36 @@ class Csv(RowFormat):
             "quoting": csv.QUOTE_MINIMAL if options.csv_quote_character else csv.QUOTE_NONE,
             "strict": True,
         }
+        self.literal = options.csv_null_literal
+        self.arrays = [index for index, column in enumerate(self.columns) if column.type.name == "ARRAY"]
+        self.start()
         text = Handling(native=False)
         elements = [column.type.fields[0].type if column.type.name == "ARRAY" else column.type for column in self.columns]
         self.writers = [writer(of, text) for of in elements]
 
+    def start(self) -> None:
+        """Begin with a reader that has nothing of a line in it: one for all lines, since to make one costs more than to read."""
+        line: list[str] = []
+        self.feed, self.lines = line.append, csv.reader(iter(lambda: line.pop() if line else None, None), **self.dialect)
+
     def read(self, data: bytes, headers: Headers) -> Row:
         """Read a line."""
+        self.feed(_text(data, "UTF-8"))
         try:
-            rows = list(csv.reader(StringIO(_text(data, "UTF-8"), newline=""), **self.dialect))
+            cells = next(self.lines, None)
         except csv.Error as error:
+            self.start()
             raise MalformedMessageError(f"not a line of CSV: {error}") from None
-        if len(rows) != 1 or len(rows[0]) != len(self.columns):
-            got = f"{len(rows)} lines" if len(rows) != 1 else f"{len(rows[0])} fields"
+        if cells is None or len(cells) != len(self.columns):
+            got = 0 if cells is None else len(cells)
             raise MalformedMessageError(f"expected one line of CSV with {len(self.columns)} fields, got {got}")
-        cells = zip(rows[0], self.names, self.columns, strict=True)
-        return self.converted({name: self._value(text, column) for text, name, column in cells})
-
-    def _value(self, text: str, column: Column) -> Any:
-        if text == self.options.csv_null_literal:
-            return None
-        if column.type.name != "ARRAY":
-            return text
-        return text.split(self.options.csv_array_element_delimiter) if text else []
+        values: list[Any] = cells
+        if self.literal is not None:
+            values = [None if text == self.literal else text for text in cells]
+        for index in self.arrays:
+            text = values[index]
+            values[index] = text if text is None else text.split(self.options.csv_array_element_delimiter) if text else []
+        return self.rows.of_values(values, "$") if self.rows else ()
 
     def write(self, row: Row) -> bytes:
         """Write a line."""
@@ -330,8 +355,3 @@ def _text(data: bytes, charset: str) -> str:
     except UnicodeError as error:  # UnicodeDecodeError, and less of some codecs
         where = f": {error.reason} at byte {error.start}" if isinstance(error, UnicodeDecodeError) else ""
         raise MalformedMessageError(f"not {charset}{where}") from None
-
-
-def there(value: Any) -> bool:
-    """Whether a column is in a part, and not null there."""
-    return value is not None and value is not ABSENT

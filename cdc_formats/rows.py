@@ -110,14 +110,21 @@ class RowConverter:
         except Unfit:
             raise self._unfit(self.raw(image), path) from None
         values = self.raw(image)
+        if values == self._absent:
+            raise self._no_column(image, path)
+        return self.of_values(values, path)
+
+    def of_values(self, values: Sequence[Any], path: str) -> tuple[Any, ...]:
+        """Convert the values of an image in the order of the columns; `ABSENT` and None stay.
+
+        Raises
+        ------
+        TypeConversionError
+            When a value does not fit its column.
+        """
         try:
             if ABSENT not in values:
                 return tuple([None if value is None else to(value) for value, to in zip(values, self.converters, strict=True)])
-        except Unfit:
-            raise self._unfit(values, path) from None
-        if values == self._absent:
-            raise self._no_column(image, path)
-        try:
             return tuple([v if v is None or v is ABSENT else to(v) for v, to in zip(values, self.converters, strict=True)])
         except Unfit:
             raise self._unfit(values, path) from None
@@ -172,7 +179,7 @@ class RowConverter:
             if row[index] is None:
                 raise MissingFieldError(f"{quote(self.names[index])} is declared NOT NULL and is null", f"{path}.{self.names[index]}")
 
-    def _unfit(self, values: tuple[Any, ...], path: str) -> TypeConversionError:
+    def _unfit(self, values: Sequence[Any], path: str) -> TypeConversionError:
         # A converter does not know its column: the first that fails, in order, is the one to name.
         for name, value, to in zip(self.names, values, self.converters, strict=True):
             try:

@@ -55,7 +55,8 @@ from .canonical_rows import CanonicalRows
 from .changelog_mode import ChangelogMode
 from .errors import DecodeError, FormatOptionError, MissingFieldError, SchemaError
 from .handling import Handling
-from .row_formats import ROW_FORMATS, Row, RowFormat, there
+from .images import ABSENT
+from .row_formats import ROW_FORMATS, Row, RowFormat
 from .row_kind import RowKind
 from .rows import RowConverter, key_indices
 from .schema import Column, columns as to_columns
@@ -64,6 +65,7 @@ if TYPE_CHECKING:
     from .schema_registry import Registry
 
 _REGISTRY = "avro_confluent_"
+_UPDATE, _DELETE = RowKind.UPDATE_AFTER, RowKind.DELETE  # members of an Enum are looked up slowly up to Python 3.11
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -212,29 +214,34 @@ class _Reader:
         self.parts, self.rows = parts, rows
         self.json_null = format.json_null == "delete" and format.value_format == "json"
         self.width = len(rows.columns)
+        self.all = len(parts.value_indices) == self.width
 
     def read(self, key: bytes | None, value: bytes | None, headers: Headers = ()) -> Sequence[Event] | Ignored:
-        row = self._key(key, headers)
+        key_values = self._key(key, headers)
         if value is None or (self.json_null and bytes(value) == b"null"):
-            return [Event(RowKind.DELETE, before=tuple(row), before_path="$", rows=self.rows)]
+            return [Event(_DELETE, self._with_key(key_values, [None] * self.width), None, None, "$", "", rows=self.rows)]
         values = self.parts.value.read(value, headers)
+        if self.all and None not in values and ABSENT not in values:
+            return [Event(_UPDATE, None, values, None, "", "$", rows=self.rows)]
+        row: list[Any] = [None] * self.width
         for index, found in zip(self.parts.value_indices, values, strict=True):
-            if there(found):
-                row[index] = found
-        return [Event(RowKind.UPDATE_AFTER, after=tuple(row), after_path="$", rows=self.rows)]
+            row[index] = None if found is ABSENT else found
+        return [Event(_UPDATE, None, self._with_key(key_values, row), None, "", "$", rows=self.rows)]
 
-    def _key(self, key: bytes | None, headers: Headers) -> list[Any]:
-        """Return a row with the key's columns, the others NULL."""
+    def _key(self, key: bytes | None, headers: Headers) -> Row:
         if key is None:
             raise MissingFieldError("the Kafka key is null: upsert-kafka reads the primary key from it", "", "key")
         try:
-            values = self.parts.key.read(key, headers)
+            return self.parts.key.read(key, headers)
         except DecodeError as error:
             raise error.at(field="key") from None
-        row: list[Any] = [None] * self.width
-        for index, value in zip(self.parts.key_indices, values, strict=True):
-            row[index] = value if there(value) else None
-        return row
+
+    def _with_key(self, key: Row, row: list[Any]) -> Row:
+        """Return `row` with the key's columns where it has none."""
+        for index, value in zip(self.parts.key_indices, key, strict=True):
+            if row[index] is None and value is not ABSENT:
+                row[index] = value
+        return tuple(row)
 
 
 class _Encoder(Encoder):
