@@ -23,6 +23,7 @@ demo: $(VENV)/installed ## see it work: a changelog in a real Kafka becomes a ta
 
 test: lint types ## everything: lint, types and all tests
 	$(BIN)/python -m normalize.local_kafka --fetch
+	$(BIN)/python tests/local_registry.py --fetch
 	$(BIN)/python -m pytest
 
 lint: $(VENV)/installed ## ruff: rules and format
@@ -32,8 +33,8 @@ lint: $(VENV)/installed ## ruff: rules and format
 types: $(VENV)/installed ## mypy
 	$(BIN)/mypy
 
-unit: $(VENV)/installed ## the tests that need neither Spark nor Kafka
-	$(BIN)/python -m pytest -m "not spark and not kafka"
+unit: $(VENV)/installed ## the tests that need no Java
+	$(BIN)/python -m pytest -m "not spark and not kafka and not registry"
 
 fuzz: $(VENV)/installed ## damaged messages for every format (FUZZ="--format canal-json --messages 50000")
 	$(BIN)/python tools/fuzz.py $(FUZZ)

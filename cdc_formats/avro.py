@@ -30,6 +30,7 @@ from typing import Any, Literal
 from uuid import UUID
 
 import fastavro
+from fastavro.schema import SchemaParseException
 
 from . import avro_binary as binary
 from .avro_binary import Field, Part
@@ -89,7 +90,9 @@ class AvroSchema:
                 fastavro.parse_schema(reference, self.names)
             self.top = self.resolve(fastavro.parse_schema(schema, self.names))
             self._least_bytes(self.top, ())
-        except (ValueError, KeyError, TypeError, RecursionError) as error:
+        except WriterSchemaError:
+            raise
+        except (SchemaParseException, ValueError, KeyError, TypeError, RecursionError) as error:
             raise WriterSchemaError(f"its writer's schema is no Avro schema: {type(error).__name__} {str(error)[:200]}") from None
 
     def resolve(self, schema: Any) -> Type:

@@ -45,6 +45,7 @@ AvroSchemaConverter; Debezium's connector pages.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar
 
@@ -55,7 +56,7 @@ from .avro_writer import RECORD, AvroRows, avro_bytes, record_schema, without_lo
 from .base import ControlEvent, Encoder, Event, Format, Headers, Ignored, MetadataColumn, Reader, Record
 from .canonical_rows import CanonicalRows
 from .debezium_json import UNAVAILABLE_VALUE_PLACEHOLDER, DebeziumJson, control_event_of, events_of, without_op
-from .errors import FormatOptionError, MissingFieldError, WriterSchemaError
+from .errors import FormatOptionError, MalformedMessageError, MissingFieldError, WriterSchemaError
 from .handling import BINARY_MODES, Handling
 from .images import ABSENT
 from .row_kind import RowKind
@@ -166,12 +167,12 @@ class DebeziumAvro(Format):
 
     def control_event(self, key: bytes | None, value: bytes | None, reason: Ignored) -> ControlEvent:
         """Return what a schema change, transaction mark, truncate or logical message is about."""
-        if not value:
-            return ControlEvent(reason)
-        data = bytes(value)
-        name, at = schema_id("value", data)
-        schema = self.registry.client.schema(name)
-        message = binary.whole(plain(schema, schema.top))(data, at)
+        message = None
+        with suppress(MalformedMessageError, WriterSchemaError):  # the id is in a header, which is not at hand here
+            data = bytes(value or b"")
+            name, at = schema_id("value", data)
+            schema = self.registry.client.schema(name)
+            message = binary.whole(plain(schema, schema.top))(data, at)
         return control_event_of(message if isinstance(message, dict) else {}, reason, self.handling)
 
 

@@ -176,7 +176,7 @@ def _user_of(url: str) -> str:
 
 
 def _without_user(url: str) -> str:
-    head, slashes, rest = url.partition("://")
+    head, slashes, rest = url.partition("://") if "://" in url else ("", "", url)
     host, slash, path = rest.partition("/")
     return head + slashes + host.rpartition("@")[2] + slash + path
 
@@ -251,10 +251,12 @@ class RegistryClient:
     def _parsed(self, found: Any) -> AvroSchema:
         if (found.schema_type or "AVRO") != "AVRO":
             raise WriterSchemaError(f"it is one of {found.schema_type}, not of Avro")
+        texts = [found.schema_str, *self._references(found)]
         try:
-            return AvroSchema(json.loads(found.schema_str), [json.loads(text) for text in self._references(found)])
+            schema, *references = map(json.loads, texts)
         except (ValueError, TypeError, RecursionError):
             raise WriterSchemaError("its writer's schema is no JSON") from None
+        return AvroSchema(schema, references)
 
     def _references(self, found: Any) -> list[str]:
         """Return the texts of all schemas that a schema refers to, each after those that it refers to itself."""

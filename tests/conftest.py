@@ -50,3 +50,12 @@ def kafka() -> Iterator[object]:
 
     with LocalKafka() as broker:
         yield broker
+
+
+@pytest.fixture(scope="session")
+def registry() -> Iterator[object]:
+    """A real schema registry of its own."""
+    from local_registry import LocalRegistry
+
+    with LocalRegistry() as server:
+        yield server

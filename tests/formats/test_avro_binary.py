@@ -1,0 +1,169 @@
+"""Avro's bytes: read as fastavro reads what fastavro wrote, and never anything else than an error where they are not of the schema."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from io import BytesIO
+from typing import Any
+
+import fastavro
+import pytest
+from hypothesis import HealthCheck, given, settings, strategies as st
+
+from cdc_formats.avro import AvroSchema, plain
+from cdc_formats.avro_binary import whole
+from cdc_formats.errors import DecodeError, MalformedMessageError, WriterSchemaError
+
+PRIMITIVES: dict[str, st.SearchStrategy[Any]] = {
+    "null": st.none(),
+    "boolean": st.booleans(),
+    "int": st.integers(-(2**31), 2**31 - 1),
+    "long": st.integers(-(2**63), 2**63 - 1),
+    "float": st.floats(width=32, allow_nan=False),
+    "double": st.floats(allow_nan=False),
+    "bytes": st.binary(max_size=200),
+    "string": st.text(max_size=100),
+}
+
+
+@st.composite
+def schemas(draw: Any, depth: int = 3, names: list[str] | None = None) -> tuple[Any, Any]:
+    """Return a schema, and a strategy of its values."""
+    names = [] if names is None else names
+    kinds = [*PRIMITIVES, "enum", "fixed", *(["array", "map", "record", "nullable", "union"] if depth else [])]
+    kind = draw(st.sampled_from(kinds))
+    if kind in PRIMITIVES:
+        return kind, PRIMITIVES[kind]
+    names.append(name := f"N{len(names)}")
+    if kind == "enum":
+        return {"type": "enum", "name": name, "symbols": ["a", "b", "c"]}, st.sampled_from("abc")
+    if kind == "fixed":
+        size = draw(st.integers(1, 20))
+        return {"type": "fixed", "name": name, "size": size}, st.binary(min_size=size, max_size=size)
+    if kind == "record":
+        fields = draw(st.lists(schemas(depth - 1, names), min_size=1, max_size=4))
+        listed = [{"name": f"f{number}", "type": schema} for number, (schema, _) in enumerate(fields)]
+        values = {f"f{number}": of for number, (_, of) in enumerate(fields)}
+        return {"type": "record", "name": name, "fields": listed}, st.fixed_dictionaries(values)
+    schema, of = draw(schemas(depth - 1, names).filter(lambda pair: pair[0] != "null" and not isinstance(pair[0], list)))
+    if kind == "array":
+        return {"type": "array", "items": ["null", schema]}, st.lists(st.none() | of, max_size=4)
+    if kind == "map":
+        return {"type": "map", "values": schema}, st.dictionaries(st.text(max_size=5), of, max_size=3)
+    if kind == "nullable":
+        return draw(st.sampled_from([["null", schema], [schema, "null"]])), st.none() | of
+    other = {"type": "record", "name": f"{name}Other", "fields": [{"name": "only_here", "type": "long"}]}
+    return ["null", schema, other], st.none() | of | st.fixed_dictionaries({"only_here": PRIMITIVES["long"]})
+
+
+def written(schema: Any, value: Any) -> bytes:
+    out = BytesIO()
+    fastavro.schemaless_writer(out, fastavro.parse_schema(schema), value)
+    return out.getvalue()
+
+
+def reader(schema: Any) -> Any:
+    parsed = AvroSchema(schema)
+    return whole(plain(parsed, parsed.top))
+
+
+readable = settings(deadline=None, max_examples=150, suppress_health_check=list(HealthCheck))
+
+
+@readable
+@given(data=st.data(), pair=schemas(), before=st.binary(max_size=5))
+def test_what_fastavro_wrote_is_read_as_fastavro_reads_it(data: Any, pair: tuple[Any, Any], before: bytes) -> None:
+    schema, values = pair
+    read, avro = reader(schema), written(schema, data.draw(values))
+    expected = fastavro.schemaless_reader(BytesIO(avro), fastavro.parse_schema(schema), None)
+    assert repr(read(before + avro, len(before))) == repr(expected)
+
+
+@readable
+@given(
+    data=st.data(), pair=schemas(), damage=st.lists(st.tuples(st.integers(0, 300), st.integers(0, 255)), max_size=3), cut=st.integers(0, 30)
+)
+def test_damaged_bytes_raise_nothing_but_decode_errors(data: Any, pair: tuple[Any, Any], damage: list, cut: int) -> None:
+    schema, values = pair
+    read, avro = reader(schema), bytearray(written(schema, data.draw(values)))
+    for at, byte in damage:
+        avro[at % (len(avro) + 1) : at % (len(avro) + 1) + 1] = bytes([byte])
+    with suppress(DecodeError):
+        read(bytes(avro[: len(avro) - cut]), 0)
+
+
+def of(avro: Any) -> dict[str, Any]:
+    return {"type": "record", "name": "R", "fields": [{"name": "a", "type": avro}]}
+
+
+MOST = b"\xfe\xff\xff\xff\xff\xff\xff\xff\x7f"
+"""A number of 62 bits: what a hostile length or count looks like."""
+ENUM = {"type": "enum", "name": "E", "symbols": ["x", "y"]}
+
+
+@pytest.mark.parametrize(
+    ("avro", "data", "reason"),
+    [
+        pytest.param("string", b"\x20abc", "end before", id="a string is cut"),
+        pytest.param("string", MOST + b"abc", "end before", id="a string of 4 EB"),
+        pytest.param("string", b"\x05abc", "a negative length", id="a string of -3 bytes"),
+        pytest.param("bytes", b"\x20abc", "end before", id="bytes are cut"),
+        pytest.param("string", b"\x04\xff\xfe", "not UTF-8", id="a string is not UTF-8"),
+        pytest.param("string", b"\x02ab", "1 bytes are left over", id="bytes are left over"),
+        pytest.param("boolean", b"\x07", "neither 0 nor 1", id="a boolean of 7"),
+        pytest.param("boolean", b"", "end before", id="no boolean"),
+        pytest.param("int", b"\xfe\xff\xff\xff\x1f", "more than 32 bits", id="an int of 33 bits"),
+        pytest.param("long", b"\xff" * 9 + b"\x03", "more than 64 bits", id="a long of 65 bits"),
+        pytest.param("long", b"\xff" * 100_000, "more than 64 bits", id="a long without end"),
+        pytest.param("long", b"\xff", "end before", id="a long is cut"),
+        pytest.param("float", b"\0\0\0", "end before", id="a float is cut"),
+        pytest.param("double", b"\0" * 7, "end before", id="a double is cut"),
+        pytest.param({"type": "fixed", "name": "F", "size": 4}, b"abc", "end before", id="a fixed is cut"),
+        pytest.param(ENUM, b"\x04", "symbol 2 of an enum of 2", id="an enum's third symbol of two"),
+        pytest.param(ENUM, b"\x01", "symbol -1 of an enum of 2", id="an enum's symbol before the first"),
+        pytest.param(["null", "string"], b"\x04", "branch 2 of a union of 2", id="a union's third branch of two"),
+        pytest.param(["null", "string"], b"\x01\x02a", "branch -1 of a union of 2", id="a union's branch before the first"),
+        pytest.param(["null", "string", "long"], MOST, "of a union of 3", id="a union's last branch of all"),
+        pytest.param({"type": "array", "items": "long"}, MOST, "more items than bytes", id="an array of 4 E items"),
+        pytest.param({"type": "array", "items": "long"}, b"\x03" + MOST + b"\0\0", "end before", id="a block of 4 EB"),
+        pytest.param({"type": "array", "items": "long"}, b"\x03\x01\0\0\0", "a negative length", id="a block of -1 bytes"),
+        pytest.param({"type": "array", "items": "long"}, b"\x02\0", "end before", id="an array without an end"),
+        pytest.param({"type": "map", "values": "null"}, MOST, "more items than bytes", id="a map of 4 E entries"),
+    ],
+)
+def test_bytes_that_are_not_of_the_schema_are_malformed(avro: Any, data: bytes, reason: str) -> None:
+    with pytest.raises(MalformedMessageError, match=reason):
+        reader(of(avro))(data, 0)
+
+
+@pytest.mark.parametrize("index", [b"\x82\x00", b"\x82\x80\x00"])
+def test_an_index_that_is_written_at_length_is_read(index: bytes) -> None:
+    assert reader(of(["null", "string"]))(index + b"\x02a", 0) == {"a": "a"}
+
+
+def test_an_array_in_blocks_with_their_sizes_is_read() -> None:
+    assert reader(of({"type": "array", "items": "int"}))(b"\x03\x04\x02\x04" + b"\x02\x06" + b"\0", 0) == {"a": [1, 2, 3]}
+
+
+@pytest.mark.parametrize(
+    ("schema", "reason"),
+    [
+        ({"type": "record", "name": "N", "fields": [{"name": "next", "type": ["null", "N"]}]}, r"contains itself \(N\)"),
+        ({"type": "map", "values": {"type": "array", "items": "null"}}, "takes no byte"),
+        (of({"type": "array", "items": {"type": "fixed", "name": "F", "size": 0}}), "takes no byte"),
+        (of({"type": "array", "items": {"type": "record", "name": "E", "fields": []}}), "takes no byte"),
+        ({"type": "strange"}, "no Avro schema"),
+        ("nope", "no Avro schema"),
+        (5, "no Avro schema"),
+        (None, "no Avro schema"),
+    ],
+)
+def test_a_schema_that_cannot_be_read_says_why(schema: Any, reason: str) -> None:
+    with pytest.raises(WriterSchemaError, match=reason):
+        AvroSchema(schema)
+
+
+def test_nothing_of_a_schema_but_its_shape_is_run() -> None:
+    names = ["x'); raise SystemExit(1) #", "a\nimport os", "__import__('os')"]
+    schema = {"type": "record", "name": "R", "fields": [{"name": name, "type": "long"} for name in names]}
+    assert reader(schema)(b"\2\4\6", 0) == dict(zip(names, (1, 2, 3), strict=True))

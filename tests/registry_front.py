@@ -1,0 +1,152 @@
+"""An HTTP server in front of a schema registry: with TLS, with users, out of order at times; or with schemas of its own.
+
+::
+
+    with RegistryFront(registry.url, basic="user:password") as front: ...
+    with RegistryFront(schemas={8: '{"type": "record", ...}'}) as front: ...
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import ssl
+import threading
+import urllib.error
+import urllib.request
+from collections.abc import Mapping
+from datetime import datetime, timedelta, timezone
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from ipaddress import ip_address
+from pathlib import Path
+
+TYPE = "application/vnd.schemaregistry.v1+json"
+
+
+class RegistryFront:
+    """A server on a free port of 127.0.0.1.
+
+    Parameters
+    ----------
+    behind : str
+        The URL of a registry that requests are handed on to; empty: there is none.
+    schemas : mapping
+        Id to the text of a schema, where there is no registry behind.
+    basic, bearer : str or None
+        The user and password, or the token, that a request must bring.
+    answers : sequence of (int, bytes)
+        Status and body of the first answers, whatever is asked.
+    certificate : Path or None
+        A folder for `make_certificates`' files: TLS.
+    client_certificate : bool
+        Whether the client has to show a certificate.
+    """
+
+    def __init__(
+        self,
+        behind: str = "",
+        *,
+        schemas: Mapping[int, str] | None = None,
+        basic: str | None = None,
+        bearer: str | None = None,
+        answers: tuple[tuple[int, bytes], ...] = (),
+        certificate: Path | None = None,
+        client_certificate: bool = False,
+    ) -> None:
+        self.behind, self.schemas, self.answers = behind, schemas or {}, list(answers)
+        self.wanted = None if basic is None else "Basic " + base64.b64encode(basic.encode()).decode()
+        self.wanted = self.wanted if bearer is None else f"Bearer {bearer}"
+        self.certificate, self.client_certificate = certificate, client_certificate
+        self.requests = 0
+
+    def __enter__(self) -> RegistryFront:
+        front = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                self.reply(None)
+
+            def do_POST(self) -> None:
+                self.reply(self.rfile.read(int(self.headers["Content-Length"])))
+
+            def reply(self, body: bytes | None) -> None:
+                status, answer = front.answer(self.path, body, self.headers.get("Authorization"))
+                self.send_response(status)
+                self.send_header("Content-Type", TYPE)
+                self.send_header("Content-Length", str(len(answer)))
+                self.end_headers()
+                self.wfile.write(answer)
+
+            def log_message(self, *args: object) -> None:
+                pass
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.server.daemon_threads = True
+        if self.certificate is not None:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(self.certificate / "server.pem")
+            if self.client_certificate:
+                context.verify_mode = ssl.CERT_REQUIRED
+                context.load_verify_locations(self.certificate / "authority.pem")
+            self.server.socket = context.wrap_socket(self.server.socket, server_side=True)
+        self.url = f"{'https' if self.certificate else 'http'}://127.0.0.1:{self.server.server_address[1]}"
+        self.thread = threading.Thread(target=self.server.serve_forever, daemon=True)
+        self.thread.start()
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.server.shutdown()
+        self.server.server_close()
+        self.thread.join()
+
+    def answer(self, path: str, body: bytes | None, authorization: str | None) -> tuple[int, bytes]:
+        """Return the status and the body of the answer to a request."""
+        self.requests += 1
+        if self.wanted is not None and authorization != self.wanted:
+            return 401, b'{"error_code": 40101, "message": "Unauthorized"}'
+        if self.answers:
+            return self.answers.pop(0)
+        if self.behind:
+            return _handed_on(self.behind + path, body)
+        number = path.partition("?")[0].rpartition("/")[2]
+        if path.startswith("/schemas/ids/") and int(number) in self.schemas:
+            return 200, json.dumps({"schema": self.schemas[int(number)]}).encode()
+        return 404, b'{"error_code": 40403, "message": "Schema not found"}'
+
+
+def _handed_on(url: str, body: bytes | None) -> tuple[int, bytes]:
+    request = urllib.request.Request(url, body, {"Content-Type": TYPE} if body else {})
+    try:
+        with urllib.request.urlopen(request, timeout=20) as answer:
+            return answer.status, answer.read()
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.read()
+
+
+def make_certificates(folder: Path, password: bytes) -> None:
+    """Write an authority's certificate, a server's and a client's with their keys, the client's key with a password."""
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+    from cryptography.x509.oid import NameOID
+
+    now, keys = datetime.now(timezone.utc), {name: ec.generate_private_key(ec.SECP256R1()) for name in ("authority", "server", "client")}
+    issuer = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "authority")])
+    for name, key in keys.items():
+        builder = (
+            x509.CertificateBuilder()
+            .subject_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)]))
+            .issuer_name(issuer)
+            .public_key(key.public_key())
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(now - timedelta(days=1))
+            .not_valid_after(now + timedelta(days=2))
+            .add_extension(x509.BasicConstraints(ca=name == "authority", path_length=None), critical=True)
+            .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))]), critical=False)
+        )
+        certificate = builder.sign(keys["authority"], hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
+        encryption = serialization.BestAvailableEncryption(password) if name == "client" else serialization.NoEncryption()
+        pem = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, encryption)
+        (folder / f"{name}.pem").write_bytes(certificate if name != "server" else certificate + pem)
+        (folder / f"{name}.key").write_bytes(pem)
