@@ -24,7 +24,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from decimal import Decimal
 from functools import reduce
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .base import Event, Format, Headers, Ignored
 from .errors import (
@@ -44,6 +44,9 @@ from .rows import RowConverter
 from .schema import INTEGER_BITS, Column, SqlType, quote, to_ddl
 from .source_types import MOST_DIGITS, STRING, Declared, connect_columns, jdbc_type, mysql_type, row_schema
 from .upsert import UpsertKafka
+
+if TYPE_CHECKING:
+    from .infer_avro import AvroSample
 
 Sample = Sequence[Any]
 """A record of a sample: its key, its value, and its headers where there are any."""
@@ -281,7 +284,8 @@ class _Sample:
 
     def __init__(self, format: Format, examples: int) -> None:
         self.format, self.examples = format, examples
-        self.read = _upsert_reader(format) if isinstance(format, UpsertKafka) else format.reader(_any_columns(format), keyed=True)
+        self.avro = _avro_sample(format)
+        self.read = _reader(format, self.avro)
         self.declares = _of_format(_DECLARES, format, lambda message, format: ("", []))
         self.keys_of = _of_format(_KEYS, format, lambda key, message, format: None)
         self.hidden = _hidden_prefixes(format)
@@ -307,13 +311,14 @@ class _Sample:
                 self.ignored[Ignored.TOMBSTONE] += 1
                 return
             self.json_nulls += value is not None and bytes(value) == b"null"
-            events = self.read(key, value, headers) if self.format.reads_headers else self.read(key, value)
+            with_headers = self.format.reads_headers or self.avro
+            events = self.read(key, value, headers) if with_headers else self.read(key, value)
             if isinstance(events, Ignored):
                 self.ignored[events] += 1
                 return
             images = [(event, event.after) for event in events if event.after is not None]
             if value:
-                self._add_message(key, value)
+                self._add_message(key, value, headers)
             for event, image in images:
                 self._add_row(image)
                 if (table := _table(self.format, event.message)) is not None:
@@ -321,12 +326,10 @@ class _Sample:
         except (DecodeError, RecursionError) as error:
             self.refused.append(error if isinstance(error, DecodeError) else MalformedMessageError("nested too deeply"))
 
-    def _add_message(self, key: bytes | None, value: bytes) -> None:
-        message = _object(value)
+    def _add_message(self, key: bytes | None, value: bytes, headers: Headers) -> None:
         self.messages += 1
-        names = self.keys_of(key, message, self.format)
+        certainty, names, declared = self._said(key, value, headers)
         self.keys[names] += 1
-        certainty, declared = self.declares(message, self.format)
         self.blocks += certainty == "schema block"
         declared = [each for each in declared if not self._is_hidden(each.column.name)]
         if not declared:
@@ -338,6 +341,14 @@ class _Sample:
             known = self.declared.setdefault(each.column.name, [])
             if each not in known:
                 known.append(each)
+
+    def _said(self, key: bytes | None, value: bytes, headers: Headers) -> tuple[str, tuple[str, ...] | None, list[Declared]]:
+        """Return where a record says its columns, the names of its key, and its columns."""
+        if self.avro:
+            return "schema registry", self.avro.key_names(key, headers), self.avro.declared(value, headers)
+        message = _object(value)
+        certainty, declared = self.declares(message, self.format)
+        return certainty, self.keys_of(key, message, self.format), declared
 
     def _add_row(self, image: Mapping[str, Any]) -> None:
         row = {name: value for name, value in image.items() if not self._is_hidden(name)}
@@ -453,6 +464,9 @@ class _Sample:
         told: dict[str, tuple[Any, str]] = {}
         if not self.with_key and getattr(self.format, "keyless", None) is False:
             told["keyless"] = (True, "no record has a Kafka key")
+        unsigned = any("bigint_unsigned_handling_mode" in each.note for declared in self.declared.values() for each in declared)
+        if unsigned and hasattr(self.format, "bigint_unsigned_handling_mode"):
+            told["bigint_unsigned_handling_mode"] = ("long", "the schema has an unsigned BIGINT as a signed number")
         if not self.blocks:
             return told
         said = {each.source_type for declared in self.declared.values() for each in declared}
@@ -467,8 +481,6 @@ class _Sample:
             told["time_precision_mode"] = ("isostring", "the schema block has Debezium's Iso types")
         elif "io.debezium.time.Time" in said:
             told["time_precision_mode"] = ("adaptive", "the schema block has io.debezium.time.Time")
-        if any("bigint_unsigned_handling_mode" in each.note for declared in self.declared.values() for each in declared):
-            told["bigint_unsigned_handling_mode"] = ("long", "the schema block has an unsigned BIGINT as int64")
         return told
 
     def notes(self) -> Iterator[str]:
@@ -556,11 +568,28 @@ def _table(format: Format, message: Any) -> tuple[str, ...] | None:
     return None
 
 
-def _upsert_reader(format: UpsertKafka) -> Callable[..., Any]:
-    """Return a reader of upsert-kafka that needs no columns."""
-    if format.value_format != "json":
-        raise InferenceError(f"value_format {format.value_format!r} has no names of columns to infer a schema from: pass schema")
+def _avro_sample(format: Format) -> AvroSample | None:
+    """Return what reads records whose schemas are in a registry, None for other formats."""
+    if isinstance(format, UpsertKafka):
+        if format.value_format not in ("json", "avro-confluent"):
+            raise InferenceError(f"value_format {format.value_format!r} has no names of columns to infer a schema from: pass schema")
+        if format.value_format == "json":
+            return None
+    elif not hasattr(format, "registry"):
+        return None
+    from .infer_avro import AvroSample  # what it needs is not always installed
 
+    return AvroSample(format, _any_columns(format))
+
+
+def _reader(format: Format, avro: AvroSample | None) -> Callable[..., Any]:
+    """Return a reader that needs no columns."""
+    if avro is not None:
+        return avro.read
+    return _upsert_reader(format) if isinstance(format, UpsertKafka) else format.reader(_any_columns(format), keyed=True)
+
+
+def _upsert_reader(format: UpsertKafka) -> Callable[..., Any]:
     def read(key: bytes | None, value: bytes | None) -> Any:
         if value is None or bytes(value) == b"null":
             return Ignored.TOMBSTONE

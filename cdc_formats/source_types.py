@@ -201,7 +201,7 @@ _AVRO_PLAIN = {"int": "int32", "long": "int64", "float": "float", "double": "dou
 _AVRO_BYTES = ("bytes", "fixed")
 
 
-def avro_columns(schema: Any, connector: str = "") -> list[Declared]:
+def avro_columns(schema: Any, connector: str = "", *, names: Mapping[str, Any] | None = None) -> list[Declared]:
     """Return the columns of an Avro schema: of a record, or of an envelope's rows.
 
     Parameters
@@ -210,6 +210,8 @@ def avro_columns(schema: Any, connector: str = "") -> list[Declared]:
         An Avro schema, parsed from its JSON.
     connector : str
         ``source.connector`` of the messages; else it is taken from the envelope's namespace.
+    names : mapping or None
+        Schemas by their full names, of types that the schema names and does not define.
 
     Raises
     ------
@@ -223,50 +225,82 @@ def avro_columns(schema: Any, connector: str = "") -> list[Declared]:
     >>> [str(each.column) for each in avro_columns({"type": "record", "name": "Value", "fields": fields})]
     ['id BIGINT NOT NULL', 'price DECIMAL(10,2)']
     """
-    connect = connect_schema_of(schema)
+    connect = connect_schema_of(schema, names=names)
     source = next((field for field in _fields(connect) if field.get("field") == "source"), {})
     match = re.search(r"io\.debezium\.connector\.(\w+)", str(source.get("name") or ""))
     return connect_columns(row_schema(connect), connector or (match[1] if match else ""))
 
 
-def connect_schema_of(schema: Any) -> dict[str, Any]:
-    """Return the Connect schema that an Avro schema stands for.
+def connect_schema_of(schema: Any, *, names: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """Return the Connect schema that an Avro schema stands for; `names` as of `avro_columns`.
 
     Raises
     ------
     SchemaError
         When it stands for none.
     """
-    return _from_avro(schema, {}, "")
+    return _Avro(names or {}).read(schema, "")
 
 
-def _from_avro(schema: Any, known: dict[str, Any], space: str) -> dict[str, Any]:
-    """Return a Connect schema; `known` are the named types met so far, `space` is the namespace around."""
-    if isinstance(schema, list):
-        return _from_union(schema, known, space)
-    if isinstance(schema, str):
-        return _from_name(schema, known, space)
-    if not isinstance(schema, Mapping):
-        raise SchemaError("an Avro schema is a name, an object or a union")
-    kind = schema.get("type")
-    if not isinstance(kind, str):
-        return _from_avro(kind, known, space)
-    made = {"optional": False, **_connect_names(schema)}
-    if kind in ("record", "enum", "fixed"):
-        space = _namespace(schema, space)
-        known[_full_name(str(schema.get("name")), space)] = made
-    if kind == "record":
-        made["type"] = "struct"
-        made["fields"] = [{**_from_avro(each.get("type"), known, space), "field": each.get("name")} for each in schema.get("fields", ())]
+class _Avro:
+    """Reads one Avro schema: `named` are the types that others define, `known` those that it has defined so far."""
+
+    def __init__(self, named: Mapping[str, Any]) -> None:
+        self.named = named
+        self.known: dict[str, dict[str, Any]] = {}
+
+    def read(self, schema: Any, space: str) -> dict[str, Any]:
+        """Return a Connect schema; `space` is the namespace around."""
+        if isinstance(schema, str):
+            return self._by_name(schema, space)
+        if isinstance(schema, list):
+            return self._union(schema, space)
+        if not isinstance(schema, Mapping):
+            raise SchemaError("an Avro schema is a name, an object or a union")
+        kind = schema.get("type")
+        if kind == "union":  # as fastavro writes one that is on top
+            return self._union(schema.get("branches", ()), space)
+        if not isinstance(kind, str):
+            return self.read(kind, space)
+        made = {"optional": False, **_connect_names(schema)}
+        if kind in ("record", "enum", "fixed"):
+            space = _namespace(schema, space)
+            self.known[_full_name(str(schema.get("name")), space)] = made
+        made.update(self._parts(kind, schema, space))
         return made
-    if kind == "array":
-        return {**made, **_array_or_map(_from_avro(schema.get("items"), known, space))}
-    if kind == "map":
-        return {**made, "type": "map", "keys": {"type": "string"}, "values": _from_avro(schema.get("values"), known, space)}
-    made["type"] = "string" if kind == "enum" else "bytes" if kind in _AVRO_BYTES else schema.get("connect.type") or _AVRO_PLAIN.get(kind)
-    if made["type"] is None:
-        return _from_name(kind, known, space)
-    return made
+
+    def _parts(self, kind: str, schema: Mapping[str, Any], space: str) -> dict[str, Any]:
+        if kind == "record":
+            fields = [{**self.read(field.get("type"), space), "field": field.get("name")} for field in schema.get("fields", ())]
+            return {"type": "struct", "fields": fields}
+        if kind == "array":
+            return _array_or_map(self.read(schema.get("items"), space))
+        if kind == "map":
+            return {"type": "map", "keys": {"type": "string"}, "values": self.read(schema.get("values"), space)}
+        if kind == "enum":
+            return {"type": "string"}
+        if kind in _AVRO_BYTES or kind in _AVRO_PLAIN:
+            return {"type": schema.get("connect.type") or _AVRO_PLAIN.get(kind, "bytes")}
+        return self._by_name(kind, space)
+
+    def _union(self, branches: Sequence[Any], space: str) -> dict[str, Any]:
+        others = [branch for branch in branches if branch not in ("null", {"type": "null"})]
+        if len(others) != 1:
+            raise SchemaError(f"an Avro union of {len(others)} types is no column's type: declare the schema")
+        return {**self.read(others[0], space), "optional": len(branches) > 1}
+
+    def _by_name(self, name: str, space: str) -> dict[str, Any]:
+        if name in _AVRO_PLAIN or name in _AVRO_BYTES:
+            return {"type": _AVRO_PLAIN.get(name, "bytes"), "optional": False}
+        full = _full_name(name, space)
+        if full not in self.known and full in self.named:
+            return self.read(self.named[full], "")
+        found = self.known.get(full)
+        if found is None:
+            raise SchemaError(f"the Avro schema names a type {name!r} that it does not define")
+        if "type" not in found:
+            raise SchemaError(f"the Avro type {name!r} has itself in it, which no column has")
+        return dict(found)
 
 
 def _array_or_map(items: dict[str, Any]) -> dict[str, Any]:
@@ -275,24 +309,6 @@ def _array_or_map(items: dict[str, Any]) -> dict[str, Any]:
     if str(items.get("name", "")).endswith("MapEntry") and set(fields) == {"key", "value"}:
         return {"type": "map", "keys": fields["key"], "values": fields["value"]}
     return {"type": "array", "items": items}
-
-
-def _from_union(branches: Sequence[Any], known: dict[str, Any], space: str) -> dict[str, Any]:
-    others = [branch for branch in branches if branch != "null"]
-    if len(others) != 1:
-        raise SchemaError(f"an Avro union of {len(others)} types is no column's type: declare the schema")
-    return {**_from_avro(others[0], known, space), "optional": len(branches) > 1}
-
-
-def _from_name(name: str, known: dict[str, Any], space: str) -> dict[str, Any]:
-    if name in _AVRO_PLAIN or name in _AVRO_BYTES:
-        return {"type": _AVRO_PLAIN.get(name, "bytes"), "optional": False}
-    found = known.get(_full_name(name, space))
-    if found is None:
-        raise SchemaError(f"the Avro schema names a type {name!r} that it does not define")
-    if "type" not in found:
-        raise SchemaError(f"the Avro type {name!r} has itself in it, which no column has")
-    return dict(found)
 
 
 def _namespace(schema: Mapping[str, Any], space: str) -> str:

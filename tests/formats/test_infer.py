@@ -468,8 +468,7 @@ def test_widened(first: str, second: str, expected: str) -> None:
 def test_every_scenario_decodes_with_the_schema_that_is_inferred_from_it(scenario) -> None:
     # What Avro's columns are is said by the registry.
     for identifier in (name for name in scenario.identifiers if name != "debezium-avro-confluent"):
-        records = scenario.records(identifier)
-        options = scenario.options.get(identifier, {})
+        records, options = scenario.records(identifier), scenario.vector(identifier).options
         try:
             found = infer_schema(records, format=identifier, **options)
         except InferenceError:

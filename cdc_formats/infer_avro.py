@@ -1,0 +1,99 @@
+"""What a sample of Avro records says: the columns of the schemas that they name, out of the registry, and their values."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from . import avro_binary as binary
+from .avro import AvroSchema, plain
+from .base import Event, Format, Headers, Ignored
+from .debezium_json import events_of, without_op
+from .errors import DecodeError, MalformedMessageError, SchemaError, WriterSchemaError
+from .rows import RowConverter
+from .schema_registry import SchemaId, schema_id
+from .source_types import Declared, avro_columns, connect_schema_of
+from .tables import TableFilter
+
+
+class _Envelope(NamedTuple):
+    """What metadata is read from."""
+
+    source: Any
+    ts_ms: Any
+
+
+class AvroSample:
+    """Reads records whose schemas are in a registry, whatever their columns are.
+
+    Parameters
+    ----------
+    format : Format
+        One with a `registry`.
+    rows : RowConverter
+        Of any columns.
+    """
+
+    def __init__(self, format: Format, rows: RowConverter) -> None:
+        self.registry, self.rows = getattr(format, "registry"), rows  # noqa: B009 - several formats have one
+        self.envelopes = not hasattr(format, "value_format")
+        self.tables = TableFilter(getattr(format, "database_include", None), getattr(format, "table_include", None))
+        self.known: dict[SchemaId, tuple[AvroSchema, Any]] = {}
+        self.columns: dict[SchemaId, list[Declared]] = {}
+
+    def _schema(self, name: SchemaId) -> tuple[AvroSchema, Any]:
+        found = self.known.get(name)
+        if found is None:
+            schema = self.registry.client.schema(name)
+            found = self.known[name] = (schema, binary.whole(plain(schema, schema.top)))
+        return found
+
+    def _message(self, part: str, data: bytes, headers: Headers) -> Any:
+        name, at = schema_id(part, data, headers)
+        return self._schema(name)[1](data, at)
+
+    def read(self, key: bytes | None, value: bytes | None, headers: Headers) -> Sequence[Event] | Ignored:
+        """Return the events of one record, their images with the writer's own values."""
+        if value is None:
+            return Ignored.TOMBSTONE
+        message = self._message("value", bytes(value), headers)
+        if not self.envelopes:
+            fields = message if isinstance(message, dict) else {}
+            return [Event.insert(fields, path="$")]
+        if not isinstance(message, dict):
+            raise MalformedMessageError("expected a record", "$")
+        if "op" not in message:
+            return without_op(message, "$")
+        source = message.get("source")
+        place = source if isinstance(source, dict) else {}
+        if self.tables.set and not self.tables.match(place.get("db"), place.get("table"), "$.source"):
+            return Ignored.OTHER_TABLE
+        found = _Envelope(source, message.get("ts_ms"))
+        return events_of(message["op"], message.get("before"), message.get("after"), found, "$", self.rows)
+
+    def declared(self, value: bytes, headers: Headers) -> list[Declared]:
+        """Return the columns that the schema of a value has.
+
+        Raises
+        ------
+        WriterSchemaError
+            When they are none that a table could have.
+        """
+        name, _ = schema_id("value", bytes(value), headers)
+        if name not in self.columns:
+            schema, _ = self._schema(name)
+            try:
+                self.columns[name] = avro_columns(schema.top, names=schema.names)
+            except SchemaError as error:
+                raise WriterSchemaError(f"schema {name}: {error.args[0]}") from None
+        return self.columns[name]
+
+    def key_names(self, key: bytes | None, headers: Headers) -> tuple[str, ...] | None:
+        """Return the fields of a key's record, None where it is none."""
+        try:
+            name, _ = schema_id("key", bytes(key or b""), headers)
+            schema, _ = self._schema(name)
+            fields = connect_schema_of(schema.top, names=schema.names).get("fields", ())
+        except (DecodeError, SchemaError):
+            return None
+        return tuple(field["field"] for field in fields) or None
