@@ -361,6 +361,9 @@ def check_encoder(format: Format, vector: Vector) -> None:
         return
     decode, decoder = _decoding(format, vector)
     rows = [row for key, value in vector.records for row in _whole_rows(decode(key, value))]
+    if not decoder.format.changelog_mode.contains(RowKind.UPDATE_BEFORE):
+        # No vector of the format has a -U, and a changelog that is written in it has.
+        rows += [(kind, row) for _, row in rows for kind in (RowKind.UPDATE_BEFORE, RowKind.UPDATE_AFTER)]
     changes = [(kind, row, None) for kind, row in rows]
     paired = pair_updates(rows, key_indices(decoder.columns, vector.primary_key)) if encoder.pairs_updates else []
     for kind, row, before in (*changes, *paired):

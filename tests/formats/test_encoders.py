@@ -542,3 +542,19 @@ def test_a_format_of_upserts_has_no_record_for_what_was_before() -> None:
     vector = Vector(schema="id INT, v STRING", primary_key=["id"], records=records, expected=None)
     check_encoder(Upserts(), vector)
     check_encoder(Upserts(), Vector(**{**vars(vector), "keyed": True}))
+    with pytest.raises(AssertionError, match=r"-U\(1, 'a'\) with None before it.* is encoded to the record"):
+        check_encoder(Upserts(strict=False), vector)
+
+
+@pytest.mark.parametrize("format", [CanalJson(), MaxwellJson()], ids=lambda format: format.identifier)
+def test_a_row_before_that_cannot_be_written_is_an_error(format: Format) -> None:
+    with pytest.raises(EncodeError, match=r"out of its range - at `\$\.old(\[0\])?\.d`"):
+        format.encoder("a INT, d DATE").encode(A, (1, 0), (1, 10**9))
+
+
+def test_bytes_are_text_in_a_schema_block_where_they_are_written_as_text() -> None:
+    for mode, kind in (("bytes", "bytes"), ("hex", "string")):
+        format = DebeziumJson(schema_include=True, binary_handling_mode=mode)
+        record = format.encoder("c BINARY").encode(INS, (b"\xff",))
+        assert read_object(record[1])["schema"]["fields"][1]["fields"] == [{"type": kind, "optional": True, "field": "c"}]
+        assert format.decoder("c BINARY").decode(*record) == [Change(INS, (b"\xff",))]
