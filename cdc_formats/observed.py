@@ -18,7 +18,8 @@ objects                         MAP<STRING, ...> where at least two have no fiel
 only nulls, or of two kinds     STRING (integers and other numbers are of one kind), which takes every JSON value as text
 ==============================  ==============================================================================================
 
-Nothing is guessed from a number's size, and text that looks like base64 or digits stays text: it is noted.
+Arrays and objects in 20 others are text. Nothing is guessed from a number's size, and text that looks like base64 or digits stays
+text: it is noted.
 """
 
 from __future__ import annotations
@@ -26,10 +27,10 @@ from __future__ import annotations
 import base64
 import re
 from collections import Counter
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from datetime import datetime
 from decimal import Decimal
-from typing import Any
+from typing import Any, ClassVar
 
 from .handling import Handling, Unfit
 from .schema import Column, SqlType
@@ -54,6 +55,7 @@ _SPECIAL_FLOATS = ("NaN", "Infinity", "-Infinity")
 _SHORT_DECIMAL = 18  # of the digits that fit into 64 bits
 _ROOM = 2
 _EXAMPLE = 40
+_MOST_DEPTH = 20
 
 
 def _reads(sql_type: str) -> Callable[[str], bool]:
@@ -106,12 +108,12 @@ class Observed:
         Some values, shortened.
     """
 
-    def __init__(self, placeholder: str | None = None) -> None:
+    def __init__(self, placeholder: str | None = None, *, depth: int = 0) -> None:
         self.kinds: Counter[str] = Counter()
         self.shortest: int | None = None
         self.longest: int | None = None
         self.examples: list[str] = []
-        self._placeholder = placeholder
+        self._placeholder, self._depth = placeholder, depth
         self._none = [] if placeholder is None else _forms(placeholder)
         self._least = self._most = 0
         self._whole = 0
@@ -128,24 +130,34 @@ class Observed:
         if value in self._none:
             return
         kind = _KINDS.get(type(value), "string")
+        if kind in ("array", "object") and self._depth == _MOST_DEPTH:
+            kind = "deeper"
         self.kinds[kind] += 1
-        if kind == "integer":
-            self._least, self._most = min(self._least, value), max(self._most, value)
-            self._whole = max(self._whole, len(str(abs(value))))
-        elif kind == "number":
-            self._exponent |= _exponent(value) > 0
-            self._add_digits(value)
-        elif kind == "string":
-            self._add_text(str(value))
-        elif kind == "array":
-            self._elements = self._elements or Observed(self._placeholder)
-            for item in value:
-                self._elements.add(item)
-        elif kind == "object":
-            for name, item in value.items():
-                self._fields.setdefault(name, Observed(self._placeholder)).add(item)
+        add = self._adders.get(kind)
+        if add is not None:
+            add(self, value)
         if kind != "null" and len(self.examples) < examples and (shown := _shown(value)) not in self.examples:
             self.examples.append(shown)
+
+    def _add_integer(self, value: int) -> None:
+        self._least, self._most = min(self._least, value), max(self._most, value)
+        self._whole = max(self._whole, len(str(abs(value))))
+
+    def _add_number(self, value: Decimal) -> None:
+        self._exponent |= _exponent(value) > 0
+        self._add_digits(value)
+
+    def _add_array(self, value: list[Any]) -> None:
+        self._elements = self._elements or self._part()
+        for item in value:
+            self._elements.add(item)
+
+    def _add_object(self, value: dict[str, Any]) -> None:
+        for name, item in value.items():
+            self._fields.setdefault(name, self._part()).add(item)
+
+    def _part(self) -> Observed:
+        return Observed(self._placeholder, depth=self._depth + 1)
 
     def _add_digits(self, value: Decimal) -> None:
         self._scales.add(max(-_exponent(value), 0))
@@ -160,6 +172,14 @@ class Observed:
         if "digits" in self._shapes:
             self._add_digits(Decimal(text))
         self._base64_marks |= _BASE64_MARK.search(text) is not None
+
+    _adders: ClassVar[dict[str, Callable[[Observed, Any], None]]] = {
+        "integer": _add_integer,
+        "number": _add_number,
+        "string": _add_text,
+        "array": _add_array,
+        "object": _add_object,
+    }
 
     @property
     def nulls(self) -> int:
@@ -254,3 +274,48 @@ def _decimal(whole: int, scales: Collection[int]) -> SqlType:
 def _shown(value: Any) -> str:
     text = str(value)
     return text if len(text) <= _EXAMPLE else text[:_EXAMPLE] + "..."
+
+
+# ------------------------------------------------------------------------------------------------- documents of MongoDB
+
+
+def of_document(value: Any) -> Any:
+    """Return a value of MongoDB's Extended JSON as Python's: for what kind of value it is, not for what it says."""
+    if isinstance(value, list):
+        return [of_document(item) for item in value]
+    if isinstance(value, Decimal):
+        return float(value)
+    if not isinstance(value, dict):
+        return value
+    marks = {name: part for name, part in value.items() if name.startswith("$")}
+    if not marks:
+        return {name: of_document(part) for name, part in value.items()}
+    name, part = next(iter(marks.items()))
+    return _BSON[name](part) if name in _BSON else str(value)
+
+
+def _of_number(text: Any) -> Any:
+    if not isinstance(text, str) or not re.fullmatch(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,4})?", text):
+        return str(text)  # NaN and Infinity too
+    number = Decimal(text)
+    # Without an exponent, which would tell a double.
+    return Decimal(f"{number:f}") if number.adjusted() < MOST_DIGITS else float(number)
+
+
+def _of_integer(text: Any) -> Any:
+    return int(text) if isinstance(text, str) and re.fullmatch("[+-]?[0-9]{1,19}", text) else str(text)
+
+
+_AN_INSTANT = datetime(2000, 1, 1)
+_BSON: Mapping[str, Callable[[Any], Any]] = {
+    "$oid": str,
+    "$numberInt": _of_integer,
+    "$numberLong": _of_integer,
+    "$numberDouble": lambda _: 0.0,
+    "$numberDecimal": _of_number,
+    "$date": lambda _: _AN_INSTANT,
+    "$timestamp": lambda _: _AN_INSTANT,
+    "$binary": lambda _: b"",
+    "$uuid": lambda _: b"",
+    "$undefined": lambda _: None,
+}

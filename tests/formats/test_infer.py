@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import gzip
 import json
+import random
 import sys
 from pathlib import Path
 
@@ -13,9 +14,11 @@ from scenarios import FORMATS, SCENARIOS
 
 from cdc_formats import Event, Format, columns, read_object
 from cdc_formats.errors import ArgumentError, DecodeError, InferenceError
-from cdc_formats.infer import InferredSchema, infer_schema, widened
+from cdc_formats.infer import InferredSchema, infer_schema
 from cdc_formats.registry import get_format
 from cdc_formats.schema import SqlType
+from cdc_formats.source_types import widened
+from cdc_formats.testing import damaged
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "replay"))
 import producers
@@ -528,3 +531,26 @@ def test_formats_with_several_tables_in_a_topic_can_be_filtered() -> None:
     of_several = [name for name, format in FORMATS.items() if any(column.endswith("table") for column in format.metadata)]
     assert {"canal-json", "debezium-json", "maxwell-json", "ogg-json"} <= set(of_several)
     assert [name for name in of_several if not hasattr(FORMATS[name], "table_include")] == []
+
+
+@pytest.mark.parametrize("identifier", [name for name in FORMATS if not name.endswith("confluent")])
+def test_whatever_is_in_a_sample_gives_a_schema_or_an_error_that_says_why(identifier: str) -> None:
+    draw = random.Random(5)
+    records = [record for scenario in SCENARIOS if identifier in scenario.identifiers for record in scenario.records(identifier)]
+    for _ in range(60):
+        some = [tuple(damaged(part or b"", draw) for part in draw.choice(records)) for _ in range(4)]
+        try:
+            found = infer_schema(some, format=identifier, examples=1)
+        except InferenceError:
+            continue
+        assert columns(found.ddl) == found.columns
+        assert json.dumps(found.to_dict())
+        assert str(found)
+
+
+@pytest.mark.parametrize("part", ["[", '{"a":'])
+def test_values_that_are_nested_deeply_are_text(part: str) -> None:
+    deep = part * 300 + "1" + ("]" if part == "[" else "}") * 300
+    found = infer_schema([(None, b'{"op":"+I","data":{"x":%s}}' % deep.encode())], format="changelog-json")
+    assert str(found.columns[0].type).count("<") == 20
+    assert found.notes == ()

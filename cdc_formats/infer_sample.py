@@ -1,0 +1,351 @@
+"""The records of a sample, added up: what each column was seen to hold, and what the producer says of it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import reduce
+from typing import TYPE_CHECKING, Any
+
+from .base import Event, Format, Headers, Ignored
+from .debezium_mongodb_json import DebeziumMongodbJson
+from .errors import DecodeError, InferenceError, MalformedMessageError
+from .infer_messages import KEY_SOURCES, declared_columns, key_fields, key_names
+from .json_reader import read_object
+from .observed import BASE64, DIGITS, Observed, of_document
+from .rows import RowConverter
+from .schema import INTEGER_BITS, Column, SqlType
+from .source_types import STRING, Declared, widened
+from .upsert import UpsertKafka
+
+if TYPE_CHECKING:
+    from .infer_avro import AvroSample
+
+VALUES = "values"
+_EPOCH_NOTE = (
+    "an integer, as Debezium writes a DATE, TIME or TIMESTAMP too, and without a schema block its unit is not in the message: "
+    "if it is one, declare it, and time_precision_mode"
+)
+_TEXT_NOTES = {
+    DIGITS: "every value is digits: if it is a DECIMAL, declare it, and decimal_handling_mode='string'",
+    BASE64: "every value is base64: if it is BINARY, declare it; if it is a DECIMAL, declare it, and decimal_handling_mode='precise' "
+    "(its scale is not in the message)",
+}
+_NAMES = (
+    ("source.database", "source.schema", "source.table"),
+    ("source.database", "source.collection"),
+    ("database", "schema", "table"),
+)
+_FILTERS = ("table_include", "database_include")
+
+
+@dataclass(frozen=True)
+class ColumnEvidence:
+    """What is known of a column.
+
+    Parameters
+    ----------
+    column : Column
+        What was chosen.
+    certainty : str
+        Where the type is from: ``schema block``, ``schema registry``, ``mysqlType``, ``sqlType``, or ``values``: a guess.
+    source_type : str
+        The producer's name of the type; empty where it does not say.
+    seen : mapping
+        How many values of each JSON type there were, nulls among them.
+    lengths : tuple of int or None
+        The shortest and the longest text.
+    examples : tuple of str
+    notes : tuple of str
+    """
+
+    column: Column
+    certainty: str
+    source_type: str = ""
+    seen: Mapping[str, int] = field(default_factory=dict)
+    lengths: tuple[int, int] | None = None
+    examples: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        seen = ", ".join(f"{count} {kind}" for kind, count in self.seen.items())
+        lengths = f" of {self.lengths[0]} to {self.lengths[1]} characters" if self.lengths else ""
+        said = f"{self.certainty}: {self.source_type}" if self.source_type else f"guessed from {self.certainty}"
+        shown = f"; for example {', '.join(self.examples)}" if self.examples else ""
+        return f"{self.column}: {said}; {seen or 'no value'}{lengths}{shown}"
+
+
+class TopicSample:
+    """What the records of a sample say, as they are added."""
+
+    def __init__(self, format: Format, examples: int) -> None:
+        self.format, self.examples = format, examples
+        self.avro = _avro_sample(format)
+        self.read = _reader(format, self.avro)
+        self.hidden = _hidden_prefixes(format)
+        self.documents = isinstance(format, DebeziumMongodbJson)
+        self.observed: dict[str, Observed] = {}
+        self.missing: Counter[str] = Counter()
+        self.declared: dict[str, list[Declared]] = {}
+        self.certainty: dict[str, str] = {}
+        self.order: list[str] = []
+        self.declared_order: list[str] = []
+        self.tables: Counter[tuple[str, ...]] = Counter()
+        self.keys: Counter[tuple[str, ...] | None] = Counter()
+        self.ignored: Counter[Ignored] = Counter()
+        self.refused: list[DecodeError] = []
+        self.messages = self.blocks = self.rows = self.json_nulls = self.with_key = 0
+
+    def add(self, key: bytes | None, value: bytes | None, headers: Headers = ()) -> None:
+        """Add a record."""
+        self.with_key += key is not None
+        try:
+            if not value and not self.format.reads_tombstones:
+                self.ignored[Ignored.TOMBSTONE] += 1
+                return
+            self.json_nulls += value is not None and bytes(value) == b"null"
+            with_headers = self.format.reads_headers or self.avro
+            events = self.read(key, value, headers) if with_headers else self.read(key, value)
+            if isinstance(events, Ignored):
+                self.ignored[events] += 1
+                return
+            images = [(event, event.after) for event in events if event.after is not None]
+            if value:
+                self._add_message(key, value, headers)
+            for event, image in images:
+                self._add_row(image)
+                if (table := _table(self.format, event.message)) is not None:
+                    self.tables[table] += 1
+        except (DecodeError, RecursionError) as error:
+            self.refused.append(error if isinstance(error, DecodeError) else MalformedMessageError("nested too deeply"))
+
+    def _add_message(self, key: bytes | None, value: bytes, headers: Headers) -> None:
+        self.messages += 1
+        certainty, names, declared = self._said(key, value, headers)
+        self.keys[names] += 1
+        self.blocks += certainty == "schema block"
+        declared = [each for each in declared if not self._is_hidden(each.column.name)]
+        if not declared:
+            return
+        self.declared_order = [each.column.name for each in declared]
+        for each in declared:
+            self.certainty[each.column.name] = certainty
+            known = self.declared.setdefault(each.column.name, [])
+            if each not in known:
+                known.append(each)
+
+    def _said(self, key: bytes | None, value: bytes, headers: Headers) -> tuple[str, tuple[str, ...] | None, list[Declared]]:
+        """Return where a record says its columns, the names of its key, and its columns."""
+        if self.avro:
+            return "schema registry", self.avro.key_names(key, headers), self.avro.declared(value, headers)
+        message = _object(value)
+        certainty, declared = declared_columns(message, self.format)
+        return certainty, key_names(key, message, self.format), declared
+
+    def _add_row(self, image: Mapping[str, Any]) -> None:
+        row = {name: value for name, value in image.items() if not self._is_hidden(name)}
+        self.rows += 1
+        for name, value in row.items():
+            if name not in self.observed:
+                self.observed[name] = Observed(self.format.handling.placeholder)
+                self.missing[name] = self.rows - 1
+            self.observed[name].add(of_document(value) if self.documents else value, self.examples)
+        for name in self.observed.keys() - row.keys():
+            self.missing[name] += 1
+        if len(row) >= len(self.order):
+            self.order = list(row)
+
+    def _is_hidden(self, name: str) -> bool:
+        # Of a document, what an update sets of a part of a column has the path to it as its name.
+        return name.startswith(self.hidden) or (self.documents and "." in name)
+
+    def require_rows(self) -> None:
+        """Refuse a sample that says nothing, or that is of several tables."""
+        format = self.format.identifier
+        if not self.rows:
+            ignored = ", ".join(f"{count} {reason.value}" for reason, count in self.ignored.items()) or "none"
+            refused = f"; {len(self.refused)} could not be read, the first: {self.refused[0].without_data()}" if self.refused else ""
+            raise InferenceError(
+                f"the sample has no row of {format} to infer a schema from (ignored: {ignored}{refused}): "
+                "take a larger sample, check the format and its filters, or pass schema"
+            )
+        filters = [name for name in _FILTERS if hasattr(self.format, name)]
+        if len(self.tables) > 1 and all(getattr(self.format, name) is None for name in filters):
+            listed = ", ".join(f"{'.'.join(table)} ({count} rows)" for table, count in self.tables.most_common(20))
+            more = f" and {len(self.tables) - 20} more" if len(self.tables) > 20 else ""
+            choose = f"choose one with {filters[0]}, a regular expression" if filters else "pass schema"
+            raise InferenceError(f"the topic has several tables: {listed}{more}; {choose}")
+
+    def primary_key(self) -> tuple[tuple[str, ...], str]:
+        """Return the primary key, and why."""
+        found = [names for names in self.keys if names]
+        if not found:
+            return (), "nothing in the sample says it: pass primary_key"
+        if len(found) > 1:
+            listed = " and ".join(f"({', '.join(names)})" for names in found)
+            return (), f"it changes in the sample, {listed}: pass primary_key"
+        names = self._spelled(found[0])
+        unknown = [name for name in names if name not in self.observed and name not in self.declared]
+        if unknown:
+            return (), f"the key has {', '.join(unknown)}, which no row has: pass primary_key"
+        return names, f"{KEY_SOURCES.get(self.format.identifier, 'the fields of the Kafka key')}, in {self.keys[found[0]]} records"
+
+    def _spelled(self, names: tuple[str, ...]) -> tuple[str, ...]:
+        # Maxwell writes the names of a key in lower case.
+        by_lower = {name.lower(): name for name in (*self.observed, *self.declared)}
+        return tuple(name if name in self.observed else by_lower.get(name.lower(), name) for name in names)
+
+    def evidence(self, key: Sequence[str]) -> Iterator[ColumnEvidence]:
+        """Return what is known of each column, in their order."""
+        order = dict.fromkeys([*self.declared_order, *self.order, *self.observed, *self.declared])
+        for name in order:
+            if name:
+                yield self._of_column(name, name in key)
+
+    def _of_column(self, name: str, of_key: bool) -> ColumnEvidence:
+        seen, declared = self.observed.get(name, Observed()), self.declared.get(name, [])
+        missing = self.missing[name] if name in self.observed else self.rows
+        column, said, notes = self._declared(name, seen, declared)
+        if column is None:
+            column = Column(name, seen.type(exact_numbers=not self._epochs()))
+            notes = [*notes, *self._guess_notes(seen, column.type)]
+        if missing:
+            notes = [*notes, f"not in {missing} of {self.rows} rows"]
+        column = replace(column, nullable=not of_key and (column.nullable or missing > 0))
+        return ColumnEvidence(
+            column=column,
+            certainty=self.certainty[name] if said else VALUES,
+            source_type=said,
+            seen=dict(sorted(seen.kinds.items(), key=lambda pair: (pair[0] == "null", -pair[1]))),
+            lengths=None if seen.shortest is None or seen.longest is None else (seen.shortest, seen.longest),
+            examples=tuple(seen.examples),
+            notes=tuple(dict.fromkeys(notes)),
+        )
+
+    def _declared(self, name: str, seen: Observed, declared: Sequence[Declared]) -> tuple[Column | None, str, list[str]]:
+        """Return the column as its producer declares it, the producer's name of its type, and notes."""
+        notes = [each.note for each in declared if each.note]
+        types = [each.column.type for each in declared]
+        if types and all(each == SqlType("DECIMAL") for each in types):
+            types = [digits for digits in [seen.digits()] if digits is not None]
+        if not types or any(each in (SqlType(""), SqlType("DECIMAL")) for each in types):
+            return None, "", notes
+        sql_type = reduce(widened, types)
+        if sql_type.name in INTEGER_BITS and seen.kinds["string"] and seen.type() == STRING and DIGITS not in seen.notes():
+            # An ENUM or SET whose labels are written, and not their numbers.
+            return Column(name, STRING), declared[-1].source_type, ["its values are text"]
+        if sql_type == STRING and DIGITS in seen.notes():
+            notes.append(DIGITS)
+        said = ", then ".join(dict.fromkeys(each.source_type for each in declared))
+        if len(set(types)) > 1:
+            notes.append("its type changes in the sample: the wider one")
+        return Column(name, sql_type, any(each.column.nullable for each in declared)), said, notes
+
+    def _epochs(self) -> bool:
+        """Whether the producer writes times as numbers and exact decimals as text, which a message does not tell."""
+        return hasattr(self.format, "time_precision_mode")
+
+    def _guess_notes(self, seen: Observed, sql_type: SqlType) -> Iterator[str]:
+        for note in seen.notes():
+            yield _TEXT_NOTES.get(note, note) if self._epochs() else note
+        if self._epochs() and sql_type.name == "BIGINT":
+            yield _EPOCH_NOTE
+
+    def told(self) -> dict[str, tuple[Any, str]]:
+        """Return the options that the sample tells, each with its reason."""
+        told: dict[str, tuple[Any, str]] = {}
+        if not self.with_key and getattr(self.format, "keyless", None) is False:
+            told["keyless"] = (True, "no record has a Kafka key")
+        unsigned = any("bigint_unsigned_handling_mode" in each.note for declared in self.declared.values() for each in declared)
+        if unsigned and hasattr(self.format, "bigint_unsigned_handling_mode"):
+            told["bigint_unsigned_handling_mode"] = ("long", "the schema has an unsigned BIGINT as a signed number")
+        if not self.blocks:
+            return told
+        said = {each.source_type for declared in self.declared.values() for each in declared}
+        names = {text.partition(",")[0].rpartition(".")[2] for text in said}
+        if self.blocks == self.messages:
+            told["schema_include"] = (True, f"all {self.messages} messages have a schema block")
+        if any(text.startswith("org.apache.kafka.connect.data.Decimal") for text in said):
+            told["decimal_handling_mode"] = ("precise", "the schema block has Connect's Decimal")
+        if any(text.startswith("org.apache.kafka.connect.data.Time") for text in said):
+            told["time_precision_mode"] = ("connect", "the schema block has Connect's Time or Timestamp")
+        elif any(name.startswith("Iso") for name in names):
+            told["time_precision_mode"] = ("isostring", "the schema block has Debezium's Iso types")
+        elif "io.debezium.time.Time" in said:
+            told["time_precision_mode"] = ("adaptive", "the schema block has io.debezium.time.Time")
+        return told
+
+    def notes(self) -> Iterator[str]:
+        """Return what a user should know of the sample as a whole."""
+        if self.refused:
+            yield f"{len(self.refused)} records could not be read, the first: {self.refused[0].without_data()}"
+        if len(self.tables) > 1:
+            yield f"the filters take in {len(self.tables)} tables, which are read as one"
+        if self.json_nulls and getattr(self.format, "json_null", None) == "fail":
+            yield (
+                f"{self.json_nulls} values are JSON's null, which Debezium's ExtractNewRecordState writes for a delete: "
+                "if they are deletes, set json_null='delete', or read the topic as debezium-flat-json"
+            )
+        if "" in self.observed:
+            yield "a column without a name cannot be declared, and is left out"
+
+
+def _hidden_prefixes(format: Format) -> tuple[str, ...]:
+    """Return what the fields begin with that stand beside the columns: a transformation's, and those of a before-image."""
+    added = getattr(format, "add_fields_prefix", None)
+    before = getattr(format, "before_image_prefix", None)
+    return (*((added, "__deleted") if added else ()), *((before,) if before else ()))
+
+
+def _any_columns(format: Format) -> RowConverter:
+    # A name that msgspec has no field for makes a reader read images as they stand, whatever their columns are.
+    return RowConverter((Column('"', STRING),), format.handling)
+
+
+def _object(value: bytes) -> dict[str, Any]:
+    try:
+        return read_object(value)
+    except MalformedMessageError:
+        return {}  # not a format of JSON objects, and so it declares nothing
+
+
+def _table(format: Format, message: Any) -> tuple[str, ...] | None:
+    """Return the names of the table that a message is about, as far as its metadata says."""
+    for names in _NAMES:
+        if names[-1] in format.metadata and message is not None:
+            found = [format.metadata[name].read(message) for name in names if name in format.metadata]
+            return tuple(str(name) for name in found if name is not None) or None
+    return None
+
+
+def _avro_sample(format: Format) -> AvroSample | None:
+    """Return what reads records whose schemas are in a registry, None for other formats."""
+    if isinstance(format, UpsertKafka):
+        if format.value_format not in ("json", "avro-confluent"):
+            raise InferenceError(f"value_format {format.value_format!r} has no names of columns to infer a schema from: pass schema")
+        if format.value_format == "json":
+            return None
+    elif not hasattr(format, "registry"):
+        return None
+    from .infer_avro import AvroSample  # what it needs is not always installed
+
+    return AvroSample(format, _any_columns(format))
+
+
+def _reader(format: Format, avro: AvroSample | None) -> Callable[..., Any]:
+    """Return a reader that needs no columns."""
+    if avro is not None:
+        return avro.read
+    return _upsert_reader(format) if isinstance(format, UpsertKafka) else format.reader(_any_columns(format), keyed=True)
+
+
+def _upsert_reader(format: UpsertKafka) -> Callable[..., Any]:
+    def read(key: bytes | None, value: bytes | None) -> Any:
+        if value is None or bytes(value) == b"null":
+            return Ignored.TOMBSTONE
+        fields = {format.key_fields_prefix + name: part for name, part in (key_fields(key) or {}).items()}
+        keyed = fields if format.key_format == "json" and format.value_fields_include == "EXCEPT_KEY" else {}
+        return [Event.insert({**keyed, **read_object(value)}, path="$")]
+
+    return read
