@@ -101,11 +101,17 @@ def _value_of(found: Found) -> bytes:
 # --------------------------------------------------------------------------------------------------------- ALTER TABLE
 
 
-def added_later(column: str, default: str) -> Difference:
+def _has(found: Found, column: str, schemas: tuple[int, ...]) -> bool:
+    """Whether the record has a column: by its name in JSON, by the id of its schema in Avro."""
+    value = _value_of(found)
+    return int.from_bytes(value[1:5], "big") in schemas if schemas else f'"{column}"'.encode() in value
+
+
+def added_later(column: str, default: str, schemas: tuple[int, ...] = ()) -> Difference:
     """Return the difference of a column that was added with a default: rows that were not written since do not have it."""
 
     def explains(found: Found, _: Evidence) -> bool:
-        return found.ours is None and found.truth == default and f'"{column}"'.encode() not in _value_of(found)
+        return found.ours is None and found.truth == default and not _has(found, column, schemas)
 
     return Difference((column,), f"ADD COLUMN {column} DEFAULT: no event for the rows that are there", explains)
 
@@ -120,11 +126,11 @@ def renamed_later(column: str, before: str) -> Difference:
     return Difference((column,), f"RENAME COLUMN {before}: no event for the rows that are there", explains)
 
 
-def default_for_null(column: str, default: str) -> Difference:
-    """Return the difference of a nullable column with a default: Connect's JSON converter writes the default for NULL."""
+def default_for_null(column: str, default: str, schemas: tuple[int, ...] = ()) -> Difference:
+    """Return the difference of a nullable column with a default: Connect's converters write the default for NULL."""
 
     def explains(found: Found, _: Evidence) -> bool:
-        return found.truth is None and found.ours == default and f'"{column}"'.encode() in _value_of(found)
+        return found.truth is None and found.ours == default and _has(found, column, schemas)
 
     return Difference((column,), "the default in place of NULL (replace.null.with.default)", explains)
 

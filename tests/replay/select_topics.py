@@ -4,8 +4,9 @@
 
     python tests/replay/select_topics.py FROM [TO]
 
-Recordings of one table are copied. From recordings of all tables the records of some tables are taken, and of the rest every
-hundredth: a filter by table must have something to leave out. Lines are copied as they are; truths are packed.
+Recordings of one table are copied; of those in Avro a share of the keys, with that of their truth and the schemas. From recordings
+of all tables the records of some tables are taken, and of the rest every hundredth: a filter by table must have something to leave
+out. Lines are copied as they are; truths are packed.
 """
 
 from __future__ import annotations
@@ -15,7 +16,10 @@ import gzip
 import json
 import sys
 from collections.abc import Iterator
+from io import BytesIO
 from pathlib import Path
+
+import fastavro
 
 NOISE = 100
 """Of the records of other tables, one in so many is taken."""
@@ -43,8 +47,14 @@ PARTS = {
 }
 """Recordings of several tables, and the tables that are taken."""
 
+SHARES = {
+    "dbz34-mariadb-avro.inventory.evolving": 3,
+}
+"""Recordings in Avro of which one key in so many is taken, by its number, with those rows of the truth and the schemas."""
+
 TRUTHS = (
     "mariadb.customers",
+    "mariadb.evolving",
     "mariadb.order_lines",
     "mariadb2.customers",
     "mariadb2.truncated",
@@ -59,10 +69,18 @@ def main(arguments: list[str]) -> None:
     source, target = Path(arguments[0]), Path(arguments[1] if len(arguments) > 1 else "demo/topics")
     for folder in ("records", "truth"):
         (target / folder).mkdir(parents=True, exist_ok=True)
+    numbers = {
+        number
+        for name, share in SHARES.items()
+        for number in _copy_share(source / "records" / f"{name}.jsonl.gz", target / "records", share)
+    }
+    schemas = json.loads((source / "records" / "avro-schemas.json").read_text("utf-8"))
+    kept = {number: {"schema": entry["schema"]} for number, entry in schemas.items() if int(number) in numbers}
+    (target / "records" / "avro-schemas.json").write_text(json.dumps(kept, ensure_ascii=False) + "\n", "utf-8")
     for name in (*WHOLE, *PARTS):
         _copy_recording(source / "records" / f"{name}.jsonl.gz", target / "records", PARTS.get(name))
     for name in TRUTHS:
-        _pack(target / "truth" / f"{name}.jsonl.gz", (source / "truth" / f"{name}.jsonl").read_bytes())
+        _pack(target / "truth" / f"{name}.jsonl.gz", _rows(source / "truth" / f"{name}.jsonl"))
     for database in sorted({name.split(".")[0] for name in TRUTHS}):
         schema = json.loads((source / "truth" / f"{database}.schema.json").read_text("utf-8"))
         kept = {table: columns for table, columns in schema.items() if f"{database}.{table}" in TRUTHS}
@@ -73,6 +91,27 @@ def _copy_recording(path: Path, target: Path, tables: tuple[str, ...] | None) ->
     with gzip.open(path, "rt", encoding="utf-8", newline="\n") as lines:
         taken = list(lines) if tables is None else list(_of_tables(lines, tables))
     _pack(target / path.name, "".join(taken).encode())
+
+
+def _copy_share(path: Path, target: Path, share: int) -> set[int]:
+    """Copy the records of some keys; return the ids of their schemas."""
+    with gzip.open(path, "rt", encoding="utf-8", newline="\n") as lines:
+        taken = [line for line in lines if _number(json.loads(line)["key_base64"]) % share == 0]
+    _pack(target / path.name, "".join(taken).encode())
+    framed = [json.loads(line)[part] for line in taken for part in ("key_base64", "value_base64")]
+    return {int.from_bytes(base64.b64decode(text)[1:5], "big") for text in framed if text is not None}
+
+
+def _number(key: str) -> int:
+    """Return the key of a row: an Avro long behind a schema's id."""
+    return int(fastavro.schemaless_reader(BytesIO(base64.b64decode(key)[5:]), "long", None))
+
+
+def _rows(path: Path) -> bytes:
+    """Return the rows of a table's truth, or the share of them that is taken."""
+    share = next((share for name, share in SHARES.items() if name.endswith(f".{path.name.split('.')[1]}")), 1)
+    lines = path.read_bytes().splitlines(keepends=True)
+    return b"".join(line for line in lines if share == 1 or json.loads(line)["id"] % share == 0)
 
 
 def _pack(path: Path, data: bytes) -> None:

@@ -39,7 +39,7 @@ def recorded(kafka: LocalKafka) -> Recording:
     return options
 
 
-def read(spark: SparkSession, topic: Topic, options: dict[str, str], *, bounded: bool) -> DataFrame:
+def read(spark: SparkSession, topic: Topic, options: dict[str, str], registry: str, *, bounded: bool) -> DataFrame:
     """Read a topic as its entry says."""
     return from_kafka_changelog(
         spark,
@@ -47,7 +47,7 @@ def read(spark: SparkSession, topic: Topic, options: dict[str, str], *, bounded:
         format=topic.format,
         schema=topic.schema,
         options=options,
-        format_options=topic.options,
+        format_options=topic.options_at(registry),
         primary_key=topic.primary_key,
         source_duplicates=bool(topic.primary_key),
         mode=topic.mode,
@@ -71,19 +71,21 @@ def replay_of(table: pa.Table, topic: Topic) -> Replay:
 
 
 @pytest.mark.parametrize("topic", topics(), ids=lambda topic: topic.name)
-def test_topic_read_bounded_ends_in_the_truth(spark: SparkSession, recorded: Recording, topic: Topic) -> None:
-    changelog = read(spark, topic, recorded(topic), bounded=True)
+def test_topic_read_bounded_ends_in_the_truth(spark: SparkSession, recorded: Recording, recorded_registry: str, topic: Topic) -> None:
+    changelog = read(spark, topic, recorded(topic), recorded_registry, bounded=True)
     assert_truth(topic, replay_of(changelog.toArrow(), topic), read_recording(topic.path))
 
 
 @pytest.mark.parametrize("topic", topics(), ids=lambda topic: topic.name)
-def test_topic_read_as_a_stream_ends_in_the_truth(spark: SparkSession, recorded: Recording, topic: Topic, tmp_path: Path) -> None:
+def test_topic_read_as_a_stream_ends_in_the_truth(
+    spark: SparkSession, recorded: Recording, recorded_registry: str, topic: Topic, tmp_path: Path
+) -> None:
     options: dict[str, Any] = recorded(topic)
     records = read_recording(topic.path)
     if len({record.place[0] for record in records}) == 1:
         # Where a key moves between partitions, only one batch can put its records in order.
         options["maxOffsetsPerTrigger"] = len(records) // MICRO_BATCHES + 1
-    changelog = read(spark, topic, options, bounded=False)
+    changelog = read(spark, topic, options, recorded_registry, bounded=False)
     sink = changelog.writeStream.format("memory").queryName("replayed").option("checkpointLocation", str(tmp_path))
     sink.trigger(availableNow=True).start().awaitTermination()
     assert_truth(topic, replay_of(spark.table("replayed").toArrow(), topic), records)
