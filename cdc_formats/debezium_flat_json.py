@@ -191,8 +191,11 @@ class _Images(NamedTuple):
         rows = RowConverter(columns, handling, unique_key)
         return cls(rows, json_reader(rows.shape, rows.exact), json_reader(rows.shape))
 
-    def read(self, value: bytes) -> Any:
-        image = self.exact(value)
+    def read(self, value: bytes, path: str) -> Any:
+        try:
+            image = self.exact(value)
+        except MalformedMessageError as error:
+            raise MalformedMessageError(error.reason, path + error.path[1:]) from None
         # Something is unchanged: the converters, which `exact` goes without, have to see it.
         return self.general(value) if self.rows.has_placeholder(image) else image
 
@@ -241,9 +244,9 @@ class _Reader:
             return self._delete(key)
         try:
             added = self.added(payload)
-            return self._row(added, payload, self._images(bytes(outer.block), _complete(added)), "$.payload")
         except MalformedMessageError as error:
             raise MalformedMessageError(error.reason, f"$.payload{error.path[1:]}") from None
+        return self._row(added, payload, self._images(bytes(outer.block), _complete(added)), "$.payload")
 
     def _images(self, block: bytes, complete: bool) -> _Images:
         found = self.described.get((block, complete))
@@ -265,7 +268,7 @@ class _Reader:
         if kind is None:
             known = "is none of c, d, r, t, u"
             raise UnknownOperationError(f"op {str(added.op)[:40]!r} {known}", f"{path}.{self.prefix}op", bare=f"op {known}")
-        image, message = images.read(value), _Message(added, value, self.prefix)
+        image, message = images.read(value, path), _Message(added, value, self.prefix)
         if kind is RowKind.DELETE or _is_deleted(added.deleted, path):
             return [Event(RowKind.DELETE, image, None, message, path, "", rows=images.rows)]
         if self.refuses_updates and kind is RowKind.UPDATE_AFTER:
