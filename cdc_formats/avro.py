@@ -243,32 +243,32 @@ def row_part(
         if slot is None or (only is not None and slot not in only):
             parts.append(Field(plain(schema, avro)))
         else:
-            parts.append(Field(column_part(schema, avro, columns[slot].type, handling), slot, f"{path}.{name}"))
+            parts.append(Field(column_part(schema, avro, columns[slot].type, handling, f"{path}.{name}"), slot, f"{path}.{name}"))
     return binary.record(parts, len(columns))
 
 
-def column_part(schema: AvroSchema, avro: Type, sql_type: SqlType, handling: Handling) -> Part:
+def column_part(schema: AvroSchema, avro: Type, sql_type: SqlType, handling: Handling, path: str) -> Part:
     """Return the part that reads a writer's type as the canonical value of a column's type."""
     kind, inner = avro["type"], replace(handling, placeholder=None)
     if kind == "union":
-        return binary.union([column_part(schema, branch, sql_type, handling) for branch in schema.branches(avro)])
+        return binary.union([column_part(schema, branch, sql_type, handling, path) for branch in schema.branches(avro)])
     if kind == "null":
         return binary.primitive("null")
     if kind == "array" and sql_type.name == "ARRAY":
-        item = column_part(schema, schema.resolve(avro["items"]), sql_type.fields[0].type, inner)
+        item = column_part(schema, schema.resolve(avro["items"]), sql_type.fields[0].type, inner, path)
         return binary.array(item, _placeholder(sql_type, handling, None))
     if kind == "map" and sql_type.name == "MAP":
-        return _map_part(schema, avro, sql_type, handling)
+        return _map_part(schema, avro, sql_type, handling, path)
     if kind == "array" and sql_type.name == "MAP":
-        return _entries_part(schema, avro, sql_type, inner)
+        return _entries_part(schema, avro, sql_type, inner, path)
     if kind == "record" and sql_type.name == "STRUCT":
-        return _struct_part(schema, avro, sql_type, inner)
+        return _struct_part(schema, avro, sql_type, inner, path)
     if kind in ("array", "map", "record"):
         return binary.converted(plain(schema, avro), _nested_converter(avro, sql_type, handling))
     return _leaf(avro, _placeholder(sql_type, handling, _leaf_converter(avro, sql_type, inner)))
 
 
-def _map_part(schema: AvroSchema, avro: Type, sql_type: SqlType, handling: Handling) -> Part:
+def _map_part(schema: AvroSchema, avro: Type, sql_type: SqlType, handling: Handling, path: str) -> Part:
     key, value = sql_type.fields
     inner = replace(handling, placeholder=None)
     to_key = converter(key.type, inner)
@@ -277,22 +277,22 @@ def _map_part(schema: AvroSchema, avro: Type, sql_type: SqlType, handling: Handl
         # Sorted, since the order of a map's entries is no difference between two rows.
         return sorted([[to_key(name), item] for name, item in values.items()], key=lambda entry: entry[0])
 
-    part = column_part(schema, schema.resolve(avro["values"]), value.type, inner)
+    part = column_part(schema, schema.resolve(avro["values"]), value.type, inner, path)
     return binary.mapping(part, _placeholder(sql_type, handling, entries))
 
 
-def _entries_part(schema: AvroSchema, avro: Type, sql_type: SqlType, handling: Handling) -> Part:
+def _entries_part(schema: AvroSchema, avro: Type, sql_type: SqlType, handling: Handling, path: str) -> Part:
     # Connect's maps with keys that are no text: an array of records of key and value.
     entry = schema.resolve(avro["items"])
     fields = schema.fields(entry) if entry["type"] == "record" else {}
     if set(fields) != {"key", "value"}:
         return binary.converted(plain(schema, avro), _refuser(sql_type))
-    parts = {name: column_part(schema, field, sql_type.fields[name == "value"].type, handling) for name, field in fields.items()}
-    item = binary.record([Field(part, int(name == "value"), name) for name, part in parts.items()], as_list=True)
+    parts = {name: column_part(schema, field, sql_type.fields[name == "value"].type, handling, path) for name, field in fields.items()}
+    item = binary.record([Field(part, int(name == "value"), path) for name, part in parts.items()], as_list=True)
     return binary.array(item, lambda entries: sorted(entries, key=lambda pair: pair[0]))
 
 
-def _struct_part(schema: AvroSchema, avro: Type, sql_type: SqlType, handling: Handling) -> Part:
+def _struct_part(schema: AvroSchema, avro: Type, sql_type: SqlType, handling: Handling, path: str) -> Part:
     slots = {field.name: slot for slot, field in enumerate(sql_type.fields)}
     fields = []
     for name, field in schema.fields(avro).items():
@@ -300,7 +300,7 @@ def _struct_part(schema: AvroSchema, avro: Type, sql_type: SqlType, handling: Ha
         if slot is None:
             fields.append(Field(plain(schema, field)))
         else:
-            fields.append(Field(column_part(schema, field, sql_type.fields[slot].type, handling), slot, name))
+            fields.append(Field(column_part(schema, field, sql_type.fields[slot].type, handling, f"{path}.{name}"), slot, f"{path}.{name}"))
     return binary.record(fields, len(slots), as_list=True)
 
 

@@ -286,8 +286,8 @@ class Avro(RowFormat):
         found = schema.record_of(schema.top)
         if found is None and len(self.columns) == 1:
             # A key is often no record: Connect's converter writes a lone string or number.
-            alone = column_part(schema, schema.top, self.columns[0].type, self.options.handling)
-            return record([Field(alone, 0, f"$.{self.names[0]}")])
+            path = f"$.{self.names[0]}"
+            return record([Field(column_part(schema, schema.top, self.columns[0].type, self.options.handling, path), 0, path)])
         if found is None:
             raise MissingFieldError("the writer's schema is no record", "$")
         row = row_part(schema, found, self.columns, self.options.handling, "$")
