@@ -187,12 +187,19 @@ class _Message:
     @property
     def source(self) -> Any:
         """The source block, None where there is none."""
-        return None if self._at[3] is None else self._read["source"](self._data, self._at[3])[0]
+        return self._later("source", self._at[3])
 
     @property
     def ts_ms(self) -> Any:
         """When the connector read the event."""
-        return None if self._at[4] is None else self._read["ts_ms"](self._data, self._at[4])[0]
+        return self._later("ts_ms", self._at[4])
+
+    def _later(self, name: str, at: int | None) -> Any:
+        try:
+            return None if at is None else self._read[name](self._data, at)[0]
+        except UnicodeDecodeError as error:
+            # A string that was skipped was not decoded.
+            raise MalformedMessageError(f"a string is not UTF-8 ({error.reason} at its byte {error.start})", f"$.{name}") from None
 
 
 class _Reader:

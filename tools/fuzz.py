@@ -208,8 +208,8 @@ def mutated(record: Record, draw: random.Random) -> Record:
 # ------------------------------------------------------------------------------------------------------------ the check
 
 
-def fuzz(task: tuple[str, int, int]) -> tuple[int, Finding | None]:
-    """Try a format with some messages; return how many were tried, and what was found.
+def fuzz(task: tuple[str, int, int]) -> tuple[int, str]:
+    """Try a format with some messages; return how many were tried, and what was found; empty text for nothing.
 
     Parameters
     ----------
@@ -225,8 +225,8 @@ def fuzz(task: tuple[str, int, int]) -> tuple[int, Finding | None]:
         key, value = mutated(draw.choice(subject.records), draw)
         error = broken(decoder, key, value, control=draw.random() < CONTROL)
         if error:
-            return number + 1, Finding(decoder, key, value, error)
-    return messages, None
+            return number + 1, str(Finding(decoder, key, value, error))
+    return messages, ""
 
 
 def broken(decoder: Decoder, key: bytes | None, value: bytes | None, *, control: bool = True) -> str:
@@ -264,13 +264,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with multiprocessing.get_context("spawn").Pool(options.processes) as pool:
         for identifier in options.format or list_formats():
             finding = _fuzz_format(pool, identifier, options)
-            if finding is not None:
+            if finding:
                 print(f"\n{identifier} broke the contract, seed {options.seed}:\n\n{finding}")
                 return 1
     return 0
 
 
-def _fuzz_format(pool: Any, identifier: str, options: Any) -> Finding | None:
+def _fuzz_format(pool: Any, identifier: str, options: Any) -> str:
     chunks = -(-options.messages // CHUNK)
     sizes = [min(CHUNK, options.messages - number * CHUNK) for number in range(chunks)]
     tasks = [(identifier, options.seed * 1_000_003 + number, size) for number, size in enumerate(sizes)]
@@ -278,12 +278,12 @@ def _fuzz_format(pool: Any, identifier: str, options: Any) -> Finding | None:
     for count, finding in pool.imap_unordered(fuzz, tasks):
         tried += count
         seconds = time.monotonic() - begin
-        if finding is not None or tried == options.messages or seconds - shown > 10:
+        if finding or tried == options.messages or seconds - shown > 10:
             shown = seconds
             print(f"{identifier}: {tried:,} messages, {tried / seconds:,.0f} a second", flush=True)
-        if finding is not None:
-            return finding
-    return None
+        if finding:
+            return str(finding)
+    return ""
 
 
 if __name__ == "__main__":
