@@ -16,8 +16,8 @@ null                                the same (the tombstone after a rewritten de
 ``__op`` ``t``                      `Ignored.TRUNCATE`
 ==================================  ============================================================================
 
-Changelog mode: ``+I``, ``+U``, ``-D`` by key, whatever ``delete.tombstone.handling.mode`` (``delete.handling.mode`` before Debezium
-2.5) is; with ``drop`` the topic has no deletes. A rewritten delete and the tombstone after it are two ``-D`` of one key:
+Changelog mode: ``+I``, ``+U``, ``-D`` by key, whatever ``delete.tombstone.handling.mode`` (``delete.handling.mode`` in older
+versions) is; with ``drop`` the topic has no deletes. A rewritten delete and the tombstone after it are two ``-D`` of one key:
 ChangelogNormalize, which counts deletes of unknown keys and drops them, makes one of them, and upserts bear both. Key: read where
 the value is null, as JSON with or without a schema block; the bare value of a single column (ExtractField) is taken too. Null value:
 a delete.
