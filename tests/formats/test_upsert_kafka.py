@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import json
+import re
 import struct
+from io import BytesIO
 
+import fastavro
 import pytest
+from confluent_kafka.schema_registry import Schema
 
 from cdc_formats import Change, ChangelogMode, KeyedChange, RowKind, get_format
-from cdc_formats.errors import DecodeError, MalformedMessageError, MissingFieldError, SchemaError
+from cdc_formats.errors import DecodeError, EncodeError, MalformedMessageError, MissingFieldError, SchemaError
+from cdc_formats.schema_registry import Registry, framed
 
 V, D = RowKind.UPDATE_AFTER, RowKind.DELETE
 DDL = "id INT, n INT, s STRING"
@@ -212,3 +218,151 @@ def test_a_value_without_a_declared_column_is_no_row_of_nulls(value: bytes) -> N
 def test_a_value_may_be_empty_where_the_key_is_all() -> None:
     decoder = get_format("upsert-kafka", value_fields_include="EXCEPT_KEY").decoder("id INT", unique_key=["id"])
     assert decoder.decode(b'{"id":1}', b"{}") == [Change(RowKind.UPDATE_AFTER, (1,))]
+
+
+# ------------------------------------------------------------------------------------------------------------------ Avro
+
+REGISTRY = {"avro_confluent_url": "mock://upserts", "key_avro_confluent_subject": "rows-key", "value_avro_confluent_subject": "rows-value"}
+
+
+def avro(schema: object, value: object) -> bytes:
+    out = BytesIO()
+    fastavro.schemaless_writer(out, fastavro.parse_schema(schema), value)
+    return out.getvalue()
+
+
+def registered(schema: object, value: object) -> bytes:
+    client = Registry(url="mock://upserts").client.confluent
+    return framed(client.register_schema("tests", Schema(json.dumps(schema), "AVRO")), avro(schema, value))
+
+
+def record(**fields: object) -> dict[str, object]:
+    return {"type": "record", "name": "R", "fields": [{"name": name, "type": of} for name, of in fields.items()]}
+
+
+def test_bare_avro_is_of_the_columns_schema() -> None:
+    found = decoder("id INT NOT NULL, at TIMESTAMP_NTZ(3)", key_format="avro", value_format="avro")
+    key = avro(record(id="int"), {"id": 7})
+    value = avro(record(id="int", at=["null", "long"]), {"id": 7, "at": 1500})
+    assert found.decode(key, value) == [Change(V, (7, 1_500_000))]
+    assert found.decode(key, None) == [Change(D, (7, None))]
+    with pytest.raises(MalformedMessageError, match="1 bytes are left over"):
+        found.decode(key, value + b"\0")
+
+
+def test_registered_avro_is_of_the_schema_that_the_record_names() -> None:
+    found = decoder("id BIGINT, n INT, s STRING", key_format="avro-confluent", value_format="avro-confluent", **REGISTRY)
+    key = registered(record(id="int"), {"id": 7})
+    assert found.decode(key, registered(record(s="string", gone="double", id="int"), {"s": "x", "gone": 1.5, "id": 7})) == [
+        Change(V, (7, None, "x"))
+    ]
+    assert found.decode(key, registered(["null", record(n="int")], {"n": 5})) == [Change(V, (7, 5, None))]
+    with pytest.raises(MissingFieldError, match="the record is null"):
+        found.decode(key, registered(["null", record(n="int")], None))
+    with pytest.raises(MissingFieldError, match=r"none of the declared columns \(id, n, s\) is in the value; it has S"):
+        found.decode(key, registered(record(S="string"), {"S": "x"}))
+    with pytest.raises(MissingFieldError, match="the writer's schema is no record"):
+        found.decode(key, registered("string", "x"))
+    with pytest.raises(DecodeError, match=r"`BIGINT`.*at `\$.id` of the key"):
+        found.decode(registered(record(id="string"), {"id": "x"}), None)
+
+
+def test_a_lone_value_is_a_key_of_one_column() -> None:
+    for schema, value, sql_type, expected in (("string", "x", "STRING", "x"), ("long", 7, "INT", 7), (["null", "int"], 7, "INT", 7)):
+        found = decoder(f"id {sql_type}, n INT", key_format="avro-confluent", **REGISTRY)
+        assert found.decode(registered(schema, value), b'{"n": 1}') == [Change(V, (expected, 1))]
+
+
+def test_headers_are_read_only_where_an_id_may_stand_there() -> None:
+    assert get_format("upsert-kafka").reads_headers is False
+    assert get_format("upsert-kafka", value_format="avro").reads_headers is False
+    format = get_format("upsert-kafka", value_format="avro-confluent", **REGISTRY)
+    assert format.reads_headers is True
+    number = int.from_bytes(registered(record(n="int"), {"n": 5})[1:5], "big")
+    headers = [("__value_schema_id", b"\0" + number.to_bytes(4, "big"))]
+    assert format.decoder("id INT, n INT", unique_key=["id"]).decode(b'{"id": 1}', b"\x0a", headers) == [Change(V, (1, 5))]
+
+
+def test_columns_without_avro_are_refused_where_the_decoder_is_made() -> None:
+    with pytest.raises(SchemaError, match="is no name in Avro"):
+        decoder("id INT, `unit price` INT", value_format="avro")
+
+
+# ------------------------------------------------------------------------------------------------------------- the way back
+
+WIDE = (
+    "id INT NOT NULL, flag BOOLEAN, big BIGINT, part FLOAT, d DECIMAL(6,2), s STRING, b BINARY, day DATE, t TIME(3), at TIMESTAMP(6), "
+    "local TIMESTAMP_NTZ(3), span INTERVAL DAY TO SECOND, numbers ARRAY<INT>"
+)
+ROW = (1, True, -(2**63), 0.5, "-0.05", 'a,"b"\n;\\', b"\0\xff", -1, 1_500_000, 1, -1_000, -90_000_000_000, [1, -2])
+NULLS = (1, *(None,) * 12)
+NESTED = "m MAP<STRING, DECIMAL(5,1)>, x STRUCT<y: DATE, z: ARRAY<STRING>>"
+
+
+def there_and_back(ddl: str, row: tuple, key: tuple[str, ...] = ("id",), **options: object) -> None:
+    format = get_format("upsert-kafka", **options)
+    encoder, found = format.encoder(ddl, unique_key=key), format.decoder(ddl, unique_key=key)
+    for kind in (V, RowKind.INSERT):
+        assert found.decode(*encoder.encode(kind, row)) == [Change(V, row)]
+    assert found.decode(*encoder.encode(V, row, row)) == [Change(V, row)]
+    assert encoder.encode(RowKind.UPDATE_BEFORE, row) is None
+    key_alone, value = encoder.encode(D, row)
+    assert value is None
+    values = {column.name: part for column, part in zip(found.columns, row, strict=True)}
+    assert found.upserts(key_alone, None) == [KeyedChange(tuple(values[name] for name in key), None)]
+
+
+@pytest.mark.parametrize("include", ["ALL", "EXCEPT_KEY"])
+@pytest.mark.parametrize("value_format", ["json", "csv", "avro", "avro-confluent"])
+@pytest.mark.parametrize("key_format", ["json", "csv", "raw", "avro", "avro-confluent"])
+def test_what_is_written_is_read_as_the_same(key_format: str, value_format: str, include: str) -> None:
+    options = {"key_format": key_format, "value_format": value_format, "value_fields_include": include, **REGISTRY}
+    null = {"csv_null_literal": "n/a"}
+    there_and_back(WIDE, ROW, **options, **null)
+    there_and_back(WIDE, NULLS, **options, **null)
+    if value_format != "csv":
+        there_and_back(f"id INT, {NESTED}", (1, [["a", "1.5"], ["b", None]], [3, ["x", None]]), **options)
+
+
+def test_prefixes_and_the_order_of_the_primary_key_are_written() -> None:
+    options = {"key_fields_prefix": "k_", "value_fields_include": "EXCEPT_KEY"}
+    encoder = get_format("upsert-kafka", **options).encoder("k_a INT, a INT, k_b STRING", unique_key=["k_b", "k_a"])
+    assert encoder.encode(V, (1, 2, "x")) == (b'{"b":"x","a":1}', b'{"a":2}')
+    there_and_back("k_a INT, a INT, k_b STRING", (1, 2, "x"), ("k_b", "k_a"), key_format="avro", value_format="avro", **options)
+    there_and_back("id INT", (1,), value_format="json", value_fields_include="EXCEPT_KEY")
+    there_and_back("id INT", (1,), value_format="avro", value_fields_include="EXCEPT_KEY")
+
+
+@pytest.mark.parametrize(
+    ("options", "value", "reason"),
+    [
+        pytest.param({"value_format": "csv"}, None, "NULL has no spelling: set csv_null_literal - at `$.s`", id="csv: no null"),
+        pytest.param({"value_format": "csv", "csv_null_literal": "-"}, "-", "would be read as another one", id="csv: the null literal"),
+        pytest.param({"value_format": "csv", "csv_quote_character": ""}, "a,b", "no line of CSV", id="csv: a delimiter without quotes"),
+        pytest.param({"value_format": "raw"}, None, "a null would be a delete - at `$.s`", id="raw: null"),
+        pytest.param({"value_format": "raw", "raw_charset": "ascii"}, "é", "characters that ascii has not", id="raw: a charset"),
+        pytest.param(
+            {"value_format": "avro-confluent", "avro_confluent_url": "mock://x"}, "x", "set value_avro_confluent_subject", id="avro"
+        ),
+    ],
+)
+def test_what_would_be_read_as_something_else_is_not_written(options: dict, value: object, reason: str) -> None:
+    encoder = get_format("upsert-kafka", value_fields_include="EXCEPT_KEY", **options).encoder("id INT, s STRING", unique_key=["id"])
+    with pytest.raises(EncodeError, match=re.escape(reason)):
+        encoder.encode(V, (1, value))
+
+
+def test_csv_arrays_that_would_be_read_as_others_are_not_written() -> None:
+    encoder = get_format("upsert-kafka", value_fields_include="EXCEPT_KEY", value_format="csv").encoder(
+        "id INT, a ARRAY<STRING>", unique_key=["id"]
+    )
+    assert encoder.encode(V, (1, ["a", "b"]))[1] == b"a;b"
+    for array in (["a;b"], [""], [None]):
+        with pytest.raises(EncodeError, match="would be read as another one"):
+            encoder.encode(V, (1, array))
+
+
+def test_raw_values_are_written_as_declared() -> None:
+    options = {"key_format": "raw", "value_format": "raw", "value_fields_include": "EXCEPT_KEY", "raw_endianness": "little-endian"}
+    encoder = get_format("upsert-kafka", **options).encoder("id SMALLINT, v BINARY", unique_key=["id"])
+    assert encoder.encode(V, (258, b"\0")) == (b"\2\1", b"\0")

@@ -1,0 +1,88 @@
+"""A real registry: schemas that are registered, found, refused and evolve, and what is written is read through it."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from local_registry import LocalRegistry
+from registry_front import RegistryFront
+
+from cdc_formats import Change, RowKind, get_format
+from cdc_formats.errors import SchemaRegistryError, WriterSchemaError
+from cdc_formats.schema_registry import Registry, framed
+
+pytestmark = pytest.mark.registry
+
+C, U, D = RowKind.INSERT, RowKind.UPDATE_AFTER, RowKind.DELETE
+
+
+@pytest.mark.parametrize("user", ["", "user:password"])
+def test_what_is_written_is_read(registry: LocalRegistry, user: str) -> None:
+    with RegistryFront(registry.url, basic=user or None) as front:
+        format = get_format(
+            "debezium-avro-confluent",
+            url=front.url,
+            basic_auth_user_info=user or None,
+            subject=f"rows{len(user)}-value",
+            key_subject=f"rows{len(user)}-key",
+        )
+        ddl = "id INT NOT NULL, price DECIMAL(6,2), at TIMESTAMP(3)"
+        encoder, decoder = format.encoder(ddl, unique_key=["id"]), format.decoder(ddl, unique_key=["id"])
+        old, new = (1, "2.50", 1_500_000), (1, None, None)
+        records = [encoder.encode(C, old), encoder.encode(U, new, old), encoder.encode(D, new)]
+        assert [[(change.kind, change.row) for change in decoder.decode(*record)] for record in records] == [
+            [(C, old)],
+            [(RowKind.UPDATE_BEFORE, old), (U, new)],
+            [(D, new)],
+        ]
+        assert all(key == records[0][0] for key, _ in records)
+        # Two schemas to register and one to look up: each once.
+        assert front.requests == 3
+
+
+def test_a_schema_has_one_id_under_all_subjects(registry: LocalRegistry) -> None:
+    client = Registry(url=registry.url).client
+    schema = {"type": "record", "name": "One", "fields": [{"name": "x", "type": "int"}]}
+    number = client.number("one-value", schema, register=True)
+    assert client.number("one-value", schema, register=False) == number
+    assert Registry(url=registry.url, retry_seconds=1).client.number("one-value", schema, register=True) == number
+    assert client.schema(number).fields(client.schema(number).top) == {"x": {"type": "int"}}
+    with pytest.raises(SchemaRegistryError, match="does not have the schema under other-value"):
+        client.number("other-value", schema, register=False)
+
+
+def test_a_schema_that_changes_is_read_by_the_id_of_each_record(registry: LocalRegistry) -> None:
+    options = {"avro_confluent_url": registry.url, "value_avro_confluent_subject": "evolving-value", "value_format": "avro-confluent"}
+    format = get_format("upsert-kafka", **options)
+    first = format.encoder("id INT, a STRING", unique_key=["id"]).encode(U, (1, "x"))
+    second = format.encoder("id INT, b INT, a STRING", unique_key=["id"]).encode(U, (1, 7, "y"))
+    assert first[1][:5] != second[1][:5]
+    decoder = format.decoder("id INT, a STRING, b INT", unique_key=["id"])
+    assert [decoder.decode(*record) for record in (first, second)] == [[Change(U, (1, "x", None))], [Change(U, (1, "y", 7))]]
+
+
+def test_a_schema_that_is_not_compatible_is_refused_with_the_registrys_reason(registry: LocalRegistry) -> None:
+    client = Registry(url=registry.url).client
+    client.confluent.set_compatibility("strict-value", "BACKWARD")
+    client.number("strict-value", {"type": "record", "name": "S", "fields": []}, register=True)
+    with pytest.raises(SchemaRegistryError, match="answers 409 to registering a schema under strict-value"):
+        client.number("strict-value", {"type": "record", "name": "S", "fields": [{"name": "x", "type": "int"}]}, register=True)
+
+
+def test_an_id_that_is_not_there_is_the_records_error(registry: LocalRegistry) -> None:
+    decoder = get_format("debezium-avro-confluent", url=registry.url).decoder("id INT")
+    with pytest.raises(WriterSchemaError, match="has no schema 999999"):
+        decoder.decode(None, framed(999_999, b"x"))
+    wrong = get_format("debezium-avro-confluent", url=f"{registry.url}/wrong").decoder("id INT")
+    with pytest.raises(SchemaRegistryError, match="Is the url right"):
+        wrong.decode(None, framed(1, b"x"))
+
+
+def test_schemas_that_are_no_avro_are_the_records_error(registry: LocalRegistry) -> None:
+    from confluent_kafka.schema_registry import Schema
+
+    client = Registry(url=registry.url).client
+    number = client.confluent.register_schema("json-value", Schema(json.dumps({"$schema": "http://json-schema.org/draft-07/schema#", "type": "object"}), "JSON"))
+    with pytest.raises(WriterSchemaError, match="it is one of JSON, not of Avro"):
+        client.schema(number)
