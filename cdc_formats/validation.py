@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from functools import lru_cache
-from importlib.resources import files
 from itertools import islice
 from typing import Any
 
@@ -26,6 +25,8 @@ _TYPES = {dict: "object", list: "array", str: "string", bool: "boolean", int: "i
 
 def packaged_schema(identifier: str) -> dict[str, Any] | None:
     """Return the JSON Schema that is shipped for a format, None where there is none; a zip will do."""
+    from importlib.resources import files  # 30 ms, which only those who ask have to wait for
+
     file = files(__package__).joinpath("json_schemas", f"{identifier}.json")
     if not file.is_file():
         return None
