@@ -64,8 +64,8 @@ def document_converter(sql_type: SqlType, time_zone: str | None = None) -> Conve
 def _only(value: Any, *names: str) -> Any:
     """Return the member of an object that has but one, of one of the names; None where it is not that."""
     if type(value) is dict and len(value) == 1:
-        (name, member), *_ = value.items()
-        return member if name in names else None
+        (name,) = value
+        return value[name] if name in names else None
     return None
 
 

@@ -68,7 +68,7 @@ class RowConverter:
         self.shape = row_shape(self.names)
         self.exact = row_shape(self.names, natives=natives)
         self.key_shape = row_shape(self.names, only=self.key_indices)
-        self._exact_row = _row_of(self.converters, natives)
+        self._exact_row = _row_of(self.columns, self.converters, natives)
         forms = [placeholder_form(column.type, how) for column, how in zip(columns, each, strict=True)]
         self._forms = tuple((index, form) for index, form in enumerate(forms) if form is not None)
         self._struct_has_placeholder = _has_placeholder(self._forms)
@@ -198,9 +198,9 @@ class RowConverter:
         return MissingFieldError(reason + there + hint, path, bare=reason + hint)
 
 
-def _row_of(converters: Sequence[Converter], natives: Sequence[Any]) -> Callable[[Any], tuple[Any, ...]]:
+def _row_of(columns: Sequence[Column], converters: Sequence[Converter], natives: Sequence[Any]) -> Callable[[Any], tuple[Any, ...]]:
     """Return the function from an image of the shape `RowConverter.exact` to its row."""
-    cells = [_cell(index, native) for index, native in enumerate(natives)]
+    cells = [_cell(index, column.type.name, native) for index, (column, native) in enumerate(zip(columns, natives, strict=True))]
     # One expression for all columns: a loop over them costs more than what most of them need.
     row: Callable[[Any], tuple[Any, ...]] = eval(
         f"lambda image: ({', '.join(cells)},)", {f"to{index}": convert for index, convert in enumerate(converters)}
@@ -208,12 +208,15 @@ def _row_of(converters: Sequence[Converter], natives: Sequence[Any]) -> Callable
     return row
 
 
-def _cell(index: int, native: Any) -> str:
-    if native is Any:
-        return f"None if (value := image.c{index}) is None else to{index}(value)"
-    if native == bool | int:
-        return f"value if (value := image.c{index}) is True or value is False or value is None else to{index}(value)"
-    return f"image.c{index}"
+_PLAIN = {"STRING": "str", "CHAR": "str", "VARCHAR": "str", "BOOLEAN": "bool"}
+"""Types whose canonical values are JSON's own, whatever else a producer writes in their place."""
+
+
+def _cell(index: int, type_name: str, native: Any) -> str:
+    if native is str or (native is not Any and type_name not in _PLAIN):
+        return f"image.c{index}"
+    plain = f" or type(value) is {_PLAIN[type_name]}" if type_name in _PLAIN else ""
+    return f"value if (value := image.c{index}) is None{plain} else to{index}(value)"
 
 
 def _has_placeholder(forms: Sequence[tuple[int, Any]]) -> Callable[[Any], bool]:
