@@ -39,6 +39,7 @@ from .handling import Converter, Handling, refuse
 from .images import ABSENT
 from .json_reader import json_text
 from .schema import INTEGER_BITS, Column, SqlType
+from .times import LEAST_STAMP, MOST_STAMP
 from .types import converter, decimal_text
 
 Type = Mapping[str, Any]
@@ -376,7 +377,22 @@ def _of_integer(avro: Type, sql_type: SqlType, handling: Handling) -> Converter 
         return _refuser(sql_type, "in which unit? The writer's schema has no logicalType and no connect.name that says it: declare BIGINT")
     if sql_type.name == "DATE" and unit is not None:
         return _refuser(sql_type, "it is a time, not a date")
-    return converter(sql_type, replace(handling, decimal="string", time="isostring", epoch_unit=unit))
+    to = converter(sql_type, replace(handling, decimal="string", time="isostring", epoch_unit=unit))
+    return _of_stamp(to, unit) if sql_type.name in ("TIMESTAMP", "TIMESTAMP_NTZ") and unit else to
+
+
+_PER_UNIT = {"ms": (1000, 1), "us": (1, 1), "ns": (1, 1000)}
+
+
+def _of_stamp(to: Converter, unit: str) -> Converter:
+    """Return `to`, without a call for what is in range: this is the hot path."""
+    times, by = _PER_UNIT[unit]
+
+    def convert(value: int) -> int:
+        micros: int = value * times // by
+        return micros if LEAST_STAMP <= micros <= MOST_STAMP else to(value)
+
+    return convert
 
 
 def _of_float(kind: str, sql_type: SqlType, handling: Handling) -> Converter | None:
@@ -413,15 +429,17 @@ def _of_unscaled(sql_type: SqlType, handling: Handling, scale: int) -> Converter
     if sql_type.name != "DECIMAL" or scale != sql_type.scale or scale < 0:
         to = _of_decimal(sql_type, handling)
         return lambda raw: to(Decimal(_unscaled(raw)).scaleb(-scale))
-    limit, digits = 10 ** (sql_type.precision or 10), scale + 1
+    limit, least_whole, digits = 10 ** (sql_type.precision or 10), 10**scale, scale + 1
 
     def convert(raw: bytes) -> str:
         number = int.from_bytes(raw, "big", signed=True) if 0 < len(raw) <= 64 else _unscaled(raw)
         if not -limit < number < limit:
             raise refuse(sql_type, Decimal(number).scaleb(-scale), "out of its range")
+        text = str(number)
         if not scale:
-            return str(number)
-        text = str(number).zfill(digits if number >= 0 else digits + 1)
+            return text
+        if number < least_whole:
+            text = text.zfill(digits if number >= 0 else digits + 1)
         return f"{text[:-scale]}.{text[-scale:]}"
 
     return convert

@@ -10,7 +10,7 @@ where the next one does. A record's part is compiled to straight Python code, wi
     if i == 2:
         n = LENGTHS[data[at]]; at += 1
         if n < 0: n, at = length(data, at - 1)
-        v0 = str(data[at : at + n], "utf-8"); at += n
+        v0 = data[at : at + n].decode(); at += n
     elif i == 0: v0 = None
     else: v0, at = read1(data, at - 1)
     ...
@@ -25,6 +25,7 @@ allocated by a length that they claim: what is read past the end is an ``IndexEr
 
 from __future__ import annotations
 
+import re
 import struct
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -125,7 +126,7 @@ def _bytes(data: bytes, at: int) -> tuple[bytes, int]:
 
 def _string(data: bytes, at: int) -> tuple[str, int]:
     length, at = _length(data, at)
-    return str(data[at : at + length], "utf-8"), at + length
+    return data[at : at + length].decode(), at + length
 
 
 def _skip_bytes(data: bytes, at: int) -> int:
@@ -273,12 +274,6 @@ def mapping(value: Part, convert: Converter | None = None) -> Part:
     return converted(Part(read, lambda data, at: _items(data, at, lambda at: over(data, _skip_bytes(data, at)))), convert)
 
 
-def mark(part: Part) -> Part:
-    """Return a part that skips and gives the place that it skipped from, for those who may read it later."""
-    skip = part.skip
-    return Part(lambda data, at: (at, skip(data, at)), skip)
-
-
 class Field(NamedTuple):
     """A field of a record that is read.
 
@@ -289,11 +284,14 @@ class Field(NamedTuple):
         Where its value stands in the record that is returned; None: it is skipped.
     path : str
         Where it is in the message, for errors.
+    mark : bool
+        Whether the value is skipped, and its place taken instead, for those who may read it later.
     """
 
     part: Part
     slot: int | None = None
     path: str = ""
+    mark: bool = False
 
 
 _LENGTH = "n = LENGTHS[data[at]]; at += 1\nif n < 0: n, at = length(data, at - 1)\n"
@@ -309,7 +307,7 @@ _READS = {
     "float": "{v} = float_at(data, at)[0]; at += 4",
     "double": "{v} = double_at(data, at)[0]; at += 8",
     "bytes": _LENGTH + "{v} = data[at : at + n]; at += n",
-    "string": _LENGTH + "{v} = str(data[at : at + n], 'utf-8'); at += n",
+    "string": _LENGTH + "{v} = data[at : at + n].decode(); at += n",
     "": "{v}, at = read{n}(data, at)",
 }
 _SKIPS = {
@@ -350,7 +348,7 @@ def record(fields: Sequence[Field], width: int | None = None, *, as_list: bool =
         From the part, when a field's value does not convert.
     """
     names: dict[str, Any] = {**_NAMES, "PATHS": [field.path for field in fields]}
-    for number, (part, _, _) in enumerate(fields):
+    for number, part in enumerate(field.part for field in fields):
         of = part.other or part
         names |= {f"read{number}": of.read, f"skip{number}": of.skip, f"convert{number}": of.convert}
         names |= {f"union_read{number}": part.read, f"union_skip{number}": part.skip}
@@ -360,12 +358,12 @@ def record(fields: Sequence[Field], width: int | None = None, *, as_list: bool =
         "def read(data, at):",
         "  field = 0",
         "  try:",
-        *(f"    {line}" for number, field in enumerate(fields) for line in _field_code(number, field.part, field.slot is not None)),
+        *(f"    {line}" for line in _code(fields, names)),
         f"    return {f'[{values}]' if as_list else f'({values})'}, at",
         "  except Unfit as error:",
         "    raise TypeConversionError(str(error), PATHS[field], bare=error.bare) from None",
         "def skip(data, at):",
-        *(f"  {line}" for number, field in enumerate(fields) for line in _field_code(number, field.part, False)),
+        *(f"  {line}" for line in _code([Field(field.part) for field in fields], names)),
         "  return at",
     ]
     # Made of the templates above and of numbers alone.
@@ -373,7 +371,44 @@ def record(fields: Sequence[Field], width: int | None = None, *, as_list: bool =
     return Part(names["read"], names["skip"])
 
 
-def _field_code(number: int, part: Part, wanted: bool) -> list[str]:
+def _code(fields: Sequence[Field], names: dict[str, Any]) -> list[str]:
+    """Return the lines that read and skip fields, one after the other; what they need goes into `names`."""
+    lines, number = [], 0
+    while number < len(fields):
+        if fields[number].mark:
+            lines.append(f"v{number} = at")
+        run = _run_of_numbers(fields, number)
+        if run > 1:
+            parts = [field.part for field in fields[number : number + run]]
+            names[f"run{number}_{run}"] = re.compile(b"".join(map(_number_bytes, parts))).match
+            lines += [f"m = run{number}_{run}(data, at)", "if m: at = m.end()"]
+            lines += ["else: " + "; ".join(f"at = union_skip{n}(data, at)" for n in range(number, number + run))]
+        else:
+            lines += _part_code(number, fields[number].part, fields[number].slot is not None and not fields[number].mark)
+        number += max(run, 1)
+    return lines
+
+
+def _run_of_numbers(fields: Sequence[Field], start: int) -> int:
+    """Return how many fields from one on are numbers that are skipped: a regular expression goes over all of them at once."""
+    run = 0
+    for place, field in enumerate(fields[start:]):
+        marked = field.mark and place == 0
+        if (field.part.other or field.part).kind not in ("int", "long") or not (field.slot is None or marked) or (field.mark and place):
+            break
+        run += 1
+    return run
+
+
+def _number_bytes(part: Part) -> bytes:
+    number = rb"[\x80-\xff]{0,9}[\x00-\x7f]"
+    if part.null is None:
+        return number
+    null, other = (b"\\x00", b"\\x02") if part.null == 0 else (b"\\x02", b"\\x00")
+    return b"(?:" + other + number + b"|" + null + b")"
+
+
+def _part_code(number: int, part: Part, wanted: bool) -> list[str]:
     """Return the lines that read a field into its variable, or skip it."""
     of = part.other or part
     lines = (_READS if wanted else _SKIPS)[of.kind].format(v=f"v{number}", n=number).split("\n")

@@ -49,6 +49,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar
 
+import msgspec
+
 from . import avro_binary as binary
 from .avro import AvroSchema, Type, plain, row_part
 from .avro_binary import Field, Part
@@ -176,30 +178,26 @@ class DebeziumAvro(Format):
         return control_event_of(message if isinstance(message, dict) else {}, reason, self.handling)
 
 
-class _Message:
+class _Message(msgspec.Struct, gc=False):
     """What metadata is read from, when it is asked for."""
 
-    __slots__ = ("_at", "_data", "_read")
+    data: bytes
+    envelope: tuple[Any, ...]
+    later: Mapping[str, Callable[[bytes, int], tuple[Any, int]]]
 
-    def __init__(self, data: bytes, at: tuple[Any, ...], read: Mapping[str, Callable[[bytes, int], tuple[Any, int]]]) -> None:
-        self._data, self._at, self._read = data, at, read
+    def _read(self, name: str) -> Any:
+        at = self.envelope[_SLOTS[name]]
+        return None if at is None else self.later[name](self.data, at)[0]
 
     @property
     def source(self) -> Any:
         """The source block, None where there is none."""
-        return self._later("source", self._at[3])
+        return self._read("source")
 
     @property
     def ts_ms(self) -> Any:
         """When the connector read the event."""
-        return self._later("ts_ms", self._at[4])
-
-    def _later(self, name: str, at: int | None) -> Any:
-        try:
-            return None if at is None else self._read[name](self._data, at)[0]
-        except UnicodeDecodeError as error:
-            # A string that was skipped was not decoded.
-            raise MalformedMessageError(f"a string is not UTF-8 ({error.reason} at its byte {error.start})", f"$.{name}") from None
+        return self._read("ts_ms")
 
 
 class _Reader:
@@ -306,10 +304,12 @@ def _envelope_part(
 
     def part(name: str, avro: Type) -> Part:
         if name not in ("before", "after"):
-            return binary.mark(plain(schema, avro)) if name in _LATER else plain(schema, avro)
+            return plain(schema, avro)
         return _image_part(schema, avro, rows.columns, handling, f"$.{name}", key if name == "before" else None)
 
-    return binary.record([Field(part(name, avro), _SLOTS.get(name), f"$.{name}") for name, avro in types.items()], len(_SLOTS))
+    return binary.record(
+        [Field(part(name, avro), _SLOTS.get(name), f"$.{name}", name in _LATER) for name, avro in types.items()], len(_SLOTS)
+    )
 
 
 def _image_part(
