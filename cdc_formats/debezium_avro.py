@@ -187,7 +187,11 @@ class _Message(msgspec.Struct, gc=False):
 
     def _read(self, name: str) -> Any:
         at = self.envelope[_SLOTS[name]]
-        return None if at is None else self.later[name](self.data, at)[0]
+        try:
+            return None if at is None else self.later[name](self.data, at)[0]
+        except UnicodeDecodeError as error:
+            # A string that was skipped was not decoded.
+            raise MalformedMessageError(f"a string is not UTF-8 ({error.reason} at its byte {error.start})", f"$.{name}") from None
 
     @property
     def source(self) -> Any:
