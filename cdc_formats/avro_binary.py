@@ -443,17 +443,35 @@ def whole(part: Part) -> Callable[[bytes, int], Any]:
     def read_whole(data: bytes, at: int) -> Any:
         try:
             value, end = read(data, at)
-        except (IndexError, struct.error):
-            raise _cut() from None
-        except UnicodeDecodeError as error:
-            raise MalformedMessageError(
-                f"not Avro of this schema: a string is not UTF-8 ({error.reason} at its byte {error.start})"
-            ) from None
+        except _FAILURES as error:
+            raise _malformed(error) from None
         if end == len(data):
             return value
         raise _cut() if end > len(data) else MalformedMessageError(f"{len(data) - end} bytes are left over after the Avro of this schema")
 
     return read_whole
+
+
+def marked(part: Part) -> Callable[[bytes, int], Any]:
+    """Return the function from data, and a place that was marked in it, to the value there; it raises as that of `whole`."""
+    read = part.read
+
+    def read_marked(data: bytes, at: int) -> Any:
+        try:
+            return read(data, at)[0]
+        except _FAILURES as error:
+            raise _malformed(error) from None
+
+    return read_marked
+
+
+_FAILURES = (IndexError, struct.error, UnicodeDecodeError)
+
+
+def _malformed(error: Exception) -> MalformedMessageError:
+    if isinstance(error, UnicodeDecodeError):
+        return MalformedMessageError(f"not Avro of this schema: a string is not UTF-8 ({error.reason} at its byte {error.start})")
+    return _cut()
 
 
 def _cut() -> MalformedMessageError:

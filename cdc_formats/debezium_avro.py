@@ -46,7 +46,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, ClassVar
 
 import msgspec
@@ -154,10 +154,7 @@ class DebeziumAvro(Format):
 
     def check(self, columns: Sequence[Column], unique_key: Sequence[str] = ()) -> None:
         """Refuse to read without a registry."""
-        if not self.url:
-            raise FormatOptionError(
-                f"{self.identifier}: url is not set: where is the schema registry? For example url='http://localhost:8081'"
-            )
+        self.registry.require_url("url")
 
     def reader(self, rows: RowConverter, *, keyed: bool = False) -> Reader:
         """Return the reader of one table's messages; it asks the registry when it meets a schema first."""
@@ -183,12 +180,12 @@ class _Message(msgspec.Struct, gc=False):
 
     data: bytes
     envelope: tuple[Any, ...]
-    later: Mapping[str, Callable[[bytes, int], tuple[Any, int]]]
+    later: Mapping[str, Callable[[bytes, int], Any]]
 
     def _read(self, name: str) -> Any:
         at = self.envelope[_SLOTS[name]]
         try:
-            return None if at is None else self.later[name](self.data, at)[0]
+            return None if at is None else self.later[name](self.data, at)
         except UnicodeDecodeError as error:
             # A string that was skipped was not decoded.
             raise MalformedMessageError(f"a string is not UTF-8 ({error.reason} at its byte {error.start})", f"$.{name}") from None
@@ -259,12 +256,12 @@ class _Envelope:
     def __init__(self, reader: _Reader, schema: AvroSchema, record: Type) -> None:
         self.rows, self.tables = reader.rows, reader.tables
         types = schema.fields(record)
-        self.later = {name: plain(schema, types[name]).read for name in _LATER if name in types}
+        self.later = {name: binary.marked(plain(schema, types[name])) for name in _LATER if name in types}
         handling = reader.format.handling
         source = schema.record_of(types["source"]) if "source" in types else None
         if source is not None and source["name"] in _COMPLETE_SOURCES:
             # MySQL and MariaDB have no values that the log leaves out: there the placeholder's text is a text like any other.
-            handling = Handling(**{**vars(handling), "placeholder": None})
+            handling = replace(handling, placeholder=None)
         whole = _envelope_part(schema, types, self.rows, handling, None)
         self.read_all = binary.whole(_top(schema, whole))
         keyed = _envelope_part(schema, types, self.rows, handling, self.rows.key_indices) if reader.keyed else whole

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import uuid
 from io import BytesIO
+from random import Random
 from typing import Any
 
 import fastavro
@@ -24,6 +25,7 @@ from cdc_formats.errors import (
     WriterSchemaError,
 )
 from cdc_formats.schema_registry import Registry, framed
+from cdc_formats.testing import check_record, damaged
 
 NAME = "debezium-avro-confluent"
 URL = "mock://debezium"
@@ -143,6 +145,14 @@ def test_metadata_has_flinks_names() -> None:
     assert change.metadata == (None,) * 6
     with pytest.raises(SchemaError, match="has no metadata column 'schema'"):
         decoder(metadata=("schema",))
+
+
+@pytest.mark.parametrize("options", [{}, {"table_include": "parts"}], ids=["", "with a filter"])
+def test_damage_in_what_is_read_later_raises_nothing_but_decode_errors(options: dict[str, str]) -> None:
+    found = decoder(metadata=tuple(sorted(get_format(NAME).metadata)), **options)
+    value, draw = message(PARTS, "u", {"id": 1, "name": "fork"}, {"id": 1, "name": "knife"}), Random(5)
+    for _ in range(1500):
+        check_record(found, None, value[:5] + damaged(value[5:], draw))
 
 
 def test_a_filter_by_table() -> None:
