@@ -1,0 +1,68 @@
+"""Changelogs in Avro through Kafka, Spark and a real schema registry, there and back."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from pyspark.errors import PythonException
+from streams import new_topic, servers, spell
+
+from cdc_formats.schema_registry import framed
+from normalize import from_kafka_changelog, to_kafka_changelog
+
+pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.registry]
+
+SCHEMA = "id INT, item STRING, price DECIMAL(10,2), at TIMESTAMP_NTZ"
+AT = datetime(2024, 2, 29, 12, 0, 0, 123456)
+ROWS = [
+    ("+I", 1, "fork", Decimal("5.00"), AT),
+    ("+I", 2, "knife", None, None),
+    ("-U", 1, "fork", Decimal("5.00"), AT),
+    ("+U", 1, "fork", Decimal("9.99"), AT),
+    ("-D", 2, "knife", None, None),
+]
+
+
+def debezium(url: str, topic: str) -> dict[str, Any]:
+    return {"url": url, "subject": f"{topic}-value", "key_subject": f"{topic}-key"}
+
+
+def upserts(url: str, topic: str) -> dict[str, Any]:
+    subjects = {f"{part}_avro_confluent_subject": f"{topic}-{part}" for part in ("key", "value")}
+    return {"key_format": "avro-confluent", "value_format": "avro-confluent", "avro_confluent_url": url, **subjects}
+
+
+@pytest.mark.parametrize(("format", "options_of"), [("debezium-avro-confluent", debezium), ("upsert-kafka", upserts)])
+def test_what_is_written_is_read(spark, kafka, registry, format, options_of) -> None:
+    topic = new_topic(kafka, [])
+    written = {"format": format, "format_options": options_of(registry.url, topic), "primary_key": ["id"], "options": servers(kafka)}
+    rows = spark.createDataFrame(ROWS, f"row_kind STRING, {SCHEMA}").coalesce(1)
+    to_kafka_changelog(rows, topic, **written)
+    again = from_kafka_changelog(spark, topic, **written, schema=SCHEMA, bounded=True)
+    assert sorted(map(spell, again.collect())) == sorted(map(spell, rows.collect()))
+
+
+@pytest.mark.parametrize("mode", ["FAILFAST", "DROPMALFORMED", "PERMISSIVE"])
+def test_a_registry_that_does_not_answer_drops_no_record_in_any_mode(spark, kafka, mode) -> None:
+    topic = new_topic(kafka, [(None, framed(1, b"\0"))])
+    options = {"url": "http://127.0.0.1:9", "retry_seconds": 0}
+    rows = from_kafka_changelog(
+        spark, topic, format="debezium-avro-confluent", format_options=options, schema=SCHEMA, source_duplicates=False,
+        mode=mode, options=servers(kafka), bounded=True,
+    )  # fmt: skip
+    with pytest.raises(PythonException, match=r"\[SCHEMA_REGISTRY\] the schema registry at http://127.0.0.1:9 does not answer"):
+        rows.collect()
+
+
+def test_an_id_that_the_registry_has_not_is_a_bad_record(spark, kafka, registry) -> None:
+    topic = new_topic(kafka, [(None, framed(999_999, b"\0"))])
+    rows = from_kafka_changelog(
+        spark, topic, format="debezium-avro-confluent", format_options={"url": registry.url}, schema=SCHEMA, source_duplicates=False,
+        mode="PERMISSIVE", options=servers(kafka), bounded=True,
+    )  # fmt: skip
+    (row,) = rows.collect()
+    assert "[WRITER_SCHEMA]" in row["_corrupt_record"]["error"]
+    assert "has no schema 999999" in row["_corrupt_record"]["error"]
