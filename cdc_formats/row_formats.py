@@ -22,7 +22,7 @@ from io import StringIO
 from typing import TYPE_CHECKING, Any, Literal
 
 from .base import Headers
-from .errors import EncodeError, MalformedMessageError, MissingDependencyError, MissingFieldError, SchemaError
+from .errors import EncodeError, FormatOptionError, MalformedMessageError, MissingDependencyError, MissingFieldError, SchemaError
 from .handling import Handling, Unfit
 from .images import ABSENT
 from .json_reader import json_bytes, json_reader, read_object
@@ -62,6 +62,15 @@ class RowFormat(ABC):
 
     def check(self) -> None:
         """Refuse columns that the format cannot hold."""
+        return None
+
+    def check_written(self) -> None:
+        """Refuse columns that can be read and not written, and to write without what writing needs.
+
+        Raises
+        ------
+        SchemaError, FormatOptionError
+        """
         return None
 
     def converted(self, image: Mapping[str, Any]) -> Row:
@@ -125,10 +134,13 @@ class Json(RowFormat):
             raise MissingFieldError(f"{reason}; it has {', '.join(sorted(fields))}{hint}", "$", bare=reason + hint)
         return (ABSENT,) * len(self.columns)
 
+    def check_written(self) -> None:
+        """Refuse a MAP whose keys are no text."""
+        self.writer = RowWriter(self.columns, self.options.handling, excerpt=self.options.error_excerpt)
+
     def write(self, row: Row) -> bytes:
         """Write an object, nulls included."""
-        options = self.options
-        return json_bytes(RowWriter(self.columns, options.handling, excerpt=options.error_excerpt).image(row))
+        return json_bytes(self.writer.image(row))
 
 
 class Csv(RowFormat):
@@ -315,9 +327,16 @@ class AvroConfluent(Avro):
         options = self.options
         self.registry: Registry = options.registry
         self.registry.require_url("avro_confluent_url")
-        self.subject: str | None = getattr(options, f"{self.part}_avro_confluent_subject")
         self.readers: dict[SchemaId, Callable[[bytes, int], Row]] = {}
         self.number: int | None = None
+
+    def check_written(self) -> None:
+        """Refuse to write without a subject."""
+        option = f"{self.part}_avro_confluent_subject"
+        subject = getattr(self.options, option)
+        if subject is None:
+            raise FormatOptionError(f"upsert-kafka cannot be written without {option}, for example 'orders-{self.part}'")
+        self.subject: str = subject
 
     def read(self, data: bytes, headers: Headers) -> Row:
         """Read a record of the schema that the record names."""
@@ -338,8 +357,6 @@ class AvroConfluent(Avro):
         from .schema_registry import framed
 
         if self.number is None:
-            if self.subject is None:
-                raise self.unwritable(f"set {self.part}_avro_confluent_subject, most often '<topic>-{self.part}'")
             register = self.options.avro_confluent_auto_register_schemas
             self.number = self.registry.client.number(self.subject, self.schema, register=register)
         return framed(self.number, super().write(row))

@@ -193,7 +193,10 @@ class UpsertKafka(Format):
         """Return the encoder of one table's rows."""
         declared = to_columns(columns)
         self.check(declared, unique_key)
-        return _Encoder(self._parts(declared, unique_key))
+        parts = self._parts(declared, unique_key)
+        parts.key.check_written()
+        parts.value.check_written()
+        return _Encoder(parts)
 
 
 class _Parts:

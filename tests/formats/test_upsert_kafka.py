@@ -12,7 +12,7 @@ import pytest
 from confluent_kafka.schema_registry import Schema
 
 from cdc_formats import Change, ChangelogMode, KeyedChange, RowKind, get_format
-from cdc_formats.errors import DecodeError, EncodeError, MalformedMessageError, MissingFieldError, SchemaError
+from cdc_formats.errors import DecodeError, EncodeError, FormatOptionError, MalformedMessageError, MissingFieldError, SchemaError
 from cdc_formats.schema_registry import Registry, framed
 
 V, D = RowKind.UPDATE_AFTER, RowKind.DELETE
@@ -341,15 +341,20 @@ def test_prefixes_and_the_order_of_the_primary_key_are_written() -> None:
         pytest.param({"value_format": "csv", "csv_quote_character": ""}, "a,b", "no line of CSV", id="csv: a delimiter without quotes"),
         pytest.param({"value_format": "raw"}, None, "a null would be a delete - at `$.s`", id="raw: null"),
         pytest.param({"value_format": "raw", "raw_charset": "ascii"}, "é", "characters that ascii has not", id="raw: a charset"),
-        pytest.param(
-            {"value_format": "avro-confluent", "avro_confluent_url": "mock://x"}, "x", "set value_avro_confluent_subject", id="avro"
-        ),
     ],
 )
 def test_what_would_be_read_as_something_else_is_not_written(options: dict, value: object, reason: str) -> None:
     encoder = get_format("upsert-kafka", value_fields_include="EXCEPT_KEY", **options).encoder("id INT, s STRING", unique_key=["id"])
     with pytest.raises(EncodeError, match=re.escape(reason)):
         encoder.encode(V, (1, value))
+
+
+def test_what_cannot_be_written_is_refused_where_the_encoder_is_made() -> None:
+    registry = {"value_format": "avro-confluent", "avro_confluent_url": "mock://x"}
+    with pytest.raises(FormatOptionError, match="cannot be written without value_avro_confluent_subject"):
+        get_format("upsert-kafka", **registry).encoder("id INT", unique_key=["id"])
+    with pytest.raises(SchemaError, match="the key of a map must be a STRING"):
+        get_format("upsert-kafka").encoder("id INT, m MAP<INT, INT>", unique_key=["id"])
 
 
 def test_csv_arrays_that_would_be_read_as_others_are_not_written() -> None:

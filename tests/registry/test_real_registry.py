@@ -83,6 +83,8 @@ def test_schemas_that_are_no_avro_are_the_records_error(registry: LocalRegistry)
     from confluent_kafka.schema_registry import Schema
 
     client = Registry(url=registry.url).client
-    number = client.confluent.register_schema("json-value", Schema(json.dumps({"$schema": "http://json-schema.org/draft-07/schema#", "type": "object"}), "JSON"))
+    number = client.confluent.register_schema(
+        "json-value", Schema(json.dumps({"$schema": "http://json-schema.org/draft-07/schema#", "type": "object"}), "JSON")
+    )
     with pytest.raises(WriterSchemaError, match="it is one of JSON, not of Avro"):
         client.schema(number)
