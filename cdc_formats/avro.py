@@ -1,4 +1,4 @@
-"""Avro and declared columns: which part reads a column, the schema that columns have as Avro, and rows as Avro.
+"""Avro and declared columns: values of a writer's schema, read by fastavro, as the canonical values of columns.
 
 A column is read by its writer's type, exactly: what a number means is said by its ``logicalType``, or by ``connect.name`` where Kafka
 Connect and Debezium name their own types; an integer that neither of them names is a number, never a time.
@@ -17,33 +17,45 @@ duration                                           INTERVAL DAY TO SECOND, where
 uuid                                               STRING
 array, map, record                                 ARRAY, MAP, STRUCT; as JSON in a STRING
 =================================================  ==========================================================================
+
+fastavro reads without logical types: numbers and bytes as they are written, which the columns' converters make exact. Schemas over
+which it would not end (arrays of what takes no byte) or end the process (a type that contains itself) are refused. It takes an index of
+a union or an enum that is below zero for one from the end, so that some damage gives another value instead of an error.
 """
 
 from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from decimal import Decimal
+from io import BytesIO
 from typing import Any, Literal
 from uuid import UUID
 
 import fastavro
 from fastavro.schema import SchemaParseException
 
-from . import avro_binary as binary
-from .avro_binary import Field, Part
-from .errors import WriterSchemaError
+from .errors import MalformedMessageError, WriterSchemaError
 from .handling import Converter, Handling, refuse
 from .images import ABSENT
 from .json_reader import json_text
+from .rows import RowConverter
 from .schema import INTEGER_BITS, Column, SqlType
 from .times import LEAST_STAMP, MOST_STAMP
-from .types import converter, decimal_text
+from .types import converter, decimal_text, null_or
 
 Type = Mapping[str, Any]
 """A type of a schema as `AvroSchema.resolve` gives it: ``type`` is its name, whatever the schema's short form."""
+
+PRIMITIVES = ("null", "boolean", "int", "long", "float", "double", "bytes", "string")
+_PYTHON = {
+    **{"boolean": bool, "int": int, "long": int, "float": float, "double": float, "string": str, "enum": str},
+    **{"bytes": bytes, "fixed": bytes, "array": list, "map": dict, "record": dict},
+}
+"""What fastavro makes of a type: how the branches of a union are told apart."""
+_FAILURES = (EOFError, IndexError, KeyError, OverflowError, TypeError, UnicodeDecodeError, ValueError, struct.error)
 
 _CONNECT = "org.apache.kafka.connect.data."
 _DEBEZIUM = "io.debezium.time."
@@ -86,26 +98,48 @@ class AvroSchema:
 
     def __init__(self, schema: Any, references: Sequence[Any] = ()) -> None:
         self.names: dict[str, Any] = {}
+        raw_names: dict[str, Any] = {}
         try:
             for reference in references:
                 fastavro.parse_schema(reference, self.names)
+                fastavro.parse_schema(without_logical_types(reference), raw_names)
             self.top = self.resolve(fastavro.parse_schema(schema, self.names))
             self._least_bytes(self.top, ())
+            # A record of one field has the bytes of the field, and is parsed with the names that it refers to, whatever the field is.
+            self._raw = fastavro.parse_schema(_alone(without_logical_types(schema)), raw_names)
         except WriterSchemaError:
             raise
         except (SchemaParseException, ValueError, KeyError, TypeError, RecursionError) as error:
             raise WriterSchemaError(f"its writer's schema is no Avro schema: {type(error).__name__} {str(error)[:200]}") from None
+
+    def read(self, data: bytes, at: int = 0) -> Any:
+        """Return the value whose Avro begins at a place of the data and ends with it: numbers, text, bytes, lists and dicts.
+
+        Raises
+        ------
+        MalformedMessageError
+            When the bytes are not of the schema, end too early, or are left over.
+        """
+        stream = BytesIO(data)
+        stream.seek(at)
+        try:
+            alone: Any = fastavro.schemaless_reader(stream, self._raw, None)
+        except _FAILURES as error:
+            raise _malformed(error) from None
+        if stream.tell() != len(data):
+            raise MalformedMessageError(f"{len(data) - stream.tell()} bytes are left over after the Avro of this schema")
+        return alone["value"]
 
     def resolve(self, schema: Any) -> Type:
         """Return a type in its long form, with its attributes."""
         if isinstance(schema, list):
             return {"type": "union", "branches": schema}
         if isinstance(schema, str):
-            return {"type": schema} if schema in binary.PRIMITIVES else self.resolve(self.names[schema])
+            return {"type": schema} if schema in PRIMITIVES else self.resolve(self.names[schema])
         inner = schema["type"]
         if inner == "error":
             return {**schema, "type": "record"}
-        known = isinstance(inner, str) and (inner in binary.PRIMITIVES or inner in ("record", "enum", "fixed", "array", "map", "union"))
+        known = isinstance(inner, str) and (inner in PRIMITIVES or inner in ("record", "enum", "fixed", "array", "map", "union"))
         return schema if known else {**self.resolve(inner), **{name: value for name, value in schema.items() if name != "type"}}
 
     def fields(self, record: Type) -> dict[str, Type]:
@@ -139,36 +173,67 @@ class AvroSchema:
         return 1
 
 
-# --------------------------------------------------------------------------------------------------------- plain reading
+def _alone(schema: Any) -> dict[str, Any]:
+    return {"type": "record", "name": "cdc_formats.Alone", "fields": [{"name": "value", "type": schema}]}
 
 
-def plain(schema: AvroSchema, avro: Type) -> Part:
-    """Return the part that reads a type as it stands: a record as a dict, a decimal as ``Decimal``, a time as its number."""
+def _malformed(error: Exception) -> MalformedMessageError:
+    if isinstance(error, UnicodeDecodeError):
+        return MalformedMessageError(f"not Avro of this schema: a string is not UTF-8 ({error.reason} at its byte {error.start})")
+    if isinstance(error, (EOFError, struct.error)):
+        return MalformedMessageError("not Avro of this schema: the bytes end before the value does")
+    return MalformedMessageError(f"not Avro of this schema: {type(error).__name__}")
+
+
+def without_logical_types(avro: Any) -> Any:
+    """Return a schema whose values are numbers and bytes as they are written."""
+    if isinstance(avro, dict):
+        return {name: without_logical_types(value) for name, value in avro.items() if name not in ("logicalType", "precision", "scale")}
+    return [without_logical_types(item) for item in avro] if isinstance(avro, list) else avro
+
+
+# --------------------------------------------------------------------------------------------------------- plain values
+
+
+def plain(schema: AvroSchema, avro: Type) -> Converter:
+    """Return the function from a value (never None) to what it says whatever its column: a decimal is a ``Decimal``, a time its number."""
     kind = avro["type"]
     if kind == "union":
-        return binary.union([plain(schema, branch) for branch in schema.branches(avro)])
+        return _union(schema, avro, lambda branch: plain(schema, branch))
     if kind == "array":
-        return binary.array(plain(schema, schema.resolve(avro["items"])))
+        item = null_or(plain(schema, schema.resolve(avro["items"])))
+        return lambda values: [item(value) for value in values]
     if kind == "map":
-        return binary.mapping(plain(schema, schema.resolve(avro["values"])))
+        item = null_or(plain(schema, schema.resolve(avro["values"])))
+        return lambda values: {name: item(value) for name, value in values.items()}
     if kind == "record":
-        fields = schema.fields(avro)
-        names, to = tuple(fields), _variable_scale if _name(avro) == _VARIABLE_SCALE else None
-        row = binary.record([Field(plain(schema, field), slot) for slot, field in enumerate(fields.values())])
-        return binary.converted(row, lambda values: dict(zip(names, values, strict=True)) if to is None else to(values))
-    return _leaf(avro, _plain_decimal(avro))
-
-
-def _leaf(avro: Type, convert: Converter | None) -> Part:
-    kind = avro["type"]
-    if kind == "enum":
-        return binary.enum(avro["symbols"], convert)
-    return binary.fixed(avro["size"], convert) if kind == "fixed" else binary.primitive(kind, convert)
-
-
-def _plain_decimal(avro: Type) -> Converter | None:
+        if _name(avro) == _VARIABLE_SCALE:
+            return _variable_scale
+        fields = {name: null_or(plain(schema, of)) for name, of in schema.fields(avro).items()}
+        return lambda values: {name: to(values[name]) for name, to in fields.items()}
     scale = _scale(avro)
-    return None if scale is None else lambda raw: Decimal(_unscaled(raw)).scaleb(-scale)
+    return _same if scale is None else lambda raw: Decimal(_unscaled(raw)).scaleb(-scale)
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def _union(schema: AvroSchema, union: Type, of: Callable[[Type], Converter]) -> Converter:
+    """Return the converter of a union's values, by what Python has of each branch."""
+    branches = [branch for branch in schema.branches(union) if branch["type"] != "null"]
+    converters = [of(branch) for branch in branches]
+    if len(branches) == 1:
+        return converters[0]
+    kinds = [_PYTHON[branch["type"]] for branch in branches]
+    alike = {kind for kind in kinds if kinds.count(kind) > 1}
+    told = [branch for branch, kind in zip(branches, kinds, strict=True) if kind in alike and (kind is dict or len(branch) > 1)]
+    if told:
+        raise WriterSchemaError(
+            f"its writer's schema has a union of types that are read alike ({', '.join(sorted({branch['type'] for branch in told}))})"
+        )
+    by_kind = dict(zip(kinds, converters, strict=True))
+    return lambda value: by_kind[type(value)](value)
 
 
 def _name(avro: Type) -> str | None:
@@ -194,121 +259,94 @@ def _unscaled(raw: bytes) -> int:
     return int.from_bytes(raw, "big", signed=True)
 
 
-def _variable_scale(values: tuple[Any, ...]) -> Decimal:
+def _variable_scale(value: Mapping[str, Any]) -> Decimal:
     # io.debezium.data.VariableScaleDecimal: a numeric without a scale of its own.
-    scale, raw = values
+    scale = value["scale"]
     if abs(scale) > 20_000:
         raise refuse("DECIMAL", scale, "no scale")
-    return Decimal(_unscaled(raw)).scaleb(-scale)
+    return Decimal(_unscaled(value["value"])).scaleb(-scale)
 
 
 # --------------------------------------------------------------------------------------------------------------- columns
 
 
-def row_part(
-    schema: AvroSchema,
-    record: Type,
-    columns: Sequence[Column],
-    handling: Handling,
-    path: str,
-    *,
-    only: Sequence[int] | None = None,
-) -> Part | None:
-    """Return the part that reads a record as a row, by the names of its fields; None where it has no declared column.
+def row_converter(
+    schema: AvroSchema, fields: Mapping[str, Type], columns: Sequence[Column], handling: Handling, unique_key: Sequence[str] = ()
+) -> RowConverter:
+    """Return the converter of a record's fields to rows, by their names.
 
     Parameters
     ----------
     schema : AvroSchema
-    record : mapping
-        A record of the schema.
+    fields : mapping
+        The record's types by name.
     columns : sequence of Column
     handling : Handling
         What the schema does not say: the zone of zone-less text, text of bytes, unsigned numbers, the placeholder.
-    path : str
-        Where the record stands in the message, for errors.
-    only : sequence of int or None
-        The columns that are read, the others are None; None for all.
+    unique_key : sequence of str
+    """
+
+    def convert(column: Column, how: Handling) -> Converter:
+        avro = fields.get(column.name)
+        return _refuser(column.type) if avro is None else column_converter(schema, avro, column.type, how)
+
+    return RowConverter(columns, handling, unique_key, convert=convert)
+
+
+def column_converter(schema: AvroSchema, avro: Type, sql_type: SqlType, handling: Handling) -> Converter:
+    """Return the function from a value of a writer's type (never None) to the canonical value of a column's type.
 
     Raises
     ------
-    TypeConversionError
-        From the part, when a value does not fit its column.
+    Unfit
+        From the returned function, when a value is not one of the column's type, or out of its range.
     """
-    slots = {name: slot for slot, name in enumerate([column.name for column in columns])}
-    fields = schema.fields(record)
-    if not slots.keys() & fields.keys():
-        return None
-    parts = []
-    for name, avro in fields.items():
-        slot = slots.get(name)
-        if slot is None or (only is not None and slot not in only):
-            parts.append(Field(plain(schema, avro)))
-        else:
-            parts.append(Field(column_part(schema, avro, columns[slot].type, handling, f"{path}.{name}"), slot, f"{path}.{name}"))
-    return binary.record(parts, len(columns))
-
-
-def column_part(schema: AvroSchema, avro: Type, sql_type: SqlType, handling: Handling, path: str) -> Part:
-    """Return the part that reads a writer's type as the canonical value of a column's type."""
     kind, inner = avro["type"], replace(handling, placeholder=None)
     if kind == "union":
-        return binary.union([column_part(schema, branch, sql_type, handling, path) for branch in schema.branches(avro)])
-    if kind == "null":
-        return binary.primitive("null")
+        return _union(schema, avro, lambda branch: column_converter(schema, branch, sql_type, handling))
+
+    def of(inner_avro: Any, column: Column) -> Converter:
+        return null_or(column_converter(schema, schema.resolve(inner_avro), column.type, inner))
+
     if kind == "array" and sql_type.name == "ARRAY":
-        item = column_part(schema, schema.resolve(avro["items"]), sql_type.fields[0].type, inner, path)
-        return binary.array(item, _placeholder(sql_type, handling, None))
+        item = of(avro["items"], sql_type.fields[0])
+        return _placeholder(sql_type, handling, lambda values: [item(value) for value in values])
     if kind == "map" and sql_type.name == "MAP":
-        return _map_part(schema, avro, sql_type, handling, path)
+        return _placeholder(sql_type, handling, _entries(converter(sql_type.fields[0].type, inner), of(avro["values"], sql_type.fields[1])))
     if kind == "array" and sql_type.name == "MAP":
-        return _entries_part(schema, avro, sql_type, inner, path)
+        return _listed_entries(schema.resolve(avro["items"]), schema, sql_type, of)
     if kind == "record" and sql_type.name == "STRUCT":
-        return _struct_part(schema, avro, sql_type, inner, path)
+        types = schema.fields(avro)
+        fields = [(field.name, of(types[field.name], field)) for field in sql_type.fields if field.name in types]
+        return _struct([field.name for field in sql_type.fields], dict(fields))
     if kind in ("array", "map", "record"):
-        return binary.converted(plain(schema, avro), _nested_converter(avro, sql_type, handling))
-    return _leaf(avro, _placeholder(sql_type, handling, _leaf_converter(avro, sql_type, inner)))
+        to, nested = plain(schema, avro), _nested_converter(avro, sql_type, handling)
+        return lambda value: nested(to(value))
+    return _placeholder(sql_type, handling, _leaf_converter(avro, sql_type, inner))
 
 
-def _map_part(schema: AvroSchema, avro: Type, sql_type: SqlType, handling: Handling, path: str) -> Part:
-    key, value = sql_type.fields
-    inner = replace(handling, placeholder=None)
-    to_key = converter(key.type, inner)
-
-    def entries(values: Mapping[str, Any]) -> list[Any]:
-        # Sorted, since the order of a map's entries is no difference between two rows.
-        return sorted([[to_key(name), item] for name, item in values.items()], key=lambda entry: entry[0])
-
-    part = column_part(schema, schema.resolve(avro["values"]), value.type, inner, path)
-    return binary.mapping(part, _placeholder(sql_type, handling, entries))
+def _entries(to_key: Converter, to_value: Converter) -> Converter:
+    # Sorted, since the order of a map's entries is no difference between two rows.
+    return lambda values: sorted([[to_key(name), to_value(item)] for name, item in values.items()], key=lambda entry: entry[0])
 
 
-def _entries_part(schema: AvroSchema, avro: Type, sql_type: SqlType, handling: Handling, path: str) -> Part:
+def _listed_entries(entry: Type, schema: AvroSchema, sql_type: SqlType, of: Callable[[Any, Column], Converter]) -> Converter:
     # Connect's maps with keys that are no text: an array of records of key and value.
-    entry = schema.resolve(avro["items"])
     fields = schema.fields(entry) if entry["type"] == "record" else {}
     if set(fields) != {"key", "value"}:
-        return binary.converted(plain(schema, avro), _refuser(sql_type))
-    parts = {name: column_part(schema, field, sql_type.fields[name == "value"].type, handling, path) for name, field in fields.items()}
-    item = binary.record([Field(part, int(name == "value"), path) for name, part in parts.items()], as_list=True)
-    return binary.array(item, lambda entries: sorted(entries, key=lambda pair: pair[0]))
+        return _refuser(sql_type)
+    to_key, to_value = (of(fields[name], column) for name, column in zip(("key", "value"), sql_type.fields, strict=True))
+    return lambda values: sorted([[to_key(item["key"]), to_value(item["value"])] for item in values], key=lambda entry: entry[0])
 
 
-def _struct_part(schema: AvroSchema, avro: Type, sql_type: SqlType, handling: Handling, path: str) -> Part:
-    slots = {field.name: slot for slot, field in enumerate(sql_type.fields)}
-    fields = []
-    for name, field in schema.fields(avro).items():
-        slot = slots.get(name)
-        if slot is None:
-            fields.append(Field(plain(schema, field)))
-        else:
-            fields.append(Field(column_part(schema, field, sql_type.fields[slot].type, handling, f"{path}.{name}"), slot, f"{path}.{name}"))
-    return binary.record(fields, len(slots), as_list=True)
+def _struct(names: Sequence[str], fields: Mapping[str, Converter]) -> Converter:
+    return lambda value: [fields[name](value[name]) if name in fields else None for name in names]
 
 
 def _nested_converter(avro: Type, sql_type: SqlType, handling: Handling) -> Converter:
     if _name(avro) == _VARIABLE_SCALE:
         return _of_decimal(sql_type, handling)
-    return _placeholder(sql_type, handling, json_text) or json_text if sql_type.name in _TEXT else _refuser(sql_type)
+    return _placeholder(sql_type, handling, json_text) if sql_type.name in _TEXT else _refuser(sql_type)
 
 
 def _refuser(sql_type: SqlType, hint: str = "") -> Converter:
@@ -318,14 +356,15 @@ def _refuser(sql_type: SqlType, hint: str = "") -> Converter:
     return convert
 
 
-def _placeholder(sql_type: SqlType, handling: Handling, convert: Converter | None) -> Converter | None:
+def _placeholder(sql_type: SqlType, handling: Handling, convert: Converter | None) -> Converter:
     """Return a converter that knows the unavailable-value placeholder, in the form that a column's canonical value has of it."""
+    to = convert or _same
     form = canonical_placeholder(sql_type, handling.placeholder)
     if form is None:
-        return convert
+        return to
 
     def known(value: Any) -> Any:
-        canonical = value if convert is None else convert(value)
+        canonical = to(value)
         return ABSENT if canonical == form else canonical
 
     return known

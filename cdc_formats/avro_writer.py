@@ -93,13 +93,6 @@ def _unit(sql_type: SqlType) -> str:
     return "millis" if precision <= 3 else "micros" if precision <= 6 else "nanos"
 
 
-def without_logical_types(avro: Any) -> Any:
-    """Return a schema whose values are numbers and bytes as they are written."""
-    if isinstance(avro, dict):
-        return {name: without_logical_types(value) for name, value in avro.items() if name not in ("logicalType", "precision", "scale")}
-    return [without_logical_types(item) for item in avro] if isinstance(avro, list) else avro
-
-
 class AvroRows:
     """Writes rows as what `record_schema` describes.
 

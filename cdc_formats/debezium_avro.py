@@ -44,30 +44,24 @@ AvroSchemaConverter; Debezium's connector pages.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
-import msgspec
-
-from . import avro_binary as binary
-from .avro import AvroSchema, Type, plain, row_part
-from .avro_binary import Field, Part
-from .avro_writer import RECORD, AvroRows, avro_bytes, record_schema, without_logical_types
+from .avro import AvroSchema, plain, row_converter, without_logical_types
+from .avro_writer import RECORD, AvroRows, avro_bytes, record_schema
 from .base import ControlEvent, Encoder, Event, Format, Headers, Ignored, MetadataColumn, Reader, Record
-from .canonical_rows import CanonicalRows
 from .debezium_json import UNAVAILABLE_VALUE_PLACEHOLDER, DebeziumJson, control_event_of, events_of, without_op
 from .errors import FormatOptionError, MalformedMessageError, MissingFieldError, WriterSchemaError
 from .handling import BINARY_MODES, Handling
-from .images import ABSENT
+from .metadata import member
 from .row_kind import RowKind
 from .rows import RowConverter, key_indices
 from .schema import Column, columns as to_columns
 from .schema_registry import Registry, SchemaId, framed, schema_id
 from .tables import TableFilter
-
-Read = Callable[[bytes, int], "Sequence[Event] | Ignored"]
+from .types import null_or
 
 _SCHEMAS_KEPT = 1000
 _COMPLETE_SOURCES = ("io.debezium.connector.mysql.Source", "io.debezium.connector.mariadb.Source")
@@ -158,7 +152,7 @@ class DebeziumAvro(Format):
 
     def reader(self, rows: RowConverter, *, keyed: bool = False) -> Reader:
         """Return the reader of one table's messages; it asks the registry when it meets a schema first."""
-        return _Reader(self, rows, keyed)
+        return _Reader(self, rows)
 
     def encoder(self, columns: str | Sequence[Column], *, unique_key: Sequence[str] = ()) -> Encoder:
         """Return the encoder of one table's rows; it registers their schema with the first."""
@@ -171,168 +165,76 @@ class DebeziumAvro(Format):
             data = bytes(value or b"")
             name, at = schema_id("value", data)
             schema = self.registry.client.schema(name)
-            message = binary.whole(plain(schema, schema.top))(data, at)
+            message = null_or(plain(schema, schema.top))(schema.read(data, at))
         return control_event_of(message if isinstance(message, dict) else {}, reason, self.handling)
 
 
-class _Message(msgspec.Struct, gc=False):
-    """What metadata is read from, when it is asked for."""
+class _Message(NamedTuple):
+    """What metadata is read from."""
 
-    data: bytes
-    envelope: tuple[Any, ...]
-    later: Mapping[str, Callable[[bytes, int], Any]]
-
-    def _read(self, name: str) -> Any:
-        at = self.envelope[_SLOTS[name]]
-        try:
-            return None if at is None else self.later[name](self.data, at)
-        except UnicodeDecodeError as error:
-            # A string that was skipped was not decoded.
-            raise MalformedMessageError(f"a string is not UTF-8 ({error.reason} at its byte {error.start})", f"$.{name}") from None
-
-    @property
-    def source(self) -> Any:
-        """The source block, None where there is none."""
-        return self._read("source")
-
-    @property
-    def ts_ms(self) -> Any:
-        """When the connector read the event."""
-        return self._read("ts_ms")
+    source: Any
+    ts_ms: Any
 
 
 class _Reader:
     """Reads the messages of one table; compiled once for each writer's schema that is met."""
 
-    def __init__(self, format: DebeziumAvro, rows: RowConverter, keyed: bool) -> None:
-        self.format, self.keyed = format, keyed
-        self.rows = CanonicalRows(rows)
+    def __init__(self, format: DebeziumAvro, rows: RowConverter) -> None:
+        self.format, self.rows = format, rows
         self.tables = TableFilter(format.database_include, format.table_include)
-        self.compiled: dict[SchemaId, Read] = {}
-        self.in_front: dict[bytes, Read] = {}  # the same by what stands in front of the Avro, which is the usual case
+        self.compiled: dict[SchemaId, _Envelope] = {}
 
     def __call__(self, key: bytes | None, value: bytes | None, headers: Headers) -> Sequence[Event] | Ignored:
         assert value is not None  # reads_tombstones is False
-        data = value if type(value) is bytes else bytes(value)
-        if not headers and (usual := self.in_front.get(data[:5])) is not None:
-            return usual(data, 5)
+        data = bytes(value)
         name, at = schema_id("value", data, headers)
-        read = self.compiled.get(name)
-        if read is None:
-            if len(self.compiled) >= _SCHEMAS_KEPT:
-                self.compiled.clear()
-                self.in_front.clear()
-            schema = self.format.registry.client.schema(name)
-            try:
-                read = self.compiled[name] = self._compile(schema)
-            except WriterSchemaError as error:
-                raise WriterSchemaError(f"schema {name}: {error.reason}") from None
-        if at == 5:
-            self.in_front[data[:5]] = read
-        return read(data, at)
+        envelope = self.compiled.get(name) or self._compile(name)
+        message = envelope.schema.read(data, at)
+        if message is None:
+            raise MissingFieldError("the envelope is null", "$")
+        if envelope.rows is None:
+            return without_op(message, "$")
+        source = message.get("source")
+        if self.tables.set and not self.tables.match(member(source, "db"), member(source, "table"), "$.source"):
+            return Ignored.OTHER_TABLE
+        found = _Message(source, message.get("ts_ms"))
+        return events_of(message["op"], message.get("before"), message.get("after"), found, "$", envelope.rows)
 
-    def _compile(self, schema: AvroSchema) -> Read:
-        envelope = schema.record_of(schema.top)
-        if envelope is None:
+    def _compile(self, name: SchemaId) -> _Envelope:
+        if len(self.compiled) >= _SCHEMAS_KEPT:
+            self.compiled.clear()
+        schema = self.format.registry.client.schema(name)
+        try:
+            envelope = self.compiled[name] = _Envelope(schema, self._rows(schema))
+        except WriterSchemaError as error:
+            raise WriterSchemaError(f"schema {name}: {error.reason}") from None
+        return envelope
+
+    def _rows(self, schema: AvroSchema) -> RowConverter | None:
+        record = schema.record_of(schema.top)
+        if record is None:
             raise WriterSchemaError("its writer's schema is no record")
-        if "op" not in schema.fields(envelope):
-            return _without_rows(schema, envelope)
-        return _Envelope(self, schema, envelope)
-
-
-def _without_rows(schema: AvroSchema, record: Type) -> Read:
-    read = binary.whole(plain(schema, schema.top))
-
-    def read_ignored(data: bytes, at: int) -> Ignored:
-        read(data, at)
-        return without_op(schema.fields(record), "$")
-
-    return read_ignored
-
-
-class _Envelope:
-    """Reads the messages of one writer's schema."""
-
-    def __init__(self, reader: _Reader, schema: AvroSchema, record: Type) -> None:
-        self.rows, self.tables = reader.rows, reader.tables
         types = schema.fields(record)
-        self.later = {name: binary.marked(plain(schema, types[name])) for name in _LATER if name in types}
-        handling = reader.format.handling
+        if "op" not in types:
+            return None
+        images = {name: schema.record_of(types[name]) for name in ("before", "after") if name in types}
+        for name, image in images.items():
+            if image is None:
+                raise WriterSchemaError(f"`$.{name}` is no record in its writer's schema")
+        fields = {name: avro for image in images.values() if image for name, avro in schema.fields(image).items()}
+        handling = self.format.handling
         source = schema.record_of(types["source"]) if "source" in types else None
         if source is not None and source["name"] in _COMPLETE_SOURCES:
             # MySQL and MariaDB have no values that the log leaves out: there the placeholder's text is a text like any other.
             handling = replace(handling, placeholder=None)
-        whole = _envelope_part(schema, types, self.rows, handling, None)
-        self.read_all = binary.whole(_top(schema, whole))
-        keyed = _envelope_part(schema, types, self.rows, handling, self.rows.key_indices) if reader.keyed else whole
-        self.read = binary.whole(_top(schema, keyed))
-        self.partial = reader.keyed and handling.placeholder is not None
-
-    def __call__(self, data: bytes, at: int) -> Sequence[Event] | Ignored:
-        envelope = self.read(data, at)
-        if envelope is None:
-            raise MissingFieldError("the envelope is null", "$")
-        op, before, after, _, _ = envelope
-        if self.partial and after is not None and before is not None and ABSENT in after:
-            # Something is unchanged: the before-image, read in full, may have it.
-            before = self.read_all(data, at)[1]
-        message = _Message(data, envelope, self.later)
-        if self.tables.set and not self._included(message.source):
-            return Ignored.OTHER_TABLE
-        return events_of(op, before, after, message, "$", self.rows)
-
-    def _included(self, source: Any) -> bool:
-        source = source if isinstance(source, dict) else {}
-        return self.tables.match(source.get("db"), source.get("table"), "$.source")
+        return row_converter(schema, fields, self.rows.columns, handling, self.rows.unique_key)
 
 
-def _top(schema: AvroSchema, record: Part) -> Part:
-    if schema.top["type"] != "union":
-        return record
-    null = binary.primitive("null")
-    return binary.union([null if branch["type"] == "null" else record for branch in schema.branches(schema.top)])
+class _Envelope(NamedTuple):
+    """A writer's schema, and the converter of its images; None: its messages have no rows."""
 
-
-_SLOTS = {"op": 0, "before": 1, "after": 2, "source": 3, "ts_ms": 4}
-_LATER = ("source", "ts_ms")
-"""What is only marked, and read if metadata or a filter asks for it."""
-
-
-def _envelope_part(
-    schema: AvroSchema, types: Mapping[str, Type], rows: CanonicalRows, handling: Handling, key: Sequence[int] | None
-) -> Part:
-    """Return the part that reads op, before and after, and where source and ts_ms are; `key`: no more than those columns of before."""
-
-    def part(name: str, avro: Type) -> Part:
-        if name not in ("before", "after"):
-            return plain(schema, avro)
-        return _image_part(schema, avro, rows.columns, handling, f"$.{name}", key if name == "before" else None)
-
-    return binary.record(
-        [Field(part(name, avro), _SLOTS.get(name), f"$.{name}", name in _LATER) for name, avro in types.items()], len(_SLOTS)
-    )
-
-
-def _image_part(
-    schema: AvroSchema, avro: Type, columns: Sequence[Column], handling: Handling, path: str, only: Sequence[int] | None
-) -> Part:
-    record = schema.record_of(avro)
-    if record is None:
-        raise WriterSchemaError(f"`{path}` is no record in its writer's schema")
-    row = row_part(schema, record, columns, handling, path, only=only) or _no_column(schema, record, columns, path)
-    if avro["type"] != "union":
-        return row
-    return binary.union([binary.primitive("null") if branch["type"] == "null" else row for branch in schema.branches(avro)])
-
-
-def _no_column(schema: AvroSchema, record: Type, columns: Sequence[Column], path: str) -> Part:
-    names, there = ", ".join(column.name for column in columns), ", ".join(sorted(schema.fields(record)))
-    reason, hint = f"none of the declared columns ({names}) is in the row", ": names are case-sensitive"
-
-    def read(data: bytes, at: int) -> tuple[Any, int]:
-        raise MissingFieldError(f"{reason}; it has {there or 'none'}{hint}", path, bare=reason + hint)
-
-    return Part(read, plain(schema, record).skip)
+    schema: AvroSchema
+    rows: RowConverter | None
 
 
 # ------------------------------------------------------------------------------------------------------------- the way back

@@ -62,7 +62,7 @@ from .json_reader import json_bytes, json_reader, json_text, read_json, read_obj
 from .metadata import epoch_ms, member, text, text_map
 from .row_kind import RowKind
 from .rows import RowConverter
-from .schema import Column, SqlType, columns as to_columns
+from .schema import Column, columns as to_columns
 from .tables import TableFilter
 from .values import RowWriter
 
@@ -287,8 +287,8 @@ class _Reader:
         return value
 
 
-def _converter(sql_type: SqlType, handling: Handling) -> Any:
-    return document_converter(sql_type, handling.time_zone)
+def _converter(column: Column, handling: Handling) -> Any:
+    return document_converter(column.type, handling.time_zone)
 
 
 class _Documents(RowWriter):

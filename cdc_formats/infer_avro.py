@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from . import avro_binary as binary
 from .avro import AvroSchema, plain
 from .base import Event, Format, Headers, Ignored
 from .debezium_json import events_of, without_op
 from .errors import DecodeError, MalformedMessageError, SchemaError, WriterSchemaError
+from .handling import Converter
 from .rows import RowConverter
 from .schema_registry import SchemaId, schema_id
 from .source_types import Declared, avro_columns, connect_schema_of
 from .tables import TableFilter
+from .types import null_or
 
 
 class _Envelope(NamedTuple):
@@ -38,19 +39,20 @@ class AvroSample:
         self.registry, self.rows = getattr(format, "registry"), rows  # noqa: B009 - several formats have one
         self.envelopes = not hasattr(format, "value_format")
         self.tables = TableFilter(getattr(format, "database_include", None), getattr(format, "table_include", None))
-        self.known: dict[SchemaId, tuple[AvroSchema, Any]] = {}
+        self.known: dict[SchemaId, tuple[AvroSchema, Converter]] = {}
         self.columns: dict[SchemaId, list[Declared]] = {}
 
-    def _schema(self, name: SchemaId) -> tuple[AvroSchema, Any]:
+    def _schema(self, name: SchemaId) -> tuple[AvroSchema, Converter]:
         found = self.known.get(name)
         if found is None:
             schema = self.registry.client.schema(name)
-            found = self.known[name] = (schema, binary.whole(plain(schema, schema.top)))
+            found = self.known[name] = (schema, null_or(plain(schema, schema.top)))
         return found
 
     def _message(self, part: str, data: bytes, headers: Headers) -> Any:
         name, at = schema_id(part, data, headers)
-        return self._schema(name)[1](data, at)
+        schema, to_plain = self._schema(name)
+        return to_plain(schema.read(data, at))
 
     def read(self, key: bytes | None, value: bytes | None, headers: Headers) -> Sequence[Event] | Ignored:
         """Return the events of one record, their images with the writer's own values."""

@@ -31,7 +31,7 @@ from .schema import Column, quote
 from .values import RowWriter, writer
 
 if TYPE_CHECKING:
-    from .avro_binary import Part
+    from .avro import AvroSchema
     from .schema_registry import SchemaId
     from .upsert import UpsertKafka
 
@@ -76,6 +76,20 @@ class RowFormat(ABC):
     def converted(self, image: Mapping[str, Any]) -> Row:
         """Return the columns' canonical values out of what a message has of them by name."""
         return self.rows.row(image, "$") if self.rows and image else (ABSENT,) * len(self.columns)
+
+    def without_columns(self, fields: Mapping[str, Any]) -> Row:
+        """Return nothing, of a part that has none of the columns.
+
+        Raises
+        ------
+        MissingFieldError
+            When it is a value, and has others.
+        """
+        if self.part == "value" and fields:
+            reason = f"none of the declared columns ({', '.join(self.names)}) is in the value"
+            hint = ": names are case-sensitive, and a value in Connect's schema block is not read"
+            raise MissingFieldError(f"{reason}; it has {', '.join(sorted(fields))}{hint}", "$", bare=reason + hint)
+        return (ABSENT,) * len(self.columns)
 
     def cannot_hold(self, column: Column) -> SchemaError:
         """Return the error of a column."""
@@ -124,15 +138,7 @@ class Json(RowFormat):
         try:
             return self.rows.row(image, "$")
         except MissingFieldError:
-            return self._without_columns(read_object(data))
-
-    def _without_columns(self, fields: Mapping[str, Any]) -> Row:
-        """Return nothing, of an object that has none of the columns."""
-        if self.part == "value" and fields:
-            reason = f"none of the declared columns ({', '.join(self.names)}) is in the value"
-            hint = ": names are case-sensitive, and a value in Connect's schema block is not read"
-            raise MissingFieldError(f"{reason}; it has {', '.join(sorted(fields))}{hint}", "$", bare=reason + hint)
-        return (ABSENT,) * len(self.columns)
+            return self.without_columns(read_object(data))
 
     def check_written(self) -> None:
         """Refuse a MAP whose keys are no text."""
@@ -270,11 +276,12 @@ class Avro(RowFormat):
         """Refuse columns that have no Avro type, and to go on without the packages."""
         try:
             from . import avro_writer
+            from .avro import without_logical_types
         except ImportError as error:
             raise MissingDependencyError(f"avro needs {error.name}: pip install 'pyspark-kafka-changelog[avro]'") from error
         self.schema = avro_writer.record_schema(self.columns)
         self.avro_rows = avro_writer.AvroRows(self.columns, excerpt=self.options.error_excerpt)
-        self.to_bytes = avro_writer.avro_bytes(avro_writer.without_logical_types(self.schema))
+        self.to_bytes = avro_writer.avro_bytes(without_logical_types(self.schema))
         self.of_schema: Callable[[bytes, int], Row] | None = None
 
     def read(self, data: bytes, headers: Headers) -> Row:
@@ -285,31 +292,29 @@ class Avro(RowFormat):
             self.of_schema = self.reader(AvroSchema(self.schema))
         return self.of_schema(bytes(data), 0)
 
-    def reader(self, schema: Any) -> Callable[[bytes, int], Row]:
+    def reader(self, schema: AvroSchema) -> Callable[[bytes, int], Row]:
         """Return the function from data, and the place where its Avro begins, to the columns."""
-        from .avro_binary import whole
+        from .avro import row_converter
 
-        return whole(self._row_part(schema))
-
-    def _row_part(self, schema: Any) -> Part:
-        from .avro import column_part, plain, row_part
-        from .avro_binary import Field, converted, record, union
-
-        found = schema.record_of(schema.top)
-        if found is None and len(self.columns) == 1:
-            # A key is often no record: Connect's converter writes a lone string or number.
-            path = f"$.{self.names[0]}"
-            return record([Field(column_part(schema, schema.top, self.columns[0].type, self.options.handling, path), 0, path)])
-        if found is None:
+        record = schema.record_of(schema.top)
+        # A key is often no record: Connect's converter writes a lone string or number.
+        alone = record is None and len(self.columns) == 1
+        if record is None and not alone:
             raise MissingFieldError("the writer's schema is no record", "$")
-        row = row_part(schema, found, self.columns, self.options.handling, "$")
-        if row is None and self.columns and self.part == "value":
-            reason, hint = f"none of the declared columns ({', '.join(self.names)}) is in the value", ": names are case-sensitive"
-            raise MissingFieldError(f"{reason}; it has {', '.join(sorted(schema.fields(found)))}{hint}", "$", bare=reason + hint)
-        nothing = (ABSENT,) * len(self.columns)
-        row = row or converted(plain(schema, found), lambda _: nothing)
-        branches = schema.branches(schema.top) if schema.top["type"] == "union" else []
-        return union([plain(schema, of) if of["type"] == "null" else row for of in branches]) if branches else row
+        fields = schema.fields(record) if record is not None else {self.names[0]: schema.top}
+        rows = row_converter(schema, fields, self.columns, self.options.handling)
+
+        def read(data: bytes, at: int) -> Row:
+            value = schema.read(data, at)
+            image = {self.names[0]: value} if alone else value
+            if image is None:
+                raise MissingFieldError("the record is null", "$")
+            try:
+                return rows.row(image, "$")
+            except MissingFieldError:
+                return self.without_columns(image)
+
+        return read
 
     def write(self, row: Row) -> bytes:
         """Write a record."""
@@ -347,10 +352,7 @@ class AvroConfluent(Avro):
         read = self.readers.get(name)
         if read is None:
             read = self.readers[name] = self.reader(self.registry.client.schema(name))
-        row = read(data, at)
-        if row is None:
-            raise MissingFieldError("the record is null", "$")
-        return row
+        return read(data, at)
 
     def write(self, row: Row) -> bytes:
         """Write a record, its schema registered with the first."""

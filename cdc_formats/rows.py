@@ -55,12 +55,13 @@ class RowConverter:
         handling: Handling | Sequence[Handling],
         unique_key: Sequence[str] = (),
         *,
-        convert: Callable[[SqlType, Handling], Converter] | None = None,
+        convert: Callable[[Column, Handling], Converter] | None = None,
     ) -> None:
         each = [handling] * len(columns) if isinstance(handling, Handling) else handling
         self.columns = tuple(columns)
         self.names = tuple(column.name for column in columns)
-        self.converters = tuple((convert or converter)(column.type, how) for column, how in zip(columns, each, strict=True))
+        to = convert or (lambda column, how: converter(column.type, how))
+        self.converters = tuple(to(column, how) for column, how in zip(columns, each, strict=True))
         self.required = tuple(index for index, column in enumerate(columns) if not column.nullable)
         self.unique_key = tuple(unique_key)
         self.key_indices = key_indices(columns, unique_key)
@@ -203,7 +204,7 @@ def _row_of(columns: Sequence[Column], converters: Sequence[Converter], natives:
     cells = [_cell(index, column.type.name, native) for index, (column, native) in enumerate(zip(columns, natives, strict=True))]
     # One expression for all columns: a loop over them costs more than what most of them need.
     row: Callable[[Any], tuple[Any, ...]] = eval(
-        f"lambda image: ({', '.join(cells)},)", {f"to{index}": convert for index, convert in enumerate(converters)}
+        f"lambda image: ({''.join(f'{cell}, ' for cell in cells)})", {f"to{index}": convert for index, convert in enumerate(converters)}
     )
     return row
 

@@ -14,9 +14,8 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from cdc_formats import columns
-from cdc_formats.avro import AvroSchema, row_part
-from cdc_formats.avro_binary import whole
-from cdc_formats.avro_writer import AvroRows, avro_bytes, record_schema, without_logical_types
+from cdc_formats.avro import AvroSchema, row_converter, without_logical_types
+from cdc_formats.avro_writer import AvroRows, avro_bytes, record_schema
 from cdc_formats.errors import EncodeError, SchemaError, TypeConversionError
 from cdc_formats.handling import Handling
 from cdc_formats.schema import TYPE_NAMES
@@ -39,9 +38,8 @@ def read(avro: Any, value: Any, sql_type: str, handling: Handling | None = None)
     out = BytesIO()
     fastavro.schemaless_writer(out, fastavro.parse_schema(without_logical_types(schema)), {"x": value})
     parsed = AvroSchema(schema)
-    part = row_part(parsed, parsed.top, columns(f"x {sql_type}"), handling or Handling(binary="bytes"), "$.after")
-    assert part is not None
-    return whole(part)(out.getvalue(), 0)[0]
+    rows = row_converter(parsed, parsed.fields(parsed.top), columns(f"x {sql_type}"), handling or Handling(binary="bytes"))
+    return rows.row(parsed.read(out.getvalue()), "$.after")[0]
 
 
 DECIMAL = logical("bytes", "decimal", precision=10, scale=2)
@@ -210,8 +208,8 @@ def test_unsigned_numbers_and_text_of_bytes_as_declared() -> None:
     assert read("string", "2018-06-20 15:13:16", "TIMESTAMP(3)", Handling(time_zone="UTC")) == 1_529_507_596_000_000
 
 
-def test_an_error_in_a_struct_names_its_field() -> None:
-    with pytest.raises(TypeConversionError, match=r"`DATE`, got `number` 9999999: out of its range.*`\$.after.x.since`"):
+def test_an_error_in_a_struct_names_its_column() -> None:
+    with pytest.raises(TypeConversionError, match=r"`DATE`, got `number` 9999999: out of its range.*`\$.after.x`"):
         read({"type": "record", "name": "S", "fields": [{"name": "since", "type": "int"}]}, {"since": 9_999_999}, "STRUCT<since: DATE>")
 
 
@@ -305,9 +303,7 @@ def test_what_is_written_is_read_as_the_same(row: tuple[Any, ...]) -> None:
     schema = record_schema(declared)
     avro = avro_bytes(without_logical_types(schema))(AvroRows(declared).image(row))
     parsed = AvroSchema(schema)
-    part = row_part(parsed, parsed.top, declared, Handling(), "$")
-    assert part is not None
-    assert whole(part)(avro, 0) == row
+    assert row_converter(parsed, parsed.fields(parsed.top), declared, Handling()).row(parsed.read(avro), "$") == row
 
 
 def test_others_read_what_is_written_by_its_logical_types() -> None:
