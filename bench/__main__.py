@@ -29,7 +29,7 @@ from normalize.targets import Blocks, Records
 from normalize.typed import Output
 
 from .history import FORMAT_OPTIONS, SCHEMA, Expected, events, message
-from .producers import FORMATS
+from .producers import PRODUCERS
 
 ROCKSDB = {
     "spark.sql.streaming.stateStore.providerClass": "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider",
@@ -84,9 +84,9 @@ def decode(options: argparse.Namespace) -> None:
     """Decode in pure Python, on one core, each format's own messages: as a changelog, and as what the stage reads."""
     count = min(options.messages, 100_000)
     history = list(events(count, options.keys))
-    for name, settings, write in FORMATS:
+    for name, settings, write, schema, key in PRODUCERS:
         messages = [write(*event) for event in history]
-        decoder = get_format(name, **settings).decoder(SCHEMA, unique_key=["id"])
+        decoder = get_format(name, **settings).decoder(schema, unique_key=[key])
         label = f"{name} {settings.get('value_format', '')}".strip()
         for what, run in (("changelog", decoder.decode), ("stage", decoder.upserts)):
             report(

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from functools import cache
+from typing import Any, NamedTuple
 
 import msgspec
 
-from cdc_formats.json_reader import json_bytes
+from cdc_formats.avro import without_logical_types
+from cdc_formats.avro_writer import avro_bytes
+from cdc_formats.json_reader import json_bytes, json_text
+from cdc_formats.schema_registry import Registry, framed
 
-from .history import NAMES, Row, message
+from .history import NAMES, SCHEMA, Row, message
 
 Write = Callable[[int, "Row | None", "Row | None"], "tuple[bytes | None, bytes | None]"]
 
@@ -117,16 +122,95 @@ def upsert_csv(number: int, before: Row | None, after: Row | None) -> tuple[byte
     return b"%d" % (after or before or ())[0], after and ",".join(map(str, after)).lower().encode()
 
 
-FORMATS: tuple[tuple[str, dict[str, Any], Write], ...] = (
-    ("debezium-json", {"decimal_handling_mode": "string"}, message),
-    ("debezium-flat-json", {"decimal_handling_mode": "string"}, debezium_flat_json),
-    ("canal-json", {}, canal_json),
-    ("ticdc-canal-json", {}, ticdc_canal_json),
-    ("dms-json", {"before_image_field": "before-image", "before_image_column_filter": "all"}, dms_json),
-    ("maxwell-json", {}, maxwell_json),
-    ("ogg-json", {}, ogg_json),
-    ("changelog-json", {}, changelog_json),
-    ("upsert-kafka", {}, upsert_json),
-    ("upsert-kafka", {"key_format": "csv", "value_format": "csv"}, upsert_csv),
+_REGISTRY = "mock://bench"
+_OPTIONAL = {"name": "string", "email": "string", "city": "string", "qty": "int", "flag": "boolean"}
+_SOURCE = {
+    **dict.fromkeys(("version", "connector", "name", "db", "file"), "string"),
+    "snapshot": ["null", "string"],
+    "table": ["null", "string"],
+}
+_POSITION = {**dict.fromkeys(("ts_ms", "server_id", "pos"), "long"), "row": "int", "gtid": ["null", "string"], "thread": ["null", "long"]}
+
+
+def _record(name: str, fields: Mapping[str, Any]) -> dict[str, Any]:
+    return {"type": "record", "name": name, "fields": [{"name": field, "type": avro} for field, avro in fields.items()]}
+
+
+def _avro_schema() -> dict[str, Any]:
+    decimal = {"type": "bytes", "logicalType": "decimal", "precision": 12, "scale": 2}
+    stamp = {"type": "long", "connect.name": "io.debezium.time.Timestamp"}
+    types: dict[str, Any] = {**_OPTIONAL, "amount": decimal, "updated_at": stamp}
+    row = _record("Value", {"id": "long", **{name: ["null", types[name]] for name in NAMES[1:]}})
+    source = {**_record("Source", {**_SOURCE, **_POSITION}), "namespace": "io.debezium.connector.mysql"}
+    return _record(
+        "Envelope", {"before": ["null", row], "after": ["null", "Value"], "source": source, "op": "string", "ts_ms": ["null", "long"]}
+    )
+
+
+@cache
+def _avro_writer() -> Callable[[Any], bytes]:
+    schema = _avro_schema()
+    number = Registry(url=_REGISTRY).client.number("bench-value", schema, register=True)
+    write = avro_bytes(without_logical_types(schema))
+    return lambda message: framed(number, write(message))
+
+
+def debezium_avro(number: int, before: Row | None, after: Row | None) -> tuple[bytes, bytes]:
+    """Debezium's envelope in Avro, with a schema registry's framing."""
+
+    def image(row: Row | None) -> dict[str, Any] | None:
+        if row is None:
+            return None
+        unscaled = int(row[4].replace(".", ""))
+        stamp = round(datetime.fromisoformat(f"{row[6]}+00:00").timestamp() * 1000)
+        amount = unscaled.to_bytes(unscaled.bit_length() // 8 + 1, "big", signed=True)
+        return {**_image(row), "amount": amount, "updated_at": stamp}
+
+    op, row = _what(before, after, ("c", "u", "d"))
+    at = {"file": "mysql-bin.000003", "pos": 1000 + number * 37, "row": 0, "ts_ms": _MILLIS + number, "snapshot": "false"}
+    where = {"version": "3.0.0.Final", "connector": "mysql", "name": "shop", "db": "shop", "table": "customers", "server_id": 223344}
+    envelope = {"before": image(before), "after": image(after), "source": {**where, **at}, "op": op, "ts_ms": _MILLIS + number}
+    return _key(row), _avro_writer()(envelope)
+
+
+def debezium_mongodb_json(number: int, before: Row | None, after: Row | None) -> tuple[bytes, bytes]:
+    """Debezium's envelope of MongoDB, with pre-images."""
+
+    def document(row: Row | None) -> str | None:
+        if row is None:
+            return None
+        odd = {"_id": row[0], "amount": {"$numberDecimal": row[4]}, "updated_at": {"$date": _MILLIS + number}}
+        return json_text({**_image(row), **odd})
+
+    op, row = _what(before, after, ("c", "u", "d"))
+    where = {"version": "3.0.0.Final", "connector": "mongodb", "name": "shop", "db": "shop", "collection": "customers", "ord": 1}
+    envelope = {"before": document(before), "after": document(after), "updateDescription": None, "source": where, "op": op}
+    return json_bytes({"id": str(row[0])}), json_bytes({**envelope, "ts_ms": _MILLIS + number})
+
+
+class Producer(NamedTuple):
+    """A format, the options that its messages need, the function that writes them, and the columns and key that they have."""
+
+    format: str
+    options: dict[str, Any]
+    write: Write
+    schema: str = SCHEMA
+    key: str = "id"
+
+
+_DOCUMENTS = SCHEMA.replace("id BIGINT", "_id BIGINT").replace("TIMESTAMP_NTZ(3)", "TIMESTAMP(3)")
+
+PRODUCERS = (
+    Producer("debezium-json", {"decimal_handling_mode": "string"}, message),
+    Producer("debezium-avro-confluent", {"url": _REGISTRY}, debezium_avro),
+    Producer("debezium-mongodb-json", {}, debezium_mongodb_json, _DOCUMENTS, "_id"),
+    Producer("debezium-flat-json", {"decimal_handling_mode": "string"}, debezium_flat_json),
+    Producer("canal-json", {}, canal_json),
+    Producer("ticdc-canal-json", {}, ticdc_canal_json),
+    Producer("dms-json", {"before_image_field": "before-image", "before_image_column_filter": "all"}, dms_json),
+    Producer("maxwell-json", {}, maxwell_json),
+    Producer("ogg-json", {}, ogg_json),
+    Producer("changelog-json", {}, changelog_json),
+    Producer("upsert-kafka", {}, upsert_json),
+    Producer("upsert-kafka", {"key_format": "csv", "value_format": "csv"}, upsert_csv),
 )
-"""Each format with the options that its messages need, and the function that writes them."""

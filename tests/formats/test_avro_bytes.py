@@ -8,7 +8,6 @@ from typing import Any
 
 import fastavro
 import pytest
-
 from hypothesis import HealthCheck, given, settings, strategies as st
 
 from cdc_formats.avro import AvroSchema, column_converter, plain
