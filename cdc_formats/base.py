@@ -269,8 +269,15 @@ class Format(ABC):
         """
         return self.read
 
-    def control_event(self, key: bytes | None, value: bytes | None, reason: Ignored) -> ControlEvent:
+    def control_event(self, key: bytes | None, value: bytes | None, reason: Ignored, headers: Headers = ()) -> ControlEvent:
         """Return what a record says for which `read` gave `reason`; asked for only where the user wants control events.
+
+        Parameters
+        ----------
+        key, value : bytes or None
+        reason : Ignored
+        headers : sequence of (str, bytes or None)
+            Empty unless `reads_headers`.
 
         Raises
         ------
@@ -311,6 +318,10 @@ class Format(ABC):
             When the columns, the key or the metadata do not exist or cannot be read by this format.
         """
         return Decoder(self, to_columns(columns), tuple(unique_key), tuple(metadata))
+
+    def for_topic(self: F, topic: str) -> F:
+        """Return the format as a topic is written with it; formats whose options have the topic in their defaults override this."""
+        return self
 
     def encoder(self, columns: str | Sequence[Column], *, unique_key: Sequence[str] = ()) -> Encoder:
         """Compile an encoder, where the format has one.

@@ -42,7 +42,7 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from .base import ControlEvent, Encoder, Event, Format, Ignored, MetadataColumn, Reader
+from .base import ControlEvent, Encoder, Event, Format, Headers, Ignored, MetadataColumn, Reader
 from .encoding import EnvelopeEncoder, Row
 from .errors import MissingFieldError, UnknownOperationError
 from .handling import Handling
@@ -111,7 +111,7 @@ class CanalJson(Format):
         """Return the encoder of one table's rows; a message has one row."""
         return _Encoder(self, columns, unique_key)
 
-    def control_event(self, key: bytes | None, value: bytes | None, reason: Ignored) -> ControlEvent:
+    def control_event(self, key: bytes | None, value: bytes | None, reason: Ignored, headers: Headers = ()) -> ControlEvent:
         """Return the database, the table and the statement."""
         message = read_object(value) if value else {}
         return ControlEvent(reason, named(message.get("database")), None, named(message.get("table")), named(message.get("sql")))

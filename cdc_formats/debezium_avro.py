@@ -76,8 +76,8 @@ class DebeziumAvro(Format):
     url, basic_auth_user_info, bearer_auth_token, ssl_ca_location, ssl_certificate_location, ssl_key_location, ssl_key_password, properties, retry_seconds
         The registry, as `schema_registry.Registry` has it.
     subject, key_subject : str or None
-        Under which the schema of values and of keys is registered, to write; most often ``<topic>-value`` and ``<topic>-key``. Without
-        `key_subject` records have no key.
+        Under which the schema of values and of keys is registered, to write; `for_topic` makes them ``<topic>-value`` and
+        ``<topic>-key``. Without `key_subject` records have no key.
     auto_register_schemas : bool
         Whether a schema that is not there is registered (Flink's way), or is an error.
     binary_handling_mode : {"bytes", "base64", "base64-url-safe", "hex"}
@@ -154,16 +154,20 @@ class DebeziumAvro(Format):
         """Return the reader of one table's messages; it asks the registry when it meets a schema first."""
         return _Reader(self, rows)
 
+    def for_topic(self, topic: str) -> DebeziumAvro:
+        """Return the format with the topic's subjects (``<topic>-value``, ``<topic>-key``) where it has none."""
+        return replace(self, subject=self.subject or f"{topic}-value", key_subject=self.key_subject or f"{topic}-key")
+
     def encoder(self, columns: str | Sequence[Column], *, unique_key: Sequence[str] = ()) -> Encoder:
         """Return the encoder of one table's rows; it registers their schema with the first."""
         return _Encoder(self, to_columns(columns), unique_key)
 
-    def control_event(self, key: bytes | None, value: bytes | None, reason: Ignored) -> ControlEvent:
+    def control_event(self, key: bytes | None, value: bytes | None, reason: Ignored, headers: Headers = ()) -> ControlEvent:
         """Return what a schema change, transaction mark, truncate or logical message is about."""
         message = None
-        with suppress(MalformedMessageError, WriterSchemaError):  # the id is in a header, which is not at hand here
+        with suppress(MalformedMessageError, WriterSchemaError):
             data = bytes(value or b"")
-            name, at = schema_id("value", data)
+            name, at = schema_id("value", data, headers)
             schema = self.registry.client.schema(name)
             message = null_or(plain(schema, schema.top))(schema.read(data, at))
         return control_event_of(message if isinstance(message, dict) else {}, reason, self.handling)

@@ -45,7 +45,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import msgspec
 
-from .base import ControlEvent, Encoder, Event, Ignored, MetadataColumn, Reader, Record
+from .base import ControlEvent, Encoder, Event, Headers, Ignored, MetadataColumn, Reader, Record
 from .changelog_mode import ChangelogMode
 from .connect_schema import struct_schema, written_handling
 from .debezium_json import DebeziumJson, described
@@ -145,7 +145,7 @@ class DebeziumFlatJson(DebeziumJson):
         """Return the encoder of one table's rows: with ``__op``, deletes as tombstones, in schema blocks where `schema_include` is True."""
         return _Encoder(self, to_columns(columns), unique_key)
 
-    def control_event(self, key: bytes | None, value: bytes | None, reason: Ignored) -> ControlEvent:
+    def control_event(self, key: bytes | None, value: bytes | None, reason: Ignored, headers: Headers = ()) -> ControlEvent:
         """Return the reason alone: a record without its row says no more."""
         return ControlEvent(reason)
 

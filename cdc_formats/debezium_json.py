@@ -50,7 +50,7 @@ from typing import Any, ClassVar, Literal
 
 import msgspec
 
-from .base import ControlEvent, Encoder, Event, Format, Ignored, MetadataColumn, Reader, Record
+from .base import ControlEvent, Encoder, Event, Format, Headers, Ignored, MetadataColumn, Reader, Record
 from .connect_schema import struct_schema, written_handling
 from .encoding import EnvelopeEncoder, Row
 from .errors import (
@@ -168,7 +168,7 @@ class DebeziumJson(Format):
         """Return the encoder of one table's rows: bare messages, or with a schema block where `schema_include` is True."""
         return (_SchemaEncoder if self.schema_include is True else _Encoder)(self, columns, unique_key)
 
-    def control_event(self, key: bytes | None, value: bytes | None, reason: Ignored) -> ControlEvent:
+    def control_event(self, key: bytes | None, value: bytes | None, reason: Ignored, headers: Headers = ()) -> ControlEvent:
         """Return what a schema change, transaction mark, truncate or logical message is about."""
         return control_event_of(_payload(value), reason, self.handling)
 

@@ -43,7 +43,7 @@ from typing import Any, ClassVar, Literal
 
 import msgspec
 
-from .base import ControlEvent, Encoder, Event, Format, Ignored, MetadataColumn, Reader, Record
+from .base import ControlEvent, Encoder, Event, Format, Headers, Ignored, MetadataColumn, Reader, Record
 from .debezium_json import DebeziumJson, without_op
 from .encoding import EnvelopeEncoder, Row
 from .errors import (
@@ -124,9 +124,9 @@ class DebeziumMongodbJson(Format):
         """Return the reader of one collection's messages."""
         return _Reader(self, rows, keyed)
 
-    def control_event(self, key: bytes | None, value: bytes | None, reason: Ignored) -> ControlEvent:
+    def control_event(self, key: bytes | None, value: bytes | None, reason: Ignored, headers: Headers = ()) -> ControlEvent:
         """Return what a transaction mark is about; as `DebeziumJson`."""
-        return DebeziumJson().control_event(key, value, reason)
+        return DebeziumJson().control_event(key, value, reason, headers)
 
     def encoder(self, columns: str | Sequence[Column], *, unique_key: Sequence[str] = ()) -> Encoder:
         """Return the encoder of one collection's documents: bare messages, in the strict mode of Extended JSON's version 1."""

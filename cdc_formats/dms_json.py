@@ -44,7 +44,7 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from .base import ControlEvent, Encoder, Event, Format, Ignored, MetadataColumn, Reader
+from .base import ControlEvent, Encoder, Event, Format, Headers, Ignored, MetadataColumn, Reader
 from .encoding import EnvelopeEncoder, Row
 from .errors import FormatOptionError, MissingFieldError, UnknownOperationError
 from .handling import Handling
@@ -119,7 +119,7 @@ class DmsJson(Format):
         """Return the reader of one table's messages."""
         return _Reader(self, rows, keyed)
 
-    def control_event(self, key: bytes | None, value: bytes | None, reason: Ignored) -> ControlEvent:
+    def control_event(self, key: bytes | None, value: bytes | None, reason: Ignored, headers: Headers = ()) -> ControlEvent:
         """Return the schema and the table; the statement is the operation and, as far as it is there, the table's new definition."""
         message = read_object(value) if value else {}
         metadata = message.get("metadata")

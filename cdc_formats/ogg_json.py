@@ -43,7 +43,7 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from .base import ControlEvent, Encoder, Event, Format, Ignored, MetadataColumn, Reader
+from .base import ControlEvent, Encoder, Event, Format, Headers, Ignored, MetadataColumn, Reader
 from .encoding import EnvelopeEncoder, Row
 from .errors import MissingBeforeImageError, MissingFieldError, UnknownOperationError
 from .handling import Handling
@@ -102,7 +102,7 @@ class OggJson(Format):
         """Return the encoder of one table's rows; images are whole."""
         return _Encoder(self, columns, unique_key)
 
-    def control_event(self, key: bytes | None, value: bytes | None, reason: Ignored) -> ControlEvent:
+    def control_event(self, key: bytes | None, value: bytes | None, reason: Ignored, headers: Headers = ()) -> ControlEvent:
         """Return the table, and what stands before it in ``CATALOG.SCHEMA.TABLE``."""
         table = named(read_object(value).get("table")) if value else None
         parts = table.split(".") if table and table.count(".") < 3 else [table]

@@ -42,7 +42,7 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from .base import ControlEvent, Event, Ignored, MetadataColumn, Reader
+from .base import ControlEvent, Event, Headers, Ignored, MetadataColumn, Reader
 from .canal_json import CanalJson
 from .errors import DecodeError, MissingBeforeImageError, MissingFieldError, PartialImageError, UnknownOperationError
 from .images import ABSENT
@@ -85,7 +85,7 @@ class TicdcCanalJson(CanalJson):
 
         return read
 
-    def control_event(self, key: bytes | None, value: bytes | None, reason: Ignored) -> ControlEvent:
+    def control_event(self, key: bytes | None, value: bytes | None, reason: Ignored, headers: Headers = ()) -> ControlEvent:
         """Return the database, the table and the statement; of a watermark its ``watermarkTs``."""
         event = super().control_event(key, value, reason)
         if reason is not Ignored.HEARTBEAT or not value:

@@ -91,7 +91,7 @@ class UpsertKafka(Format):
     avro_confluent_ssl_key_password, avro_confluent_properties, avro_confluent_retry_seconds
         The registry of ``avro-confluent``, as `schema_registry.Registry` has it.
     key_avro_confluent_subject, value_avro_confluent_subject : str or None
-        Under which the schemas are registered, to write; most often ``<topic>-key`` and ``<topic>-value``.
+        Under which the schemas are registered, to write; `for_topic` makes them ``<topic>-key`` and ``<topic>-value``.
     avro_confluent_auto_register_schemas : bool
         Whether a schema that is not there is registered (Flink's way), or is an error.
     time_zone : str or None
@@ -188,6 +188,14 @@ class UpsertKafka(Format):
     def reader(self, rows: RowConverter, *, keyed: bool = False) -> Reader:
         """Return the reader of one table's records."""
         return _Reader(self, self._parts(rows.columns, rows.unique_key), CanonicalRows(rows)).read
+
+    def for_topic(self, topic: str) -> UpsertKafka:
+        """Return the format with the topic's subjects (``<topic>-key``, ``<topic>-value``) where it has none."""
+        return replace(
+            self,
+            key_avro_confluent_subject=self.key_avro_confluent_subject or f"{topic}-key",
+            value_avro_confluent_subject=self.value_avro_confluent_subject or f"{topic}-value",
+        )
 
     def encoder(self, columns: str | Sequence[Column], *, unique_key: Sequence[str] = ()) -> Encoder:
         """Return the encoder of one table's rows."""

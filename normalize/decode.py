@@ -193,7 +193,8 @@ class _Task:
             record = records.record(index)
             # A tombstone did not reach the format.
             known = reason is not Ignored.TOMBSTONE
-            event = self.source.format.control_event(record.key, record.value, reason) if known else ControlEvent(reason)
+            tell = self.source.format.control_event
+            event = tell(record.key, record.value, reason, record.headers) if known else ControlEvent(reason)
             self.target.add_aside(records, index, control(event, record))
         elif reason is Ignored.TRUNCATE and self.source.on_truncate == "fail":
             raise TruncateError(

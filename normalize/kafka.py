@@ -264,7 +264,7 @@ def to_kafka_changelog(
     require_changelog(df)
     table = _written_columns(df, schema)
     _require_servers(options)
-    encoder = _format(format, format_options)
+    encoder = _format(format, format_options).for_topic(topic)
     encoder.encoder(table, unique_key=names_of(primary_key))
     wanted = [ROW_KIND, *(column.name for column in table)]
     records = df.select(*map(backquoted, wanted)).mapInArrow(

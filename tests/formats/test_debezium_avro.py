@@ -180,7 +180,10 @@ def test_records_without_rows() -> None:
     format = get_format(NAME, url=URL)
     assert format.control_event(None, values[Ignored.DDL], Ignored.DDL) == ControlEvent(Ignored.DDL, "shop", None, None, "DROP TABLE x")
     assert format.control_event(None, values[Ignored.TRUNCATE], Ignored.TRUNCATE).table == "parts"
-    assert format.control_event(None, values[Ignored.TRUNCATE][5:], Ignored.TRUNCATE) == ControlEvent(Ignored.TRUNCATE)
+    bare = values[Ignored.TRUNCATE][5:]
+    assert format.control_event(None, bare, Ignored.TRUNCATE) == ControlEvent(Ignored.TRUNCATE)
+    header = ("__value_schema_id", values[Ignored.TRUNCATE][:5])
+    assert format.control_event(None, bare, Ignored.TRUNCATE, [header]).table == "parts"
     with pytest.raises(MalformedMessageError, match="the bytes end"):
         decoder().decode(None, values[Ignored.DDL][:-1])
 
@@ -253,6 +256,14 @@ def test_a_key_is_written_where_it_has_a_subject() -> None:
     schema = json.loads(Registry(url=URL).client.confluent.get_schema(number).schema_str)
     assert fastavro.schemaless_reader(BytesIO(key[5:]), fastavro.parse_schema(schema), None) == {"part": 7, "id": 1}
     assert format.decoder("id INT, name STRING, part INT").decode(key, value) == [Change(C, (1, "x", 7))]
+
+
+def test_a_topic_has_its_subjects() -> None:
+    format = get_format(NAME, url=URL).for_topic("orders")
+    assert (format.subject, format.key_subject) == ("orders-value", "orders-key")
+    assert written(key_subject="k").for_topic("orders") == written(key_subject="k")
+    upsert = get_format("upsert-kafka").for_topic("orders")
+    assert (upsert.key_avro_confluent_subject, upsert.value_avro_confluent_subject) == ("orders-key", "orders-value")
 
 
 def test_a_schema_that_must_not_be_registered_has_to_be_there() -> None:

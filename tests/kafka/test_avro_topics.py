@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from datetime import datetime
 from decimal import Decimal
-from typing import Any
 
 import pytest
 from pyspark.errors import PythonException
@@ -26,19 +25,17 @@ ROWS = [
 ]
 
 
-def debezium(url: str, topic: str) -> dict[str, Any]:
-    return {"url": url, "subject": f"{topic}-value", "key_subject": f"{topic}-key"}
-
-
-def upserts(url: str, topic: str) -> dict[str, Any]:
-    subjects = {f"{part}_avro_confluent_subject": f"{topic}-{part}" for part in ("key", "value")}
-    return {"key_format": "avro-confluent", "value_format": "avro-confluent", "avro_confluent_url": url, **subjects}
-
-
-@pytest.mark.parametrize(("format", "options_of"), [("debezium-avro-confluent", debezium), ("upsert-kafka", upserts)])
-def test_what_is_written_is_read(spark, kafka, registry, format, options_of) -> None:
+@pytest.mark.parametrize(
+    ("format", "options"),
+    [
+        ("debezium-avro-confluent", {}),
+        ("upsert-kafka", {"key_format": "avro-confluent", "value_format": "avro-confluent"}),
+    ],
+)
+def test_what_is_written_is_read(spark, kafka, registry, format, options) -> None:
     topic = new_topic(kafka, [])
-    written = {"format": format, "format_options": options_of(registry.url, topic), "primary_key": ["id"], "options": servers(kafka)}
+    url = {"url" if format.startswith("debezium") else "avro_confluent_url": registry.url}
+    written = {"format": format, "format_options": {**options, **url}, "primary_key": ["id"], "options": servers(kafka)}
     rows = spark.createDataFrame(ROWS, f"row_kind STRING, {SCHEMA}").coalesce(1)
     to_kafka_changelog(rows, topic, **written)
     again = from_kafka_changelog(spark, topic, **written, schema=SCHEMA, bounded=True)

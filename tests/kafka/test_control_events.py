@@ -116,7 +116,7 @@ def test_a_control_event_that_its_format_cannot_read_is_a_bad_record(spark, kafk
         def read(self, key: bytes | None, value: bytes | None) -> Ignored:
             return Ignored.MESSAGE
 
-        def control_event(self, key: bytes | None, value: bytes | None, reason: Ignored) -> ControlEvent:
+        def control_event(self, key: bytes | None, value: bytes | None, reason: Ignored, headers: object = ()) -> ControlEvent:
             if value == b"none":
                 raise MissingFieldError("no statement", "$.statement")
             # Half a surrogate pair has no bytes in UTF-8.
