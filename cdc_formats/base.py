@@ -39,9 +39,8 @@ from .validation import message_validator, packaged_schema
 
 F = TypeVar("F", bound="Format")
 
-# Members of an Enum are looked up slowly up to Python 3.11, and a NamedTuple's own constructor is a Python function.
+# Members of an Enum are looked up slowly up to Python 3.11.
 _INSERT, _UPDATE_BEFORE, _UPDATE_AFTER, _DELETE = RowKind.INSERT, RowKind.UPDATE_BEFORE, RowKind.UPDATE_AFTER, RowKind.DELETE
-_new: Callable[..., Any] = tuple.__new__
 
 _ELSEWHERE = {
     "basic_auth_credentials_source": "basic_auth_user_info, or a user in the url, is enough",
@@ -94,7 +93,7 @@ class ControlEvent(NamedTuple):
     statement: str | None = None
 
 
-class Change(NamedTuple):
+class Change(msgspec.Struct, frozen=True, gc=False):
     """One row of a changelog.
 
     Attributes
@@ -498,15 +497,19 @@ class Decoder:
     def _changes(self, event: Event, changes: list[Change]) -> None:
         rows, metadata = event.rows or self._rows, self._metadata(event) if self._readers else ()
         if event.after is None:
-            changes.append(Change(event.kind, absent_as_null(rows.row(event.before, event.before_path)), metadata))
+            gone = rows.row(event.before, event.before_path)
+            changes.append(Change(event.kind, gone if ABSENT not in gone else absent_as_null(gone), metadata))
             return
-        after, partial = self._after(event, rows)
-        if partial:
-            raise self._partial(after, event.after_path)
+        if type(event.after) is rows.exact and not rows.required:
+            after = rows.row(event.after, event.after_path)
+        else:
+            after, partial = self._after(event, rows)
+            if partial:
+                raise self._partial(after, event.after_path)
         kind = event.kind
         if kind is _UPDATE_AFTER and self._with_update_before and not event.single:
-            changes.append(_new(Change, (_UPDATE_BEFORE, self._before(event, rows, after), metadata)))
-        changes.append(_new(Change, (kind, after, metadata)))
+            changes.append(Change(_UPDATE_BEFORE, self._before(event, rows, after), metadata))
+        changes.append(Change(kind, after, metadata))
 
     def _before(self, event: Event, rows: RowConverter, after: tuple[Any, ...]) -> tuple[Any, ...]:
         if event.before is None:

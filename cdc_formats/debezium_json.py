@@ -162,7 +162,7 @@ class DebeziumJson(Format):
 
     def reader(self, rows: RowConverter, *, keyed: bool = False) -> Reader:
         """Return the reader of one table's messages."""
-        return _Reader(self, rows, keyed)
+        return _Reader(self, rows, keyed).read
 
     def encoder(self, columns: str | Sequence[Column], *, unique_key: Sequence[str] = ()) -> Encoder:
         """Return the encoder of one table's rows: bare messages, or with a schema block where `schema_include` is True."""
@@ -199,7 +199,8 @@ class _Reader:
         self.tables = TableFilter(format.database_include, format.table_include)
         self.described: dict[tuple[bytes, bool], RowConverter] = {}
 
-    def __call__(self, key: bytes | None, value: bytes | None) -> Sequence[Event] | Ignored:
+    def read(self, key: bytes | None, value: bytes | None) -> Sequence[Event] | Ignored:
+        """Return the events of one message."""
         assert value is not None  # reads_tombstones is False
         message = self.exact(value)
         if message.op is None and message.payload and message.schema:

@@ -47,6 +47,8 @@ class RowConverter:
         converter. A reader tries it first, and falls back to `shape` (see `message_reader`).
     key_shape : type
         `shape` of the key's columns alone.
+    has_placeholder : callable
+        Whether a value of an image of `shape` or `exact` is the unavailable-value placeholder, in the form that its column has for it.
     """
 
     def __init__(
@@ -71,8 +73,7 @@ class RowConverter:
         self.key_shape = row_shape(self.names, only=self.key_indices)
         self._exact_row = _row_of(self.columns, self.converters, natives)
         forms = [placeholder_form(column.type, how) for column, how in zip(columns, each, strict=True)]
-        self._forms = tuple((index, form) for index, form in enumerate(forms) if form is not None)
-        self._struct_has_placeholder = _has_placeholder(self._forms)
+        self.has_placeholder = _has_placeholder(self.names, forms, self.shape)
         self._raw_key = attrgetter(*(f"c{index}" for index in self.key_indices)) if unique_key else None
         self._no_key = ABSENT if len(unique_key) == 1 else (ABSENT,) * len(unique_key)
         self._absent = (ABSENT,) * len(self.names)
@@ -152,12 +153,6 @@ class RowConverter:
             there = dict(zip(key, raw, strict=True))
             raise self._unfit(tuple([there.get(index) for index in range(len(self.names))]), path) from None
 
-    def has_placeholder(self, image: Image) -> bool:
-        """Whether a value of an image is the unavailable-value placeholder, in the form that its column has for it."""
-        if isinstance(image, msgspec.Struct):
-            return self._struct_has_placeholder(image)
-        return any(image.get(self.names[index]) == form for index, form in self._forms)
-
     def same_key(self, before: Image, after: Image) -> bool:
         """Whether two images have one key as it stands in the message; a False may still be one, spelled in two ways.
 
@@ -220,10 +215,14 @@ def _cell(index: int, type_name: str, native: Any) -> str:
     return f"value if (value := image.c{index}) is None{plain} else to{index}(value)"
 
 
-def _has_placeholder(forms: Sequence[tuple[int, Any]]) -> Callable[[Any], bool]:
-    """Return whether a struct has one of the values that stand for an unavailable one, by column."""
-    tests = [f"image.c{index} == form{index}" for index, _ in forms]
-    found: Callable[[Any], bool] = eval(f"lambda image: {' or '.join(tests) or 'False'}", {f"form{index}": form for index, form in forms})
+def _has_placeholder(names: Sequence[str], forms: Sequence[Any], shape: Any) -> Callable[[Any], bool]:
+    known = {index: form for index, form in enumerate(forms) if form is not None}
+    if not hasattr(shape, "__struct_fields__"):  # images are dicts
+        return lambda image: any(image.get(names[index]) == form for index, form in known.items())
+    tests = [f"image.c{index} == form{index}" for index in known]
+    found: Callable[[Any], bool] = eval(
+        f"lambda image: {' or '.join(tests) or 'False'}", {f"form{index}": form for index, form in known.items()}
+    )
     return found
 
 

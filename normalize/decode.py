@@ -18,10 +18,10 @@ from itertools import accumulate, groupby, islice
 from traceback import extract_tb
 from typing import Any, Literal
 
-import msgspec
 import pyarrow as pa
+from msgspec.structs import replace
 
-from cdc_formats.base import ControlEvent, Decoder, Format, Headers, Ignored, KeyedChange
+from cdc_formats.base import ControlEvent, Decoder, Format, Headers, Ignored
 from cdc_formats.errors import DECODE_CONDITIONS, ChangelogError, DecodeError, FormatBugError, TruncateError, excerpt_of
 from cdc_formats.rows import key_indices
 from cdc_formats.schema import Column, columns as to_columns
@@ -183,7 +183,7 @@ class _Task:
             if drop is not None:
                 changes = drop(changes)
             if merge is not None:
-                changes = [_with_metadata(change, merge(change.metadata, kafka[index])) for change in changes]
+                changes = [replace(change, metadata=merge(change.metadata, kafka[index])) for change in changes]
             add(records, index, changes)
         self.counts["RECORDS"] += len(records.values)
         self.held += len(records.values)
@@ -248,12 +248,6 @@ def _bug(format: Format, error: Exception, value: bytes | None) -> DecodeError:
     rule = f" (line {line}, in {function}); a format may raise DecodeError alone, so that this is a bug of the format's"
     bug = FormatBugError(f"{what}: {error}{rule}", bare=what + rule)
     return bug.at(excerpt=excerpt_of(value)) if format.error_excerpt else bug.without_data()
-
-
-def _with_metadata(change: Any, metadata: tuple[Any, ...]) -> Any:
-    if isinstance(change, KeyedChange):
-        return msgspec.structs.replace(change, metadata=metadata)
-    return change._replace(metadata=metadata)
 
 
 def needed_columns(source: Source) -> list[str]:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from operator import itemgetter
 from typing import Any, ClassVar, NamedTuple
 
+import msgspec
 import pyarrow as pa
 
 from cdc_formats.base import Change, KeyedChange
@@ -246,11 +247,11 @@ class TypedRows(Target):
         self.asides: list[Aside] = []
 
     def add(self, records: Records, index: int, changes: Sequence[Change]) -> None:
-        for kind, row, metadata in changes:
-            self.kinds.append(kind)
-            self.rows.append(row)
+        for change in changes:
+            self.kinds.append(change.kind)
+            self.rows.append(change.row)
             if self.with_metadata:
-                self.metadata.append(metadata)
+                self.metadata.append(change.metadata)
 
     def add_aside(self, records: Records, index: int, aside: Aside) -> None:
         self.asides.append(aside)
@@ -279,7 +280,7 @@ def without_update_before(key_indices: Sequence[int]) -> Callable[[Sequence[Chan
             if change.kind is not RowKind.UPDATE_BEFORE:
                 kept.append(change)
             elif after is not None and after.kind is RowKind.UPDATE_AFTER and key_of(change.row) != key_of(after.row):
-                kept.append(change._replace(kind=RowKind.DELETE))
+                kept.append(msgspec.structs.replace(change, kind=RowKind.DELETE))
         return kept
 
     return drop

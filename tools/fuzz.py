@@ -241,7 +241,17 @@ def broken(decoder: Decoder, key: bytes | None, value: bytes | None, *, control:
     except Exception as error:
         return f"{type(error).__name__}, which is no DecodeError: {error}"
     seconds = time.process_time() - begin
-    return f"it takes {seconds:.1f} s" if seconds > MOST_SECONDS else ""
+    return _slow(decoder, key, value) if seconds > MOST_SECONDS else ""
+
+
+def _slow(decoder: Decoder, key: bytes | None, value: bytes | None) -> str:
+    # A busy machine makes any record slow once: what counts is the fastest of three.
+    taken = []
+    for _ in range(3):
+        begin = time.process_time()
+        check_record(decoder, key, value)
+        taken.append(time.process_time() - begin)
+    return f"it takes {min(taken):.1f} s" if min(taken) > MOST_SECONDS else ""
 
 
 def _check_control(format: Format, decoder: Decoder, key: bytes | None, value: bytes | None) -> None:

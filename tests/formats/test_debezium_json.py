@@ -189,7 +189,7 @@ def test_more_schema_blocks_than_are_kept_are_read_all_the_same() -> None:
         for unit, factor in units.items() if number % 500 == 0 or number > _SCHEMAS_KEPT - 2 else [("Timestamp", 1000)]:
             value = wrapped(f"io.debezium.time.{unit}", 7, doc=f"version {number}")
             assert decoder.decode(None, value)[0].row == (7 * factor,)
-    assert 0 < len(decoder._read.described) <= _SCHEMAS_KEPT
+    assert 0 < len(decoder._read.__self__.described) <= _SCHEMAS_KEPT
 
 
 @pytest.mark.parametrize("payload", [b"null", b" null "])
