@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .base import Format
 from .errors import ArgumentError, KafkaUnavailableError, MissingDependencyError, SampleError, UnknownTopicError
-from .infer import InferredSchema, infer_schema
+from .inference import InferredSchema, infer_schema
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer

@@ -92,7 +92,7 @@ def from_kafka_changelog(
         A registered identifier (``debezium-json``, ...; `cdc_formats.list_formats`), or a format.
     schema : str or StructType or None
         The table's columns: Spark DDL (a precision on TIMESTAMP, and TIME, are understood too), or Spark's type. None: the topic is
-        sampled here, on the driver, and what was inferred is printed (`cdc_formats.infer`): the columns, the primary key and the
+        sampled here, on the driver, and what was inferred is printed (`cdc_formats.inference`): the columns, the primary key and the
         format's options, as far as they are not given. Pin them in a job that is to last.
     options : mapping
         Of Spark's Kafka source, passed through; ``kafka.bootstrap.servers`` is required. `READER_DEFAULTS` are ours.

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from cdc_formats.base import Format
 from cdc_formats.errors import ArgumentError
-from cdc_formats.infer import InferredSchema, infer_schema
+from cdc_formats.inference import InferredSchema, infer_schema
 from cdc_formats.kafka import SAMPLE, SampledRecord, key_values, sample_topic
 from cdc_formats.schema import quote
 

@@ -35,7 +35,7 @@ from scenarios import CASES, FORMATS, REQUIRED, rejects  # noqa: E402
 from cdc_formats import Ignored, get_format, list_formats  # noqa: E402
 from cdc_formats.base import Decoder, Format, Record  # noqa: E402
 from cdc_formats.errors import DecodeError, FormatOptionError, InferenceError, SchemaError  # noqa: E402
-from cdc_formats.infer import infer_schema  # noqa: E402
+from cdc_formats.inference import infer_schema  # noqa: E402
 from cdc_formats.testing import check_record, damaged  # noqa: E402
 
 TOPICS = Path(os.environ.get("CDC_TOPICS") or REPOSITORY / "demo" / "topics")

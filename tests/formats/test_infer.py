@@ -14,10 +14,10 @@ from scenarios import FORMATS, SCENARIOS
 
 from cdc_formats import Event, Format, columns, read_object
 from cdc_formats.errors import ArgumentError, DecodeError, InferenceError
-from cdc_formats.infer import InferredSchema, infer_schema
+from cdc_formats.inference import InferredSchema, infer_schema
+from cdc_formats.inference.source_types import widened
 from cdc_formats.registry import get_format
 from cdc_formats.schema import SqlType
-from cdc_formats.source_types import widened
 from cdc_formats.testing import damaged
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "replay"))

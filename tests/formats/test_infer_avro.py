@@ -13,9 +13,9 @@ from scenarios import SCENARIOS
 
 from cdc_formats.connect_schema import CONNECT
 from cdc_formats.errors import InferenceError, SchemaError
-from cdc_formats.infer import infer_schema
+from cdc_formats.inference import infer_schema
+from cdc_formats.inference.source_types import avro_columns, connect_columns, jdbc_type, mysql_type
 from cdc_formats.schema_registry import Registry
-from cdc_formats.source_types import avro_columns, connect_columns, jdbc_type, mysql_type
 
 URL = "mock://infer"
 

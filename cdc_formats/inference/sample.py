@@ -8,19 +8,19 @@ from dataclasses import dataclass, field, replace
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
-from .base import Event, Format, Headers, Ignored
-from .debezium_mongodb_json import DebeziumMongodbJson
-from .errors import DecodeError, InferenceError, MalformedMessageError
-from .infer_messages import KEY_SOURCES, declared_columns, key_fields, key_names
-from .json_reader import read_object
+from ..base import Event, Format, Headers, Ignored
+from ..debezium_mongodb_json import DebeziumMongodbJson
+from ..errors import DecodeError, InferenceError, MalformedMessageError
+from ..json_reader import read_object
+from ..rows import RowConverter
+from ..schema import INTEGER_BITS, Column, SqlType
+from ..upsert import UpsertKafka
+from .messages import KEY_SOURCES, declared_columns, key_fields, key_names
 from .observed import BASE64, DIGITS, Observed, of_document
-from .rows import RowConverter
-from .schema import INTEGER_BITS, Column, SqlType
 from .source_types import STRING, Declared, widened
-from .upsert import UpsertKafka
 
 if TYPE_CHECKING:
-    from .infer_avro import AvroSample
+    from .avro_sample import AvroSample
 
 VALUES = "values"
 _EPOCH_NOTE = (
@@ -328,7 +328,7 @@ def _avro_sample(format: Format) -> AvroSample | None:
             return None
     elif not hasattr(format, "registry"):
         return None
-    from .infer_avro import AvroSample  # what it needs is not always installed
+    from .avro_sample import AvroSample  # what it needs is not always installed
 
     return AvroSample(format, _any_columns(format))
 

@@ -32,10 +32,10 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Any, ClassVar
 
-from .handling import Handling, Unfit
-from .schema import Column, SqlType
+from ..handling import Handling, Unfit
+from ..schema import Column, SqlType
+from ..types import converter
 from .source_types import MOST_DIGITS, STRING, UNSIGNED_BIGINT
-from .types import converter
 
 _KINDS = {
     bool: "boolean",

@@ -29,9 +29,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from .connect_schema import CONNECT, DEBEZIUM_TIME
-from .errors import SchemaError
-from .schema import INTEGER_BITS, Column, SqlType
+from ..connect_schema import CONNECT, DEBEZIUM_TIME
+from ..errors import SchemaError
+from ..schema import INTEGER_BITS, Column, SqlType
 
 MOST_DIGITS = 38
 UNSIGNED_BIGINT = SqlType("DECIMAL", 20, 0)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from .base import Format
-from .errors import MalformedMessageError, SchemaError
-from .json_reader import read_json
-from .schema import Column, SqlType
+from ..base import Format
+from ..errors import MalformedMessageError, SchemaError
+from ..json_reader import read_json
+from ..schema import Column, SqlType
 from .source_types import Declared, connect_columns, jdbc_type, mysql_type, row_schema
 
 

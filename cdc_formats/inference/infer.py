@@ -21,11 +21,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from .base import Format
-from .errors import ArgumentError, DecodeError, FormatOptionError, MissingBeforeImageError, PartialImageError, SchemaError
-from .infer_sample import ColumnEvidence, TopicSample
-from .registry import get_format
-from .schema import Column, quote, to_ddl
+from ..base import Format
+from ..errors import ArgumentError, DecodeError, FormatOptionError, MissingBeforeImageError, PartialImageError, SchemaError
+from ..registry import get_format
+from ..schema import Column, quote, to_ddl
+from .sample import ColumnEvidence, TopicSample
 
 Sample = Sequence[Any]
 """A record of a sample: its key, its value, and its headers where there are any."""

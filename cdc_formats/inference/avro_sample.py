@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from .avro import AvroSchema, plain
-from .base import Event, Format, Headers, Ignored
-from .debezium_json import events_of, without_op
-from .errors import DecodeError, MalformedMessageError, SchemaError, WriterSchemaError
-from .handling import Converter
-from .rows import RowConverter
-from .schema_registry import SchemaId, schema_id
+from ..avro import AvroSchema, plain
+from ..base import Event, Format, Headers, Ignored
+from ..debezium_json import events_of, without_op
+from ..errors import DecodeError, MalformedMessageError, SchemaError, WriterSchemaError
+from ..handling import Converter
+from ..rows import RowConverter
+from ..schema_registry import SchemaId, schema_id
+from ..tables import TableFilter
+from ..types import null_or
 from .source_types import Declared, avro_columns, connect_schema_of
-from .tables import TableFilter
-from .types import null_or
 
 
 class _Envelope(NamedTuple):
