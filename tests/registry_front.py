@@ -133,6 +133,9 @@ def make_certificates(folder: Path, password: bytes) -> None:
 
     now, keys = datetime.now(timezone.utc), {name: ec.generate_private_key(ec.SECP256R1()) for name in ("authority", "server", "client")}
     issuer = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "authority")])
+    # Python 3.13 asks for the keys' identifiers, and for what an authority's key is for.
+    usage = dict.fromkeys(("content_commitment", "key_encipherment", "data_encipherment", "key_agreement"), False)
+    usage |= {"encipher_only": False, "decipher_only": False, "digital_signature": True}
     for name, key in keys.items():
         builder = (
             x509.CertificateBuilder()
@@ -144,6 +147,9 @@ def make_certificates(folder: Path, password: bytes) -> None:
             .not_valid_after(now + timedelta(days=2))
             .add_extension(x509.BasicConstraints(ca=name == "authority", path_length=None), critical=True)
             .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))]), critical=False)
+            .add_extension(x509.KeyUsage(key_cert_sign=name == "authority", crl_sign=name == "authority", **usage), critical=True)
+            .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+            .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(keys["authority"].public_key()), critical=False)
         )
         certificate = builder.sign(keys["authority"], hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
         encryption = serialization.BestAvailableEncryption(password) if name == "client" else serialization.NoEncryption()
