@@ -245,6 +245,17 @@ class RegistryClient:
                 raise WriterSchemaError(f"schema {name}: {error.reason}") from None
         return known
 
+    def newest(self, subject: str) -> AvroSchema | None:
+        """Return the newest schema of a subject, None where the registry has no such subject.
+
+        Raises
+        ------
+        WriterSchemaError, SchemaRegistryError
+            As `schema`.
+        """
+        found = self._ask(f"the newest schema of {subject}", lambda: self.confluent.get_latest_version(subject))
+        return None if found is None else self._parsed(found.schema)
+
     def _get(self, name: SchemaId) -> Any:
         return self.confluent.get_schema(name) if isinstance(name, int) else self.confluent.get_schema_by_guid(str(name))
 

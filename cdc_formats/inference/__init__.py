@@ -1,6 +1,7 @@
-"""Inferring a table's columns, primary key and format options from a sample of its topic; `infer_schema` says how."""
+"""Inferring a table's columns, primary key and format options from a sample of its topic, or from its schemas in a registry."""
 
 from .infer import InferredSchema, infer_schema
 from .sample import ColumnEvidence
+from .subject import infer_subject
 
-__all__ = ["ColumnEvidence", "InferredSchema", "infer_schema"]
+__all__ = ["ColumnEvidence", "InferredSchema", "infer_schema", "infer_subject"]

@@ -12,8 +12,8 @@ from confluent_kafka.schema_registry import Schema
 from scenarios import SCENARIOS
 
 from cdc_formats.connect_schema import CONNECT
-from cdc_formats.errors import InferenceError, SchemaError
-from cdc_formats.inference import infer_schema
+from cdc_formats.errors import ArgumentError, FormatOptionError, InferenceError, SchemaError
+from cdc_formats.inference import infer_schema, infer_subject
 from cdc_formats.inference.source_types import avro_columns, connect_columns, jdbc_type, mysql_type
 from cdc_formats.schema_registry import Registry
 
@@ -208,3 +208,39 @@ def test_vectors_give_the_schema_that_they_were_written_with() -> None:
 def test_avro_without_a_registry_has_no_names() -> None:
     with pytest.raises(InferenceError, match="value_format 'avro' has no names of columns"):
         infer_schema([], format="upsert-kafka", key_format="raw", value_format="avro")
+
+
+# -------------------------------------------------------------------------------------------------------------- by subject
+
+
+OP = {"name": "op", "type": "string"}
+
+
+def register(subject: str, schema: Any) -> None:
+    Registry(url=URL).client.confluent.register_schema(subject, Schema(json.dumps(schema), "AVRO"))
+
+
+def test_a_subject_says_columns_and_its_topics_keys() -> None:
+    row = record({"name": "id", "type": "long"}, {"name": "price", "type": ["null", "double"]})
+    old = record({"name": "before", "type": ["null", row]}, {"name": "after", "type": ["null", "Value"]}, OP, name="Envelope")
+    wider = record(*row["fields"], {"name": "since", "type": ["null", {"type": "int", "logicalType": "date"}]})
+    new = record({"name": "before", "type": ["null", wider]}, {"name": "after", "type": ["null", "Value"]}, OP, name="Envelope")
+    register("shop.parts-value", old)
+    found = infer_subject("shop.parts-value", format="debezium-avro-confluent", url=URL)
+    assert (found.ddl, found.primary_key) == ("id BIGINT NOT NULL, price DOUBLE", ())
+    register("shop.parts-value", new)
+    register("shop.parts-key", record({"name": "id", "type": "long"}, name="Key"))
+    found = infer_subject("shop.parts-value", format="debezium-avro-confluent", url=URL)
+    assert (found.ddl, found.primary_key) == ("id BIGINT NOT NULL, price DOUBLE, since DATE", ("id",))
+    assert "id BIGINT NOT NULL: schema registry" in str(found)
+
+
+def test_a_subject_that_says_no_table_is_told() -> None:
+    register("text-value", "string")
+    for subject, text in {"nowhere-value": "has no subject 'nowhere-value'", "text-value": "is no table's"}.items():
+        with pytest.raises(InferenceError, match=text):
+            infer_subject(subject, format="debezium-avro-confluent", url=URL)
+    with pytest.raises(ArgumentError, match="debezium-json has no schema registry"):
+        infer_subject("text-value", format="debezium-json")
+    with pytest.raises(FormatOptionError, match="url is not set"):
+        infer_subject("text-value", format="debezium-avro-confluent")

@@ -9,7 +9,8 @@ from local_registry import LocalRegistry
 from registry_front import RegistryFront
 
 from cdc_formats import Change, RowKind, get_format
-from cdc_formats.errors import SchemaRegistryError, WriterSchemaError
+from cdc_formats.errors import InferenceError, SchemaRegistryError, WriterSchemaError
+from cdc_formats.inference import infer_subject
 from cdc_formats.schema_registry import Registry, framed
 
 pytestmark = pytest.mark.registry
@@ -50,6 +51,15 @@ def test_a_schema_has_one_id_under_all_subjects(registry: LocalRegistry) -> None
     assert client.schema(number).fields(client.schema(number).top) == {"x": {"type": "int"}}
     with pytest.raises(SchemaRegistryError, match="does not have the schema under other-value"):
         client.number("other-value", schema, register=False)
+
+
+def test_the_newest_schema_of_a_topics_subjects_says_its_table(registry: LocalRegistry) -> None:
+    format = get_format("debezium-avro-confluent", url=registry.url).for_topic("said")
+    format.encoder("id INT NOT NULL, price DECIMAL(6,2)", unique_key=["id"]).encode(C, (1, "2.50"))
+    found = infer_subject("said-value", format=format)
+    assert (found.ddl, found.primary_key) == ("id INT NOT NULL, price DECIMAL(6,2)", ("id",))
+    with pytest.raises(InferenceError, match="has no subject 'unsaid-value'"):
+        infer_subject("unsaid-value", format=format)
 
 
 def test_a_schema_that_changes_is_read_by_the_id_of_each_record(registry: LocalRegistry) -> None:

@@ -1,0 +1,86 @@
+"""Inferring from a schema registry alone: the newest schemas of a topic's subjects, without a record."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from ..base import Format
+from ..errors import ArgumentError, InferenceError, SchemaError
+from ..registry import get_format
+from .infer import InferredSchema
+from .sample import ColumnEvidence
+from .source_types import avro_columns, connect_schema_of
+
+if TYPE_CHECKING:
+    from ..schema_registry import Registry
+
+_VALUE, _KEY = "-value", "-key"
+
+
+def infer_subject(subject: str, *, format: str | Format, **options: Any) -> InferredSchema:
+    """Infer the columns and the primary key from the newest schema of a subject.
+
+    Parameters
+    ----------
+    subject : str
+        Of a topic's values, for example ``orders-value``: the primary key has the fields of ``orders-key``, where the registry has it.
+    format : str or Format
+        ``debezium-avro-confluent``, or ``upsert-kafka`` with its registry's options.
+    **options
+        The format's, where `format` is a name.
+
+    Raises
+    ------
+    InferenceError
+        When the registry has no such subject, or its schema is no table's.
+    ArgumentError
+        When the format has no registry.
+    SchemaRegistryError
+        When the registry cannot be asked.
+    """
+    chosen = format if isinstance(format, Format) else get_format(format, **options)
+    registry: Registry | None = getattr(chosen, "registry", None)
+    if registry is None:
+        raise ArgumentError(f"{chosen.identifier} has no schema registry; infer_schema() takes a sample")
+    registry.require_url("url")
+    schema = registry.client.newest(subject)
+    if schema is None:
+        raise InferenceError(f"the schema registry at {registry.url} has no subject {subject!r}")
+    try:
+        declared = avro_columns(schema.top, names=schema.names)
+    except SchemaError as error:
+        raise InferenceError(f"the newest schema of {subject!r} is no table's: {error.args[0]}") from None
+    key_subject = subject[: -len(_VALUE)] + _KEY if subject.endswith(_VALUE) else ""
+    key = _key(registry, key_subject, {each.column.name for each in declared}) if key_subject else ()
+    evidence = [
+        ColumnEvidence(
+            replace(each.column, nullable=each.column.nullable and each.column.name not in key),
+            "schema registry",
+            each.source_type,
+            notes=(each.note,) if each.note else (),
+        )
+        for each in declared
+    ]
+    return InferredSchema(
+        format=chosen.identifier,
+        evidence=tuple(evidence),
+        primary_key=key,
+        primary_key_reason=f"the fields of {key_subject}" if key else "no subject of keys says it",
+        format_options=options,
+        option_reasons={},
+        tables=(),
+        records=0,
+        rows=0,
+        ignored={},
+    )
+
+
+def _key(registry: Registry, subject: str, columns: set[str]) -> tuple[str, ...]:
+    schema = registry.client.newest(subject)
+    try:
+        fields = () if schema is None else connect_schema_of(schema.top, names=schema.names).get("fields", ())
+    except SchemaError:
+        return ()
+    names = tuple(field["field"] for field in fields)
+    return names if set(names) <= columns else ()
