@@ -24,7 +24,6 @@ from .counts import counts_ddl, observed
 from .dead_letter import DeadLetters
 from .decode import COUNTS, KAFKA_METADATA, Mode, Source, decode_pass, needed_columns
 from .encode import encode_pass
-from .sampled import sampled
 from .stage import Stage, normalized
 from .targets import Blocks, KeyedRows, Target, TypedRows
 from .typed import ASIDES, ROW_KIND, require_changelog, table_columns
@@ -161,6 +160,8 @@ def from_kafka_changelog(
     chosen, reader_options = _format(format, format_options), _reader_options(topic, topic_pattern, options)
     if schema is None:
         given = None if isinstance(format, Format) else format_options or {}
+        from .sampled import sampled  # loads formats and inference, which only those who ask have to wait for
+
         chosen, schema, primary_key = sampled(chosen, reader_options, given=given, primary_key=names_of(primary_key))
     request = _Request.check(
         format=chosen,
