@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from cdc_formats.avro import without_logical_types
 from cdc_formats.avro_writer import avro_bytes
 from cdc_formats.json_reader import json_bytes, json_text
 from cdc_formats.schema_registry import Registry, framed
@@ -151,7 +150,7 @@ def _avro_schema() -> dict[str, Any]:
 def _avro_writer() -> Callable[[Any], bytes]:
     schema = _avro_schema()
     number = Registry(url=_REGISTRY).client.number("bench-value", schema, register=True)
-    write = avro_bytes(without_logical_types(schema))
+    write = avro_bytes(schema)
     return lambda message: framed(number, write(message))
 
 

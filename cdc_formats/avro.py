@@ -37,6 +37,7 @@ from uuid import UUID
 import fastavro
 from fastavro.schema import SchemaParseException
 
+from .connect_schema import CONNECT, EPOCH_UNITS
 from .errors import MalformedMessageError, WriterSchemaError
 from .handling import Converter, Handling, refuse
 from .images import ABSENT
@@ -57,8 +58,6 @@ _PYTHON = {
 """What fastavro makes of a type: how the branches of a union are told apart."""
 _FAILURES = (EOFError, IndexError, KeyError, OverflowError, TypeError, UnicodeDecodeError, ValueError, struct.error)
 
-_CONNECT = "org.apache.kafka.connect.data."
-_DEBEZIUM = "io.debezium.time."
 _UNITS: Mapping[str, Literal["ms", "us", "ns"]] = {
     "time-millis": "ms",
     "time-micros": "us",
@@ -68,11 +67,7 @@ _UNITS: Mapping[str, Literal["ms", "us", "ns"]] = {
     "local-timestamp-millis": "ms",
     "local-timestamp-micros": "us",
     "local-timestamp-nanos": "ns",
-    _CONNECT + "Time": "ms",
-    _CONNECT + "Timestamp": "ms",
-    **{_DEBEZIUM + name: "ms" for name in ("Time", "Timestamp")},
-    **{_DEBEZIUM + "Micro" + name: "us" for name in ("Time", "Timestamp", "Duration")},
-    **{_DEBEZIUM + "Nano" + name: "ns" for name in ("Time", "Timestamp", "Duration")},
+    **EPOCH_UNITS,
 }
 """The unit of an epoch number, by its logicalType or connect.name."""
 _TIMES = ("TIME", "TIMESTAMP", "TIMESTAMP_NTZ", "INTERVAL DAY TO SECOND")
@@ -249,7 +244,7 @@ def _scale(avro: Type) -> int | None:
         scale = avro.get("scale", 0)
         return scale if isinstance(scale, int) and abs(scale) < 10_000 else None
     parameters = avro.get("connect.parameters")
-    text = str(parameters.get("scale")) if _name(avro) == _CONNECT + "Decimal" and isinstance(parameters, Mapping) else ""
+    text = str(parameters.get("scale")) if _name(avro) == CONNECT + "Decimal" and isinstance(parameters, Mapping) else ""
     return int(text) if re.fullmatch("-?[0-9]{1,4}", text) else None
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import fastavro
 
-from .avro import canonical_placeholder
+from .avro import canonical_placeholder, without_logical_types
 from .errors import EncodeError, SchemaError
 from .handling import Unfit, refuse
 from .schema import Column, SqlType, quote
@@ -184,8 +184,8 @@ def _time_writer(sql_type: SqlType) -> To:
 
 
 def avro_bytes(schema: Any) -> Callable[[Any], bytes]:
-    """Return the function from what `AvroRows.image` gives to Avro's bytes; `schema` is `without_logical_types`."""
-    parsed = fastavro.parse_schema(schema)
+    """Return the function from what `AvroRows.image` gives to Avro's bytes; logical types are taken as they are written."""
+    parsed = fastavro.parse_schema(without_logical_types(schema))
 
     def write(image: Any) -> bytes:
         out = BytesIO()

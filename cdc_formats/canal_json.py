@@ -54,7 +54,7 @@ from .schema import Column
 from .tables import TableFilter
 
 _INSERT, _UPDATE, _DELETE = RowKind.INSERT, RowKind.UPDATE_AFTER, RowKind.DELETE
-_KINDS = {"INSERT": _INSERT, "UPDATE": _UPDATE, "DELETE": _DELETE}
+KINDS = {"INSERT": _INSERT, "UPDATE": _UPDATE, "DELETE": _DELETE}
 _DDL = {"CREATE", "ALTER", "ERASE", "RENAME", "CINDEX", "DINDEX"}
 
 
@@ -98,7 +98,7 @@ class CanalJson(Format):
 
     def reader(self, rows: RowConverter, *, keyed: bool = False) -> Reader:
         """Return the reader of one table's messages."""
-        message = message_reader(rows, _Message, "data", "old", keyed=keyed, changed_only=True, many=True)
+        message = message_reader(rows, Message, "data", "old", keyed=keyed, changed_only=True, many=True)
         tables = TableFilter(self.database_include, self.table_include)
 
         def read(key: bytes | None, value: bytes | None) -> Sequence[Event] | Ignored:
@@ -117,7 +117,9 @@ class CanalJson(Format):
         return ControlEvent(reason, named(message.get("database")), None, named(message.get("table")), named(message.get("sql")))
 
 
-class _Message(msgspec.Struct, gc=False):
+class Message(msgspec.Struct, gc=False):
+    """What is read of a message; its rows are added by `rows.message_reader`."""
+
     type: Any = None
     is_ddl: Any = msgspec.field(default=None, name="isDdl")
     database: Any = None
@@ -141,9 +143,9 @@ def _events(message: Any, tables: TableFilter) -> Sequence[Event] | Ignored:
         return Ignored.DDL
     if message.type == "QUERY":
         return Ignored.MESSAGE
-    kind = _KINDS.get(message.type)
+    kind = KINDS.get(message.type)
     if kind is None:
-        known = f"is none of {', '.join(sorted({*_KINDS, *_DDL, 'TRUNCATE', 'QUERY'}))}"
+        known = f"is none of {', '.join(sorted({*KINDS, *_DDL, 'TRUNCATE', 'QUERY'}))}"
         raise UnknownOperationError(f"type {message.type[:40]!r} {known}", "$.type", bare=f"type {known}")
     if message.data is None:
         raise MissingFieldError(f"missing `data` when `type` is {message.type!r}", "$.data")

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 from .handling import Handling
 from .schema import Column, SqlType
@@ -12,6 +12,14 @@ from .times import epoch_unit
 
 CONNECT = "org.apache.kafka.connect.data."
 DEBEZIUM_TIME = "io.debezium.time."
+
+EPOCH_UNITS: Mapping[str, Literal["ms", "us", "ns"]] = {
+    **{CONNECT + name: "ms" for name in ("Time", "Timestamp")},
+    **{DEBEZIUM_TIME + name: "ms" for name in ("Time", "Timestamp")},
+    **{DEBEZIUM_TIME + "Micro" + name: "us" for name in ("Time", "Timestamp", "Duration")},
+    **{DEBEZIUM_TIME + "Nano" + name: "ns" for name in ("Time", "Timestamp", "Duration")},
+}
+"""The unit of an epoch number, by the name of its type."""
 
 _PLAIN = {
     "BOOLEAN": "boolean",

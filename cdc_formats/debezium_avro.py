@@ -49,10 +49,18 @@ from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, ClassVar, NamedTuple
 
-from .avro import AvroSchema, plain, row_converter, without_logical_types
+from .avro import AvroSchema, plain, row_converter
 from .avro_writer import RECORD, AvroRows, avro_bytes, record_schema
 from .base import ControlEvent, Encoder, Event, Format, Headers, Ignored, MetadataColumn, Reader, Record
-from .debezium_json import UNAVAILABLE_VALUE_PLACEHOLDER, DebeziumJson, control_event_of, events_of, without_op
+from .debezium_json import (
+    COMPLETE_CONNECTORS,
+    SCHEMAS_KEPT,
+    UNAVAILABLE_VALUE_PLACEHOLDER,
+    DebeziumJson,
+    control_event_of,
+    events_of,
+    without_op,
+)
 from .errors import FormatOptionError, MalformedMessageError, MissingFieldError, WriterSchemaError
 from .handling import BINARY_MODES, Handling
 from .metadata import member
@@ -63,8 +71,7 @@ from .schema_registry import Registry, SchemaId, framed, schema_id
 from .tables import TableFilter
 from .types import null_or
 
-_SCHEMAS_KEPT = 1000
-_COMPLETE_SOURCES = ("io.debezium.connector.mysql.Source", "io.debezium.connector.mariadb.Source")
+_COMPLETE_SOURCES = tuple(f"io.debezium.connector.{name}.Source" for name in COMPLETE_CONNECTORS)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -205,7 +212,7 @@ class _Reader:
         return events_of(message["op"], message.get("before"), message.get("after"), found, "$", envelope.rows)
 
     def _compile(self, name: SchemaId) -> _Envelope:
-        if len(self.compiled) >= _SCHEMAS_KEPT:
+        if len(self.compiled) >= SCHEMAS_KEPT:
             self.compiled.clear()
         schema = self.format.registry.client.schema(name)
         try:
@@ -263,12 +270,12 @@ class _Encoder(Encoder):
         # Nullable as a whole, and its op too: the schema that Flink derives, and requires.
         self.schema = ["null", {"type": "record", "name": RECORD, "fields": optional}]
         self.rows = AvroRows(columns, excerpt=format.error_excerpt, placeholder=format.unavailable_value_placeholder)
-        self.write = avro_bytes(without_logical_types(self.schema))
+        self.write = avro_bytes(self.schema)
         self.key_indices = key_indices(columns, unique_key) if format.key_subject is not None else ()
         key = [columns[index] for index in self.key_indices]
         self.key_schema = record_schema(key)
         self.key_rows = AvroRows(key, excerpt=format.error_excerpt)
-        self.write_key = avro_bytes(without_logical_types(self.key_schema))
+        self.write_key = avro_bytes(self.key_schema)
 
     def encode(self, kind: RowKind, row: tuple[Any, ...], before: tuple[Any, ...] | None = None) -> Record:
         """Return the key and the value of the record of one change.

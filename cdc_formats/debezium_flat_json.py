@@ -48,7 +48,7 @@ import msgspec
 from .base import ControlEvent, Encoder, Event, Headers, Ignored, MetadataColumn, Reader, Record
 from .changelog_mode import ChangelogMode
 from .connect_schema import struct_schema, written_handling
-from .debezium_json import DebeziumJson, described
+from .debezium_json import COMPLETE_CONNECTORS, SCHEMAS_KEPT, DebeziumJson, described, schema_of
 from .encoding import refuse_filters
 from .errors import (
     DecodeError,
@@ -79,8 +79,6 @@ _DELETED = {None: False, "false": False, False: False, "true": True, True: True}
 _ADDED = ("op", "ts_ms", "db", "schema", "table", "connector")
 _OF_SOURCE = ("ts_ms", "db", "schema", "table", "connector")
 _DELETED_FIELD = "__deleted"  # a constant of Debezium's, which add.fields.prefix does not change
-_COMPLETE_CONNECTORS = ("mysql", "mariadb")
-_SCHEMAS_KEPT = 1000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -251,10 +249,10 @@ class _Reader:
     def _images(self, block: bytes, complete: bool) -> _Images:
         found = self.described.get((block, complete))
         if found is None:
-            if len(self.described) >= _SCHEMAS_KEPT:
+            if len(self.described) >= SCHEMAS_KEPT:
                 self.described.clear()
             for each, declared in self.handling.items():
-                how = declared if block == b"null" else described(_as_image(_schema_of(block)), self.columns, declared)
+                how = declared if block == b"null" else described(_as_image(schema_of(block)), self.columns, declared)
                 self.described[block, each] = _Images.of(self.columns, how, self.unique_key)
             found = self.described[block, complete]
         return found
@@ -326,7 +324,7 @@ class _Reader:
         block = json_bytes(schema)
         rows = self.keys.get(block)
         if rows is None:
-            if len(self.keys) >= _SCHEMAS_KEPT:
+            if len(self.keys) >= SCHEMAS_KEPT:
                 self.keys.clear()
             how = described(_as_image(schema), self.columns, self.handling[False])
             rows = self.keys[block] = RowConverter(self.columns, how, self.unique_key)
@@ -334,7 +332,7 @@ class _Reader:
 
 
 def _complete(added: Any) -> bool:
-    return _either(added.connector, added.source_connector) in _COMPLETE_CONNECTORS
+    return _either(added.connector, added.source_connector) in COMPLETE_CONNECTORS
 
 
 def _is_deleted(deleted: Any, path: str) -> bool:
@@ -349,13 +347,6 @@ def _is_deleted(deleted: Any, path: str) -> bool:
 def _as_image(schema: dict[str, Any]) -> dict[str, Any]:
     """Return a row's schema as that of an envelope with one image, which is what `described` reads."""
     return {"fields": [{**schema, "field": "after"}]}
-
-
-def _schema_of(block: bytes) -> dict[str, Any]:
-    try:
-        return read_object(block)
-    except MalformedMessageError as error:
-        raise MalformedMessageError(error.reason, f"$.schema{error.path[1:]}") from None
 
 
 class _Encoder(Encoder):

@@ -51,7 +51,7 @@ from typing import Any, ClassVar, Literal
 import msgspec
 
 from .base import ControlEvent, Encoder, Event, Format, Headers, Ignored, MetadataColumn, Reader, Record
-from .connect_schema import struct_schema, written_handling
+from .connect_schema import CONNECT, EPOCH_UNITS, struct_schema, written_handling
 from .encoding import EnvelopeEncoder, Row
 from .errors import (
     FormatOptionError,
@@ -72,8 +72,10 @@ from .types import converter
 
 UNAVAILABLE_VALUE_PLACEHOLDER = "__debezium_unavailable_value"
 
-_SCHEMAS_KEPT = 1000
-_COMPLETE_CONNECTORS = ("mysql", "mariadb")
+SCHEMAS_KEPT = 1000
+"""For how many schemas a reader keeps what it compiled."""
+COMPLETE_CONNECTORS = ("mysql", "mariadb")
+"""Connectors whose log has all values, so that they never write the placeholder."""
 _PATHS = {root: (f"{root}.before", f"{root}.after") for root in ("$", "$.payload")}
 _INSERT, _UPDATE, _DELETE = RowKind.INSERT, RowKind.UPDATE_AFTER, RowKind.DELETE
 _REMEDY = "is null. PostgreSQL: set the table's REPLICA IDENTITY to FULL, or to DEFAULT with a primary key; MySQL: binlog_row_image=FULL"
@@ -214,7 +216,7 @@ class _Reader:
 
     def _with_placeholder(self, message: Any, value: bytes) -> tuple[Any, bool]:
         """Return a message that has the placeholder's text, and whether that is a text like any other there."""
-        if member(message.source, "connector") in _COMPLETE_CONNECTORS:
+        if member(message.source, "connector") in COMPLETE_CONNECTORS:
             return message, True
         # Something is unchanged: the before-image, read in full, may have it.
         return self.general(value), False
@@ -239,10 +241,10 @@ class _Reader:
     def _described(self, schema: bytes, complete: bool) -> RowConverter:
         rows = self.described.get((schema, complete))
         if rows is None:
-            if len(self.described) >= _SCHEMAS_KEPT:
+            if len(self.described) >= SCHEMAS_KEPT:
                 self.described.clear()
             columns = self.rows.columns
-            rows = RowConverter(columns, described(_schema_of(schema), columns, self.handling[complete]), self.rows.unique_key)
+            rows = RowConverter(columns, described(schema_of(schema), columns, self.handling[complete]), self.rows.unique_key)
             self.described[schema, complete] = rows
         return rows
 
@@ -311,23 +313,15 @@ def without_op(message: Mapping[str, Any], root: str) -> Ignored:
 
 # ------------------------------------------------------------------------------------------------------- schema blocks
 
-_CONNECT = "org.apache.kafka.connect.data."
-_TIME = "io.debezium.time."
-_EPOCH_UNITS: dict[str, Literal["ms", "us", "ns"]] = {
-    _CONNECT + "Time": "ms",
-    _CONNECT + "Timestamp": "ms",
-    _TIME + "Time": "ms",
-    _TIME + "Timestamp": "ms",
-    _TIME + "MicroTime": "us",
-    _TIME + "MicroTimestamp": "us",
-    _TIME + "MicroDuration": "us",
-    _TIME + "NanoTime": "ns",
-    _TIME + "NanoTimestamp": "ns",
-    _TIME + "NanoDuration": "ns",
-}
 
+def schema_of(schema: bytes) -> dict[str, Any]:
+    """Return a schema block.
 
-def _schema_of(schema: bytes) -> dict[str, Any]:
+    Raises
+    ------
+    MalformedMessageError
+        When it is no JSON object.
+    """
     try:
         return read_object(schema)
     except MalformedMessageError as error:
@@ -356,9 +350,9 @@ def _described(field: dict[str, Any], declared: Handling) -> Handling:
         return _described(items, declared)
     name, parameters = field.get("name"), field.get("parameters")
     scale = parameters.get("scale") if isinstance(parameters, dict) else None
-    if name == _CONNECT + "Decimal" and isinstance(scale, str) and re.fullmatch("-?[0-9]{1,4}", scale):
+    if name == CONNECT + "Decimal" and isinstance(scale, str) and re.fullmatch("-?[0-9]{1,4}", scale):
         return replace(declared, decimal="precise", decimal_scale=int(scale), time="isostring")
-    unit = _EPOCH_UNITS.get(name) if isinstance(name, str) else None
+    unit = EPOCH_UNITS.get(name) if isinstance(name, str) else None
     # Text of a described column is ISO text, and its number (but for a date's days) has the unit of its name.
     return replace(declared, decimal="string", time="isostring", epoch_unit=unit)
 

@@ -32,7 +32,7 @@ from uuid import UUID
 from .handling import Converter, Handling, Unfit, refuse
 from .json_reader import json_text
 from .schema import SqlType
-from .types import converter
+from .types import converter, nested_converter, null_or
 from .values import timestamp_text, writer
 
 _NUMBERS = ("$numberInt", "$numberLong", "$numberDouble", "$numberDecimal")
@@ -179,41 +179,8 @@ def _text_of(sql_type: SqlType, value: dict[str, Any]) -> str:
     return json_text(value)
 
 
-def _array(sql_type: SqlType, handling: Handling) -> Converter:
-    element = _or_null(document_converter(sql_type.fields[0].type, handling.time_zone))
-
-    def convert(value: Any) -> list[Any]:
-        if type(value) is list:
-            return [element(item) for item in value]
-        raise refuse(sql_type, value)
-
-    return convert
-
-
-def _map(sql_type: SqlType, handling: Handling) -> Converter:
-    key, item = (_or_null(document_converter(column.type, handling.time_zone)) for column in sql_type.fields)
-
-    def convert(value: Any) -> list[Any]:
-        if type(value) is dict:
-            return sorted([[key(name), item(entry)] for name, entry in value.items()], key=lambda entry: entry[0])
-        raise refuse(sql_type, value)
-
-    return convert
-
-
-def _struct(sql_type: SqlType, handling: Handling) -> Converter:
-    fields = [(column.name, _or_null(document_converter(column.type, handling.time_zone))) for column in sql_type.fields]
-
-    def convert(value: Any) -> list[Any]:
-        if type(value) is dict:
-            return [field(value.get(name)) for name, field in fields]
-        raise refuse(sql_type, value)
-
-    return convert
-
-
-def _or_null(convert: Converter) -> Converter:
-    return lambda value: None if value is None else convert(value)
+def _nested(sql_type: SqlType, handling: Handling) -> Converter:
+    return nested_converter(sql_type, lambda of: document_converter(of, handling.time_zone))
 
 
 _FACTORIES: dict[str, Callable[[SqlType, Handling], Converter]] = {
@@ -224,9 +191,9 @@ _FACTORIES: dict[str, Callable[[SqlType, Handling], Converter]] = {
     "DATE": _date,
     "TIMESTAMP": _timestamp,
     "TIMESTAMP_NTZ": _timestamp,
-    "ARRAY": _array,
-    "MAP": _map,
-    "STRUCT": _struct,
+    "ARRAY": _nested,
+    "MAP": _nested,
+    "STRUCT": _nested,
 }
 
 
@@ -275,18 +242,18 @@ _WRITERS: dict[str, Converter] = {
 
 
 def _written_array(sql_type: SqlType) -> Converter:
-    item = _or_null(document_writer(sql_type.fields[0].type))
+    item = null_or(document_writer(sql_type.fields[0].type))
     return lambda value: [item(element) for element in value]
 
 
 def _written_map(sql_type: SqlType) -> Converter:
     writer(sql_type, Handling())  # refuses keys that are no text
-    item = _or_null(document_writer(sql_type.fields[1].type))
+    item = null_or(document_writer(sql_type.fields[1].type))
     return lambda value: {name: item(entry) for name, entry in value}
 
 
 def _written_struct(sql_type: SqlType) -> Converter:
-    fields = [(field.name, _or_null(document_writer(field.type))) for field in sql_type.fields]
+    fields = [(field.name, null_or(document_writer(field.type))) for field in sql_type.fields]
     return lambda value: {name: write(item) for (name, write), item in zip(fields, value, strict=True)}
 
 

@@ -73,10 +73,6 @@ class RowFormat(ABC):
         """
         return None
 
-    def converted(self, image: Mapping[str, Any]) -> Row:
-        """Return the columns' canonical values out of what a message has of them by name."""
-        return self.rows.row(image, "$") if self.rows and image else (ABSENT,) * len(self.columns)
-
     def without_columns(self, fields: Mapping[str, Any]) -> Row:
         """Return nothing, of a part that has none of the columns.
 
@@ -254,7 +250,8 @@ class Raw(RowFormat):
             raise MalformedMessageError(f"expected {self.layout.size} bytes of a raw {self.columns[0].type}, got {len(data)}")
         else:
             (value,) = self.layout.unpack(data)
-        return self.converted({self.names[0]: value})
+        assert self.rows is not None  # of its one column
+        return self.rows.of_values((value,), "$")
 
     def write(self, row: Row) -> bytes:
         """Write one value."""
@@ -276,12 +273,11 @@ class Avro(RowFormat):
         """Refuse columns that have no Avro type, and to go on without the packages."""
         try:
             from . import avro_writer
-            from .avro import without_logical_types
         except ImportError as error:
             raise MissingDependencyError(f"avro needs {error.name}: pip install 'pyspark-kafka-changelog[avro]'") from error
         self.schema = avro_writer.record_schema(self.columns)
         self.avro_rows = avro_writer.AvroRows(self.columns, excerpt=self.options.error_excerpt)
-        self.to_bytes = avro_writer.avro_bytes(without_logical_types(self.schema))
+        self.to_bytes = avro_writer.avro_bytes(self.schema)
         self.of_schema: Callable[[bytes, int], Row] | None = None
 
     def read(self, data: bytes, headers: Headers) -> Row:

@@ -43,7 +43,7 @@ from typing import Any, ClassVar
 import msgspec
 
 from .base import ControlEvent, Event, Headers, Ignored, MetadataColumn, Reader
-from .canal_json import CanalJson
+from .canal_json import KINDS, CanalJson, Message
 from .errors import DecodeError, MissingBeforeImageError, MissingFieldError, PartialImageError, UnknownOperationError
 from .images import ABSENT
 from .json_reader import read_object
@@ -53,7 +53,6 @@ from .rows import RowConverter, message_reader
 from .tables import TableFilter
 
 _INSERT, _UPDATE, _DELETE = RowKind.INSERT, RowKind.UPDATE_AFTER, RowKind.DELETE
-_KINDS = {"INSERT": _INSERT, "UPDATE": _UPDATE, "DELETE": _DELETE}
 _WATERMARK = "TIDB_WATERMARK"
 
 
@@ -95,28 +94,17 @@ class TicdcCanalJson(CanalJson):
 
 class _Tidb(msgspec.Struct, gc=False, rename="camel"):
     commit_ts: Any = None
-    watermark_ts: Any = None
     only_handle_key: Any = None
     claim_check_location: Any = None
 
 
-class _Message(msgspec.Struct, gc=False):
-    type: Any = None
-    is_ddl: Any = msgspec.field(default=None, name="isDdl")
-    database: Any = None
-    table: Any = None
-    data: Any = None
-    old: Any = None
-    ts: Any = None
-    es: Any = None
-    pk_names: msgspec.Raw = msgspec.field(default=msgspec.Raw(b"null"), name="pkNames")
-    sql_type: msgspec.Raw = msgspec.field(default=msgspec.Raw(b"null"), name="sqlType")
+class _Message(Message, gc=False):
     tidb: _Tidb = msgspec.field(default_factory=_Tidb, name="_tidb")
 
 
 def _events(message: Any, tables: TableFilter, whole: RowConverter | None) -> Sequence[Event] | Ignored:
     """Return a message's event; `whole` where a delete has to have all of its row."""
-    kind = _KINDS.get(message.type) if isinstance(message.type, str) else None
+    kind = KINDS.get(message.type) if isinstance(message.type, str) else None
     if message.type == _WATERMARK:
         return Ignored.HEARTBEAT
     if tables.set and (kind is not None or message.is_ddl is True) and not tables.match(message.database, message.table, "$"):
@@ -167,5 +155,5 @@ def _elsewhere(location: Any) -> PartialImageError:
 def _unknown(type: Any) -> DecodeError:
     if not isinstance(type, str):
         return MissingFieldError("`type` is missing or not a string", "$.type")
-    known = f"is none of {', '.join(sorted({*_KINDS, _WATERMARK}))}, and the message is no DDL"
+    known = f"is none of {', '.join(sorted({*KINDS, _WATERMARK}))}, and the message is no DDL"
     return UnknownOperationError(f"type {type[:40]!r} {known}", "$.type", bare=f"type {known}")

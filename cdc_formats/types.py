@@ -31,7 +31,7 @@ import base64
 import binascii
 import re
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from decimal import ROUND_HALF_UP, Context, Decimal
 from typing import Any
@@ -40,7 +40,7 @@ from .handling import DECIMAL_MODES, Converter, Handling, refuse
 from .images import ABSENT
 from .json_reader import json_text
 from .placeholders import placeholder_form
-from .schema import INTEGER_BITS, Column, SqlType
+from .schema import INTEGER_BITS, SqlType
 from .times import date_converter, interval_converter, time_converter, timestamp_converter
 
 
@@ -331,12 +331,21 @@ def _binary(sql_type: SqlType, handling: Handling) -> Converter:
 # ---------------------------------------------------------------------------------------------------------------- nested
 
 
-def _inner(column: Column, handling: Handling) -> Converter:
-    return null_or(converter(column.type, replace(handling, placeholder=None)))
+def nested_converter(sql_type: SqlType, of: Callable[[SqlType], Converter]) -> Converter:
+    """Return the converter of an ARRAY, a MAP or a STRUCT whose values are converted by `of` their types; null stays None."""
+    inner = [null_or(of(column.type)) for column in sql_type.fields]
+    names = [column.name for column in sql_type.fields]
+    return {"ARRAY": _array, "MAP": _map, "STRUCT": _struct}[sql_type.name](sql_type, inner, names)
 
 
-def _array(sql_type: SqlType, handling: Handling) -> Converter:
-    element = _inner(sql_type.fields[0], handling)
+def _nested(sql_type: SqlType, handling: Handling) -> Converter:
+    # The placeholder stands for a whole column.
+    inner = replace(handling, placeholder=None)
+    return nested_converter(sql_type, lambda of: converter(of, inner))
+
+
+def _array(sql_type: SqlType, inner: Sequence[Converter], names: Sequence[str]) -> Converter:
+    (element,) = inner
 
     def convert(value: Any) -> list[Any]:
         if type(value) is list:
@@ -346,8 +355,8 @@ def _array(sql_type: SqlType, handling: Handling) -> Converter:
     return convert
 
 
-def _map(sql_type: SqlType, handling: Handling) -> Converter:
-    key, item = (_inner(column, handling) for column in sql_type.fields)
+def _map(sql_type: SqlType, inner: Sequence[Converter], names: Sequence[str]) -> Converter:
+    key, item = inner
 
     def convert(value: Any) -> list[Any]:
         if type(value) is dict:
@@ -358,8 +367,8 @@ def _map(sql_type: SqlType, handling: Handling) -> Converter:
     return convert
 
 
-def _struct(sql_type: SqlType, handling: Handling) -> Converter:
-    fields = [(column.name, _inner(column, handling)) for column in sql_type.fields]
+def _struct(sql_type: SqlType, inner: Sequence[Converter], names: Sequence[str]) -> Converter:
+    fields = list(zip(names, inner, strict=True))
 
     def convert(value: Any) -> list[Any]:
         if type(value) is dict:
@@ -387,7 +396,7 @@ _FACTORIES: dict[str, Callable[[SqlType, Handling], Converter]] = {
     "TIMESTAMP": timestamp_converter,
     "TIMESTAMP_NTZ": timestamp_converter,
     "INTERVAL DAY TO SECOND": interval_converter,
-    "ARRAY": _array,
-    "MAP": _map,
-    "STRUCT": _struct,
+    "ARRAY": _nested,
+    "MAP": _nested,
+    "STRUCT": _nested,
 }

@@ -51,7 +51,6 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from .base import Encoder, Event, Format, Headers, Ignored, Reader, Record
-from .canonical_rows import CanonicalRows
 from .changelog_mode import ChangelogMode
 from .errors import DecodeError, FormatOptionError, MissingFieldError, SchemaError
 from .handling import Handling
@@ -187,7 +186,7 @@ class UpsertKafka(Format):
 
     def reader(self, rows: RowConverter, *, keyed: bool = False) -> Reader:
         """Return the reader of one table's records."""
-        return _Reader(self, self._parts(rows.columns, rows.unique_key), CanonicalRows(rows)).read
+        return _Reader(self, self._parts(rows.columns, rows.unique_key), _CanonicalRows(rows.columns, Handling(), rows.unique_key)).read
 
     def for_topic(self, topic: str) -> UpsertKafka:
         """Return the format with the topic's subjects (``<topic>-key``, ``<topic>-value``) where it has none."""
@@ -220,8 +219,19 @@ class _Parts:
         self.value: RowFormat = ROW_FORMATS[format.value_format](format, "value", [columns[index] for index in self.value_indices])
 
 
+class _CanonicalRows(RowConverter):
+    """The rows of a table whose images are canonical already: whole tuples in the order of the columns."""
+
+    def row(self, image: Any, path: str) -> Row:
+        row: Row = image
+        return row
+
+    def key(self, image: Any, path: str) -> Row:
+        return tuple([image[index] for index in self.key_indices])
+
+
 class _Reader:
-    def __init__(self, format: UpsertKafka, parts: _Parts, rows: CanonicalRows) -> None:
+    def __init__(self, format: UpsertKafka, parts: _Parts, rows: _CanonicalRows) -> None:
         self.parts, self.rows = parts, rows
         self.json_null = format.json_null == "delete" and format.value_format == "json"
         self.width = len(rows.columns)

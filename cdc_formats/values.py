@@ -19,6 +19,7 @@ from .placeholders import placeholder_form
 from .rows import key_indices
 from .schema import Column, SqlType
 from .times import LEAST_STAMP, MOST_STAMP, epoch_unit
+from .types import null_or
 
 To = Callable[[Any], Any]
 
@@ -45,10 +46,6 @@ def to_python(columns: Sequence[Column], row: Sequence[Any]) -> tuple[Any, ...]:
     return tuple([_python(column.type)(value) for column, value in zip(columns, row, strict=True)])
 
 
-def _or_none(convert: To) -> To:
-    return lambda value: None if value is None else convert(value)
-
-
 def _same(value: Any) -> Any:
     return value
 
@@ -71,7 +68,7 @@ def _python(sql_type: SqlType) -> To:
         "MAP": lambda value: {inner[0](key): inner[1](item) for key, item in value},
         "STRUCT": lambda value: {name: to(item) for name, to, item in zip(names, inner, value, strict=True)},
     }
-    return _or_none(table.get(sql_type.name, _same))
+    return null_or(table.get(sql_type.name, _same))
 
 
 # ----------------------------------------------------------------------------------------------------------------- text
@@ -275,7 +272,7 @@ def _interval_writer(sql_type: SqlType, handling: Handling, iso: bool) -> To | N
 
 def _inner(column: Column, handling: Handling, iso: bool) -> To:
     write = writer(column.type, replace(handling, placeholder=None), iso=iso)
-    return _same if write is None else _or_none(write)
+    return _same if write is None else null_or(write)
 
 
 def _array_writer(sql_type: SqlType, handling: Handling, iso: bool) -> To | None:

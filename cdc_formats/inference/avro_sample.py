@@ -14,7 +14,7 @@ from ..rows import RowConverter
 from ..schema_registry import SchemaId, schema_id
 from ..tables import TableFilter
 from ..types import null_or
-from .source_types import Declared, avro_columns, connect_schema_of
+from .source_types import Declared, avro_columns, field_names
 
 
 class _Envelope(NamedTuple):
@@ -95,7 +95,6 @@ class AvroSample:
         try:
             name, _ = schema_id("key", bytes(key or b""), headers)
             schema, _ = self._schema(name)
-            fields = connect_schema_of(schema.top, names=schema.names).get("fields", ())
+            return field_names(schema.top, names=schema.names) or None
         except (DecodeError, SchemaError):
             return None
-        return tuple(field["field"] for field in fields) or None

@@ -277,6 +277,11 @@ def connect_schema_of(schema: Any, *, names: Mapping[str, Any] | None = None) ->
     return _Avro(names or {}).read(schema, "")
 
 
+def field_names(schema: Any, *, names: Mapping[str, Any] | None = None) -> tuple[str, ...]:
+    """Return the fields of a record's Avro schema, none of another; `names` and errors as of `connect_schema_of`."""
+    return tuple(field["field"] for field in connect_schema_of(schema, names=names).get("fields", ()))
+
+
 class _Avro:
     """Reads one Avro schema: `named` are the types that others define, `known` those that it has defined so far."""
 

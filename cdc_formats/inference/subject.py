@@ -10,7 +10,7 @@ from ..errors import ArgumentError, InferenceError, SchemaError
 from ..registry import get_format
 from .infer import InferredSchema
 from .sample import ColumnEvidence
-from .source_types import avro_columns, connect_schema_of
+from .source_types import avro_columns, field_names
 
 if TYPE_CHECKING:
     from ..schema_registry import Registry
@@ -79,8 +79,7 @@ def infer_subject(subject: str, *, format: str | Format, **options: Any) -> Infe
 def _key(registry: Registry, subject: str, columns: set[str]) -> tuple[str, ...]:
     schema = registry.client.newest(subject)
     try:
-        fields = () if schema is None else connect_schema_of(schema.top, names=schema.names).get("fields", ())
+        names = () if schema is None else field_names(schema.top, names=schema.names)
     except SchemaError:
         return ()
-    names = tuple(field["field"] for field in fields)
     return names if set(names) <= columns else ()

@@ -159,7 +159,7 @@ def test_a_schema_that_is_no_object_leaves_a_row_as_declared() -> None:
 
 
 def test_more_schema_blocks_than_are_kept_are_read_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cdc_formats.debezium_flat_json._SCHEMAS_KEPT", 2)
+    monkeypatch.setattr("cdc_formats.debezium_flat_json.SCHEMAS_KEPT", 2)
     decoder = FLAT.decoder("id INT", unique_key=["id"])
     for number in [*range(5), 0]:
         schema = {**block({"type": "int32", "field": "id"}), "version": number}

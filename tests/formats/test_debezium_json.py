@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from cdc_formats import ABSENT, Change, Ignored, KeyedChange, RowKind, get_format
-from cdc_formats.debezium_json import _SCHEMAS_KEPT
+from cdc_formats.debezium_json import SCHEMAS_KEPT
 from cdc_formats.errors import DecodeError, MissingBeforeImageError, PartialImageError, SchemaError
 
 PLACE = "__debezium_unavailable_value"
@@ -185,11 +185,11 @@ def test_a_table_with_columns_named_schema_and_payload_is_a_bare_message() -> No
 def test_more_schema_blocks_than_are_kept_are_read_all_the_same() -> None:
     decoder = get_format("debezium-json").decoder("v TIMESTAMP_NTZ")
     units = {"Timestamp": 1000, "MicroTimestamp": 1}
-    for number in range(_SCHEMAS_KEPT + 3):
-        for unit, factor in units.items() if number % 500 == 0 or number > _SCHEMAS_KEPT - 2 else [("Timestamp", 1000)]:
+    for number in range(SCHEMAS_KEPT + 3):
+        for unit, factor in units.items() if number % 500 == 0 or number > SCHEMAS_KEPT - 2 else [("Timestamp", 1000)]:
             value = wrapped(f"io.debezium.time.{unit}", 7, doc=f"version {number}")
             assert decoder.decode(None, value)[0].row == (7 * factor,)
-    assert 0 < len(decoder._read.__self__.described) <= _SCHEMAS_KEPT
+    assert 0 < len(decoder._read.__self__.described) <= SCHEMAS_KEPT
 
 
 @pytest.mark.parametrize("payload", [b"null", b" null "])
