@@ -30,8 +30,9 @@ from .errors import (
     SchemaError,
     excerpt_of,
 )
-from .handling import Handling
+from .handling import Converter, Handling
 from .images import ABSENT, absent_as_null, complete
+from .position import Position
 from .row_kind import RowKind
 from .rows import Image, RowConverter
 from .schema import Column, SqlType, columns as to_columns
@@ -122,12 +123,19 @@ class KeyedChange(msgspec.Struct, frozen=True, gc=False):
     metadata : tuple
     partial : bool
         Whether `row` has an `ABSENT`.
+    position : Position or None
+        Where in its source's log the event stands, where positions were asked for; None where the message does not say.
+    before : tuple or None
+        The whole row that the key had before the event, where images were asked for; None where it had none (an insert, the new key
+        of an update that changes the key) and where the event does not carry it.
     """
 
     key: tuple[Any, ...]
     row: tuple[Any, ...] | None
     metadata: tuple[Any, ...] = ()
     partial: bool = False
+    position: Position | None = None
+    before: tuple[Any, ...] | None = None
 
 
 class Event(msgspec.Struct, gc=False):
@@ -235,6 +243,8 @@ class Format(ABC):
     """Whether the reader needs the Kafka headers, and so is called with three arguments."""
     partial_after: ClassVar[bool] = False
     """Whether after-images may lack columns that only the stored row can complete."""
+    positions: ClassVar[str] = "the format does not say how they are read (`Format.position`)"
+    """Why messages have no position in their source's log; empty: they have one, which `position` reads."""
     metadata: ClassVar[Mapping[str, MetadataColumn]] = {}
     """Readable metadata columns, by Flink's names."""
 
@@ -268,6 +278,21 @@ class Format(ABC):
         """
         return self.read
 
+    def position(self, message: Any) -> Position | None:
+        """Return where in its source's log a message's event stands, None where the message does not say.
+
+        Parameters
+        ----------
+        message : Any
+            `Event.message`.
+
+        Raises
+        ------
+        DecodeError
+            When the position has the wrong form, or the producer was not told to write it.
+        """
+        raise NotImplementedError(f"{type(self).__name__} defines no position()")
+
     def control_event(self, key: bytes | None, value: bytes | None, reason: Ignored, headers: Headers = ()) -> ControlEvent:
         """Return what a record says for which `read` gave `reason`; asked for only where the user wants control events.
 
@@ -299,7 +324,16 @@ class Format(ABC):
         """
         return None
 
-    def decoder(self, columns: str | Sequence[Column], *, unique_key: Sequence[str] = (), metadata: Sequence[str] = ()) -> Decoder:
+    def decoder(
+        self,
+        columns: str | Sequence[Column],
+        *,
+        unique_key: Sequence[str] = (),
+        metadata: Sequence[str] = (),
+        positions: bool = False,
+        images: bool = False,
+        raw_text: bool = False,
+    ) -> Decoder:
         """Compile a decoder.
 
         Parameters
@@ -310,13 +344,20 @@ class Format(ABC):
             The columns of the primary key; `Decoder.upserts` needs it.
         metadata : sequence of str
             Names of `metadata` to read.
+        positions, images : bool
+            Whether `Decoder.upserts` reads `KeyedChange.position` and `KeyedChange.before`.
+        raw_text : bool
+            Whether text in the columns `RowConverter.text_columns` may stay as it stands in the message, for a caller who converts a
+            column of many rows at once.
 
         Raises
         ------
         SchemaError
             When the columns, the key or the metadata do not exist or cannot be read by this format.
+        FormatOptionError
+            When positions are asked for, and the format has none: the text says why.
         """
-        return Decoder(self, to_columns(columns), tuple(unique_key), tuple(metadata))
+        return Decoder(self, to_columns(columns), tuple(unique_key), tuple(metadata), positions=positions, images=images, raw_text=raw_text)
 
     def for_topic(self: F, topic: str) -> F:
         """Return the format as a topic is written with it; formats whose options have the topic in their defaults override this."""
@@ -399,26 +440,45 @@ class Decoder:
     `decode` gives the changelog of the message. `upserts` gives what a keyed stage needs of it: Flink's planner puts
     DropUpdateBefore under its ChangelogNormalize, and so before-images are not even converted there; only the key of a
     before-image is looked at, and an event that changes the key becomes a delete of the old key and an upsert of the new one
-    (Flink drops the old key's ``-U`` and leaves a stale row).
+    (Flink drops the old key's ``-U`` and leaves a stale row). With `images` before-images are read all the same, for a stage that does
+    not store rows; with `positions` where in its source's log each change stands.
     """
 
-    def __init__(self, format: Format, columns: tuple[Column, ...], unique_key: tuple[str, ...], metadata: tuple[str, ...]) -> None:
+    def __init__(
+        self,
+        format: Format,
+        columns: tuple[Column, ...],
+        unique_key: tuple[str, ...],
+        metadata: tuple[str, ...],
+        *,
+        positions: bool = False,
+        images: bool = False,
+        raw_text: bool = False,
+    ) -> None:
         format.check(columns, unique_key)
+        if positions and format.positions:
+            raise FormatOptionError(f"{format.identifier} has no positions that order changes: {format.positions}")
         self.format = format
         self.columns = columns
         self.unique_key = unique_key
         self.metadata_columns = tuple(self._metadata_column(name) for name in metadata)
-        self._rows = RowConverter(columns, format.handling, unique_key)
+        self._rows = RowConverter(columns, format.handling, unique_key, images=images, raw_text=raw_text)
         self._read = format.reader(self._rows)
         self._read_keyed = format.reader(self._rows, keyed=True)
         self._key_of = _getter(self._rows.key_indices)
         self._tombstones = format.reads_tombstones
         self._headers = format.reads_headers
         self._readers = tuple(format.metadata[name].read for name in metadata)
+        self._positions, self._images = positions, images
         self._with_update_before = format.changelog_mode.contains(_UPDATE_BEFORE)
         if format.validate:
             check = message_validator(format.identifier, format.json_schema())
             self._read, self._read_keyed = _validated(self._read, check), _validated(self._read_keyed, check)
+
+    @property
+    def text_columns(self) -> Mapping[int, Converter]:
+        """The columns that `raw_text` leaves as they are, with the converter of each."""
+        return {index: self._rows.converters[index] for index in self._rows.text_columns}
 
     def _metadata_column(self, name: str) -> Column:
         known = self.format.metadata
@@ -535,20 +595,40 @@ class Decoder:
 
     def _keyed(self, event: Event, changes: list[KeyedChange]) -> None:
         rows, metadata = event.rows or self._rows, self._metadata(event) if self._readers else ()
+        position = self.format.position(event.message) if self._positions else None
         if event.after is None:
             if event.kind is _DELETE:
-                key = rows.key(event.before, event.before_path)
-                changes.append(KeyedChange(self._checked(key, event.before_path), None, metadata))
+                key = self._checked(rows.key(event.before, event.before_path), event.before_path)
+                changes.append(KeyedChange(key, None, metadata, False, position, self._image(event, rows) if self._images else None))
             return
         row, partial = self._after(event, rows)
         key = self._key_of(row)
         if None in key or (partial and ABSENT in key):
             raise self._no_key(key, event.after_path)
+        before = self._image(event, rows, row) if self._images else None
         if event.before is not None and not rows.same_key(event.before, event.after):
             old = complete(rows.key(event.before, event.before_path), key)
             if old != key:
-                changes.append(KeyedChange(self._checked(old, event.before_path), None, metadata))
-        changes.append(KeyedChange(key, row, metadata, partial))
+                changes.append(KeyedChange(self._checked(old, event.before_path), None, metadata, False, position, before))
+                before = None
+        changes.append(KeyedChange(key, row, metadata, partial, position, before))
+
+    def _image(self, event: Event, rows: RowConverter, after: tuple[Any, ...] | None = None) -> tuple[Any, ...] | None:
+        """Return the whole row before an event, None where the event does not carry it."""
+        if event.before is None:
+            return None
+        if type(event.before) is rows.exact:
+            return rows.row(event.before, event.before_path)
+        if event.changed_only and after is not None:
+            row = rows.before(event.before, after, event.before_path)
+            return None if ABSENT in row else row
+        raw = rows.raw(event.before)
+        if rows.only_key(raw) or (event.sparse and ABSENT in raw):
+            return None
+        # What is missing is NULL, as in an after-image; a placeholder is as in the row after it.
+        row = _missing_as_null(rows.row(event.before, event.before_path), raw)
+        row = row if after is None else complete(row, after)
+        return None if ABSENT in row else row
 
     def _checked(self, key: tuple[Any, ...], path: str) -> tuple[Any, ...]:
         if None in key or ABSENT in key:

@@ -73,6 +73,10 @@ class CanalJson(Format):
     """
 
     identifier = "canal-json"
+    positions = (
+        "Canal writes no position of the binlog (`es` is the source's time in whole seconds, `ts` is Canal's own clock, `id` numbers "
+        "its batches, and begins anew when it does)"
+    )
 
     database_include: str | None = None
     table_include: str | None = None

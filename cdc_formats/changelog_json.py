@@ -60,6 +60,7 @@ class ChangelogJson(Format):
     """
 
     identifier = "changelog-json"
+    positions = "a message is a row and its kind, and says nothing of a log"
 
     timestamp_format_standard: str = "SQL"
     time_zone: str | None = None

@@ -64,6 +64,7 @@ from .debezium_json import (
 from .errors import FormatOptionError, MalformedMessageError, MissingFieldError, WriterSchemaError
 from .handling import BINARY_MODES, Handling
 from .metadata import member
+from .position import Position, debezium
 from .row_kind import RowKind
 from .rows import RowConverter, key_indices
 from .schema import Column, columns as to_columns
@@ -102,6 +103,7 @@ class DebeziumAvro(Format):
     """  # noqa: E501
 
     identifier = "debezium-avro-confluent"
+    positions = ""
     partial_after = True
     reads_headers = True
 
@@ -168,6 +170,18 @@ class DebeziumAvro(Format):
     def encoder(self, columns: str | Sequence[Column], *, unique_key: Sequence[str] = ()) -> Encoder:
         """Return the encoder of one table's rows; it registers their schema with the first."""
         return _Encoder(self, to_columns(columns), unique_key)
+
+    def position(self, message: Any) -> Position | None:
+        """Return where the connector says that the change stands (``source``).
+
+        Raises
+        ------
+        MissingFieldError
+            When there is no ``source``, or its connector is not known.
+        TypeConversionError
+            When a field of it has the wrong form.
+        """
+        return debezium(message.source)
 
     def control_event(self, key: bytes | None, value: bytes | None, reason: Ignored, headers: Headers = ()) -> ControlEvent:
         """Return what a schema change, transaction mark, truncate or logical message is about."""

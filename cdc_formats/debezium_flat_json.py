@@ -39,8 +39,9 @@ Source: io.debezium.transforms.ExtractNewRecordState, extractnewstate.DefaultDel
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any, ClassVar, NamedTuple
 
 import msgspec
@@ -57,11 +58,13 @@ from .errors import (
     MissingBeforeImageError,
     MissingFieldError,
     SchemaError,
+    TypeConversionError,
     UnknownOperationError,
 )
 from .handling import Handling
 from .json_reader import json_bytes, json_reader, read_json, read_object
 from .metadata import epoch_ms, text
+from .position import Position, Source, of_source
 from .row_kind import RowKind
 from .rows import RowConverter
 from .schema import Column, columns as to_columns
@@ -143,6 +146,21 @@ class DebeziumFlatJson(DebeziumJson):
         """Return the encoder of one table's rows: with ``__op``, deletes as tombstones, in schema blocks where `schema_include` is True."""
         return _Encoder(self, to_columns(columns), unique_key)
 
+    def position(self, message: Any) -> Position | None:
+        """Return where the fields that ``add.fields`` added say that the change stands, None where they do not.
+
+        MySQL, MariaDB: file, pos, row, server_id, gtid; PostgreSQL: lsn, sequence; SQL Server: commit_lsn, change_lsn, event_serial_no;
+        Oracle: scn, commit_scn, ssn or txSeq. And source.ts_ms, and snapshot.
+
+        Raises
+        ------
+        TypeConversionError, MissingFieldError
+            As `position.of_source`.
+        """
+        if message.value is None:
+            return None
+        return of_source(_source_reader(message.prefix)(message.value), f"$.{message.prefix}")
+
     def control_event(self, key: bytes | None, value: bytes | None, reason: Ignored, headers: Headers = ()) -> ControlEvent:
         """Return the reason alone: a record without its row says no more."""
         return ControlEvent(reason)
@@ -175,6 +193,26 @@ def _added_shape(prefix: str) -> Any:
     wrapper: list[Any] = [(name, msgspec.Raw, msgspec.Raw(b"")) for name in ("block", "payload")]
     rename = {**names, "deleted": _DELETED_FIELD, "block": "schema", "payload": "payload"}
     return msgspec.defstruct("Added", [*fields, *wrapper], rename=rename, gc=False)
+
+
+@lru_cache(maxsize=100)
+def _source_reader(prefix: str) -> Callable[[bytes], Source]:
+    """Return the function from a row to what the added fields say of its source, as ``add.fields=pos`` and ``source.pos`` name them."""
+    fields = [(field.name, field.type, field.default) for field in msgspec.structs.fields(Source)]
+    names = {field.name: field.encode_name for field in msgspec.structs.fields(Source)}
+    # Without `source.` the time is the connector's own.
+    short = {name: prefix + ("source_" if name == "ts_ms" else "") + added for name, added in names.items()}
+    long = {name: f"{prefix}source_{added}" for name, added in names.items()}
+    readers = [json_reader(msgspec.defstruct("AddedSource", fields, rename=rename, gc=False)) for rename in (long, short)]
+
+    def read(value: bytes) -> Source:
+        try:
+            first, second = (msgspec.structs.asdict(reader(value)) for reader in readers)
+        except MalformedMessageError as error:
+            raise TypeConversionError(error.reason, error.path) from None
+        return Source(**first | {name: value for name, value in second.items() if value is not None and value is not msgspec.UNSET})
+
+    return read
 
 
 class _Images(NamedTuple):

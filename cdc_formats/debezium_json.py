@@ -64,6 +64,7 @@ from .errors import (
 from .handling import BINARY_MODES, DECIMAL_MODES, TIME_MODES, Handling, Unfit
 from .json_reader import json_bytes, json_text, read_object
 from .metadata import epoch_ms, member, named, text, text_map
+from .position import Position, debezium
 from .row_kind import RowKind
 from .rows import RowConverter, message_reader, undeclared
 from .schema import Column, SqlType, columns as to_columns
@@ -109,6 +110,7 @@ class DebeziumJson(Format):
     """
 
     identifier = "debezium-json"
+    positions = ""
     partial_after = True
 
     schema_include: Literal["auto"] | bool = "auto"
@@ -169,6 +171,18 @@ class DebeziumJson(Format):
     def encoder(self, columns: str | Sequence[Column], *, unique_key: Sequence[str] = ()) -> Encoder:
         """Return the encoder of one table's rows: bare messages, or with a schema block where `schema_include` is True."""
         return (_SchemaEncoder if self.schema_include is True else _Encoder)(self, columns, unique_key)
+
+    def position(self, message: Any) -> Position | None:
+        """Return where the connector says that the change stands (``source``).
+
+        Raises
+        ------
+        MissingFieldError
+            When there is no ``source``, or its connector is not known.
+        TypeConversionError
+            When a field of it has the wrong form.
+        """
+        return debezium(message.source)
 
     def control_event(self, key: bytes | None, value: bytes | None, reason: Ignored, headers: Headers = ()) -> ControlEvent:
         """Return what a schema change, transaction mark, truncate or logical message is about."""

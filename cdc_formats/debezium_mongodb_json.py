@@ -60,6 +60,7 @@ from .handling import Handling
 from .images import ABSENT
 from .json_reader import json_bytes, json_reader, json_text, read_json, read_object
 from .metadata import epoch_ms, member, text, text_map
+from .position import Position, debezium
 from .row_kind import RowKind
 from .rows import RowConverter
 from .schema import Column, columns as to_columns
@@ -90,6 +91,7 @@ class DebeziumMongodbJson(Format):
 
     identifier = "debezium-mongodb-json"
     reads_key = True
+    positions = ""
     partial_after = True
 
     schema_include: Literal["auto"] | bool = "auto"
@@ -123,6 +125,18 @@ class DebeziumMongodbJson(Format):
     def reader(self, rows: RowConverter, *, keyed: bool = False) -> Reader:
         """Return the reader of one collection's messages."""
         return _Reader(self, rows, keyed)
+
+    def position(self, message: Any) -> Position | None:
+        """Return where the connector says that the change stands (``source``).
+
+        Raises
+        ------
+        MissingFieldError
+            When there is no ``source``, or its connector is not known.
+        TypeConversionError
+            When a field of it has the wrong form.
+        """
+        return debezium(message.source)
 
     def control_event(self, key: bytes | None, value: bytes | None, reason: Ignored, headers: Headers = ()) -> ControlEvent:
         """Return what a transaction mark is about; as `DebeziumJson`."""
@@ -160,7 +174,7 @@ class _Reader:
 
     def __init__(self, format: DebeziumMongodbJson, rows: RowConverter, keyed: bool) -> None:
         self.schema_include, self.keyed = format.schema_include, keyed
-        self.rows = RowConverter(rows.columns, format.handling, rows.unique_key, convert=_converter)
+        self.rows = RowConverter(rows.columns, format.handling, rows.unique_key, convert=_converter, images=rows.images)
         self.document = json_reader(self.rows.shape, self.rows.exact)
         self.tables = TableFilter(format.database_include, format.table_include)
 
@@ -206,7 +220,7 @@ class _Reader:
         before_path, after_path = f"{root}.before", f"{root}.after"
         # A document's _id never changes: where only keys are looked at, nothing in `before` says more than `after` does.
         if message.after is not None:
-            before = None if self.keyed else self._before(message, before_path)
+            before = self._before(message, before_path) if not self.keyed else self._whole(message, before_path)
             return Event(_UPDATE, before, self._image(message.after, after_path), message, before_path, after_path, rows=self.rows)
         before = self._image(message.before, before_path) if self.keyed else self._before(message, before_path)
         after = {**self._fields(before), **self._changed(message.description, root), "_id": self._id(key)}
@@ -222,6 +236,9 @@ class _Reader:
         if message.before is not None or not self.keyed:
             return Event(_DELETE, self._before(message, f"{root}.before"), None, message, f"{root}.before", "", rows=self.rows)
         return Event(_DELETE, {"_id": self._id(key)}, None, message, "$", "", rows=self.rows)
+
+    def _whole(self, message: _Message, path: str) -> Any:
+        return self._image(message.before, path) if self.rows.images else None
 
     def _before(self, message: _Message, path: str) -> Any:
         image = self._image(message.before, path)

@@ -81,6 +81,7 @@ class DmsJson(Format):
     """
 
     identifier = "dms-json"
+    positions = "DMS writes `stream-position` as text of another form for each engine, and of a full load none"
     partial_after = True
 
     before_image_field: str | None = None
@@ -165,7 +166,7 @@ class _Reader:
         self.tables = TableFilter(format.schema_include, format.table_include, level="schema")
         self.field = field = format.before_image_field if keyed or self.whole else None
         self.before_path = f"$.{field}" if field else "$.data"
-        exact_before = rows.key_shape if keyed else rows.exact
+        exact_before = rows.key_shape if keyed and not rows.images else rows.exact
         self.message = json_reader(_shape(rows.shape, rows.shape, field), _shape(rows.exact, exact_before, field))
         self.beside = json_reader(self._beside_shape()) if self.prefix and (keyed or self.whole) else None
 

@@ -48,6 +48,7 @@ from .errors import MissingFieldError, UnknownOperationError
 from .handling import Handling
 from .json_reader import read_object
 from .metadata import bigint, epoch_s, named, text, text_list, unraw
+from .position import Position, maxwell
 from .row_kind import RowKind
 from .rows import RowConverter, message_reader
 from .schema import Column
@@ -74,6 +75,7 @@ class MaxwellJson(Format):
     """
 
     identifier = "maxwell-json"
+    positions = ""
 
     database_include: str | None = None
     table_include: str | None = None
@@ -108,6 +110,21 @@ class MaxwellJson(Format):
         """Return the encoder of one table's rows."""
         return _Encoder(self, columns, unique_key)
 
+    def position(self, message: Any) -> Position | None:
+        """Return the place in the binlog (``position``) and in the transaction; of a bootstrap's row the clock alone.
+
+        Raises
+        ------
+        MissingFieldError
+            When Maxwell was not told to write it.
+        TypeConversionError
+            When it has the wrong form.
+        """
+        place = unraw(message.position)
+        if place is None and message.type != "bootstrap-insert":
+            raise MissingFieldError("`position` is missing: set Maxwell's output_binlog_position=true", "$.position")
+        return maxwell(place, message.xoffset, last=message.commit is True, server_id=message.server_id, ts=message.ts)
+
     def control_event(self, key: bytes | None, value: bytes | None, reason: Ignored, headers: Headers = ()) -> ControlEvent:
         """Return the database, the table and the statement; of a bootstrap's mark its ``type``."""
         message = read_object(value) if value else {}
@@ -125,6 +142,9 @@ class _Message(msgspec.Struct, gc=False):
     primary_key_columns: Any = None
     position: msgspec.Raw = msgspec.Raw(b"null")
     xid: msgspec.Raw = msgspec.Raw(b"null")
+    xoffset: Any = None
+    commit: Any = None
+    server_id: Any = None
 
 
 def _events(message: Any, tables: TableFilter) -> Sequence[Event] | Ignored:

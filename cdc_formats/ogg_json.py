@@ -48,7 +48,8 @@ from .encoding import EnvelopeEncoder, Row
 from .errors import MissingBeforeImageError, MissingFieldError, UnknownOperationError
 from .handling import Handling
 from .json_reader import read_object
-from .metadata import named, text, text_list, timestamp
+from .metadata import named, text, text_list, timestamp, unraw
+from .position import Position, goldengate
 from .row_kind import RowKind
 from .rows import RowConverter, message_reader
 from .schema import Column
@@ -70,6 +71,7 @@ class OggJson(Format):
     """
 
     identifier = "ogg-json"
+    positions = ""
     partial_after = True
 
     table_include: str | None = None
@@ -101,6 +103,22 @@ class OggJson(Format):
     def encoder(self, columns: str | Sequence[Column], *, unique_key: Sequence[str] = ()) -> Encoder:
         """Return the encoder of one table's rows; images are whole."""
         return _Encoder(self, columns, unique_key)
+
+    def position(self, message: Any) -> Position | None:
+        """Return the place in the trail (``pos``).
+
+        Raises
+        ------
+        MissingFieldError
+            When it is not there.
+        TypeConversionError
+            When it is no text of digits, or ``op_ts`` is no time.
+        """
+        pos = unraw(message.pos)
+        if pos is None:
+            raise MissingFieldError("`pos` is missing: let GoldenGate's JSON formatter write it (includePosition=true)", "$.pos")
+        micros = timestamp(message.op_ts, "$.op_ts")
+        return goldengate(pos, None if micros is None else micros // 1000)
 
     def control_event(self, key: bytes | None, value: bytes | None, reason: Ignored, headers: Headers = ()) -> ControlEvent:
         """Return the table, and what stands before it in ``CATALOG.SCHEMA.TABLE``."""

@@ -36,9 +36,16 @@ class RowConverter:
         The primary key's columns; needed for `key` alone.
     convert : callable or None
         What makes a column's converter, where it is not `types.converter`.
+    raw_text : bool
+        Whether `row` leaves text in `text_columns` as it stands in an image of `exact`: whoever converts many rows at once does it
+        faster.
+    images : bool
+        Whether before-images are read whole where else only their key is looked at.
 
     Attributes
     ----------
+    text_columns : tuple of int
+        The columns, none of them of the key, whose text can be converted by itself, and again: decimals in digits, dates and times.
     shape : type
         A msgspec struct of the columns: a JSON reader that is told to read images as this shape skips what is not
         declared, and what is not in the image is `ABSENT`.
@@ -58,6 +65,8 @@ class RowConverter:
         unique_key: Sequence[str] = (),
         *,
         convert: Callable[[Column, Handling], Converter] | None = None,
+        raw_text: bool = False,
+        images: bool = False,
     ) -> None:
         each = [handling] * len(columns) if isinstance(handling, Handling) else handling
         self.columns = tuple(columns)
@@ -66,12 +75,19 @@ class RowConverter:
         self.converters = tuple(to(column, how) for column, how in zip(columns, each, strict=True))
         self.required = tuple(index for index, column in enumerate(columns) if not column.nullable)
         self.unique_key = tuple(unique_key)
+        self.images = images
         self.key_indices = key_indices(columns, unique_key)
         natives = [Any if convert else _native(column.type, how) for column, how in zip(columns, each, strict=True)]
         self.shape = row_shape(self.names)
         self.exact = row_shape(self.names, natives=natives)
         self.key_shape = row_shape(self.names, only=self.key_indices)
-        self._exact_row = _row_of(self.columns, self.converters, natives)
+        self._with_key = (self.exact, self.shape) if images else (self.key_shape,)
+        self.text_columns = tuple(
+            index
+            for index, (column, how) in enumerate(zip(columns, each, strict=True))
+            if index not in self.key_indices and _is_text(column.type, how)
+        )
+        self._exact_row = _row_of(self.columns, self.converters, natives, self.text_columns if raw_text else ())
         forms = [placeholder_form(column.type, how) for column, how in zip(columns, each, strict=True)]
         self.has_placeholder = _has_placeholder(self.names, forms, self.shape)
         self._raw_key = attrgetter(*(f"c{index}" for index in self.key_indices)) if unique_key else None
@@ -158,10 +174,15 @@ class RowConverter:
 
         A `before` that lacks the key has that of `after`.
         """
-        if type(before) is not self.key_shape or type(after) is not self.exact or self._raw_key is None:
+        if type(before) not in self._with_key or type(after) is not self.exact or self._raw_key is None:
             return False
         key = self._raw_key(before)
         return bool(key == self._no_key or key == self._raw_key(after))
+
+    def only_key(self, values: Sequence[Any]) -> bool:
+        """Whether an image, as `raw` gives it, has no column beside the key's where the table has some."""
+        rest = [value for index, value in enumerate(values) if index not in self.key_indices]
+        return bool(rest) and all(value is ABSENT for value in rest)
 
     def require(self, row: tuple[Any, ...], path: str) -> None:
         """Refuse NULL in a column that is declared NOT NULL.
@@ -194,9 +215,12 @@ class RowConverter:
         return MissingFieldError(reason + there + hint, path, bare=reason + hint)
 
 
-def _row_of(columns: Sequence[Column], converters: Sequence[Converter], natives: Sequence[Any]) -> Callable[[Any], tuple[Any, ...]]:
-    """Return the function from an image of the shape `RowConverter.exact` to its row."""
-    cells = [_cell(index, column.type.name, native) for index, (column, native) in enumerate(zip(columns, natives, strict=True))]
+def _row_of(
+    columns: Sequence[Column], converters: Sequence[Converter], natives: Sequence[Any], raw: Sequence[int]
+) -> Callable[[Any], tuple[Any, ...]]:
+    """Return the function from an image of the shape `RowConverter.exact` to its row; in the columns `raw` text stays."""
+    names = ["STRING" if index in raw else column.type.name for index, column in enumerate(columns)]
+    cells = [_cell(index, name, native) for index, (name, native) in enumerate(zip(names, natives, strict=True))]
     # One expression for all columns: a loop over them costs more than what most of them need.
     row: Callable[[Any], tuple[Any, ...]] = eval(
         f"lambda image: ({''.join(f'{cell}, ' for cell in cells)})", {f"to{index}": convert for index, convert in enumerate(converters)}
@@ -213,6 +237,13 @@ def _cell(index: int, type_name: str, native: Any) -> str:
         return f"image.c{index}"
     plain = f" or type(value) is {_PLAIN[type_name]}" if type_name in _PLAIN else ""
     return f"value if (value := image.c{index}) is None{plain} else to{index}(value)"
+
+
+def _is_text(sql_type: SqlType, handling: Handling) -> bool:
+    """Whether text in a column is what its type says, in whatever way a producer writes the rest."""
+    if sql_type.name == "DECIMAL":
+        return handling.decimal in ("text", "string", "double")
+    return sql_type.name in ("DATE", "TIMESTAMP_NTZ")
 
 
 def _has_placeholder(names: Sequence[str], forms: Sequence[Any], shape: Any) -> Callable[[Any], bool]:
@@ -298,7 +329,7 @@ def message_reader(
         typed = [(name, (list[of | None] if many else of) | None, None) for name, of in fields]  # type: ignore[valid-type]
         return msgspec.defstruct("Message", typed, bases=(base,), gc=False)
 
-    exact_before = rows.key_shape if keyed else rows.shape if changed_only else rows.exact
+    exact_before = rows.key_shape if keyed and not rows.images else rows.shape if changed_only else rows.exact
     return json_reader(shape(rows.shape, rows.shape), shape(rows.exact, exact_before) if narrow else None)
 
 

@@ -48,6 +48,7 @@ from .errors import DecodeError, MissingBeforeImageError, MissingFieldError, Par
 from .images import ABSENT
 from .json_reader import read_object
 from .metadata import bigint, member, text, unraw
+from .position import Position, ticdc
 from .row_kind import RowKind
 from .rows import RowConverter, message_reader
 from .tables import TableFilter
@@ -67,6 +68,7 @@ class TicdcCanalJson(CanalJson):
     """
 
     identifier = "ticdc-canal-json"
+    positions = ""
 
     metadata: ClassVar[Mapping[str, MetadataColumn]] = {
         **CanalJson.metadata,
@@ -83,6 +85,20 @@ class TicdcCanalJson(CanalJson):
             return _events(message(value), tables, None if keyed else rows)
 
         return read
+
+    def position(self, message: Any) -> Position | None:
+        """Return the transaction's ``commitTs``, which orders all changes of a key.
+
+        Raises
+        ------
+        MissingFieldError
+            When it is not there.
+        TypeConversionError
+            When it is no number.
+        """
+        if message.tidb.commit_ts is None:
+            raise MissingFieldError("`_tidb.commitTs` is missing: set TiCDC's enable-tidb-extension=true", "$._tidb.commitTs")
+        return ticdc(message.tidb.commit_ts)
 
     def control_event(self, key: bytes | None, value: bytes | None, reason: Ignored, headers: Headers = ()) -> ControlEvent:
         """Return the database, the table and the statement; of a watermark its ``watermarkTs``."""

@@ -101,6 +101,7 @@ class UpsertKafka(Format):
     changelog_mode = ChangelogMode(frozenset({RowKind.UPDATE_AFTER, RowKind.DELETE}), key_only_deletes=True)
     reads_key = True
     reads_tombstones = True
+    positions = "a record is a key and its newest row, and says nothing of a log"
 
     key_format: str = "json"
     value_format: str = "json"
@@ -228,6 +229,14 @@ class _CanonicalRows(RowConverter):
 
     def key(self, image: Any, path: str) -> Row:
         return tuple([image[index] for index in self.key_indices])
+
+    def raw(self, image: Any) -> Row:
+        row: Row = image
+        return row
+
+    def only_key(self, values: Sequence[Any]) -> bool:
+        # The one before-image is a tombstone's.
+        return len(self.key_indices) < len(self.names)
 
 
 class _Reader:
