@@ -5,17 +5,17 @@ VENV ?= .venv
 PORT ?= 9092
 
 BIN := $(VENV)/bin
-JAVA_GOALS := demo test bench kafka
+JAVA_GOALS := demo test bench bench-flink kafka
 CHECKS := python $(if $(filter $(JAVA_GOALS),$(MAKECMDGOALS)),java)
 
 # Spark's Python workers must be this environment's Python, and its Spark the one inside this PySpark.
 export PYSPARK_PYTHON := $(abspath $(BIN)/python)
 unexport SPARK_HOME
 
-.PHONY: help demo test lint types unit fuzz bench kafka format clean prerequisites
+.PHONY: help demo test lint types unit fuzz bench bench-flink kafka format clean prerequisites
 
 help: ## list these commands
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-7s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 	@echo "Another Python than $(PYTHON): make test PYTHON=python3.12"
 
 demo: $(VENV)/installed ## see it work: a changelog in a real Kafka becomes a table
@@ -41,6 +41,9 @@ fuzz: $(VENV)/installed ## damaged messages for every format (FUZZ="--format can
 
 bench: $(VENV)/installed ## measure throughput
 	$(BIN)/python -m bench
+
+bench-flink: $(VENV)/installed ## measure the whole beside Apache Flink, by format and state store (BENCH="--runs 5")
+	$(BIN)/python -m bench --only whole --flink --state both --format debezium-json,upsert-kafka,canal-json,maxwell-json $(BENCH)
 
 kafka: $(VENV)/installed ## run a local Kafka until Ctrl-C (PORT=9092)
 	$(BIN)/python -m normalize.local_kafka --port $(PORT)

@@ -1,0 +1,189 @@
+"""Where a message's CPU time goes: queries that grow by a step each, on one topic, into Spark's noop sink.
+
+A step's cost is the CPU time of its query less that of the query before it, in the JVM and in the Python workers. All are streams with the
+same micro-batches and checkpoints, so that what a micro-batch costs in any case is in the first step alone. The last query is
+`from_kafka_changelog` itself with the consumer of `whole`.
+
+Where a step replaces what stood before it, its cost is the difference: the stage's groups come by the exchange of the step before, and
+are sorted and handed to Python besides. ``fold`` is the stage without the rows of earlier micro-batches; ``state`` is what they add.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from cdc_formats import columns, get_format
+from normalize.changelog_normalize import make_stage
+from normalize.counts import counts_ddl, observed
+from normalize.decode import COUNTS, Source, decode_pass, needed_columns
+from normalize.kafka import READER_DEFAULTS
+from normalize.stage import DDL, STATE_DDL, normalize_group, normalized
+from normalize.targets import Blocks
+from normalize.worker import keep_archives, worker
+
+from .cpu import PYTHON_WORKERS, SPARK_JVM, cpu_seconds, microseconds, spent
+from .history import SCHEMA
+from .spark import run_stream, start_session, use_state
+from .topics import broker, producer_of
+from .whole import run_ours
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame
+
+
+class Cost(NamedTuple):
+    """CPU µs of a message."""
+
+    jvm: float
+    python: float
+
+
+def costs(options: argparse.Namespace) -> None:
+    """Measure the first of the formats with one state store, and print the table."""
+    if not cpu_seconds(root=1):
+        raise SystemExit("costs are read from /proc, which only Linux has")
+    state = "heap" if options.state == "both" else options.state
+    spark = start_session()
+    use_state(spark, state)
+    with broker(options) as (servers, topic_of):
+        format = options.format[0]
+        topic, _ = topic_of(format)
+        runs: dict[str, Callable[[], Any]] = {
+            step: partial(_into_noop, df) for step, df in queries(spark, options, format, servers, topic).items()
+        }
+        runs["consumer: rows and ids by kind"] = lambda: run_ours(spark, options, format, servers, topic)
+        measured = measure(runs, options)
+    spark.stop()
+    print(f"\nCPU µs a message: {format}, {state} state, {options.messages:,} messages; median of {options.runs} runs after a first")
+    print("\n".join(table(measured)))
+
+
+def queries(spark: Any, options: argparse.Namespace, format: str, servers: str, topic: str) -> dict[str, DataFrame]:
+    """Return the queries by the step that each adds, put together as `from_kafka_changelog` does."""
+    from pyspark.sql import functions as F
+
+    source = Source(
+        format=get_format(format, **producer_of(format).options),
+        columns=columns(SCHEMA),
+        unique_key=("id",),
+        topic=topic,
+        key_groups=options.key_groups,
+    )
+    stage = make_stage(
+        source.columns,
+        source.unique_key,
+        generate_update_before=True,
+        key_groups=options.key_groups,
+        state_ttl=None,
+        mini_batch=False,
+        streaming=True,
+    )
+    reader = {**READER_DEFAULTS, "kafka.bootstrap.servers": servers, "subscribe": topic, "maxOffsetsPerTrigger": str(options.batch)}
+    records = spark.readStream.format("kafka").options(**reader).load()
+    records = records.select(*(F.unix_millis("timestamp").alias(name) if name == "stamp" else name for name in needed_columns(source)))
+    decode, ddl = partial(decode_pass, source=source, target=Blocks), f"{Blocks.ddl(source.output)}, {counts_ddl(COUNTS)}"
+    decoded = records.mapInArrow(decode, ddl)
+    blocks = observed(decoded, COUNTS, "decode")
+    return {
+        "Kafka read, micro-batches": records,
+        "records into Python": records.mapInArrow(_read, ddl),
+        "decode": records.mapInArrow(partial(_discard, of=decode), ddl),
+        "blocks out of Python": decoded,
+        "shuffle": blocks.repartition("key_group"),
+        "blocks into the stage": _grouped(blocks, _read_group),
+        "fold": _grouped(blocks, partial(_fold_group, stage=stage)),
+        "state": _grouped(blocks, partial(_keep_group, stage=stage)),
+        "rows out of the stage": _grouped(blocks, partial(normalize_group, stage=stage)),
+        "typing": normalized(blocks, stage, source.output, "normalize"),
+    }
+
+
+def _grouped(blocks: DataFrame, function: Callable[..., Iterator[Any]]) -> DataFrame:
+    from pyspark.sql.streaming.state import GroupStateTimeout
+
+    return blocks.groupBy("key_group").applyInPandasWithState(function, DDL, STATE_DDL, "append", GroupStateTimeout.NoTimeout)
+
+
+def _read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Take a task's records, and give nothing."""
+    with worker():
+        yield from _discard(batches, iter)
+
+
+def _discard(batches: Iterator[pa.RecordBatch], of: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]) -> Iterator[Any]:
+    """Run a pass, and give nothing."""
+    for _ in of(batches):
+        pass
+    yield from ()
+
+
+def _read_group(key: Any, frames: Iterator[Any], state: Any) -> Iterator[Any]:
+    keep_archives()
+    for _ in frames:
+        pass
+    yield from ()
+
+
+def _keep_group(key: Any, frames: Iterator[Any], state: Any, *, stage: Any) -> Iterator[Any]:
+    """Run the stage, and give nothing."""
+    for _ in normalize_group(key, frames, state, stage=stage):
+        pass
+    yield from ()
+
+
+def _fold_group(key: Any, frames: Iterator[Any], state: Any, *, stage: Any) -> Iterator[Any]:
+    """Run the stage on what each micro-batch has alone, and give nothing."""
+    yield from _keep_group(key, frames, _Forgetting(state), stage=stage)
+
+
+class _Forgetting:
+    """A group's state that is always empty."""
+
+    exists = False
+
+    def __init__(self, state: Any) -> None:
+        self._state = state
+
+    def getCurrentProcessingTimeMs(self) -> int:  # noqa: N802
+        return int(self._state.getCurrentProcessingTimeMs())
+
+    def update(self, value: Any) -> None:
+        pass
+
+
+def _into_noop(df: DataFrame) -> None:
+    run_stream(df.writeStream.format("noop"))
+
+
+def measure(runs: dict[str, Callable[[], Any]], options: argparse.Namespace) -> dict[str, Cost]:
+    """Return what each query costs: the median of its runs.
+
+    The queries take turns, so that what changes while they run (Java still compiles, a machine has other work) is in all of them; the
+    first turn is not counted.
+    """
+    seconds: dict[str, list[dict[str, float]]] = {step: [] for step in runs}
+    for _ in range(options.runs + 1):
+        for step, run in runs.items():
+            before = cpu_seconds()
+            run()
+            seconds[step].append(spent(before, cpu_seconds()))
+    of_message = {step: microseconds(spans[1:], options.messages) for step, spans in seconds.items()}
+    return {step: Cost(cpu.get(SPARK_JVM, 0.0), cpu.get(PYTHON_WORKERS, 0.0)) for step, cpu in of_message.items()}
+
+
+def table(measured: dict[str, Cost]) -> Iterator[str]:
+    """Yield the lines of the table: what each step adds to the query before it."""
+    yield f"{'step':<32}{'JVM':>8}{'Python':>8}{'both':>8}"
+    before = Cost(0.0, 0.0)
+    for step, cost in measured.items():
+        yield _line(step, cost.jvm - before.jvm, cost.python - before.python)
+        before = cost
+    yield _line("all", *before)
+
+
+def _line(step: str, jvm: float, python: float) -> str:
+    return f"{step:<32}{jvm:>8.1f}{python:>8.1f}{jvm + python:>8.1f}"

@@ -1,0 +1,195 @@
+"""Apache Flink on the benchmark's topic: the peer that the library is measured against.
+
+``INSERT INTO counted SELECT * FROM source`` with ChangelogNormalize in the plan, into a sink that asks for all four row kinds
+(`KindCount.java`). One process with a cluster of one task manager; parallelism 2, and checkpoints every 2 s to local disk.
+
+The jars come from Maven Central, or from the repository that ``DEFAULT_ARTIFACT_REPOSITORY`` names, with the Ivy of PySpark, as
+`normalize.local_kafka` fetches Kafka. The sink is compiled here with the JDK's javac.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+from xml.sax.saxutils import quoteattr
+
+import msgspec
+
+from normalize import local_kafka
+
+from .cpu import cpu_seconds, spent
+from .history import SCHEMA
+
+FLINK_VERSION = "2.2.0"
+CONNECTOR_VERSION = "5.0.0-2.2"
+HEAP = "4g"
+
+OPTIONS = {
+    "parallelism.default": "2",
+    "table.exec.source.cdc-events-duplicate": "true",
+    "execution.checkpointing.interval": "2 s",
+    "restart-strategy.type": "none",
+    "rest.port": "0",
+    "rest.bind-port": "0",
+    "taskmanager.memory.managed.size": "1g",
+}
+STATES = {
+    "heap": {"state.backend.type": "hashmap"},
+    "rocksdb": {"state.backend.type": "rocksdb", "execution.checkpointing.incremental": "true"},
+}
+
+# What Flink's own configuration opens to it on Java 17.
+_PACKAGES = ("lang", "lang.reflect", "io", "net", "nio", "text", "time", "util", "util.concurrent", "util.concurrent.atomic")
+_OPENED = [f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in (*(f"java.{name}" for name in _PACKAGES), "sun.nio.ch")]
+
+_WHOLE = ("flink-clients", "flink-statebackend-rocksdb", "flink-table-api-java-bridge")
+_SINGLE = ("flink-cep", "flink-connector-base", "flink-json", "flink-table-planner-loader", "flink-table-runtime")
+
+
+class Run(msgspec.Struct):
+    """A run of the job.
+
+    Attributes
+    ----------
+    run_ms : int
+        From when the last of its tasks was running until the job was finished.
+    checkpoints : int
+        Completed ones.
+    rows, ids : dict
+        Rows, and the sum of their ids, by row kind.
+    cpu : dict
+        CPU seconds by process, with the start of the job.
+    """
+
+    run_ms: int
+    checkpoints: int
+    rows: dict[str, int]
+    ids: dict[str, int]
+    cpu: dict[str, float] = {}
+
+
+def run_flink(format: str, state: str, servers: str, topic: str, runs: int) -> Iterator[Run]:
+    """Run the job in a new process, and yield its runs, each when it is over; a first one, while Java is cold, is left out.
+
+    Parameters
+    ----------
+    format : str
+        Flink's identifier, as ours.
+    state : {"heap", "rocksdb"}
+    servers, topic : str
+    runs : int
+
+    Raises
+    ------
+    RuntimeError
+        When Flink cannot be fetched or compiled, or the job fails; with the end of what it says.
+    """
+    jars, java = flink_jars(), local_kafka._find_java()
+    with tempfile.TemporaryDirectory(prefix="bench-flink-") as name:
+        work = Path(name)
+        classes = _compiled(Path(java), jars, work / "classes")
+        options = [f"{option}={value}" for option, value in {**OPTIONS, **STATES[state], "io.tmp.dirs": f"{work}/tmp"}.items()]
+        job = [str(work / "checkpoints"), str(runs + 1), source_table(format, servers, topic), _flink_columns()]
+        command = [java, f"-Xmx{HEAP}", *_OPENED, "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"]
+        log = work / "log"
+        with log.open("wb") as said:
+            process = subprocess.Popen(
+                [*command, "-cp", f"{classes}:{jars}/*", "KindCount", *job, *options], stdout=subprocess.PIPE, stderr=said
+            )
+        try:
+            assert process.stdout is not None
+            before = None
+            for line in process.stdout:
+                now = cpu_seconds()
+                if before is not None:
+                    run = msgspec.json.decode(line, type=Run)
+                    run.cpu = spent(before, now)
+                    yield run
+                before = now
+            if process.wait() != 0:
+                raise RuntimeError(f"Flink failed; the end of what it says:\n{log.read_text(errors='replace')[-5000:]}")
+        finally:
+            process.kill()
+            process.wait()
+
+
+def source_table(format: str, servers: str, topic: str) -> str:
+    """Return the DDL of the table ``source``: the topic, read from its beginning to its end of now."""
+    upsert = {"connector": "upsert-kafka", "key.format": "json", "value.format": "json"}
+    kafka = {"connector": "kafka", "format": format, "scan.startup.mode": "earliest-offset"}
+    where = {"topic": topic, "properties.bootstrap.servers": servers, "scan.bounded.mode": "latest-offset"}
+    options = {**(upsert if format == "upsert-kafka" else kafka), **where}
+    return f"CREATE TABLE source ({_flink_columns()}, PRIMARY KEY (id) NOT ENFORCED) WITH ({_options(options)})"
+
+
+def _options(options: Mapping[str, Any]) -> str:
+    return ", ".join(f"'{name}' = '{value}'" for name, value in options.items())
+
+
+def _flink_columns() -> str:
+    return SCHEMA.replace("TIMESTAMP_NTZ", "TIMESTAMP")
+
+
+def _compiled(java: Path, jars: Path, classes: Path) -> Path:
+    """Compile the sink, and announce it as Flink looks for connectors."""
+    javac = shutil.which("javac", path=str(java.parent)) if java.parent != Path() else shutil.which("javac")
+    if javac is None:
+        raise RuntimeError(f"no javac beside {java}: a JDK is needed, not a JRE alone: sudo apt install openjdk-17-jdk-headless")
+    services = classes / "META-INF" / "services"
+    services.mkdir(parents=True)
+    (services / "org.apache.flink.table.factories.Factory").write_text("KindCount$Factory\n")
+    source = Path(__file__).with_name("KindCount.java")
+    done = subprocess.run([javac, "-nowarn", "-d", classes, "-cp", f"{jars}/*", source], capture_output=True, text=True)
+    if done.returncode != 0:
+        raise RuntimeError(f"cannot compile {source.name}:\n{done.stdout}{done.stderr}")
+    return classes
+
+
+def flink_jars() -> Path:
+    """Return the folder of Flink's jars, fetched if the user's cache has none."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "pyspark-kafka-changelog"
+    jars = cache / f"flink-{FLINK_VERSION}"
+    if not jars.is_dir():
+        cache.mkdir(parents=True, exist_ok=True)
+        print(f"Fetching Flink {FLINK_VERSION} (about 50 jars, 190 MB, once) into {jars}", file=sys.stderr, flush=True)
+        with tempfile.TemporaryDirectory(prefix="fetching-", dir=cache) as work:
+            _fetch(Path(work))
+            # Renamed when whole, so that a half download is never taken for Flink; another process may have been faster.
+            with suppress(OSError):
+                (Path(work) / "jars").rename(jars)
+        if not jars.is_dir():
+            raise RuntimeError(f"cannot create {jars}")
+    return jars
+
+
+def _fetch(work: Path) -> None:
+    repository = os.environ.get("DEFAULT_ARTIFACT_REPOSITORY")
+    root = f"root={quoteattr(repository)}" if repository else ""
+    (work / "settings.xml").write_text(local_kafka.IVY_SETTINGS.format(root=root))
+    (work / "ivy.xml").write_text(_ivy_module())
+    files = ["-settings", f"{work}/settings.xml", "-ivy", f"{work}/ivy.xml", "-cache", f"{work}/cache"]
+    ivy = [local_kafka._find_java(), "-jar", str(local_kafka._find_ivy())]
+    pattern = f"{work}/jars/[artifact]-[revision](-[classifier]).[ext]"
+    done = subprocess.run([*ivy, *files, "-retrieve", pattern], capture_output=True, text=True)
+    if done.returncode != 0:
+        raise RuntimeError(f"cannot fetch Flink {FLINK_VERSION}:\n{(done.stdout + done.stderr)[-2000:]}")
+
+
+def _ivy_module() -> str:
+    """Return what Ivy is to fetch; those jars alone which are complete in themselves."""
+
+    def needs(name: str, version: str, transitive: bool, organisation: str = "org.apache.flink") -> str:
+        follow = str(transitive).lower()
+        return f'<dependency org="{organisation}" name="{name}" rev="{version}" conf="default" transitive="{follow}"/>'
+
+    jars = [needs(name, FLINK_VERSION, True) for name in _WHOLE] + [needs(name, FLINK_VERSION, False) for name in _SINGLE]
+    jars += [needs("flink-sql-connector-kafka", CONNECTOR_VERSION, False), needs("slf4j-simple", "1.7.36", True, "org.slf4j")]
+    info = '<info organisation="local" module="flink"/>'
+    return f'<ivy-module version="2.0">{info}<dependencies>{"".join(jars)}</dependencies></ivy-module>'
