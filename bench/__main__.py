@@ -51,7 +51,8 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--keys", type=int, default=100_000)
     parser.add_argument("--key-groups", type=int, default=KEY_GROUPS)
     parser.add_argument("--batch", type=int, default=250_000, help="messages in a micro-batch")
-    parser.add_argument("--runs", type=int, default=3, help="of the whole, of each of the costs, and of Flink, after one not counted")
+    parser.add_argument("--runs", type=int, default=3, help="of the whole, of Flink, and of each of the costs")
+    parser.add_argument("--warm-up", type=int, default=1, help="runs before them that are not counted, of each")
     parser.add_argument("--format", type=_formats, default=FORMATS[:1], help=f"of the whole, with commas between: {', '.join(FORMATS)}")
     parser.add_argument("--state", choices=("heap", "rocksdb", "both"), default="heap", help="state store of the whole")
     parser.add_argument("--flink", action="store_true", help="run Flink too, on the same topics (fetches 180 MB, once; needs a JDK)")
@@ -59,6 +60,8 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--topic", help="a topic that is there, with the benchmark's columns; its counts are not checked")
     parser.add_argument("--only", choices=PARTS, action="append", help="default: all but costs")
     options = parser.parse_args(arguments)
+    if options.runs < 1 or options.warm_up < 1:
+        parser.error("--runs and --warm-up are at least 1")
     if (options.topic is None) != (options.servers is None):
         parser.error("--servers and --topic go together: a broker that is there, and a topic of it")
     if options.topic and len(options.format) > 1:

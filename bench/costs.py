@@ -24,7 +24,7 @@ from normalize.stage import DDL, STATE_DDL, normalize_group, normalized
 from normalize.targets import Blocks
 from normalize.worker import keep_archives, worker
 
-from .cpu import PYTHON_WORKERS, SPARK_JVM, cpu_seconds, microseconds, spent
+from .cpu import PYTHON_WORKERS, SPARK_JVM, cpu_seconds, is_known, microseconds, spent
 from .history import SCHEMA
 from .spark import run_stream, start_session, use_state
 from .topics import broker, producer_of
@@ -44,7 +44,7 @@ class Cost(NamedTuple):
 
 def costs(options: argparse.Namespace) -> None:
     """Measure the first of the formats with one state store, and print the table."""
-    if not cpu_seconds(root=1):
+    if not is_known():
         raise SystemExit("costs are read from /proc, which only Linux has")
     state = "heap" if options.state == "both" else options.state
     spark = start_session()
@@ -52,13 +52,11 @@ def costs(options: argparse.Namespace) -> None:
     with broker(options) as (servers, topic_of):
         format = options.format[0]
         topic, _ = topic_of(format)
-        runs: dict[str, Callable[[], Any]] = {
-            step: partial(_into_noop, df) for step, df in queries(spark, options, format, servers, topic).items()
-        }
-        runs["consumer: rows and ids by kind"] = lambda: run_ours(spark, options, format, servers, topic)
-        measured = measure(runs, options)
+        runs = {step: partial(_into_noop, df) for step, df in queries(spark, options, format, servers, topic).items()}
+        runs["consumer: rows and ids by kind"] = lambda: sum(run_ours(spark, options, format, servers, topic).rows)
+        measured = measure(runs, options.runs, options.warm_up)
     spark.stop()
-    print(f"\nCPU µs a message: {format}, {state} state, {options.messages:,} messages; median of {options.runs} runs after a first")
+    print(f"\nCPU µs a message: {format}, {state} state; median of {options.runs} runs, warm-up {options.warm_up}")
     print("\n".join(table(measured)))
 
 
@@ -155,23 +153,24 @@ class _Forgetting:
         pass
 
 
-def _into_noop(df: DataFrame) -> None:
-    run_stream(df.writeStream.format("noop"))
+def _into_noop(df: DataFrame) -> int:
+    return sum(batch["numInputRows"] for batch in run_stream(df.writeStream.format("noop")))
 
 
-def measure(runs: dict[str, Callable[[], Any]], options: argparse.Namespace) -> dict[str, Cost]:
-    """Return what each query costs: the median of its runs.
+def measure(queries: dict[str, Callable[[], int]], runs: int, warm_up: int) -> dict[str, Cost]:
+    """Return what each query costs, the median of its runs; a query returns how many messages it read.
 
     The queries take turns, so that what changes while they run (Java still compiles, a machine has other work) is in all of them; the
-    first turn is not counted.
+    first turns are not counted.
     """
-    seconds: dict[str, list[dict[str, float]]] = {step: [] for step in runs}
-    for _ in range(options.runs + 1):
-        for step, run in runs.items():
+    messages = dict.fromkeys(queries, 0)
+    seconds: dict[str, list[dict[str, float]]] = {step: [] for step in queries}
+    for _ in range(warm_up + runs):
+        for step, query in queries.items():
             before = cpu_seconds()
-            run()
+            messages[step] = query()
             seconds[step].append(spent(before, cpu_seconds()))
-    of_message = {step: microseconds(spans[1:], options.messages) for step, spans in seconds.items()}
+    of_message = {step: microseconds(spans[warm_up:], messages[step]) for step, spans in seconds.items()}
     return {step: Cost(cpu.get(SPARK_JVM, 0.0), cpu.get(PYTHON_WORKERS, 0.0)) for step, cpu in of_message.items()}
 
 

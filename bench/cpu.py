@@ -29,6 +29,11 @@ class Process(NamedTuple):
     seconds: float
 
 
+def is_known() -> bool:
+    """Return whether this system tells."""
+    return Path("/proc/self/stat").is_file()
+
+
 def cpu_seconds(root: int | None = None, processes: dict[int, Process] | None = None) -> dict[str, float]:
     """Return the CPU seconds so far of the processes below one, by what they are.
 

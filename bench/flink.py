@@ -75,8 +75,8 @@ class Run(msgspec.Struct):
     cpu: dict[str, float] = {}
 
 
-def run_flink(format: str, state: str, servers: str, topic: str, runs: int) -> Iterator[Run]:
-    """Run the job in a new process, and yield its runs, each when it is over; a first one, while Java is cold, is left out.
+def run_flink(format: str, state: str, servers: str, topic: str, runs: int, warm_up: int = 1) -> Iterator[Run]:
+    """Run the job in a new process, and yield its runs, each when it is over.
 
     Parameters
     ----------
@@ -85,6 +85,8 @@ def run_flink(format: str, state: str, servers: str, topic: str, runs: int) -> I
     state : {"heap", "rocksdb"}
     servers, topic : str
     runs : int
+    warm_up : int
+        Runs before them, at least one, that are not yielded.
 
     Raises
     ------
@@ -96,7 +98,7 @@ def run_flink(format: str, state: str, servers: str, topic: str, runs: int) -> I
         work = Path(name)
         classes = _compiled(Path(java), jars, work / "classes")
         options = [f"{option}={value}" for option, value in {**OPTIONS, **STATES[state], "io.tmp.dirs": f"{work}/tmp"}.items()]
-        job = [str(work / "checkpoints"), str(runs + 1), source_table(format, servers, topic), _flink_columns()]
+        job = [str(work / "checkpoints"), str(warm_up + runs), source_table(format, servers, topic), _flink_columns()]
         command = [java, f"-Xmx{HEAP}", *_OPENED, "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"]
         log = work / "log"
         with log.open("wb") as said:
@@ -105,10 +107,10 @@ def run_flink(format: str, state: str, servers: str, topic: str, runs: int) -> I
             )
         try:
             assert process.stdout is not None
-            before = None
-            for line in process.stdout:
+            before: dict[str, float] = {}
+            for number, line in enumerate(process.stdout):
                 now = cpu_seconds()
-                if before is not None:
+                if number >= warm_up:
                     run = msgspec.json.decode(line, type=Run)
                     run.cpu = spent(before, now)
                     yield run

@@ -1,7 +1,10 @@
 """The whole, from Kafka to a consumer of all row kinds; and Apache Flink on the same topic beside it.
 
 What is compared: messages a second of a stream that runs. On our side a run's first micro-batch, in which Spark starts the query, is
-left out; on Flink's the time until the last of its tasks is running. Of both the first run of all, while Java is cold, is not counted.
+left out; on Flink's the time until the last of its tasks is running. The checkpoint at the end is in both.
+
+Runs to warm Java up are not counted. Flink begins in a new process for each format and state store, while Spark's is one for all, and so
+more of such runs help Flink (``--warm-up``).
 """
 
 from __future__ import annotations
@@ -83,15 +86,16 @@ def _compared(
     spark: Any, options: argparse.Namespace, format: str, state: str, servers: str, topic: str, expected: Expected | None
 ) -> Comparison:
     use_state(spark, state)
-    runs = [run_ours(spark, options, format, servers, topic) for _ in range(options.runs + 1)]
+    runs = [run_ours(spark, options, format, servers, topic) for _ in range(options.warm_up + options.runs)]
     counted = (dict(expected.rows), dict(expected.ids)) if expected is not None else runs[0].counted
     messages = sum(runs[0].rows)
     for run in runs:
         require_counts("ours", run.counted, counted)
+    counting = runs[options.warm_up :]
     note = f", 2 cores, {state} state, {len(runs[0].rows)} micro-batches, {options.key_groups} key groups"
-    report(f"whole {format}", messages, [sum(run.seconds) for run in runs[1:]], note)
-    report(f"whole {format}, after first batch", messages, [run.running_seconds for run in runs[1:]], note)
-    ours = Side([run.running_seconds for run in runs[1:]], microseconds([run.cpu for run in runs[1:]], messages))
+    report(f"whole {format}", messages, [sum(run.seconds) for run in counting], note)
+    report(f"whole {format}, after first batch", messages, [run.running_seconds for run in counting], note)
+    ours = Side([run.running_seconds for run in counting], microseconds([run.cpu for run in counting], messages))
     flink = _flink(options, format, state, servers, topic, messages, counted) if options.flink else None
     print("rows by kind:", dict(sorted(counted[0].items())), "as expected" if expected is not None else "", flush=True)
     return Comparison(format, state, messages, ours, flink)
@@ -101,7 +105,7 @@ def _flink(options: argparse.Namespace, format: str, state: str, servers: str, t
     from .flink import FLINK_VERSION, run_flink
 
     runs = []
-    for run in run_flink(format, state, servers, topic, options.runs):
+    for run in run_flink(format, state, servers, topic, options.runs, options.warm_up):
         require_counts("Flink's", (run.rows, run.ids), counted)
         runs.append(run)
     seconds = [run.run_ms / 1000 for run in runs]
@@ -148,8 +152,8 @@ def table(lines: list[Comparison]) -> Iterator[str]:
     """Yield the lines of a text that shows both sides: rates first, then the CPU where it is known."""
     runs, messages = len(lines[0].ours.seconds), lines[0].messages
     yield ""
-    yield f"messages/s, median of {runs} runs of {messages:,} messages after one that is not counted; of ours without each run's first"
-    yield "micro-batch (unless it is the only one), of Flink's without the time until all of its tasks are running"
+    yield f"messages/s, median of {runs} runs of {messages:,} messages, warm-up left out; of ours without each run's"
+    yield "first micro-batch (unless it is the only one), of Flink's without the time until all of its tasks are running"
     yield f"{'format':<16}{'state':<9}{'ours':>10}{'Flink':>10}{'ratio':>7}  runs: ours | Flink"
     for line in lines:
         ours, flink = ([messages / seconds for seconds in side.seconds] if side else [] for side in (line.ours, line.flink))

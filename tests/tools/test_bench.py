@@ -20,6 +20,7 @@ def test_parse_formats_separated_by_commas():
     ("arguments", "text"),
     [
         pytest.param(["--format", "canal-json,avro"], "'avro' is none of debezium-json", id="unknown format"),
+        pytest.param(["--warm-up", "0"], "--runs and --warm-up are at least 1", id="no warm-up"),
         pytest.param(["--topic", "orders"], "--servers and --topic go together", id="topic of no broker"),
         pytest.param(
             ["--servers", "a:1", "--topic", "t", "--format", "canal-json,upsert-kafka"], "--topic is of one --format", id="two formats"
@@ -89,6 +90,13 @@ def test_costs_are_what_a_step_adds():
         ["decode", "2.5", "8.0", "10.5"],
         ["all", "12.5", "8.0", "20.5"],
     ]
+
+
+def test_costs_are_measured_in_turns_after_warm_up():
+    turns = []
+    queries = {step: lambda step=step: turns.append(step) or 10 for step in ("read", "decode")}
+    assert list(costs.measure(queries, runs=1, warm_up=1)) == ["read", "decode"]
+    assert turns == ["read", "decode"] * 2
 
 
 def test_cpu_seconds_are_of_the_processes_below_one():
