@@ -7,11 +7,14 @@ from itertools import accumulate, chain
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from cdc_formats.handling import Handling
+from cdc_formats.handling import Converter, Handling
 from cdc_formats.schema import Column, SqlType, backquoted, quote
 from cdc_formats.types import converter
 from cdc_formats.values import time_text
+
+from .packing import pack, unpack
 
 _SIMPLE = {
     "BOOLEAN": pa.bool_(),
@@ -39,6 +42,7 @@ _STORED_AS = {
     "INTERVAL DAY TO SECOND": pa.int64(),
 }
 """Types whose canonical value is the number that Arrow stores."""
+_NESTED = ("ARRAY", "MAP", "STRUCT")
 _TO_TIME = converter(SqlType("TIME"), Handling())
 
 
@@ -54,6 +58,14 @@ def arrow_type(sql_type: SqlType) -> pa.DataType:
     if sql_type.name == "STRUCT":
         return pa.struct([pa.field(field.name, of) for field, of in zip(sql_type.fields, inner, strict=True)])
     return _SIMPLE[sql_type.name]
+
+
+def stored_type(sql_type: SqlType) -> pa.DataType:
+    """Return the Arrow type that a column has between the passes and in the state.
+
+    It is `arrow_type`, but for ARRAY, MAP and STRUCT: they are packed, since Arrow does not compare nested arrays.
+    """
+    return pa.binary() if sql_type.name in _NESTED else arrow_type(sql_type)
 
 
 def spark_type(sql_type: SqlType) -> str:
@@ -118,6 +130,85 @@ def _structs(sql_type: SqlType, values: Sequence[Any]) -> pa.Array:
     return pa.StructArray.from_arrays(
         children, fields=list(arrow_type(sql_type)), mask=pa.array([value is None for value in values], pa.bool_())
     )
+
+
+def to_stored(sql_type: SqlType, values: Sequence[Any]) -> pa.Array:
+    """Return a column of canonical values as it is stored (`stored_type`)."""
+    if sql_type.name in _NESTED:
+        return pa.array([None if value is None else pack(value) for value in values], pa.binary())
+    return to_arrow(sql_type, values)
+
+
+_UNITS = {19: "s", 23: "ms", 26: "us"}
+_FIRST, _LAST = "0001-01-01", "9999-12-31"
+
+
+def of_texts(sql_type: SqlType, values: Sequence[Any], convert: Converter) -> pa.Array:
+    """Return a column whose text stands as producers write it, as it is stored.
+
+    Parameters
+    ----------
+    sql_type : SqlType
+        A DECIMAL, DATE or TIMESTAMP_NTZ.
+    values : sequence
+        Text, None, or canonical values; a DECIMAL's canonical value is a text that `convert` takes.
+    convert : callable
+        From one text to the canonical value.
+
+    Raises
+    ------
+    Unfit
+        When a text is not one of the type's.
+    """
+    if sql_type.name != "DECIMAL" and not any(type(value) is str for value in values):
+        return to_arrow(sql_type, values)
+    try:
+        parsed = _parsed(sql_type, pa.array(values, pa.string()))
+    except (pa.ArrowInvalid, pa.ArrowTypeError):
+        parsed = None
+    if parsed is None:
+        return to_arrow(sql_type, [convert(value) if type(value) is str else value for value in values])
+    return parsed
+
+
+def _parsed(sql_type: SqlType, texts: pa.Array) -> pa.Array | None:
+    """Return the values of texts, None where one is not written as Arrow itself writes its value: that one is for the converter."""
+    if sql_type.name == "TIMESTAMP_NTZ":
+        return _times(sql_type, texts)
+    values = texts.cast(arrow_type(sql_type))
+    if sql_type.name == "DATE" and not _plain_years(texts):
+        return None
+    return values if values.cast(pa.string()).equals(texts) else None
+
+
+def _times(sql_type: SqlType, texts: pa.Array) -> pa.Array | None:
+    length = pc.max(pc.binary_length(texts)).as_py()
+    digits = 6 if sql_type.precision is None else sql_type.precision
+    if length not in _UNITS or max(length - 20, 0) > digits or not _plain_years(texts):
+        return None
+    spelled = pc.replace_substring(texts, "T", " ") if pc.any(pc.match_substring(texts, "T")).as_py() else texts
+    values = spelled.cast(pa.timestamp(_UNITS[length]))
+    return values.cast(arrow_type(sql_type)) if values.cast(pa.string()).equals(spelled) else None
+
+
+def _plain_years(texts: pa.Array) -> bool:
+    ends = pc.min_max(texts)
+    return bool(ends["min"].is_valid and ends["min"].as_py() >= _FIRST and ends["max"].as_py()[:10] <= _LAST)
+
+
+def of_stored(sql_type: SqlType, array: pa.Array) -> pa.Array:
+    """Return a stored column with its `arrow_type`."""
+    if sql_type.name in _NESTED:
+        return to_arrow(sql_type, [None if value is None else unpack(value) for value in array.to_pylist()])
+    return array
+
+
+def same(left: pa.Array, right: pa.Array) -> pa.Array:
+    """Return for each place whether two stored columns have the same value there: NULL is NULL, and NaN is NaN."""
+    if pa.types.is_floating(left.type):
+        bits = pa.int32() if left.type == pa.float32() else pa.int64()
+        left, right = left.view(bits), right.view(bits)
+    return pc.or_kleene(pc.equal(left, right).fill_null(False), pc.and_(left.is_null(), right.is_null()))
 
 
 # -------------------------------------------------------------------------------------------------- Arrow to canonical

@@ -7,18 +7,19 @@ row of one key. The fold is the stream's own, so that the two cannot differ in w
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import msgspec
 import pyarrow as pa
 
-from . import decode, stage as streaming
+from . import decode, group as streaming
+from .changes import Gathered
 from .counts import COLUMN, beside, counts_ddl, counts_row, observed
 from .dead_letter import send
-from .packing import KafkaRecord, join_rows, split_rows
-from .stage import Change, Folded, Stage, fold_changes, keep_last
+from .group import Stage, Told, fold_changes
+from .state import KeyGroup
 from .typed import Aside, Output, decode_asides
 from .worker import worker
 
@@ -28,8 +29,7 @@ if TYPE_CHECKING:
 ORDER = ("stamp", "source", "offset", "seq")
 COUNTS = tuple(dict.fromkeys((*decode.COUNTS, *streaming.COUNTS)))
 """What is counted: what decoding counts and what the stage counts, summed where both count it."""
-_COLUMNS = ("key", "row", "metadata", "partial", "asides")
-_decode_record = msgspec.msgpack.Decoder(KafkaRecord).decode
+_COLUMNS = ("key", "stamp", "source", "change", "asides")
 
 
 def normalized(keyed: DataFrame, stage: Stage, output: Output, *, split_partitions: bool, observation: Any = None) -> DataFrame:
@@ -74,50 +74,53 @@ def in_order(keyed: DataFrame, *, split_partitions: bool) -> DataFrame:
 
 def fold_pass(batches: Iterator[pa.RecordBatch], *, stage: Stage, output: Output) -> Iterator[pa.RecordBatch]:
     """Fold sorted changes into typed changelog rows, and the counts of all in a last row; for ``mapInArrow``."""
-    rows: dict[bytes, bytes] = {}
-    held: list[Change] = []
     counts: Counter[str] = Counter()
+    group, held = stage.layout.empty(), Gathered(stage.shape)
     with worker():
         for batch in batches:
-            changes, asides = _read(batch, counts)
+            asides = _read(batch, held, counts)
+            ready = held
             if stage.mini_batch:
                 # The last key goes on in the next batch.
-                changes = keep_last([*held, *changes])
-                held, changes = changes[-1:], changes[:-1]
-            yield from _fold(changes, asides, rows, stage, output, counts)
-        yield from _fold(held, [], rows, stage, output, counts)
+                ready, held = held.split_last_key()
+            else:
+                held = Gathered(stage.shape)
+            told = Told()
+            group = _of_last_key(fold_changes(ready.changes(), group, stage, 0, told), ready)
+            yield from _typed(told, asides, stage, output, counts)
+        told = Told()
+        fold_changes(held.changes(), group, stage, 0, told)
+        yield from _typed(told, [], stage, output, counts)
         yield counts_row(output.arrow_schema, COUNTS, counts)
 
 
-def _fold(
-    changes: Sequence[Change], asides: list[Aside], rows: dict[bytes, bytes], stage: Stage, output: Output, counts: Counter[str]
-) -> Iterator[pa.RecordBatch]:
-    folded = Folded()
-    fold_changes(changes, rows, stage, folded)
-    counts.update(folded.counts)
-    # Of all keys that are sorted before the last, nothing more comes.
-    last = rows.get(changes[-1].key) if changes else None
-    if changes:
-        rows.clear()
-    if last is not None:
-        rows[changes[-1].key] = last
+def _typed(told: Told, asides: list[Aside], stage: Stage, output: Output, counts: Counter[str]) -> Iterator[pa.RecordBatch]:
+    counts.update(told.counts)
     if stage.dead_letters is not None:
-        send(stage.dead_letters, folded.letters)
-    asides += folded.asides
-    if folded.rows or asides:
-        metadata = [extra for extra in folded.metadata if extra is not None]
-        yield beside(output.batch(folded.kinds, split_rows(join_rows(folded.rows)), split_rows(join_rows(metadata)), asides), COUNTS)
+        send(stage.dead_letters, told.letters)
+    for changelog in told.changelogs:
+        yield beside(output.of_stored(changelog), COUNTS)
+    asides += told.asides
+    if asides:
+        yield beside(output.batch([], [], [], asides), COUNTS)
 
 
-def _read(batch: pa.RecordBatch, counts: Counter[str]) -> tuple[list[Change], list[Aside]]:
-    changes, asides = [], []
-    for key, row, metadata, record, packed in zip(*(batch.column(name).to_pylist() for name in _COLUMNS), strict=True):
+def _of_last_key(group: KeyGroup, folded: Gathered) -> KeyGroup:
+    """Keep the last key's row: of all keys that are sorted before it, nothing more comes."""
+    if not folded.keys:
+        return group
+    last = folded.last_key()
+    return replace(group, rows=group.rows.filter(pa.compute.equal(group.rows.column("key"), last)))
+
+
+def _read(batch: pa.RecordBatch, gathered: Gathered, counts: Counter[str]) -> list[Aside]:
+    asides: list[Aside] = []
+    for key, stamp, source, change, packed in zip(*(batch.column(name).to_pylist() for name in _COLUMNS), strict=True):
         if key is not None:
-            changes.append(Change(key, row, metadata, _decode_record(record) if record is not None else None))
+            gathered.add_packed(key, stamp, source, change)
         elif packed is not None:
             asides += decode_asides(packed)
-    counts["CHANGES"] += len(changes)
     if COLUMN in batch.schema.names:
         for counted in batch.column(COLUMN).drop_null().to_pylist():
             counts.update(counted)
-    return changes, asides
+    return asides

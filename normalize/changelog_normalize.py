@@ -8,22 +8,26 @@ from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
 import pyarrow as pa
 
 from cdc_formats.base import KeyedChange
 from cdc_formats.errors import ArgumentError, MissingFieldError
 from cdc_formats.row_kind import RowKind
 from cdc_formats.rows import key_indices
-from cdc_formats.schema import Column, backquoted
+from cdc_formats.schema import backquoted
 
 from . import batch
 from .arrow import from_arrow
+from .changes import Shape
 from .dead_letter import DeadLetters
 from .decode import Mode
 from .fold import FoldOptions
-from .stage import Stage, normalized
+from .group import Stage
+from .records import Records
+from .stage import normalized
 from .state import Layout
-from .targets import Blocks, KeyedRows, Records, Target
+from .targets import Blocks, KeyedRows, Target
 from .typed import ASIDES, ROW_KIND, Aside, Output, require_changelog, table_columns
 
 if TYPE_CHECKING:
@@ -79,7 +83,7 @@ class ChangelogNormalize:
         require_changelog(df)
         output = self._output(df)
         stage = make_stage(
-            output.columns,
+            Shape(output.columns, output.metadata),
             names_of(self.primary_key),
             generate_update_before=self.generate_update_before,
             key_groups=self.key_groups,
@@ -108,7 +112,7 @@ def names_of(names: str | Sequence[str]) -> tuple[str, ...]:
 
 
 def make_stage(
-    columns: tuple[Column, ...],
+    shape: Shape,
     unique_key: tuple[str, ...],
     *,
     generate_update_before: bool,
@@ -127,12 +131,13 @@ def make_stage(
     """
     if not unique_key:
         raise ArgumentError("ChangelogNormalize needs primary_key=[...]")
-    key_indices(columns, unique_key)
+    key_indices(shape.columns, unique_key)
     if not isinstance(key_groups, int) or key_groups < 1:
         raise ArgumentError(f"key_groups is {key_groups!r}; it is a number of at least 1")
     ttl_ms = _ttl_ms(state_ttl, streaming)
     return Stage(
-        layout=Layout(key_groups, columns, unique_key, with_ttl=ttl_ms > 0),
+        layout=Layout(key_groups, shape.columns, unique_key, shape.compact, ttl_ms > 0, shape.positions),
+        shape=shape,
         options=FoldOptions(generate_update_before=generate_update_before, suppress_equal=ttl_ms == 0),
         mode=mode,
         dead_letters=dead_letters,
@@ -161,29 +166,31 @@ def pack_pass(batches: Iterator[pa.RecordBatch], *, target: type[Target], output
 
     context = TaskContext.get()
     assert context is not None  # on a worker
-    collected = target(output, stage.layout.key_groups)
+    collected = target(output, stage.layout.key_groups, stage.shape)
     keys = key_indices(output.columns, stage.layout.unique_key)
     held: KeyedRow | None = None
     start = 0
     for rows_batch in batches:
-        offsets = range(start, start + rows_batch.num_rows + 1)
-        records = Records("DataFrame", context.partitionId(), offsets, [0] * len(offsets), [], [])
+        offsets = np.arange(start, start + rows_batch.num_rows)
+        records = Records("DataFrame", context.partitionId(), offsets, np.zeros_like(offsets), [], [])
         rows, asides = _rows(rows_batch, output, keys)
         for aside in asides:
             collected.add_aside(records, 0, aside)
-        for index, row in enumerate(rows):
+        decoded: list[list[KeyedChange]] = [[] for _ in offsets]
+        for changes, row in zip(decoded, rows, strict=False):
             # A -U is only known for what it is by the row after it, which may be in the next batch.
             if held is not None and not (row.kind is RowKind.UPDATE_AFTER and row.key == held.key):
-                collected.add(records, index, [KeyedChange(held.key, None, held.metadata)])
+                changes.append(KeyedChange(held.key, None, held.metadata))
             held = row if row.kind is RowKind.UPDATE_BEFORE else None
             if held is None:
                 gone = row.kind is RowKind.DELETE
-                collected.add(records, index, [KeyedChange(row.key, None if gone else row.row, row.metadata)])
+                changes.append(KeyedChange(row.key, None if gone else row.row, row.metadata))
+        collected.take(records, decoded, {})
         start += rows_batch.num_rows
         yield from collected.flush()
     if held is not None:
-        records = Records("DataFrame", context.partitionId(), [start], [0], [], [])
-        collected.add(records, 0, [KeyedChange(held.key, None, held.metadata)])
+        records = Records("DataFrame", context.partitionId(), np.array([start]), np.zeros(1, np.int64), [], [])
+        collected.take(records, [[KeyedChange(held.key, None, held.metadata)]], {})
         yield from collected.flush()
 
 

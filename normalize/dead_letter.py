@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from cdc_formats.errors import ArgumentError, DeadLetterError, DecodeError, MissingDependencyError
 
 from .client_options import librdkafka_options
-from .packing import KafkaRecord
+from .records import KafkaRecord
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError, Message, Producer

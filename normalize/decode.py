@@ -12,12 +12,13 @@ Records that give no rows are counted by reason (`counts`).
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import accumulate, groupby, islice
+from itertools import groupby, islice
 from traceback import extract_tb
 from typing import Any, Literal
 
+import numpy as np
 import pyarrow as pa
 from msgspec.structs import replace
 
@@ -27,9 +28,11 @@ from cdc_formats.rows import key_indices
 from cdc_formats.schema import Column, columns as to_columns
 
 from .canonical import canonical_check
+from .changes import Shape
 from .counts import beside, counts_row
 from .dead_letter import DeadLetters, Letter, send
-from .targets import Records, Target, header_pairs, without_update_before
+from .records import Records, header_pairs
+from .targets import Target, without_update_before
 from .typed import ASIDES, CONTROL_EVENT, CORRUPT_RECORD, Output, control, corrupt
 from .worker import worker
 
@@ -77,6 +80,12 @@ class Source:
     key_groups : int
     drop_update_before : bool
         Whether ``-U`` is left out where there is no stage.
+    compact : bool
+        Whether the stage's state is compact, and changes therefore carry the row before them.
+    positions : bool
+        Whether changes carry the source's positions.
+    ignored : tuple of int
+        The columns that have no say in whether two rows are equal.
     """
 
     format: Format
@@ -90,6 +99,14 @@ class Source:
     topic: str | None = None
     key_groups: int = 1
     drop_update_before: bool = False
+    compact: bool = False
+    positions: bool = False
+    ignored: tuple[int, ...] = ()
+
+    @property
+    def shape(self) -> Shape:
+        """The columns of changes on their way to the stage."""
+        return Shape(self.columns, self.output.metadata, self.compact, self.ignored, self.positions)
 
     @property
     def output(self) -> Output:
@@ -114,9 +131,21 @@ class Source:
         """Whether corrupt records become rows."""
         return self.mode == "PERMISSIVE"
 
-    def decoder(self) -> Decoder:
+    @property
+    def looked_at(self) -> frozenset[Ignored]:
+        """What is not only counted of the records that have no rows."""
+        return self.control_events | ({Ignored.TRUNCATE} if self.on_truncate == "fail" else set())
+
+    def decoder(self, *, raw_text: bool = False) -> Decoder:
         """Compile the decoder."""
-        return self.format.decoder(self.columns, unique_key=self.unique_key, metadata=self.format_metadata)
+        return self.format.decoder(
+            self.columns,
+            unique_key=self.unique_key,
+            metadata=self.format_metadata,
+            positions=self.positions,
+            images=self.compact,
+            raw_text=raw_text,
+        )
 
 
 def decode_pass(batches: Iterator[pa.RecordBatch], *, source: Source, target: type[Target]) -> Iterator[pa.RecordBatch]:
@@ -131,7 +160,7 @@ def decode_pass(batches: Iterator[pa.RecordBatch], *, source: Source, target: ty
         A subclass of `Target`; the result has its columns, and those of `counts`.
     """
     with worker():
-        yield from _Task(source, target(source.output, source.key_groups)).run(batches)
+        yield from _Task(source, target(source.output, source.key_groups, source.shape)).run(batches)
 
 
 class _Task:
@@ -141,6 +170,8 @@ class _Task:
         self.source, self.target = source, target
         decoder = source.decoder()
         self.decode_record = decoder.upserts if target.keyed else decoder.decode
+        self.decode_quickly = source.decoder(raw_text=True).upserts if target.takes_text and not source.compact else self.decode_record
+        self.text_columns, self.looked_at = decoder.text_columns, source.looked_at
         self.drop = without_update_before(key_indices(source.columns, source.unique_key)) if source.drop_update_before else None
         self.merge = _metadata_merger(source)
         # Rows come out of converters; metadata is as its format gives it, and of ours it is known to be canonical.
@@ -157,7 +188,7 @@ class _Task:
                 if at != (records.topic, records.partition):
                     # A block is of one partition: its place in the order is that of its first offset.
                     yield from self.flush()
-                at, stamp = (records.topic, records.partition), records.stamps[-1]
+                at, stamp = (records.topic, records.partition), int(records.stamps[-1])
                 self.decode(records, kafka)
                 self.held_bytes += batch.nbytes
                 if self.held >= _MOST_CHANGES or self.held_bytes >= _MOST_BYTES:
@@ -165,28 +196,65 @@ class _Task:
         yield from self.flush()
 
     def decode(self, records: Records, kafka: Sequence[tuple[Any, ...]]) -> None:
-        decode, check, add, drop, merge = self.decode_record, self.check, self.target.add, self.drop, self.merge
-        if self.source.format.reads_headers:
-            decode = _with_headers(decode, header_lists(records.headers))
-        for index, value in enumerate(records.values):
-            try:
-                changes: Sequence[Any] | Ignored = decode(records.keys[index], value)
-                if isinstance(changes, Ignored):
-                    self.ignore(records, index, changes)
-                    continue
-                if check is not None:
-                    for change in changes:
-                        check(change.metadata)
-            except Exception as error:
-                self.bad(records, index, error)
-                continue
-            if drop is not None:
-                changes = drop(changes)
-            if merge is not None:
-                changes = [replace(change, metadata=merge(change.metadata, kafka[index])) for change in changes]
-            add(records, index, changes)
+        try:
+            decoded, ignored = self.together(records)
+            self.target.take(records, self.changes(decoded, kafka), self.text_columns)
+            self.counts.update(ignored)
+        except Exception as error:
+            if isinstance(error, _WORLD) and not isinstance(error, DecodeError):
+                raise
+            # Something is wrong with one of them: one after the other tells with which.
+            self.target.take(records, self.changes(self.one_by_one(records), kafka), {})
         self.counts["RECORDS"] += len(records.values)
         self.held += len(records.values)
+
+    def together(self, records: Records) -> tuple[list[Any], Counter[str]]:
+        """Decode records without a look at each, and count those that have no rows; raises whatever is wrong with one of them."""
+        decoded: list[Any] = list(map(self.decode_quickly, *self.arguments(records)))
+        self.check_metadata(decoded)
+        ignored: Counter[str] = Counter()
+        for index in [index for index, changes in enumerate(decoded) if type(changes) is Ignored]:
+            if decoded[index] in self.looked_at:
+                raise LookupError
+            ignored[decoded[index].value] += 1
+            decoded[index] = ()
+        return decoded, ignored
+
+    def one_by_one(self, records: Records) -> list[Any]:
+        """Decode records, and do with each that has no rows as the mode says."""
+        decoded: list[Any] = []
+        for index, arguments in enumerate(zip(*self.arguments(records), strict=True)):
+            try:
+                changes = self.decode_record(*arguments)
+                if isinstance(changes, Ignored):
+                    self.ignore(records, index, changes)
+                    changes = []
+                self.check_metadata([changes])
+            except Exception as error:
+                self.bad(records, index, error)
+                changes = []
+            decoded.append(changes)
+        return decoded
+
+    def arguments(self, records: Records) -> list[Sequence[Any]]:
+        headers = [header_lists(records.headers)] if self.source.format.reads_headers else []
+        return [records.keys, records.values, *headers]
+
+    def check_metadata(self, decoded: Sequence[Any]) -> None:
+        if self.check is not None:
+            for changes in decoded:
+                for change in changes if type(changes) is list else ():
+                    self.check(change.metadata)
+
+    def changes(self, decoded: list[Any], kafka: Sequence[tuple[Any, ...]]) -> list[Any]:
+        if (drop := self.drop) is not None:
+            decoded = [drop(changes) for changes in decoded]
+        if (merge := self.merge) is not None:
+            decoded = [
+                [replace(change, metadata=merge(change.metadata, of_kafka)) for change in changes]
+                for changes, of_kafka in zip(decoded, kafka, strict=True)
+            ]
+        return decoded
 
     def ignore(self, records: Records, index: int, reason: Ignored) -> None:
         if reason in self.source.control_events:
@@ -229,12 +297,6 @@ class _Task:
             yield counts_row(self.target.schema, COUNTS, self.counts)
         self.counts.clear()
         self.held = self.held_bytes = 0
-
-
-def _with_headers(decode: Callable[..., Any], headers: Iterable[Headers]) -> Callable[..., Any]:
-    """Return `decode` of a record's key and value, called for one record after the other."""
-    following = iter(headers)
-    return lambda key, value: decode(key, value, next(following))
 
 
 _WORLD = (ChangelogError, OSError, ImportError, MemoryError)
@@ -283,10 +345,10 @@ def _records(batch: pa.RecordBatch, source: Source, at: tuple[str, int], stamp: 
 
 def _columns(batch: pa.RecordBatch, place: tuple[str, int], stamp: int) -> Records:
     keys = batch.column("key").to_pylist() if "key" in batch.schema.names else [None] * batch.num_rows
-    timestamps = batch.column("stamp").to_pylist()
-    stamps = list(accumulate(timestamps, max, initial=stamp))[1:]
+    timestamps = batch.column("stamp").to_numpy()
+    stamps = np.maximum(np.maximum.accumulate(timestamps), stamp)
     headers = batch.column("headers") if "headers" in batch.schema.names else None
-    return Records(*place, batch.column("offset").to_pylist(), stamps, keys, batch.column("value").to_pylist(), timestamps, headers)
+    return Records(*place, batch.column("offset").to_numpy(), stamps, keys, batch.column("value").to_pylist(), timestamps, headers)
 
 
 def header_lists(headers: pa.ListArray) -> list[Headers]:

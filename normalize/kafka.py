@@ -24,7 +24,8 @@ from .counts import counts_ddl, observed
 from .dead_letter import DeadLetters
 from .decode import COUNTS, KAFKA_METADATA, Mode, Source, decode_pass, needed_columns
 from .encode import encode_pass
-from .stage import Stage, normalized
+from .group import Stage
+from .stage import normalized
 from .targets import Blocks, KeyedRows, Target, TypedRows
 from .typed import ASIDES, ROW_KIND, require_changelog, table_columns
 
@@ -362,7 +363,7 @@ def _stage(request: _Request, state_ttl: timedelta | None, mini_batch: bool, bou
             raise ArgumentError(f"state_ttl and mini_batch are ChangelogNormalize's, and there is none: {request.plan.reason}")
         return None
     return make_stage(
-        request.source.columns,
+        request.source.shape,
         request.source.unique_key,
         generate_update_before=request.plan.generate_update_before,
         key_groups=request.source.key_groups,

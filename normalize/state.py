@@ -1,38 +1,69 @@
 """The state of one key group, as bytes: all its keys' rows, so that a restart reads what an older version wrote.
 
-The value is the MessagePack array ``[version, key_groups, columns, unique_key, keys, rows, written]``:
+Version 2, the MessagePack array ``[version, key_groups, columns, unique_key, compact, extras, rows, epochs, deleted]``:
 
 ===========  =========================================================================================================
-version      int, 1
+version      int, 2
 key_groups   int: the number of key groups that the state was laid out with
 columns      str: DDL of the columns that the rows have
 unique_key   array of str: the columns of the keys
-keys         array of bin: packed keys (`packing`)
-rows         array of bin: each key's row, packed
-written      array of int, or nil without a state TTL: when each row was written, ms of processing time
+compact      bool: the layout, see below
+extras       array of str: of `EXTRAS`, the columns that rows have beside their own
+rows         bin: an Arrow record batch without its schema: ``key``, then ``c0``, ... or ``row``, then the extras
+epochs       array: the `order.Epoch` of ``order="source"``
+deleted      bin: keys whose delete is remembered: a record batch of ``key``, the extras and ``deleted_at``; or empty
 ===========  =========================================================================================================
 
+In the full layout ``key`` is the packed key and ``c0``, ... the row (`arrow.stored_type`). In the compact layout ``key`` and ``row`` are
+hashes (`hashing`), 16 bytes a key; with positions the epoch stands in the row's low 16 bits, so that they are 32 bytes.
+
+Version 1, ``[version, key_groups, columns, unique_key, keys, rows, written]``, has arrays of packed keys and packed rows, and of
+processing times in ms, or nil.
+
 A query that is restarted with other columns reads the rows by column name: a column that is new is NULL in them, one that is gone
-is left out. A column whose type changed, another key, or another number of key groups is an error that says so.
+is left out, one whose type became wider is widened. Another type, another key, another layout, or another number of key groups is an
+error that says so.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cached_property, lru_cache
+from typing import Any
 
 import msgspec
+import numpy as np
+import pyarrow as pa
 
 from cdc_formats.errors import StateVersionError
-from cdc_formats.schema import Column, columns as to_columns, to_ddl
+from cdc_formats.schema import Column, SqlType, columns as to_columns, to_ddl
 
-from .packing import pack, unpack
+from .arrow import stored_type, to_stored
+from .hashing import SPARE_BITS
+from .order import Epoch
+from .packing import unpack
 
-VERSION = 1
+VERSION = 2
+
+EXTRAS: dict[str, pa.DataType] = {"written": pa.int64(), "epoch": pa.int32(), "high": pa.uint64(), "low": pa.uint64()}
+"""``written``: with a TTL, when the row was written, in ms of processing time; the others: with ``order="source"``, its position."""
+POSITION = ("epoch", "high", "low")
 
 
 class _Stored(msgspec.Struct, array_like=True, gc=False):
+    version: int
+    key_groups: int
+    columns: str
+    unique_key: list[str]
+    compact: bool
+    extras: list[str]
+    rows: bytes
+    epochs: list[Epoch]
+    deleted: bytes
+
+
+class _Stored1(msgspec.Struct, array_like=True, gc=False):
     version: int
     key_groups: int
     columns: str
@@ -44,6 +75,7 @@ class _Stored(msgspec.Struct, array_like=True, gc=False):
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(_Stored).decode
+_decode_1 = msgspec.msgpack.Decoder(_Stored1).decode
 
 
 @dataclass
@@ -52,21 +84,22 @@ class KeyGroup:
 
     Attributes
     ----------
-    rows : dict
-        Packed key to packed row.
-    written : dict
-        Packed key to the processing time of its last write in ms; used with a TTL only.
+    rows : pyarrow.RecordBatch
+        Of `Layout.schema`: a row for each key, in no order; ``deleted_at`` is not 0 where the row is none, and only its delete is
+        remembered.
+    epochs : list of Epoch
     """
 
-    rows: dict[bytes, bytes] = field(default_factory=dict)
-    written: dict[bytes, int] = field(default_factory=dict)
+    rows: pa.RecordBatch
+    epochs: list[Epoch] = field(default_factory=list)
 
-    def expire(self, before_ms: int) -> int:
-        """Forget the rows that were written before `before_ms`, and return how many."""
-        expired = [key for key, at in self.written.items() if at < before_ms]
-        for key in expired:
-            del self.written[key], self.rows[key]
-        return len(expired)
+    def __len__(self) -> int:
+        return int(self.rows.num_rows)
+
+    def extra(self, name: str) -> np.ndarray[Any, Any]:
+        """Return one of the columns beside the rows' own."""
+        values: np.ndarray[Any, Any] = self.rows.column(name).to_numpy()
+        return values
 
 
 @dataclass(frozen=True)
@@ -78,27 +111,72 @@ class Layout:
     key_groups : int
     columns : tuple of Column
     unique_key : tuple of str
-    with_ttl : bool
+    compact : bool
+        Whether hashes are stored in place of keys and rows.
+    with_ttl, with_positions : bool
+        Whether processing times and positions are stored.
     """
 
     key_groups: int
     columns: tuple[Column, ...]
     unique_key: tuple[str, ...]
+    compact: bool = False
     with_ttl: bool = False
+    with_positions: bool = False
+
+    @cached_property
+    def extras(self) -> tuple[str, ...]:
+        """The columns beside the rows' own, of `EXTRAS`."""
+        return ("written",) * self.with_ttl + POSITION * self.with_positions
+
+    @cached_property
+    def ddl(self) -> str:
+        """The columns as the state names them."""
+        return to_ddl(self.columns)
+
+    @cached_property
+    def width(self) -> int:
+        """How many columns a row itself has in the state."""
+        return 1 if self.compact else len(self.columns)
+
+    @cached_property
+    def schema(self) -> pa.Schema:
+        """The Arrow schema of `KeyGroup.rows`."""
+        return _schema(self.columns, self.compact, (*self.extras, "deleted_at"))
+
+    def empty(self) -> KeyGroup:
+        """Return a key group without keys."""
+        return KeyGroup(pa.RecordBatch.from_pylist([], schema=self.schema))
 
     def encode(self, group: KeyGroup) -> bytes:
         """Return a key group as bytes."""
-        written = [group.written[key] for key in group.rows] if self.with_ttl else None
-        stored = _Stored(
-            VERSION,
-            self.key_groups,
-            to_ddl(self.columns),
-            list(self.unique_key),
-            list(group.rows),
-            list(group.rows.values()),
-            written,
+        deleted = group.extra("deleted_at") != 0
+        rows, dead = group.rows, b""
+        if deleted.any():
+            rows, gone = rows.filter(pa.array(~deleted)), rows.filter(pa.array(deleted))
+            dead = bytes(gone.select(["key", *self.extras, "deleted_at"]).serialize())
+        extras = self.extras
+        columns = rows.columns[: 1 + self.width + len(extras)]
+        if self.compact and self.with_positions:
+            # The epoch has its place in the hash of the row.
+            row, epoch = (rows.column(name).to_numpy() for name in ("row", "epoch"))
+            columns[1] = pa.array(row | epoch.astype(np.uint64))
+            del columns[rows.schema.get_field_index("epoch")]
+        names = [str(index) for index in range(len(columns))]
+        data = pa.RecordBatch.from_arrays(columns, names).serialize()
+        return _encode(
+            _Stored(
+                VERSION,
+                self.key_groups,
+                self.ddl,
+                list(self.unique_key),
+                self.compact,
+                list(extras),
+                bytes(data),
+                group.epochs,
+                dead,
+            )
         )
-        return _encode(stored)
 
     def decode(self, data: bytes, now_ms: int) -> KeyGroup:
         """Return the key group that was stored as `data`.
@@ -112,54 +190,159 @@ class Layout:
         Raises
         ------
         StateVersionError
-            When the state is of another version, number of key groups or key, or a column's type changed.
+            When the state is of another version, layout, number of key groups or key, or a column's type is another.
         """
-        stored = _read(data)
+        stored = read(data)
         self._check(stored)
-        rows = stored.rows
-        if stored.columns != to_ddl(self.columns):
-            remap = _remapper(stored.columns, self.columns)
-            rows = [remap(row) for row in rows]
-        group = KeyGroup(dict(zip(stored.keys, rows, strict=True)))
-        if self.with_ttl:
-            group.written = dict(zip(stored.keys, stored.written or [now_ms] * len(stored.keys), strict=True))
-        return group
+        columns = to_columns(stored.columns)
+        rows = _rows(stored, columns, self.compact)
+        if stored.columns == self.ddl and rows.schema.equals(self.schema):
+            return KeyGroup(rows, stored.epochs)
+        return KeyGroup(self._laid_out(rows, columns, now_ms), stored.epochs if self.with_positions else [])
+
+    def _laid_out(self, rows: pa.RecordBatch, columns: Sequence[Column], now_ms: int) -> pa.RecordBatch:
+        of_row = [rows.column("row")] if self.compact else remapped(rows, columns, self.columns)
+        # Of a key without a position whatever comes next is accepted (`order.UNORDERED`).
+        defaults = {"written": now_ms, "epoch": 0, "high": 0, "low": 0}
+        there = rows.schema.names
+        extras = [
+            rows.column(name) if name in there else pa.array(np.full(rows.num_rows, defaults[name]), EXTRAS[name]) for name in self.extras
+        ]
+        arrays = [rows.column("key"), *of_row, *extras, rows.column("deleted_at")]
+        laid_out = pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+        if self.with_positions:
+            return laid_out
+        # Without positions a delete need not be remembered.
+        return laid_out.filter(pa.array(laid_out.column("deleted_at").to_numpy() == 0))
 
     def _check(self, stored: _Stored) -> None:
         if stored.key_groups != self.key_groups:
             raise StateVersionError(
                 f"the checkpoint's state has {stored.key_groups} key groups, and key_groups is {self.key_groups}: a key would be looked "
-                f"for where it is not. Set key_groups={stored.key_groups}, or start from a new checkpoint"
+                f"for where it is not. Set key_groups={stored.key_groups}, or rewrite the checkpoint with the query stopped: python -m "
+                f"normalize.rescale CHECKPOINT NEW_CHECKPOINT --key-groups {self.key_groups}"
             )
         if stored.unique_key != list(self.unique_key):
             raise StateVersionError(
                 f"the checkpoint's state is by primary key ({', '.join(stored.unique_key)}), and the query's is "
                 f"({', '.join(self.unique_key)}): start from a new checkpoint"
             )
+        if stored.compact != self.compact:
+            was, now = ("compact", "full") if stored.compact else ("full", "compact")
+            raise StateVersionError(f"the checkpoint's state has the {was} layout, and the query's is {now}: start from a new checkpoint")
+        if self.compact and stored.columns != self.ddl:
+            raise StateVersionError(
+                f"the checkpoint's state is of {stored.columns}, and the columns are {self.ddl}: the compact layout has hashes "
+                "of whole rows, which cannot be had of other columns. Start from a new checkpoint"
+            )
 
 
-def _read(data: bytes) -> _Stored:
+def read(data: bytes) -> _Stored:
+    """Return a key group's state as it was written, that of version 1 as version 2.
+
+    Raises
+    ------
+    StateVersionError
+        When it is of another version.
+    """
     version = data[1] if len(data) > 1 else None
+    if version == 1:
+        return _of_version_1(_decode_1(data))
     if version != VERSION:
-        raise StateVersionError(f"the checkpoint's state has version {version}; this release reads version {VERSION}")
+        raise StateVersionError(f"the checkpoint's state has version {version}; this release reads versions 1 to {VERSION}")
     return _decode(data)
 
 
+def _of_version_1(stored: _Stored1) -> _Stored:
+    columns = to_columns(stored.columns)
+    values = list(zip(*map(unpack, stored.rows), strict=True)) or [()] * len(columns)
+    arrays = [pa.array(stored.keys, pa.binary())]
+    arrays += [to_stored(column.type, of_column) for column, of_column in zip(columns, values, strict=True)]
+    extras = []
+    if stored.written is not None:
+        extras.append("written")
+        arrays.append(pa.array(stored.written, pa.int64()))
+    data = pa.RecordBatch.from_arrays(arrays, [str(index) for index in range(len(arrays))]).serialize()
+    return _Stored(2, stored.key_groups, stored.columns, stored.unique_key, False, extras, bytes(data), [], b"")
+
+
+def _schema(columns: Sequence[Column], compact: bool, extras: Sequence[str]) -> pa.Schema:
+    names = [*extras]
+    fields = [("key", pa.uint64() if compact else pa.binary())]
+    if compact:
+        fields.append(("row", pa.uint64()))
+    else:
+        fields += [(f"c{index}", stored_type(column.type)) for index, column in enumerate(columns)]
+    return pa.schema([*fields, *((name, EXTRAS.get(name, pa.int64())) for name in names)])
+
+
+def _rows(stored: _Stored, columns: Sequence[Column], compact: bool) -> pa.RecordBatch:
+    """Return all keys of a state, those of remembered deletes too, with ``deleted_at``."""
+    schema = _schema(columns, compact, (*stored.extras, "deleted_at"))
+    packed = compact and "epoch" in stored.extras
+    written = [name for name in schema.names[:-1] if not (packed and name == "epoch")]
+    live = pa.ipc.read_record_batch(pa.py_buffer(stored.rows), pa.schema([schema.field(name) for name in written]))
+    arrays = dict(zip(written, live.columns, strict=True))
+    if packed:
+        row = arrays["row"].to_numpy()
+        arrays["row"] = pa.array(row >> np.uint64(SPARE_BITS) << np.uint64(SPARE_BITS))
+        arrays["epoch"] = pa.array((row & np.uint64(2**SPARE_BITS - 1)).astype(np.int32))
+    arrays["deleted_at"] = pa.array(np.zeros(live.num_rows, np.int64))
+    if not stored.deleted:
+        return pa.RecordBatch.from_arrays([arrays[name] for name in schema.names], schema=schema)
+    of_deleted = pa.schema([schema.field(name) for name in ("key", *stored.extras, "deleted_at")])
+    dead = pa.ipc.read_record_batch(pa.py_buffer(stored.deleted), of_deleted)
+    columns_of_all = [
+        pa.concat_arrays([arrays[each.name], dead.column(each.name) if each.name in of_deleted.names else pa.nulls(len(dead), each.type)])
+        for each in schema
+    ]
+    return pa.RecordBatch.from_arrays(columns_of_all, schema=schema)
+
+
+# ---------------------------------------------------------------------------------------------------------- other columns
+
+_INTEGERS = ("TINYINT", "SMALLINT", "INT", "BIGINT")
+_TEXTS = ("CHAR", "VARCHAR", "STRING")
+_TIMES = ("TIME", "TIMESTAMP", "TIMESTAMP_NTZ")
+
+
+def remapped(rows: pa.RecordBatch, stored: Sequence[Column], wanted: Sequence[Column]) -> list[pa.Array]:
+    """Return the columns ``c0``, ... of stored rows as those of the wanted columns, by name.
+
+    Raises
+    ------
+    StateVersionError
+        When a column has a type that does not hold all values of the stored one.
+    """
+    places = _places(tuple(stored), tuple(wanted))
+    return [
+        pa.nulls(rows.num_rows, stored_type(column.type)) if place is None else rows.column(f"c{place}").cast(stored_type(column.type))
+        for place, column in zip(places, wanted, strict=True)
+    ]
+
+
 @lru_cache(maxsize=8)
-def _remapper(stored: str, wanted: Sequence[Column]) -> Callable[[bytes], bytes]:
-    """Return the function from a row of the stored columns to one of the wanted columns."""
-    old = {column.name: (index, column) for index, column in enumerate(to_columns(stored))}
-    places: list[int | None] = []
+def _places(stored: tuple[Column, ...], wanted: tuple[Column, ...]) -> tuple[int | None, ...]:
+    old = {column.name: (index, column.type) for index, column in enumerate(stored)}
     for column in wanted:
-        index, before = old.get(column.name, (None, column))
-        if before.type != column.type:
+        before = old.get(column.name, (0, column.type))[1]
+        if not _holds(column.type, before):
             raise StateVersionError(
-                f"column {column.name} is {column.type} now and {before.type} in the checkpoint's state: start from a new checkpoint"
+                f"column {column.name} is {column.type} now and {before} in the checkpoint's state, whose values it does not all hold: "
+                "start from a new checkpoint"
             )
-        places.append(index)
+    return tuple(old[column.name][0] if column.name in old else None for column in wanted)
 
-    def remap(row: bytes) -> bytes:
-        values = unpack(row)
-        return pack(tuple([None if place is None else values[place] for place in places]))
 
-    return remap
+def _holds(wide: SqlType, narrow: SqlType) -> bool:
+    """Whether a type holds all values of another, as they are stored."""
+    if wide == narrow or (wide.name in _TEXTS and narrow.name in _TEXTS):
+        return True
+    if wide.name == narrow.name and wide.name in _TIMES:
+        return True  # the precision is one of display: microseconds are stored
+    if wide.name in _INTEGERS and narrow.name in _INTEGERS:
+        return _INTEGERS.index(wide.name) > _INTEGERS.index(narrow.name)
+    if wide.name == "DECIMAL" and narrow.name == "DECIMAL":
+        more = (wide.scale or 0) - (narrow.scale or 0)
+        return more >= 0 and (wide.precision or 10) - (narrow.precision or 10) >= more
+    return wide.name == "DOUBLE" and narrow.name == "FLOAT"

@@ -8,61 +8,22 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from operator import itemgetter
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import msgspec
+import numpy as np
 import pyarrow as pa
 
 from cdc_formats.base import Change, KeyedChange
+from cdc_formats.handling import Converter
 from cdc_formats.row_kind import RowKind
 
-from .packing import Changes, KafkaRecord, Partial, encode_block, key_group_of, pack
+from .changes import Block, Changes, Gathered, Shape, cut, pack_change
+from .packing import encode, key_group_of, pack
+from .records import Records
 from .typed import Aside, Output
-
-
-class Records(NamedTuple):
-    """Consecutive records of one Kafka partition, as columns.
-
-    Attributes
-    ----------
-    topic, partition : str, int
-    offsets : list of int
-    stamps : list of int
-        Kafka's timestamps in ms, raised to the highest before them in the partition, so that partitions can be merged by time
-        without ever reordering one.
-    keys, values : list of bytes or None
-    timestamps : list of int
-        Kafka's own, in ms.
-    headers : pyarrow.Array or None
-        Lists of ``{key, value}``; None where nobody needs headers.
-    """
-
-    topic: str
-    partition: int
-    offsets: Sequence[int]
-    stamps: Sequence[int]
-    keys: Sequence[bytes | None]
-    values: Sequence[bytes | None]
-    timestamps: Sequence[int] = ()
-    headers: Any = None
-
-    @property
-    def source(self) -> str:
-        """The partition, as it stands in the order of changes and in errors."""
-        return f"{self.topic}[{self.partition}]"
-
-    def record(self, index: int) -> KafkaRecord:
-        """One of them, with its headers where they were read."""
-        given = [] if self.headers is None else header_pairs(self.headers[index].as_py())
-        timestamp, key, value = self.timestamps[index], self.keys[index], self.values[index]
-        return KafkaRecord(self.topic, self.partition, self.offsets[index], timestamp, key, value, given)
-
-
-def header_pairs(headers: Sequence[Any] | None) -> list[tuple[str, bytes | None]]:
-    """Return the headers of a record, as Spark gives them, as names and values; those without a name are left out, as in Flink."""
-    return [(header["key"], header["value"]) for header in headers or () if header["key"] is not None]
 
 
 class Target(ABC):
@@ -73,15 +34,19 @@ class Target(ABC):
     output : Output
         The columns that the user gets in the end.
     key_groups : int
+    shape : Shape
+        Of changes.
     """
 
+    takes_text: ClassVar[bool] = False
+    """Whether it converts the text of whole columns (`Format.decoder`, ``raw_text``)."""
     keyed: ClassVar[bool]
     """Whether it takes `KeyedChange` (what a record says about keys) or `Change` (changelog rows)."""
     schema: pa.Schema
     """Of what it hands out."""
 
-    def __init__(self, output: Output, key_groups: int) -> None:
-        self.output, self.key_groups = output, key_groups
+    def __init__(self, output: Output, key_groups: int, shape: Shape) -> None:
+        self.output, self.key_groups, self.shape = output, key_groups, shape
         self.with_metadata = bool(output.metadata)
         self.start()
 
@@ -95,8 +60,17 @@ class Target(ABC):
         """Begin anew after a flush."""
 
     @abstractmethod
-    def add(self, records: Records, index: int, changes: Sequence[Any]) -> None:
-        """Take a record's changes."""
+    def take(self, records: Records, decoded: Sequence[Sequence[Any]], text_columns: Mapping[int, Converter]) -> None:
+        """Take the changes of each record, all of them or none.
+
+        Parameters
+        ----------
+        records : Records
+        decoded : sequence of sequences
+            `KeyedChange` or `Change`, as `keyed` says.
+        text_columns : mapping
+            The columns that may have text as it stands in the messages, with their converters; only where `takes_text`.
+        """
 
     @abstractmethod
     def add_aside(self, records: Records, index: int, aside: Aside) -> None:
@@ -113,68 +87,52 @@ def _batch(rows: Sequence[tuple[Any, ...]], schema: pa.Schema) -> pa.RecordBatch
 
 
 class Blocks(Target):
-    """Packed blocks of changes by key group; what is flushed at once is of one Kafka partition."""
+    """Blocks of changes by key group (`changes.Block`); what is flushed at once is of one Kafka partition."""
 
     keyed = True
-    schema = pa.schema(
-        [
-            ("key_group", pa.int32()),
-            ("source", pa.string()),
-            ("first_offset", pa.int64()),
-            ("changes", pa.binary()),
-            ("asides", pa.binary()),
-        ]
-    )
+    schema = pa.schema([("key_group", pa.int32()), ("block", pa.binary())])
 
     @staticmethod
     def ddl(output: Output) -> str:
-        return "key_group INT, source STRING, first_offset BIGINT, changes BINARY, asides BINARY"
+        return "key_group INT, block BINARY"
+
+    takes_text = True
 
     def start(self) -> None:
-        self.groups: dict[int, tuple[str, int, Changes]] = {}
+        self.taken: list[Changes] = []
+        self.groups: list[int] = []
         self.asides: list[Aside] = []
+        self.begin: tuple[str, int] | None = None
 
-    def add(self, records: Records, index: int, changes: Sequence[KeyedChange]) -> None:
-        for change in changes:
-            packed, row = pack(change.key), change.row
-            group = key_group_of(packed, self.key_groups)
-            known = self.groups.get(group)
-            if known is None:
-                known = (
-                    records.source,
-                    records.offsets[index],
-                    Changes([], [], [], [] if self.with_metadata else None, []),
-                )
-                self.groups[group] = known
-            block = known[2]
-            block.stamps.append(records.stamps[index])
-            block.keys.append(packed)
-            block.rows.append(None if row is None else pack(row))
-            if block.metadata is not None:
-                block.metadata.append(pack(change.metadata))
-            if change.partial:
-                block.partials.append(Partial(len(block.rows) - 1, records.record(index)))
+    def take(self, records: Records, decoded: Sequence[Sequence[KeyedChange]], text_columns: Mapping[int, Converter]) -> None:
+        gathered = Gathered(self.shape)
+        gathered.take(records, decoded)
+        changes = gathered.changes(text_columns)
+        self.groups += [key_group_of(key, self.key_groups) for key in gathered.keys]
+        self.taken.append(changes)
+        if self.begin is None:
+            self.begin = (records.source, int(records.offsets[0]))
 
     def add_aside(self, records: Records, index: int, aside: Aside) -> None:
-        if not self.asides:
-            self.asides_of = (records.source, records.offsets[index])
+        if self.begin is None:
+            self.begin = (records.source, int(records.offsets[0]))
         self.asides.append(aside)
 
     def flush(self) -> Iterator[pa.RecordBatch]:
-        rows: list[tuple[Any, ...]] = [
-            (group, source, first, encode_block(block), None) for group, (source, first, block) in self.groups.items()
-        ]
-        if self.asides:
-            # Asides have no key: they pass the stage with the key group of their partition's name.
-            source, first = self.asides_of
-            rows.append((key_group_of(source.encode(), self.key_groups), source, first, None, encode_block(self.asides)))
-        if rows:
-            yield _batch(rows, self.schema)
+        if self.begin is not None:
+            source, first = self.begin
+            parts = cut(Changes.joined(self.taken, self.shape.schema), np.array(self.groups)) if self.groups else []
+            rows = [(group, encode(Block(source, first, *changes.packed()))) for group, changes in parts]
+            if self.asides:
+                # Asides have no key: they pass the stage with the key group of their partition's name.
+                rows.append((key_group_of(source.encode(), self.key_groups), encode(Block(source, first, asides=encode(self.asides)))))
+            if rows:
+                yield _batch(rows, self.schema)
         self.start()
 
 
 class KeyedRows(Target):
-    """A row for each change: its key, its place in the order, the row after it."""
+    """A row for each change: its key, its place in the order, and what `changes.Gathered` takes of it, packed."""
 
     keyed = True
     schema = pa.schema(
@@ -184,42 +142,26 @@ class KeyedRows(Target):
             ("source", pa.string()),
             ("offset", pa.int64()),
             ("seq", pa.int32()),
-            ("row", pa.binary()),
-            ("metadata", pa.binary()),
-            ("partial", pa.binary()),
+            ("change", pa.binary()),
             ("asides", pa.binary()),
         ]
     )
 
     @staticmethod
     def ddl(output: Output) -> str:
-        order = "stamp BIGINT, source STRING, offset BIGINT, seq INT"
-        return f"key BINARY, {order}, row BINARY, metadata BINARY, partial BINARY, asides BINARY"
+        return "key BINARY, stamp BIGINT, source STRING, offset BIGINT, seq INT, change BINARY, asides BINARY"
 
     def start(self) -> None:
         self.rows: list[tuple[Any, ...]] = []
 
-    def add(self, records: Records, index: int, changes: Sequence[KeyedChange]) -> None:
-        for seq, change in enumerate(changes):
-            partial = encode_block(records.record(index)) if change.partial else None
-            packed, extra = None if change.row is None else pack(change.row), pack(change.metadata) if self.with_metadata else None
-            self.rows.append(
-                (
-                    pack(change.key),
-                    records.stamps[index],
-                    records.source,
-                    records.offsets[index],
-                    seq,
-                    packed,
-                    extra,
-                    partial,
-                    None,
-                )
-            )
+    def take(self, records: Records, decoded: Sequence[Sequence[KeyedChange]], text_columns: Mapping[int, Converter]) -> None:
+        for index, changes in enumerate(decoded):
+            place = (records.stamps[index], records.source, records.offsets[index])
+            for seq, change in enumerate(changes):
+                self.rows.append((pack(change.key), *place, seq, pack_change(change, records, index), None))
 
     def add_aside(self, records: Records, index: int, aside: Aside) -> None:
-        place = (records.stamps[index], records.source, records.offsets[index], 0)
-        self.rows.append((None, *place, None, None, None, encode_block([aside])))
+        self.rows.append((None, records.stamps[index], records.source, records.offsets[index], 0, None, encode([aside])))
 
     def flush(self) -> Iterator[pa.RecordBatch]:
         if self.rows:
@@ -232,9 +174,9 @@ class TypedRows(Target):
 
     keyed = False
 
-    def __init__(self, output: Output, key_groups: int) -> None:
+    def __init__(self, output: Output, key_groups: int, shape: Shape) -> None:
         self.schema = output.arrow_schema
-        super().__init__(output, key_groups)
+        super().__init__(output, key_groups, shape)
 
     @staticmethod
     def ddl(output: Output) -> str:
@@ -246,12 +188,12 @@ class TypedRows(Target):
         self.metadata: list[tuple[Any, ...]] = []
         self.asides: list[Aside] = []
 
-    def add(self, records: Records, index: int, changes: Sequence[Change]) -> None:
-        for change in changes:
-            self.kinds.append(change.kind)
-            self.rows.append(change.row)
-            if self.with_metadata:
-                self.metadata.append(change.metadata)
+    def take(self, records: Records, decoded: Sequence[Sequence[Change]], text_columns: Mapping[int, Converter]) -> None:
+        changes = [change for of_record in decoded for change in of_record]
+        self.kinds += [change.kind for change in changes]
+        self.rows += [change.row for change in changes]
+        if self.with_metadata:
+            self.metadata += [change.metadata for change in changes]
 
     def add_aside(self, records: Records, index: int, aside: Aside) -> None:
         self.asides.append(aside)

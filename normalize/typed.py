@@ -19,14 +19,15 @@ from cdc_formats.errors import ArgumentError, DecodeError
 from cdc_formats.row_kind import SHORT_STRINGS
 from cdc_formats.schema import Column, backquoted, columns as to_columns
 
-from .arrow import arrow_type, spark_ddl, to_arrow
-from .packing import KafkaRecord
+from .arrow import arrow_type, of_stored, spark_ddl, to_arrow
+from .records import KafkaRecord
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
 ROW_KIND = "row_kind"
+_SHORT_STRINGS = pa.array([SHORT_STRINGS[kind] for kind in range(4)])
 CORRUPT_RECORD = "_corrupt_record"
 CONTROL_EVENT = "_control_event"
 ASIDES: dict[str, Column] = {
@@ -56,7 +57,7 @@ class Aside(NamedTuple):
 
 
 decode_asides = msgspec.msgpack.Decoder(list[Aside]).decode
-"""From packed asides (`packing.encode_block` of a list of them) to the asides."""
+"""From packed asides (`packing.encode` of a list of them) to the asides."""
 
 
 def corrupt(error: DecodeError, record: KafkaRecord) -> Aside:
@@ -130,6 +131,13 @@ class Output:
             values = [aside.value if aside.column == column.name else None for aside in asides]
             arrays.append(to_arrow(column.type, [None] * len(kinds) + values))
         return pa.RecordBatch.from_arrays(arrays, schema=self.arrow_schema)
+
+    def of_stored(self, changelog: pa.RecordBatch) -> pa.RecordBatch:
+        """Return the stage's changelog rows (`group.Stage.changelog_schema`) as a typed batch."""
+        kinds, *rows = changelog.columns
+        typed = [of_stored(column.type, array) for column, array in zip((*self.columns, *self.metadata), rows, strict=True)]
+        asides = [pa.nulls(changelog.num_rows, arrow_type(column.type)) for column in self.asides]
+        return pa.RecordBatch.from_arrays([_SHORT_STRINGS.take(kinds), *typed, *asides], schema=self.arrow_schema)
 
 
 def _arrays(columns: Sequence[Column], rows: Sequence[Sequence[Any]], extra: int) -> list[pa.Array]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from itertools import pairwise
 
+import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 from strategies import HISTORIES, by_key, fold_history, last_rows, table_of
@@ -13,31 +14,43 @@ from cdc_formats import ABSENT, KeyedChange, RowKind, columns
 from cdc_formats.errors import PartialImageError, StateVersionError
 from normalize.batch import fold_pass
 from normalize.changelog_normalize import make_stage
-from normalize.packing import split_rows
-from normalize.stage import COUNTS, Folded, Stage, normalize
-from normalize.targets import Blocks, KeyedRows, Records
+from normalize.changes import Block, Shape, decode_block
+from normalize.group import COUNTS, Stage, Told
+from normalize.records import Records
+from normalize.stage import normalize
+from normalize.targets import Blocks, KeyedRows
 from normalize.typed import Output
 
 COLUMNS = columns("id BIGINT, name STRING, qty INT")
 OUTPUT = Output(COLUMNS)
+SHAPE = Shape(COLUMNS)
 
 
 def stage_of(key_groups: int = 4, **options) -> Stage:
     defaults = {"generate_update_before": True, "state_ttl": None, "mini_batch": False, "streaming": True}
-    return make_stage(COLUMNS, ("id",), key_groups=key_groups, **{**defaults, **options})
+    return make_stage(SHAPE, ("id",), key_groups=key_groups, **{**defaults, **options})
 
 
 def records(offsets, stamps, topic="t", partition=0) -> Records:
-    return Records(topic, partition, offsets, stamps, [None] * len(offsets), [b"raw"] * len(offsets), stamps)
+    return Records(topic, partition, np.array(offsets), np.array(stamps), [None] * len(offsets), [b"raw"] * len(offsets), list(stamps))
 
 
-def blocks_of(history, stage: Stage, start: int = 0) -> list[tuple[int, str, int, bytes]]:
+def keyed(history) -> list[list[KeyedChange]]:
+    """One record a change."""
+    return [[KeyedChange((key,), row, (), row is not None and ABSENT in row)] for key, row in history]
+
+
+def blocks_of(history, stage: Stage, start: int = 0) -> list[tuple[int, Block]]:
     """Pack a history, one record a change, as the first pass packs the records of a task."""
-    target = Blocks(OUTPUT, stage.layout.key_groups)
+    target = Blocks(OUTPUT, stage.layout.key_groups, SHAPE)
     offsets = range(start, start + len(history))
-    for index, (key, row) in enumerate(history):
-        target.add(records(offsets, offsets), index, [KeyedChange((key,), row, (), row is not None and ABSENT in row)])
-    return [tuple(row.values())[:4] for batch in target.flush() for row in batch.to_pylist()]
+    if history:
+        target.take(records(offsets, offsets), keyed(history), {})
+    return flushed(target)
+
+
+def flushed(target: Blocks) -> list[tuple[int, Block]]:
+    return [(row["key_group"], decode_block(row["block"])) for batch in target.flush() for row in batch.to_pylist()]
 
 
 class Stream:
@@ -54,21 +67,19 @@ class Stream:
         self.offset += len(history)
         changelog = []
         for group in sorted({row[0] for row in rows}):
-            blocks = [row[1:] for row in rows if row[0] == group]
-            folded, after = normalize(blocks, self.state.pop(group, None), self.stage, now_ms)
+            blocks = [block for of, block in rows if of == group]
+            told, after = normalize(blocks, self.state.pop(group, None), self.stage, now_ms)
             if after is not None:
                 self.state[group] = after
-            changelog += unpacked(folded)
-            for name, count in folded.counts.items():
+            changelog += unpacked(told)
+            for name, count in told.counts.items():
                 self.counts[name] += count
         return changelog
 
 
-def unpacked(folded: Folded) -> list[tuple[RowKind, tuple]]:
-    from normalize.packing import join_rows
-
-    rows = split_rows(join_rows(folded.rows))
-    return [(RowKind(kind), tuple(row)) for kind, row in zip(folded.kinds, rows, strict=True)]
+def unpacked(told: Told) -> list[tuple[RowKind, tuple]]:
+    rows = [tuple(row.values()) for changelog in told.changelogs for row in changelog.to_pylist()]
+    return [(RowKind(kind), tuple(row)) for kind, *row in rows]
 
 
 SPLITS = st.lists(st.integers(0, 40), max_size=5)
@@ -102,10 +113,9 @@ def test_mini_batch_of_all_gives_each_key_once(history):
 @given(HISTORIES, st.integers(1, 7), st.booleans())
 def test_the_bounded_engine_gives_the_rows_of_the_fold(history, batch_rows, mini_batch):
     stage = stage_of(mini_batch=mini_batch, streaming=False)
-    target = KeyedRows(OUTPUT, 1)
+    target = KeyedRows(OUTPUT, 1, SHAPE)
     offsets = range(len(history))
-    for index, (key, row) in enumerate(history):
-        target.add(records(offsets, offsets), index, [KeyedChange((key,), row, (), row is not None and ABSENT in row)])
+    target.take(records(offsets, offsets), keyed(history), {})
     sorted_rows = [
         batch.take(sorted(range(batch.num_rows), key=lambda index: (keys[index], index)))
         for batch in target.flush()
@@ -128,20 +138,15 @@ def test_blocks_in_any_order_and_partitions_merged_by_time_give_the_order_of_wri
     blocks = []
     for partition in range(3):
         mine = [index for index, place in enumerate(places) if place == partition]
-        target = Blocks(OUTPUT, 1)
-        for index, at in enumerate(mine):
-            key, row = history[at]
-            target.add(
-                records(range(len(mine)), mine, partition=partition),
-                index,
-                [KeyedChange((key,), row, (), row is not None and ABSENT in row)],
-            )
-            if random.random() < 0.3:
-                blocks += [tuple(row.values())[1:4] for batch in target.flush() for row in batch.to_pylist()]
-        blocks += [tuple(row.values())[1:4] for batch in target.flush() for row in batch.to_pylist()]
+        cut = random.randrange(len(mine) + 1)
+        for part in (range(cut), range(cut, len(mine))):
+            target = Blocks(OUTPUT, 1, SHAPE)
+            if part:
+                target.take(records(part, [mine[at] for at in part], partition=partition), keyed([history[mine[at]] for at in part]), {})
+            blocks += [block for _, block in flushed(target)]
     random.shuffle(blocks)
-    folded, _ = normalize(blocks, None, stage, 0)
-    assert unpacked(folded) == fold_history(history)
+    told, _ = normalize(blocks, None, stage, 0)
+    assert unpacked(told) == fold_history(history)
 
 
 def test_state_is_left_as_it_is_where_nothing_changed():
@@ -196,8 +201,8 @@ def test_a_partial_row_of_an_unknown_key_is_dropped_and_counted_or_kept_as_corru
     assert dropping.run([(1, (1, ABSENT, 6))]) == []
     assert dropping.counts["PARTIAL_IMAGE"] == 1
     stage = stage_of(1, mode="PERMISSIVE")
-    folded, _ = normalize([row[1:] for row in blocks_of([(1, (1, ABSENT, 6))], stage)], None, stage, 0)
-    (aside,) = folded.asides
+    told, _ = normalize([block for _, block in blocks_of([(1, (1, ABSENT, 6))], stage)], None, stage, 0)
+    (aside,) = told.asides
     assert aside.column == "_corrupt_record"
     assert aside.value[0].startswith("[PARTIAL_IMAGE]")
     assert aside.value[1:] == ["t", 0, 0, None, b"raw"]

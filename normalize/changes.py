@@ -1,0 +1,377 @@
+"""Changes as Arrow columns: what crosses from the first pass to the stage, a block for each key group.
+
+Between Kafka and the typed rows at the end nothing looks into a row. The cost of a crossing into Python is a matter of rows and
+columns of the frame, and so the frame has one column, and one row for all that a task's records say about one key group: a block.
+In it the changes are an Arrow record batch, so that what the stage does to them costs no Python for each.
+
+=================  ==========================================================================================================
+column             of a change
+=================  ==========================================================================================================
+``key``            the packed key (`packing`); in the compact layout its hash
+``stamp``          Kafka's timestamp in ms, made monotone within the Kafka partition
+``deleted``        whether the key's row is gone
+``c0``, ...        the row after the change (`arrow.stored_type`); NULL where it is deleted
+``m0``, ...        the metadata asked for
+``row``            compact layout: the hash of the row
+``known``          compact layout: whether the change has the row before it
+``b0``, ...        compact layout: the row before the change
+``was``            compact layout: the hash of the row before
+=================  ==========================================================================================================
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import groupby, islice
+from typing import Any, NamedTuple
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+
+from cdc_formats.base import KeyedChange
+from cdc_formats.handling import Converter
+from cdc_formats.images import ABSENT, absent_as_null
+from cdc_formats.position import Position
+from cdc_formats.schema import Column
+
+from .arrow import of_texts, stored_type, to_stored
+from .hashing import key_hashes, row_hashes
+from .packing import pack, unpack
+from .records import KafkaRecord, Records
+
+Ints = np.ndarray[Any, np.dtype[np.int64]]
+Bools = np.ndarray[Any, np.dtype[np.bool_]]
+NO_TEXT: Mapping[int, Converter] = {}
+
+
+class Partial(NamedTuple):
+    """A change whose row lacks columns.
+
+    Attributes
+    ----------
+    change : int
+        Its place among the changes.
+    absent : list of int
+        The columns that it lacks; they are NULL in its row.
+    record : KafkaRecord
+        Where it came from.
+    """
+
+    change: int
+    absent: list[int]
+    record: KafkaRecord
+
+
+class Block(msgspec.Struct, array_like=True, gc=False):
+    """What a task's records of one Kafka partition say about one key group.
+
+    Attributes
+    ----------
+    source : str
+        ``topic[partition]``.
+    first_offset : int
+    changes : bytes
+        A record batch of `Shape.schema`, without its schema; empty where there are only asides.
+    partials : list of Partial
+    positions : list of (Position or None)
+        One for each change, where the order is the source's.
+    asides : bytes
+        Packed asides (`typed.Aside`).
+    """
+
+    source: str
+    first_offset: int
+    changes: bytes = b""
+    partials: list[Partial] = []
+    positions: list[Position | None] = []
+    asides: bytes = b""
+
+
+decode_block = msgspec.msgpack.Decoder(Block).decode
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Which columns changes have.
+
+    Parameters
+    ----------
+    columns, metadata : tuple of Column
+    compact : bool
+        Whether the state is compact (`state.Layout`).
+    ignored : tuple of int
+        The columns that have no say in whether two rows are equal.
+    positions : bool
+        Whether changes have the source's positions.
+    """
+
+    columns: tuple[Column, ...]
+    metadata: tuple[Column, ...] = ()
+    compact: bool = False
+    ignored: tuple[int, ...] = ()
+    positions: bool = False
+
+    @cached_property
+    def schema(self) -> pa.Schema:
+        """The Arrow schema of changes."""
+        key = [("key", pa.uint64() if self.compact else pa.binary()), ("stamp", pa.int64()), ("deleted", pa.bool_())]
+        before = [("row", pa.uint64()), ("known", pa.bool_()), *self._fields("b", self.columns), ("was", pa.uint64())]
+        return pa.schema([*key, *self._fields("c", self.columns), *self._fields("m", self.metadata), *(before if self.compact else [])])
+
+    @staticmethod
+    def _fields(prefix: str, columns: Sequence[Column]) -> list[tuple[str, pa.DataType]]:
+        return [(f"{prefix}{index}", stored_type(column.type)) for index, column in enumerate(columns)]
+
+
+def pack_change(change: KeyedChange, records: Records, index: int) -> bytes:
+    """Return a change of a record as bytes, for `Gathered.add_packed`."""
+    position = None if change.position is None else msgspec.structs.astuple(change.position)
+    return pack((change.row, change.metadata, change.before, position, records.record(index) if change.partial else None))
+
+
+class Gathered:
+    """Changes while they are gathered one by one, as parallel lists.
+
+    Attributes
+    ----------
+    keys : list of bytes
+        Packed.
+    stamps : list of int
+    rows : list of (tuple or None)
+        The row after each change, None where it is deleted.
+    metadata : list of tuple
+        Empty where there is none.
+    partials : list of Partial
+        Their columns are found by `changes`.
+    positions : list of (str, Position or None)
+        Empty where nobody asks.
+    befores : list of (tuple or None)
+        The row before each change; compact layout only.
+    """
+
+    def __init__(self, shape: Shape) -> None:
+        self.shape = shape
+        self.keys: list[bytes] = []
+        self.stamps: Any = []
+        self.rows: list[Sequence[Any] | None] = []
+        self.metadata: list[Sequence[Any]] = []
+        self.partials: list[Partial] = []
+        self.positions: list[tuple[str, Position | None]] = []
+        self.befores: list[Sequence[Any] | None] = []
+
+    def take(self, records: Records, decoded: Sequence[Sequence[KeyedChange]]) -> None:
+        """Take the changes of each record."""
+        changes = [change for of_record in decoded for change in of_record]
+        if len(changes) == len(decoded) and all(decoded):
+            self.stamps = records.stamps
+        else:
+            self.stamps = np.repeat(records.stamps, [len(of_record) for of_record in decoded])
+        self.keys = [pack(change.key) for change in changes]
+        self.rows = [change.row for change in changes]
+        if self.shape.metadata:
+            self.metadata = [change.metadata for change in changes]
+        if self.shape.compact:
+            self.befores = [change.before for change in changes]
+        if self.shape.positions:
+            self.positions = [(records.source, change.position) for change in changes]
+        if any([change.partial for change in changes]):
+            places = [index for index, of_record in enumerate(decoded) for _ in of_record]
+            self.partials = [Partial(at, [], records.record(places[at])) for at, change in enumerate(changes) if change.partial]
+
+    def add_packed(self, key: bytes, stamp: int, source: str, data: bytes) -> None:
+        """Take what `pack_change` gave."""
+        row, metadata, before, position, record = unpack(data)
+        if record is not None:
+            self.partials.append(Partial(len(self.keys), [], KafkaRecord(*record)))
+        self.keys.append(key)
+        self.stamps.append(stamp)
+        self.rows.append(row)
+        if self.shape.metadata:
+            self.metadata.append(metadata)
+        if self.shape.compact:
+            self.befores.append(before)
+        if self.shape.positions:
+            self.positions.append((source, None if position is None else Position(*position)))
+
+    def changes(self, text_columns: Mapping[int, Converter] = NO_TEXT) -> Changes:
+        """Return them as columns.
+
+        Parameters
+        ----------
+        text_columns : mapping
+            The columns of `rows` that may have text as it stands in the messages, with their converters.
+        """
+        shape, rows = self.shape, self.rows
+        partials = []
+        for change, _, record in self.partials:
+            row = rows[change] or ()
+            partials.append(Partial(change, [index for index, value in enumerate(row) if value is ABSENT], record))
+            rows[change] = absent_as_null(tuple(row))
+        deleted = [row is None for row in rows]
+        columns = _columns(shape.columns, rows, text_columns)
+        arrays = [key_hashes(self.keys) if shape.compact else pa.array(self.keys, pa.binary())]
+        arrays += [pa.array(self.stamps, pa.int64()), pa.array(deleted, pa.bool_()), *columns, *_columns(shape.metadata, self.metadata)]
+        if shape.compact:
+            known = pa.array([row is not None for row in self.befores], pa.bool_())
+            arrays += [self._hashes(rows), known, *_columns(shape.columns, self.befores), self._hashes(self.befores)]
+        return Changes(pa.RecordBatch.from_arrays(arrays, schema=shape.schema), partials, self.positions)
+
+    def last_key(self) -> pa.Scalar:
+        """Return the last change's key as it stands in the state."""
+        return (key_hashes(self.keys[-1:]) if self.shape.compact else pa.array(self.keys[-1:], pa.binary()))[0]
+
+    def split_last_key(self) -> tuple[Gathered, Gathered]:
+        """Return the changes without those of the last key, which come together, and those."""
+        start = len(self.keys)
+        while start and self.keys[start - 1] == self.keys[-1]:
+            start -= 1
+        parts = Gathered(self.shape), Gathered(self.shape)
+        for name in ("keys", "stamps", "rows", "metadata", "positions", "befores"):
+            values = getattr(self, name)
+            for part, of in zip(parts, (values[:start], values[start:]), strict=True):
+                setattr(part, name, of)
+        parts[0].partials = [partial for partial in self.partials if partial.change < start]
+        parts[1].partials = [partial._replace(change=partial.change - start) for partial in self.partials if partial.change >= start]
+        return parts
+
+    def _hashes(self, rows: Sequence[Sequence[Any] | None]) -> pa.Array:
+        compared = [index for index in range(len(self.shape.columns)) if index not in self.shape.ignored]
+        return row_hashes([b"" if row is None else pack([row[index] for index in compared]) for row in rows])
+
+
+def _columns(
+    columns: Sequence[Column], rows: Sequence[Sequence[Any] | None], text_columns: Mapping[int, Converter] = NO_TEXT
+) -> list[pa.Array]:
+    nothing = (None,) * len(columns)
+    values: Sequence[Sequence[Any]] = list(zip(*[nothing if row is None else row for row in rows], strict=True))
+    return [
+        of_texts(column.type, of_column, text_columns[index]) if index in text_columns else to_stored(column.type, of_column)
+        for index, (column, of_column) in enumerate(zip(columns, values or [()] * len(columns), strict=True))
+    ]
+
+
+@dataclass
+class Changes:
+    """Changes of a key group, in their order.
+
+    Attributes
+    ----------
+    batch : pyarrow.RecordBatch
+        Of `Shape.schema`.
+    partials : list of Partial
+    positions : list of (str, Position or None)
+        The Kafka partition and the source's position of each change; empty where nobody asks.
+    """
+
+    batch: pa.RecordBatch
+    partials: list[Partial]
+    positions: list[tuple[str, Position | None]]
+
+    @classmethod
+    def of_blocks(cls, blocks: Sequence[Block], schema: pa.Schema) -> Changes:
+        """Put blocks, in any order, into the order of their changes.
+
+        That is the order of offsets within a partition; partitions are merged by Kafka's timestamps, which is as near as Kafka comes
+        to the order in which the records were written. Ties go by the partition's name.
+        """
+        batches: list[pa.RecordBatch] = []
+        stamps: list[Ints] = []
+        partials: list[Partial] = []
+        positions: list[tuple[str, Position | None]] = []
+        start = 0
+        for source, of_source in groupby(sorted(blocks, key=lambda block: (block.source, block.first_offset)), lambda block: block.source):
+            parts = []
+            for block in of_source:
+                batch = pa.ipc.read_record_batch(pa.py_buffer(block.changes), schema)
+                partials += [partial._replace(change=start + partial.change) for partial in block.partials]
+                positions += [(source, position) for position in block.positions]
+                start += batch.num_rows
+                parts.append(batch)
+            batches += parts
+            # Each block's stamps are monotone; a partition that was read by several tasks may fall back between two of them.
+            stamps.append(np.maximum.accumulate(np.concatenate([_ints(part.column("stamp")) for part in parts])))
+        changes = cls(_joined(batches, schema), partials, positions)
+        return changes if len(stamps) < 2 else changes.take(np.argsort(np.concatenate(stamps), kind="stable"))
+
+    @classmethod
+    def joined(cls, parts: Sequence[Changes], schema: pa.Schema) -> Changes:
+        """Return changes behind each other."""
+        partials: list[Partial] = []
+        positions: list[tuple[str, Position | None]] = []
+        start = 0
+        for part in parts:
+            partials += [partial._replace(change=start + partial.change) for partial in part.partials]
+            positions += part.positions
+            start += len(part)
+        return cls(_joined([part.batch for part in parts], schema), partials, positions)
+
+    def __len__(self) -> int:
+        return int(self.batch.num_rows)
+
+    def take(self, places: Ints) -> Changes:
+        """Return the changes at these places, in this order."""
+        partials = self.partials
+        if partials:
+            now = {int(place): index for index, place in enumerate(places)}
+            partials = sorted(
+                (partial._replace(change=now[partial.change]) for partial in partials if partial.change in now),
+                key=lambda partial: partial.change,
+            )
+        positions = [self.positions[place] for place in places] if self.positions else []
+        return Changes(self.batch.take(pa.array(places)), partials, positions)
+
+    def packed(self) -> tuple[bytes, list[Partial], list[Position | None]]:
+        """Return what a `Block` has of them."""
+        return bytes(self.batch.serialize()), self.partials, [position for _, position in self.positions]
+
+    def columns(self, prefix: str, count: int) -> list[pa.Array]:
+        """Return the columns of a row: ``c``, ``m`` or ``b``."""
+        first = self.batch.schema.get_field_index(f"{prefix}0") if count else 0
+        columns: list[pa.Array] = self.batch.columns[first : first + count]
+        return columns
+
+    def flags(self, name: str) -> Bools:
+        """Return a column of booleans."""
+        flags: Bools = self.batch.column(name).to_numpy(zero_copy_only=False)
+        return flags
+
+
+def _ints(array: pa.Array) -> Ints:
+    ints: Ints = array.to_numpy()
+    return ints
+
+
+def _joined(batches: Sequence[pa.RecordBatch], schema: pa.Schema) -> pa.RecordBatch:
+    if not batches:
+        return pa.RecordBatch.from_pylist([], schema=schema)
+    if len(batches) == 1:
+        return batches[0]
+    arrays = [pa.concat_arrays([batch.column(index) for batch in batches]) for index in range(len(schema))]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def cut(changes: Changes, groups: Ints) -> list[tuple[int, Changes]]:
+    """Return changes by key group, the groups in order.
+
+    Parameters
+    ----------
+    changes : Changes
+    groups : array of int
+        The key group of each.
+    """
+    order = np.argsort(groups, kind="stable")
+    arranged, numbers = changes.take(order), groups[order]
+    starts = [0, *(np.flatnonzero(numbers[1:] != numbers[:-1]) + 1).tolist(), len(numbers)]
+    partials = iter(arranged.partials)
+    held = next(partials, None)
+    parts = []
+    for start, end in zip(starts, islice(starts, 1, None), strict=False):
+        mine = []
+        while held is not None and held.change < end:
+            mine.append(held._replace(change=held.change - start))
+            held = next(partials, None)
+        parts.append((int(numbers[start]), Changes(arranged.batch.slice(start, end - start), mine, arranged.positions[start:end])))
+    return parts
