@@ -24,25 +24,29 @@ accepted only where nothing is stored of the key. Where the key was stored from 
 the row moved), places compare if the history is the same, unless the clock is later than all that the other partition delivered;
 another history is accepted.
 
-**Without a position** (PostgreSQL's incremental snapshot): such a change takes the place that its partition has come to. One that is
-older than the clock of its history is of the past; a later one is a first delivery; of one at the very same clock the key decides,
-unless a change with a position came after the reads of that clock. Without a clock too it is accepted as it arrives, and whatever comes
-next for its key is accepted (so a redelivery leaves a trace, and ends in the right row).
+**Without a position** (PostgreSQL's incremental snapshot): such a read takes the place that its partition has come to, and begins an
+epoch. Reads come in the order of their own clock: one with an earlier clock than the last read, or than the changes of its history, is of
+the past; one with a later clock is a first delivery; of one with the very clock of the last read the key decides, unless a change with a
+position came in between. Without a clock too, a change is accepted as it arrives, and whatever comes next for its key is accepted (so a
+redelivery leaves a trace, and ends in the right row).
 
-It follows that a change is taken for a redelivery only if its partition delivered, of its history, a place at or after its own *and* a
+It follows that a change with a position is taken for a redelivery only if its partition delivered, of its history, a place at or after its own *and* a
 clock at or after its own: a history, a failover to a server whose clock lags, and a log that goes on are never dropped. What it cannot
 tell, for want of evidence:
 
 - A reset of the log shows by the clock alone. Changes after it whose clock is not later than all that the partition delivered of the
   history before (within the clock's resolution: a second in MySQL; or a clock that was set back; or no clock) are taken for
   redeliveries until they pass the old log's last place.
-- A history that begins with a clock before all that its partition ever delivered to this key group is either older than the query
-  (a redelivery that reaches back to before its start), or of a server whose clock lags by more than that. Its changes are accepted, and
-  until the clock has caught up whatever comes next for their keys: a redelivery may leave a trace, and ends in the right row.
+- A history that begins with a clock not after the first of its partition in this key group is either older than the query (a redelivery
+  that reaches back to before its start), or of a server whose clock lags by more than that. Its changes are accepted, and until its clock
+  has passed what the partition had delivered, whatever comes next for their keys: a redelivery may leave a trace, and ends in the right
+  row. Where such a redelivery reaches back over a reset of the log, over a failover between servers whose clocks disagree, or to changes
+  whose clock is later than all that was delivered since the start, it is not known for what it is, and a key may keep an older row
+  until its next change.
 - Of two changes of one key in one place, with one clock, the second is taken for the first. No producer writes such a pair: the delete
   and the insert of a changed primary key share a place, but not the key.
-- A change without a position whose clock is not later than its history's (a connector's clock behind the database's) is dropped where
-  its key is known: it tells what the key's row was.
+- A read whose clock is before its history's (a connector's clock behind the database's) is dropped where its key is known: its row is
+  what the key's was.
 - A key that is forgotten (state TTL, `delete_retention`) is a key of which nothing is stored.
 - A redelivery through another partition than the first time is told by the key alone: if the key's own partition has begun
   another epoch since, it is accepted.
@@ -95,15 +99,15 @@ class Epoch(msgspec.Struct, array_like=True, gc=False):
     top : (int, int)
         The last place of the history in all its logs; after a reset it may be after `mark`.
     since_ms, clock_ms : int or None
-        The clock of the history's first change, and the latest clock that was delivered of it.
+        The clock of the history's first change, and the latest clock of its changes with a position.
     reset_ms : int or None
-        The latest clock before the last reset of the log.
+        `clock_ms` as it was at the last reset of the log.
     trusted_ms : int or None
         Keys keep no place of changes whose clock is not later (see the module).
     read_ms : int or None
         The clock of the last change without a position.
     reading : bool
-        Whether that is the last change that was delivered first.
+        Whether the history's last first delivery was such a change.
     """
 
     source: str
