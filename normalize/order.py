@@ -30,9 +30,9 @@ the past; one with a later clock is a first delivery; of one with the very clock
 position came in between. Without a clock too, a change is accepted as it arrives, and whatever comes next for its key is accepted (so a
 redelivery leaves a trace, and ends in the right row).
 
-It follows that a change with a position is taken for a redelivery only if its partition delivered, of its history, a place at or after its own *and* a
-clock at or after its own: a history, a failover to a server whose clock lags, and a log that goes on are never dropped. What it cannot
-tell, for want of evidence:
+It follows that a change with a position is taken for a redelivery only if its partition delivered, of its history, a place at or after
+its own *and* a clock at or after its own (or there is no clock): a new history, a failover to a server whose clock lags, a log that goes
+on are never dropped. What it cannot tell, for want of evidence:
 
 - A reset of the log shows by the clock alone. Changes after it whose clock is not later than all that the partition delivered of the
   history before (within the clock's resolution: a second in MySQL; or a clock that was set back; or no clock) are taken for
