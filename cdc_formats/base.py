@@ -470,6 +470,7 @@ class Decoder:
         self._headers = format.reads_headers
         self._readers = tuple(format.metadata[name].read for name in metadata)
         self._positions, self._images = positions, images
+        self._in_full = positions or images
         self._with_update_before = format.changelog_mode.contains(_UPDATE_BEFORE)
         if format.validate:
             check = message_validator(format.identifier, format.json_schema())
@@ -526,7 +527,10 @@ class Decoder:
                 return events
             changes: list[KeyedChange] = []
             for event in events:
-                self._keyed(event, changes)
+                if self._in_full:
+                    self._keyed_in_full(event, changes)
+                else:
+                    self._keyed(event, changes)
             return changes
         except DecodeError as error:
             raise self._with_excerpt(error, key, value) from None
@@ -595,25 +599,33 @@ class Decoder:
 
     def _keyed(self, event: Event, changes: list[KeyedChange]) -> None:
         rows, metadata = event.rows or self._rows, self._metadata(event) if self._readers else ()
-        position = self.format.position(event.message) if self._positions else None
         if event.after is None:
             if event.kind is _DELETE:
-                key = self._checked(rows.key(event.before, event.before_path), event.before_path)
-                changes.append(KeyedChange(key, None, metadata, False, position, self._image(event, rows) if self._images else None))
+                key = rows.key(event.before, event.before_path)
+                changes.append(KeyedChange(self._checked(key, event.before_path), None, metadata))
             return
         row, partial = self._after(event, rows)
         key = self._key_of(row)
         if None in key or (partial and ABSENT in key):
             raise self._no_key(key, event.after_path)
-        before = self._image(event, rows, row) if self._images else None
         if event.before is not None and not rows.same_key(event.before, event.after):
             old = complete(rows.key(event.before, event.before_path), key)
             if old != key:
-                changes.append(KeyedChange(self._checked(old, event.before_path), None, metadata, False, position, before))
-                before = None
-        changes.append(KeyedChange(key, row, metadata, partial, position, before))
+                changes.append(KeyedChange(self._checked(old, event.before_path), None, metadata))
+        changes.append(KeyedChange(key, row, metadata, partial))
 
-    def _image(self, event: Event, rows: RowConverter, after: tuple[Any, ...] | None = None) -> tuple[Any, ...] | None:
+    def _keyed_in_full(self, event: Event, changes: list[KeyedChange]) -> None:
+        """As `_keyed`, with the position and the row before the event, which is that of the first change it makes."""
+        made: list[KeyedChange] = []
+        self._keyed(event, made)
+        if made:
+            position = self.format.position(event.message) if self._positions else None
+            before = self._image(event, event.rows or self._rows, made[-1].row) if self._images else None
+            for change in made:
+                changes.append(KeyedChange(change.key, change.row, change.metadata, change.partial, position, before))
+                before = None
+
+    def _image(self, event: Event, rows: RowConverter, after: tuple[Any, ...] | None) -> tuple[Any, ...] | None:
         """Return the whole row before an event, None where the event does not carry it."""
         if event.before is None:
             return None

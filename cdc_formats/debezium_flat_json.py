@@ -31,6 +31,8 @@ completed by ChangelogNormalize.
 
 Types: as `debezium_json`: with a schema block every column is read as the block says, else as declared.
 
+Positions: where ``add.fields`` has what they are made of (`DebeziumFlatJson.position`); a record with a null value has none.
+
 Differs from Flink: Flink has no such format, and such topics are read as upsert-kafka there. This one decodes Debezium's decimals
 and times, schema blocks, ``__deleted`` and JSON's ``null``, and has the added fields as metadata, where they take no part in equality.
 

@@ -28,6 +28,8 @@ Differs from Flink:
 - DDL is `Ignored.DDL` (Flink: "Unknown type").
 - ``old`` is looked up at its own level; Flink's ``findValue`` also finds the name inside a nested JSON value.
 - ``database_include`` and ``table_include``, as canal-json has them: Maxwell's default is one topic for all tables.
+- A message has a position in its log, with Maxwell's output_binlog_position, output_xoffset and, to tell servers apart,
+  output_server_id (`position`).
 - Metadata has the binlog's ``position`` (Maxwell's output_binlog_position) and the transaction's ``xid`` too.
 - Updates are written as updates, with the columns that changed in ``old`` (Flink: a delete and an insert).
 

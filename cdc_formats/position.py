@@ -51,6 +51,9 @@ Oracle: ``txSeq`` (Debezium 3) numbers a transaction's changes. Older versions h
 at one SCN the second is taken for the first. MongoDB: the same of two changes of one document in one transaction, which share their
 place in the oplog.
 
+Maxwell: rows that it holds back while it bootstraps their table come without ``server_id``, and so in a history of their own. A
+bootstrap's rows have a clock alone.
+
 Maxwell, MySQL and MariaDB: a place in a file is less than 4 GiB, as the binlog's own 32 bits have it.
 """
 
