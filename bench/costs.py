@@ -6,6 +6,8 @@ same micro-batches and checkpoints, so that what a micro-batch costs in any case
 
 Where a step replaces what stood before it, its cost is the difference: the stage's groups come by the exchange of the step before, and
 are sorted and handed to Python besides. ``fold`` is the stage without the rows of earlier micro-batches; ``state`` is what they add.
+A difference may be below zero: it has the noise of both queries, and a step changes the pace of those before it. What stands together is
+then to be read together.
 """
 
 from __future__ import annotations
@@ -72,7 +74,7 @@ def queries(spark: Any, options: argparse.Namespace, format: str, servers: str, 
         key_groups=options.key_groups,
     )
     stage = make_stage(
-        source.columns,
+        source.shape,
         source.unique_key,
         generate_update_before=True,
         key_groups=options.key_groups,
