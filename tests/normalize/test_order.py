@@ -239,6 +239,12 @@ REDELIVERIES = [
     pytest.param([at(1, 5, 100), at(1, None, 90), at(2, None, 90)], "yny", id="a read older than the state, where the key is known"),
     pytest.param([at(1, 5), at(1, None), at(1, 5)], "yyy", id="without position and clock: by arrival, and so is what comes next"),
     pytest.param([at(1, 5), (1, "t[0]", None), at(1, 5)], "yyy", id="without a position at all"),
+    pytest.param(
+        [at(1, 5), at(2, 2, 110, "b"), at(2, 7), (1, "t[0]", None), at(1, 5)], "yyyyy", id="without a position, and then one of the past"
+    ),
+    pytest.param(
+        [at(1, 1, 500, "b"), at(2, 4, 501), at(1, 1, 400), at(1, 1, 500, "b")], "yynn", id="a failback from before the start of the query"
+    ),
 ]
 
 
