@@ -212,6 +212,7 @@ class _Reader:
         self.handling = {False: format.handling, True: replace(format.handling, placeholder=None)}
         self.complete = RowConverter(rows.columns, self.handling[True], rows.unique_key)
         self.has_placeholder = rows.has_placeholder
+        self.whole_before = rows.images or not keyed
         self.tables = TableFilter(format.database_include, format.table_include)
         self.described: dict[tuple[bytes, bool], RowConverter] = {}
 
@@ -223,10 +224,13 @@ class _Reader:
             return self._wrapped(message.schema, message.payload)
         if self.format.schema_include is True:
             raise MalformedMessageError("the message has no schema block, and schema_include is True: set it to False or 'auto'")
-        if message.after is not None and self.has_placeholder(message.after):
+        if (message.after is not None and self.has_placeholder(message.after)) or (self.whole_before and self._is_partial(message.before)):
             message, complete = self._with_placeholder(message, value)
             return self._events(message, value, self.complete if complete else None, "$")
         return self._events(message, value, None, "$")
+
+    def _is_partial(self, image: Any) -> bool:
+        return image is not None and self.has_placeholder(image)
 
     def _with_placeholder(self, message: Any, value: bytes) -> tuple[Any, bool]:
         """Return a message that has the placeholder's text, and whether that is a text like any other there."""
@@ -242,7 +246,9 @@ class _Reader:
             return Ignored.TOMBSTONE
         try:
             message, complete = self.exact(bytes(payload)), False
-            if message.after is not None and self.has_placeholder(message.after):
+            if (message.after is not None and self.has_placeholder(message.after)) or (
+                self.whole_before and self._is_partial(message.before)
+            ):
                 message, complete = self._with_placeholder(message, bytes(payload))
         except MalformedMessageError as error:
             raise MalformedMessageError(error.reason, f"$.payload{error.path[1:]}") from None

@@ -126,8 +126,17 @@ def test_an_image_with_an_unchanged_value_that_nothing_completes_is_none() -> No
     source, after = {"connector": "postgresql"}, {"id": 1, "n": 2, "s": PLACEHOLDER}
     update = {"op": "u", "source": source, "before": {"id": 1, "n": 1, "s": PLACEHOLDER}, "after": after}
     assert upserts("debezium-json", update) == [KeyedChange((1,), (1, 2, ABSENT), partial=True)]
+    assert upserts("debezium-json", {**update, "op": "d", "after": None}) == [KeyedChange((1,), None)]
     update["before"] = {"id": 1, "n": 1, "s": "long"}
     assert upserts("debezium-json", update) == [KeyedChange((1,), (1, 2, "long"), before=(1, 1, "long"))]
+
+
+def test_an_unchanged_value_of_an_image_is_that_of_the_row_after() -> None:
+    """PostgreSQL with REPLICA IDENTITY FULL: the row before was not read in full, the row after was."""
+    source, before = {"connector": "postgresql"}, {"id": 1, "n": 1, "s": PLACEHOLDER}
+    update = {"op": "u", "source": source, "before": before, "after": {"id": 1, "n": 2, "s": "long"}}
+    for message in (update, {"schema": None, "payload": update}):
+        assert upserts("debezium-json", message) == [KeyedChange((1,), (1, 2, "long"), before=(1, 1, "long"))]
 
 
 def test_a_document_carries_its_pre_image_where_it_has_one() -> None:
