@@ -100,10 +100,15 @@ def run_flink(format: str, state: str, servers: str, topic: str, runs: int, warm
         options = [f"{option}={value}" for option, value in {**OPTIONS, **STATES[state], "io.tmp.dirs": f"{work}/tmp"}.items()]
         job = [str(work / "checkpoints"), str(warm_up + runs), source_table(format, servers, topic), _flink_columns()]
         command = [java, f"-Xmx{HEAP}", *_OPENED, "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"]
+        # The guard of local_kafka ends Flink with this process, whatever ends that.
+        guard = [sys.executable, "-I", local_kafka.__file__, "--guard", ""]
         log = work / "log"
         with log.open("wb") as said:
             process = subprocess.Popen(
-                [*command, "-cp", f"{classes}:{jars}/*", "KindCount", *job, *options], stdout=subprocess.PIPE, stderr=said
+                [*guard, *command, "-cp", f"{classes}:{jars}/*", "KindCount", *job, *options],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=said,
             )
         try:
             assert process.stdout is not None
@@ -118,7 +123,7 @@ def run_flink(format: str, state: str, servers: str, topic: str, runs: int, warm
             if process.wait() != 0:
                 raise RuntimeError(f"Flink failed; the end of what it says:\n{log.read_text(errors='replace')[-5000:]}")
         finally:
-            process.kill()
+            process.terminate()
             process.wait()
 
 
