@@ -1,0 +1,282 @@
+"""``python -m bench.soak``: a long catch-up whose job is killed again and again, and whose table must be right in the end.
+
+python -m bench.soak                                                          # 10,000,000 messages over 1,000,000 keys
+python -m bench.soak --messages 200000 --keys 20000 --batch 20000 --kill-every 20   # a short one
+
+The topic is the benchmark's history in Debezium's messages, a part of the keys in each Kafka partition; the table that it ends in is
+counted while it is written. The job is a process of its own with its state in RocksDB; each micro-batch overwrites a folder of Parquet
+files. Its process group gets SIGKILL so many seconds after it was started, is started again, and so on until the topic is read. Then
+the folders are applied one after the other: each ``-U`` and ``-D`` must be of the row that is there, each ``-U`` be followed by its
+``+U``, rows by kind be as many as they must, and the table be the truth, by SHA-256 over its sorted rows.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterable
+from contextlib import suppress
+from functools import partial
+from hashlib import sha256
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from normalize import LocalKafka, from_kafka_changelog
+from normalize.changelog_normalize import KEY_GROUPS
+
+from .history import FORMAT_OPTIONS, SCHEMA, Expected, Row, events, message
+from .spark import start_session, use_state
+from .topics import PARTITIONS
+
+TOPIC = "soak"
+_FRUITLESS = 3  # starts in a row in which no micro-batch was committed
+
+
+class Truth(NamedTuple):
+    """What the job must give.
+
+    Attributes
+    ----------
+    table : list of str
+        The rows that are left, as text.
+    rows : Counter
+        Rows by kind.
+    """
+
+    table: list[str]
+    rows: Counter[str]
+
+
+class Runs(NamedTuple):
+    """What became of the job: how often it was killed, its micro-batches, those of them that were begun again, and seconds."""
+
+    kills: int
+    batches: int
+    again: int
+    seconds: float
+
+
+def main() -> None:
+    """Write, run, kill, and check; leave with a sentence where something is not as it must be."""
+    options = parse()
+    if options.job:
+        job(options)
+        return
+    folder = Path(options.folder or tempfile.mkdtemp(prefix="soak-"))
+    with LocalKafka(data_dir=folder / "kafka") as kafka:
+        begin = time.monotonic()
+        truth = write(kafka, options)
+        print(f"topic: {options.messages:,} messages over {options.keys:,} keys, {time.monotonic() - begin:.0f} s", flush=True)
+        runs = run(kafka.bootstrap_servers, options, folder)
+    print(
+        f"job: killed {runs.kills} times, {runs.batches} micro-batches, {runs.again} of them begun again, {runs.seconds:.0f} s", flush=True
+    )
+    table, rows = applied(folder / "changelog")
+    print(f"rows by kind: {spelled(rows)}; to be {spelled(truth.rows)}")
+    found, wanted = digest(table.values()), digest(truth.table)
+    print(f"table: {len(table):,} rows, sha256 {found}\ntruth: {len(truth.table):,} rows, sha256 {wanted}")
+    if found != wanted or rows != truth.rows:
+        raise SystemExit(f"the job's changelog is not the truth; it is kept in {folder}")
+    print("the changelog can be retracted from front to back, and ends in the truth")
+    if not options.folder:
+        shutil.rmtree(folder)
+
+
+def parse(arguments: list[str] | None = None) -> argparse.Namespace:
+    """Return the options."""
+    parser = argparse.ArgumentParser(prog="python -m bench.soak", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--messages", type=int, default=10_000_000)
+    parser.add_argument("--keys", type=int, default=1_000_000)
+    parser.add_argument("--kill-every", type=float, default=120, help="seconds after each start")
+    parser.add_argument("--batch", type=int, default=100_000, help="messages in a micro-batch")
+    parser.add_argument("--key-groups", type=int, default=KEY_GROUPS)
+    parser.add_argument("--layout", choices=("full", "compact"), default="full", help="of the state")
+    parser.add_argument("--folder", help="for the topic, the checkpoint and the changelog; kept. Default: a temporary one")
+    parser.add_argument("--job", nargs=2, metavar=("SERVERS", "FOLDER"), help=argparse.SUPPRESS)
+    return parser.parse_args(arguments)
+
+
+# ------------------------------------------------------------------------------------------------------------- the topic
+
+
+def write(kafka: LocalKafka, options: argparse.Namespace) -> Truth:
+    """Write the topic, a process for each core and a history for each Kafka partition, and return what must come of it."""
+    kafka.create_topic(TOPIC, partitions=PARTITIONS)
+    part = partial(write_partition, kafka.bootstrap_servers, options.messages // PARTITIONS, options.keys // PARTITIONS)
+    # Not forked: the broker's client has threads.
+    with get_context("spawn").Pool(os.cpu_count()) as pool:
+        parts = pool.map(part, range(PARTITIONS))
+    return Truth([row for each in parts for row in each.table], sum((each.rows for each in parts), Counter()))
+
+
+def write_partition(servers: str, messages: int, keys: int, partition: int) -> Truth:
+    """Write a Kafka partition: a history of its own, of the keys that are in it."""
+    from confluent_kafka import Producer
+
+    failures: list[str] = []
+    settings = {"bootstrap.servers": servers, "acks": "all", "max.in.flight": 1, "linger.ms": 50, "compression.type": "lz4"}
+    producer, expected = Producer(settings), Expected()
+    for number, *images in events(messages, keys, seed=partition):
+        before, after = (placed(row, partition) for row in images)
+        key, value = message(number, before, after)
+        expected.take((after or before or ())[0], after)
+        while True:
+            with suppress(BufferError):
+                producer.produce(TOPIC, value, key, partition, on_delivery=lambda error, _: failures.append(str(error)) if error else None)
+                break
+            producer.poll(0.1)
+        producer.poll(0)
+    producer.flush()
+    if failures:
+        raise SystemExit(f"{len(failures)} messages could not be written: {failures[0]}")
+    return Truth(["|".join(map(text, row)) for row in expected.table.values()], expected.rows)
+
+
+def placed(row: Row | None, partition: int) -> Row | None:
+    """Return a row with a key that only this partition has."""
+    return row and (row[0] * PARTITIONS + partition, *row[1:])
+
+
+def text(value: Any) -> str:
+    """Return a value of the history as Arrow spells it."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+# --------------------------------------------------------------------------------------------------------------- the job
+
+
+def job(options: argparse.Namespace) -> None:
+    """Read the topic until its end, a folder of files for each micro-batch."""
+    servers, folder = options.job
+    spark = start_session()
+    use_state(spark, "rocksdb")
+
+    def keep(batch: Any, number: int) -> None:
+        with open(f"{folder}/begun", "a") as begun:
+            begun.write(f"{number}\n")
+        # A batch that is run again after a kill writes its folder anew.
+        batch.write.mode("overwrite").parquet(f"{folder}/changelog/{number:06d}")
+
+    changes = from_kafka_changelog(
+        spark,
+        TOPIC,
+        format="debezium-json",
+        format_options=FORMAT_OPTIONS,
+        schema=SCHEMA,
+        primary_key=["id"],
+        options={"kafka.bootstrap.servers": servers, "maxOffsetsPerTrigger": options.batch},
+        key_groups=options.key_groups,
+        state_layout=options.layout,
+    )
+    writer = changes.writeStream.foreachBatch(keep).option("checkpointLocation", f"{folder}/checkpoint")
+    writer.trigger(availableNow=True).start().awaitTermination()
+
+
+def run(servers: str, options: argparse.Namespace, folder: Path) -> Runs:
+    """Start the job, kill it, and start it again, until it has read the topic."""
+    given = {"batch": options.batch, "key-groups": options.key_groups, "layout": options.layout}
+    settings = [argument for name, value in given.items() for argument in (f"--{name}", str(value))]
+    command = [sys.executable, "-m", "bench.soak", "--job", servers, str(folder), *settings]
+    begin, kills, fruitless, done = time.monotonic(), 0, 0, 0
+    with (folder / "job.log").open("wb") as log:
+        while (code := killed_or_ended(command, folder, log, options.kill_every)) is None:
+            kills += 1
+            before, done = done, committed(folder)
+            fruitless = 0 if done > before else fruitless + 1
+            print(f"killed {kills} times, {time.monotonic() - begin:.0f} s: {done} micro-batches committed", flush=True)
+            if fruitless == _FRUITLESS:
+                raise SystemExit(f"{_FRUITLESS} starts in a row came to nothing: a longer --kill-every, or a smaller --batch")
+    if code:
+        raise SystemExit(f"the job ended with {code}; the end of {folder / 'job.log'}:\n{(folder / 'job.log').read_text()[-5000:]}")
+    begun = (folder / "begun").read_text().split()
+    return Runs(kills, len(set(begun)), len(begun) - len(set(begun)), time.monotonic() - begin)
+
+
+def killed_or_ended(command: list[str], folder: Path, log: Any, seconds: float) -> int | None:
+    """Run the job for so long; return its exit code if it came to its end, None if it was killed."""
+    # What a killed job leaves behind is here, and goes before the next one starts.
+    scratch = folder / "scratch"
+    shutil.rmtree(scratch, ignore_errors=True)
+    environment = {**os.environ, "SPARK_LOCAL_DIRS": str(scratch)}
+    running = subprocess.Popen(command, stdout=log, stderr=log, env=environment, start_new_session=True)
+    try:
+        return running.wait(seconds)
+    except subprocess.TimeoutExpired:
+        return None
+    finally:
+        # The driver's Python and its JVM; Python workers end with the JVM.
+        with suppress(ProcessLookupError):
+            os.killpg(running.pid, signal.SIGKILL)
+        running.wait()
+
+
+def committed(folder: Path) -> int:
+    """Return how many micro-batches the job has committed."""
+    return len(list((folder / "checkpoint" / "commits").glob("[0-9]*")))
+
+
+# ------------------------------------------------------------------------------------------------------------- the check
+
+
+def applied(changelog: Path) -> tuple[dict[int, str], Counter[str]]:
+    """Apply a changelog to an empty table; return the table, rows as text by id, and the number of rows by kind."""
+    table: dict[int, str] = {}
+    rows: Counter[str] = Counter()
+    for file in sorted(changelog.glob("*/*.parquet")):
+        kinds, ids, images = spelled_rows(file)
+        rows.update(kinds)
+        updated = None
+        for kind, key, image in zip(kinds, ids, images, strict=True):
+            apply(table, kind, key, image, updated, file)
+            updated = key if kind == "-U" else None
+        if updated is not None:
+            raise SystemExit(f"{file}: the -U of {updated} has no +U")
+    return table, rows
+
+
+def apply(table: dict[int, str], kind: str, key: int, image: str, updated: int | None, file: Path) -> None:
+    """Apply a row, after a ``-U`` of the key `updated`; leave where the row cannot be what it says."""
+    stored = table.pop(key, None)
+    if (updated is not None) != (kind == "+U") or (kind == "+U" and updated != key):
+        raise SystemExit(f"{file}: {kind} {image} comes after the -U of {updated}")
+    if stored != (None if kind[0] == "+" else image):
+        raise SystemExit(f"{file}: {kind} {image}, and the table has {stored}")
+    if kind[0] == "+":
+        table[key] = image
+
+
+def spelled_rows(file: Path) -> tuple[list[str], list[int], list[str]]:
+    """Return kinds, ids and rows as text of a file of the changelog."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+    import pyarrow.parquet as pq
+
+    read = pq.ParquetFile(file).read()
+    columns = [read[name].cast(pa.timestamp("ms")) if name == "updated_at" else read[name] for name in read.schema.names[1:]]
+    images = pc.binary_join_element_wise(*(column.cast(pa.string()) for column in columns), "|")
+    return read["row_kind"].to_pylist(), read["id"].to_pylist(), images.to_pylist()
+
+
+def digest(rows: Iterable[str]) -> str:
+    """Return the SHA-256 of the sorted rows, a line each."""
+    of_rows = sha256()
+    for row in sorted(rows):
+        of_rows.update(f"{row}\n".encode())
+    return of_rows.hexdigest()
+
+
+def spelled(rows: Counter[str]) -> str:
+    """Return counts by kind as text."""
+    return ", ".join(f"{kind} {rows[kind]:,}" for kind in ("+I", "-U", "+U", "-D"))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,47 @@
+"""A job as a user would submit it to a cluster: a topic's changelog, one file of rows for each micro-batch, and where it ran."""
+
+import json
+import os
+import sys
+
+from normalize import from_kafka_changelog
+
+
+def loaded(_: int) -> tuple[str, bool]:
+    """Return the file that a worker has the package from, and whether the package's data is there."""
+    import normalize
+    from cdc_formats.validation import packaged_schema
+
+    return os.path.abspath(normalize.__file__), packaged_schema("debezium-json") is not None
+
+
+def main(servers: str, topic: str, folder: str) -> None:
+    """Read the topic until its end."""
+    from pyspark.sql import SparkSession
+
+    spark = SparkSession.builder.getOrCreate()
+
+    def write(batch, number: int) -> None:
+        rows = [[row.row_kind, [row.id, row.name, row.qty]] for row in batch.collect()]
+        with open(f"{folder}/{number:05d}.json", "w") as part:
+            json.dump(rows, part)
+
+    changes = from_kafka_changelog(
+        spark,
+        topic,
+        format="debezium-json",
+        format_options={"validate": True},
+        schema="id INT, name STRING, qty INT",
+        primary_key=["id"],
+        options={"kafka.bootstrap.servers": servers, "maxOffsetsPerTrigger": 700},
+        key_groups=4,
+    )
+    writer = changes.writeStream.foreachBatch(write).option("checkpointLocation", f"{folder}/checkpoint")
+    writer.trigger(availableNow=True).start().awaitTermination()
+    files, data = zip(*spark.sparkContext.parallelize(range(4), 4).map(loaded).collect(), strict=True)
+    print(json.dumps({"files": sorted(set(files)), "data": all(data)}))
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
