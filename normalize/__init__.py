@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .changelog_normalize import ChangelogNormalize
+    from .checkpoint import read_state
     from .kafka import READER_DEFAULTS, SPARK_PACKAGES, explain_changelog, from_kafka_changelog, to_kafka_changelog
     from .local_kafka import LocalKafka
 
@@ -17,6 +18,7 @@ _HOME = {
     "SPARK_PACKAGES": "kafka",
     "explain_changelog": "kafka",
     "from_kafka_changelog": "kafka",
+    "read_state": "checkpoint",
     "to_kafka_changelog": "kafka",
 }
 
@@ -27,6 +29,7 @@ __all__ = [
     "LocalKafka",
     "explain_changelog",
     "from_kafka_changelog",
+    "read_state",
     "to_kafka_changelog",
 ]
 

@@ -1,0 +1,264 @@
+"""A query's checkpoint, rewritten for another number of key groups: ``python -m normalize.rescale``.
+
+Where a key's row is stored follows from the number of key groups, which is therefore fixed for the life of a checkpoint. This writes a
+new checkpoint with the same rows by another number. The query that is started from it with that number goes on where it stopped: with the
+same query id and the next batch's number, since sinks tell by them what they have (a file sink skips a batch whose number it has).
+
+The rows are stored by a query of one batch with the stage's own stateful operator, and so by Spark's own state store. Of the store's
+files only the names are touched: the first version becomes the one that the next batch loads.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from cdc_formats.errors import ArgumentError, ChangelogError
+
+from .checkpoint import Files, StoredState, find_state
+from .packing import key_group_of
+from .stage import DDL, STATE_DDL
+from .state import KeyGroup, Layout
+from .worker import keep_archives, worker
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.state import GroupState
+
+_PARTITIONS = "spark.sql.shuffle.partitions"
+_PROVIDER = "spark.sql.streaming.stateStore.providerClass"
+_STORES = "org.apache.spark.sql.execution.streaming.state."
+_FIRST_VERSION = {
+    f"{_STORES}HDFSBackedStateStoreProvider": ("1.delta", "{}.snapshot"),
+    f"{_STORES}RocksDBStateStoreProvider": ("1.zip", "{}.zip"),
+}
+"""By state store: the file of a partition's first version, and that of a later version which needs no other."""
+_OF_THE_LOADER = {
+    # A version is one file, and not a log of changes that a snapshot may follow.
+    "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "false",
+    # A row is a whole key group.
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "32",
+}
+_PARTS_DDL = "key_group INT, state BINARY"
+_PARTS_SCHEMA = pa.schema([("key_group", pa.int32()), ("state", pa.binary())])
+_LOGS = ("state", "offsets", "commits")
+
+
+def rescale(spark: SparkSession, checkpoint: str, new_checkpoint: str, key_groups: int, shuffle_partitions: int | None = None) -> int:
+    """Write a new checkpoint with a query's state by another number of key groups.
+
+    Parameters
+    ----------
+    spark : SparkSession
+    checkpoint : str
+        The ``checkpointLocation`` of the query, which is stopped. It is not changed.
+    new_checkpoint : str
+        A folder that does not exist. It is removed again when something fails.
+    key_groups : int
+        The new number.
+    shuffle_partitions : int or None
+        The query's ``spark.sql.shuffle.partitions`` from now on, which a checkpoint fixes as well; by default as they were.
+
+    Returns
+    -------
+    int
+        The number of the batch with which the query goes on. One that was planned, and not committed, is planned in the new
+        checkpoint too.
+
+    Raises
+    ------
+    ArgumentError
+        When the checkpoint cannot be rewritten: it has no state, or that of several stateful operators; the state is compact, or has
+        positions, and the new number is no multiple of the old one; the state store is none of Spark's own; or the new folder exists.
+    """
+    _check_number("key_groups", key_groups)
+    _check_number("shuffle_partitions", 1 if shuffle_partitions is None else shuffle_partitions)
+    files = Files(spark)
+    if files.exists(new_checkpoint):
+        raise ArgumentError(f"{new_checkpoint} exists: name a folder that does not")
+    stored = find_state(spark, checkpoint)
+    if stored.operator_id != 0 or files.names(f"{checkpoint}/state") != ["0"]:
+        raise ArgumentError(f"the query in {checkpoint} has several stateful operators; the state of one alone cannot be rewritten")
+    layout = stored.layout(spark)
+    _check_layout(layout, key_groups)
+    conf = _conf(files.read(f"{checkpoint}/offsets/{stored.batch_id}"))
+    if conf[_PROVIDER] not in _FIRST_VERSION:
+        raise ArgumentError(f"the state store {conf[_PROVIDER]} is none of Spark's own, and how it names its files is not known")
+    conf[_PARTITIONS] = str(shuffle_partitions or conf[_PARTITIONS])
+    try:
+        _Rescaled(spark, files, stored, new_checkpoint, conf).write(layout, key_groups)
+    except BaseException:
+        files.remove(new_checkpoint)
+        raise
+    return stored.batch_id + 1
+
+
+def _check_number(name: str, number: int) -> None:
+    if not isinstance(number, int) or number < 1:
+        raise ArgumentError(f"{name} is {number!r}; it is a number of at least 1")
+
+
+def _check_layout(layout: Layout, key_groups: int) -> None:
+    if layout.compact:
+        raise ArgumentError(
+            "the state is compact: it has hashes in place of keys, from which no key group follows. Start the query from a new checkpoint"
+        )
+    if layout.with_positions and key_groups % layout.key_groups:
+        raise ArgumentError(
+            f"the state has positions (order='source'), and how far the source came in two key groups cannot be merged: key_groups is "
+            f"{key_groups}; take a multiple of {layout.key_groups}"
+        )
+
+
+class _Rescaled:
+    """The new checkpoint while it is written."""
+
+    def __init__(self, spark: SparkSession, files: Files, stored: StoredState, path: str, conf: dict[str, str]) -> None:
+        self.spark, self.files, self.stored, self.path, self.conf = spark, files, stored, path, conf
+
+    def write(self, layout: Layout, key_groups: int) -> None:
+        session = _session(self.spark, {**self.conf, **_OF_THE_LOADER})
+        parts = f"{self.path}/_parts"
+        split = partial(_split_pass, layout=layout, key_groups=key_groups, now_ms=time.time_ns() // 1_000_000)
+        self.stored.key_groups(session).mapInArrow(split, _PARTS_DDL).write.parquet(parts)
+        self._load(session, parts, _with_key_groups(layout, key_groups))
+        self._rename_versions()
+        expected = session.read.parquet(parts).select("key_group").distinct().count()
+        for name in ("_parts", "metadata", "sources", "offsets", "commits"):
+            self.files.remove(f"{self.path}/{name}")
+        self._take_over()
+        written = StoredState(self.path, 0, int(self.conf[_PARTITIONS]), self.stored.batch_id).key_groups(session).count()
+        if written != expected:
+            raise RuntimeError(f"Spark reads {written} key groups from the new checkpoint, and {expected} were written: please report it")
+
+    def _load(self, session: SparkSession, parts: str, layout: Layout) -> None:
+        from pyspark.sql.streaming.state import GroupStateTimeout
+
+        groups = session.readStream.schema(_PARTS_DDL).parquet(parts).groupBy("key_group")
+        loaded = groups.applyInPandasWithState(partial(_load_group, layout=layout), DDL, STATE_DDL, "append", GroupStateTimeout.NoTimeout)
+        query = loaded.writeStream.format("noop").option("checkpointLocation", self.path).trigger(availableNow=True).start()
+        query.awaitTermination()
+
+    def _rename_versions(self) -> None:
+        first, later = _FIRST_VERSION[self.conf[_PROVIDER]]
+        version = self.stored.batch_id + 1
+        for partition in range(int(self.conf[_PARTITIONS])) if version > 1 else ():
+            folder = f"{self.path}/state/0/{partition}"
+            self.files.rename(f"{folder}/{first}", f"{folder}/{later.format(version)}")
+
+    def _take_over(self) -> None:
+        """Take over where the query stopped; the offsets come last, since it is them that a query starts from."""
+        old, last = self.stored.checkpoint, self.stored.batch_id
+        for name in self.files.names(old):
+            if name not in _LOGS:
+                self.files.copy(f"{old}/{name}", f"{self.path}/{name}")
+        self.files.copy(f"{old}/commits/{last}", f"{self.path}/commits/{last}")
+        # A restarted query asks for the offsets before its last ones too.
+        planned = [int(name) for name in self.files.names(f"{old}/offsets") if name.isdigit() and int(name) >= last - 1]
+        for batch in sorted(planned):
+            self.files.write(f"{self.path}/offsets/{batch}", _with_conf(self.files.read(f"{old}/offsets/{batch}"), self.conf))
+
+
+def _with_key_groups(layout: Layout, key_groups: int) -> Layout:
+    return Layout(key_groups, layout.columns, layout.unique_key, layout.compact, layout.with_ttl, layout.with_positions)
+
+
+def _session(spark: SparkSession, conf: dict[str, str]) -> SparkSession:
+    """Return a session of the same settings but for these, which leaves the given one as it is."""
+    from pyspark.sql import SparkSession as Session
+
+    session = Session(spark.sparkContext, spark._jsparkSession.cloneSession())
+    for name, value in conf.items():
+        session.conf.set(name, value)
+    return session
+
+
+def _conf(offsets: str) -> dict[str, str]:
+    """Return the settings in an entry of the offsets log: a version, a line of JSON, and a line for each source."""
+    conf: dict[str, str] = json.loads(offsets.split("\n")[1])["conf"]
+    return conf
+
+
+def _with_conf(offsets: str, conf: dict[str, str]) -> str:
+    version, header, *sources = offsets.split("\n")
+    return "\n".join([version, json.dumps({**json.loads(header), "conf": conf}, separators=(",", ":")), *sources])
+
+
+# ------------------------------------------------------------------------------------------------------- on the workers
+
+
+def split(group: KeyGroup, key_groups: int) -> list[tuple[int, KeyGroup]]:
+    """Return the parts of a key group that belong to each of the new ones.
+
+    Parameters
+    ----------
+    group : KeyGroup
+    key_groups : int
+        The new number of key groups.
+    """
+    numbers = np.array([key_group_of(key, key_groups) for key in group.rows.column("key").to_pylist()])
+    return [(int(number), KeyGroup(group.rows.filter(pa.array(numbers == number)), group.epochs)) for number in np.unique(numbers)]
+
+
+def merged(parts: Sequence[KeyGroup], layout: Layout) -> KeyGroup:
+    """Return the key group that consists of parts of others, which have no key in common; of several the state has no positions."""
+    table = pa.Table.from_batches([part.rows for part in parts], layout.schema).combine_chunks()
+    return KeyGroup(table.to_batches()[0], parts[0].epochs)
+
+
+def _split_pass(batches: Iterator[pa.RecordBatch], *, layout: Layout, key_groups: int, now_ms: int) -> Iterator[pa.RecordBatch]:
+    """Turn key groups into their parts; for ``mapInArrow``."""
+    new = _with_key_groups(layout, key_groups)
+    with worker():
+        for batch in batches:
+            for data in batch.column("state"):
+                parts = split(layout.decode(data.as_py(), now_ms), key_groups)
+                rows = [{"key_group": number, "state": new.encode(part)} for number, part in parts]
+                yield pa.RecordBatch.from_pylist(rows, _PARTS_SCHEMA)
+
+
+def _load_group(key: Any, frames: Iterator[pd.DataFrame], state: GroupState, *, layout: Layout) -> Iterator[pd.DataFrame]:
+    """Store a key group's parts as one; for ``applyInPandasWithState``."""
+    keep_archives()
+    parts = [layout.decode(bytes(part), 0) for frame in frames for part in frame["state"]]
+    state.update((layout.encode(merged(parts, layout)),))
+    yield from ()
+
+
+# ------------------------------------------------------------------------------------------------------ the command line
+
+
+def main() -> None:
+    """Run the command."""
+    parser = argparse.ArgumentParser(
+        prog="python -m normalize.rescale",
+        description="Write a new checkpoint with a query's state by another number of key groups. Stop the query before.",
+    )
+    parser.add_argument("checkpoint", help="the query's checkpointLocation; it is not changed")
+    parser.add_argument("new_checkpoint", help="a folder that does not exist")
+    parser.add_argument("--key-groups", type=int, required=True, help="the new number")
+    parser.add_argument("--shuffle-partitions", type=int, help="spark.sql.shuffle.partitions from now on; as they were by default")
+    arguments = parser.parse_args()
+    from pyspark.sql import SparkSession
+
+    spark = SparkSession.builder.appName("rescale").getOrCreate()
+    try:
+        batch = rescale(spark, arguments.checkpoint, arguments.new_checkpoint, arguments.key_groups, arguments.shuffle_partitions)
+    except ChangelogError as error:
+        sys.exit(str(error))
+    finally:
+        spark.stop()
+    print(f"{arguments.new_checkpoint} is written: start the query from it with key_groups={arguments.key_groups}; next is batch {batch}")
+
+
+if __name__ == "__main__":
+    main()
