@@ -526,11 +526,9 @@ class Decoder:
             if isinstance(events, Ignored):
                 return events
             changes: list[KeyedChange] = []
+            keyed = self._keyed_in_full if self._in_full else self._keyed
             for event in events:
-                if self._in_full:
-                    self._keyed_in_full(event, changes)
-                else:
-                    self._keyed(event, changes)
+                keyed(event, changes)
             return changes
         except DecodeError as error:
             raise self._with_excerpt(error, key, value) from None
@@ -604,12 +602,16 @@ class Decoder:
                 key = rows.key(event.before, event.before_path)
                 changes.append(KeyedChange(self._checked(key, event.before_path), None, metadata))
             return
-        row, partial = self._after(event, rows)
+        after, before, partial = event.after, event.before, False
+        if type(after) is rows.exact and not rows.required:
+            row = rows.row(after, event.after_path)
+        else:
+            row, partial = self._after(event, rows)
         key = self._key_of(row)
         if None in key or (partial and ABSENT in key):
             raise self._no_key(key, event.after_path)
-        if event.before is not None and not rows.same_key(event.before, event.after):
-            old = complete(rows.key(event.before, event.before_path), key)
+        if before is not None and not rows.same_key(before, after):
+            old = complete(rows.key(before, event.before_path), key)
             if old != key:
                 changes.append(KeyedChange(self._checked(old, event.before_path), None, metadata))
         changes.append(KeyedChange(key, row, metadata, partial))

@@ -174,10 +174,12 @@ class RowConverter:
 
         A `before` that lacks the key has that of `after`.
         """
-        if type(before) not in self._with_key or type(after) is not self.exact or self._raw_key is None:
+        raw_key = self._raw_key
+        if type(before) not in self._with_key or type(after) is not self.exact or raw_key is None:
             return False
-        key = self._raw_key(before)
-        return bool(key == self._no_key or key == self._raw_key(after))
+        key = raw_key(before)
+        same: bool = key == raw_key(after) or key == self._no_key
+        return same
 
     def only_key(self, values: Sequence[Any]) -> bool:
         """Whether an image, as `raw` gives it, has no column beside the key's where the table has some."""

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
+from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -21,6 +22,7 @@ from .dead_letter import send
 from .group import Stage, Told, fold_changes
 from .state import KeyGroup
 from .typed import Aside, Output, decode_asides
+from .where import MATCHES, told
 from .worker import worker
 
 if TYPE_CHECKING:
@@ -68,7 +70,7 @@ def in_order(keyed: DataFrame, *, split_partitions: bool) -> DataFrame:
     if split_partitions:
         so_far = Window.partitionBy("key", "source").orderBy("offset", "seq").rowsBetween(Window.unboundedPreceding, Window.currentRow)
         keyed = keyed.withColumn("stamp", F.max("stamp").over(so_far))
-    kept = [name for name in (*_COLUMNS, COLUMN) if name in keyed.columns]
+    kept = [name for name in (*_COLUMNS, MATCHES, COLUMN) if name in keyed.columns]
     return keyed.repartition("key").sortWithinPartitions("key", *ORDER).select(*kept)
 
 
@@ -76,31 +78,29 @@ def fold_pass(batches: Iterator[pa.RecordBatch], *, stage: Stage, output: Output
     """Fold sorted changes into typed changelog rows, and the counts of all in a last row; for ``mapInArrow``."""
     counts: Counter[str] = Counter()
     group, held = stage.layout.empty(), Gathered(stage.shape)
+    # What looks at all changes of a key at once waits until they are there: the last key goes on in the next batch.
+    whole_keys = stage.mini_batch or stage.layout.with_positions
     with worker():
         for batch in batches:
             asides = _read(batch, held, counts)
-            ready = held
-            if stage.mini_batch:
-                # The last key goes on in the next batch.
-                ready, held = held.split_last_key()
-            else:
-                held = Gathered(stage.shape)
-            told = Told()
-            group = _of_last_key(fold_changes(ready.changes(), group, stage, 0, told), ready)
-            yield from _typed(told, asides, stage, output, counts)
-        told = Told()
-        fold_changes(held.changes(), group, stage, 0, told)
-        yield from _typed(told, [], stage, output, counts)
+            ready, held = held.split_last_key() if whole_keys else (held, Gathered(stage.shape))
+            folded = Told()
+            after = fold_changes(ready.changes(), group, stage, 0, folded)
+            group = stage.layout.empty() if whole_keys else _of_last_key(after, ready)
+            yield from _typed(folded, asides, stage, output, counts)
+        folded = Told()
+        fold_changes(held.changes(), group, stage, 0, folded)
+        yield from _typed(folded, [], stage, output, counts)
         yield counts_row(output.arrow_schema, COUNTS, counts)
 
 
-def _typed(told: Told, asides: list[Aside], stage: Stage, output: Output, counts: Counter[str]) -> Iterator[pa.RecordBatch]:
-    counts.update(told.counts)
+def _typed(folded: Told, asides: list[Aside], stage: Stage, output: Output, counts: Counter[str]) -> Iterator[pa.RecordBatch]:
+    counts.update(folded.counts)
     if stage.dead_letters is not None:
-        send(stage.dead_letters, told.letters)
-    for changelog in told.changelogs:
+        send(stage.dead_letters, folded.letters)
+    for changelog in folded.changelogs:
         yield beside(output.of_stored(changelog), COUNTS)
-    asides += told.asides
+    asides += folded.asides
     if asides:
         yield beside(output.batch([], [], [], asides), COUNTS)
 
@@ -115,9 +115,12 @@ def _of_last_key(group: KeyGroup, folded: Gathered) -> KeyGroup:
 
 def _read(batch: pa.RecordBatch, gathered: Gathered, counts: Counter[str]) -> list[Aside]:
     asides: list[Aside] = []
-    for key, stamp, source, change, packed in zip(*(batch.column(name).to_pylist() for name in _COLUMNS), strict=True):
+    matching = batch.column(MATCHES).to_pylist() if MATCHES in batch.schema.names else repeat(True)
+    columns = (batch.column(name).to_pylist() for name in _COLUMNS)
+    for (key, stamp, source, change, packed), matches in zip(zip(*columns, strict=True), matching, strict=False):
         if key is not None:
-            gathered.add_packed(key, stamp, source, change)
+            # Here a key stands for itself: what is known of a redelivery is known by the key's own changes.
+            gathered.add_packed(key, stamp, f"{source} {key.hex()}", change, told(matches, source))
         elif packed is not None:
             asides += decode_asides(packed)
     if COLUMN in batch.schema.names:

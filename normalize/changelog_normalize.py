@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -15,7 +15,7 @@ from cdc_formats.base import KeyedChange
 from cdc_formats.errors import ArgumentError, MissingFieldError
 from cdc_formats.row_kind import RowKind
 from cdc_formats.rows import key_indices
-from cdc_formats.schema import backquoted
+from cdc_formats.schema import Column, backquoted
 
 from . import batch
 from .arrow import from_arrow
@@ -29,12 +29,15 @@ from .stage import normalized
 from .state import Layout
 from .targets import Blocks, KeyedRows, Target
 from .typed import ASIDES, ROW_KIND, Aside, Output, require_changelog, table_columns
+from .where import MATCHES, matches
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column as SparkColumn, DataFrame
 
 KEY_GROUPS = 64
 """The default number of key groups; the README says how to choose it."""
+DELETE_RETENTION = timedelta(days=7)
+"""How long a delete's position is kept by default: as long as Kafka keeps a topic's records by default."""
 
 
 @dataclass(frozen=True)
@@ -53,8 +56,14 @@ class ChangelogNormalize:
         Columns that take no part in whether two rows are equal, and are not stored: a result has those of the row that caused it.
     key_groups : int
         Into how many groups the keys are hashed; fixed for the life of a checkpoint.
+    where : str, Column or None
+        A condition on the table's columns: a row that stops matching is deleted, and one that never matched is not stored.
+    ignore_columns : sequence of str
+        Columns in which a difference alone is no change.
     state_ttl : timedelta or None
         Forget a row this long after its last write (processing time). Streams only.
+    on_expiry : {"forget", "retract"}
+        Whether a row that expires is deleted from the result too.
     mini_batch : bool
         Keep only the last change of a key in a micro-batch.
 
@@ -75,23 +84,27 @@ class ChangelogNormalize:
     generate_update_before: bool = True
     metadata: Sequence[str] = ()
     key_groups: int = KEY_GROUPS
+    where: str | SparkColumn | None = None
+    ignore_columns: Sequence[str] = ()
     state_ttl: timedelta | None = None
+    on_expiry: Literal["forget", "retract"] = "forget"
     mini_batch: bool = False
 
     def __call__(self, df: DataFrame) -> DataFrame:
         """Return the clean changelog of `df`."""
         require_changelog(df)
-        output = self._output(df)
+        output, key = self._output(df), names_of(self.primary_key)
         stage = make_stage(
-            Shape(output.columns, output.metadata),
-            names_of(self.primary_key),
+            Shape(output.columns, output.metadata, ignored=ignored_columns(output.columns, key, names_of(self.ignore_columns))),
+            key,
             generate_update_before=self.generate_update_before,
             key_groups=self.key_groups,
             state_ttl=self.state_ttl,
+            on_expiry=self.on_expiry,
             mini_batch=self.mini_batch,
             streaming=df.isStreaming,
         )
-        rows = df.select(*map(backquoted, [ROW_KIND, *(column.name for column in output.all)]))
+        rows = df.select(*map(backquoted, [ROW_KIND, *(column.name for column in output.all)]), matches(self.where))
         if df.isStreaming:
             return normalized(_packed(rows, Blocks, output, stage), stage, output, "changelog_normalize")
         return batch.normalized(_packed(rows, KeyedRows, output, stage), stage, output, split_partitions=False)
@@ -117,9 +130,12 @@ def make_stage(
     *,
     generate_update_before: bool,
     key_groups: int,
-    state_ttl: timedelta | None,
-    mini_batch: bool,
     streaming: bool,
+    state_ttl: timedelta | None = None,
+    on_expiry: str = "forget",
+    mini_batch: bool = False,
+    delete_retention: timedelta = DELETE_RETENTION,
+    on_wrong_before: str = "count",
     mode: Mode = "FAILFAST",
     dead_letters: DeadLetters | None = None,
 ) -> Stage:
@@ -134,7 +150,15 @@ def make_stage(
     key_indices(shape.columns, unique_key)
     if not isinstance(key_groups, int) or key_groups < 1:
         raise ArgumentError(f"key_groups is {key_groups!r}; it is a number of at least 1")
+    check_choice("on_expiry", on_expiry, ("forget", "retract"))
+    check_choice("on_wrong_before", on_wrong_before, ("count", "fail"))
     ttl_ms = _ttl_ms(state_ttl, streaming)
+    if on_expiry == "retract" and not ttl_ms:
+        raise ArgumentError("on_expiry='retract' needs a state_ttl: without one no row expires")
+    if on_expiry == "retract" and shape.compact:
+        raise ArgumentError("on_expiry='retract' needs state_layout='full': a compact state has no rows to delete")
+    if not isinstance(delete_retention, timedelta) or delete_retention < timedelta(0):
+        raise ArgumentError(f"delete_retention is {delete_retention!r}; it is a datetime.timedelta that is not negative")
     return Stage(
         layout=Layout(key_groups, shape.columns, unique_key, shape.compact, ttl_ms > 0, shape.positions),
         shape=shape,
@@ -142,8 +166,38 @@ def make_stage(
         mode=mode,
         dead_letters=dead_letters,
         state_ttl_ms=ttl_ms,
+        retract_expired=on_expiry == "retract",
         mini_batch=mini_batch,
+        delete_retention_ms=delete_retention // timedelta(milliseconds=1),
+        on_wrong_before=on_wrong_before,  # type: ignore[arg-type] # checked above
     )
+
+
+def check_choice(name: str, value: Any, choices: Sequence[str]) -> None:
+    """Refuse an argument that is none of the choices.
+
+    Raises
+    ------
+    ArgumentError
+    """
+    if value not in choices:
+        raise ArgumentError(f"{name} is {value!r}; it is {' or '.join(map(repr, choices))}")
+
+
+def ignored_columns(columns: Sequence[Column], unique_key: Sequence[str], names: Sequence[str]) -> tuple[int, ...]:
+    """Return the places of the columns that have no say in whether two rows are equal.
+
+    Raises
+    ------
+    ArgumentError
+        When one is no column, or of the primary key.
+    """
+    known = {column.name: index for index, column in enumerate(columns)}
+    for name in names:
+        if name not in known or name in unique_key:
+            what = "of the primary key" if name in known else f"not one of {', '.join(known)}"
+            raise ArgumentError(f"ignore_columns has {name!r}, which is {what}")
+    return tuple(known[name] for name in names)
 
 
 def _ttl_ms(state_ttl: timedelta | None, streaming: bool) -> int:
@@ -183,8 +237,7 @@ def pack_pass(batches: Iterator[pa.RecordBatch], *, target: type[Target], output
                 changes.append(KeyedChange(held.key, None, held.metadata))
             held = row if row.kind is RowKind.UPDATE_BEFORE else None
             if held is None:
-                gone = row.kind is RowKind.DELETE
-                changes.append(KeyedChange(row.key, None if gone else row.row, row.metadata))
+                changes.append(KeyedChange(row.key, row.row, row.metadata))
         collected.take(records, decoded, {})
         start += rows_batch.num_rows
         yield from collected.flush()
@@ -195,11 +248,11 @@ def pack_pass(batches: Iterator[pa.RecordBatch], *, target: type[Target], output
 
 
 class KeyedRow(NamedTuple):
-    """A changelog row with its key."""
+    """A changelog row with its key; ``row`` is None where it is a delete, or does not match."""
 
     kind: RowKind
     key: tuple[Any, ...]
-    row: tuple[Any, ...]
+    row: tuple[Any, ...] | None
     metadata: tuple[Any, ...]
 
 
@@ -207,7 +260,8 @@ def _rows(batch: pa.RecordBatch, output: Output, keys: Sequence[int]) -> tuple[l
     columns = [from_arrow(column.type, batch.column(index)) for index, column in enumerate(output.all, 1)]
     width, end = len(output.columns), len(output.columns) + len(output.metadata)
     rows, asides = [], []
-    for kind, values in zip(batch.column(ROW_KIND).to_pylist(), zip(*columns, strict=True), strict=True):
+    kinds, matching_rows = batch.column(ROW_KIND).to_pylist(), batch.column(MATCHES).to_pylist()
+    for kind, matching, values in zip(kinds, matching_rows, zip(*columns, strict=True), strict=True):
         aside = [Aside(column.name, value) for column, value in zip(output.asides, values[end:], strict=True) if value is not None]
         if kind is None and aside:
             asides += aside
@@ -216,5 +270,7 @@ def _rows(batch: pa.RecordBatch, output: Output, keys: Sequence[int]) -> tuple[l
         key = tuple([row[index] for index in keys])
         if None in key:
             raise MissingFieldError(f"`{output.columns[keys[key.index(None)]].name}` is of the primary key and is null", field="row")
-        rows.append(KeyedRow(RowKind.from_short_string(str(kind)), key, row, values[width:end]))
+        row_kind = RowKind.from_short_string(str(kind))
+        gone = row_kind is RowKind.DELETE or not matching
+        rows.append(KeyedRow(row_kind, key, None if gone else row, values[width:end]))
     return rows, asides

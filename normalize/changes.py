@@ -181,10 +181,11 @@ class Gathered:
             places = [index for index, of_record in enumerate(decoded) for _ in of_record]
             self.partials = [Partial(at, [], records.record(places[at])) for at, change in enumerate(changes) if change.partial]
 
-    def add_packed(self, key: bytes, stamp: int, source: str, data: bytes) -> None:
-        """Take what `pack_change` gave."""
+    def add_packed(self, key: bytes, stamp: int, source: str, data: bytes, matches: bool = True) -> None:
+        """Take what `pack_change` gave; a row that does not match is deleted."""
         row, metadata, before, position, record = unpack(data)
-        if record is not None:
+        row = row if matches else None
+        if record is not None and matches:
             self.partials.append(Partial(len(self.keys), [], KafkaRecord(*record)))
         self.keys.append(key)
         self.stamps.append(stamp)

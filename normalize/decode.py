@@ -22,8 +22,9 @@ import numpy as np
 import pyarrow as pa
 from msgspec.structs import replace
 
-from cdc_formats.base import ControlEvent, Decoder, Format, Headers, Ignored
+from cdc_formats.base import Change, ControlEvent, Decoder, Format, Headers, Ignored, KeyedChange
 from cdc_formats.errors import DECODE_CONDITIONS, ChangelogError, DecodeError, FormatBugError, TruncateError, excerpt_of
+from cdc_formats.row_kind import RowKind
 from cdc_formats.rows import key_indices
 from cdc_formats.schema import Column, columns as to_columns
 
@@ -86,6 +87,8 @@ class Source:
         Whether changes carry the source's positions.
     ignored : tuple of int
         The columns that have no say in whether two rows are equal.
+    ignore_deletes : bool
+        Whether deletes are left out.
     """
 
     format: Format
@@ -102,6 +105,7 @@ class Source:
     compact: bool = False
     positions: bool = False
     ignored: tuple[int, ...] = ()
+    ignore_deletes: bool = False
 
     @property
     def shape(self) -> Shape:
@@ -247,6 +251,8 @@ class _Task:
                     self.check(change.metadata)
 
     def changes(self, decoded: list[Any], kafka: Sequence[tuple[Any, ...]]) -> list[Any]:
+        if self.source.ignore_deletes:
+            decoded = [[change for change in changes if not _is_delete(change)] for changes in decoded]
         if (drop := self.drop) is not None:
             decoded = [drop(changes) for changes in decoded]
         if (merge := self.merge) is not None:
@@ -297,6 +303,10 @@ class _Task:
             yield counts_row(self.target.schema, COUNTS, self.counts)
         self.counts.clear()
         self.held = self.held_bytes = 0
+
+
+def _is_delete(change: Change | KeyedChange) -> bool:
+    return change.row is None or (isinstance(change, Change) and change.kind is RowKind.DELETE)
 
 
 _WORLD = (ChangelogError, OSError, ImportError, MemoryError)

@@ -19,7 +19,7 @@ from cdc_formats.schema import Column, backquoted
 
 from . import batch, plan as planner
 from .arrow import spark_type
-from .changelog_normalize import KEY_GROUPS, make_stage, names_of
+from .changelog_normalize import DELETE_RETENTION, KEY_GROUPS, check_choice, ignored_columns, make_stage, names_of
 from .counts import counts_ddl, observed
 from .dead_letter import DeadLetters
 from .decode import COUNTS, KAFKA_METADATA, Mode, Source, decode_pass, needed_columns
@@ -28,9 +28,10 @@ from .group import Stage
 from .stage import normalized
 from .targets import Blocks, KeyedRows, Target, TypedRows
 from .typed import ASIDES, ROW_KIND, require_changelog, table_columns
+from .where import FilterRows, filtered_blocks, matched
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, Observation, SparkSession
+    from pyspark.sql import Column as SparkColumn, DataFrame, Observation, SparkSession
     from pyspark.sql.streaming.readwriter import DataStreamWriter
     from pyspark.sql.types import StructType
 
@@ -75,7 +76,15 @@ def from_kafka_changelog(
     on_truncate: Literal["fail", "ignore"] = "fail",
     bounded: bool = False,
     key_groups: int = KEY_GROUPS,
+    order: Literal["arrival", "source"] = "arrival",
+    delete_retention: timedelta = DELETE_RETENTION,
+    where: str | SparkColumn | None = None,
+    ignore_columns: Sequence[str] = (),
+    ignore_deletes: bool = False,
+    state_layout: Literal["full", "compact"] = "full",
+    on_wrong_before: Literal["count", "fail"] = "count",
     state_ttl: timedelta | None = None,
+    on_expiry: Literal["forget", "retract"] = "forget",
     mini_batch: bool = False,
     observation: str | Observation | None = None,
 ) -> DataFrame:
@@ -131,9 +140,33 @@ def from_kafka_changelog(
         Read what is there now, once, with ``spark.read``: the same rows, without state.
     key_groups : int
         Into how many groups the keys are hashed; fixed for the life of a checkpoint.
+    order : {"arrival", "source"}
+        ``source``: a change at or before its key's position in the source's log is a redelivery, dropped and counted (`order`), so that
+        redeliveries of any part of the topic, restarts of the connector and late deletes leave no trace. For formats whose messages have
+        positions; an error that says why for others.
+    delete_retention : timedelta
+        How long, with ``order="source"``, the position of a delete is kept (processing time), so that a late update cannot bring the
+        row back.
+    where : str, Column or None
+        A condition on the table's columns, as Spark has it: a row that stops matching is deleted, and one that never matched is not
+        stored. A row in which the producer left out one of its columns (unchanged TOAST values) is an error.
+    ignore_columns : sequence of str
+        Columns in which a difference alone is no change (``updated_at``): such an update gives nothing, and the row stays as it was last
+        emitted.
+    ignore_deletes : bool
+        Whether deletes are left out: their rows stay. An event that changes the primary key leaves the old row, too.
+    state_layout : {"full", "compact"}
+        What is stored of a key: ``full``, its row; ``compact``, hashes of key and row (and the position), at most 32 bytes. ``compact``
+        is for sources whose events carry the full before-image: ``-U`` and ``-D`` are the event's own, and one that is not what was last
+        emitted is detected. Rows that lack columns cannot be completed, and the number of key groups cannot be changed later.
+    on_wrong_before : {"count", "fail"}
+        What ``compact`` does about a before-image that is not what was last emitted: count it, and give the rows as the event says them
+        (an update without a before-image gives no ``-U``), or fail.
     state_ttl : timedelta or None
         Forget a row this long after its last write (processing time), as Flink: its next change is an ``+I``, its delete is dropped.
         With it an equal row is not suppressed.
+    on_expiry : {"forget", "retract"}
+        Whether a row that expires is deleted from the result too: then Spark looks through the whole state in every micro-batch.
     mini_batch : bool
         Keep only the last change of a key in a micro-batch.
     observation : str, Observation or None
@@ -177,10 +210,24 @@ def from_kafka_changelog(
         control_events=_control_events(control_events),
         on_truncate=on_truncate,
         key_groups=key_groups,
+        order=order,
+        ignore_columns=names_of(ignore_columns),
+        ignore_deletes=ignore_deletes,
+        state_layout=state_layout,
     )
-    stage = _stage(request, state_ttl, mini_batch, bounded)
+    stage = _stage(
+        request,
+        where,
+        delete_retention=delete_retention,
+        on_wrong_before=on_wrong_before,
+        state_ttl=state_ttl,
+        on_expiry=on_expiry,
+        mini_batch=mini_batch,
+        streaming=not bounded,
+    )
     _check_observation(observation, bounded)
-    return _Reader(spark, request, stage, observation).bounded() if bounded else _Reader(spark, request, stage, observation).streaming()
+    reader = _Reader(spark, request, stage, where, observation)
+    return reader.bounded() if bounded else reader.streaming()
 
 
 def explain_changelog(
@@ -357,21 +404,29 @@ def _check_observation(observation: Any, bounded: bool) -> None:
         raise ArgumentError("observation of a stream is the prefix of its metrics' names, which stand in the query's progress")
 
 
-def _stage(request: _Request, state_ttl: timedelta | None, mini_batch: bool, bounded: bool) -> Stage | None:
+def _stage(request: _Request, where: str | SparkColumn | None, **options: Any) -> Stage | None:
+    source = request.source
     if not request.plan.normalize:
-        if state_ttl is not None or mini_batch:
-            raise ArgumentError(f"state_ttl and mini_batch are ChangelogNormalize's, and there is none: {request.plan.reason}")
+        asked = {
+            "order='source'": source.positions,
+            "where": where is not None,
+            "ignore_columns": bool(source.ignored),
+            "state_layout='compact'": source.compact,
+            "state_ttl": options["state_ttl"] is not None,
+            "mini_batch": options["mini_batch"],
+        }
+        given = [name for name, there in asked.items() if there]
+        if given:
+            raise ArgumentError(f"{', '.join(given)} is for ChangelogNormalize, and the plan has none: {request.plan.reason}")
         return None
     return make_stage(
-        request.source.shape,
-        request.source.unique_key,
+        source.shape,
+        source.unique_key,
         generate_update_before=request.plan.generate_update_before,
-        key_groups=request.source.key_groups,
-        state_ttl=state_ttl,
-        mini_batch=mini_batch,
-        streaming=not bounded,
-        mode=request.source.mode,
-        dead_letters=request.source.dead_letters,
+        key_groups=source.key_groups,
+        mode=source.mode,
+        dead_letters=source.dead_letters,
+        **options,
     )
 
 
@@ -399,12 +454,17 @@ class _Request:
         control_events: frozenset[Ignored],
         on_truncate: Literal["fail", "ignore"],
         key_groups: int,
+        order: str,
+        ignore_columns: tuple[str, ...],
+        ignore_deletes: bool,
+        state_layout: str,
     ) -> _Request:
         """Refuse what cannot be used, here on the driver."""
         if mode not in _MODES:
             raise ArgumentError(f"mode is {mode!r}; it is one of {', '.join(_MODES)}")
-        if on_truncate not in ("fail", "ignore"):
-            raise ArgumentError(f"on_truncate is {on_truncate!r}; it is 'fail' or 'ignore'")
+        check_choice("on_truncate", on_truncate, ("fail", "ignore"))
+        check_choice("order", order, ("arrival", "source"))
+        check_choice("state_layout", state_layout, ("full", "compact"))
         table, key = table_columns(schema), names_of(primary_key)
         plan = planner.make_plan(format.changelog_mode, key, changelog_mode, source_duplicates)
         source = Source(
@@ -419,6 +479,10 @@ class _Request:
             topic=_only_topic(options),
             key_groups=key_groups,
             drop_update_before=plan.drop_update_before,
+            compact=state_layout == "compact",
+            positions=order == "source",
+            ignored=ignored_columns(table, key, ignore_columns),
+            ignore_deletes=ignore_deletes,
         )
         source.decoder()  # what the format cannot read is refused here, not on a worker
         _check_names(source)
@@ -478,6 +542,7 @@ class _Reader:
     spark: SparkSession
     request: _Request
     stage: Stage | None
+    where: str | SparkColumn | None
     observation: Any
 
     def streaming(self) -> DataFrame:
@@ -486,7 +551,10 @@ class _Reader:
         records = self._records(self.spark.readStream)
         if self.stage is None:
             return observed(self._decoded(records, TypedRows), COUNTS, f"{prefix}_decode")
-        blocks = observed(self._decoded(records, Blocks), COUNTS, f"{prefix}_decode")
+        if self.where is None:
+            blocks = observed(self._decoded(records, Blocks), COUNTS, f"{prefix}_decode")
+        else:
+            blocks = filtered_blocks(observed(self._filtered(records), COUNTS, f"{prefix}_decode"), self.request.source)
         return normalized(blocks, self.stage, self.request.source.output, f"{prefix}_normalize")
 
     def bounded(self) -> DataFrame:
@@ -494,12 +562,16 @@ class _Reader:
         records = self._records(self.spark.read)
         if self.stage is None:
             return observed(self._decoded(records, TypedRows), COUNTS, self.observation)
-        keyed, split = self._decoded(records, KeyedRows), any(name in self.request.options for name in _SPLITS)
+        keyed = self._decoded(records, KeyedRows) if self.where is None else self._filtered(records)
+        split = any(name in self.request.options for name in _SPLITS)
         return batch.normalized(keyed, self.stage, self.request.source.output, split_partitions=split, observation=self.observation)
 
     def _decoded(self, records: DataFrame, target: type[Target]) -> DataFrame:
         source = self.request.source
         return records.mapInArrow(partial(decode_pass, source=source, target=target), f"{target.ddl(source.output)}, {counts_ddl(COUNTS)}")
+
+    def _filtered(self, records: DataFrame) -> DataFrame:
+        return matched(self._decoded(records, FilterRows), self.where, self.request.source.columns)
 
     def _records(self, reader: Any) -> DataFrame:
         from pyspark.sql import functions as F

@@ -61,13 +61,17 @@ def normalize_group(key: Any, frames: Iterator[pd.DataFrame], state: GroupState,
     keep_archives()
     blocks = [decode_block(block) for frame in frames for block in frame["block"]]
     stored = bytes(state.get[0]) if state.exists else None
-    told, after = normalize(blocks, stored, stage, state.getCurrentProcessingTimeMs())
+    now_ms = state.getCurrentProcessingTimeMs()
+    told, after = normalize(blocks, stored, stage, now_ms)
     if stage.dead_letters is not None:
         send(stage.dead_letters, told.letters)
     if after is None and stored is not None:
         state.remove()
     elif after is not None and after is not stored:
         state.update((after,))
+    if after is not None and stage.retract_expired:
+        # Not before its first row expires; a duration must be positive.
+        state.setTimeoutDuration(max(1, stage.layout.first_written(after) + stage.state_ttl_ms - now_ms + 1))
     asides = [block.asides for block in blocks if block.asides]
     if told.asides:
         asides.append(encode(told.asides))
@@ -130,8 +134,8 @@ def normalized(blocks: DataFrame, stage: Stage, output: Output, metrics: str) ->
     """
     from pyspark.sql.streaming.state import GroupStateTimeout
 
-    packed = blocks.groupBy("key_group").applyInPandasWithState(
-        partial(normalize_group, stage=stage), DDL, STATE_DDL, "append", GroupStateTimeout.NoTimeout
-    )
+    # With timeouts Spark looks through the whole state in every micro-batch.
+    timeout = GroupStateTimeout.ProcessingTimeTimeout if stage.retract_expired else GroupStateTimeout.NoTimeout
+    packed = blocks.groupBy("key_group").applyInPandasWithState(partial(normalize_group, stage=stage), DDL, STATE_DDL, "append", timeout)
     typed = packed.mapInArrow(partial(typed_pass, stage=stage, output=output), f"{output.ddl}, {counts_ddl(COUNTS)}")
     return observed(typed, COUNTS, metrics)

@@ -178,6 +178,10 @@ class Layout:
             )
         )
 
+    def first_written(self, data: bytes) -> int:
+        """Return when the oldest of the rows stored as `data` was written, in ms of processing time; with a TTL alone."""
+        return int(self.decode(data, 0).extra("written").min())
+
     def decode(self, data: bytes, now_ms: int) -> KeyGroup:
         """Return the key group that was stored as `data`.
 

@@ -23,7 +23,7 @@ from cdc_formats.row_kind import RowKind
 from .changes import Block, Changes, Gathered, Shape, cut, pack_change
 from .packing import encode, key_group_of, pack
 from .records import Records
-from .typed import Aside, Output
+from .typed import Aside, Output, decode_asides
 
 
 class Target(ABC):
@@ -113,6 +113,14 @@ class Blocks(Target):
         if self.begin is None:
             self.begin = (records.source, int(records.offsets[0]))
 
+    def take_gathered(self, source: str, first_offset: int, gathered: Gathered, asides: Sequence[bytes]) -> None:
+        """Take changes and packed asides of one Kafka partition that were gathered elsewhere."""
+        self.begin = (source, first_offset)
+        self.groups += [key_group_of(key, self.key_groups) for key in gathered.keys]
+        self.taken.append(gathered.changes())
+        for packed in asides:
+            self.asides += decode_asides(packed)
+
     def add_aside(self, records: Records, index: int, aside: Aside) -> None:
         if self.begin is None:
             self.begin = (records.source, int(records.offsets[0]))
@@ -165,7 +173,7 @@ class KeyedRows(Target):
 
     def flush(self) -> Iterator[pa.RecordBatch]:
         if self.rows:
-            yield _batch(self.rows, self.schema)
+            yield _batch(self.rows, KeyedRows.schema)
         self.start()
 
 

@@ -1,0 +1,175 @@
+"""A condition inside ChangelogNormalize: a row that stops matching is deleted, one that never matched is not stored.
+
+To a key it is the same whether its row is gone or does not match, and so a change whose row does not match is a delete. Spark itself
+evaluates the condition, on the typed columns of each change; that is one more crossing, which only those pay who have a condition.
+
+Source: Flink's processLastRowOnChangelogWithFilter (DeduplicateFunctionHelper), which looks at the stored row too; the stored row has
+matched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from itertools import groupby
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from cdc_formats.base import KeyedChange
+from cdc_formats.errors import ArgumentError, PartialImageError
+from cdc_formats.handling import Converter
+from cdc_formats.images import ABSENT, absent_as_null
+from cdc_formats.schema import Column, backquoted
+
+from .arrow import spark_ddl, to_arrow
+from .changes import Gathered
+from .decode import Source
+from .records import Records
+from .targets import Blocks, KeyedRows
+from .typed import Aside, Output
+from .worker import worker
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column as SparkColumn, DataFrame
+
+MATCHES = "_matches"
+"""The column that says whether a change's row matches; true where it is deleted."""
+_ROW = "row"
+_LACKS = "lacks"
+_GONE = "gone"
+_CHANGE = "_change"
+_KEYED = KeyedRows.schema.names
+
+
+class FilterRows(KeyedRows):
+    """`KeyedRows` with the typed row of each change, and the columns that it lacks."""
+
+    def __init__(self, output: Output, key_groups: int, shape: Any) -> None:
+        fields = [pa.field(column.name, field.type) for column, field in zip(output.columns, list(output.arrow_schema)[1:], strict=False)]
+        self.row_type = pa.struct(fields)
+        self.schema = pa.schema([*KeyedRows.schema, (_ROW, self.row_type), (_LACKS, pa.list_(pa.string()))])
+        super().__init__(output, key_groups, shape)
+
+    @staticmethod
+    def ddl(output: Output) -> str:
+        return f"{KeyedRows.ddl(output)}, {_ROW} STRUCT<{spark_ddl(output.columns)}>, {_LACKS} ARRAY<STRING>"
+
+    def start(self) -> None:
+        super().start()
+        self.typed: list[tuple[Any, ...] | None] = []
+
+    def take(self, records: Records, decoded: Sequence[Sequence[KeyedChange]], text_columns: Mapping[int, Converter]) -> None:
+        super().take(records, decoded, text_columns)
+        self.typed += [change.row for changes in decoded for change in changes]
+
+    def add_aside(self, records: Records, index: int, aside: Aside) -> None:
+        super().add_aside(records, index, aside)
+        self.typed.append(None)
+
+    def flush(self) -> Iterator[pa.RecordBatch]:
+        typed, columns = self.typed, self.output.columns
+        names = [column.name for column in columns]
+        for batch in super().flush():
+            nothing = (None,) * len(columns)
+            values = zip(*[nothing if row is None else absent_as_null(row) for row in typed], strict=True)
+            arrays = [to_arrow(column.type, of) for column, of in zip(columns, values, strict=True)]
+            there = pa.array([row is None for row in typed], pa.bool_())
+            lacks = [[name for name, value in zip(names, row or (), strict=False) if value is ABSENT] for row in typed]
+            rows = pa.StructArray.from_arrays(arrays, fields=list(self.row_type), mask=there)
+            yield pa.RecordBatch.from_arrays([*batch.columns, rows, pa.array(lacks, pa.list_(pa.string()))], schema=self.schema)
+
+
+def matches(where: str | SparkColumn | None) -> SparkColumn:
+    """Return whether a row matches; NULL does not, as in SQL."""
+    from pyspark.sql import functions as F
+
+    if where is None:
+        return F.lit(True).alias(MATCHES)
+    condition = F.expr(where) if isinstance(where, str) else where
+    return F.coalesce(condition.cast("boolean"), F.lit(False)).alias(MATCHES)
+
+
+def matched(decoded: DataFrame, where: Any, columns: Sequence[Column]) -> DataFrame:
+    """Return keyed changes with `MATCHES`.
+
+    Parameters
+    ----------
+    decoded : DataFrame
+        Of `FilterRows`, with counts.
+    where : str or Column
+    columns : sequence of Column
+        The table's.
+
+    Raises
+    ------
+    ArgumentError
+        When the condition is none on these columns.
+    """
+    from pyspark.errors import AnalysisException
+    from pyspark.sql import functions as F
+
+    # The condition sees the table's columns alone, whatever their names.
+    here = [F.col(name) for name in decoded.columns if name not in (_ROW, _LACKS)]
+    told_by = F.struct(*here, F.col(_LACKS), F.expr(f"{_ROW} IS NULL").alias(_GONE)).alias(_CHANGE)
+    rows = decoded.select(told_by, *(F.col(f"{_ROW}.{backquoted(column.name)}").alias(column.name) for column in columns))
+    try:
+        rows.select(matches(where))
+    except AnalysisException as error:
+        raise ArgumentError(f"where is no condition on the table's columns: {str(error).splitlines()[0]}") from None
+    used = [F.lit(column.name) for column in columns if not _resolves(rows.drop(column.name), where)]
+    unknown = F.arrays_overlap(F.col(f"{_CHANGE}.{_LACKS}"), F.array(*used)) if used else F.lit(False)
+    # A NULL in `MATCHES` says that the condition cannot be told.
+    told = F.when(F.col(f"{_CHANGE}.{_GONE}"), F.lit(True)).when(F.coalesce(unknown, F.lit(False)), F.lit(None).cast("boolean"))
+    return rows.select(f"{_CHANGE}.*", told.otherwise(matches(where)).alias(MATCHES)).drop(_LACKS, _GONE)
+
+
+def _resolves(df: DataFrame, where: Any) -> bool:
+    from pyspark.errors import AnalysisException
+
+    try:
+        df.select(matches(where))
+    except AnalysisException:
+        return False
+    return True
+
+
+def filtered_blocks(keyed: DataFrame, source: Source) -> DataFrame:
+    """Return `targets.Blocks` of keyed changes with `MATCHES`."""
+    return keyed.mapInArrow(partial(block_pass, source=source), Blocks.ddl(source.output))
+
+
+def block_pass(batches: Iterator[pa.RecordBatch], *, source: Source) -> Iterator[pa.RecordBatch]:
+    """Turn keyed changes, in the order of their partition, into blocks; for ``mapInArrow``."""
+    with worker():
+        for batch in batches:
+            blocks = Blocks(source.output, source.key_groups, source.shape)
+            rows = zip(*(batch.column(name).to_pylist() for name in (*_KEYED, MATCHES)), strict=True)
+            for place, of_source in groupby(rows, lambda row: row[_KEYED.index("source")]):
+                gathered, first, asides = Gathered(source.shape), -1, []
+                for key, stamp, _, offset, _, change, aside, matching in of_source:
+                    first = offset if first < 0 else first
+                    if key is None:
+                        asides.append(aside)
+                        continue
+                    gathered.add_packed(key, stamp, place, change, told(matching, f"{place}@{offset}"))
+                blocks.take_gathered(place, first, gathered, asides)
+                yield from blocks.flush()
+
+
+def told(matching: bool | None, where: str) -> bool:
+    """Return whether a change's row matches.
+
+    Raises
+    ------
+    PartialImageError
+        When that is not known, since the row lacks a column of the condition.
+    """
+    if matching is None:
+        raise PartialImageError(
+            "the producer left out a column of where= as unchanged, so that it cannot be told whether the row matches. Take other "
+            "columns, or let the producer write all (PostgreSQL: REPLICA IDENTITY FULL; GoldenGate: NOCOMPRESSUPDATES)",
+            "$.after",
+            where=where,
+        )
+    return matching

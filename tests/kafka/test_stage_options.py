@@ -1,0 +1,204 @@
+"""The options of ChangelogNormalize on real queries: streams, and the bounded reads that give the same."""
+
+from __future__ import annotations
+
+import json
+import time
+from datetime import timedelta
+
+import pytest
+from streams import new_topic, run_stream, servers
+
+from cdc_formats.errors import ArgumentError, FormatOptionError
+from normalize import ChangelogNormalize, from_kafka_changelog
+
+pytestmark = [pytest.mark.spark, pytest.mark.kafka]
+
+SCHEMA = "id INT, name STRING, qty INT"
+
+
+def row(key: int, name: str | None, qty: int) -> dict:
+    return {"id": key, "name": name, "qty": qty}
+
+
+def event(op: str, pos: int, before: dict | None, after: dict | None, *, file: int = 3, ts: int | None = None) -> tuple[bytes, bytes]:
+    """An event of Debezium's MySQL connector."""
+    source = {"connector": "mysql", "server_id": 1, "gtid": None, "file": f"mysql-bin.{file:06d}", "pos": pos, "row": 0}
+    source |= {"ts_ms": 1000 + pos if ts is None else ts, "table": "t", "snapshot": "true" if op == "r" else "false"}
+    key = json.dumps({"id": (after or before or {})["id"]}).encode()
+    return key, json.dumps({"before": before, "after": after, "op": op, "source": source}).encode()
+
+
+A0, A1, A2 = row(1, "a", 0), row(1, "a", 1), row(1, "a", 2)
+B0 = row(2, "b", 0)
+HISTORY = [
+    event("c", 10, None, A0),
+    event("u", 20, A0, A1),
+    event("c", 30, None, B0),
+    event("d", 40, B0, None),
+    event("u", 50, A1, A2),
+]
+CLEAN = ["+I(1,a,0)", "-U(1,a,0)", "+U(1,a,1)", "+I(2,b,0)", "-D(2,b,0)", "-U(1,a,1)", "+U(1,a,2)"]
+
+
+def read(spark, kafka, topic, **options):
+    defaults = {"format": "debezium-json", "schema": SCHEMA, "primary_key": "id", "options": servers(kafka), "key_groups": 2}
+    return from_kafka_changelog(spark, topic, **{**defaults, **options})
+
+
+def spelled(df) -> list[str]:
+    return [f"{kind}({','.join(map(str, values))})" for kind, *values in (tuple(row) for row in df.collect())]
+
+
+@pytest.mark.parametrize("layout", ["full", "compact"])
+def test_redeliveries_a_restart_and_a_new_snapshot_leave_no_trace(spark, kafka, tmp_path, layout):
+    again = [*HISTORY, *HISTORY[1:4], *HISTORY, event("r", 55, None, A2), event("u", 20, A0, A1), event("d", 40, B0, None)]
+    topic = new_topic(kafka, again)
+    options = {"order": "source", "state_layout": layout}
+    run = run_stream(read(spark, kafka, topic, options=servers(kafka, maxOffsetsPerTrigger=6), **options), tmp_path)
+    assert sorted(run.changelog) == sorted(CLEAN)
+    assert run.metric("changelog_normalize", "REDELIVERIES") == 10
+    assert run.metric("changelog_normalize", "SUPPRESSED_EQUAL") == 1
+    assert sorted(spelled(read(spark, kafka, topic, bounded=True, **options))) == sorted(CLEAN)
+
+
+def test_a_log_that_was_reset_goes_on(spark, kafka, tmp_path):
+    after_reset = [event("u", 4, A2, A0, file=1, ts=90_000), event("d", 9, A0, None, file=1, ts=91_000)]
+    topic = new_topic(kafka, [*HISTORY, *after_reset, HISTORY[4]])
+    run = run_stream(read(spark, kafka, topic, order="source"), tmp_path)
+    assert sorted(run.changelog) == sorted([*CLEAN, "-U(1,a,2)", "+U(1,a,0)", "-D(1,a,0)"])
+
+
+def test_order_of_a_format_without_positions_says_why(spark, kafka):
+    with pytest.raises(FormatOptionError, match="canal-json has no positions"):
+        read(spark, kafka, "t", format="canal-json", order="source")
+
+
+def test_the_compact_layout_takes_rows_from_the_events_and_tells_wrong_ones(spark, kafka, tmp_path):
+    topic = new_topic(kafka, HISTORY)
+    run = run_stream(read(spark, kafka, topic, state_layout="compact"), tmp_path / "1")
+    assert sorted(run.changelog) == sorted(CLEAN)
+    assert run.metric("changelog_normalize", "WRONG_BEFORE_IMAGES") == 0
+    lost = new_topic(kafka, [HISTORY[0], HISTORY[4]])
+    run = run_stream(read(spark, kafka, lost, state_layout="compact"), tmp_path / "2")
+    assert run.changelog == ["+I(1,a,0)", "-U(1,a,1)", "+U(1,a,2)"]
+    assert run.metric("changelog_normalize", "WRONG_BEFORE_IMAGES") == 1
+    with pytest.raises(Exception, match=r"MISSING_BEFORE_IMAGE.*not the row that was last emitted"):
+        run_stream(read(spark, kafka, lost, state_layout="compact", on_wrong_before="fail"), tmp_path / "3")
+
+
+@pytest.mark.parametrize("where", ["qty < 2 AND name IS NOT NULL", None])
+def test_where_deletes_what_stops_matching_and_stores_nothing_that_does_not(spark, kafka, tmp_path, where):
+    from pyspark.sql import functions as F
+
+    condition = where or ((F.col("qty") < 2) & F.col("name").isNotNull())
+    never = [event("c", 60, None, row(3, None, 0)), event("u", 70, row(3, None, 0), row(3, None, 1))]
+    topic = new_topic(kafka, [*HISTORY, *never, event("d", 80, row(3, None, 1), None), event("u", 90, A2, A1)])
+    wanted = [*CLEAN[:5], "-D(1,a,1)", "+I(1,a,1)"]
+    run = run_stream(read(spark, kafka, topic, where=condition), tmp_path)
+    assert sorted(run.changelog) == sorted(wanted)
+    assert sorted(spelled(read(spark, kafka, topic, where=condition, bounded=True))) == sorted(wanted)
+
+
+def test_where_on_columns_with_names_of_ours(spark, kafka, tmp_path):
+    records = [(b"1", json.dumps({"before": None, "after": {"key": key, "source": "s", "row": 1}, "op": "c"}).encode()) for key in (1, 2)]
+    topic = new_topic(kafka, records)
+    schema = "key INT, source STRING, `row` INT"
+    assert run_stream(read(spark, kafka, topic, schema=schema, primary_key="key", where="key = 2"), tmp_path).changelog == ["+I(2,s,1)"]
+
+
+def test_where_that_is_no_condition_is_refused(spark, kafka):
+    with pytest.raises(ArgumentError, match="where is no condition"):
+        read(spark, kafka, "t", where="nowhere > 1")
+    with pytest.raises(ArgumentError, match="where is for ChangelogNormalize, and the plan has none"):
+        read(spark, kafka, "t", where="qty > 1", source_duplicates=False)
+
+
+def toast(key: int, name: str | None, qty: int) -> tuple[bytes, bytes]:
+    source = {"connector": "postgresql", "table": "t"}
+    return b"k", json.dumps({"before": None, "after": row(key, name, qty), "op": "u", "source": source}).encode()
+
+
+def test_where_on_a_column_that_the_producer_left_out_is_an_error(spark, kafka, tmp_path):
+    topic = new_topic(kafka, [HISTORY[0], toast(1, "__debezium_unavailable_value", 5)])
+    assert run_stream(read(spark, kafka, topic, where="qty < 6"), tmp_path / "1").changelog == ["+I(1,a,0)", "-U(1,a,0)", "+U(1,a,5)"]
+    for bounded in (False, True):
+        df = read(spark, kafka, topic, where="name = 'a'", bounded=bounded)
+        with pytest.raises(Exception, match=r"PARTIAL_IMAGE.*left out a column of where="):
+            df.collect() if bounded else run_stream(df, tmp_path / "2")
+
+
+def test_ignored_columns_suppress_and_the_row_stays_as_it_was_emitted(spark, kafka, tmp_path):
+    topic = new_topic(kafka, [*HISTORY, event("u", 60, A2, row(1, "z", 9))])
+    wanted = ["+I(1,a,0)", "+I(2,b,0)", "-D(2,b,0)", "-U(1,a,0)", "+U(1,z,9)"]
+    run = run_stream(read(spark, kafka, topic, ignore_columns="qty", options=servers(kafka, maxOffsetsPerTrigger=2)), tmp_path)
+    assert sorted(run.changelog) == sorted(wanted)
+    assert sorted(spelled(read(spark, kafka, topic, ignore_columns="qty", bounded=True))) == sorted(wanted)
+
+
+@pytest.mark.parametrize("source_duplicates", [True, False])
+def test_ignored_deletes(spark, kafka, tmp_path, source_duplicates):
+    topic = new_topic(kafka, [*HISTORY, event("c", 60, None, row(2, "b", 7))])
+    run = run_stream(read(spark, kafka, topic, ignore_deletes=True, source_duplicates=source_duplicates), tmp_path)
+    again = ["-U(2,b,0)", "+U(2,b,7)"] if source_duplicates else ["+I(2,b,7)"]
+    assert sorted(run.changelog) == sorted([line for line in CLEAN if not line.startswith("-D")] + again)
+
+
+def test_rows_that_expire_are_retracted_without_a_new_event(spark, kafka, tmp_path):
+    topic = new_topic(kafka, HISTORY[:1])
+    options = {"state_ttl": timedelta(seconds=2), "on_expiry": "retract"}
+    seen: list[str] = []
+    query = (
+        read(spark, kafka, topic, **options)
+        .writeStream.foreachBatch(lambda batch, _: seen.extend(spelled(batch)))
+        .option("checkpointLocation", str(tmp_path))
+        .trigger(processingTime="500 milliseconds")
+        .start()
+    )
+    try:
+        until = time.monotonic() + 60
+        while len(seen) < 2 and time.monotonic() < until:
+            assert not query.awaitTermination(0.2)
+    finally:
+        query.stop()
+    assert seen == ["+I(1,a,0)", "-D(1,a,0)"]
+
+
+def test_changelogs_from_elsewhere_take_where_and_ignored_columns(spark):
+    rows = [("+I", 1, "a", 0), ("-U", 1, "a", 0), ("+U", 1, "a", 1), ("+I", 2, "b", 5), ("-U", 1, "a", 1), ("+U", 1, "c", 1)]
+    df = spark.createDataFrame(rows, "row_kind STRING, id INT, name STRING, qty INT").coalesce(1)
+    clean = df.transform(ChangelogNormalize(primary_key="id", where="qty < 5", ignore_columns=["qty"]))
+    assert sorted(spelled(clean)) == ["+I(1,a,0)", "+U(1,c,1)", "-U(1,a,0)"]
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"order": "offset"}, "order is 'offset'; it is 'arrival' or 'source'"),
+        ({"state_layout": "hash"}, "state_layout is 'hash'"),
+        ({"ignore_columns": ["id"]}, "ignore_columns has 'id', which is of the primary key"),
+        ({"ignore_columns": ["x"]}, "ignore_columns has 'x', which is not one of id, name, qty"),
+        ({"on_expiry": "retract"}, "on_expiry='retract' needs a state_ttl"),
+        ({"delete_retention": 5}, "delete_retention is 5"),
+        ({"order": "source", "source_duplicates": False}, "order='source' is for ChangelogNormalize, and the plan has none"),
+    ],
+)
+def test_options_that_cannot_be_used_are_refused_at_the_call(spark, kafka, options, text):
+    with pytest.raises(ArgumentError, match=text):
+        read(spark, kafka, "t", **options)
+
+
+def test_a_binary_a_decimal_and_a_composite_key_in_any_script(spark, kafka, tmp_path):
+    keys = [("AAE=", "1.50", "ключ"), ("AAE=", "1.5", "ключ"), ("AAE=", "1.50", "鍵 😀"), ("", "-0.00", "")]
+    records = [(None, json.dumps({"op": "c", "after": {"b": b, "d": d, "s": s, "n": n}}).encode()) for n, (b, d, s) in enumerate(keys)]
+    topic = new_topic(kafka, records)
+    schema = "b BINARY, d DECIMAL(5,2), s STRING, n INT"
+    df = read(spark, kafka, topic, schema=schema, primary_key=["b", "d", "s"], format_options={"decimal_handling_mode": "string"})
+    run = run_stream(df, tmp_path)
+    assert sorted((row.row_kind, bytes(row.b).hex(), str(row.d), row.s, row.n) for row in run.rows) == [
+        ("+I", "", "0.00", "", 3),
+        ("+I", "0001", "1.50", "ключ", 0),
+        ("+I", "0001", "1.50", "鍵 😀", 2),
+        ("+U", "0001", "1.50", "ключ", 1),
+        ("-U", "0001", "1.50", "ключ", 0),
+    ]
