@@ -5,14 +5,14 @@ VENV ?= .venv
 PORT ?= 9092
 
 BIN := $(VENV)/bin
-JAVA_GOALS := demo test bench bench-flink kafka
+JAVA_GOALS := demo test bench bench-flink soak growth kafka
 CHECKS := python $(if $(filter $(JAVA_GOALS),$(MAKECMDGOALS)),java)
 
 # Spark's Python workers must be this environment's Python, and its Spark the one inside this PySpark.
 export PYSPARK_PYTHON := $(abspath $(BIN)/python)
 unexport SPARK_HOME
 
-.PHONY: help demo test lint types unit fuzz bench bench-flink kafka format clean prerequisites
+.PHONY: help demo test lint types unit fuzz bench bench-flink soak growth kafka format clean prerequisites
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -44,6 +44,12 @@ bench: $(VENV)/installed ## measure throughput
 
 bench-flink: $(VENV)/installed ## measure the whole beside Apache Flink, by format and state store (BENCH="--runs 5")
 	$(BIN)/python -m bench --only whole --flink --state both --format debezium-json,upsert-kafka,canal-json,maxwell-json $(BENCH)
+
+soak: $(VENV)/installed ## a long catch-up that is killed again and again (SOAK="--messages 200000 --keys 20000 --batch 10000 --kill-every 5")
+	$(BIN)/python -m bench.soak $(SOAK)
+
+growth: $(VENV)/installed ## how cost grows with keys, key groups, events and partitions (GROWTH="--keys 1000000 --store rocksdb")
+	$(BIN)/python -m bench.growth $(GROWTH)
 
 kafka: $(VENV)/installed ## run a local Kafka until Ctrl-C (PORT=9092)
 	$(BIN)/python -m normalize.local_kafka --port $(PORT)

@@ -1,13 +1,13 @@
 """``python -m bench.soak``: a long catch-up whose job is killed again and again, and whose table must be right in the end.
 
 python -m bench.soak                                                          # 10,000,000 messages over 1,000,000 keys
-python -m bench.soak --messages 200000 --keys 20000 --batch 20000 --kill-every 20   # a short one
+python -m bench.soak --messages 200000 --keys 20000 --batch 10000 --kill-every 5   # a short one
 
 The topic is the benchmark's history in Debezium's messages, a part of the keys in each Kafka partition; the table that it ends in is
 counted while it is written. The job is a process of its own with its state in RocksDB; each micro-batch overwrites a folder of Parquet
-files. Its process group gets SIGKILL so many seconds after it was started, is started again, and so on until the topic is read. Then
-the folders are applied one after the other: each ``-U`` and ``-D`` must be of the row that is there, each ``-U`` be followed by its
-``+U``, rows by kind be as many as they must, and the table be the truth, by SHA-256 over its sorted rows.
+files. Its process group gets SIGKILL so many seconds after it has begun its first micro-batch, is started again, and so on until the
+topic is read. Then the folders are applied one after the other: each ``-U`` and ``-D`` must be of the row that is there, each ``-U``
+be followed by its ``+U``, rows by kind be as many as they must, and the table be the truth, by SHA-256 over its sorted rows.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench.soak", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--messages", type=int, default=10_000_000)
     parser.add_argument("--keys", type=int, default=1_000_000)
-    parser.add_argument("--kill-every", type=float, default=120, help="seconds after each start")
+    parser.add_argument("--kill-every", type=float, default=120, help="seconds after the first micro-batch of each start")
     parser.add_argument("--batch", type=int, default=100_000, help="messages in a micro-batch")
     parser.add_argument("--key-groups", type=int, default=KEY_GROUPS)
     parser.add_argument("--layout", choices=("full", "compact"), default="full", help="of the state")
@@ -160,8 +160,8 @@ def job(options: argparse.Namespace) -> None:
     use_state(spark, "rocksdb")
 
     def keep(batch: Any, number: int) -> None:
-        with open(f"{folder}/begun", "a") as begun:
-            begun.write(f"{number}\n")
+        with open(f"{folder}/begun", "a") as numbers:
+            numbers.write(f"{number}\n")
         # A batch that is run again after a kill writes its folder anew.
         batch.write.mode("overwrite").parquet(f"{folder}/changelog/{number:06d}")
 
@@ -196,26 +196,35 @@ def run(servers: str, options: argparse.Namespace, folder: Path) -> Runs:
                 raise SystemExit(f"{_FRUITLESS} starts in a row came to nothing: a longer --kill-every, or a smaller --batch")
     if code:
         raise SystemExit(f"the job ended with {code}; the end of {folder / 'job.log'}:\n{(folder / 'job.log').read_text()[-5000:]}")
-    begun = (folder / "begun").read_text().split()
-    return Runs(kills, len(set(begun)), len(begun) - len(set(begun)), time.monotonic() - begin)
+    numbers = begun(folder)
+    return Runs(kills, len(set(numbers)), len(numbers) - len(set(numbers)), time.monotonic() - begin)
 
 
 def killed_or_ended(command: list[str], folder: Path, log: Any, seconds: float) -> int | None:
-    """Run the job for so long; return its exit code if it came to its end, None if it was killed."""
+    """Run the job until so many seconds after its first micro-batch began; return its exit code, None if it was killed."""
     # What a killed job leaves behind is here, and goes before the next one starts.
     scratch = folder / "scratch"
     shutil.rmtree(scratch, ignore_errors=True)
     environment = {**os.environ, "SPARK_LOCAL_DIRS": str(scratch)}
     running = subprocess.Popen(command, stdout=log, stderr=log, env=environment, start_new_session=True)
+    before, end = begun(folder), float("inf")
     try:
-        return running.wait(seconds)
-    except subprocess.TimeoutExpired:
-        return None
+        while running.poll() is None and time.monotonic() < end:
+            time.sleep(0.1)
+            if end == float("inf") and len(begun(folder)) > len(before):
+                end = time.monotonic() + seconds
+        return running.returncode
     finally:
         # The driver's Python and its JVM; Python workers end with the JVM.
         with suppress(ProcessLookupError):
             os.killpg(running.pid, signal.SIGKILL)
         running.wait()
+
+
+def begun(folder: Path) -> list[str]:
+    """Return the numbers of the micro-batches that the job has begun, each as often as it was."""
+    file = folder / "begun"
+    return file.read_text().split() if file.exists() else []
 
 
 def committed(folder: Path) -> int:

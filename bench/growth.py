@@ -1,0 +1,353 @@
+"""``python -m bench.growth``: how the stage's cost grows with keys, key groups, events in a micro-batch, and Kafka partitions.
+
+python -m bench.growth                                              # 10,000 to 1,000,000 keys, both layouts, both state stores
+python -m bench.growth --keys 1000000 --store rocksdb               # one size, one store
+python -m bench.growth --keys 10000000 --key-groups 4096 --layout compact --store rocksdb
+
+Each line is a checkpoint of its own, made by a real query from Kafka: one insert for each key, in micro-batches of ``--batch``. Then
+another process goes on from it with small micro-batches of updates of keys drawn at random, before-images and all. Each process is
+Spark on 2 cores; what is measured of micro-batches is the median, without the first of a process.
+
+==============  ==========================================================================================================
+seed/s          messages a second of making the checkpoint, without its first micro-batch; - where that is the only one
+state           bytes a key: the values in the state store, not compressed, as Spark's state data source reads them
+disk            bytes a key: the checkpoint's state when it is made, compressed, all versions that are kept
+memory          bytes a key: what the state store says it has in memory (``memoryUsedBytes``)
+restart         seconds from start() to the end of the first micro-batch, in a new process
+ms, KB          of a micro-batch of 100 updates: how long it took, and what its commit wrote into the state's files
+JVM, Python     MB: most resident memory (VmHWM) of Spark's JVM and of its Python workers together: making the checkpoint; going on
+==============  ==========================================================================================================
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from datetime import datetime
+from pathlib import Path
+from statistics import median
+from typing import Any, NamedTuple
+
+from normalize import LocalKafka, from_kafka_changelog
+
+from .cpu import is_known
+from .history import FORMAT_OPTIONS, SCHEMA, Row, message
+from .spark import start_session, use_state
+from .topics import PARTITIONS
+
+CHANGES = 100
+_EVENTS = (1, 10, 100)
+_CITIES = ("Amsterdam", "Berlin", "Copenhagen", "Dublin", "Helsinki", "Lisbon", "Madrid", "Oslo")
+_OF_A_BATCH = (".delta", ".changelog")  # what a commit waits for; snapshots are written in the background
+
+
+class Setting(NamedTuple):
+    """A checkpoint: what it has, and how it is read."""
+
+    keys: int
+    layout: str
+    store: str
+    key_groups: int
+    partitions: int = PARTITIONS
+
+
+class Batches(NamedTuple):
+    """Micro-batches of one size: events in each, ms and bytes written; seconds to the end of the first."""
+
+    events: float
+    ms: float
+    written: float
+    restart: float
+
+
+class Checkpoint(NamedTuple):
+    """What was measured of a checkpoint: `small` are micro-batches of `CHANGES`, `resident` bytes of JVM and Python, of both processes."""
+
+    rate: float | None
+    state: float
+    disk: float
+    memory: float
+    resident: list[int]
+    small: Batches
+    by_events: list[Batches]
+
+
+def main() -> None:
+    """Measure each setting, and print the tables."""
+    options = parse()
+    if options.child:
+        print(json.dumps(child(options, *options.child)))
+        return
+    if not is_known():
+        raise SystemExit("memory is read from /proc, which only Linux has")
+    print("python -m bench.growth", *sys.argv[1:], flush=True)
+    settings = [
+        Setting(keys, layout, store, groups)
+        for keys in options.keys
+        for layout in options.layout
+        for store in options.store
+        for groups in options.key_groups
+    ]
+    middle = settings[0]._replace(keys=options.keys[len(options.keys) // 2])
+    by_partitions = [middle._replace(partitions=partitions) for partitions in options.partitions]
+    with LocalKafka() as kafka:
+        for keys, partitions in sorted({(setting.keys, setting.partitions) for setting in [*settings, *by_partitions]}):
+            kafka.create_topic(topic_of(keys, partitions), partitions)
+            write(kafka.bootstrap_servers, topic_of(keys, partitions), inserts(keys), partitions)
+        print("\n" + heads("seed/s", "state", "disk", "memory", "restart", "ms", "KB", "JVM", "Python", "JVM", "Python"), flush=True)
+        measured = {}
+        for setting in settings:
+            by_events = setting.key_groups == options.key_groups[0]
+            measured[setting] = measure(kafka, options, setting, _EVENTS if by_events else ())
+            print(line(setting, *of_setting(measured[setting])), flush=True)
+        print("\nby events in a key group and micro-batch\n" + heads("events", "ms", "µs/event", "B/event"), flush=True)
+        for setting, checkpoint in measured.items():
+            for batches in checkpoint.by_events:
+                print(line(setting, *of_events(batches)))
+        print("\nby Kafka partitions\n" + heads("parts", "seed/s", "ms"), flush=True)
+        for setting in by_partitions:
+            checkpoint = measure(kafka, options, setting, ())
+            print(line(setting, f"{setting.partitions}", rate_of(checkpoint), f"{checkpoint.small.ms:,.0f}"), flush=True)
+
+
+def parse(arguments: list[str] | None = None) -> argparse.Namespace:
+    """Return the options."""
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.growth", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--keys", type=numbers, default=(10_000, 100_000, 1_000_000), help="with commas between")
+    parser.add_argument("--key-groups", type=numbers, default=(64, 512, 4096), help="with commas between")
+    parser.add_argument("--partitions", type=numbers, default=(1, 4, 16), help="with commas between")
+    parser.add_argument("--layout", choices=("full", "compact"), action="append", help="default: both")
+    parser.add_argument("--store", choices=("heap", "rocksdb"), action="append", help="default: both")
+    parser.add_argument("--batch", type=int, default=250_000, help="messages in a micro-batch while the checkpoint is made")
+    parser.add_argument("--batches", type=int, default=10, help="small micro-batches that are measured")
+    parser.add_argument("--child", nargs="+", help=argparse.SUPPRESS)
+    options = parser.parse_args(arguments)
+    options.layout = options.layout or ["full", "compact"]
+    options.store = options.store or ["heap", "rocksdb"]
+    return options
+
+
+def numbers(text: str) -> tuple[int, ...]:
+    """Return numbers with commas between."""
+    return tuple(map(int, text.split(",")))
+
+
+# ------------------------------------------------------------------------------------------------------------ the tables
+
+
+def heads(*names: str) -> str:
+    """Return a table's head."""
+    return f"{'keys':>10} {'layout':<8}{'store':<8}{'groups':>7}" + "".join(f"{name:>10}" for name in names)
+
+
+def line(setting: Setting, *values: str) -> str:
+    """Return a table's line."""
+    return f"{setting.keys:>10,} {setting.layout:<8}{setting.store:<8}{setting.key_groups:>7}" + "".join(f"{value:>10}" for value in values)
+
+
+def of_setting(checkpoint: Checkpoint) -> Iterator[str]:
+    """Yield what the first table says of a checkpoint."""
+    small = checkpoint.small
+    yield rate_of(checkpoint)
+    yield from (f"{size:,.1f}" for size in (checkpoint.state, checkpoint.disk, checkpoint.memory))
+    yield from (f"{small.restart:,.1f}", f"{small.ms:,.0f}", f"{small.written / 1000:,.0f}")
+    yield from (f"{resident / 1e6:,.0f}" for resident in checkpoint.resident)
+
+
+def rate_of(checkpoint: Checkpoint) -> str:
+    """Return the rate at which a checkpoint was made."""
+    return f"{checkpoint.rate:,.0f}" if checkpoint.rate else "-"
+
+
+def of_events(batches: Batches) -> Iterator[str]:
+    """Yield what the second table says of micro-batches of one size."""
+    yield from (f"{batches.events:,.0f}", f"{batches.ms:,.0f}")
+    yield from (f"{batches.ms * 1000 / batches.events:,.0f}", f"{batches.written / batches.events:,.0f}")
+
+
+# ------------------------------------------------------------------------------------------------------------- the topics
+
+
+def topic_of(keys: int, partitions: int) -> str:
+    """Return the name of the topic of inserts."""
+    return f"inserts-{keys}-{partitions}"
+
+
+def row_of(key: int, version: int) -> Row:
+    """Return a key's row after so many updates."""
+    stamp = f"2023-11-{14 + version % 10:02d} {key % 24:02d}:{key % 60:02d}:00.123"
+    name, email = f"Customer {key:08d}", f"customer.{key:08d}@example.com"
+    return key, name, email, _CITIES[key % len(_CITIES)], f"{key % 1_000_000}.{version % 100:02d}", version, stamp, key % 2 == 0
+
+
+def inserts(keys: int) -> Iterator[tuple[bytes, bytes, int]]:
+    """Yield the messages of each key's first row."""
+    return ((*message(key, None, row_of(key, 0)), key) for key in range(1, keys + 1))
+
+
+def updates(keys: int, versions: dict[int, int], count: int, source: random.Random) -> Iterator[tuple[bytes, bytes, int]]:
+    """Yield the messages of updates of keys drawn at random; `versions` has how often a key was updated."""
+    for number in range(count):
+        key = source.randrange(keys) + 1
+        before = versions.get(key, 0)
+        versions[key] = before + 1
+        yield *message(number, row_of(key, before), row_of(key, before + 1)), key
+
+
+def write(servers: str, topic: str, messages: Iterable[tuple[bytes, bytes, int]], partitions: int) -> None:
+    """Write messages, those of a key into one partition."""
+    from confluent_kafka import Producer
+
+    failures: list[str] = []
+    producer = Producer({"bootstrap.servers": servers, "acks": "all", "max.in.flight": 1, "linger.ms": 50})
+    for key, value, number in messages:
+        while True:
+            with suppress(BufferError):
+                producer.produce(
+                    topic, value, key, number % partitions, on_delivery=lambda error, _: failures.append(str(error)) if error else None
+                )
+                break
+            producer.poll(0.1)
+        producer.poll(0)
+    producer.flush()
+    if failures:
+        raise SystemExit(f"{len(failures)} messages could not be written: {failures[0]}")
+
+
+# --------------------------------------------------------------------------------------------------------- a checkpoint
+
+
+def measure(kafka: LocalKafka, options: argparse.Namespace, setting: Setting, events: Sequence[int]) -> Checkpoint:
+    """Make a checkpoint in one process, go on from it in another, and return what they measured."""
+    folder = tempfile.mkdtemp(prefix="growth-")
+    changes = Path(folder).name
+    kafka.create_topic(changes, setting.partitions)
+    try:
+        place = [json.dumps(setting), kafka.bootstrap_servers, f"{topic_of(setting.keys, setting.partitions)},{changes}", folder]
+        seeded = run_child(options, "seed", *place)
+        gone_on = run_child(options, "go-on", *place, *(str(each * setting.key_groups) for each in events))
+        small, *by_events = (Batches(*batches) for batches in gone_on["batches"])
+        resident = [*seeded.pop("resident"), *gone_on["resident"]]
+        return Checkpoint(**seeded, resident=resident, small=small, by_events=by_events)
+    finally:
+        shutil.rmtree(folder)
+
+
+def run_child(options: argparse.Namespace, *arguments: str) -> dict[str, Any]:
+    """Run a part in a process of its own, and return what it measured."""
+    command = [sys.executable, "-m", "bench.growth", "--batch", str(options.batch), "--batches", str(options.batches), "--child"]
+    ran = subprocess.run([*command, *arguments], capture_output=True, text=True)
+    if ran.returncode:
+        raise SystemExit(f"{' '.join(arguments)} ended with {ran.returncode}:\n{ran.stderr[-5000:]}")
+    measured: dict[str, Any] = json.loads(ran.stdout.splitlines()[-1])
+    return measured
+
+
+def child(options: argparse.Namespace, what: str, setting: str, servers: str, topics: str, folder: str, *sizes: str) -> dict[str, Any]:
+    """Be such a process."""
+    query = Query(options, Setting(*json.loads(setting)), servers, topics, Path(folder))
+    return query.seed() if what == "seed" else query.go_on([CHANGES, *map(int, sizes)])
+
+
+class Query:
+    """A query on a checkpoint, in this process."""
+
+    def __init__(self, options: argparse.Namespace, setting: Setting, servers: str, topics: str, folder: Path) -> None:
+        self.options, self.setting, self.servers, self.topics, self.folder = options, setting, servers, topics, folder
+        self.spark = start_session()
+        use_state(self.spark, setting.store)
+
+    def seed(self) -> dict[str, Any]:
+        """Make the checkpoint."""
+        progress, _ = self.run(self.options.batch)
+        later = progress[1:]
+        rate = sum(batch["numInputRows"] for batch in later) / sum(map(seconds, later)) if later else None
+        keys, resident = self.setting.keys, most_resident()
+        disk = sum(files_of(self.folder).values()) / keys
+        memory = sum(operator["memoryUsedBytes"] for operator in progress[-1]["stateOperators"]) / keys
+        return {"rate": rate, "state": self.stored() / keys, "disk": disk, "memory": memory, "resident": resident}
+
+    def stored(self) -> int:
+        """Return the bytes of all values in the state store."""
+        values = self.spark.read.format("statestore").load(str(self.folder / "checkpoint"))
+        return int(values.selectExpr("sum(length(value.groupState.state))").first()[0])
+
+    def go_on(self, sizes: Sequence[int]) -> dict[str, Any]:
+        """Run micro-batches of each size."""
+        source, versions = random.Random(7), dict[int, int]()
+        measured = []
+        for size in sizes:
+            messages = updates(self.setting.keys, versions, size * (1 + self.options.batches), source)
+            write(self.servers, self.topics.split(",")[1], messages, self.setting.partitions)
+            before = files_of(self.folder)
+            progress, restart = self.run(size)
+            new = {file: length for file, length in files_of(self.folder).items() if file not in before and file.suffix in _OF_A_BATCH}
+            events = median(batch["numInputRows"] for batch in progress[1:])
+            measured.append(Batches(events, median(map(seconds, progress[1:])) * 1000, sum(new.values()) / len(progress), restart))
+        return {"batches": measured, "resident": most_resident()}
+
+    def run(self, batch: int) -> tuple[list[dict[str, Any]], float]:
+        """Read all there is; return the progress of the micro-batches that had rows, and the seconds to the end of the first."""
+        changes = from_kafka_changelog(
+            self.spark,
+            self.topics.split(","),
+            format="debezium-json",
+            format_options=FORMAT_OPTIONS,
+            schema=SCHEMA,
+            primary_key=["id"],
+            options={"kafka.bootstrap.servers": self.servers, "maxOffsetsPerTrigger": batch},
+            key_groups=self.setting.key_groups,
+            state_layout=self.setting.layout,
+        )
+        writer = changes.writeStream.format("noop").option("checkpointLocation", str(self.folder / "checkpoint"))
+        begin = time.time()
+        query = writer.trigger(availableNow=True).start()
+        query.awaitTermination()
+        progress = [each for each in query.recentProgress if each["numInputRows"]]
+        started = datetime.fromisoformat(progress[0]["timestamp"].replace("Z", "+00:00")).timestamp()
+        return progress, started - begin + seconds(progress[0])
+
+
+def seconds(batch: dict[str, Any]) -> float:
+    """Return what a micro-batch took."""
+    return float(batch["durationMs"]["triggerExecution"] / 1000)
+
+
+def files_of(folder: Path) -> dict[Path, int]:
+    """Return the sizes of the state's files."""
+    sizes = {}
+    for file in (folder / "checkpoint" / "state").rglob("*"):
+        with suppress(FileNotFoundError):  # it was of a version that is not kept
+            if file.is_file():
+                sizes[file] = file.stat().st_size
+    return sizes
+
+
+def most_resident() -> tuple[int, int]:
+    """Return the most bytes that the JVM had resident, and all Python workers, of the processes below this one."""
+    found = {}
+    for status in Path("/proc").glob("[0-9]*/status"):
+        with suppress(OSError):  # it has ended meanwhile
+            fields = dict(field.split(":", 1) for field in status.read_text().splitlines())
+            kilobytes = int(fields["VmHWM"].split()[0]) if "VmHWM" in fields else 0
+            found[int(status.parent.name)] = (int(fields["PPid"]), fields["Name"].strip() == "java", kilobytes * 1024)
+    below = {os.getpid()}
+    while more := {number for number, (parent, _, _) in found.items() if parent in below} - below:
+        below |= more
+    of = [found[number][1:] for number in below if number != os.getpid()]
+    return sum(size for java, size in of if java), sum(size for java, size in of if not java)
+
+
+if __name__ == "__main__":
+    main()
