@@ -14,13 +14,16 @@ import os
 import platform
 import time
 from importlib.metadata import version
-from itertools import islice
 from typing import Any
+
+import numpy as np
 
 from cdc_formats import columns, get_format
 from normalize.changelog_normalize import KEY_GROUPS, make_stage
+from normalize.changes import Shape, decode_block
+from normalize.records import Records
 from normalize.stage import normalize
-from normalize.targets import Blocks, Records
+from normalize.targets import Blocks
 from normalize.typed import Output
 
 from .costs import costs
@@ -108,17 +111,15 @@ def stage(options: argparse.Namespace) -> None:
     count = min(options.messages, options.batch)
     table = columns(SCHEMA)
     decoder = get_format("debezium-json", **FORMAT_OPTIONS).decoder(table, unique_key=["id"])
-    target = Blocks(Output(table), options.key_groups)
-    records = Records("t", 0, range(count), range(count), [], [])
-    for index, event in enumerate(islice(events(count, options.keys), count)):
-        target.add(records, index, decoder.upserts(*message(*event)))
-    blocks = [tuple(row.values()) for batch in target.flush() for row in batch.to_pylist()]
-    made = make_stage(
-        table, ("id",), generate_update_before=True, key_groups=options.key_groups, state_ttl=None, mini_batch=False, streaming=True
-    )
+    shape, offsets = Shape(table), np.arange(count)
+    target = Blocks(Output(table), options.key_groups, shape)
+    decoded = [decoder.upserts(*message(*event)) for event in events(count, options.keys)]
+    target.take(Records("t", 0, offsets, offsets, [], []), decoded, {})
+    blocks = [(row["key_group"], decode_block(row["block"])) for batch in target.flush() for row in batch.to_pylist()]
+    made = make_stage(shape, ("id",), generate_update_before=True, key_groups=options.key_groups, streaming=True)
 
     def fold() -> dict[int, bytes | None]:
-        return {group: normalize([(source, first, changes)], None, made, 0)[1] for group, source, first, changes, _ in blocks}
+        return {group: normalize([block], None, made, 0)[1] for group, block in blocks}
 
     report("stage, packed to packed", count, timed(fold), f", one core, {options.key_groups} key groups")
 

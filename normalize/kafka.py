@@ -239,15 +239,19 @@ def explain_changelog(
     changelog_mode: Literal["all", "upsert"] = "all",
     source_duplicates: bool = True,
     key_groups: int = KEY_GROUPS,
+    order: Literal["arrival", "source"] = "arrival",
+    where: str | None = None,
+    state_layout: Literal["full", "compact"] = "full",
 ) -> str:
     """Return the plan that `from_kafka_changelog` would choose, and why, after Flink's ``EXPLAIN CHANGELOG_MODE``.
 
     Examples
     --------
     >>> print(explain_changelog("orders", format="debezium-json", primary_key=["id"]))
-    ChangelogNormalize(key=[id], changelogMode=[+I, -U, +U, -D]): the source may deliver an event twice (source_duplicates=True)
-    +- Exchange(hash[key group of id], key_groups=64)
-       +- DropUpdateBefore: a keyed stage knows the row before; a changed key is a delete and an upsert
+    ChangelogNormalize(key=[id], changelogMode=[+I, -U, +U, -D]): the source may deliver an event twice (source_duplicates=True); \
+the state has each key's row, changes are taken as they arrive
+    +- Exchange(hash[key group of id], key_groups=64, changelogMode=[+I, +U, -D])
+       +- DropUpdateBefore(changelogMode=[+I, +U, -D]): a keyed stage knows the row before; a changed key is a delete and an upsert
           +- Decode(format=[debezium-json], changelogMode=[+I, -U, +U, -D])
              +- Kafka(orders)
     """
@@ -261,6 +265,9 @@ def explain_changelog(
         topic=topics,
         primary_key=key,
         key_groups=key_groups,
+        order=order,
+        where=where,
+        state_layout=state_layout,
     )
 
 

@@ -19,7 +19,7 @@ FlinkChangelogModeInferenceProgram, ChangelogNormalizeRequirementResolver.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from cdc_formats.changelog_mode import ChangelogMode
 from cdc_formats.errors import ArgumentError
@@ -110,19 +110,45 @@ def _of_changelog(source: ChangelogMode, primary_key: Sequence[str], needs_befor
     return Plan(False, False, True, reason, CONSUMER_MODES["upsert"])
 
 
+_STATE = {
+    "full": "the state has each key's row",
+    "compact": "the state has hashes of each key and row, and -U and -D are the event's own before-images",
+}
+_ORDER = {
+    "arrival": "changes are taken as they arrive",
+    "source": "changes at or before their key's position in the source's log are dropped",
+}
+
+
 def _stage(needs_before: bool, reason: str) -> Plan:
     return Plan(True, needs_before, False, reason, CONSUMER_MODES["all" if needs_before else "upsert"])
 
 
-def explain(plan: Plan, *, format: str, source: ChangelogMode, topic: str, primary_key: Sequence[str], key_groups: int) -> str:
+def explain(
+    plan: Plan,
+    *,
+    format: str,
+    source: ChangelogMode,
+    topic: str,
+    primary_key: Sequence[str],
+    key_groups: int,
+    order: str = "arrival",
+    where: str | None = None,
+    state_layout: str = "full",
+) -> str:
     """Return the plan as text, after Flink's ``EXPLAIN CHANGELOG_MODE``."""
     key = ", ".join(primary_key)
     lines = []
     if plan.normalize:
-        lines.append(f"ChangelogNormalize(key=[{key}], changelogMode={plan.mode}): {plan.reason}")
-        lines.append(f"Exchange(hash[key group of {key}], key_groups={key_groups})")
+        upserts = replace(source, kinds=source.kinds - {RowKind.UPDATE_BEFORE})
+        lines.append(f"ChangelogNormalize(key=[{key}], changelogMode={plan.mode}): {plan.reason}; {_STATE[state_layout]}, {_ORDER[order]}")
+        lines.append(f"Exchange(hash[key group of {key}], key_groups={key_groups}, changelogMode={upserts})")
+        if where is not None:
+            lines.append(f"Filter({where}, changelogMode={upserts}): a row that does not match is a delete to its key, and is not stored")
         if source.contains(RowKind.UPDATE_BEFORE):
-            lines.append("DropUpdateBefore: a keyed stage knows the row before; a changed key is a delete and an upsert")
+            lines.append(
+                f"DropUpdateBefore(changelogMode={upserts}): a keyed stage knows the row before; a changed key is a delete and an upsert"
+            )
     elif plan.drop_update_before:
         lines.append(f"DropUpdateBefore(changelogMode={plan.mode}): {plan.reason}")
     else:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given, strategies as st
 from pyspark.errors import PythonException, StreamingQueryException
-from streams import new_topic, run_stream, servers
+from streams import new_topic, servers
 from test_from_kafka_changelog import TABLE, random_history, records_of, rows_by_key
 from test_read_state import LAYOUT, stored_by_hand
 
@@ -29,83 +30,95 @@ from strategies import by_key, fold_history
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 
-HISTORY = random_history(23)
+HISTORY = random_history(23, changes=600)
 HALF = len(HISTORY) // 2
 PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 CHANGELOG = "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled"
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 
 
-def changelog_of(spark, kafka, topic: str, key_groups: int, **options):
-    return from_kafka_changelog(spark, topic, **TABLE, options=servers(kafka, maxOffsetsPerTrigger=300), key_groups=key_groups, **options)
+def changelog_of(spark, kafka, topic: str, key_groups: int):
+    return from_kafka_changelog(spark, topic, **TABLE, options=servers(kafka, maxOffsetsPerTrigger=200), key_groups=key_groups)
 
 
 def content_of(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-@pytest.fixture
-def half_read(spark, kafka, tmp_path):
-    """A topic whose first half a query with 4 key groups has read, with its checkpoint."""
+def run_batches(df, checkpoint: Path) -> dict[int, list]:
+    """Run a stream until it has read all there is, and collect its rows by batch."""
+    rows: dict[int, list] = {}
+    writer = df.writeStream.foreachBatch(lambda batch, number: rows.update({number: batch.collect()}))
+    writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start().awaitTermination()
+    return rows
+
+
+def assert_whole(batches: dict[int, list]) -> None:
+    """Assert that the batches together are the changelog of the whole history."""
+    rows = [row for number in sorted(batches) for row in batches[number]]
+    assert rows_by_key(rows) == by_key(fold_history(HISTORY))
+
+
+class Stopped(NamedTuple):
+    """A query with 4 key groups that has read the first half of a topic, which by now has all of it."""
+
+    topic: str
+    checkpoint: Path
+    batches: dict[int, list]
+
+
+def stopped(spark, kafka, folder: Path) -> Stopped:
     topic = new_topic(kafka, records_of(HISTORY[:HALF]), partitions=2)
-    return topic, run_stream(changelog_of(spark, kafka, topic, 4), tmp_path / "old")
+    batches = run_batches(changelog_of(spark, kafka, topic, 4), folder / "old")
+    kafka.produce(topic, records_of(HISTORY[HALF:]))
+    return Stopped(topic, folder / "old", batches)
+
+
+@pytest.fixture(scope="module")
+def query(spark, kafka, tmp_path_factory):
+    return stopped(spark, kafka, tmp_path_factory.mktemp("query"))
 
 
 @pytest.mark.parametrize("key_groups", [12, 3])
-def test_the_query_goes_on_with_another_number_of_key_groups(spark, kafka, tmp_path, half_read, key_groups):
-    topic, first = half_read
-    before = content_of(tmp_path / "old")
-    batch = rescale(spark, str(tmp_path / "old"), str(tmp_path / "new"), key_groups)
-    assert content_of(tmp_path / "old") == before
-    kafka.produce(topic, records_of(HISTORY[HALF:]))
-    second = run_stream(changelog_of(spark, kafka, topic, key_groups), tmp_path / "new")
-    assert rows_by_key(first.rows + second.rows) == by_key(fold_history(HISTORY))
-    assert second.progress[0]["batchId"] == batch == first.progress[-1]["batchId"] + 1
-    assert second.progress[0]["id"] == first.progress[0]["id"]
+def test_the_query_goes_on_with_another_number_of_key_groups(spark, kafka, tmp_path, query, key_groups):
+    before = content_of(query.checkpoint)
+    batch = rescale(spark, str(query.checkpoint), str(tmp_path / "new"), key_groups)
+    assert content_of(query.checkpoint) == before
+    second = run_batches(changelog_of(spark, kafka, query.topic, key_groups), tmp_path / "new")
+    assert_whole({**query.batches, **second})
+    assert min(second) == batch == max(query.batches) + 1
+    assert (tmp_path / "new" / "metadata").read_bytes() == before["metadata"]
     groups = {row._key_group for row in read_state(spark, str(tmp_path / "new")).collect()}
     assert groups == set(range(key_groups))
 
 
 def test_the_command_rewrites_a_checkpoint_of_rocksdb(spark, kafka, tmp_path):
-    topic = new_topic(kafka, records_of(HISTORY[:HALF]), partitions=2)
     spark.conf.set(PROVIDER, ROCKSDB)
     spark.conf.set(CHANGELOG, "true")
     try:
-        first = run_stream(changelog_of(spark, kafka, topic, 4), tmp_path / "old")
-        command = [sys.executable, "-m", "normalize.rescale", str(tmp_path / "old"), f"file://{tmp_path}/new", "--key-groups", "12"]
+        old = stopped(spark, kafka, tmp_path)
+        new, batch = f"file://{tmp_path}/new", max(old.batches) + 1
+        command = [sys.executable, "-m", "normalize.rescale", str(old.checkpoint), new, "--key-groups", "12"]
         printed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-        assert printed.strip() == f"file://{tmp_path}/new is written: start the query from it with key_groups=12; next is batch 3"
-        kafka.produce(topic, records_of(HISTORY[HALF:]))
-        second = run_stream(changelog_of(spark, kafka, topic, 12), tmp_path / "new")
+        assert printed == f"{new} is written: start the query from it with key_groups=12; next is batch {batch}\n"
+        second = run_batches(changelog_of(spark, kafka, old.topic, 12), tmp_path / "new")
     finally:
         spark.conf.unset(PROVIDER)
         spark.conf.unset(CHANGELOG)
-    assert rows_by_key(first.rows + second.rows) == by_key(fold_history(HISTORY))
+    assert_whole({**old.batches, **second})
 
 
-def test_a_batch_that_was_planned_and_not_committed_is_run_from_the_new_checkpoint(spark, kafka, tmp_path):
-    topic = new_topic(kafka, records_of(HISTORY[:HALF]), partitions=2)
-    sink: dict[int, list] = {}  # by batch, as of one that tells by the batch's number what it has
-
-    def run(checkpoint: str, key_groups: int) -> list[dict]:
-        writer = changelog_of(spark, kafka, topic, key_groups).writeStream.foreachBatch(
-            lambda batch, number: sink.update({number: batch.collect()})
-        )
-        query = writer.option("checkpointLocation", str(tmp_path / checkpoint)).trigger(availableNow=True).start()
-        query.awaitTermination()
-        return [json.loads(batch.json) for batch in query.recentProgress]
-
-    last = run("old", 4)[-1]
+def test_a_batch_that_was_planned_and_not_committed_is_run_from_the_new_checkpoint(spark, kafka, tmp_path, query):
+    last = max(query.batches)
+    shutil.copytree(query.checkpoint, tmp_path / "old")
     # What a crash before the commit leaves.
-    for name in (str(last["batchId"]), f".{last['batchId']}.crc"):
+    for name in (str(last), f".{last}.crc"):
         (tmp_path / "old" / "commits" / name).unlink()
-    assert rescale(spark, str(tmp_path / "old"), str(tmp_path / "new"), 12) == last["batchId"]
-    kafka.produce(topic, records_of(HISTORY[HALF:]))
-    again = run("new", 12)[0]
-    assert again["batchId"] == last["batchId"]
-    assert [source["endOffset"] for source in again["sources"]] == [source["endOffset"] for source in last["sources"]]
-    rows = [row for number in sorted(sink) for row in sink[number]]
-    assert rows_by_key(rows) == by_key(fold_history(HISTORY))
+    assert rescale(spark, str(tmp_path / "old"), str(tmp_path / "new"), 12) == last
+    second = run_batches(changelog_of(spark, kafka, query.topic, 12), tmp_path / "new")
+    # A sink that tells by a batch's number whether it has its rows is right about it.
+    assert rows_by_key(second[last]) == rows_by_key(query.batches[last]) != {}
+    assert_whole({**query.batches, **second})
 
 
 def test_a_file_sink_takes_the_batches_after(spark, kafka, tmp_path):
@@ -127,25 +140,24 @@ def test_a_file_sink_takes_the_batches_after(spark, kafka, tmp_path):
     assert partitions == {"0", "1", "2", "_metadata"}
 
 
-def test_without_it_another_number_is_an_error_that_names_the_command(spark, kafka, tmp_path, half_read):
-    topic, _ = half_read
-    kafka.produce(topic, records_of(HISTORY[HALF:]))
+def test_without_it_another_number_is_an_error_that_names_the_command(spark, kafka, tmp_path, query):
+    shutil.copytree(query.checkpoint, tmp_path / "old")
     with pytest.raises(StreamingQueryException, match=r"python -m normalize\.rescale CHECKPOINT NEW_CHECKPOINT --key-groups 12"):
-        run_stream(changelog_of(spark, kafka, topic, 12), tmp_path / "old")
+        run_batches(changelog_of(spark, kafka, query.topic, 12), tmp_path / "old")
 
 
 # ------------------------------------------------------------------------------------------------------------ what is refused
 
 
-def test_what_cannot_be_rewritten_is_refused_and_nothing_is_written(spark, kafka, tmp_path, half_read):
-    old, new = str(tmp_path / "old"), str(tmp_path / "new")
+def test_what_cannot_be_rewritten_is_refused_and_nothing_is_written(spark, tmp_path, query):
+    old, new = str(query.checkpoint), str(tmp_path / "new")
     with pytest.raises(ArgumentError, match="old exists"):
         rescale(spark, old, old, 12)
     with pytest.raises(ArgumentError, match="at least 1"):
         rescale(spark, old, new, 0)
     with pytest.raises(ArgumentError, match="is no checkpoint"):
         rescale(spark, str(tmp_path / "nothing"), new, 12)
-    assert {path.name for path in tmp_path.iterdir()} == {"old"}
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize(

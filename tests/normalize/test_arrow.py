@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given, strategies as st
 
 from cdc_formats import columns
-from cdc_formats.types import decimal_text
-from normalize.arrow import arrow_type, from_arrow, spark_ddl, to_arrow
+from cdc_formats.handling import Handling, Unfit
+from cdc_formats.types import converter, decimal_text
+from normalize.arrow import arrow_type, from_arrow, of_texts, spark_ddl, to_arrow
 
 _TEXT = st.text(st.characters(codec="utf-8"), max_size=5)
 
@@ -69,3 +70,34 @@ def test_sparks_ddl_has_sparks_types():
     assert spark_ddl(columns("a TIMESTAMP(3), `b c` VARCHAR(9), d TIME, e STRUCT<f: TIMESTAMP_NTZ(6)>, g DECIMAL(3,1)")) == (
         "`a` TIMESTAMP, `b c` STRING, `d` STRING, `e` STRUCT<f: TIMESTAMP_NTZ>, `g` DECIMAL(3,1)"
     )
+
+
+DIGITS = st.from_regex(r"\A[+-]?[0-9]{0,9}(\.[0-9]{0,4})?(e[0-9])?\Z")
+DAYS = st.dates().map(str) | st.from_regex(r"\A[0-9]{4}-[0-9]{2}-[0-9]{2}\Z")
+MOMENTS = st.tuples(st.datetimes(), st.sampled_from([" ", "T"]), st.sampled_from([0, 1, 3, 6, 9])).map(
+    lambda drawn: drawn[0].isoformat(drawn[1], "seconds") + (f".{drawn[0].microsecond:06d}000"[: drawn[2] + 1] if drawn[2] else "")
+)
+
+
+@pytest.mark.parametrize(
+    ("sql_type", "texts"),
+    [
+        ("DECIMAL(7,2)", DIGITS),
+        ("DECIMAL(20,0)", DIGITS),
+        ("DATE", DAYS),
+        ("TIMESTAMP_NTZ(3)", MOMENTS),
+        ("TIMESTAMP_NTZ", MOMENTS),
+    ],
+)
+@given(data=st.data())
+def test_text_of_many_rows_is_read_as_that_of_each(sql_type, texts, data):
+    kind = columns(f"x {sql_type}")[0].type
+    convert = converter(kind, Handling(decimal="string"))
+    values = data.draw(st.lists(st.none() | texts, max_size=4))
+    try:
+        expected = to_arrow(kind, [None if value is None else convert(value) for value in values])
+    except Unfit:
+        with pytest.raises(Unfit):
+            of_texts(kind, values, convert)
+    else:
+        assert of_texts(kind, values, convert).equals(expected)

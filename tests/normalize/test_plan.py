@@ -52,12 +52,23 @@ def test_a_changelog_without_a_key_passes_where_nothing_is_removed():
     assert not make_plan(CHANGELOG, [], "all", False).normalize
 
 
+def test_the_plan_explains_its_options():
+    text = explain_changelog("a", format="maxwell-json", primary_key="id", order="source", where="qty > 1", state_layout="compact")
+    normalize, exchange, condition, drop = text.splitlines()[:4]
+    assert "hashes of each key and row" in normalize
+    assert "at or before their key's position" in normalize
+    assert "Filter(qty > 1, changelogMode=[+I, +U, -D])" in condition
+    assert exchange.endswith("changelogMode=[+I, +U, -D])")
+    assert "DropUpdateBefore" in drop
+
+
 def test_the_plan_explains_itself():
     text = explain_changelog(["a", "b"], format="upsert-kafka", primary_key=["id"], source_duplicates=False, key_groups=8)
     assert text.splitlines() == [
         "ChangelogNormalize(key=[id], changelogMode=[+I, -U, +U, -D]): "
-        "the consumer needs -U, and the source has none (changelog_mode='all')",
-        "+- Exchange(hash[key group of id], key_groups=8)",
+        "the consumer needs -U, and the source has none (changelog_mode='all'); the state has each key's row, changes are taken as they "
+        "arrive",
+        "+- Exchange(hash[key group of id], key_groups=8, changelogMode=[+U, ~D])",
         "   +- Decode(format=[upsert-kafka], changelogMode=[+U, ~D])",
         "      +- Kafka(a,b)",
     ]
