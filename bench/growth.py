@@ -15,7 +15,8 @@ disk            bytes a key: the checkpoint's state when it is made, compressed,
 memory          bytes a key: what the state store says it has in memory (``memoryUsedBytes``)
 restart         seconds from start() to the end of the first micro-batch, in a new process
 ms, KB          of a micro-batch of 100 updates: how long it took, and what its commit wrote into the state's files
-JVM, Python     MB: most resident memory (VmHWM) of Spark's JVM and of its Python workers together: making the checkpoint; going on
+JVM, Python     MB: most resident memory (VmHWM) of Spark's JVM, and of its Python workers together (what they share counts in each):
+                making the checkpoint, and going on
 ==============  ==========================================================================================================
 """
 
@@ -109,7 +110,11 @@ def main() -> None:
             by_events = setting.key_groups == options.key_groups[0]
             measured[setting] = measure(kafka, options, setting, _EVENTS if by_events else ())
             print(line(setting, *of_setting(measured[setting])), flush=True)
-        print("\nby events in a key group and micro-batch\n" + heads("events", "ms", "µs/event", "B/event"), flush=True)
+        print(
+            f"\nby events in a micro-batch, {', '.join(map(str, _EVENTS))} for each key group\n"
+            + heads("events", "ms", "µs/event", "B/event"),
+            flush=True,
+        )
         for setting, checkpoint in measured.items():
             for batches in checkpoint.by_events:
                 print(line(setting, *of_events(batches)))

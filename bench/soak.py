@@ -37,7 +37,7 @@ from .spark import start_session, use_state
 from .topics import PARTITIONS
 
 TOPIC = "soak"
-_FRUITLESS = 3  # starts in a row in which no micro-batch was committed
+_FRUITLESS = 5  # starts in a row in which no micro-batch was committed
 
 
 class Truth(NamedTuple):
