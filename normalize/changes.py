@@ -363,6 +363,8 @@ def cut(changes: Changes, groups: Ints) -> list[tuple[int, Changes]]:
     groups : array of int
         The key group of each.
     """
+    if not len(groups):
+        return []
     order = np.argsort(groups, kind="stable")
     arranged, numbers = changes.take(order), groups[order]
     starts = [0, *(np.flatnonzero(numbers[1:] != numbers[:-1]) + 1).tolist(), len(numbers)]

@@ -5,10 +5,12 @@ They are MessagePack, so that two keys are equal when their bytes are.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 from zlib import crc32
 
 import msgspec
+import numpy as np
 
 from cdc_formats.images import ABSENT
 
@@ -43,3 +45,8 @@ encode = msgspec.msgpack.Encoder().encode
 def key_group_of(key: bytes, key_groups: int) -> int:
     """Return the key group of a packed key; fixed for all time, since state is laid out by it."""
     return crc32(key) % key_groups
+
+
+def key_groups_of(keys: Sequence[bytes], key_groups: int) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """Return the key group of each packed key."""
+    return np.fromiter(map(crc32, keys), np.int64, len(keys)) % key_groups

@@ -20,8 +20,8 @@ from cdc_formats.base import Change, KeyedChange
 from cdc_formats.handling import Converter
 from cdc_formats.row_kind import RowKind
 
-from .changes import Block, Changes, Gathered, Shape, cut, pack_change
-from .packing import encode, key_group_of, pack
+from .changes import Block, Changes, Gathered, Ints, Shape, cut, pack_change
+from .packing import encode, key_group_of, key_groups_of, pack
 from .records import Records
 from .typed import Aside, Output, decode_asides
 
@@ -100,7 +100,7 @@ class Blocks(Target):
 
     def start(self) -> None:
         self.taken: list[Changes] = []
-        self.groups: list[int] = []
+        self.groups: list[Ints] = []
         self.asides: list[Aside] = []
         self.begin: tuple[str, int] | None = None
 
@@ -108,7 +108,7 @@ class Blocks(Target):
         gathered = Gathered(self.shape)
         gathered.take(records, decoded)
         changes = gathered.changes(text_columns)
-        self.groups += [key_group_of(key, self.key_groups) for key in gathered.keys]
+        self.groups.append(key_groups_of(gathered.keys, self.key_groups))
         self.taken.append(changes)
         if self.begin is None:
             self.begin = (records.source, int(records.offsets[0]))
@@ -116,7 +116,7 @@ class Blocks(Target):
     def take_gathered(self, source: str, first_offset: int, gathered: Gathered, asides: Sequence[bytes]) -> None:
         """Take changes and packed asides of one Kafka partition that were gathered elsewhere."""
         self.begin = (source, first_offset)
-        self.groups += [key_group_of(key, self.key_groups) for key in gathered.keys]
+        self.groups.append(key_groups_of(gathered.keys, self.key_groups))
         self.taken.append(gathered.changes())
         for packed in asides:
             self.asides += decode_asides(packed)
@@ -129,7 +129,7 @@ class Blocks(Target):
     def flush(self) -> Iterator[pa.RecordBatch]:
         if self.begin is not None:
             source, first = self.begin
-            parts = cut(Changes.joined(self.taken, self.shape.schema), np.array(self.groups)) if self.groups else []
+            parts = cut(Changes.joined(self.taken, self.shape.schema), np.concatenate(self.groups)) if self.groups else []
             rows = [(group, encode(Block(source, first, *changes.packed()))) for group, changes in parts]
             if self.asides:
                 # Asides have no key: they pass the stage with the key group of their partition's name.
