@@ -79,6 +79,11 @@ def rescale(spark: SparkSession, checkpoint: str, new_checkpoint: str, key_group
     ArgumentError
         When the checkpoint cannot be rewritten: it has no state, or that of several stateful operators; the state is compact, or has
         positions, and the new number is no multiple of the old one; the state store is none of Spark's own; or the new folder exists.
+
+    Notes
+    -----
+    All key groups are written with one set of columns (`checkpoint.widest`). For the first ``spark.sql.streaming.minBatchesToRetain``
+    batches Spark's default state store warns "Error cleaning up files": it looks for versions from before; there is nothing to clean up.
     """
     _check_number("key_groups", key_groups)
     _check_number("shuffle_partitions", 1 if shuffle_partitions is None else shuffle_partitions)
@@ -127,13 +132,13 @@ class _Rescaled:
 
     def write(self, layout: Layout, key_groups: int) -> None:
         session = _session(self.spark, {**self.conf, **_OF_THE_LOADER})
-        parts = f"{self.path}/_parts"
+        parts = f"{self.path}/parts"
         split = partial(_split_pass, layout=layout, key_groups=key_groups, now_ms=time.time_ns() // 1_000_000)
         self.stored.key_groups(session).mapInArrow(split, _PARTS_DDL).write.parquet(parts)
         self._load(session, parts, _with_key_groups(layout, key_groups))
         self._rename_versions()
         expected = session.read.parquet(parts).select("key_group").distinct().count()
-        for name in ("_parts", "metadata", "sources", "offsets", "commits"):
+        for name in ("parts", "metadata", "sources", "offsets", "commits"):
             self.files.remove(f"{self.path}/{name}")
         self._take_over()
         written = StoredState(self.path, 0, int(self.conf[_PARTITIONS]), self.stored.batch_id).key_groups(session).count()

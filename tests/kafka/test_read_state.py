@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime, timedelta, timezone
 from decimal import Decimal
-from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -17,7 +17,9 @@ from test_from_kafka_changelog import TABLE, last_rows, random_history, records_
 from cdc_formats import columns
 from cdc_formats.errors import ArgumentError
 from normalize import ChangelogNormalize, from_kafka_changelog, read_state
+from normalize.order import Epoch
 from normalize.packing import key_group_of, pack
+from normalize.rescale import rescale
 from normalize.state import KeyGroup, Layout
 
 pytestmark = pytest.mark.spark
@@ -42,13 +44,13 @@ def stored_by_hand(spark, groups: dict[int, bytes], checkpoint: Path) -> None:
     run_stream(query, checkpoint)
 
 
-def group_of(layout: Layout, *columns_of_rows: list) -> bytes:
+def group_of(layout: Layout, *columns_of_rows: Sequence, epochs: Sequence[Epoch] = ()) -> bytes:
     arrays = [pa.array(values, field.type) for values, field in zip(columns_of_rows, layout.schema, strict=True)]
-    return layout.encode(KeyGroup(pa.RecordBatch.from_arrays(arrays, schema=layout.schema)))
+    return layout.encode(KeyGroup(pa.RecordBatch.from_arrays(arrays, schema=layout.schema), list(epochs)))
 
 
 def rows_of(df, *names: str) -> list[tuple]:
-    return sorted(tuple(row[name] for name in names or df.columns) for row in df.collect())
+    return sorted((tuple(row[name] for name in names or df.columns) for row in df.collect()), key=repr)
 
 
 @pytest.mark.kafka
@@ -138,20 +140,30 @@ def test_the_compact_layout_has_hashes(spark, tmp_path):
     assert state.columns == ["_key_hash", "_row_hash", "_key_group", "_deleted_at", "_epoch", "_high", "_low"]
 
 
-def test_of_several_stateful_operators_one_is_named(spark, tmp_path):
+def test_other_stateful_operators_are_told_apart(spark, tmp_path):
     ddl = "row_kind STRING, id INT, name STRING"
     spark.createDataFrame([("+I", 1, "a"), ("+I", 2, "b")], ddl).write.parquet(str(tmp_path / "rows"))
-    stream = spark.readStream.schema(ddl).parquet(str(tmp_path / "rows"))
-    once = partial(ChangelogNormalize, primary_key="id", key_groups=2)
-    run_stream(stream.dropDuplicates(["id"]).transform(once()), tmp_path / "one")
-    assert rows_of(read_state(spark, str(tmp_path / "one")), "id", "name") == [(1, "a"), (2, "b")]
+    stream = spark.readStream.schema(ddl).parquet(str(tmp_path / "rows")).dropDuplicates(["id"])
+    run_stream(stream.transform(ChangelogNormalize("id", key_groups=2)), tmp_path / "checkpoint")
+    assert rows_of(read_state(spark, str(tmp_path / "checkpoint")), "id", "name") == [(1, "a"), (2, "b")]
     with pytest.raises(ArgumentError, match=r"operator 1 is no ChangelogNormalize.* 0 \(applyInPandasWithState\), 1 \(dedupe\)"):
-        read_state(spark, str(tmp_path / "one"), operator_id=1)
-    both = stream.transform(once()).where("row_kind <> '-U'").transform(ChangelogNormalize(primary_key="name", key_groups=2))
-    run_stream(both, tmp_path / "two")
+        read_state(spark, str(tmp_path / "checkpoint"), operator_id=1)
+    with pytest.raises(ArgumentError, match="several stateful operators"):
+        rescale(spark, str(tmp_path / "checkpoint"), str(tmp_path / "new"), 4)
+
+
+@pytest.mark.kafka
+def test_of_several_stages_one_is_named(spark, kafka, tmp_path):
+    def table(row: dict, observation: str):
+        topic = new_topic(kafka, [(None, debezium("c", None, row))])
+        return from_kafka_changelog(spark, topic, **TABLE, options=servers(kafka), key_groups=2, observation=observation)
+
+    rows = {"id": 1, "name": "a", "qty": 2}, {"id": 2, "name": "b", "qty": 3}
+    run_stream(table(rows[0], "left").union(table(rows[1], "right")), tmp_path / "checkpoint")
     with pytest.raises(ArgumentError, match=r"0 \(applyInPandasWithState\), 1 \(applyInPandasWithState\): name one with operator_id"):
-        read_state(spark, str(tmp_path / "two"))
-    assert rows_of(read_state(spark, str(tmp_path / "two"), operator_id=1), "id", "name") == [(1, "a"), (2, "b")]
+        read_state(spark, str(tmp_path / "checkpoint"))
+    found = [read_state(spark, str(tmp_path / "checkpoint"), operator_id=number).drop("_key_group").collect() for number in (0, 1)]
+    assert sorted([row.asDict() for (row,) in found], key=repr) == list(rows)
 
 
 def test_a_folder_without_state_is_an_error_and_is_left_as_it_is(spark, tmp_path):

@@ -15,15 +15,16 @@ from hypothesis import given, strategies as st
 from pyspark.errors import PythonException, StreamingQueryException
 from streams import new_topic, servers
 from test_from_kafka_changelog import TABLE, random_history, records_of, rows_by_key
-from test_read_state import LAYOUT, stored_by_hand
+from test_read_state import LAYOUT, NOON_MS, group_of, rows_of, stored_by_hand
 
 from cdc_formats import columns
 from cdc_formats.errors import ArgumentError
 from normalize import from_kafka_changelog, read_state
+from normalize.checkpoint import find_state
 from normalize.order import Epoch
 from normalize.packing import key_group_of, pack
 from normalize.rescale import merged, rescale, split
-from normalize.state import KeyGroup, Layout
+from normalize.state import KeyGroup, Layout, read
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "normalize"))
 from strategies import by_key, fold_history, last_rows
@@ -145,6 +146,24 @@ def test_without_it_another_number_is_an_error_that_names_the_command(spark, kaf
     shutil.copytree(query.checkpoint, tmp_path / "old")
     with pytest.raises(StreamingQueryException, match=r"python -m normalize\.rescale CHECKPOINT NEW_CHECKPOINT --key-groups 12"):
         run_batches(changelog_of(spark, kafka, query.topic, 12), tmp_path / "old")
+
+
+def test_positions_deletes_and_times_are_kept_where_groups_are_split(spark, tmp_path):
+    layout = Layout(2, LAYOUT.columns, ("id",), with_ttl=True, with_positions=True)
+    epochs = [Epoch("t[0]", "db", 3, (0, 0), (5, 0), (5, 0), since_ms=1, clock_ms=2)]
+    groups = {0: [], 1: []}
+    for number in range(20):
+        key = pack((number,))
+        name = None if number % 3 == 0 else f"n{number}"
+        groups[key_group_of(key, 2)].append([key, number if name else None, name, NOON_MS, 3, number, 7, 0 if name else NOON_MS + number])
+    data = {group: group_of(layout, *zip(*rows, strict=True), epochs=epochs) for group, rows in groups.items()}
+    stored_by_hand(spark, data, tmp_path / "old")
+    rescale(spark, str(tmp_path / "old"), str(tmp_path / "new"), 8)
+    before, after = (read_state(spark, str(tmp_path / name)).drop("_key_group") for name in ("old", "new"))
+    assert rows_of(after) == rows_of(before)
+    new = find_state(spark, str(tmp_path / "new")).key_groups(spark).collect()
+    assert len(new) > 2
+    assert all(read(bytes(group.state)).epochs == epochs for group in new)
 
 
 # ------------------------------------------------------------------------------------------------------------ what is refused
