@@ -254,7 +254,7 @@ def run_child(options: argparse.Namespace, *arguments: str) -> dict[str, Any]:
     command = [sys.executable, "-m", "bench.growth", "--batch", str(options.batch), "--batches", str(options.batches), "--child"]
     ran = subprocess.run([*command, *arguments], capture_output=True, text=True)
     if ran.returncode:
-        raise SystemExit(f"{' '.join(arguments)} ended with {ran.returncode}:\n{ran.stderr[-5000:]}")
+        raise SystemExit(f"{' '.join(arguments)} ended with {ran.returncode}:\n{ran.stderr[-20_000:]}")
     measured: dict[str, Any] = json.loads(ran.stdout.splitlines()[-1])
     return measured
 
