@@ -70,6 +70,8 @@ def main() -> None:
     if options.job:
         job(options)
         return
+    # The job is in a session of its own, and must not outlive this one.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("terminated"))
     folder = Path(options.folder or tempfile.mkdtemp(prefix="soak-"))
     with LocalKafka(data_dir=folder / "kafka") as kafka:
         begin = time.monotonic()
