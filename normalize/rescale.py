@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -24,7 +25,7 @@ import pyarrow as pa
 from cdc_formats.errors import ArgumentError, ChangelogError
 
 from .checkpoint import Files, StoredState, find_state
-from .packing import key_group_of
+from .packing import key_groups_of
 from .stage import DDL, STATE_DDL
 from .state import KeyGroup, Layout
 from .worker import keep_archives, worker
@@ -137,7 +138,7 @@ class _Rescaled:
         self.stored.key_groups(session).mapInArrow(split, _PARTS_DDL).write.parquet(parts)
         self._load(session, parts, _with_key_groups(layout, key_groups))
         self._rename_versions()
-        expected = session.read.parquet(parts).select("key_group").distinct().count()
+        expected = session.read.schema(_PARTS_DDL).parquet(parts).select("key_group").distinct().count()
         for name in ("parts", "metadata", "sources", "offsets", "commits"):
             self.files.remove(f"{self.path}/{name}")
         self._take_over()
@@ -210,7 +211,7 @@ def split(group: KeyGroup, key_groups: int) -> list[tuple[int, KeyGroup]]:
     key_groups : int
         The new number of key groups.
     """
-    numbers = np.array([key_group_of(key, key_groups) for key in group.rows.column("key").to_pylist()])
+    numbers = key_groups_of(group.rows.column("key").to_pylist(), key_groups)
     return [(int(number), KeyGroup(group.rows.filter(pa.array(numbers == number)), group.epochs)) for number in np.unique(numbers)]
 
 
@@ -255,6 +256,7 @@ def main() -> None:
     arguments = parser.parse_args()
     from pyspark.sql import SparkSession
 
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     spark = SparkSession.builder.appName("rescale").getOrCreate()
     try:
         batch = rescale(spark, arguments.checkpoint, arguments.new_checkpoint, arguments.key_groups, arguments.shuffle_partitions)
