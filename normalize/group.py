@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from cdc_formats.errors import MissingBeforeImageError, PartialImageError
 from cdc_formats.row_kind import RowKind
@@ -172,10 +173,14 @@ class _Fold:
         return self._stored(folded)
 
     def _codes(self) -> Ints:
-        keys = pa.concat_arrays([self.group.rows.column("key"), self.changes.batch.column("key")])
-        # A stored key is there once, so that its code is its place.
-        codes: Ints = keys.dictionary_encode().indices.to_numpy()[len(self.group) :].astype(np.int64)
-        return codes
+        changed = self.changes.batch.column("key").dictionary_encode()
+        # The stored keys are many and are only looked up: each is there once, so that its place is its code.
+        found = pc.index_in(self.group.rows.column("key"), value_set=changed.dictionary)
+        places = pc.indices_nonzero(found.is_valid()).to_numpy()
+        codes = len(self.group) + np.arange(len(changed.dictionary))
+        codes[found.drop_null().to_numpy()] = places
+        of_changes: Ints = codes[changed.indices.to_numpy()]
+        return of_changes
 
     def _compared_columns(self) -> list[pa.Array]:
         if self.stage.layout.compact:
