@@ -186,7 +186,8 @@ class Gathered:
         row, metadata, before, position, record = unpack(data)
         row = row if matches else None
         if record is not None and matches:
-            self.partials.append(Partial(len(self.keys), [], KafkaRecord(*record)))
+            *fields, headers = record
+            self.partials.append(Partial(len(self.keys), [], KafkaRecord(*fields, [(name, value) for name, value in headers])))
         self.keys.append(key)
         self.stamps.append(stamp)
         self.rows.append(row)

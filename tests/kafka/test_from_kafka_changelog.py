@@ -419,7 +419,7 @@ def test_the_readmes_error_is_what_is_raised():
         pytest.param({"key_groups": 0}, "at least 1", id="key groups"),
         pytest.param({"state_ttl": 5}, "datetime.timedelta", id="ttl without a unit"),
         pytest.param({"state_ttl": timedelta(hours=1), "bounded": True}, "a bounded read has no state", id="ttl of a bounded read"),
-        pytest.param({"mini_batch": True, "source_duplicates": False}, "there is none", id="mini-batch without the stage"),
+        pytest.param({"mini_batch": True, "source_duplicates": False}, "the plan has none", id="mini-batch without the stage"),
         pytest.param({"on_truncate": "delete"}, "'fail' or 'ignore'", id="truncate"),
         pytest.param({"observation": "x", "bounded": True}, "pyspark.sql.Observation", id="observation"),
         pytest.param({"format": UpsertKafka(key_format="raw"), "primary_key": ["id", "qty"]}, "holds exactly one column", id="raw key"),
