@@ -186,8 +186,8 @@ class Gathered:
         row, metadata, before, position, record = unpack(data)
         row = row if matches else None
         if record is not None and matches:
-            *fields, headers = record
-            self.partials.append(Partial(len(self.keys), [], KafkaRecord(*fields, [(name, value) for name, value in headers])))
+            of = KafkaRecord(*record)
+            self.partials.append(Partial(len(self.keys), [], of._replace(headers=[(name, value) for name, value in of.headers])))
         self.keys.append(key)
         self.stamps.append(stamp)
         self.rows.append(row)
