@@ -1,11 +1,10 @@
-"""A job on Spark's own cluster: executors are processes of their own, with the package installed on them or shipped as a zip."""
+"""A job on Spark's own cluster: executors are processes of their own, and the package is shipped as a zip."""
 
 from __future__ import annotations
 
 import json
 import os
 import subprocess
-import sys
 import venv
 import zipfile
 from pathlib import Path
@@ -15,7 +14,6 @@ import pytest
 from streams import new_topic
 from test_from_kafka_changelog import REPOSITORY, last_rows, random_history, records_of, table_of
 
-import normalize
 from normalize import SPARK_PACKAGES
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.slow]
@@ -77,14 +75,6 @@ def submit(python: Path, folder: Path, kafka, topic: str, *options: str, environ
 
 def changelog_in(folder: Path) -> list:
     return [row for part in sorted(folder.glob("*.json")) for row in json.loads(part.read_text())]
-
-
-def test_a_cluster_whose_workers_have_the_package_ends_in_the_right_table(kafka, tmp_path):
-    history = random_history(21)
-    topic = new_topic(kafka, records_of(history), partitions=2)
-    told = submit(Path(sys.executable), tmp_path, kafka, topic, environment={"PYTHONPATH": str(REPOSITORY)})
-    assert told == {"files": [normalize.__file__], "data": True}
-    assert table_of(changelog_in(tmp_path)) == last_rows(history)
 
 
 def test_a_cluster_that_is_sent_the_package_as_a_zip_ends_in_the_right_table(kafka, tmp_path):
