@@ -329,7 +329,7 @@ LINES = [
         for key, value in (("INT", "STRING"), ("STRING", "DOUBLE"), ("BINARY", "BOOLEAN"))
     ],
 ]
-quick = settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
+quick = settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
 
 
 @quick

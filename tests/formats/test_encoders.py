@@ -361,7 +361,7 @@ def _scaled(number: int, scale: int) -> Decimal:
     return Decimal(number).scaleb(-scale, Context(prec=80))
 
 
-quick = settings(max_examples=100, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+quick = settings(max_examples=50, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 
 
 @pytest.mark.parametrize("identifier", sorted(FORMATS))
