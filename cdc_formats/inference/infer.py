@@ -128,7 +128,9 @@ class InferredSchema:
         )
 
 
-def infer_schema(records: Iterable[Sample], *, format: str | Format, examples: int = 0, **options: Any) -> InferredSchema:
+def infer_schema(
+    records: Iterable[Sample], *, format: str | Format, examples: int = 0, primary_key: Sequence[str] = (), **options: Any
+) -> InferredSchema:
     """Infer the columns, the primary key and the format's options from a sample of a topic.
 
     Parameters
@@ -138,6 +140,8 @@ def infer_schema(records: Iterable[Sample], *, format: str | Format, examples: i
     format : str or Format
     examples : int
         How many values of each column the evidence shows; none by default, since they are data.
+    primary_key : sequence of str
+        Where it is known: the sample is not asked for it.
     **options
         The format's, where `format` is a name: ``table_include`` to choose a table, what is known of the producer.
 
@@ -162,7 +166,7 @@ def infer_schema(records: Iterable[Sample], *, format: str | Format, examples: i
     for record in kept:
         sample.add(*record)
     sample.require_rows()
-    key, reason = sample.primary_key()
+    key, reason = (tuple(primary_key), "as given") if primary_key else sample.primary_key()
     evidence = tuple(sample.evidence(key))
     told = {name: value for name, value in sample.told().items() if name not in options}
     inferred = InferredSchema(

@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from ..base import Event, Format, Headers, Ignored
+from ..base import Format, Headers, Ignored
 from ..debezium_mongodb_json import DebeziumMongodbJson
 from ..errors import DecodeError, InferenceError, MalformedMessageError
 from ..json_reader import read_object
-from ..rows import RowConverter
 from ..schema import INTEGER_BITS, Column, SqlType
-from ..upsert import UpsertKafka
-from .messages import KEY_SOURCES, declared_columns, key_fields, key_names
+from .messages import KEY_SOURCES, declared_columns, key_names
 from .observed import BASE64, DIGITS, Observed, of_document
+from .reading import AnyColumns
 from .source_types import STRING, Declared, widened
-
-if TYPE_CHECKING:
-    from .avro_sample import AvroSample
 
 VALUES = "values"
 _EPOCH_NOTE = (
@@ -32,11 +28,6 @@ _TEXT_NOTES = {
     BASE64: "every value is base64: if it is BINARY, declare it; if it is a DECIMAL, declare it, and decimal_handling_mode='precise' "
     "(its scale is not in the message)",
 }
-_NAMES = (
-    ("source.database", "source.schema", "source.table"),
-    ("source.database", "source.collection"),
-    ("database", "schema", "table"),
-)
 _FILTERS = ("table_include", "database_include")
 
 
@@ -81,8 +72,8 @@ class TopicSample:
 
     def __init__(self, format: Format, examples: int) -> None:
         self.format, self.examples = format, examples
-        self.avro = _avro_sample(format)
-        self.read = _reader(format, self.avro)
+        self.reader = AnyColumns(format)
+        self.avro = self.reader.avro
         self.hidden = _hidden_prefixes(format)
         self.documents = isinstance(format, DebeziumMongodbJson)
         self.observed: dict[str, Observed] = {}
@@ -101,12 +92,8 @@ class TopicSample:
         """Add a record."""
         self.with_key += key is not None
         try:
-            if not value and not self.format.reads_tombstones:
-                self.ignored[Ignored.TOMBSTONE] += 1
-                return
             self.json_nulls += value is not None and bytes(value) == b"null"
-            with_headers = self.format.reads_headers or self.avro
-            events = self.read(key, value, headers) if with_headers else self.read(key, value)
+            events = self.reader.events(key, value, headers)
             if isinstance(events, Ignored):
                 self.ignored[events] += 1
                 return
@@ -115,7 +102,7 @@ class TopicSample:
                 self._add_message(key, value, headers)
             for event, image in images:
                 self._add_row(image)
-                if (table := _table(self.format, event.message)) is not None:
+                if (table := self.reader.table(event.message)) is not None:
                     self.tables[table] += 1
         except (DecodeError, RecursionError) as error:
             self.refused.append(error if isinstance(error, DecodeError) else MalformedMessageError("nested too deeply"))
@@ -298,54 +285,8 @@ def _hidden_prefixes(format: Format) -> tuple[str, ...]:
     return (*((added, "__deleted") if added else ()), *((before,) if before else ()))
 
 
-def _any_columns(format: Format) -> RowConverter:
-    # A name that msgspec has no field for makes a reader read images as they stand, whatever their columns are.
-    return RowConverter((Column('"', STRING),), format.handling)
-
-
 def _object(value: bytes) -> dict[str, Any]:
     try:
         return read_object(value)
     except MalformedMessageError:
         return {}  # not a format of JSON objects, and so it declares nothing
-
-
-def _table(format: Format, message: Any) -> tuple[str, ...] | None:
-    """Return the names of the table that a message is about, as far as its metadata says."""
-    for names in _NAMES:
-        if names[-1] in format.metadata and message is not None:
-            found = [format.metadata[name].read(message) for name in names if name in format.metadata]
-            return tuple(str(name) for name in found if name is not None) or None
-    return None
-
-
-def _avro_sample(format: Format) -> AvroSample | None:
-    """Return what reads records whose schemas are in a registry, None for other formats."""
-    if isinstance(format, UpsertKafka):
-        if format.value_format not in ("json", "avro-confluent"):
-            raise InferenceError(f"value_format {format.value_format!r} has no names of columns to infer a schema from: pass schema")
-        if format.value_format == "json":
-            return None
-    elif not hasattr(format, "registry"):
-        return None
-    from .avro_sample import AvroSample  # what it needs is not always installed
-
-    return AvroSample(format, _any_columns(format))
-
-
-def _reader(format: Format, avro: AvroSample | None) -> Callable[..., Any]:
-    """Return a reader that needs no columns."""
-    if avro is not None:
-        return avro.read
-    return _upsert_reader(format) if isinstance(format, UpsertKafka) else format.reader(_any_columns(format), keyed=True)
-
-
-def _upsert_reader(format: UpsertKafka) -> Callable[..., Any]:
-    def read(key: bytes | None, value: bytes | None) -> Any:
-        if value is None or bytes(value) == b"null":
-            return Ignored.TOMBSTONE
-        fields = {format.key_fields_prefix + name: part for name, part in (key_fields(key) or {}).items()}
-        keyed = fields if format.key_format == "json" and format.value_fields_include == "EXCEPT_KEY" else {}
-        return [Event.insert({**keyed, **read_object(value)}, path="$")]
-
-    return read
