@@ -9,6 +9,10 @@
 
 or, from a terminal, ``python -m normalize.local_kafka --port 9092``.
 
+Beside its open listener a broker can have others, as a cluster in production has them::
+
+    LocalKafka(listeners={"LOGIN": "SASL_SSL"}, properties={"listener.name.login.sasl.enabled.mechanisms": "PLAIN", ...})
+
 It is Apache Kafka itself, not an imitation: the Ivy jar inside PySpark resolves the broker's jars once (a minute, about
 45 MB, kept in the user's cache folder), then a broker is ready in a few seconds.
 
@@ -81,8 +85,8 @@ SERVER_PROPERTIES = """\
 process.roles=broker,controller
 node.id=1
 controller.quorum.voters=1@127.0.0.1:{controller_port}
-listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller_port}
-listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT
+listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller_port}{listeners}
+listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT{protocols}
 controller.listener.names=CONTROLLER
 inter.broker.listener.name=PLAINTEXT
 log.dirs={data}
@@ -105,6 +109,12 @@ num.network.threads=2
 num.io.threads=2
 background.threads=2
 """
+
+
+OWN_PROPERTIES = frozenset(
+    {"process.roles", "node.id", "listeners", "listener.security.protocol.map", "controller.quorum.voters", "log.dirs"}
+)
+"""What `LocalKafka` says itself."""
 
 
 class LocalKafkaError(RuntimeError):
@@ -150,16 +160,35 @@ class LocalKafka:
         Port of the broker. Default: a free one, chosen by the operating system.
     data_dir : path, optional
         Keeps the topics, and the broker's log, between runs. Default: a temporary folder, removed by `stop`.
+    listeners : mapping, optional
+        More listeners, each on a free port of 127.0.0.1: a name, in capitals, and its security protocol (``SSL``, ``SASL_SSL``,
+        ``SASL_PLAINTEXT``). `listener` tells their addresses. The open one stays for this object's own use.
+    properties : mapping, optional
+        Kafka's broker settings, which win over ours: ``listener.name.<name in lower case>.*`` is what the listeners need. They stand in
+        a file that only this user may read.
 
     Raises
     ------
+    ValueError
+        When `properties` has one of `OWN_PROPERTIES`.
     LocalKafkaError
         By `start`: confluent-kafka, Java or PySpark is missing, the jars cannot be fetched, `port` is taken, or the
         broker ended at start (with the end of its log).
     """
 
-    def __init__(self, port: int | None = None, data_dir: str | os.PathLike[str] | None = None) -> None:
+    def __init__(
+        self,
+        port: int | None = None,
+        data_dir: str | os.PathLike[str] | None = None,
+        *,
+        listeners: Mapping[str, str] | None = None,
+        properties: Mapping[str, str] | None = None,
+    ) -> None:
+        if own := OWN_PROPERTIES & set(properties or ()):
+            raise ValueError(f"properties has {', '.join(sorted(own))}, which a local broker says itself; more listeners go in `listeners`")
         self._wanted_port = port
+        self._protocols, self._properties = dict(listeners or {}), dict(properties or {})
+        self._ports: dict[str, int] = {}
         self._data_dir = Path(data_dir).absolute() if data_dir is not None else None
         self._guard: subprocess.Popen[bytes] | None = None
         self._admin: AdminClient | None = None
@@ -177,6 +206,11 @@ class LocalKafka:
         """Return "127.0.0.1:PORT", the value of Spark's option ``kafka.bootstrap.servers``."""
         self._require_started()
         return f"127.0.0.1:{self._port}"
+
+    def listener(self, name: str) -> str:
+        """Return "127.0.0.1:PORT" of one of the listeners that were asked for."""
+        self._require_started()
+        return f"127.0.0.1:{self._ports[name]}"
 
     def start(self) -> LocalKafka:
         """Start the broker and return when it answers; nothing happens if it runs already."""
@@ -322,9 +356,18 @@ class LocalKafka:
     def _configure(self, java: str, jars: Path, home: Path) -> str:
         """Write server.properties, format the data folder if it is new; return the cluster id."""
         data, properties = home / "data", home / "server.properties"
-        properties.write_text(
-            SERVER_PROPERTIES.format(port=self._port, controller_port=_free_port(None), data=data, max_message_bytes=MAX_MESSAGE_BYTES)
+        self._ports = {name: _free_port(None) for name in self._protocols}
+        text = SERVER_PROPERTIES.format(
+            port=self._port,
+            controller_port=_free_port(None),
+            data=data,
+            max_message_bytes=MAX_MESSAGE_BYTES,
+            listeners="".join(f",{name}://127.0.0.1:{port}" for name, port in self._ports.items()),
+            protocols="".join(f",{name}:{protocol}" for name, protocol in self._protocols.items()),
         )
+        properties.touch(mode=0o600)
+        # Java's escapes, of which JSON's are a part.
+        properties.write_text(text + "".join(f"{name}={json.dumps(value)[1:-1]}\n" for name, value in self._properties.items()))
         return _cluster_id(data) or _format_storage(_java_command(java, jars, "128m"), properties)
 
     def _start_guard(self, command: list[str], home: Path) -> subprocess.Popen[bytes]:

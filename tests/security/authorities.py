@@ -1,0 +1,76 @@
+"""Certificates for a broker and its clients, made when they are needed: an authority, what it signs, and another that nobody trusts."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta, timezone
+from ipaddress import ip_address
+from pathlib import Path
+from typing import NamedTuple
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, Encoding, NoEncryption, PrivateFormat, pkcs12
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+
+class Identity(NamedTuple):
+    """A certificate and its key."""
+
+    certificate: x509.Certificate
+    key: ec.EllipticCurvePrivateKey
+
+    def certificate_pem(self) -> str:
+        return self.certificate.public_bytes(Encoding.PEM).decode()
+
+    def key_pem(self) -> str:
+        """The key as Kafka takes it: PKCS 8. Java 17 reads none that is encrypted as it is done today (PBES2)."""
+        return self.key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode()
+
+    def write_pem(self, path: Path) -> Path:
+        """The key and the certificate in one file, as Java and librdkafka take it."""
+        path.write_text(self.key_pem() + self.certificate_pem())
+        return path
+
+    def write_pkcs12(self, path: Path, password: str, authority: Identity) -> Path:
+        """The same in a file that is encrypted."""
+        encryption = BestAvailableEncryption(password.encode())
+        path.write_bytes(pkcs12.serialize_key_and_certificates(b"me", self.key, self.certificate, [authority.certificate], encryption))
+        return path
+
+
+def authority(name: str) -> Identity:
+    """An authority that signs itself."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    constraints = x509.BasicConstraints(ca=True, path_length=0)
+    certificate = _begun(name, name, key).add_extension(constraints, critical=True).sign(key, hashes.SHA256())
+    return Identity(certificate, key)
+
+
+def signed(by: Identity, name: str) -> Identity:
+    """A certificate of 127.0.0.1, for a server or a client."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    issuer = by.certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)[0].value
+    usage = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH])
+    addresses = x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))])
+    certificate = (_begun(name, str(issuer), key).add_extension(usage, critical=False).add_extension(addresses, critical=False)).sign(
+        by.key, hashes.SHA256()
+    )
+    return Identity(certificate, key)
+
+
+def _begun(name: str, issuer: str, key: ec.EllipticCurvePrivateKey) -> x509.CertificateBuilder:
+    now = datetime.now(timezone.utc)
+    return (
+        x509.CertificateBuilder()
+        .subject_name(_named(name))
+        .issuer_name(_named(issuer))
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - timedelta(hours=1))
+        .not_valid_after(now + timedelta(days=1))
+    )
+
+
+def _named(name: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
