@@ -98,3 +98,17 @@ class AvroSample:
             return field_names(schema.top, names=schema.names) or None
         except (DecodeError, SchemaError):
             return None
+
+    def key_fields(self, key: bytes | None, headers: Headers) -> dict[str, Any]:
+        """Return the fields of a key, none where it is no record.
+
+        Raises
+        ------
+        SchemaRegistryError
+            When the registry cannot be asked.
+        """
+        try:
+            found = self._message("key", bytes(key or b""), headers)
+        except DecodeError:
+            return {}
+        return found if isinstance(found, dict) else {}

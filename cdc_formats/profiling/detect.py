@@ -1,0 +1,303 @@
+"""Which format a topic is in: every registered format reads the sample, and says how much of it is its own.
+
+A format is *specific* where it refuses an object that is nobody's message; the others take any JSON object for a row. Specific
+formats come first, then what understands the most values, then what has the most values with a mark that only this format writes
+(``_tidb``, ``__op``). Formats that understand as much as the one that was chosen are told, not hidden. Formats of other packages are
+tried like our own.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from ..base import Format, Ignored
+from ..errors import DecodeError, FormatOptionError, SchemaRegistryError
+from ..inference.reading import AnyColumns
+from ..registry import BUILT_IN, get_format, list_formats
+from .encodings import CONFLUENT, JSON_BLOCK, JSON_NULL, Look
+from .read import Looked, Reading, read_all
+from .upserts import UPSERT, upsert_options
+
+FLAT = "debezium-flat-json"
+_DECOY = b'{"a field that no format has": 1}'
+_MOST_SHOWN = 5
+_NEEDED_SHARE = 2  # one of two values is understood
+_SPECIFIC_SHARE = 10  # one of ten: then no format that takes any object is asked
+_MARKS: Mapping[str, tuple[str, ...]] = {
+    "canal-json": ("data", "old", "type", "isDdl", "database", "table", "es"),
+    "changelog-json": ("data", "op"),
+    FLAT: ("__deleted", "__op", "__table", "__db", "__source_ts_ms"),
+    "debezium-json": ("before", "after", "op", "source", "ddl", "ts_ms"),
+    "debezium-mongodb-json": ("op", "source", "after", "updateDescription"),
+    "dms-json": ("data", "metadata", "control"),
+    "maxwell-json": ("database", "table", "type", "ts", "data", "sql"),
+    "ogg-json": ("op_type", "before", "after", "table", "pos"),
+    "ticdc-canal-json": ("_tidb", "data", "type", "isDdl", "database", "table"),
+}
+"""What messages of a format have at their top."""
+_ORDER = [UPSERT, *sorted(set(BUILT_IN) - {UPSERT})]
+"""Of formats that understand as much, the first: our own before those derived from them."""
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A format, tried on a sample.
+
+    Parameters
+    ----------
+    identifier : str
+    evidence : str
+        What speaks for it.
+    options : mapping
+        With which it was tried; secrets are in no ``repr``, and not in `to_dict`.
+    values : int
+        How many records have a value.
+    read : int
+        How many of these are rows.
+    ignored : mapping
+        How many were understood and are none, by reason.
+    refused : int
+        How many are errors.
+    error : str
+        The first of them.
+    specific : bool
+        Whether it refuses what is nobody's message.
+    own : int
+        How many values have a mark that only this format writes.
+    needs : str
+        What it takes to try it; empty: it was tried.
+    """
+
+    identifier: str
+    evidence: str = ""
+    options: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    values: int = 0
+    read: int = 0
+    ignored: Mapping[str, int] = field(default_factory=dict)
+    refused: int = 0
+    error: str = ""
+    specific: bool = True
+    own: int = 0
+    needs: str = ""
+
+    @property
+    def understood(self) -> int:
+        """How many values it reads, as rows or as something else."""
+        return self.read + sum(self.ignored.values())
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what is known of it as values that JSON has."""
+        return {
+            "format": self.identifier,
+            "evidence": self.evidence,
+            "values": self.values,
+            "read": self.read,
+            "ignored": dict(self.ignored),
+            "refused": self.refused,
+            "error": self.error,
+            "specific": self.specific,
+            "needs": self.needs,
+        }
+
+
+def candidates(records: Sequence[Looked], options: Mapping[str, Any]) -> list[Candidate]:
+    """Try every registered format on a sample.
+
+    Parameters
+    ----------
+    records : sequence of Looked
+    options : mapping
+        Of formats, by name: each is given those that it has.
+
+    Returns
+    -------
+    list of Candidate
+        The best first.
+
+    Raises
+    ------
+    FormatOptionError
+        When no format has an option.
+    SchemaRegistryError
+        When a registry was named and does not answer.
+    """
+    given = {name.replace("-", "_").replace(".", "_"): value for name, value in options.items()}
+    names = list_formats()
+    known = {name: _options_of(name) for name in names}
+    unknown = sorted(set(given) - {option for each in known.values() for option in each})
+    if unknown:
+        raise FormatOptionError(f"no format has an option {', '.join(unknown)}")
+    present = [each for each in records if each.record.value]
+    tried = [_tried(name, present, {option: given[option] for option in given if option in known[name]}, given) for name in names]
+    return sorted(tried, key=_rank)
+
+
+def choose(tried: Sequence[Candidate]) -> tuple[Candidate | None, str]:
+    """Return the format that a sample is in, None where there is none, and why.
+
+    Parameters
+    ----------
+    tried : sequence of Candidate
+        The best first.
+    """
+    best = tried[0]
+    if not best.values:
+        return None, "no record has a value that would tell it"
+    if _NEEDED_SHARE * best.understood < best.values:
+        waiting = next((each.needs for each in tried if each.needs), "")
+        if waiting:
+            return None, f"it cannot be told yet: {waiting}"
+        nearest = max(tried, key=lambda each: (each.understood, each.evidence != ""))
+        return None, f"no format reads most of the {best.values} values; the nearest is {nearest.identifier}, with {nearest.understood}"
+    equal = [each.identifier for each in tried[1:] if _as_good(each, best)]
+    return best, best.evidence + (f"; {' and '.join(equal)} would read as much: check which it is" if equal else "")
+
+
+def _rank(each: Candidate) -> tuple[Any, ...]:
+    # A payload that is null is a tombstone to several formats, and says nothing.
+    telling = each.understood - each.ignored.get(Ignored.TOMBSTONE.value, 0)
+    specific = each.specific and _SPECIFIC_SHARE * telling >= each.values > 0
+    order = _ORDER.index(each.identifier) if each.identifier in _ORDER else len(_ORDER)
+    return not specific, -each.understood, -each.own, order
+
+
+def _as_good(other: Candidate, best: Candidate) -> bool:
+    return (other.specific, other.understood, other.own) == (best.specific, best.understood, best.own)
+
+
+def _options_of(identifier: str) -> list[str]:
+    try:
+        return [option.name for option in fields(get_format(identifier))]
+    except Exception:  # a format of another package may fail in any way, which is told when it is tried
+        return []
+
+
+def _tried(identifier: str, records: Sequence[Looked], options: Mapping[str, Any], given: Mapping[str, Any]) -> Candidate:
+    """Try a format on the records that have a value; `given` are the options of all formats."""
+    framed = sum(each.value.encoding == CONFLUENT for each in records)
+    if identifier == UPSERT:
+        options = {**options, **upsert_options(records, given)}
+    elif not options and identifier == FLAT and not any(each.record.key for each in records):
+        options = {"keyless": True}
+    try:
+        format = get_format(identifier, **options)
+        if framed and (needs := _needs(format, records, framed)):
+            return Candidate(identifier, options=options, values=len(records), needs=needs)
+        reader = AnyColumns(format)
+        readings = list(read_all(reader, records))
+        specific = identifier != UPSERT and _refuses_decoy(reader)
+    except SchemaRegistryError:
+        raise
+    except Exception as error:  # as above
+        return Candidate(identifier, options=options, values=len(records), needs=f"it cannot be tried: {error}")
+    return _counted(identifier, options, readings, specific)
+
+
+def _needs(format: Format, records: Sequence[Looked], framed: int) -> str:
+    """Return what is needed to read values whose schemas are in a registry."""
+    registry = getattr(format, "registry", None)
+    if registry is None or registry.url or _NEEDED_SHARE * framed < len(records):
+        return ""
+    ids = _first([each.value.schema_id for each in records if each.value.encoding == CONFLUENT])
+    return f"{framed} of {len(records)} values name a schema of a registry (id {ids}): give its url='https://...'"
+
+
+def _refuses_decoy(reader: AnyColumns) -> bool:
+    try:
+        return isinstance(reader.events(b'{"id": 1}', _DECOY, ()), Ignored)
+    except Exception:  # whatever a format of another package raises, it is no row
+        return True
+
+
+def _counted(identifier: str, options: Mapping[str, Any], readings: Sequence[Reading], specific: bool) -> Candidate:
+    errors = [error for each in readings if (error := _error(identifier, each)) is not None]
+    rows = [each for each in readings if each.events and _error(identifier, each) is None]
+    ignored = Counter(each.ignored.value for each in readings if each.ignored)
+    return Candidate(
+        identifier,
+        evidence=_evidence(identifier, readings, specific),
+        options=options,
+        values=len(readings),
+        read=len(rows),
+        ignored=dict(ignored),
+        refused=len(errors),
+        error=str(errors[0]) if errors else "",
+        specific=specific,
+        own=sum(_is_own(identifier, each.looked) for each in readings),
+    )
+
+
+def _error(identifier: str, reading: Reading) -> DecodeError | None:
+    """Return why a record is none of a format's; what takes any object for a row is looked at more closely."""
+    if identifier == UPSERT and reading.error is None:
+        if reading.looked.value.encoding == JSON_BLOCK:
+            return DecodeError("a schema block would be a row with the columns schema and payload")
+        if reading.record.key is None:
+            return DecodeError("the Kafka key is null", field="key")
+    return reading.error
+
+
+def _is_own(identifier: str, looked: Looked) -> bool:
+    """Whether a value has a mark that of all formats which read it only this one writes."""
+    found = looked.value.fields
+    if identifier == "ticdc-canal-json":
+        # Canal numbers its batches from 1 on.
+        return "_tidb" in found or (found.get("id") == 0 and "isDdl" in found)
+    if identifier == "debezium-json":
+        return "ddl" in found
+    if identifier == "debezium-mongodb-json":
+        return isinstance(found.get("after"), str) or "updateDescription" in found
+    if identifier == FLAT:
+        return looked.value.encoding in (JSON_BLOCK, JSON_NULL) or any(name in found for name in _MARKS[FLAT])
+    return False
+
+
+def _evidence(identifier: str, readings: Sequence[Reading], specific: bool) -> str:
+    if not readings:
+        return ""
+    values, total = [each.looked.value for each in readings], len(readings)
+    rows = sum(bool(each.events) and _error(identifier, each) is None for each in readings)
+    framed = [value.schema_id for value in values if value.encoding == CONFLUENT]
+    if rows and framed:
+        return f"{rows} of {total} values are Avro of its schema, or schemas: id {_first(framed)}"
+    said = [*_marked(identifier, values), *_remarks(identifier, readings)]
+    kind = "its own" if specific else "JSON objects, which it takes for rows"
+    return ", ".join(said) or f"{rows} of {total} values are {kind}"
+
+
+def _marked(identifier: str, values: Sequence[Look]) -> Iterator[str]:
+    """Return how many values have the fields that most have."""
+    known = _MARKS.get(identifier, ())
+    counts = Counter(name for value in values for name in known if name in value.fields)
+    marks = [name for name in known if _NEEDED_SHARE * counts[name] >= len(values)]
+    if marks:
+        yield f"{sum(all(name in value.fields for name in marks) for value in values)} of {len(values)} values have {listed(marks)}"
+
+
+def _remarks(identifier: str, readings: Sequence[Reading]) -> Iterator[str]:
+    encodings = Counter(each.looked.value.encoding for each in readings)
+    if identifier.startswith("debezium") and encodings[JSON_BLOCK]:
+        yield f"{encodings[JSON_BLOCK]} of {len(readings)} have a schema block"
+    if identifier == FLAT and encodings[JSON_NULL]:
+        yield f"{encodings[JSON_NULL]} are JSON's null, which it writes for a delete"
+    if identifier == "ticdc-canal-json" and (own := sum(each.looked.value.fields.get("id") == 0 for each in readings)):
+        yield f"{own} have id 0, as TiCDC writes it"
+
+
+def _first(names: Sequence[str]) -> str:
+    found = sorted(set(names))
+    return ", ".join(found[:_MOST_SHOWN]) + (", ..." if len(found) > _MOST_SHOWN else "")
+
+
+def listed(names: Sequence[str]) -> str:
+    """Return names as a sentence lists them.
+
+    Examples
+    --------
+    >>> listed(["before", "after", "op"])
+    'before, after and op'
+    """
+    return f"{', '.join(names[:-1])} and {names[-1]}" if len(names) > 1 else "".join(names)

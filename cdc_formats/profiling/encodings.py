@@ -1,0 +1,112 @@
+"""What the bytes of a key or a value are, whatever the format: null, JSON, a registry's framing, text, or bytes."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from ..base import Headers
+from ..errors import MalformedMessageError
+from ..json_reader import read_json
+
+NULL, EMPTY = "null", "empty"
+JSON_OBJECT, JSON_BLOCK, JSON_VALUE, JSON_NULL = "JSON object", "JSON with a schema block", "JSON value", "JSON null"
+CONFLUENT, CONFLUENT_JSON = "Confluent framing (Avro or Protobuf)", "Confluent framing, then JSON"
+TEXT, BYTES = "text", "bytes"
+
+_ID_END = 5
+_GUID_END = 17
+
+
+class Look(NamedTuple):
+    """What a key or a value is.
+
+    Attributes
+    ----------
+    encoding : str
+        One of this module's.
+    value : Any
+        What the JSON says, without a schema block; the text, of text; else None.
+    schema_id : str
+        Of a schema in a registry; empty where nothing names one.
+    """
+
+    encoding: str
+    value: Any = None
+    schema_id: str = ""
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """The fields of a JSON object; none of anything else."""
+        return self.value if isinstance(self.value, dict) else {}
+
+
+def look(part: str, data: bytes | None, headers: Headers = ()) -> Look:
+    """Return what a part of a record is, by its bytes.
+
+    Parameters
+    ----------
+    part : str
+        ``key`` or ``value``.
+    data : bytes or None
+    headers : sequence of (str, bytes or None)
+        One may name the schema of the part.
+
+    Examples
+    --------
+    >>> look("key", b'{"id": 1}')
+    Look(encoding='JSON object', value={'id': 1}, schema_id='')
+    """
+    if data is None:
+        return Look(NULL)
+    if not data:
+        return Look(EMPTY)
+    data = bytes(data)
+    if any(name == f"__{part}_schema_id" and value for name, value in headers):
+        return Look(CONFLUENT, schema_id="in a header")
+    if (framed := _framed(data)) is not None:
+        return framed
+    try:
+        return _of_json(read_json(data))
+    except (MalformedMessageError, RecursionError):
+        return _of_text(data)
+
+
+def _framed(data: bytes) -> Look | None:
+    """Return what has a schema's id in front: 0x00 and a number from 1, or 0x01 and 16 bytes."""
+    if data[0] == 0 and len(data) > _ID_END and (number := int.from_bytes(data[1:_ID_END], "big")):
+        return Look(CONFLUENT_JSON if _is_json(data[_ID_END:]) else CONFLUENT, schema_id=str(number))
+    if data[0] == 1 and len(data) > _GUID_END and not _is_text(data):
+        return Look(CONFLUENT_JSON if _is_json(data[_GUID_END:]) else CONFLUENT, schema_id=data[1:_GUID_END].hex())
+    return None
+
+
+def _is_json(data: bytes) -> bool:
+    if data[:1] not in (b"{", b"["):
+        return False
+    try:
+        read_json(data)
+    except (MalformedMessageError, RecursionError):
+        return False
+    return True
+
+
+def _of_json(value: Any) -> Look:
+    if value is None:
+        return Look(JSON_NULL)
+    if not isinstance(value, dict):
+        return Look(JSON_VALUE, value)
+    if set(value) == {"schema", "payload"} and (value["schema"] is None or isinstance(value["schema"], dict)):
+        return Look(JSON_BLOCK, value["payload"])
+    return Look(JSON_OBJECT, value)
+
+
+def _of_text(data: bytes) -> Look:
+    return Look(TEXT, data.decode()) if _is_text(data) else Look(BYTES)
+
+
+def _is_text(data: bytes) -> bool:
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return False
+    return True

@@ -1,0 +1,78 @@
+"""How an upsert-kafka topic is written: what its keys and values are, and which column a key of a single value is."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from decimal import Decimal
+from typing import Any
+
+from .encodings import CONFLUENT, JSON_BLOCK, JSON_NULL, JSON_OBJECT, JSON_VALUE
+from .read import Looked
+
+UPSERT = "upsert-kafka"
+_KEY_FORMATS = {JSON_OBJECT: "json", JSON_BLOCK: "json", CONFLUENT: "avro-confluent"}
+_REGISTRY = ("url", "basic_auth_user_info", "bearer_auth_token", "properties", "retry_seconds")
+_SSL = ("ssl_ca_location", "ssl_certificate_location", "ssl_key_location", "ssl_key_password")
+
+
+def upsert_options(records: Sequence[Looked], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options of upsert-kafka that a sample tells, but for those that are given.
+
+    Parameters
+    ----------
+    records : sequence of Looked
+        Those with a value.
+    given : mapping
+        Options of all formats: those of a registry are this one's too.
+    """
+    told: dict[str, Any] = {f"avro_confluent_{name}": given[name] for name in (*_REGISTRY, *_SSL) if name in given}
+    key, value = _most(each.key.encoding for each in records), _most(each.value.encoding for each in records)
+    if key is not None:
+        told["key_format"] = _KEY_FORMATS.get(key) or _plain_key(records)
+    if value == CONFLUENT:
+        told["value_format"] = "avro-confluent"
+    if _key_apart(records):
+        told["value_fields_include"] = "EXCEPT_KEY"
+    if any(each.value.encoding == JSON_NULL for each in records):
+        told["json_null"] = "delete"
+    changed = {name: option for name, option in told.items() if option not in ("json", "")}
+    return {name: option for name, option in changed.items() if name not in given}
+
+
+def key_column(records: Sequence[Looked]) -> str | None:
+    """Return the column of the values that a key of a single value is, None where there is none.
+
+    Parameters
+    ----------
+    records : sequence of Looked
+    """
+    found: list[set[str]] = []
+    for each in records:
+        key = each.key.value
+        if each.value.fields and not each.key.fields and key is not None:
+            found.append({name for name, value in each.value.fields.items() if _spelled(value) in (_spelled(key), key)})
+    common = set.intersection(*found) if found else set()
+    first = next((each.value.fields for each in records if each.value.fields), {})
+    return next((name for name in first if name in common), None)
+
+
+def _most(encodings: Any) -> str | None:
+    counted = Counter(each for each in encodings if each != "null").most_common(1)
+    return counted[0][0] if counted else None
+
+
+def _plain_key(records: Sequence[Looked]) -> str:
+    """Return how keys of a single value are read: a number is a line of CSV, text is raw."""
+    numbers = sum(isinstance(each.key.value, (int, Decimal)) for each in records if each.key.encoding == JSON_VALUE)
+    return "csv" if 2 * numbers > len(records) else "raw"
+
+
+def _key_apart(records: Sequence[Looked]) -> bool:
+    """Whether the key's columns are in no value."""
+    both = [each for each in records if each.key.fields and each.value.fields]
+    return bool(both) and not any(set(each.key.fields) & set(each.value.fields) for each in both)
+
+
+def _spelled(value: Any) -> str | None:
+    return None if value is None else str(value)
