@@ -51,11 +51,12 @@ from typing import Any, ClassVar, NamedTuple
 
 from .avro import AvroSchema, plain, row_converter
 from .avro_writer import RECORD, AvroRows, avro_bytes, record_schema
-from .base import ControlEvent, Encoder, Event, Format, Headers, Ignored, MetadataColumn, Reader, Record
+from .base import ControlEvent, Encoder, Event, Headers, Ignored, MetadataColumn, Reader, Record
 from .debezium_json import (
     COMPLETE_CONNECTORS,
     SCHEMAS_KEPT,
     UNAVAILABLE_VALUE_PLACEHOLDER,
+    DebeziumEnvelope,
     DebeziumJson,
     control_event_of,
     events_of,
@@ -64,7 +65,6 @@ from .debezium_json import (
 from .errors import FormatOptionError, MalformedMessageError, MissingFieldError, WriterSchemaError
 from .handling import BINARY_MODES, Handling
 from .metadata import member
-from .position import Position, debezium
 from .row_kind import RowKind
 from .rows import RowConverter, key_indices
 from .schema import Column, columns as to_columns
@@ -76,7 +76,7 @@ _COMPLETE_SOURCES = tuple(f"io.debezium.connector.{name}.Source" for name in COM
 
 
 @dataclass(frozen=True, kw_only=True)
-class DebeziumAvro(Format):
+class DebeziumAvro(DebeziumEnvelope):
     """Debezium's envelope in Avro, through a schema registry.
 
     Parameters
@@ -103,7 +103,6 @@ class DebeziumAvro(Format):
     """  # noqa: E501
 
     identifier = "debezium-avro-confluent"
-    positions = ""
     partial_after = True
     reads_headers = True
 
@@ -170,18 +169,6 @@ class DebeziumAvro(Format):
     def encoder(self, columns: str | Sequence[Column], *, unique_key: Sequence[str] = ()) -> Encoder:
         """Return the encoder of one table's rows; it registers their schema with the first."""
         return _Encoder(self, to_columns(columns), unique_key)
-
-    def position(self, message: Any) -> Position | None:
-        """Return where the connector says that the change stands (``source``).
-
-        Raises
-        ------
-        MissingFieldError
-            When there is no ``source``, or its connector is not known.
-        TypeConversionError
-            When a field of it has the wrong form.
-        """
-        return debezium(message.source)
 
     def control_event(self, key: bytes | None, value: bytes | None, reason: Ignored, headers: Headers = ()) -> ControlEvent:
         """Return what a schema change, transaction mark, truncate or logical message is about."""

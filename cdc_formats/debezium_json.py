@@ -82,8 +82,26 @@ _INSERT, _UPDATE, _DELETE = RowKind.INSERT, RowKind.UPDATE_AFTER, RowKind.DELETE
 _REMEDY = "is null. PostgreSQL: set the table's REPLICA IDENTITY to FULL, or to DEFAULT with a primary key; MySQL: binlog_row_image=FULL"
 
 
+class DebeziumEnvelope(Format):
+    """A format of Debezium's envelope, whose ``source`` says where in the log a change stands."""
+
+    positions = ""
+
+    def position(self, message: Any) -> Position | None:
+        """Return where the connector says that the change stands (``source``).
+
+        Raises
+        ------
+        MissingFieldError
+            When there is no ``source``, or its connector is not known.
+        TypeConversionError
+            When a field of it has the wrong form.
+        """
+        return debezium(message.source)
+
+
 @dataclass(frozen=True, kw_only=True)
-class DebeziumJson(Format):
+class DebeziumJson(DebeziumEnvelope):
     """Debezium's envelope in JSON.
 
     Parameters
@@ -110,7 +128,6 @@ class DebeziumJson(Format):
     """
 
     identifier = "debezium-json"
-    positions = ""
     partial_after = True
 
     schema_include: Literal["auto"] | bool = "auto"
@@ -171,18 +188,6 @@ class DebeziumJson(Format):
     def encoder(self, columns: str | Sequence[Column], *, unique_key: Sequence[str] = ()) -> Encoder:
         """Return the encoder of one table's rows: bare messages, or with a schema block where `schema_include` is True."""
         return (_SchemaEncoder if self.schema_include is True else _Encoder)(self, columns, unique_key)
-
-    def position(self, message: Any) -> Position | None:
-        """Return where the connector says that the change stands (``source``).
-
-        Raises
-        ------
-        MissingFieldError
-            When there is no ``source``, or its connector is not known.
-        TypeConversionError
-            When a field of it has the wrong form.
-        """
-        return debezium(message.source)
 
     def control_event(self, key: bytes | None, value: bytes | None, reason: Ignored, headers: Headers = ()) -> ControlEvent:
         """Return what a schema change, transaction mark, truncate or logical message is about."""

@@ -43,8 +43,8 @@ from typing import Any, ClassVar, Literal
 
 import msgspec
 
-from .base import ControlEvent, Encoder, Event, Format, Headers, Ignored, MetadataColumn, Reader, Record
-from .debezium_json import DebeziumJson, without_op
+from .base import ControlEvent, Encoder, Event, Headers, Ignored, MetadataColumn, Reader, Record
+from .debezium_json import DebeziumEnvelope, DebeziumJson, without_op
 from .encoding import EnvelopeEncoder, Row
 from .errors import (
     DecodeError,
@@ -60,7 +60,6 @@ from .handling import Handling
 from .images import ABSENT
 from .json_reader import json_bytes, json_reader, json_text, read_json, read_object
 from .metadata import epoch_ms, member, text, text_map
-from .position import Position, debezium
 from .row_kind import RowKind
 from .rows import RowConverter
 from .schema import Column, columns as to_columns
@@ -76,7 +75,7 @@ _REMEDY = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class DebeziumMongodbJson(Format):
+class DebeziumMongodbJson(DebeziumEnvelope):
     """Debezium's envelope of MongoDB.
 
     Parameters
@@ -91,7 +90,6 @@ class DebeziumMongodbJson(Format):
 
     identifier = "debezium-mongodb-json"
     reads_key = True
-    positions = ""
     partial_after = True
 
     schema_include: Literal["auto"] | bool = "auto"
@@ -125,18 +123,6 @@ class DebeziumMongodbJson(Format):
     def reader(self, rows: RowConverter, *, keyed: bool = False) -> Reader:
         """Return the reader of one collection's messages."""
         return _Reader(self, rows, keyed)
-
-    def position(self, message: Any) -> Position | None:
-        """Return where the connector says that the change stands (``source``).
-
-        Raises
-        ------
-        MissingFieldError
-            When there is no ``source``, or its connector is not known.
-        TypeConversionError
-            When a field of it has the wrong form.
-        """
-        return debezium(message.source)
 
     def control_event(self, key: bytes | None, value: bytes | None, reason: Ignored, headers: Headers = ()) -> ControlEvent:
         """Return what a transaction mark is about; as `DebeziumJson`."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import accumulate, chain
 from typing import Any
 
@@ -42,6 +42,7 @@ _STORED_AS = {
     "INTERVAL DAY TO SECOND": pa.int64(),
 }
 """Types whose canonical value is the number that Arrow stores."""
+_BATCH_ROWS = 10_000
 _NESTED = ("ARRAY", "MAP", "STRUCT")
 _TO_TIME = converter(SqlType("TIME"), Handling())
 
@@ -83,6 +84,12 @@ def spark_type(sql_type: SqlType) -> str:
 def spark_ddl(schema: Sequence[Column]) -> str:
     """Return columns as the DDL of the DataFrame that holds them."""
     return ", ".join(f"{backquoted(column.name)} {spark_type(column.type)}" for column in schema)
+
+
+def slices(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """Cut a batch into batches for Spark, of at most as many rows as Spark's own have by default."""
+    for start in range(0, batch.num_rows, _BATCH_ROWS):
+        yield batch.slice(start, _BATCH_ROWS)
 
 
 # -------------------------------------------------------------------------------------------------- canonical to Arrow

@@ -14,6 +14,7 @@ from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from . import decode, group as streaming
 from .changes import Gathered
@@ -110,7 +111,7 @@ def _of_last_key(group: KeyGroup, folded: Gathered) -> KeyGroup:
     if not folded.keys:
         return group
     last = folded.last_key()
-    return replace(group, rows=group.rows.filter(pa.compute.equal(group.rows.column("key"), last)))
+    return replace(group, rows=group.rows.filter(pc.equal(group.rows.column("key"), last)))
 
 
 def _read(batch: pa.RecordBatch, gathered: Gathered, counts: Counter[str]) -> list[Aside]:

@@ -38,12 +38,11 @@ from cdc_formats.position import Position
 from cdc_formats.schema import Column
 
 from .arrow import of_texts, stored_type, to_stored
+from .fold import Bools, Ints
 from .hashing import key_hashes, row_hashes
 from .packing import pack, unpack
 from .records import KafkaRecord, Records
 
-Ints = np.ndarray[Any, np.dtype[np.int64]]
-Bools = np.ndarray[Any, np.dtype[np.bool_]]
 NO_TEXT: Mapping[int, Converter] = {}
 
 
@@ -88,6 +87,11 @@ class Block(msgspec.Struct, array_like=True, gc=False):
     partials: list[Partial] = []
     positions: list[Position | None] = []
     asides: bytes = b""
+
+    def unpacked(self, schema: pa.Schema) -> Changes:
+        """Return its changes."""
+        batch = pa.ipc.read_record_batch(pa.py_buffer(self.changes), schema)
+        return Changes(batch, self.partials, [(self.source, position) for position in self.positions])
 
 
 decode_block = msgspec.msgpack.Decoder(Block).decode
@@ -279,23 +283,14 @@ class Changes:
         That is the order of offsets within a partition; partitions are merged by Kafka's timestamps, which is as near as Kafka comes
         to the order in which the records were written. Ties go by the partition's name.
         """
-        batches: list[pa.RecordBatch] = []
+        parts: list[Changes] = []
         stamps: list[Ints] = []
-        partials: list[Partial] = []
-        positions: list[tuple[str, Position | None]] = []
-        start = 0
-        for source, of_source in groupby(sorted(blocks, key=lambda block: (block.source, block.first_offset)), lambda block: block.source):
-            parts = []
-            for block in of_source:
-                batch = pa.ipc.read_record_batch(pa.py_buffer(block.changes), schema)
-                partials += [partial._replace(change=start + partial.change) for partial in block.partials]
-                positions += [(source, position) for position in block.positions]
-                start += batch.num_rows
-                parts.append(batch)
-            batches += parts
+        for _, of_source in groupby(sorted(blocks, key=lambda block: (block.source, block.first_offset)), lambda block: block.source):
+            of_partition = [block.unpacked(schema) for block in of_source]
+            parts += of_partition
             # Each block's stamps are monotone; a partition that was read by several tasks may fall back between two of them.
-            stamps.append(np.maximum.accumulate(np.concatenate([_ints(part.column("stamp")) for part in parts])))
-        changes = cls(_joined(batches, schema), partials, positions)
+            stamps.append(np.maximum.accumulate(np.concatenate([part.batch.column("stamp").to_numpy() for part in of_partition])))
+        changes = cls.joined(parts, schema)
         return changes if len(stamps) < 2 else changes.take(np.argsort(np.concatenate(stamps), kind="stable"))
 
     @classmethod
@@ -325,9 +320,9 @@ class Changes:
         positions = [self.positions[place] for place in places] if self.positions else []
         return Changes(self.batch.take(pa.array(places)), partials, positions)
 
-    def packed(self) -> tuple[bytes, list[Partial], list[Position | None]]:
-        """Return what a `Block` has of them."""
-        return bytes(self.batch.serialize()), self.partials, [position for _, position in self.positions]
+    def packed(self, source: str, first_offset: int) -> Block:
+        """Return changes of one Kafka partition as a block."""
+        return Block(source, first_offset, bytes(self.batch.serialize()), self.partials, [position for _, position in self.positions])
 
     def columns(self, prefix: str, count: int) -> list[pa.Array]:
         """Return the columns of a row: ``c``, ``m`` or ``b``."""
@@ -339,11 +334,6 @@ class Changes:
         """Return a column of booleans."""
         flags: Bools = self.batch.column(name).to_numpy(zero_copy_only=False)
         return flags
-
-
-def _ints(array: pa.Array) -> Ints:
-    ints: Ints = array.to_numpy()
-    return ints
 
 
 def _joined(batches: Sequence[pa.RecordBatch], schema: pa.Schema) -> pa.RecordBatch:

@@ -16,14 +16,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cdc_formats.errors import ArgumentError, StateVersionError
+from cdc_formats.errors import ArgumentError
 from cdc_formats.rows import key_indices
 from cdc_formats.schema import Column, columns as to_columns
 
-from .arrow import arrow_type, of_stored, spark_ddl, stored_type, to_arrow
+from .arrow import arrow_type, of_stored, slices, spark_ddl, to_arrow
 from .packing import unpack
 from .stage import STATE_DDL
-from .state import KeyGroup, Layout, read, remapped
+from .state import KeyGroup, Layout, holds, read
 from .worker import worker
 
 if TYPE_CHECKING:
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 OPERATOR = "applyInPandasWithState"
 """Spark's name of the stage."""
 
-_BATCH_ROWS = 10_000
 _UNKNOWN = 0
 """A processing time that is not known."""
 
@@ -224,17 +223,8 @@ def widest(tables: Iterable[Sequence[Column]]) -> tuple[Column, ...]:
     for table in sorted(tables, key=len, reverse=True):
         for column in table:
             known = found.get(column.name, column)
-            found[column.name] = column if _holds(column, known) else known
+            found[column.name] = column if holds(column.type, known.type) else known
     return tuple(found.values())
-
-
-def _holds(wide: Column, narrow: Column) -> bool:
-    none = pa.RecordBatch.from_arrays([pa.array([], stored_type(narrow.type))], ["c0"])
-    try:
-        remapped(none, [narrow], [wide])
-    except StateVersionError:
-        return False
-    return True
 
 
 # ------------------------------------------------------------------------------------------------------- on the workers
@@ -262,9 +252,7 @@ def _rows_pass(batches: Iterator[pa.RecordBatch], *, layout: Layout, columns: Se
     with worker():
         for batch in batches:
             for number, data in zip(batch.column("key_group").to_pylist(), batch.column("state"), strict=True):
-                rows = typed_rows(layout, number, layout.decode(data.as_py(), _UNKNOWN), columns)
-                for start in range(0, rows.num_rows, _BATCH_ROWS):
-                    yield rows.slice(start, _BATCH_ROWS)
+                yield from slices(typed_rows(layout, number, layout.decode(data.as_py(), _UNKNOWN), columns))
 
 
 def typed_rows(layout: Layout, number: int, group: KeyGroup, columns: Sequence[Column]) -> pa.RecordBatch:

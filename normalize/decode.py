@@ -205,7 +205,7 @@ class _Task:
             self.target.take(records, self.changes(decoded, kafka), self.text_columns)
             self.counts.update(ignored)
         except Exception as error:
-            if isinstance(error, _WORLD) and not isinstance(error, DecodeError):
+            if _of_the_world(error):
                 raise
             # Something is wrong with one of them: one after the other tells with which.
             self.target.take(records, self.changes(self.one_by_one(records), kafka), {})
@@ -279,9 +279,9 @@ class _Task:
 
     def bad(self, records: Records, index: int, error: Exception) -> None:
         record, source, cause = records.record(index), self.source, None
+        if _of_the_world(error):
+            raise error
         if not isinstance(error, DecodeError):
-            if isinstance(error, _WORLD):
-                raise error
             cause, error = error, _bug(source.format, error, record.value)
         error = error.at(where=record.where)
         if source.mode == "FAILFAST" and source.dead_letters is None:
@@ -311,6 +311,10 @@ def _is_delete(change: Change | KeyedChange) -> bool:
 
 _WORLD = (ChangelogError, OSError, ImportError, MemoryError)
 """What no record is to blame for (all of ours but `DecodeError`)."""
+
+
+def _of_the_world(error: Exception) -> bool:
+    return isinstance(error, _WORLD) and not isinstance(error, DecodeError)
 
 
 def _bug(format: Format, error: Exception, value: bytes | None) -> DecodeError:

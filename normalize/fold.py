@@ -17,6 +17,7 @@ is not suppressed, so that what follows stays fresh (as Flink).
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -97,7 +98,7 @@ class Folded(NamedTuple):
     rows : array of int
         The place of each row.
     causes : array of int
-        The index of the change that caused it, -1 where it is an expired row.
+        The index of the change that caused it.
     kept : array of int
         The places that are stored of the keys that changed, deletes among them.
     """
@@ -135,13 +136,14 @@ class History:
         self.arranged = codes[self.order]
         self.first = np.ones(len(codes), bool)
         np.not_equal(self.arranged[1:], self.arranged[:-1], out=self.first[1:])
-        of_state = np.where(self.arranged < self.stored, self.arranged, -1)
-        arranged_before = np.where(self.first, of_state, self.stored + np.roll(self.order, 1))
+        self.of_state = np.where(self.arranged < self.stored, self.arranged, -1)
+        arranged_before = np.where(self.first, self.of_state, self.stored + np.roll(self.order, 1))
         self.before = np.empty_like(arranged_before)
         self.before[self.order] = arranged_before
 
-    @property
+    @cached_property
     def there(self) -> Bools:
+        # Asked for when `gone` is settled: a row that cannot be completed stands for nothing.
         there: Bools = (self.before >= 0) & ~self.gone[self.before]
         return there
 
@@ -152,30 +154,30 @@ class History:
         last[self.order] = np.append(self.first[1:], True)[: len(self.codes)]
         return last
 
-    def fold(self, equal: Bools, options: FoldOptions) -> Folded:
+    def fold(self, suppressed: Bools, generate_update_before: bool) -> Folded:
         """Fold all changes.
 
         Parameters
         ----------
-        equal : array of bool
-            Whether a change is a row that is equal to the one before it.
-        options : FoldOptions
+        suppressed : array of bool
+            Whether a change gives nothing, since its row is equal to the one before it.
+        generate_update_before : bool
+            As `FoldOptions`.
         """
         there, deleted = self.there, self.deleted
-        suppressed = equal & there & ~deleted if options.suppress_equal else np.zeros_like(deleted)
         before = self._emitted_before(suppressed)
         inserts, deletes = ~deleted & ~there, deleted & there
         updates = ~deleted & there & ~suppressed
-        counts = inserts.astype(np.int64) + deletes + updates * (1 + options.generate_update_before)
+        counts = inserts.astype(np.int64) + deletes + updates * (1 + generate_update_before)
         starts = np.cumsum(counts) - counts
         kinds = np.empty(int(counts.sum()), np.int8)
         rows = np.empty(len(kinds), np.int64)
         places = self.stored + np.arange(len(deleted))
         for which, kind, of in ((inserts, _INSERT, places), (deletes, _DELETE, before)):
             kinds[starts[which]], rows[starts[which]] = kind, of[which]
-        if options.generate_update_before:
+        if generate_update_before:
             kinds[starts[updates]], rows[starts[updates]] = _UPDATE_BEFORE, before[updates]
-        after = starts[updates] + options.generate_update_before
+        after = starts[updates] + generate_update_before
         kinds[after], rows[after] = _UPDATE_AFTER, places[updates]
         last = self.last
         kept = np.where(suppressed[last], before[last], places[last])
@@ -189,7 +191,6 @@ class History:
         emitted = np.maximum.accumulate(np.where(suppressed[self.order], -1, index))
         so_far = np.append(-1, emitted[:-1])
         starts = np.maximum.accumulate(np.where(self.first, index, 0))
-        of_state = np.where(self.arranged < self.stored, self.arranged, -1)
         before = np.empty_like(self.before)
-        before[self.order] = np.where(so_far >= starts, self.stored + self.order[so_far], of_state)
+        before[self.order] = np.where(so_far >= starts, self.stored + self.order[so_far], self.of_state)
         return before

@@ -19,10 +19,10 @@ from cdc_formats.row_kind import RowKind
 from cdc_formats.rows import key_indices
 
 from .arrow import same, stored_type
-from .changes import Bools, Changes, Ints, Partial, Shape
+from .changes import Changes, Partial, Shape
 from .dead_letter import DeadLetters, Letter
 from .decode import DEAD_LETTERS, Mode
-from .fold import Folded, FoldOptions, History
+from .fold import Bools, Folded, FoldOptions, History, Ints
 from .hashing import SPARE_BITS
 from .order import first_deliveries, renumbered
 from .state import POSITION, KeyGroup, Layout
@@ -100,12 +100,16 @@ class Stage:
 
 @dataclass
 class Told:
-    """What comes out of folding: changelog rows, asides, dead letters to be written, counts."""
+    """What comes out of folding: changelog rows, asides, dead letters to be written, counts.
+
+    Where rows that expire are deleted, also when the oldest of those stored was written, in ms of processing time.
+    """
 
     changelogs: list[pa.RecordBatch] = field(default_factory=list)
     asides: list[Aside] = field(default_factory=list)
     letters: list[Letter] = field(default_factory=list)
     counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(COUNTS, 0))
+    first_written: int | None = None
 
 
 def fold_changes(changes: Changes, group: KeyGroup, stage: Stage, now_ms: int, told: Told) -> KeyGroup:
@@ -164,8 +168,9 @@ class _Fold:
             self._complete()
         if self.stage.mini_batch:
             self._keep_last()
-        folded = self.history.fold(self._equal(), self.stage.options)
-        self._count(folded)
+        self.suppressed = self._suppressed()
+        folded = self.history.fold(self.suppressed, self.stage.options.generate_update_before)
+        self._count()
         if len(folded.kinds):
             self.told.changelogs.append(self._changelog(folded))
         if not len(folded.kinds) and not self.expired.any() and not self.positions:
@@ -246,24 +251,24 @@ class _Fold:
         self.changes, self.codes = self.changes.take(places), self.codes[places]
         self.history = History(self.codes, deleted, self.gone)
 
-    def _equal(self) -> Bools:
+    def _suppressed(self) -> Bools:
         history = self.history
-        equal = np.zeros(len(history.codes), bool)
+        suppressed = np.zeros(len(history.codes), bool)
         if not self.stage.options.suppress_equal:
-            return equal
+            return suppressed
         candidates = np.flatnonzero(history.there & ~history.deleted)
         for index in self.stage.compared:
             column = self.columns[index]
             if len(candidates):
                 here, before = (column.take(pa.array(at)) for at in (history.stored + candidates, history.before[candidates]))
                 candidates = candidates[same(here, before).to_numpy(zero_copy_only=False)]
-        equal[candidates] = True
-        self.counts["SUPPRESSED_EQUAL"] += len(candidates)
-        return equal
+        suppressed[candidates] = True
+        return suppressed
 
     # ------------------------------------------------------------------------------------------------- after the fold
 
-    def _count(self, folded: Folded) -> None:
+    def _count(self) -> None:
+        self.counts["SUPPRESSED_EQUAL"] += int(self.suppressed.sum())
         unknown = self.history.deleted & ~self.history.there & ~self.silent
         self.counts["DELETES_OF_UNKNOWN_KEYS"] += int(unknown.sum())
 
@@ -283,18 +288,12 @@ class _Fold:
         before = np.isin(kinds, _BEFORES)
         known = self.changes.flags("known")[causes]
         # Without -U too, the rows that changed tell whether their before-images are right.
-        changed = self.history.there & (self.history.deleted | ~self._suppressed(folded))
-        self._check_befores(changed)
+        self._check_befores(self.history.there & ~self.suppressed)
         kept = ~before | known
         kinds, causes, before = kinds[kept], causes[kept], before[kept]
         places = pa.array(np.where(before, len(self.changes) + causes, causes))
         images = zip(self.changes.columns("c", width), self.changes.columns("b", width), strict=True)
         return kinds, causes, [pa.concat_arrays(pair).take(places) for pair in images]
-
-    def _suppressed(self, folded: Folded) -> Bools:
-        suppressed = np.ones(len(self.changes), bool)
-        suppressed[folded.causes] = False
-        return suppressed
 
     def _check_befores(self, changed: Bools) -> None:
         known, deleted = self.changes.flags("known"), self.history.deleted

@@ -16,6 +16,7 @@ import os
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -136,7 +137,7 @@ class _Rescaled:
         parts = f"{self.path}/parts"
         split = partial(_split_pass, layout=layout, key_groups=key_groups, now_ms=time.time_ns() // 1_000_000)
         self.stored.key_groups(session).mapInArrow(split, _PARTS_DDL).write.parquet(parts)
-        self._load(session, parts, _with_key_groups(layout, key_groups))
+        self._load(session, parts, replace(layout, key_groups=key_groups))
         self._rename_versions()
         expected = session.read.schema(_PARTS_DDL).parquet(parts).select("key_group").distinct().count()
         for name in ("parts", "metadata", "sources", "offsets", "commits"):
@@ -172,10 +173,6 @@ class _Rescaled:
         planned = [int(name) for name in self.files.names(f"{old}/offsets") if name.isdigit() and int(name) >= last - 1]
         for batch in sorted(planned):
             self.files.write(f"{self.path}/offsets/{batch}", _with_conf(self.files.read(f"{old}/offsets/{batch}"), self.conf))
-
-
-def _with_key_groups(layout: Layout, key_groups: int) -> Layout:
-    return Layout(key_groups, layout.columns, layout.unique_key, layout.compact, layout.with_ttl, layout.with_positions)
 
 
 def _session(spark: SparkSession, conf: dict[str, str]) -> SparkSession:
@@ -223,7 +220,7 @@ def merged(parts: Sequence[KeyGroup], layout: Layout) -> KeyGroup:
 
 def _split_pass(batches: Iterator[pa.RecordBatch], *, layout: Layout, key_groups: int, now_ms: int) -> Iterator[pa.RecordBatch]:
     """Turn key groups into their parts; for ``mapInArrow``."""
-    new = _with_key_groups(layout, key_groups)
+    new = replace(layout, key_groups=key_groups)
     with worker():
         for batch in batches:
             for data in batch.column("state"):

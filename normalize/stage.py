@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pyarrow as pa
 
+from .arrow import slices
 from .changes import Block, Changes, decode_block
 from .counts import beside, counts_ddl, counts_row, observed
 from .dead_letter import send
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
 
 DDL = "told BINARY"
 STATE_DDL = "state BINARY"
-_BATCH_ROWS = 10_000  # Spark's own default for Arrow
 
 
 class Normalized(msgspec.Struct, array_like=True, gc=False):
@@ -69,9 +69,9 @@ def normalize_group(key: Any, frames: Iterator[pd.DataFrame], state: GroupState,
         state.remove()
     elif after is not None and after is not stored:
         state.update((after,))
-    if after is not None and stage.retract_expired:
+    if told.first_written is not None:
         # Not before its first row expires; a duration must be positive.
-        state.setTimeoutDuration(max(1, stage.layout.first_written(after) + stage.state_ttl_ms - now_ms + 1))
+        state.setTimeoutDuration(max(1, told.first_written + stage.state_ttl_ms - now_ms + 1))
     asides = [block.asides for block in blocks if block.asides]
     if told.asides:
         asides.append(encode(told.asides))
@@ -100,6 +100,8 @@ def normalize(blocks: list[Block], stored: bytes | None, stage: Stage, now_ms: i
     group = layout.decode(stored, now_ms) if stored is not None else layout.empty()
     changes = Changes.of_blocks([block for block in blocks if block.changes], stage.shape.schema)
     after = fold_changes(changes, group, stage, now_ms, told)
+    if stage.retract_expired and len(after):
+        told.first_written = int(after.extra("written").min())
     if after is group:
         return told, stored
     return told, layout.encode(after) if len(after) else None
@@ -113,8 +115,8 @@ def typed_pass(batches: Iterator[pa.RecordBatch], *, stage: Stage, output: Outpu
                 told = _decode_normalized(data)
                 for changelog in told.changelogs:
                     rows = pa.ipc.read_record_batch(pa.py_buffer(changelog), stage.changelog_schema)
-                    for start in range(0, rows.num_rows, _BATCH_ROWS):
-                        yield beside(output.of_stored(rows.slice(start, _BATCH_ROWS)), COUNTS)
+                    for part in slices(rows):
+                        yield beside(output.of_stored(part), COUNTS)
                 for asides in told.asides:
                     yield beside(output.batch([], [], [], decode_asides(asides)), COUNTS)
                 yield counts_row(output.arrow_schema, COUNTS, dict(zip(COUNTS, told.counts, strict=True)))

@@ -42,7 +42,7 @@ from cdc_formats.schema import Column, SqlType, columns as to_columns, to_ddl
 from .arrow import stored_type, to_stored
 from .hashing import SPARE_BITS
 from .order import Epoch
-from .packing import unpack
+from .packing import encode, unpack
 
 VERSION = 2
 
@@ -73,7 +73,6 @@ class _Stored1(msgspec.Struct, array_like=True, gc=False):
     written: list[int] | None = None
 
 
-_encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(_Stored).decode
 _decode_1 = msgspec.msgpack.Decoder(_Stored1).decode
 
@@ -164,7 +163,7 @@ class Layout:
             del columns[rows.schema.get_field_index("epoch")]
         names = [str(index) for index in range(len(columns))]
         data = pa.RecordBatch.from_arrays(columns, names).serialize()
-        return _encode(
+        return encode(
             _Stored(
                 VERSION,
                 self.key_groups,
@@ -177,10 +176,6 @@ class Layout:
                 dead,
             )
         )
-
-    def first_written(self, data: bytes) -> int:
-        """Return when the oldest of the rows stored as `data` was written, in ms of processing time; with a TTL alone."""
-        return int(self.decode(data, 0).extra("written").min())
 
     def decode(self, data: bytes, now_ms: int) -> KeyGroup:
         """Return the key group that was stored as `data`.
@@ -330,7 +325,7 @@ def _places(stored: tuple[Column, ...], wanted: tuple[Column, ...]) -> tuple[int
     old = {column.name: (index, column.type) for index, column in enumerate(stored)}
     for column in wanted:
         before = old.get(column.name, (0, column.type))[1]
-        if not _holds(column.type, before):
+        if not holds(column.type, before):
             raise StateVersionError(
                 f"column {column.name} is {column.type} now and {before} in the checkpoint's state, whose values it does not all hold: "
                 "start from a new checkpoint"
@@ -338,8 +333,8 @@ def _places(stored: tuple[Column, ...], wanted: tuple[Column, ...]) -> tuple[int
     return tuple(old[column.name][0] if column.name in old else None for column in wanted)
 
 
-def _holds(wide: SqlType, narrow: SqlType) -> bool:
-    """Whether a type holds all values of another, as they are stored."""
+def holds(wide: SqlType, narrow: SqlType) -> bool:
+    """Return whether a type holds all values of another, as they are stored."""
     if wide == narrow or (wide.name in _TEXTS and narrow.name in _TEXTS):
         return True
     if wide.name == narrow.name and wide.name in _TIMES:

@@ -20,10 +20,11 @@ from cdc_formats.base import Change, KeyedChange
 from cdc_formats.handling import Converter
 from cdc_formats.row_kind import RowKind
 
-from .changes import Block, Changes, Gathered, Ints, Shape, cut, pack_change
+from .changes import NO_TEXT, Block, Changes, Gathered, Shape, cut, pack_change
+from .fold import Ints
 from .packing import encode, key_group_of, key_groups_of, pack
 from .records import Records
-from .typed import Aside, Output, decode_asides
+from .typed import Aside, Output
 
 
 class Target(ABC):
@@ -107,30 +108,31 @@ class Blocks(Target):
     def take(self, records: Records, decoded: Sequence[Sequence[KeyedChange]], text_columns: Mapping[int, Converter]) -> None:
         gathered = Gathered(self.shape)
         gathered.take(records, decoded)
-        changes = gathered.changes(text_columns)
-        self.groups.append(key_groups_of(gathered.keys, self.key_groups))
-        self.taken.append(changes)
-        if self.begin is None:
-            self.begin = (records.source, int(records.offsets[0]))
+        self.take_gathered(records.source, int(records.offsets[0]), gathered, (), text_columns)
 
-    def take_gathered(self, source: str, first_offset: int, gathered: Gathered, asides: Sequence[bytes]) -> None:
-        """Take changes and packed asides of one Kafka partition that were gathered elsewhere."""
-        self.begin = (source, first_offset)
+    def take_gathered(
+        self,
+        source: str,
+        first_offset: int,
+        gathered: Gathered,
+        asides: Sequence[Aside] = (),
+        text_columns: Mapping[int, Converter] = NO_TEXT,
+    ) -> None:
+        """Take changes and asides of one Kafka partition."""
+        self.taken.append(gathered.changes(text_columns))
         self.groups.append(key_groups_of(gathered.keys, self.key_groups))
-        self.taken.append(gathered.changes())
-        for packed in asides:
-            self.asides += decode_asides(packed)
+        self.asides += asides
+        self.begin = self.begin or (source, first_offset)
 
     def add_aside(self, records: Records, index: int, aside: Aside) -> None:
-        if self.begin is None:
-            self.begin = (records.source, int(records.offsets[0]))
         self.asides.append(aside)
+        self.begin = self.begin or (records.source, int(records.offsets[0]))
 
     def flush(self) -> Iterator[pa.RecordBatch]:
         if self.begin is not None:
             source, first = self.begin
             parts = cut(Changes.joined(self.taken, self.shape.schema), np.concatenate(self.groups)) if self.groups else []
-            rows = [(group, encode(Block(source, first, *changes.packed()))) for group, changes in parts]
+            rows = [(group, encode(changes.packed(source, first))) for group, changes in parts]
             if self.asides:
                 # Asides have no key: they pass the stage with the key group of their partition's name.
                 rows.append((key_group_of(source.encode(), self.key_groups), encode(Block(source, first, asides=encode(self.asides)))))

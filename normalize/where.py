@@ -20,14 +20,14 @@ from cdc_formats.base import KeyedChange
 from cdc_formats.errors import ArgumentError, PartialImageError
 from cdc_formats.handling import Converter
 from cdc_formats.images import ABSENT, absent_as_null
-from cdc_formats.schema import Column, backquoted
+from cdc_formats.schema import Column, SqlType, backquoted
 
-from .arrow import spark_ddl, to_arrow
-from .changes import Gathered
+from .arrow import arrow_type, spark_type, to_arrow
+from .changes import Gathered, Shape
 from .decode import Source
 from .records import Records
 from .targets import Blocks, KeyedRows
-from .typed import Aside, Output
+from .typed import Aside, Output, decode_asides
 from .worker import worker
 
 if TYPE_CHECKING:
@@ -45,15 +45,14 @@ _KEYED = KeyedRows.schema.names
 class FilterRows(KeyedRows):
     """`KeyedRows` with the typed row of each change, and the columns that it lacks."""
 
-    def __init__(self, output: Output, key_groups: int, shape: Any) -> None:
-        fields = [pa.field(column.name, field.type) for column, field in zip(output.columns, list(output.arrow_schema)[1:], strict=False)]
-        self.row_type = pa.struct(fields)
-        self.schema = pa.schema([*KeyedRows.schema, (_ROW, self.row_type), (_LACKS, pa.list_(pa.string()))])
+    def __init__(self, output: Output, key_groups: int, shape: Shape) -> None:
+        self.row_type = SqlType("STRUCT", fields=output.columns)
+        self.schema = pa.schema([*KeyedRows.schema, (_ROW, arrow_type(self.row_type)), (_LACKS, pa.list_(pa.string()))])
         super().__init__(output, key_groups, shape)
 
     @staticmethod
     def ddl(output: Output) -> str:
-        return f"{KeyedRows.ddl(output)}, {_ROW} STRUCT<{spark_ddl(output.columns)}>, {_LACKS} ARRAY<STRING>"
+        return f"{KeyedRows.ddl(output)}, {_ROW} {spark_type(SqlType('STRUCT', fields=output.columns))}, {_LACKS} ARRAY<STRING>"
 
     def start(self) -> None:
         super().start()
@@ -68,15 +67,10 @@ class FilterRows(KeyedRows):
         self.typed.append(None)
 
     def flush(self) -> Iterator[pa.RecordBatch]:
-        typed, columns = self.typed, self.output.columns
-        names = [column.name for column in columns]
+        typed, names = self.typed, [column.name for column in self.output.columns]
         for batch in super().flush():
-            nothing = (None,) * len(columns)
-            values = zip(*[nothing if row is None else absent_as_null(row) for row in typed], strict=True)
-            arrays = [to_arrow(column.type, of) for column, of in zip(columns, values, strict=True)]
-            there = pa.array([row is None for row in typed], pa.bool_())
+            rows = to_arrow(self.row_type, [None if row is None else absent_as_null(row) for row in typed])
             lacks = [[name for name, value in zip(names, row or (), strict=False) if value is ABSENT] for row in typed]
-            rows = pa.StructArray.from_arrays(arrays, fields=list(self.row_type), mask=there)
             yield pa.RecordBatch.from_arrays([*batch.columns, rows, pa.array(lacks, pa.list_(pa.string()))], schema=self.schema)
 
 
@@ -146,11 +140,12 @@ def block_pass(batches: Iterator[pa.RecordBatch], *, source: Source) -> Iterator
             blocks = Blocks(source.output, source.key_groups, source.shape)
             rows = zip(*(batch.column(name).to_pylist() for name in (*_KEYED, MATCHES)), strict=True)
             for place, of_source in groupby(rows, lambda row: row[_KEYED.index("source")]):
-                gathered, first, asides = Gathered(source.shape), -1, []
+                gathered, first = Gathered(source.shape), -1
+                asides: list[Aside] = []
                 for key, stamp, _, offset, _, change, aside, matching in of_source:
                     first = offset if first < 0 else first
                     if key is None:
-                        asides.append(aside)
+                        asides += decode_asides(aside)
                         continue
                     gathered.add_packed(key, stamp, place, change, told(matching, f"{place}@{offset}"))
                 blocks.take_gathered(place, first, gathered, asides)

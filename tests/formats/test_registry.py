@@ -80,7 +80,7 @@ def test_every_format_of_the_package_is_registered_and_loads() -> None:
         module = __import__(f"cdc_formats.{path.stem}", fromlist=["x"]) if path.stem != "__init__" else cdc_formats
         for name, cls in vars(module).items():
             # type(): to Python 3.10 `dict[str, int]` is a class.
-            if issubclass(type(cls), type) and issubclass(cls, Format) and cls is not Format and cls.__module__ == module.__name__:
+            if issubclass(type(cls), type) and issubclass(cls, Format) and hasattr(cls, "identifier") and cls.__module__ == module.__name__:
                 found[cls.identifier] = f"{cls.__module__}:{name}"
     assert found == dict(BUILT_IN)
     assert {name: type(get_format(name)).__qualname__ for name in BUILT_IN} == {n: p.partition(":")[2] for n, p in BUILT_IN.items()}
