@@ -6,6 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from .aggregates import aggregate_changes
     from .changelog_normalize import ChangelogNormalize
     from .checkpoint import read_state
     from .kafka import READER_DEFAULTS, SPARK_PACKAGES, explain_changelog, from_kafka_changelog, to_kafka_changelog
@@ -16,6 +17,7 @@ _HOME = {
     "LocalKafka": "local_kafka",
     "READER_DEFAULTS": "kafka",
     "SPARK_PACKAGES": "kafka",
+    "aggregate_changes": "aggregates",
     "explain_changelog": "kafka",
     "from_kafka_changelog": "kafka",
     "read_state": "checkpoint",
@@ -27,6 +29,7 @@ __all__ = [
     "SPARK_PACKAGES",
     "ChangelogNormalize",
     "LocalKafka",
+    "aggregate_changes",
     "explain_changelog",
     "from_kafka_changelog",
     "read_state",

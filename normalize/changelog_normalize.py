@@ -28,7 +28,7 @@ from .records import Records
 from .stage import normalized
 from .state import Layout
 from .targets import Blocks, KeyedRows, Target
-from .typed import ASIDES, ROW_KIND, Aside, Output, require_changelog, table_columns
+from .typed import ASIDES, ROW_KIND, Aside, Output, require_changelog, table_columns, without_update_before
 from .where import MATCHES, matches
 
 if TYPE_CHECKING:
@@ -106,8 +106,10 @@ class ChangelogNormalize:
         )
         rows = df.select(*map(backquoted, [ROW_KIND, *(column.name for column in output.all)]), matches(self.where))
         if df.isStreaming:
-            return normalized(_packed(rows, Blocks, output, stage), stage, output, "changelog_normalize")
-        return batch.normalized(_packed(rows, KeyedRows, output, stage), stage, output, split_partitions=False)
+            changes = normalized(_packed(rows, Blocks, output, stage), stage, output, "changelog_normalize")
+        else:
+            changes = batch.normalized(_packed(rows, KeyedRows, output, stage), stage, output, split_partitions=False)
+        return changes if self.generate_update_before else without_update_before(changes)
 
     def _output(self, df: DataFrame) -> Output:
         table = table_columns(df.schema, without=(ROW_KIND, *ASIDES, *self.metadata))

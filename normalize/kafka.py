@@ -27,7 +27,7 @@ from .encode import encode_pass
 from .group import Stage
 from .stage import normalized
 from .targets import Blocks, KeyedRows, Target, TypedRows
-from .typed import ASIDES, ROW_KIND, require_changelog, table_columns
+from .typed import ASIDES, ROW_KIND, require_changelog, table_columns, without_update_before
 from .where import FilterRows, filtered_blocks, matched
 
 if TYPE_CHECKING:
@@ -227,7 +227,8 @@ def from_kafka_changelog(
     )
     _check_observation(observation, bounded)
     reader = _Reader(spark, request, stage, where, observation)
-    return reader.bounded() if bounded else reader.streaming()
+    changes = reader.bounded() if bounded else reader.streaming()
+    return changes if changelog_mode == "all" else without_update_before(changes)
 
 
 def explain_changelog(

@@ -158,6 +158,16 @@ def require_changelog(df: DataFrame) -> None:
         raise ArgumentError(f"the DataFrame has no column {ROW_KIND}: it is no changelog")
 
 
+def without_update_before(df: DataFrame) -> DataFrame:
+    """Say in the schema that a changelog has no ``-U``: what needs them can then refuse it."""
+    return df.withMetadata(ROW_KIND, {"changelog_mode": "upsert"})
+
+
+def has_update_before(df: DataFrame) -> bool:
+    """Return whether a changelog has ``-U``, as far as its schema says."""
+    return bool(df.schema[ROW_KIND].metadata.get("changelog_mode") != "upsert")
+
+
 def table_columns(schema: str | StructType, without: Sequence[str] = ()) -> tuple[Column, ...]:
     """Return a schema, as DDL text or as Spark's type, as columns.
 

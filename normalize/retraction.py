@@ -1,0 +1,238 @@
+"""A ``SELECT ... GROUP BY`` as one that takes retracted rows back, in SQL: pure text, read and written by sqlglot.
+
+A query becomes two: sums of signed values by key, which an aggregation keeps, and the query's expressions over these. With `SIGN` 1 for
+``+I`` and ``+U``, -1 for ``-U`` and ``-D``::
+
+    COUNT(*)    SUM(SIGN)
+    COUNT(x)    SUM(SIGN), of the rows in which x is not NULL
+    SUM(x)      SUM(SIGN * x), NULL where COUNT(x) is 0
+    AVG(x)      SUM(SIGN * x) / COUNT(x)
+
+Other aggregates cannot be taken back from what they keep (of ``MAX``, the second largest is forgotten), and are refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Sequence
+from dataclasses import dataclass, field
+
+from sqlglot import expressions as exp, parse_one
+from sqlglot.errors import SqlglotError
+
+from cdc_formats.errors import ArgumentError
+
+SIGN = "_sign"
+"""The column that says whether a row is put into the sums or taken out."""
+ROWS = "_rows"
+"""The sum that every query has: how many rows a group has."""
+
+_GROUPINGS = (exp.Cube, exp.Rollup, exp.GroupingSets)
+_CLAUSES = {"kind", "expressions", "from_", "from", "where", "group", "having"}
+
+
+@dataclass(frozen=True)
+class Retracting:
+    """A query that takes rows back, all as Spark's SQL.
+
+    Attributes
+    ----------
+    where : str or None
+        Which rows take part.
+    keys : dict
+        From a name to what is grouped by; empty where all rows are one group.
+    sums : dict
+        From a name to an aggregate over the changelog's columns and `SIGN`.
+    outputs : list of str
+        The query's columns, over the names of keys and sums.
+    there : str
+        Whether a group is in the answer, over the same.
+    table_outputs, table_keys : list of str
+        The same columns and keys as the query had them, for their names and types.
+    """
+
+    where: str | None
+    keys: dict[str, str]
+    sums: dict[str, str]
+    outputs: list[str]
+    there: str
+    table_outputs: list[str]
+    table_keys: list[str]
+
+
+def retracting(query: str, columns: Sequence[str]) -> Retracting:
+    """Rewrite a query over a table as one over its changelog.
+
+    Parameters
+    ----------
+    query : str
+        In Spark's SQL.
+    columns : sequence of str
+        Names of the changelog's columns.
+
+    Raises
+    ------
+    ArgumentError
+        When the query is of another form, or has an aggregate that cannot be taken back.
+
+    Examples
+    --------
+    >>> found = retracting("SELECT name, SUM(weight) AS w FROM t GROUP BY name", ["row_kind", "name", "weight"])
+    >>> found.keys, found.outputs, found.there
+    ({'_key_0': 'name'}, ['_key_0', 'CASE WHEN COALESCE(_sum_0, 0) > 0 THEN _sum_1 END'], '_rows > 0')
+    >>> retracting("SELECT name, MAX(weight) FROM t GROUP BY name", ["name", "weight"])
+    Traceback (most recent call last):
+    cdc_formats.errors.ArgumentError: [ARGUMENT] MAX(weight) cannot be taken back when a row is retracted: SUM, COUNT and AVG can; \
+for others aggregate the table that apply_changes writes
+    """
+    select = _with_whole_keys(_spelled(_parsed(query), columns), columns)
+    table_keys = [_text(key) for key in _keys(select)]
+    sums = _Sums({f"_key_{place}": key for place, key in enumerate(table_keys)})
+    outputs = [sums.over(each.unalias()) for each in select.expressions]
+    having = select.args.get("having")
+    conditions = [*([f"{ROWS} > 0"] if table_keys else []), *([f"COALESCE({sums.over(having.this)}, FALSE)"] if having else [])]
+    where = select.args.get("where")
+    return Retracting(
+        where=_text(where.this) if where else None,
+        keys=sums.keys,
+        sums={ROWS: f"COALESCE(SUM({SIGN}), 0)", **{name: text for text, name in sums.names.items()}},
+        outputs=outputs,
+        there=" AND ".join(conditions) or "TRUE",
+        table_outputs=[_text(each) for each in select.expressions],
+        table_keys=table_keys,
+    )
+
+
+def _text(expression: exp.Expr) -> str:
+    return expression.sql("spark")
+
+
+def _keys(select: exp.Select) -> list[exp.Expr]:
+    group = select.args.get("group")
+    return group.expressions if group else []
+
+
+# --------------------------------------------------------------------------------------------------------- what is understood
+
+
+def _parsed(query: str) -> exp.Select:
+    try:
+        select = parse_one(query, read="spark")
+    except SqlglotError as error:
+        raise ArgumentError(f"the query cannot be read: {str(error).splitlines()[0]}") from None
+    if not isinstance(select, exp.Select):
+        raise ArgumentError(f"the query is no SELECT: {query!r}")
+    others = ", ".join(sorted(name for name, value in select.args.items() if value and name not in _CLAUSES)).upper()
+    group = select.args.get("group")
+    for refused, why in {
+        bool(others): f"the query has {others}: a changelog takes SELECT, FROM, WHERE, GROUP BY and HAVING",
+        len(list(select.find_all(exp.Table, exp.Select))) != 2: "the query is to be FROM one table, the changelog, with no query in it",
+        any(each.is_star for each in select.expressions): "SELECT * is no aggregate: name the columns",
+        select.find(exp.Window) is not None: "a window function cannot be taken back: a retracted row changes its whole window",
+        bool(group and (any(value for name, value in group.args.items() if name != "expressions") or group.find(*_GROUPINGS))): (
+            "GROUP BY takes expressions here: no ALL, ROLLUP, CUBE or GROUPING SETS"
+        ),
+    }.items():
+        if refused:
+            raise ArgumentError(why)
+    return select
+
+
+def _spelled(select: exp.Select, columns: Sequence[str]) -> exp.Select:
+    """Spell columns as the table does, without its name: a key is then found again by its text."""
+    table = next(select.find_all(exp.Table)).alias_or_name.lower()
+    spelled = {name.lower(): name for name in columns}
+    for column in select.find_all(exp.Column):
+        if column.table.lower() == table:
+            column.set("table", None)
+        outermost = column.parts[0]
+        outermost.set("this", spelled.get(outermost.name.lower(), outermost.name))
+    return select
+
+
+def _with_whole_keys(select: exp.Select, columns: Sequence[str]) -> exp.Select:
+    """Put in the place of a number or an alias in GROUP BY the column of the result that it stands for, as Spark does."""
+    aliases = {each.alias.lower(): each.this for each in select.expressions if isinstance(each, exp.Alias)}
+    known = {name.lower() for name in columns}
+    for key in _keys(select):
+        key.replace(_meant(key, select.expressions, aliases, known).copy())
+    return select
+
+
+def _meant(key: exp.Expr, shown: Sequence[exp.Expr], aliases: dict[str, exp.Expr], known: Container[str]) -> exp.Expr:
+    if isinstance(key, exp.Literal) and not key.is_string:
+        place = int(key.this)
+        if not 1 <= place <= len(shown):
+            raise ArgumentError(f"GROUP BY {place}: the query has {len(shown)} columns")
+        return shown[place - 1].unalias()
+    is_alias = isinstance(key, exp.Column) and not key.table and key.name.lower() not in known
+    return aliases.get(key.name.lower(), key) if is_alias else key
+
+
+# ------------------------------------------------------------------------------------------------------------------ the sums
+
+
+@dataclass
+class _Sums:
+    """The sums that expressions need, noted as they are rewritten.
+
+    Attributes
+    ----------
+    keys : dict
+        From a name to its text.
+    names : dict
+        From the text of a sum to its name.
+    """
+
+    keys: dict[str, str]
+    names: dict[str, str] = field(default_factory=dict)
+
+    def over(self, expression: exp.Expr) -> str:
+        """Return an expression over the keys and sums."""
+        return _text(expression.copy().transform(self._node))
+
+    def _node(self, node: exp.Expr) -> exp.Expr:
+        text = _text(node)
+        for name, key in self.keys.items():
+            if text == key:
+                return exp.column(name)
+        if isinstance(node, exp.Filter):
+            return self._aggregate(node.this, _text(node.expression.this))
+        if isinstance(node, exp.AggFunc):
+            return self._aggregate(node, None)
+        if isinstance(node, exp.Column):
+            raise ArgumentError(f"{text} is neither in GROUP BY nor in an aggregate")
+        return node
+
+    def _aggregate(self, node: exp.Expr, condition: str | None) -> exp.Expr:
+        build = next((build for aggregate, build in _BUILDERS.items() if isinstance(node, aggregate)), None)
+        if build is None:
+            raise ArgumentError(
+                f"{_text(node)} cannot be taken back when a row is retracted: SUM, COUNT and AVG can; for others aggregate the table that "
+                "apply_changes writes"
+            )
+        if node.find(exp.Distinct):
+            raise ArgumentError(f"{_text(node)}: DISTINCT cannot be taken back; aggregate by that column, then count the groups")
+        every = isinstance(node, exp.Count) and isinstance(node.this, exp.Star | exp.Literal)
+        values = [] if every else [_text(each) for each in (node.this, *node.expressions)]
+        taken = " AND ".join([*(f"({value}) IS NOT NULL" for value in values), *([f"({condition})"] if condition else [])]) or "TRUE"
+        return parse_one(build(self, taken, *values), read="spark")
+
+    def _count(self, taken: str, *_: str) -> str:
+        return f"COALESCE({self._sum(f'SUM(CASE WHEN {taken} THEN {SIGN} END)')}, 0)"
+
+    def _total(self, taken: str, value: str) -> str:
+        return f"CASE WHEN {self._count(taken)} > 0 THEN {self._signed(taken, value)} END"
+
+    def _mean(self, taken: str, value: str) -> str:
+        count = self._count(taken)
+        return f"CASE WHEN {count} > 0 THEN {self._signed(taken, value)} / {count} END"
+
+    def _signed(self, taken: str, value: str) -> str:
+        # By CASE, and not as a product, which would be of a wider DECIMAL.
+        return self._sum(f"SUM(CASE WHEN {taken} THEN CASE WHEN {SIGN} > 0 THEN {value} ELSE -({value}) END END)")
+
+    def _sum(self, text: str) -> str:
+        return self.names.setdefault(text, f"_sum_{len(self.names)}")
+
+
+_BUILDERS: dict[type[exp.Expr], Callable[..., str]] = {exp.Count: _Sums._count, exp.Sum: _Sums._total, exp.Avg: _Sums._mean}
