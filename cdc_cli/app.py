@@ -1,0 +1,89 @@
+"""The application: its commands, and how each of them ends."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from .convert import convert
+from .formats import formats
+from .profile import profile
+from .tail import tail
+from .terminal import tell_error
+
+_READER_IS_GONE = 141  # 128 + SIGPIPE, as a shell says it of any program
+
+
+class _Commands(TyperGroup):
+    """Ends a command that failed with a few lines and an exit code, instead of a traceback."""
+
+    def main(self, args: Sequence[str] | None = None, *rest: Any, **extra: Any) -> Any:
+        given = sys.argv[1:] if args is None else args
+        others = [each for each in given if each != "--traceback"]
+        # It is asked for after a failure, at the end of the line that failed.
+        return super().main(["--traceback", *others] if len(others) < len(given) else others, *rest, **extra)
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            done = super().invoke(ctx)
+            sys.stdout.flush()
+            return done
+        except BrokenPipeError:
+            # Nobody reads what is left in the buffer: without this Python would complain when it ends.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            raise typer.Exit(_READER_IS_GONE) from None
+        except Exception as error:
+            if ctx.meta.get(_TRACEBACK) or _of_typer(error):
+                raise
+            tell_error(error)
+            raise typer.Exit(1) from None
+
+
+_TRACEBACK = "cdc_cli.traceback"
+
+
+def _of_typer(error: Exception) -> bool:
+    """Whether an exception is typer's own: a usage error, or an exit."""
+    return type(error).__module__.partition(".")[0] in ("typer", "click")
+
+
+app = typer.Typer(
+    cls=_Commands,
+    name="cdc",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command()(formats)
+app.command()(profile)
+app.command()(tail)
+app.command()(convert)
+
+
+def _tell_version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        typer.echo(f"cdc {version('pyspark-kafka-changelog')}")
+        raise typer.Exit
+
+
+@app.callback()
+def cdc(
+    context: typer.Context,
+    traceback: Annotated[
+        bool, typer.Option("--traceback", help="Show where in the program an error comes from; it may stand anywhere on the line.")
+    ] = False,
+    version: Annotated[bool, typer.Option("--version", callback=_tell_version, is_eager=True, help="Show the version.")] = False,
+) -> None:
+    """Look into Kafka topics of CDC messages, follow them as changelogs, convert them."""
+    context.meta[_TRACEBACK] = traceback
+    # A terminal that cannot show a character gets its escape.
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")

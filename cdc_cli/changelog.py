@@ -1,0 +1,213 @@
+"""From records to the rows of a changelog: decoded, normalised where that is wanted, and counted."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from enum import Enum
+from typing import Any
+
+from cdc_formats.base import Decoder, Ignored, KeyedChange
+from cdc_formats.errors import (
+    ArgumentError,
+    ChangelogError,
+    DecodeError,
+    FormatBugError,
+    MissingBeforeImageError,
+    MissingDependencyError,
+    PartialImageError,
+    TruncateError,
+    excerpt_of,
+)
+from cdc_formats.images import complete
+from cdc_formats.row_kind import SHORT_STRINGS, RowKind
+
+from .records import Record
+from .table import Table
+from .terminal import tell
+
+Row = tuple[Any, ...]
+Rows = list[tuple[RowKind, Row]]
+Decode = Callable[[Record], "Rows | Ignored"]
+
+_WORLD = (ChangelogError, OSError, ImportError, MemoryError)
+"""What no record is to blame for (all of ours but `DecodeError`)."""
+
+
+class Errors(str, Enum):
+    """What a record that cannot be decoded does."""
+
+    FAIL = "fail"
+    SKIP = "skip"
+    SHOW = "show"
+
+
+class OnTruncate(str, Enum):
+    """What a truncated source table does: no row of a changelog says it."""
+
+    FAIL = "fail"
+    IGNORE = "ignore"
+
+
+class Changelog:
+    """Decodes records, one after the other.
+
+    Parameters
+    ----------
+    table : Table
+    normalize : bool
+        Whether the newest row of each key is kept, in memory, so that ``-U`` is made, deletes are completed, and what changes nothing
+        gives nothing (`normalize.fold`).
+    errors : Errors
+    on_truncate : OnTruncate
+    show_ignored : bool
+        Whether records without rows are told, each with its place.
+    tell : callable
+        Says a text, in a style of rich.
+
+    Raises
+    ------
+    SchemaError, FormatOptionError, ArgumentError
+        When the format cannot read the table, or there is no key to normalise by.
+    """
+
+    def __init__(
+        self,
+        table: Table,
+        *,
+        normalize: bool,
+        errors: Errors,
+        on_truncate: OnTruncate = OnTruncate.IGNORE,
+        show_ignored: bool = False,
+        tell: Callable[[str, str], None] = tell,
+    ) -> None:
+        if normalize and not table.primary_key:
+            raise ArgumentError("rows are normalised by their primary key, and none is known: give --primary-key")
+        decoder = table.format.decoder(table.columns, unique_key=table.primary_key)
+        self.format, self.errors, self.on_truncate, self.show_ignored = table.format, errors, on_truncate, show_ignored
+        self._tell = tell
+        self.counts: Counter[str] = Counter()
+        self.kinds: Counter[RowKind] = Counter()
+        self._decode: Decode = _Normalized(decoder) if normalize else _decoded(decoder)
+        self._normalizes = normalize
+
+    def rows(self, record: Record) -> Rows:
+        """Return the rows of a record; none of one that has none, or that is skipped.
+
+        Raises
+        ------
+        DecodeError
+            Where errors fail.
+        TruncateError
+        """
+        self.counts["records"] += 1
+        try:
+            found = self._decode(record)
+        except DecodeError as error:
+            self._bad(error.at(where=record.where))
+            return []
+        except _WORLD:
+            raise
+        except Exception as error:
+            self._bad(self._bug(error, record).at(where=record.where))
+            return []
+        if isinstance(found, Ignored):
+            self._ignore(found, record)
+            return []
+        return found
+
+    def _bug(self, error: Exception, record: Record) -> DecodeError:
+        what = f"{self.format.identifier} failed with {type(error).__name__}"
+        rule = "; a format may raise DecodeError alone, so that this is a bug of the format's"
+        bug = FormatBugError(f"{what}: {error}{rule}", bare=what + rule)
+        return bug.at(excerpt=excerpt_of(record.value)) if self.format.error_excerpt else bug.without_data()
+
+    def _bad(self, error: DecodeError) -> None:
+        if isinstance(error, (MissingBeforeImageError, PartialImageError)) and not self._normalizes:
+            error = type(error)(f"{error.reason}. Here: --normalize", *error.args[1:])
+        if self.errors is Errors.FAIL:
+            raise error from None
+        self.counts[f"corrupt ({error.condition})"] += 1
+        if self.errors is Errors.SHOW:
+            self._tell(str(error), "red")
+
+    def _ignore(self, reason: Ignored, record: Record) -> None:
+        if reason is Ignored.TRUNCATE and self.on_truncate is OnTruncate.FAIL:
+            raise TruncateError(
+                f"the source table was truncated - in {record.where}. The changelog has no row for that: start anew from a snapshot, or "
+                "give --on-truncate ignore"
+            )
+        self.counts[f"ignored ({reason.value})"] += 1
+        if self.show_ignored:
+            self._tell(f"ignored {reason.value} in {record.where}", "dim")
+
+    def seen(self, rows: Rows) -> None:
+        """Count rows that were handed on."""
+        self.kinds.update(kind for kind, _ in rows)
+
+    def summary(self) -> str:
+        """Return what was counted, in a line."""
+        kinds = ", ".join(f"{count:,} {SHORT_STRINGS[kind]}" for kind, count in sorted(self.kinds.items()))
+        rows = f"{self.kinds.total():,} rows" + (f" ({kinds})" if kinds else "")
+        others = "".join(f", {count:,} {what}" for what, count in sorted(self.counts.items()) if what != "records")
+        return f"{rows} of {self.counts['records']:,} records{others}"
+
+
+@contextmanager
+def summed_up(summary: Callable[[], str]) -> Iterator[None]:
+    """Tell what was counted when the block ends, however it does; but not when the reader of a pipe has gone."""
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except BaseException:
+        tell(summary(), "bold")
+        raise
+    tell(summary(), "bold")
+
+
+def _decoded(decoder: Decoder) -> Decode:
+    def decode(record: Record) -> Rows | Ignored:
+        found = decoder.decode(record.key, record.value, record.headers)
+        return found if isinstance(found, Ignored) else [(change.kind, change.row) for change in found]
+
+    return decode
+
+
+class _Normalized:
+    """The newest row of each key, and what each record changes of it."""
+
+    def __init__(self, decoder: Decoder) -> None:
+        try:
+            from normalize.fold import FoldOptions, fold
+        except ImportError as error:
+            raise MissingDependencyError(f"--normalize needs {error.name}: pip install {error.name}") from error
+        self.decoder, self.fold, self.options = decoder, fold, FoldOptions()
+        self.stored: dict[Row, Row] = {}
+
+    def __call__(self, record: Record) -> Rows | Ignored:
+        found = self.decoder.upserts(record.key, record.value, record.headers)
+        if isinstance(found, Ignored):
+            return found
+        # A record is all or nothing: what it stores is kept when all of it is good.
+        rows: Rows = []
+        stored: dict[Row, Row | None] = {}
+        for change in found:
+            before = stored[change.key] if change.key in stored else self.stored.get(change.key)
+            out, stored[change.key] = self.fold(before, self._completed(change, before), self.options)
+            rows += out
+        for key, row in stored.items():
+            if row is None:
+                self.stored.pop(key, None)
+            else:
+                self.stored[key] = row
+        return rows
+
+    def _completed(self, change: KeyedChange, before: Row | None) -> Row | None:
+        if not change.partial:
+            return change.row
+        if before is None:
+            raise PartialImageError("the producer left columns out (unchanged), and no row of this key was read before: begin earlier")
+        assert change.row is not None  # a delete has no columns that could be left out
+        return complete(change.row, before)

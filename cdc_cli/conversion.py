@@ -1,0 +1,162 @@
+"""What a conversion is made of: where records come from, how rows become records again, and where they go."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
+from itertools import chain, islice
+from typing import Any, Protocol
+
+from cdc_formats.base import Encoder, Record as KeyValue
+from cdc_formats.errors import EncodeError
+from cdc_formats.pairing import pair_updates
+from cdc_formats.row_kind import RowKind
+from cdc_formats.rows import key_indices
+
+from .changelog import Changelog, Rows
+from .connection import Connection
+from .files import STANDARD, Lines, batched, opened, read_records
+from .reading import Start, Topic
+from .records import Record
+from .table import Sampled, Table, sample_of_topic
+
+# ------------------------------------------------------------------------------------------------------------- sources
+
+
+class Source(Protocol):
+    """Gives records."""
+
+    def sample(self, count: int) -> list[Sampled]:
+        """Return some records, to infer the columns from."""
+
+    def batches(self) -> Iterator[list[Record]]:
+        """Return all records."""
+
+
+class TopicSource:
+    """A topic, from its beginning."""
+
+    def __init__(self, way: Connection, topic: str, follow: bool) -> None:
+        self.way, self.topic, self.follow = way, topic, follow
+
+    def sample(self, count: int) -> list[Sampled]:
+        """Return a sample of its records."""
+        return sample_of_topic(self.way, self.topic, count)
+
+    def batches(self) -> Iterator[list[Record]]:
+        """Return its records."""
+        with Topic(self.way, self.topic) as opened_topic:
+            yield from opened_topic.batches(Start(), follow=self.follow)
+
+
+class FileSource:
+    """A file, or standard input."""
+
+    def __init__(self, stack: ExitStack, path: str, lines: Lines) -> None:
+        file = stack.enter_context(opened(path, "rb"))
+        self._records: Iterable[Record] = read_records(file, "standard input" if path == STANDARD else path, lines)
+
+    def sample(self, count: int) -> list[Sampled]:
+        """Return its first records, which are read again by `batches`."""
+        records = iter(self._records)
+        first = list(islice(records, count))
+        self._records = chain(first, records)
+        return [(record.key, record.value, record.headers) for record in first]
+
+    def batches(self) -> Iterator[list[Record]]:
+        """Return its records."""
+        return batched(self._records)
+
+
+# ---------------------------------------------------------------------------------------------------------- conversion
+
+
+class Sink(Protocol):
+    """Takes records, between the begin and the end of a ``with`` block."""
+
+    written: int
+    """How many are written for sure."""
+
+    def __enter__(self) -> object: ...
+
+    def __exit__(self, *exc_info: Any) -> None: ...
+
+    def write(self, key: bytes | None, value: bytes | None, partition: int) -> None:
+        """Write a record that comes from what was read of a partition."""
+
+    def flush(self) -> None:
+        """Hand on what is written."""
+
+
+class Encoding:
+    """Encodes rows; a ``-U`` waits for the ``+U`` that follows it in its partition."""
+
+    def __init__(self, encoder: Encoder, table: Table) -> None:
+        self.encoder, self.key = encoder, key_indices(table.columns, table.primary_key)
+        self.held: dict[int, Rows] = {}
+
+    def records(self, rows: Rows, partition: int) -> list[KeyValue]:
+        """Return the records of some more rows.
+
+        Raises
+        ------
+        EncodeError
+            When the format cannot hold a value.
+        """
+        if not self.encoder.pairs_updates:
+            return [record for kind, row in rows if (record := self.encoder.encode(kind, row)) is not None]
+        if partition in self.held:
+            rows = self.held.pop(partition) + rows
+        if rows and rows[-1][0] is RowKind.UPDATE_BEFORE:
+            self.held[partition] = rows[-1:]
+            rows = rows[:-1]
+        return self._paired(rows)
+
+    def rest(self) -> Iterator[tuple[int, list[KeyValue]]]:
+        """Return what waited in vain."""
+        held, self.held = self.held, {}
+        for partition, rows in held.items():
+            yield partition, self._paired(rows)
+
+    def _paired(self, rows: Rows) -> list[KeyValue]:
+        records = []
+        for kind, row, before in pair_updates(rows, self.key):
+            # What is left of a key that changed is a delete, in a format of upserts too, which has no record for a -U.
+            record = self.encoder.encode(RowKind.DELETE if kind is RowKind.UPDATE_BEFORE else kind, row, before)
+            if record is not None:
+                records.append(record)
+        return records
+
+
+class Conversion:
+    """Reads, decodes, encodes and writes."""
+
+    def __init__(self, changelog: Changelog, encoded: Encoding, sink: Sink) -> None:
+        self.changelog, self.encoded, self.sink = changelog, encoded, sink
+
+    def run(self, batches: Iterable[list[Record]]) -> None:
+        """Convert all there is; what was read is written, also when Ctrl-C ends it."""
+        try:
+            for batch in batches:
+                for record in batch:
+                    self._convert(record)
+                self.sink.flush()
+        except KeyboardInterrupt:
+            self._finish()
+            raise
+        self._finish()
+
+    def _convert(self, record: Record) -> None:
+        rows = self.changelog.rows(record)
+        try:
+            records = self.encoded.records(rows, record.partition)
+        except EncodeError as error:
+            raise EncodeError(f"{error.args[0]} - row of {record.where}") from None
+        for key, value in records:
+            self.sink.write(key, value, record.partition)
+        self.changelog.seen(rows)
+
+    def _finish(self) -> None:
+        for partition, records in self.encoded.rest():
+            for key, value in records:
+                self.sink.write(key, value, partition)

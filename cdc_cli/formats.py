@@ -1,0 +1,156 @@
+"""``cdc formats``: the formats there are, ours and those of installed packages, or one of them with its options."""
+
+from __future__ import annotations
+
+import inspect
+import json as json_text
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import MISSING, fields
+from typing import Annotated, Any
+
+import typer
+
+from cdc_formats.base import Format
+from cdc_formats.errors import ChangelogError
+from cdc_formats.printable import printable
+from cdc_formats.registry import get_format, list_formats
+
+from .given import complete_format
+from .options import Json, WhichColor
+from .terminal import Color, console, for_eyes, tell
+
+_HEADS = ("identifier", "rows", "Kafka key", "null value", "positions", "written")
+_AFTER_THE_RULES = ("Differs from Flink", "Source:")
+
+
+def formats(
+    name: Annotated[str, typer.Argument(help="One of them: what it reads, and its options.", autocompletion=complete_format)] = "",
+    json: Json = False,
+    color: WhichColor = Color.AUTO,
+) -> None:
+    """List the formats, or tell one of them with its options."""
+    if name:
+        described = describe(get_format(name))
+        _print_json(described) if json else _show_one(described, color)
+        return
+    found = [summary for identifier in list_formats() if (summary := _summary_or_none(identifier)) is not None]
+    _print_json(found) if json else _show_all(found, color)
+
+
+def summary_of(format: Format) -> dict[str, Any]:
+    """Return what a format declares, as values that JSON has."""
+    cls = type(format)
+    return {
+        "identifier": format.identifier,
+        "changelog_mode": [kind.short_string for kind in sorted(format.changelog_mode.kinds)],
+        "reads_key": format.reads_key,
+        "null_value": "read" if format.reads_tombstones else "ignored",
+        "positions": not format.positions,
+        "written": cls.encoder is not Format.encoder,
+        "class": f"{cls.__module__}.{cls.__qualname__}",
+    }
+
+
+def describe(format: Format) -> dict[str, Any]:
+    """Return what a format declares, its options, and what its module says of it."""
+    documented = option_texts(type(format))
+    options = [
+        {
+            "name": field.name,
+            "type": field.type if isinstance(field.type, str) else getattr(field.type, "__name__", str(field.type)),
+            "default": None if field.default is MISSING else field.default,
+            "required": field.default is MISSING and field.default_factory is MISSING,
+            "description": documented.get(field.name, ""),
+        }
+        for field in fields(format)
+    ]
+    return {**summary_of(format), "metadata": sorted(format.metadata), "description": _rules(type(format)), "options": options}
+
+
+def option_texts(cls: type) -> dict[str, str]:
+    """Return what a class and those above it say of their parameters, in numpydoc's form, by name."""
+    found: dict[str, str] = {}
+    for each in reversed(cls.__mro__):
+        _, _, section = inspect.cleandoc(each.__dict__.get("__doc__") or "").partition("\nParameters\n----------\n")
+        names: list[str] = []
+        for line in section.split("\n\n")[0].splitlines():
+            if line.startswith(" "):
+                found.update({name: f"{found.get(name, '')} {line.strip()}".strip() for name in names})
+            else:
+                names = [name.strip() for name in line.partition(" : ")[0].split(",")]
+                found.update(dict.fromkeys(names, ""))
+    return found
+
+
+def _rules(cls: type) -> str:
+    """Return a module's docstring up to where it compares and names its sources."""
+    text = inspect.getdoc(sys.modules[cls.__module__]) or inspect.getdoc(cls) or ""
+    paragraphs = re.split(r"\n\n(?=\S)", text)
+    end = next((index for index, each in enumerate(paragraphs) if each.startswith(_AFTER_THE_RULES)), len(paragraphs))
+    return "\n\n".join(paragraphs[:end])
+
+
+def _summary_or_none(identifier: str) -> dict[str, Any] | None:
+    try:
+        return summary_of(get_format(identifier))
+    except (ChangelogError, ImportError, TypeError, AttributeError) as error:
+        # A package that is broken does not hide the others.
+        tell(f"{identifier} cannot be loaded: {error}", "red")
+        return None
+
+
+# ------------------------------------------------------------------------------------------------------------- showing
+
+
+def _print_json(value: Any) -> None:
+    typer.echo(json_text.dumps(value, indent=2, default=str))
+
+
+def _cells(summary: Mapping[str, Any]) -> list[str]:
+    return [
+        summary["identifier"],
+        " ".join(summary["changelog_mode"]),
+        "read" if summary["reads_key"] else "not read",
+        summary["null_value"],
+        *("yes" if summary[name] else "no" for name in ("positions", "written")),
+    ]
+
+
+def _show_all(summaries: Sequence[Mapping[str, Any]], color: Color) -> None:
+    _show_table(_HEADS, [_cells(summary) for summary in summaries], color)
+
+
+def _show_one(described: Mapping[str, Any], color: Color) -> None:
+    from rich.text import Text
+
+    out = console(color)
+    out.print(Text("\n".join(map(printable, described["description"].splitlines()))))
+    out.print(Text(f"\n{described['identifier']}: {' '.join(described['changelog_mode'])}; class {described['class']}", "bold"))
+    if described["metadata"]:
+        out.print(Text(f"metadata: {', '.join(described['metadata'])}"))
+    out.print()
+    rows = [
+        [option["name"], option["type"], "required" if option["required"] else repr(option["default"]), option["description"]]
+        for option in described["options"]
+    ]
+    _show_table(("option", "type", "default", ""), rows, color)
+
+
+def _show_table(heads: Sequence[str], rows: Sequence[Sequence[str]], color: Color) -> None:
+    """Show rows: a table for eyes, else lines with tabs between their columns."""
+    if not for_eyes(color):
+        for cells in (heads, *rows):
+            typer.echo("\t".join(map(printable, cells)))
+        return
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    for index, head in enumerate(heads):
+        table.add_column(head, style="cyan" if index == 0 else "", no_wrap=index == 0, overflow="fold")
+    for cells in rows:
+        table.add_row(*(Text(printable(cell)) for cell in cells))
+    console(color).print(table, soft_wrap=False)

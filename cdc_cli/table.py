@@ -1,0 +1,101 @@
+"""Which table a topic or file has: its columns and key, declared or inferred from a sample."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from cdc_formats.base import Format
+from cdc_formats.inference import InferredSchema, infer_schema
+from cdc_formats.schema import Column, columns as to_columns, quote
+
+from .connection import Connection
+from .given import names, spelled
+from .terminal import tell
+
+SAMPLE = 1000
+"""How many records a sample has, where it is not said."""
+
+Sampled = tuple["bytes | None", "bytes | None", Any]
+"""The key, the value and the headers of a record."""
+
+
+class Table(NamedTuple):
+    """What records are read as.
+
+    Attributes
+    ----------
+    format : Format
+    columns : tuple of Column
+    primary_key : tuple of str
+        Empty: nobody knows it.
+    """
+
+    format: Format
+    columns: tuple[Column, ...]
+    primary_key: tuple[str, ...]
+
+
+def table_of(
+    format: Format, given: Iterable[str], *, schema: str, primary_key: str, option: str, sample: Callable[[], Sequence[Sampled]]
+) -> Table:
+    """Return the table that was declared, or infer it from a sample and say so on standard error.
+
+    Parameters
+    ----------
+    format : Format
+    given : iterable of str
+        The names of its options that a person gave: what a sample tells of them does not count.
+    schema : str
+        DDL; empty: it is inferred, with the options of the format that are not given.
+    primary_key : str
+        Names with commas between them; empty: the sample's, where there is one.
+    option : str
+        How the format's options are given, for what is said.
+    sample : callable
+        Takes a sample: only where it is needed.
+
+    Raises
+    ------
+    SchemaError
+    InferenceError
+        When the sample says too little.
+    """
+    if schema:
+        return Table(format, to_columns(schema), names(primary_key))
+    found = infer_schema(sample(), format=format)
+    told = {name: found.format_options[name] for name in found.option_reasons if name not in set(map(spelled, given))}
+    key = names(primary_key) or found.primary_key
+    tell(_said(found, key, told, option), "dim")
+    return Table(replace(format, **told), found.columns, key)
+
+
+def sample_of_topic(way: Connection, topic: str, sample: int) -> list[Sampled]:
+    """Return a sample of a topic's records, the oldest first."""
+    from cdc_formats.kafka import key_values, sample_topic
+
+    records = sample_topic(way.servers, topic, sample=sample, config=way.client_config(), timeout_seconds=way.timeout_seconds)
+    return list(key_values(records))
+
+
+def _said(found: InferredSchema, key: Sequence[str], told: Mapping[str, Any], option: str) -> str:
+    """Return what was inferred, as the options that pin it, and what a person should know of it."""
+    given = [
+        f"--schema {shlex.quote(found.ddl)}",
+        *([f"--primary-key {shlex.quote(','.join(key))}"] if key else []),
+        *(f"{option} {shlex.quote(f'{name}={value}')}" for name, value in told.items()),
+    ]
+    noted: dict[str, list[str]] = {}
+    for each in found.evidence:
+        for note in each.notes:
+            noted.setdefault(note, []).append(each.column.name)
+    return "\n".join(
+        [
+            f"inferred from {found.records:,} records, {found.rows:,} rows; declare it by",
+            *(f"  {each}" for each in given),
+            *(f"  {', '.join(map(quote, columns))}: {note}" for note, columns in noted.items()),
+            *(f"  {note}" for note in found.notes),
+        ]
+    )

@@ -1,0 +1,130 @@
+"""``cdc tail``: a topic as a live changelog, as Flink's SQL client shows one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Annotated
+
+import typer
+
+from .changelog import Changelog, Errors, Row, summed_up
+from .connection import Config, Properties, Servers, Timeout, Verbose, connection
+from .given import make_format, pairs
+from .options import FormatOption, Json, Normalize, OnErrors, PrimaryKey, Sample, Schema, Topic as TopicName, WhichColor, format_option
+from .reading import Start, Topic
+from .records import Record
+from .table import SAMPLE, Table, sample_of_topic, table_of
+from .terminal import Color, tell
+from .view import Shown, View, text_of, view_of
+
+_LAST = "-10"
+
+
+From = Annotated[
+    str,
+    typer.Option(
+        "--from",
+        metavar="WHERE",
+        help="beginning, end, an offset, -N for the last N of each partition, or a time such as 2026-11-21T10:00:00Z. "
+        f"Default: {_LAST}; with --normalize the beginning.",
+        show_default=False,
+    ),
+]
+Partitions = Annotated[list[int] | None, typer.Option(min=0, help="Read this partition alone; may stand more than once.")]
+Most = Annotated[int | None, typer.Option("--max", min=1, help="End after so many rows.", show_default=False)]
+Follow = Annotated[bool, typer.Option(help="Go on at the end of the topic, or end where it ended at the start.")]
+WhereKey = Annotated[
+    list[str] | None,
+    typer.Option(metavar="NAME=VALUE", help="Rows of this key alone, its value as it is shown; may stand for each of its columns."),
+]
+
+
+def tail(
+    topic: TopicName,
+    servers: Servers = "",
+    *,
+    format: Annotated[str, format_option("--format", "-f", help="The format of its messages: cdc formats lists them.")],
+    option: FormatOption = None,
+    schema: Schema = "",
+    primary_key: PrimaryKey = "",
+    sample: Sample = SAMPLE,
+    start: From = "",
+    partition: Partitions = None,
+    most: Most = None,
+    follow: Follow = True,
+    where_key: WhereKey = None,
+    normalize: Normalize = False,
+    errors: OnErrors = Errors.SHOW,
+    json: Json = False,
+    color: WhichColor = Color.AUTO,
+    config: Config = None,
+    properties: Properties = None,
+    timeout: Timeout = 10.0,
+    verbose: Verbose = False,
+) -> None:
+    """Follow a topic as a changelog.
+
+    Rows are coloured by their kind: +I, -U, +U, -D. In a pipe they are lines with tabs; --json writes messages of changelog-json with
+    the place of their records. What has no rows, and what cannot be decoded, is told on standard error. No consumer group is joined.
+    """
+    way = connection(servers, config, properties, timeout, verbose)
+    begin = Start.parse(start or ("beginning" if normalize else _LAST))
+    table = table_of(
+        make_format(format, given := pairs(option or (), "--option")),
+        given,
+        schema=schema,
+        primary_key=primary_key,
+        option="-o",
+        sample=lambda: sample_of_topic(way, topic, sample),
+    )
+    shown = _Shown(view_of(table.columns, json=json, color=color), _wanted(table, pairs(where_key or (), "--where-key")), most)
+    changelog = Changelog(table, normalize=normalize, errors=errors, show_ignored=errors is not Errors.SKIP, tell=shown.tell)
+    with Topic(way, topic, partition or ()) as opened, summed_up(changelog.summary):
+        shown.follow(opened.batches(begin, follow=follow), changelog)
+
+
+class _Shown:
+    """What is shown: rows on standard output, the rest on standard error, in the order of the records."""
+
+    def __init__(self, view: View, wanted: Callable[[Row], bool], most: int | None) -> None:
+        self.view, self.wanted, self.left = view, wanted, most
+        self.pending: list[Shown] = []
+
+    def follow(self, batches: Iterable[list[Record]], changelog: Changelog) -> None:
+        """Show rows until there are no more, or as many as are wanted."""
+        try:
+            for batch in batches:
+                for record in batch:
+                    self._take(record, changelog)
+                    if self.left == 0:
+                        return
+                self._flush()
+        finally:
+            self._flush()
+            self.view.end()
+
+    def tell(self, text: str, style: str) -> None:
+        """Say something of a record, below the rows that came before."""
+        self._flush()
+        tell(text, style)
+
+    def _take(self, record: Record, changelog: Changelog) -> None:
+        rows = [(kind, row) for kind, row in changelog.rows(record) if self.wanted(row)][: self.left]
+        changelog.seen(rows)
+        self.pending += [(record, kind, row) for kind, row in rows]
+        if self.left is not None:
+            self.left -= len(rows)
+
+    def _flush(self) -> None:
+        shown, self.pending = self.pending, []
+        self.view.show(shown)
+
+
+def _wanted(table: Table, key: Mapping[str, str]) -> Callable[[Row], bool]:
+    """Return whether a row has a key, of which some columns are given as they are shown."""
+    known = table.primary_key or tuple(column.name for column in table.columns)
+    for name in key:
+        if name not in known:
+            raise typer.BadParameter(f"--where-key {name}: the key has {', '.join(known)}")
+    tests = [(index, text_of(column.type), key[column.name]) for index, column in enumerate(table.columns) if column.name in key]
+    return lambda row: all(text(row[index]) == value for index, text, value in tests)

@@ -1,0 +1,93 @@
+"""What goes to a terminal: consoles, colours, and what is said on standard error. Nothing out of a message acts on the terminal."""
+
+from __future__ import annotations
+
+import re
+import sys
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from cdc_formats.errors import ChangelogError
+from cdc_formats.printable import printable
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+class Color(str, Enum):
+    """When to use colours."""
+
+    AUTO = "auto"
+    ALWAYS = "always"
+    NEVER = "never"
+
+
+def console(color: Color = Color.AUTO, *, stderr: bool = False) -> Console:
+    """Return a console. ``auto`` has colours on a terminal, unless the environment has ``NO_COLOR``.
+
+    Parameters
+    ----------
+    color : Color
+    stderr : bool
+        Whether it is of standard error.
+    """
+    from rich.console import Console
+
+    always = color is Color.ALWAYS
+    return Console(
+        stderr=stderr,
+        force_terminal=True if always else None,
+        no_color={Color.ALWAYS: False, Color.NEVER: True}.get(color),
+        # What a person asked for is not less for a terminal that says nothing of itself.
+        color_system="standard" if always else "auto",
+        highlight=False,
+        markup=False,
+        emoji=False,
+        soft_wrap=True,
+    )
+
+
+def for_eyes(color: Color) -> bool:
+    """Whether standard output is looked at by a person: it is a terminal, or colours are wanted."""
+    return color is Color.ALWAYS or sys.stdout.isatty()
+
+
+def tell(text: str, style: str = "") -> None:
+    """Say something on standard error; lines stay lines, whatever else is in the text is shown.
+
+    Parameters
+    ----------
+    text : str
+    style : str
+        Of rich, for the whole.
+    """
+    sys.stdout.flush()  # what was written before comes before
+    lines = "\n".join(map(printable, text.split("\n")))
+    if not sys.stderr.isatty():
+        print(lines, file=sys.stderr, flush=True)
+        return
+    from rich.text import Text
+
+    console(stderr=True).print(Text(lines, style))
+
+
+def tell_error(error: Exception) -> None:
+    """Say why a command failed."""
+    if isinstance(error, (ChangelogError, OSError)):
+        tell(f"error: {error}", "red")
+    else:
+        tell(f"error: [INTERNAL] {type(error).__name__}: {error}; this is a bug, --traceback shows where", "red")
+
+
+_UNSAFE_IN_JSON = re.compile("[\x7f-\x9f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]")
+
+
+def json_for_eyes(line: bytes) -> bytes:
+    r"""Return JSON text with escapes in place of what a terminal would obey, or what hides or reorders text: the same JSON.
+
+    Examples
+    --------
+    >>> print(json_for_eyes('{"name": "\u202etxt.exe"}'.encode()).decode())
+    {"name": "\u202etxt.exe"}
+    """
+    return _UNSAFE_IN_JSON.sub(lambda match: f"\\u{ord(match[0]):04x}", line.decode()).encode()

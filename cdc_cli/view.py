@@ -1,0 +1,257 @@
+"""The rows of a changelog as a person sees them, as a pipe gets them, and as JSON."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+from cdc_formats.json_reader import json_bytes
+from cdc_formats.printable import printable
+from cdc_formats.registry import get_format
+from cdc_formats.row_kind import SHORT_STRINGS, RowKind
+from cdc_formats.schema import Column, SqlType
+from cdc_formats.values import date_text, interval_text, time_text, timestamp_text
+
+from .records import Record
+from .terminal import Color, console, for_eyes, json_for_eyes
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.text import Text
+
+Row = tuple[Any, ...]
+Shown = tuple[Record, RowKind, Row]
+"""A row, its kind, and the record that it came in."""
+
+NULL = "<NULL>"  # as in Flink's SQL client: no text of a STRING looks like it but itself
+_STYLES = {RowKind.INSERT: "green", RowKind.UPDATE_BEFORE: "yellow", RowKind.UPDATE_AFTER: "bright_yellow", RowKind.DELETE: "red"}
+_WIDEST = 30  # as Flink's display.max-column-width
+_NARROWEST = 4
+_WIDTHS = {
+    "BOOLEAN": 5,
+    "TINYINT": 4,
+    "SMALLINT": 6,
+    "INT": 8,
+    "BIGINT": 12,
+    "DATE": 10,
+    "TIME": 12,
+    "TIMESTAMP": 24,
+    "TIMESTAMP_NTZ": 23,
+    "STRING": 12,
+    "VARCHAR": 12,
+}
+"""Least widths by type: the first rows need not be the widest."""
+_RIGHT = frozenset({"TINYINT", "SMALLINT", "INT", "BIGINT", "FLOAT", "DOUBLE", "DECIMAL"})
+
+
+class View(Protocol):
+    """Shows rows."""
+
+    def show(self, rows: Sequence[Shown]) -> None:
+        """Show some more."""
+
+    def end(self) -> None:
+        """Show that there are no more."""
+
+
+def view_of(columns: Sequence[Column], *, json: bool, color: Color) -> View:
+    """Return the view: JSON where it is wanted, a table for eyes, else lines with tabs between their columns.
+
+    Raises
+    ------
+    SchemaError
+        When a column cannot be written as JSON.
+    """
+    if json:
+        return JsonView(columns)
+    return TableView(columns, console(color)) if for_eyes(color) else TextView(columns)
+
+
+# ------------------------------------------------------------------------------------------------------------ values
+
+
+def text_of(sql_type: SqlType) -> Callable[[Any], str]:
+    """Return the function from a canonical value to its text, in which nothing acts on a terminal.
+
+    Examples
+    --------
+    >>> from cdc_formats import columns
+    >>> text_of(columns("tags ARRAY<STRING>")[0].type)(["a", None])
+    '[a, <NULL>]'
+    """
+    inner = [text_of(field.type) for field in sql_type.fields]
+    named = [printable(field.name) for field in sql_type.fields]
+    table: dict[str, Callable[[Any], str]] = {
+        "BOOLEAN": lambda value: "true" if value else "false",
+        "BINARY": lambda value: f"x'{value.hex()}'",
+        "DATE": date_text,
+        "TIME": time_text,
+        "TIMESTAMP": lambda value: timestamp_text(value) + "Z",
+        "TIMESTAMP_NTZ": timestamp_text,
+        "INTERVAL DAY TO SECOND": interval_text,
+        "ARRAY": lambda value: f"[{', '.join(map(inner[0], value))}]",
+        "MAP": lambda value: "{" + ", ".join(f"{inner[0](key)}: {inner[1](item)}" for key, item in value) + "}",
+        "STRUCT": lambda value: "{" + ", ".join(f"{name}: {to(of)}" for name, to, of in zip(named, inner, value, strict=True)) + "}",
+    }
+    to = table.get(sql_type.name, lambda value: printable(str(value)))
+    return lambda value: NULL if value is None else to(value)
+
+
+class RowTexts:
+    """The texts of rows."""
+
+    def __init__(self, columns: Sequence[Column]) -> None:
+        self.columns = columns
+        self.names = [printable(column.name) for column in columns]
+        self._cells = [text_of(column.type) for column in columns]
+
+    def __call__(self, row: Row) -> list[str]:
+        return [cell(value) for cell, value in zip(self._cells, row, strict=True)]
+
+
+# ------------------------------------------------------------------------------------------------------------- views
+
+
+class TextView:
+    """A line for each row, tabs between its columns, names first; text that has a tab or a line's end has its escape there."""
+
+    def __init__(self, columns: Sequence[Column]) -> None:
+        self.texts = RowTexts(columns)
+        self.begun = False
+
+    def show(self, rows: Sequence[Shown]) -> None:
+        """Write lines."""
+        lines = [self._line(["op", *self.texts.names])] if not self.begun else []
+        self.begun = True
+        lines += [self._line([SHORT_STRINGS[kind], *self.texts(row)]) for _, kind, row in rows]
+        sys.stdout.write("".join(lines))
+        sys.stdout.flush()
+
+    def end(self) -> None:
+        """Nothing: lines need no end."""
+
+    @staticmethod
+    def _line(cells: Sequence[str]) -> str:
+        return "\t".join(cells) + "\n"
+
+
+class JsonView:
+    """A message of changelog-json for each row, with the place of the record that it came in."""
+
+    def __init__(self, columns: Sequence[Column]) -> None:
+        self.encoder = get_format("changelog-json").encoder(tuple(columns))
+
+    def show(self, rows: Sequence[Shown]) -> None:
+        """Write lines."""
+        sys.stdout.buffer.write(b"".join(self._line(*shown) for shown in rows))
+        sys.stdout.buffer.flush()
+
+    def end(self) -> None:
+        """Nothing: lines need no end."""
+
+    def _line(self, record: Record, kind: RowKind, row: Row) -> bytes:
+        encoded = self.encoder.encode(kind, row)
+        assert encoded is not None  # changelog-json has a message for every row
+        place = json_bytes({"topic": record.source, "partition": record.partition, "offset": record.offset})
+        return json_for_eyes((encoded[1] or b"")[:-1] + b"," + place[1:]) + b"\n"
+
+
+class TableView:
+    """A table as wide as the terminal, a colour for each row kind.
+
+    Widths are chosen when the first rows come, and again when the terminal's changes; a text that is longer is cut.
+    """
+
+    def __init__(self, columns: Sequence[Column], console: Console) -> None:
+        self.texts, self.console = RowTexts(columns), console
+        self.wanted = [max(len(name), _least(column)) for name, column in zip(self.texts.names, columns, strict=True)]
+        self.widths: list[int] = []
+        self.fitted_to = 0
+
+    def show(self, rows: Sequence[Shown]) -> None:
+        """Print rows, below their names where these are not there."""
+        cells = [self.texts(row) for _, _, row in rows]
+        if rows and self.console.width != self.fitted_to:
+            self._fit(cells)
+            self._header()
+        for (_, kind, _), texts in zip(rows, cells, strict=True):
+            self._print(self._line([SHORT_STRINGS[kind], *texts], _STYLES[kind]))
+
+    def end(self) -> None:
+        """Close the table."""
+        if self.widths:
+            self._print(self._rule())
+
+    def _fit(self, cells: Sequence[Sequence[str]]) -> None:
+        from rich.cells import cell_len
+
+        self.fitted_to = self.console.width
+        for texts in cells:
+            self.wanted = [max(width, min(cell_len(text), _WIDEST)) for width, text in zip(self.wanted, texts, strict=True)]
+        self.widths = [2, *fitted(self.wanted, self.fitted_to - len("| op |"))]
+
+    def _header(self) -> None:
+        from .terminal import tell
+
+        shown = len(self.widths) - 1
+        if shown < len(self.wanted):
+            tell(f"the terminal has no room for {', '.join(self.texts.names[shown:])}: widen it, or declare fewer columns by --schema")
+        self._print(self._rule())
+        self._print(self._line(["op", *self.texts.names], "bold"))
+        self._print(self._rule())
+
+    def _rule(self) -> Text:
+        from rich.text import Text
+
+        return Text("+" + "+".join("-" * (width + 2) for width in self.widths) + "+", "dim")
+
+    def _line(self, texts: Sequence[str], style: str) -> Text:
+        from rich.text import Text
+
+        right = [False, *(column.type.name in _RIGHT for column in self.texts.columns)]
+        line = Text("|", "dim")
+        for text, width, to_right in zip(texts, self.widths, right, strict=False):  # there may be no room for all
+            line.append(f" {_cut(text, width, to_right)} ", f"{style} dim" if text == NULL else style).append("|")
+        return line
+
+    def _print(self, line: Text) -> None:
+        self.console.print(line, no_wrap=True, overflow="crop", crop=True, soft_wrap=False)
+
+
+def _least(column: Column) -> int:
+    if column.type.name == "DECIMAL":
+        return min((column.type.precision or 0) + 2, 14)
+    return _WIDTHS.get(column.type.name, len(NULL))
+
+
+def _cut(text: str, width: int, to_right: bool) -> str:
+    from rich.cells import cell_len, set_cell_size
+
+    size = cell_len(text)
+    if size > width:
+        return set_cell_size(text, width - 1) + "…"
+    return " " * (width - size) + text if to_right else text + " " * (width - size)
+
+
+def fitted(wanted: Sequence[int], room: int) -> list[int]:
+    """Return widths that fit: the widest are cut first, and the last columns are left out where even that is not enough.
+
+    Parameters
+    ----------
+    wanted : sequence of int
+    room : int
+        For all columns, each with three characters around it.
+
+    Examples
+    --------
+    >>> fitted([8, 30, 24], 80), fitted([8, 30, 24], 50), fitted([8, 30, 24], 16)
+    ([8, 30, 24], [8, 17, 16], [5, 5])
+    """
+    widths = list(wanted)
+    while widths and sum(min(width, _NARROWEST) + 3 for width in widths) > room:
+        widths.pop()
+    while sum(widths) + 3 * len(widths) > room:
+        widest = max(range(len(widths)), key=lambda index: (widths[index], index))
+        widths[widest] -= 1
+    return widths
