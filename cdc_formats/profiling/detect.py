@@ -51,8 +51,6 @@ class Candidate:
     identifier : str
     evidence : str
         What speaks for it.
-    options : mapping
-        With which it was tried; secrets are in no ``repr``, and not in `to_dict`.
     values : int
         How many records have a value.
     read : int
@@ -69,11 +67,12 @@ class Candidate:
         How many values have a mark that only this format writes.
     needs : str
         What it takes to try it; empty: it was tried.
+    format : Format or None
+        As it was tried.
     """
 
     identifier: str
     evidence: str = ""
-    options: Mapping[str, Any] = field(default_factory=dict, repr=False)
     values: int = 0
     read: int = 0
     ignored: Mapping[str, int] = field(default_factory=dict)
@@ -82,6 +81,7 @@ class Candidate:
     specific: bool = True
     own: int = 0
     needs: str = ""
+    format: Format | None = field(default=None, repr=False, compare=False)
 
     @property
     def understood(self) -> int:
@@ -135,6 +135,21 @@ def candidates(records: Sequence[Looked], options: Mapping[str, Any]) -> list[Ca
     return sorted(tried, key=_rank)
 
 
+def candidate(format: Format, records: Sequence[Looked]) -> Candidate:
+    """Return what a format that was given makes of a sample.
+
+    Raises
+    ------
+    SchemaRegistryError
+        When a registry was named and does not answer.
+    InferenceError
+        When the format has no names of columns.
+    """
+    reader = AnyColumns(format)
+    readings = list(read_all(reader, [each for each in records if each.record.value]))
+    return _counted(format, readings, format.identifier != UPSERT and _refuses_decoy(reader))
+
+
 def choose(tried: Sequence[Candidate]) -> tuple[Candidate | None, str]:
     """Return the format that a sample is in, None where there is none, and why.
 
@@ -185,15 +200,15 @@ def _tried(identifier: str, records: Sequence[Looked], options: Mapping[str, Any
     try:
         format = get_format(identifier, **options)
         if framed and (needs := _needs(format, records, framed)):
-            return Candidate(identifier, options=options, values=len(records), needs=needs)
+            return Candidate(identifier, values=len(records), needs=needs)
         reader = AnyColumns(format)
         readings = list(read_all(reader, records))
         specific = identifier != UPSERT and _refuses_decoy(reader)
     except SchemaRegistryError:
         raise
     except Exception as error:  # as above
-        return Candidate(identifier, options=options, values=len(records), needs=f"it cannot be tried: {error}")
-    return _counted(identifier, options, readings, specific)
+        return Candidate(identifier, values=len(records), needs=f"it cannot be tried: {error}")
+    return _counted(format, readings, specific)
 
 
 def _needs(format: Format, records: Sequence[Looked], framed: int) -> str:
@@ -212,14 +227,14 @@ def _refuses_decoy(reader: AnyColumns) -> bool:
         return True
 
 
-def _counted(identifier: str, options: Mapping[str, Any], readings: Sequence[Reading], specific: bool) -> Candidate:
+def _counted(format: Format, readings: Sequence[Reading], specific: bool) -> Candidate:
+    identifier = format.identifier
     errors = [error for each in readings if (error := _error(identifier, each)) is not None]
     rows = [each for each in readings if each.events and _error(identifier, each) is None]
     ignored = Counter(each.ignored.value for each in readings if each.ignored)
     return Candidate(
         identifier,
         evidence=_evidence(identifier, readings, specific),
-        options=options,
         values=len(readings),
         read=len(rows),
         ignored=dict(ignored),
@@ -227,6 +242,7 @@ def _counted(identifier: str, options: Mapping[str, Any], readings: Sequence[Rea
         error=str(errors[0]) if errors else "",
         specific=specific,
         own=sum(_is_own(identifier, each.looked) for each in readings),
+        format=format,
     )
 
 

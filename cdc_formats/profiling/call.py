@@ -1,0 +1,138 @@
+"""The call of ``from_kafka_changelog`` that reads a table, as Python text; what is not known is a comment, never a guess."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from textwrap import wrap
+from typing import Any
+
+from ..base import Format, Ignored
+from ..changelog_mode import ChangelogMode
+from ..printable import printable
+from .facts import Positions
+from .tables import TableProfile
+
+_SERVERS = "localhost:9092"
+_SECRET = "..."
+_COMMENT = 100
+
+
+def call_text(
+    topic: str,
+    servers: str,
+    connection: Sequence[str],
+    format: Format,
+    table: TableProfile,
+    notes: Sequence[str] = (),
+) -> str:
+    """Return the call that reads a table; Python that runs where ``spark`` is a session.
+
+    Parameters
+    ----------
+    topic, servers : str
+    connection : sequence of str
+        The names of the options that the Kafka client was given; their values are not shown.
+    format : Format
+    table : TableProfile
+        One that has a schema.
+    notes : sequence of str
+        Of the topic, besides those of the table.
+    """
+    comments = [*notes, *_table_notes(format, table)]
+    if connection:
+        comments.append(f"options: Spark's names (kafka.*) of what the sample was read with: {', '.join(sorted(connection))}")
+    if _SECRET in table.options.values():
+        comments.append('format_options: "..." stands for a secret')
+    return "\n".join(
+        [
+            "from normalize import from_kafka_changelog",
+            "",
+            *(f"# {line}" for note in comments for line in wrap(printable(note), _COMMENT, break_on_hyphens=False)),
+            "changes = from_kafka_changelog(",
+            *(f"    {line}" for line in _arguments(topic, servers or _SERVERS, format.identifier, table)),
+            ")",
+        ]
+    )
+
+
+def _arguments(topic: str, servers: str, identifier: str, table: TableProfile) -> Iterator[str]:
+    yield "spark,"
+    yield f"{literal(topic)},"
+    yield f"format={literal(identifier)},"
+    if table.options:
+        yield f"format_options={_mapping(table.options)},"
+    yield from _schema(table)
+    if table.primary_key:
+        yield f"primary_key=[{', '.join(map(literal, table.primary_key))}],"
+    else:
+        yield "source_duplicates=False,"
+    yield f"options={_mapping({'kafka.bootstrap.servers': servers})},"
+
+
+def _schema(table: TableProfile) -> Iterator[str]:
+    columns = [str(column) for column in table.schema.columns] if table.schema else []
+    yield "schema=("
+    for number, column in enumerate(columns, 1):
+        yield f"    {literal(column + (', ' if number < len(columns) else ''))}"
+    yield "),"
+
+
+def literal(value: Any) -> str:
+    """Return a value as Python text, on one line, without a character that does anything but show.
+
+    Examples
+    --------
+    >>> print(literal("a 'b'"), literal('say "hi"'), literal(True))
+    "a 'b'" 'say "hi"' True
+    """
+    if not isinstance(value, str):
+        return printable(repr(value))
+    text = repr(value)
+    return f'"{text[1:-1]}"' if text[0] == "'" and '"' not in text and "\\'" not in text else text
+
+
+def _mapping(values: Mapping[str, Any]) -> str:
+    return "{" + ", ".join(f"{literal(name)}: {literal(value)}" for name, value in values.items()) + "}"
+
+
+def _table_notes(format: Format, table: TableProfile) -> Iterator[str]:
+    if not table.primary_key:
+        yield _without_key(format)
+    if getattr(format, "keyless", False) and table.before.updates:
+        yield "an update of a table without a key does not say which row it replaces, and is an error: see mode and dead_letter"
+    if table.schema is None:
+        return
+    noted: dict[str, list[str]] = {}
+    for each in table.schema.evidence:
+        for note in each.notes:
+            noted.setdefault(note, []).append(each.column.name)
+    yield from (f"{', '.join(names)}: {note}" for note, names in noted.items())
+    guessed = [each.column.name for each in table.schema.evidence if not each.source_type]
+    if guessed:
+        yield f"guessed from values, which another sample may have others of: {', '.join(guessed)}"
+    yield from table.schema.notes
+
+
+def _without_key(format: Format) -> str:
+    if format.changelog_mode == ChangelogMode.all():
+        return "no primary key is known: rows pass as they are. With primary_key=[...] duplicates are removed"
+    return f"no primary key is known, and {format.identifier} needs one: pass primary_key=[...]"
+
+
+def topic_notes(ignored: Mapping[str, int], corrupt: int, positions: Positions) -> Iterator[str]:
+    """Return what a reader of the topic has to decide.
+
+    Parameters
+    ----------
+    ignored : mapping
+        Records without rows, by reason.
+    corrupt : int
+        How many records cannot be read.
+    positions : Positions
+    """
+    if corrupt:
+        yield f"{corrupt} records of the sample cannot be read and would fail the query: see mode='PERMISSIVE' and dead_letter"
+    if truncated := ignored.get(Ignored.TRUNCATE.value):
+        yield f"{truncated} records of the sample truncate the table, which fails the query: see on_truncate and control_events"
+    if positions.placed and not positions.unplaced and positions.redelivered:
+        yield f"{positions.redelivered} events of the sample were delivered before: order='source' drops such (it needs primary_key)"

@@ -1,0 +1,261 @@
+"""What a sample's records are beside their rows: sizes, times, partitions, headers, keys, positions. All of it is pure counting."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
+from itertools import pairwise
+from statistics import median_low
+from typing import TYPE_CHECKING
+
+from ..base import Event, Format
+from ..errors import DecodeError
+from ..position import Position
+from .encodings import NULL
+from .read import Looked, Reading
+
+if TYPE_CHECKING:
+    from ..kafka import SampledRecord
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+_MOST_SHOWN = 5
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Bytes of the keys, or of the values, that are there.
+
+    Parameters
+    ----------
+    least, median, most : int
+    """
+
+    least: int
+    median: int
+    most: int
+
+
+@dataclass(frozen=True)
+class Partition:
+    """A partition of the topic.
+
+    Parameters
+    ----------
+    number : int
+    begin, end : int
+        Its first offset, and the one after its last, where Kafka was asked; else those of the sample.
+    records : int
+        How many are in the sample.
+    missing : int
+        How many offsets between sampled ones have no record.
+    """
+
+    number: int
+    begin: int
+    end: int
+    records: int
+    missing: int
+
+
+@dataclass(frozen=True)
+class Keys:
+    """The Kafka keys.
+
+    Parameters
+    ----------
+    encodings : mapping
+        How many records have a key of each encoding.
+    distinct : int
+    moved : int
+        How many keys were seen in more than one partition.
+    partitions : int
+        How many partitions the sample is of.
+    """
+
+    encodings: Mapping[str, int]
+    distinct: int
+    moved: int
+    partitions: int
+
+
+@dataclass(frozen=True)
+class Positions:
+    """Where in their sources' logs the events stand.
+
+    Parameters
+    ----------
+    reason : str
+        Why there are none, or not of all events; empty: all have one.
+    placed, unplaced : int
+        How many events have a place in a log, and how many have none.
+    histories : mapping
+        How many events each history has; positions compare within one.
+    backwards : int
+        How many events stand before the one of their history that their partition had before.
+    redelivered : int
+        How many stand at or before their key's last place in the same history, with no later clock than the partition had.
+    """
+
+    reason: str
+    placed: int
+    unplaced: int
+    histories: Mapping[str, int]
+    backwards: int
+    redelivered: int
+
+
+def sizes(parts: Iterable[bytes | None]) -> Sizes | None:
+    """Return the sizes of the parts that are there, None where none is."""
+    found = [len(part) for part in parts if part is not None]
+    return Sizes(min(found), median_low(found), max(found)) if found else None
+
+
+def time_range(records: Sequence[SampledRecord]) -> tuple[str, str] | None:
+    """Return the first and the last of Kafka's timestamps as ISO text in UTC, None where there are none."""
+    found = [each.timestamp for each in records if each.timestamp >= 0]
+    return (_iso(min(found)), _iso(max(found))) if found else None
+
+
+def _iso(millis: int) -> str:
+    try:
+        return (_EPOCH + timedelta(milliseconds=millis)).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    except OverflowError:
+        return f"{millis} ms after 1970"
+
+
+def partitions(records: Sequence[SampledRecord], ranges: Mapping[int, tuple[int, int]]) -> tuple[Partition, ...]:
+    """Return the partitions of a sample.
+
+    Parameters
+    ----------
+    records : sequence of SampledRecord
+    ranges : mapping
+        The first offset and the one after the last, by partition, as far as Kafka was asked.
+    """
+    offsets: dict[int, list[int]] = {number: [] for number in ranges}
+    for each in records:
+        offsets.setdefault(each.partition, []).append(each.offset)
+    return tuple(_partition(number, sorted(found), ranges.get(number)) for number, found in sorted(offsets.items()))
+
+
+def _partition(number: int, offsets: Sequence[int], asked: tuple[int, int] | None) -> Partition:
+    begin, end = asked or (offsets[0], offsets[-1] + 1)
+    gaps = sorted(after - before - 1 for before, after in pairwise(offsets))
+    # A sample is the beginning and the end of a partition: what lies between them is no hole.
+    jump = gaps[-1] if gaps and gaps[-1] > 0 and (asked is None or len(offsets) < end - begin) else 0
+    holes = sum(gaps) - jump
+    return Partition(number, begin, end, len(offsets), holes if jump or asked else 0)
+
+
+def headers(records: Sequence[SampledRecord]) -> dict[str, int]:
+    """Return how many records have a header of each name."""
+    return dict(Counter(name for each in records for name in {name for name, _ in each.headers}).most_common())
+
+
+def keys(records: Sequence[Looked]) -> Keys:
+    """Return what the Kafka keys are."""
+    places: dict[bytes, set[int]] = defaultdict(set)
+    for each in records:
+        if each.record.key is not None:
+            places[each.record.key].add(each.record.partition)
+    return Keys(
+        encodings=dict(Counter(each.key.encoding for each in records).most_common()),
+        distinct=len(places),
+        moved=sum(len(found) > 1 for found in places.values()),
+        partitions=len({each.record.partition for each in records}),
+    )
+
+
+def repeated(records: Sequence[SampledRecord]) -> int:
+    """Return how many records have the key and the value of an earlier one, tombstones aside."""
+    seen: set[Hashable] = set()
+    found = 0
+    for each in records:
+        if each.value is not None:
+            same = (each.key, each.value)
+            found += same in seen
+            seen.add(same)
+    return found
+
+
+# ------------------------------------------------------------------------------------------------------------- positions
+
+
+def positions(readings: Sequence[Reading], format: Format) -> Positions:
+    """Return where in their sources' logs the events of a sample stand.
+
+    Parameters
+    ----------
+    readings : sequence of Reading
+        By partition and offset.
+    format : Format
+    """
+    if format.positions:
+        return Positions(format.positions, 0, sum(len(each.events) for each in readings), {}, 0, 0)
+    tally = _Tally()
+    for reading, event in _events(readings):
+        tally.add(reading, event, format)
+    return tally.result()
+
+
+def _events(readings: Sequence[Reading]) -> Iterator[tuple[Reading, Event]]:
+    for reading in readings:
+        for event in reading.events:
+            yield reading, event
+
+
+class _Tally:
+    """Positions as they are added."""
+
+    def __init__(self) -> None:
+        self.histories: Counter[str] = Counter()
+        self.last: dict[tuple[int, str], tuple[int, int]] = {}
+        self.clock: dict[tuple[int, str], int] = {}
+        self.of_key: dict[tuple[Hashable, str], tuple[int, int]] = {}
+        self.reasons: Counter[str] = Counter()
+        self.backwards = self.redelivered = self.unplaced = 0
+
+    def add(self, reading: Reading, event: Event, format: Format) -> None:
+        try:
+            found = format.position(event.message)
+        except DecodeError as error:
+            self.reasons[error.bare or error.reason] += 1
+            found = None
+        if found is None or found.high is None:
+            self.unplaced += 1
+        else:
+            self._add(reading, found, (found.high, found.low))
+
+    def _add(self, reading: Reading, found: Position, place: tuple[int, int]) -> None:
+        self.histories[found.history] += 1
+        record = reading.record
+        stream = (record.partition, found.history)
+        # Without a Kafka key the value stands for the row: a redelivery is the same bytes.
+        key = (reading.table, record.key or record.value), found.history
+        clock = self.clock.get(stream)
+        self.backwards += stream in self.last and place < self.last[stream]
+        known = key in self.of_key and place <= self.of_key[key]
+        self.redelivered += known and (clock is None or found.clock_ms is None or found.clock_ms <= clock)
+        self.last[stream] = place
+        self.of_key[key] = max(place, self.of_key.get(key, place))
+        if found.clock_ms is not None:
+            self.clock[stream] = max(found.clock_ms, clock or found.clock_ms)
+
+    def result(self) -> Positions:
+        placed = self.histories.total()
+        reason = next(iter(self.reasons), "")
+        if self.unplaced and not reason:
+            reason = "the messages do not have what a position is made of" if not placed else "some events have a clock alone"
+        return Positions(reason, placed, self.unplaced, dict(self.histories.most_common()), self.backwards, self.redelivered)
+
+
+def encodings(records: Sequence[Looked]) -> dict[str, int]:
+    """Return how many values there are of each encoding."""
+    return dict(Counter(each.value.encoding for each in records).most_common())
+
+
+def tombstones(records: Sequence[Looked]) -> int:
+    """Return how many values are null."""
+    return sum(each.value.encoding == NULL for each in records)

@@ -1,0 +1,332 @@
+"""From the records of a sample to what a person wants to know of their topic: `profile_records` and `TopicProfile`."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from ..base import Format, Ignored
+from ..errors import ArgumentError, ChangelogError
+from ..inference.reading import AnyColumns
+from ..registry import get_format
+from .call import call_text, topic_notes
+from .detect import Candidate, candidate, candidates, choose
+from .facts import (
+    Keys,
+    Partition,
+    Positions,
+    Sizes,
+    encodings,
+    headers,
+    keys,
+    partitions,
+    positions,
+    repeated,
+    sizes,
+    time_range,
+    tombstones,
+)
+from .read import Looked, Reading, look_at, read_all
+from .tables import TableProfile, handling, tables
+from .upserts import UPSERT, upsert_options
+
+if TYPE_CHECKING:
+    from ..kafka import SampledRecord
+
+_MOST_ERRORS = 5
+_MOST_STATEMENTS = 3
+
+
+@dataclass(frozen=True)
+class CorruptRecord:
+    """A record that the format cannot read.
+
+    Parameters
+    ----------
+    place : str
+        ``topic[partition]@offset``.
+    error : str
+    """
+
+    place: str
+    error: str
+
+
+@dataclass(frozen=True)
+class TopicProfile:
+    """What is in a topic, as far as a sample says.
+
+    Print it, or show it in a notebook; `to_dict` is for programs, and `call` the text of the call that reads a table.
+
+    Parameters
+    ----------
+    topic, servers : str
+    connection : tuple of str
+        The names of the Kafka client's other options; their values are nowhere in a profile.
+    records : int
+        How many the sample has.
+    format : str or None
+        The identifier; None where none reads most of the sample.
+    reason : str
+        Why.
+    candidates : tuple of Candidate
+        The formats that were tried, the best first.
+    values : mapping
+        How many values are of each encoding.
+    keys : Keys
+    tables : tuple of TableProfile
+        The one with the most records first.
+    handling : tuple of (str, str)
+        What is a matter of the producer's configuration, and how it shows.
+    positions : Positions or None
+    repeated : int
+        How many records have the key and the value of an earlier one.
+    tombstones : int
+    ignored : mapping
+        Records that were understood and have no rows, by reason.
+    control_events : tuple of str
+        Some of their statements.
+    corrupt : int
+        How many records cannot be read.
+    errors : tuple of CorruptRecord
+        The first of them.
+    key_sizes, value_sizes : Sizes or None
+    times : tuple of (str, str) or None
+        The first and the last of Kafka's timestamps, as ISO text in UTC.
+    partitions : tuple of Partition
+    headers : mapping
+        How many records have a header of each name.
+    notes : tuple of str
+        What a reader of the topic has to decide.
+    calls : mapping
+        The call that reads each table, by its name.
+    """
+
+    topic: str
+    servers: str
+    connection: tuple[str, ...]
+    records: int
+    format: str | None
+    reason: str
+    candidates: tuple[Candidate, ...]
+    values: Mapping[str, int]
+    keys: Keys
+    tables: tuple[TableProfile, ...]
+    handling: tuple[tuple[str, str], ...]
+    positions: Positions | None
+    repeated: int
+    tombstones: int
+    ignored: Mapping[str, int]
+    control_events: tuple[str, ...]
+    corrupt: int
+    errors: tuple[CorruptRecord, ...]
+    key_sizes: Sizes | None
+    value_sizes: Sizes | None
+    times: tuple[str, str] | None
+    partitions: tuple[Partition, ...]
+    headers: Mapping[str, int]
+    notes: tuple[str, ...]
+    calls: Mapping[str, str]
+
+    def call(self, table: str | None = None) -> str:
+        """Return the call of ``from_kafka_changelog`` that reads a table, as Python text.
+
+        Parameters
+        ----------
+        table : str or None
+            One of the tables' names, or the last part of it; None: the table with the most records.
+
+        Raises
+        ------
+        ArgumentError
+            When there is no such table, or nothing says its columns.
+        """
+        if not self.calls:
+            raise ArgumentError(f"the sample of {self.topic!r} says no table's columns: {self.reason}")
+        names = [name for name in self.calls if table is None or table in (name, name.rpartition(".")[2])]
+        if not names:
+            raise ArgumentError(f"the sample of {self.topic!r} has no table {table!r} whose columns are known: {', '.join(self.calls)}")
+        return self.calls[names[0]]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return all of it as values that JSON has."""
+        return {
+            "topic": self.topic,
+            "servers": self.servers,
+            "connection": list(self.connection),
+            "records": self.records,
+            "format": self.format,
+            "reason": self.reason,
+            "candidates": [each.to_dict() for each in self.candidates],
+            "values": dict(self.values),
+            "keys": asdict(self.keys),
+            "tables": [_table_dict(each) for each in self.tables],
+            "handling": dict(self.handling),
+            "positions": None if self.positions is None else asdict(self.positions),
+            "repeated": self.repeated,
+            "tombstones": self.tombstones,
+            "ignored": dict(self.ignored),
+            "control_events": list(self.control_events),
+            "corrupt": self.corrupt,
+            "errors": [asdict(each) for each in self.errors],
+            "key_sizes": None if self.key_sizes is None else asdict(self.key_sizes),
+            "value_sizes": None if self.value_sizes is None else asdict(self.value_sizes),
+            "times": None if self.times is None else list(self.times),
+            "partitions": [asdict(each) for each in self.partitions],
+            "headers": dict(self.headers),
+            "notes": list(self.notes),
+            "calls": dict(self.calls),
+        }
+
+    def __str__(self) -> str:
+        from .terminal import plain_text
+
+        return plain_text(self)
+
+    def __rich__(self) -> Any:
+        from .terminal import renderable
+
+        return renderable(self)
+
+    def _repr_html_(self) -> str:
+        from .html import html_text
+
+        return html_text(self)
+
+
+def _table_dict(table: TableProfile) -> dict[str, Any]:
+    return {
+        "name": table.name,
+        "records": table.records,
+        "kinds": dict(table.kinds),
+        "operations": dict(table.operations),
+        "before_images": asdict(table.before),
+        "kafka_key": table.kafka_key,
+        "key_agrees": table.key_agrees,
+        "ddl": table.ddl,
+        "primary_key": list(table.primary_key),
+        "schema": None if table.schema is None else table.schema.to_dict(),
+        "reason": table.reason,
+        "options": {name: value if isinstance(value, (bool, int, str)) else repr(value) for name, value in table.options.items()},
+    }
+
+
+def profile_records(
+    records: Sequence[SampledRecord],
+    *,
+    topic: str = "",
+    servers: str = "",
+    connection: Sequence[str] = (),
+    format: str | Format | None = None,
+    ranges: Mapping[int, tuple[int, int]] | None = None,
+    **options: Any,
+) -> TopicProfile:
+    """Tell what is in a sample of a topic.
+
+    Parameters
+    ----------
+    records : sequence of SampledRecord
+        Of one topic.
+    topic, servers : str
+        Shown, and used in the call; by default the records' topic, and ``localhost:9092``.
+    connection : sequence of str
+        The names of the Kafka client's other options.
+    format : str, Format or None
+        None: every registered format is tried.
+    ranges : mapping or None
+        The first offset of each partition, and the one after the last, as far as Kafka was asked.
+    **options
+        Of the format; where it is not given, each format that is tried gets those that it has (``url`` of a schema registry).
+
+    Raises
+    ------
+    FormatOptionError, UnknownFormatError, ArgumentError
+        When an option or the format cannot be used.
+    SchemaRegistryError
+        When a registry is named and does not answer.
+
+    Examples
+    --------
+    >>> from cdc_formats.kafka import SampledRecord
+    >>> value = b'{"type": "insert", "database": "shop", "table": "parts", "data": {"id": 1, "price": 9.50}}'
+    >>> found = profile_records([SampledRecord("parts", 0, 7, 0, b'{"pk.id": 1}', value, ())])
+    >>> found.format, found.tables[0].name, found.tables[0].ddl, found.tables[0].kafka_key
+    ('maxwell-json', 'shop.parts', 'id BIGINT NOT NULL, price DECIMAL(18,2)', "yes: (id), equal to the row's in 1 events")
+    """
+    looked = look_at(records)
+    tried, chosen, reason = _chosen(looked, format, options)
+    reader = AnyColumns(chosen) if chosen else None
+    readings = list(read_all(reader, looked)) if reader else []
+    found = tables(readings, reader) if reader else ()
+    placed = positions(readings, chosen) if chosen else None
+    ignored = Counter(each.ignored.value for each in readings if each.ignored)
+    wrong = [each for each in readings if each.error]
+    notes = tuple(topic_notes(ignored, len(wrong), placed)) if placed else ()
+    name = topic or next((each.topic for each in records), "")
+    known = [each for each in found if each.schema]
+    return TopicProfile(
+        topic=name,
+        servers=servers,
+        connection=tuple(connection),
+        records=len(records),
+        format=chosen.identifier if chosen else None,
+        reason=reason,
+        candidates=tuple(tried),
+        values=encodings(looked),
+        keys=keys(looked),
+        tables=found,
+        handling=handling(readings, found, chosen) if chosen else (),
+        positions=placed,
+        repeated=repeated(records),
+        tombstones=tombstones(looked),
+        ignored=dict(ignored),
+        control_events=tuple(_statements(readings, chosen)) if chosen else (),
+        corrupt=len(wrong),
+        errors=tuple(CorruptRecord(each.error.where, str(each.error)) for each in wrong[:_MOST_ERRORS] if each.error),
+        key_sizes=sizes(each.key for each in records),
+        value_sizes=sizes(each.value for each in records),
+        times=time_range(records),
+        partitions=partitions(records, ranges or {}),
+        headers=headers(records),
+        notes=notes,
+        calls={each.name: call_text(name, servers, connection, chosen, each, notes) for each in known if chosen},
+    )
+
+
+def _chosen(
+    records: Sequence[Looked], format: str | Format | None, options: Mapping[str, Any]
+) -> tuple[list[Candidate], Format | None, str]:
+    """Return the formats that were tried, the one that the sample is in, and why."""
+    if isinstance(format, Format):
+        if options:
+            raise ArgumentError(f"options go with a format's name; give them to the format itself: {type(format).__name__}(...)")
+        return [candidate(format, records)], format, "as given"
+    if format is not None:
+        told = upsert_options(records, options) if format == UPSERT else {}
+        given = get_format(format, **{**told, **options})
+        return [candidate(given, records)], given, "as given"
+    tried = candidates(records, options)
+    best, reason = choose(tried)
+    return tried, best.format if best else None, reason
+
+
+def _statements(readings: Sequence[Reading], format: Format) -> Iterator[str]:
+    """Return some of what records say that are no rows: the first of each reason, each once."""
+    shown: Counter[Ignored] = Counter()
+    seen: set[str] = set()
+    for each in readings:
+        if each.ignored is None or each.ignored in (Ignored.TOMBSTONE, Ignored.HEARTBEAT) or shown[each.ignored] == _MOST_STATEMENTS:
+            continue
+        record = each.record
+        try:
+            event = format.control_event(record.key, record.value, each.ignored, record.headers)
+        except (ChangelogError, RecursionError):
+            continue
+        names = ".".join(name for name in (event.database, event.schema, event.table) if name)
+        said = " ".join(part for part in (each.ignored.value, names, event.statement) if part)
+        if said not in seen:
+            seen.add(said)
+            shown[each.ignored] += 1
+            yield said

@@ -1,0 +1,349 @@
+"""The tables of a sample: their operations, their schemas, what their messages carry, and whether the Kafka key is their primary key."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import MISSING, dataclass, field, fields, replace
+from typing import Any
+
+from ..base import Event, Format, Ignored
+from ..changelog_mode import ChangelogMode
+from ..dms_json import DmsJson
+from ..errors import ChangelogError
+from ..inference import InferredSchema, infer_schema
+from ..inference.reading import AnyColumns
+from ..row_kind import SHORT_STRINGS, RowKind
+from ..upsert import UpsertKafka
+from .encodings import JSON_BLOCK, NULL
+from .read import Looked, Reading, key_parts
+from .upserts import key_column
+
+_OPERATIONS: Mapping[str, tuple[str, ...]] = {
+    "canal-json": ("type",),
+    "changelog-json": ("op",),
+    "debezium-flat-json": ("__op",),
+    "debezium-json": ("op",),
+    "debezium-mongodb-json": ("op",),
+    "dms-json": ("metadata", "operation"),
+    "maxwell-json": ("type",),
+    "ogg-json": ("op_type",),
+    "ticdc-canal-json": ("type",),
+}
+"""Where a format's messages have the producer's own name of the operation."""
+
+
+@dataclass(frozen=True)
+class BeforeImages:
+    """What messages carry of rows before a change.
+
+    Parameters
+    ----------
+    updates, updates_with : int
+        How many updates there are, and how many of them have a before-image.
+    deletes, deletes_whole : int
+        How many deletes there are, and how many of them have a value in a column that is not of the key.
+    changed_only : bool
+        Whether those of updates have the columns that changed, and no others.
+    """
+
+    updates: int = 0
+    updates_with: int = 0
+    deletes: int = 0
+    deletes_whole: int = 0
+    changed_only: bool = False
+
+
+@dataclass(frozen=True)
+class TableProfile:
+    """A table of the topic.
+
+    Parameters
+    ----------
+    name : str
+        Its names with dots between, as the messages have them; empty where they have none.
+    records : int
+        How many records have rows of it.
+    kinds : mapping
+        How many changelog rows of each kind they make: ``+I``, ``-U``, ``+U``, ``-D``.
+    operations : mapping
+        How many records have each of the producer's operations.
+    before : BeforeImages
+    kafka_key : str
+        Whether the Kafka key is the primary key, and how that shows.
+    key_agrees : bool or None
+        The same in a word; None where it cannot be told.
+    schema : InferredSchema or None
+    reason : str
+        Why there is no schema.
+    options : mapping
+        The format's options that read this table, but for secrets.
+    """
+
+    name: str
+    records: int
+    kinds: Mapping[str, int]
+    operations: Mapping[str, int]
+    before: BeforeImages
+    kafka_key: str
+    key_agrees: bool | None
+    schema: InferredSchema | None
+    reason: str = ""
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def ddl(self) -> str:
+        """The columns as DDL text; empty where nothing says them."""
+        return "" if self.schema is None else self.schema.ddl
+
+    @property
+    def primary_key(self) -> tuple[str, ...]:
+        """The primary key; empty where nothing says it."""
+        return () if self.schema is None else self.schema.primary_key
+
+
+def tables(readings: Sequence[Reading], reader: AnyColumns) -> tuple[TableProfile, ...]:
+    """Return the tables of a sample, the one with the most records first.
+
+    Parameters
+    ----------
+    readings : sequence of Reading
+    reader : AnyColumns
+        What they were read with.
+    """
+    groups = _groups(readings, reader.format)
+    named = [names for names in groups if names]
+    made = [_table(names, group, reader, _filters(names, named, reader.format)) for names, group in groups.items()]
+    return tuple(sorted(made, key=lambda each: -each.records))
+
+
+def _groups(readings: Sequence[Reading], format: Format) -> dict[tuple[str, ...], list[Reading]]:
+    """Return the records that have rows, by table; those that do not say it are of the only one, where there is but one."""
+    found: dict[tuple[str, ...], list[Reading]] = {}
+    for each in readings:
+        if each.events or _is_tombstone(each, format):
+            found.setdefault(each.table or (), []).append(each)
+    if () in found and len(found) == 2:
+        nameless = found.pop(())
+        (names,) = found
+        found[names] = sorted(found[names] + nameless, key=lambda each: (each.record.partition, each.record.offset))
+    return found
+
+
+def _is_tombstone(reading: Reading, format: Format) -> bool:
+    """Whether a record deletes its key and says no more."""
+    return isinstance(format, UpsertKafka) and reading.ignored is Ignored.TOMBSTONE
+
+
+def _filters(names: Sequence[str], all_names: Sequence[tuple[str, ...]], format: Format) -> dict[str, str]:
+    """Return the options that leave the other tables out."""
+    if len(all_names) < 2 or not names:
+        return {}
+    filters = {"table_include": re.escape(names[-1])}
+    if len({each[0] for each in all_names if each[-1] == names[-1]}) > 1:
+        filters["schema_include" if isinstance(format, DmsJson) else "database_include"] = re.escape(names[0])
+    return {name: pattern for name, pattern in filters.items() if hasattr(format, name)}
+
+
+def _table(names: Sequence[str], readings: Sequence[Reading], reader: AnyColumns, filters: Mapping[str, str]) -> TableProfile:
+    format = replace(reader.format, **filters)  # type: ignore[arg-type]
+    schema, reason = _schema(readings, format)
+    key = schema.primary_key if schema else ()
+    agrees, kafka_key = _key_agreement(readings, reader, key)
+    told = {name: schema.format_options[name] for name in schema.option_reasons} if schema else {}
+    return TableProfile(
+        name=".".join(names),
+        records=len(readings),
+        kinds=_kinds(readings, reader.format),
+        operations=_operations(readings, reader.format),
+        before=_before(readings, key),
+        kafka_key=kafka_key,
+        key_agrees=agrees,
+        schema=schema,
+        reason=reason,
+        options={**told, **set_options(format)},
+    )
+
+
+def set_options(format: Format) -> dict[str, Any]:
+    """Return the options of a format that differ from their defaults; ``...`` stands for a secret."""
+    found = {}
+    for option in fields(format):
+        value = getattr(format, option.name)
+        if value != option.default and not (option.default is MISSING and not value):
+            found[option.name] = value if option.repr else "..."
+    return found
+
+
+def _schema(readings: Sequence[Reading], format: Format) -> tuple[InferredSchema | None, str]:
+    """Return the schema that a table's records say, or why they say none."""
+    records = [(each.record.key, each.record.value, each.record.headers) for each in sorted(readings, key=_age)]
+    single = key_column([each.looked for each in readings]) if isinstance(format, UpsertKafka) else None
+    try:
+        return infer_schema(records, format=format, primary_key=() if single is None else (single,)), ""
+    except ChangelogError as error:
+        return None, str(error.args[0])
+
+
+def _age(reading: Reading) -> tuple[int, int]:
+    return reading.record.timestamp, reading.record.offset
+
+
+# ----------------------------------------------------------------------------------------------------------- operations
+
+
+def _kinds(readings: Sequence[Reading], format: Format) -> dict[str, int]:
+    """Return how many changelog rows there are of each kind."""
+    counts: Counter[RowKind] = Counter()
+    for each in readings:
+        for event in each.events:
+            counts.update(_rows(event, format.changelog_mode))
+        counts[RowKind.DELETE] += _is_tombstone(each, format)
+    return {SHORT_STRINGS[kind]: counts[kind] for kind in RowKind if counts[kind]}
+
+
+def _rows(event: Event, mode: ChangelogMode) -> list[RowKind]:
+    if event.kind is RowKind.INSERT and not mode.contains(RowKind.INSERT):
+        return [RowKind.UPDATE_AFTER]
+    if event.kind is RowKind.UPDATE_AFTER and mode.contains(RowKind.UPDATE_BEFORE) and not event.single:
+        return [RowKind.UPDATE_BEFORE, RowKind.UPDATE_AFTER]
+    return [event.kind]
+
+
+def _operations(readings: Sequence[Reading], format: Format) -> dict[str, int]:
+    path = _OPERATIONS.get(format.identifier, ())
+    counts = Counter(found for each in readings if path and (found := _operation(each.looked, path)))
+    return dict(counts.most_common())
+
+
+def _operation(looked: Looked, path: Sequence[str]) -> str:
+    found: Any = looked.value.fields
+    for name in path:
+        found = found.get(name) if isinstance(found, dict) else None
+    return found if isinstance(found, str) else ""
+
+
+def _before(readings: Sequence[Reading], key: Sequence[str]) -> BeforeImages:
+    events = [event for each in readings for event in each.events]
+    updates = [event for event in events if event.kind is RowKind.UPDATE_AFTER and not event.single]
+    deletes = [event for event in events if event.kind is RowKind.DELETE]
+    return BeforeImages(
+        updates=len(updates),
+        updates_with=sum(event.before is not None for event in updates),
+        deletes=len(deletes),
+        deletes_whole=sum(_is_whole(event.before, key) for event in deletes),
+        changed_only=any(event.changed_only for event in updates),
+    )
+
+
+def _is_whole(image: Any, key: Sequence[str]) -> bool:
+    return isinstance(image, Mapping) and any(value is not None for name, value in image.items() if name not in key)
+
+
+# ------------------------------------------------------------------------------------------------------------------ keys
+
+
+def _key_agreement(readings: Sequence[Reading], reader: AnyColumns, primary_key: Sequence[str]) -> tuple[bool | None, str]:
+    """Return whether the Kafka key is the primary key, and how that shows."""
+    keyed = [each for each in readings if each.record.key is not None]
+    if not keyed:
+        return False, "no: the records have no key"
+    if not primary_key:
+        return None, "not known: nothing says the primary key"
+    shown = f"({', '.join(primary_key)})"
+    parts = [(_key_of(each, reader, primary_key), each) for each in keyed]
+    names = Counter(tuple(found) for found, _ in parts if found)
+    if not names:
+        return False, f"no: the key is {keyed[0].looked.key.encoding}, and not {shown}"
+    most = names.most_common(1)[0][0]
+    if {name.lower() for name in most} != {name.lower() for name in primary_key}:
+        return False, f"no: the key has ({', '.join(most)}), the primary key is {shown}"
+    compared = [same for found, each in parts for event in each.events if (same := _same(found, event)) is not None]
+    if not compared:
+        return True, f"yes: {shown}, which the values do not have"
+    if not all(compared):
+        return False, f"no: {shown} differs from the row in {compared.count(False)} of {len(compared)} events"
+    some = "" if len(keyed) == len(readings) else f"; {len(readings) - len(keyed)} records have no key"
+    return len(keyed) == len(readings), f"{'in part' if some else 'yes'}: {shown}, equal to the row's in {len(compared)} events{some}"
+
+
+def _key_of(reading: Reading, reader: AnyColumns, primary_key: Sequence[str]) -> Mapping[str, Any]:
+    found = key_parts(reading.looked, reader)
+    if found or len(primary_key) > 1 or isinstance(reading.looked.key.value, (dict, list)):
+        return found
+    value = reading.looked.key.value
+    return {} if value is None else {primary_key[0]: value}
+
+
+def _same(parts: Mapping[str, Any], event: Event) -> bool | None:
+    """Whether a key's columns are the row's, None where the row has none of them."""
+    image = event.before if event.after is None else event.after
+    if not isinstance(image, Mapping):
+        return None
+    by_lower = {str(name).lower(): value for name, value in image.items()}
+    common = [(value, by_lower[name.lower()]) for name, value in parts.items() if name.lower() in by_lower]
+    return all(ours == theirs or str(ours) == str(theirs) for ours, theirs in common) if common else None
+
+
+# -------------------------------------------------------------------------------------------------------------- handling
+
+
+def handling(readings: Sequence[Reading], found: Sequence[TableProfile], format: Format) -> tuple[tuple[str, str], ...]:
+    """Return how the producer writes what is a matter of its configuration: pairs of what, and the evidence."""
+    schemas = [each.schema for each in found if each.schema]
+    made: list[tuple[str, Callable[[], str]]] = [
+        ("schema blocks", lambda: _blocks(readings)),
+        ("decimals", lambda: _typed(schemas, ("DECIMAL",))),
+        ("times", lambda: _typed(schemas, ("DATE", "TIME", "TIMESTAMP", "TIMESTAMP_NTZ", "INTERVAL DAY TO SECOND"))),
+        ("nulls", lambda: _nulls(schemas)),
+        ("unavailable values", lambda: _placeholders(readings, format)),
+        ("before-images", lambda: _images(found)),
+    ]
+    return tuple((name, said) for name, say in made if (said := say()))
+
+
+def _blocks(readings: Sequence[Reading]) -> str:
+    values = [each.looked.value.encoding for each in readings if each.looked.value.encoding != NULL]
+    return f"{values.count(JSON_BLOCK)} of {len(values)} values have one" if JSON_BLOCK in values else ""
+
+
+def _typed(schemas: Sequence[InferredSchema], names: Sequence[str]) -> str:
+    """Return how columns of some types are known to be of them."""
+    counts: Counter[str] = Counter()
+    for each in (evidence for schema in schemas for evidence in schema.evidence):
+        if each.column.type.name in names:
+            counts[f"by {each.certainty}" if each.source_type else "guessed from values"] += 1
+    told = {f"{name}={schema.format_options[name]!r} ({why})" for schema in schemas for name, why in schema.option_reasons.items()}
+    mode = "decimal_handling_mode" if "DECIMAL" in names else "time_precision_mode"
+    modes = [text for text in sorted(told) if text.startswith(mode)]
+    return "; ".join([*(f"{count} columns {how}" for how, count in counts.items()), *modes])
+
+
+def _nulls(schemas: Sequence[InferredSchema]) -> str:
+    found = [(each.column.name, each.seen.get("null", 0)) for schema in schemas for each in schema.evidence]
+    some = [(name, count) for name, count in found if count]
+    shown = ", ".join(f"{name} {count}" for name, count in some[:6]) + (", ..." if len(some) > 6 else "")
+    return f"in {len(some)} of {len(found)} columns: {shown}" if some else ""
+
+
+def _placeholders(readings: Sequence[Reading], format: Format) -> str:
+    placeholder = format.handling.placeholder
+    if placeholder is None:
+        return ""
+    names = Counter(name for each in readings for event in each.events for name in _having(event.after, placeholder))
+    shown = ", ".join(f"{name} {count}" for name, count in names.most_common(6))
+    return f"the text {placeholder!r} stands for {names.total()} of them: {shown}" if names else ""
+
+
+def _having(image: Any, placeholder: str) -> Iterator[str]:
+    if isinstance(image, Mapping):
+        yield from (str(name) for name, value in image.items() if value == placeholder)
+
+
+def _images(found: Sequence[TableProfile]) -> str:
+    updates, with_image = sum(each.before.updates for each in found), sum(each.before.updates_with for each in found)
+    deletes, whole = sum(each.before.deletes for each in found), sum(each.before.deletes_whole for each in found)
+    part = " (the columns that changed)" if any(each.before.changed_only for each in found) else ""
+    said = [f"{with_image} of {updates} updates have one{part}"] if updates else []
+    return "; ".join([*said, *([f"{whole} of {deletes} deletes have more than the key"] if deletes else [])])
