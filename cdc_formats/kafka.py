@@ -1,4 +1,4 @@
-"""A sample of a topic's records, and a schema from it: the part of this package that talks to Kafka, by ``confluent-kafka``.
+"""A sample of a topic's records, a schema from it, and a profile: the part of this package that talks to Kafka, by ``confluent-kafka``.
 
 Partitions are assigned by hand. No consumer group is joined, and no offset is stored or committed, so that reading a sample leaves
 nothing behind. ``group.id`` is named in the client's configuration since librdkafka makes no consumer without one.
@@ -13,6 +13,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from .base import Format
 from .errors import ArgumentError, KafkaUnavailableError, MissingDependencyError, SampleError, UnknownTopicError
 from .inference import InferredSchema, infer_schema
+from .printable import printable
+from .profiling import TopicProfile, profile_records
+from .profiling.progress import tracked
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer
@@ -101,20 +104,30 @@ def sample_topic(
     ArgumentError
         When an option of the client cannot be used. No error has an option's value in it.
     """
+    return _sampled(servers, topic, sample, config or {}, timeout_seconds, progress=False)[0]
+
+
+def _sampled(
+    servers: str, topic: str, sample: int, config: Mapping[str, Any], timeout_seconds: float, *, progress: bool | None
+) -> tuple[list[SampledRecord], dict[int, tuple[int, int]]]:
+    """Return the records of a sample, and the offsets that the partitions have."""
     if sample < 1:
         raise ArgumentError(f"sample is {sample}; it is at least 1")
     deadline = time.monotonic() + timeout_seconds
-    consumer = _consumer(servers, config or {})
+    consumer = _consumer(servers, config)
     try:
         ranges = _ranges(consumer, topic, deadline)
         share = -(-sample // max(len(ranges), 1))
         wanted = [part for partition, (low, high) in ranges.items() for part in _ends(partition, low, high, share)]
-        records = {(record.partition, record.offset): record for record in _read(consumer, topic, wanted, deadline)}
+        read = tracked(
+            _read(consumer, topic, wanted, deadline), sum(part.end - part.begin for part in wanted), printable(topic), progress=progress
+        )
+        records = {(record.partition, record.offset): record for record in read}
     finally:
         consumer.close()
     if wanted and not records and time.monotonic() >= deadline:
         raise SampleError(f"no record of {topic} arrived in {timeout_seconds:g} s, and it has some: give it more time")
-    return [record for _, record in sorted(records.items())]
+    return [record for _, record in sorted(records.items())], ranges
 
 
 def infer_topic(
@@ -138,6 +151,46 @@ def infer_topic(
     """
     records = sample_topic(servers, topic, sample=sample, config=config)
     return infer_schema(key_values(records), format=format, examples=examples, **options)
+
+
+def profile_topic(
+    servers: str,
+    topic: str,
+    *,
+    sample: int = SAMPLE,
+    config: Mapping[str, Any] | None = None,
+    format: str | Format | None = None,
+    timeout_seconds: float = TIMEOUT_SECONDS,
+    progress: bool | None = None,
+    **options: Any,
+) -> TopicProfile:
+    """Tell what is in a topic: `sample_topic` and `cdc_formats.profiling.profile_records`. No group is joined, nothing is committed.
+
+    Parameters
+    ----------
+    servers, topic, sample, config, timeout_seconds
+        As of `sample_topic`.
+    format : str, Format or None
+        None: every registered format is tried.
+    progress : bool or None
+        Whether a progress bar is drawn; None: where rich is installed, and stderr is a terminal or this is a notebook.
+    **options
+        Of the format; where it is not given, each format that is tried gets those that it has (``url`` of a schema registry).
+
+    Returns
+    -------
+    TopicProfile
+        Print it, or show it in a notebook; `TopicProfile.to_dict` is for programs.
+
+    Raises
+    ------
+    UnknownTopicError, KafkaUnavailableError, SampleError, MissingDependencyError, ArgumentError
+        As `sample_topic`.
+    FormatOptionError, UnknownFormatError, SchemaRegistryError
+        As `profile_records`.
+    """
+    records, ranges = _sampled(servers, topic, sample, config or {}, timeout_seconds, progress=progress)
+    return profile_records(records, topic=topic, servers=servers, connection=tuple(config or ()), format=format, ranges=ranges, **options)
 
 
 def key_values(records: list[SampledRecord]) -> Iterator[tuple[bytes | None, bytes | None, tuple[tuple[str, bytes | None], ...]]]:

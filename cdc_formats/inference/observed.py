@@ -114,7 +114,7 @@ class Observed:
         self.longest: int | None = None
         self.examples: list[str] = []
         self._placeholder, self._depth = placeholder, depth
-        self._none = [] if placeholder is None else _forms(placeholder)
+        self._none = [] if placeholder is None else unavailable_forms(placeholder)
         self._least = self._most = 0
         self._whole = 0
         self._scales: set[int] = set()
@@ -256,7 +256,7 @@ def _exponent(value: Decimal) -> int:
     return exponent
 
 
-def _forms(placeholder: str) -> list[Any]:
+def unavailable_forms(placeholder: str) -> list[Any]:
     """Return what stands for an unavailable value: in text, bytes, arrays and maps."""
     encoded = base64.b64encode(placeholder.encode()).decode()
     return [placeholder, encoded, [placeholder], [encoded], list(placeholder.encode()), {placeholder: placeholder}]

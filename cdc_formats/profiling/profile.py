@@ -28,8 +28,9 @@ from .facts import (
     time_range,
     tombstones,
 )
+from .handling import handling
 from .read import Looked, Reading, look_at, read_all
-from .tables import TableProfile, handling, tables
+from .tables import TableProfile, tables
 from .upserts import UPSERT, upsert_options
 
 if TYPE_CHECKING:

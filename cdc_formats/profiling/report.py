@@ -99,7 +99,7 @@ def _format(profile: TopicProfile) -> Section:
     )
     header = ("format", "rows", "no rows", "errors", "evidence")
     grid = Grid(header, rows, frozenset(header[1:4])) if profile.candidates and profile.candidates[0].values else None
-    return Section("Format", (("format", profile.format or "none"), ("why", profile.reason)), grid)
+    return Section("Format", (("why", profile.reason),), grid)
 
 
 def _said(each: Candidate, profile: TopicProfile) -> str:

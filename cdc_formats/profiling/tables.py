@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields, replace
 from typing import Any
 
@@ -16,7 +16,6 @@ from ..inference import InferredSchema, infer_schema
 from ..inference.reading import AnyColumns
 from ..row_kind import SHORT_STRINGS, RowKind
 from ..upsert import UpsertKafka
-from .encodings import JSON_BLOCK, NULL
 from .read import Looked, Reading, key_parts
 from .upserts import key_column
 
@@ -284,66 +283,3 @@ def _same(parts: Mapping[str, Any], event: Event) -> bool | None:
     by_lower = {str(name).lower(): value for name, value in image.items()}
     common = [(value, by_lower[name.lower()]) for name, value in parts.items() if name.lower() in by_lower]
     return all(ours == theirs or str(ours) == str(theirs) for ours, theirs in common) if common else None
-
-
-# -------------------------------------------------------------------------------------------------------------- handling
-
-
-def handling(readings: Sequence[Reading], found: Sequence[TableProfile], format: Format) -> tuple[tuple[str, str], ...]:
-    """Return how the producer writes what is a matter of its configuration: pairs of what, and the evidence."""
-    schemas = [each.schema for each in found if each.schema]
-    made: list[tuple[str, Callable[[], str]]] = [
-        ("schema blocks", lambda: _blocks(readings)),
-        ("decimals", lambda: _typed(schemas, ("DECIMAL",))),
-        ("times", lambda: _typed(schemas, ("DATE", "TIME", "TIMESTAMP", "TIMESTAMP_NTZ", "INTERVAL DAY TO SECOND"))),
-        ("nulls", lambda: _nulls(schemas)),
-        ("unavailable values", lambda: _placeholders(readings, format)),
-        ("before-images", lambda: _images(found)),
-    ]
-    return tuple((name, said) for name, say in made if (said := say()))
-
-
-def _blocks(readings: Sequence[Reading]) -> str:
-    values = [each.looked.value.encoding for each in readings if each.looked.value.encoding != NULL]
-    return f"{values.count(JSON_BLOCK)} of {len(values)} values have one" if JSON_BLOCK in values else ""
-
-
-def _typed(schemas: Sequence[InferredSchema], names: Sequence[str]) -> str:
-    """Return how columns of some types are known to be of them."""
-    counts: Counter[str] = Counter()
-    for each in (evidence for schema in schemas for evidence in schema.evidence):
-        if each.column.type.name in names:
-            counts[f"by {each.certainty}" if each.source_type else "guessed from values"] += 1
-    told = {f"{name}={schema.format_options[name]!r} ({why})" for schema in schemas for name, why in schema.option_reasons.items()}
-    mode = "decimal_handling_mode" if "DECIMAL" in names else "time_precision_mode"
-    modes = [text for text in sorted(told) if text.startswith(mode)]
-    return "; ".join([*(f"{count} columns {how}" for how, count in counts.items()), *modes])
-
-
-def _nulls(schemas: Sequence[InferredSchema]) -> str:
-    found = [(each.column.name, each.seen.get("null", 0)) for schema in schemas for each in schema.evidence]
-    some = [(name, count) for name, count in found if count]
-    shown = ", ".join(f"{name} {count}" for name, count in some[:6]) + (", ..." if len(some) > 6 else "")
-    return f"in {len(some)} of {len(found)} columns: {shown}" if some else ""
-
-
-def _placeholders(readings: Sequence[Reading], format: Format) -> str:
-    placeholder = format.handling.placeholder
-    if placeholder is None:
-        return ""
-    names = Counter(name for each in readings for event in each.events for name in _having(event.after, placeholder))
-    shown = ", ".join(f"{name} {count}" for name, count in names.most_common(6))
-    return f"the text {placeholder!r} stands for {names.total()} of them: {shown}" if names else ""
-
-
-def _having(image: Any, placeholder: str) -> Iterator[str]:
-    if isinstance(image, Mapping):
-        yield from (str(name) for name, value in image.items() if value == placeholder)
-
-
-def _images(found: Sequence[TableProfile]) -> str:
-    updates, with_image = sum(each.before.updates for each in found), sum(each.before.updates_with for each in found)
-    deletes, whole = sum(each.before.deletes for each in found), sum(each.before.deletes_whole for each in found)
-    part = " (the columns that changed)" if any(each.before.changed_only for each in found) else ""
-    said = [f"{with_image} of {updates} updates have one{part}"] if updates else []
-    return "; ".join([*said, *([f"{whole} of {deletes} deletes have more than the key"] if deletes else [])])

@@ -13,13 +13,15 @@ import cdc_formats
 
 PACKAGE = Path(cdc_formats.__file__).parent
 MODULES = sorted(PACKAGE.rglob("*.py"))
-HEAVY = {"pyspark", "py4j", "pandas", "numpy", "pyarrow", "confluent_kafka"}
+HEAVY = {"pyspark", "py4j", "pandas", "numpy", "pyarrow", "confluent_kafka", "rich"}
 FORBIDDEN = {*HEAVY, "normalize", "time", "socket", "asyncio", "requests", "urllib", "http", "subprocess", "threading", "locale"}
 EXTRAS = {
     "avro.py": {"fastavro"},
     "avro_writer.py": {"fastavro"},
     "kafka.py": {"confluent_kafka", "time"},
+    "progress.py": {"rich"},
     "schema_registry.py": {"confluent_kafka", "time", "urllib"},
+    "terminal.py": {"rich"},
     "validation.py": {"jsonschema", "referencing"},
 }
 """What some modules need besides: Kafka and a registry, with their deadlines, imported when they are used, and what an extra installs."""

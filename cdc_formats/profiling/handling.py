@@ -1,0 +1,105 @@
+"""How a producer writes what is a matter of its configuration, and how that shows: schema blocks, decimals, times, nulls, images."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from ..base import Format
+from ..debezium_json import COMPLETE_CONNECTORS
+from ..inference import InferredSchema
+from ..inference.observed import unavailable_forms
+from ..metadata import member
+from .encodings import JSON_BLOCK, NULL
+from .read import Reading
+from .tables import TableProfile
+
+_MOST_SHOWN = 6
+_UNTOLD = ("decimal_handling_mode", "time_precision_mode", "bigint_unsigned_handling_mode", "time_zone")
+_TIMES = ("DATE", "TIME", "TIMESTAMP", "TIMESTAMP_NTZ", "INTERVAL DAY TO SECOND")
+
+
+def handling(readings: Sequence[Reading], found: Sequence[TableProfile], format: Format) -> tuple[tuple[str, str], ...]:
+    """Return how the producer writes what is a matter of its configuration: pairs of what, and the evidence."""
+    schemas = [each.schema for each in found if each.schema]
+    made: list[tuple[str, Callable[[], str]]] = [
+        ("schema blocks", lambda: _blocks(readings)),
+        ("decimals", lambda: _typed(schemas, ("DECIMAL",))),
+        ("times", lambda: _typed(schemas, _TIMES)),
+        ("not in the messages", lambda: _untold(schemas)),
+        ("nulls", lambda: _nulls(schemas)),
+        ("unavailable values", lambda: _placeholders(readings, format)),
+        ("before-images", lambda: _images(found)),
+    ]
+    return tuple((name, said) for name, say in made if (said := say()))
+
+
+def _blocks(readings: Sequence[Reading]) -> str:
+    values = [each.looked.value.encoding for each in readings if each.looked.value.encoding != NULL]
+    return f"{values.count(JSON_BLOCK)} of {len(values)} values have one" if JSON_BLOCK in values else ""
+
+
+def _typed(schemas: Sequence[InferredSchema], names: Sequence[str]) -> str:
+    """Return how columns of some types are known to be of them."""
+    counts: Counter[str] = Counter()
+    for each in (evidence for schema in schemas for evidence in schema.evidence):
+        if each.column.type.name in names:
+            counts[f"by {each.certainty}" if each.source_type else "guessed from values"] += 1
+    told = {f"{name}={schema.format_options[name]!r} ({why})" for schema in schemas for name, why in schema.option_reasons.items()}
+    mode = "decimal_handling_mode" if "DECIMAL" in names else "time_precision_mode"
+    modes = [text for text in sorted(told) if text.startswith(mode)]
+    return "; ".join([*(f"{count} column{'s' * (count != 1)} {how}" for how, count in counts.items()), *modes])
+
+
+def _untold(schemas: Sequence[InferredSchema]) -> str:
+    """Return the options that only a person who knows the producer can declare, and the columns that may need them."""
+    found: dict[str, list[str]] = {}
+    for each in (evidence for schema in schemas for evidence in schema.evidence):
+        for option in (option for option in _UNTOLD if any(option in note for note in each.notes)):
+            found.setdefault(option, []).append(each.column.name)
+    return "; ".join(f"{option}, if {_some(names)} {'is one' if len(names) == 1 else 'are such'}" for option, names in found.items())
+
+
+def _some(names: Sequence[str]) -> str:
+    return ", ".join(names[:_MOST_SHOWN]) + (f" and {len(names) - _MOST_SHOWN} more" if len(names) > _MOST_SHOWN else "")
+
+
+def _nulls(schemas: Sequence[InferredSchema]) -> str:
+    found = [(each.column.name, each.seen.get("null", 0)) for schema in schemas for each in schema.evidence]
+    some = [(name, count) for name, count in found if count]
+    shown = _some([f"{name} ({count})" for name, count in some])
+    return f"in {len(some)} of {len(found)} columns: {shown}" if some else ""
+
+
+def _placeholders(readings: Sequence[Reading], format: Format) -> str:
+    placeholder = format.handling.placeholder
+    if placeholder is None:
+        return ""
+    events = [event for each in readings for event in each.events if _connector(event.message) not in COMPLETE_CONNECTORS]
+    forms = unavailable_forms(placeholder)
+    names = Counter(name for event in events for name in _having(event.after, forms))
+    shown = _some([f"{name} ({count})" for name, count in names.most_common()])
+    return f"{names.total()}, for which {placeholder!r} stands: {shown}" if names else ""
+
+
+def _connector(message: Any) -> Any:
+    """Return the connector that wrote a message of Debezium's; MySQL's and MariaDB's have no unavailable values."""
+    added = getattr(message, "added", None)
+    if added is not None:
+        return added.connector or added.source_connector
+    return member(getattr(message, "source", None), "connector")
+
+
+def _having(image: Any, forms: Sequence[Any]) -> Iterator[str]:
+    if isinstance(image, Mapping):
+        yield from (str(name) for name, value in image.items() if value in forms)
+
+
+def _images(found: Sequence[TableProfile]) -> str:
+    updates, with_image = sum(each.before.updates for each in found), sum(each.before.updates_with for each in found)
+    deletes, whole = sum(each.before.deletes for each in found), sum(each.before.deletes_whole for each in found)
+    part = " (the columns that changed)" if any(each.before.changed_only for each in found) else ""
+    said = [f"{with_image} of {updates} updates have one{part}"] if updates else []
+    fakes = " (PostgreSQL without REPLICA IDENTITY FULL fills NOT NULL columns there)" if updates and whole and not with_image else ""
+    return "; ".join([*said, *([f"{whole} of {deletes} deletes have values beside the key's{fakes}"] if deletes else [])])
