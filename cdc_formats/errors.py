@@ -5,12 +5,15 @@ says what is wrong, where, and what to do::
 
     [TYPE_CONVERSION] expected `DECIMAL(10,2)`, got `str` 'x1' - at `$.after.weight` of the value in orders[3]@1042
 
-All fields are positional arguments of ``Exception`` (which is what makes an exception survive pickling).
+All fields are positional arguments of ``Exception`` (which is what makes an exception survive pickling). A text shows names and values
+of messages, and errors are read in terminals: what would control one stands there escaped (`printable`).
 """
 
 from __future__ import annotations
 
 from typing import ClassVar
+
+from .printable import printable
 
 EXCERPT_BYTES = 200
 """The most bytes of a message that an error shows."""
@@ -22,7 +25,7 @@ class ChangelogError(Exception):
     condition: ClassVar[str] = "CHANGELOG"
 
     def __str__(self) -> str:
-        return f"[{self.condition}] {self.args[0] if self.args else ''}"
+        return printable(f"[{self.condition}] {self.args[0] if self.args else ''}")
 
 
 class UnknownFormatError(ChangelogError, ValueError):
@@ -166,7 +169,7 @@ class DecodeError(ChangelogError, ValueError):
         path = f"`{_clip(self.path)}` of " if self.path else ""
         where = f" in {self.where}" if self.where else ""
         excerpt = f"; it begins {self.excerpt}" if self.excerpt else ""
-        return f"[{self.condition}] {_clip(self.reason, 300)} - at {path}the {self.field}{where}{excerpt}"
+        return printable(f"[{self.condition}] {_clip(self.reason, 300)} - at {path}the {self.field}{where}{excerpt}")
 
 
 class MalformedMessageError(DecodeError):

@@ -11,6 +11,7 @@ from cdc_formats.base import Format
 from cdc_formats.errors import ArgumentError
 from cdc_formats.inference import InferredSchema, infer_schema
 from cdc_formats.kafka import SAMPLE, SampledRecord, key_values, sample_topic
+from cdc_formats.printable import printable
 from cdc_formats.schema import quote
 
 from .client_options import librdkafka_options
@@ -97,16 +98,23 @@ def pinned(found: InferredSchema, topics: Sequence[str], told: Mapping[str, Any]
     for each in found.evidence:
         for note in [*each.notes, *(["guessed from its values"] if each.certainty == "values" else [])]:
             noted.setdefault(note, []).append(each.column.name)
-    columns = ",\n".join(f"    {column}" for column in found.columns)
     return "\n".join(
         [
             f"Inferred from {found.records} records of {', '.join(topics)}, {found.rows} rows:",
-            f'schema="""\n{columns}\n"""',
-            f"primary_key={list(key)!r}  # {why}",
+            _schema_argument(found),
+            printable(f"primary_key={list(key)!r}  # {why}"),
             *([f"format_options={dict(told)!r}"] if told else []),
-            *(f"# {name}: {found.option_reasons[name]}" for name in told),
-            *(f"# {', '.join(map(quote, names))}: {note}" for note, names in noted.items()),
-            *(f"# {note}" for note in found.notes),
+            *(printable(f"# {name}: {found.option_reasons[name]}") for name in told),
+            *(printable(f"# {', '.join(map(quote, names))}: {note}") for note, names in noted.items()),
+            *(printable(f"# {note}") for note in found.notes),
             "Pin it by passing these arguments: another sample may say something else.",
         ]
     )
+
+
+def _schema_argument(found: InferredSchema) -> str:
+    """Return the columns as they can be pasted into a program: names are a message's, and none may end the text, or hide in it."""
+    columns = [f"    {column}" for column in found.columns]
+    if any(printable(column) != column or '"""' in column or "\\" in column for column in columns):
+        return f"schema={found.ddl!r}"
+    return 'schema="""\n' + ",\n".join(columns) + '\n"""'

@@ -23,6 +23,7 @@ from typing import Any
 
 from ..base import Format
 from ..errors import ArgumentError, DecodeError, FormatOptionError, MissingBeforeImageError, PartialImageError, SchemaError
+from ..printable import printable
 from ..registry import get_format
 from ..schema import Column, quote, to_ddl
 from .sample import ColumnEvidence, TopicSample
@@ -116,16 +117,15 @@ class InferredSchema:
         for each in self.evidence:
             for note in each.notes:
                 noted.setdefault(note, []).append(each.column.name)
-        return "\n".join(
-            [
-                f"{self.format}: {self.rows} rows{of} in {self.records} records",
-                *(f"  {each}" for each in self.evidence),
-                f"primary key {key}: {self.primary_key_reason}",
-                *(f"{name}={self.format_options[name]!r}: {reason}" for name, reason in self.option_reasons.items()),
-                *(f"note on {', '.join(map(quote, names))}: {note}" for note, names in noted.items()),
-                *(f"note: {note}" for note in self.notes),
-            ]
-        )
+        lines = [
+            f"{self.format}: {self.rows} rows{of} in {self.records} records",
+            *(f"  {each}" for each in self.evidence),
+            f"primary key {key}: {self.primary_key_reason}",
+            *(f"{name}={self.format_options[name]!r}: {reason}" for name, reason in self.option_reasons.items()),
+            *(f"note on {', '.join(map(quote, names))}: {note}" for note, names in noted.items()),
+            *(f"note: {note}" for note in self.notes),
+        ]
+        return "\n".join(map(printable, lines))  # names are a message's
 
 
 def infer_schema(

@@ -1,0 +1,182 @@
+"""Hostile messages: no name and no value of one controls the terminal, or the program, of whoever reads about it."""
+
+from __future__ import annotations
+
+import ast
+import json
+from random import Random
+from typing import Any
+
+import pytest
+from hypothesis import example, given, strategies as st
+
+from cdc_formats import Event, Format, get_format, list_formats, read_object
+from cdc_formats.base import Decoder
+from cdc_formats.errors import ArgumentError, ChangelogError, DecodeError, EncodeError, FormatBugError, InferenceError, SchemaError
+from cdc_formats.inference import infer_schema
+from cdc_formats.printable import printable
+from normalize.sampled import pinned
+
+HOSTILE = [
+    "\x1b[2J\x1b[31m",
+    "\x07",
+    "\r",
+    "\n",
+    "\x9b2J",
+    "\u202etxt.exe",
+    "\u2066",
+    "\u200b",
+    "\u2028",
+    "\ud800",
+    "\x00",
+    "<script>",
+    '"""',
+    "`",
+]
+PIECE = st.lists(st.sampled_from(HOSTILE), min_size=1, max_size=3).map("".join)
+ROW = {"id": 1, "name": "bike", "price": "9.50", "at": "2024-01-02 03:04:05"}
+MESSAGES: dict[str, list[Any]] = {
+    "canal-json": [
+        {
+            "type": "UPDATE",
+            "data": [ROW],
+            "old": [{"name": "x"}],
+            "database": "shop",
+            "table": "products",
+            "es": 1,
+            "ts": 2,
+            "pkNames": ["id"],
+        },
+        {"type": "INSERT", "data": [ROW], "mysqlType": {"id": "int", "name": "varchar(9)"}, "sqlType": {"id": 4}},
+    ],
+    "changelog-json": [{"op": "+I", "data": ROW}],
+    "debezium-flat-json": [{**ROW, "__op": "u", "__deleted": "false", "__table": "products", "__source_ts_ms": 1}],
+    "debezium-json": [
+        {
+            "op": "u",
+            "before": ROW,
+            "after": ROW,
+            "ts_ms": 1,
+            "source": {"db": "shop", "table": "products", "gtid": "x", "file": "b.1", "pos": 4},
+        },
+        {
+            "schema": {"type": "struct", "fields": [{"field": "after", "type": "struct", "fields": []}]},
+            "payload": {"op": "c", "after": ROW},
+        },
+    ],
+    "debezium-mongodb-json": [{"op": "c", "after": json.dumps({"_id": 1, "name": "bike"}), "source": {"collection": "products"}}],
+    "dms-json": [{"metadata": {"operation": "update", "record-type": "data", "table-name": "products"}, "data": ROW}],
+    "maxwell-json": [
+        {"type": "update", "database": "shop", "table": "products", "data": ROW, "old": {"name": "x"}, "ts": 1, "position": "b.1:4"}
+    ],
+    "ogg-json": [
+        {"op_type": "U", "table": "shop.products", "before": ROW, "after": ROW, "pos": "1", "op_ts": "2024-01-02 03:04:05.000000"}
+    ],
+    "ticdc-canal-json": [{"type": "UPDATE", "data": [ROW], "old": [{"name": "x"}], "mysqlType": {"id": "int"}, "_tidb": {"commitTs": 1}}],
+    "upsert-kafka": [ROW],
+}
+SCHEMA = "id INT NOT NULL, name STRING, price DECIMAL(5,2), at TIMESTAMP(3)"
+
+
+def spoiled(value: Any, piece: str, random: Random) -> Any:
+    """The same with a piece in some of its names and texts, or in place of them."""
+    if isinstance(value, dict):
+        return {spoiled(name, piece, random): spoiled(each, piece, random) for name, each in value.items()}
+    if isinstance(value, list):
+        return [spoiled(each, piece, random) for each in value]
+    if random.random() > 0.15:
+        return value
+    return (value if isinstance(value, str) else "") + piece
+
+
+def encoded(message: Any, raw: bool) -> bytes:
+    """A message's bytes, with its characters as they are or as JSON's escapes."""
+    return json.dumps(message, ensure_ascii=not raw).encode("utf-8", "surrogatepass")
+
+
+def decoders(identifier: str) -> list[Decoder]:
+    name = "_id" if "mongodb" in identifier else "id"
+    format = get_format(identifier)
+    schema = SCHEMA.replace("id INT", f"{name} INT", 1)
+    every = {"unique_key": [name], "metadata": sorted(format.metadata)}
+    found = [format.decoder(schema, **every, positions=not format.positions, images=True)]
+    if format.json_schema() is not None:
+        found.append(get_format(identifier, validate=True).decoder(schema, **every))
+    return found
+
+
+def errors_of(identifier: str, key: bytes | None, value: bytes) -> list[ChangelogError]:
+    found: list[ChangelogError] = []
+    for decoder in DECODERS[identifier]:
+        for decode in (decoder.decode, decoder.upserts):
+            try:
+                decode(key, value)
+            except DecodeError as error:
+                found += [error, error.at(where="t[0]@1"), error.without_data()]
+    try:
+        infer_schema([(key, value)], format=FORMATS[identifier])
+    except (InferenceError, SchemaError) as error:
+        found.append(error)
+    return found
+
+
+FORMATS = {name: get_format(name) for name in MESSAGES}
+DECODERS = {name: decoders(name) for name in MESSAGES}
+
+
+def test_every_format_of_text_is_here() -> None:
+    assert sorted([*MESSAGES, "debezium-avro-confluent"]) == list_formats()
+
+
+@pytest.mark.parametrize("identifier", sorted(MESSAGES))
+@given(piece=PIECE, seed=st.integers(0, 10_000), raw=st.booleans())
+@example(piece="\x1b[2J\x1b[31m", seed=1, raw=False)
+@example(piece="\u202e", seed=1, raw=True)
+def test_errors_have_no_character_that_does_anything_but_show(identifier: str, piece: str, seed: int, raw: bool) -> None:
+    random = Random(seed)
+    for message in MESSAGES[identifier]:
+        bad = spoiled(message, piece, random)
+        for error in errors_of(identifier, encoded(spoiled({"id": 1}, piece, random), raw), encoded(bad, raw)):
+            for text in (str(error), f"{error}", repr(error)):
+                assert printable(text) == text
+
+
+@pytest.mark.parametrize("cls", [ArgumentError, EncodeError, FormatBugError, InferenceError, SchemaError], ids=lambda cls: cls.__name__)
+@pytest.mark.parametrize("piece", HOSTILE)
+def test_an_error_of_any_class_shows_names_escaped(cls: type[ChangelogError], piece: str) -> None:
+    text = str(cls(f"column {piece} is wrong"))
+    assert printable(text) == text
+    assert text.startswith(f"[{cls.condition}] column ")
+
+
+class PlainJson(Format):
+    """A format of somebody who reads objects as they stand."""
+
+    identifier = "plain-json"
+
+    def read(self, key: bytes | None, value: bytes | None) -> list[Event]:
+        return [Event.insert(read_object(value), path="$")]
+
+
+def test_a_name_that_is_spoiled_is_shown_and_not_hidden() -> None:
+    with pytest.raises(DecodeError, match=r"it has id\\x1b\[2J"):
+        PlainJson().decoder("id INT").decode(None, encoded({"id\x1b[2J": 1}, raw=False))
+
+
+# ------------------------------------------------------------------------------------------------------ what is to be pasted
+
+NAMES = ['"""+__import__("os").abort()+"""', "a\nb", 'c"""\nimport os\n"""', "\\", "\x1b[2J", "\u202ename", "x`y", "# z", "'''", "plain"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("more", [[], ["two\nlines"]], ids=["one column", "two columns"])
+def test_what_was_inferred_is_pasted_as_the_schema_that_it_is_and_runs_nothing(name: str, more: list[str]) -> None:
+    row = {name: 1, **dict.fromkeys(more, "text")}
+    found = infer_schema([(None, json.dumps({"op": "+I", "data": row}).encode())], format="changelog-json")
+    text = pinned(found, ["orders"], {}, [name])
+    assert [line for line in text.split("\n") if printable(line) != line] == []
+    assert [line for line in str(found).split("\n") if printable(line) != line] == []
+    pasted = text.partition("\n")[2].rpartition("\n")[0]
+    told = {target.targets[0].id: ast.literal_eval(target.value) for target in ast.parse(pasted).body}  # type: ignore[attr-defined]
+    assert told["primary_key"] == [name]
+    assert {column.name for column in get_format("changelog-json").decoder(told["schema"]).columns} == {name, *more}
