@@ -1,0 +1,87 @@
+"""What people look at: the history of a key, and plots whose bars are Spark's counts."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta, timezone
+
+import matplotlib as mpl
+import pytest
+
+from cdc_formats.errors import ArgumentError
+from normalize.explore import history, plot_lag, plot_operations, plot_rows_per_key
+
+mpl.use("agg")
+
+pytestmark = pytest.mark.spark
+
+BEGIN = datetime(2026, 1, 1, tzinfo=timezone.utc)
+DDL = "row_kind STRING, id INT, name STRING, timestamp TIMESTAMP, `source.timestamp` TIMESTAMP"
+
+
+@pytest.fixture(scope="module")
+def changes(spark):
+    """Three keys: one is inserted and updated five times, one is deleted, one stays."""
+    rows = [("+I", 1, "a0")]
+    for version in range(1, 6):
+        rows += [("-U", 1, f"a{version - 1}"), ("+U", 1, f"a{version}")]
+    rows += [("+I", 2, "b"), ("-D", 2, "b"), ("+I", 3, None)]
+    seconds = [BEGIN + timedelta(seconds=place) for place in range(len(rows))]
+    timed = [(*row, at, at - timedelta(seconds=2)) for row, at in zip(rows, seconds, strict=True)]
+    return spark.createDataFrame([*timed, (None, None, None, BEGIN, None)], DDL).coalesce(1).cache()
+
+
+def test_history_is_a_keys_changes_in_order_with_what_changed(changes):
+    of_one = history(changes, {"id": 1})
+    assert [row[0] for row in of_one.changes] == ["+I", *["-U", "+U"] * 5]
+    assert list(of_one.changed()) == [set(), *[set(), {"name"}] * 5]
+    assert list(of_one.frame["name"][-2:]) == ["a4", "a5"]
+    assert "+U id=1, *name=a5" in str(of_one)
+
+
+def test_history_of_a_key_that_is_null_or_unknown_or_misspelled(changes):
+    assert history(changes, {"name": None, "id": 3}).changes[0][0] == "+I"
+    assert history(changes, {"id": 99}).changes == ()
+    with pytest.raises(ArgumentError, match="no column 'Id'; it has row_kind, id"):
+        history(changes, {"Id": 1})
+    with pytest.raises(ArgumentError, match="key is empty"):
+        history(changes, {})
+
+
+def test_a_hostile_row_is_shown_and_nothing_else(spark):
+    hostile = "<script>alert(1)</script>\x1b[31m\u202e"
+    frame = spark.createDataFrame([("+I", 1, hostile)], f"row_kind STRING, id INT, `<b>{'x' * 3}</b>` STRING")
+    shown = history(frame, {"id": 1})
+    html, text = shown._repr_html_(), str(shown)
+    assert "<script>" not in html
+    assert "<b>" not in html
+    assert "&lt;script&gt;" in html
+    assert "\\x1b[31m\\u202e" in text
+    assert not {"\x1b", "\u202e"} & {*html, *text}
+
+
+def test_operations_are_counted_by_kind(changes):
+    axes = plot_operations(changes)
+    heights = {bars.get_label(): sum(bar.get_height() for bar in bars) for bars in axes.containers}
+    assert heights == {"+I": 3, "-U": 5, "+U": 5, "-D": 1}
+    assert axes.get_title() == "Operations by timestamp"
+
+
+def test_lag_is_the_time_from_the_database_to_kafka(changes):
+    axes = plot_lag(changes)
+    assert {value for line in axes.lines for value in line.get_ydata()} == {2.0}
+    assert axes.get_ylabel() == "seconds"
+
+
+def test_rows_per_key(changes):
+    axes = plot_rows_per_key(changes, "id")
+    assert [(bar.get_x() + bar.get_width() / 2, bar.get_height()) for bar in axes.containers[0]] == [(1, 1), (2, 1), (11, 1)]
+
+
+def test_what_cannot_be_drawn_is_refused(spark, changes):
+    with pytest.raises(ArgumentError, match="no column 'ts'"):
+        plot_operations(changes, time="ts")
+    with pytest.raises(ArgumentError, match="there is nothing to draw"):
+        plot_operations(changes.where("FALSE"))
+    stream = spark.readStream.format("rate").load().selectExpr("'+I' AS row_kind", "timestamp", "value AS id")
+    with pytest.raises(ArgumentError, match="bounded=True"):
+        plot_rows_per_key(stream, "id")
