@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -139,12 +140,13 @@ class Changelog:
                 "give --on-truncate ignore"
             )
         self.counts[f"ignored ({reason.value})"] += 1
-        if self.show_ignored:
+        if self.show_ignored and reason is not Ignored.OTHER_TABLE:  # which is what the format's options ask for
             self._tell(f"ignored {reason.value} in {record.where}", "dim")
 
     def seen(self, rows: Rows) -> None:
         """Count rows that were handed on."""
-        self.kinds.update(kind for kind, _ in rows)
+        for kind, _ in rows:
+            self.kinds[kind] += 1
 
     def summary(self) -> str:
         """Return what was counted, in a line."""
@@ -160,6 +162,9 @@ def summed_up(summary: Callable[[], str]) -> Iterator[None]:
     try:
         yield
     except BrokenPipeError:
+        raise
+    except KeyboardInterrupt:
+        tell(("\n" if sys.stderr.isatty() else "") + summary(), "bold")  # the terminal shows ^C
         raise
     except BaseException:
         tell(summary(), "bold")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
@@ -94,9 +94,21 @@ class Connection:
         return ", ".join(f"{name}={value if name in _SHOWN else '***'}" for name, value in sorted(given.items()))
 
     def client_config(self) -> dict[str, Any]:
-        """Return the properties for a client that says what its brokers say, where that is wanted."""
-        said = {"error_cb": lambda error: tell(f"brokers: {error.name()}: {error.str()}")} if self.verbose else {}
-        return {**self.config, **said}
+        """Return the properties for a client that tells what its brokers say, where that is wanted."""
+        return {**self.config, "error_cb": _teller()} if self.verbose else dict(self.config)
+
+
+def _teller() -> Callable[[Any], None]:
+    said: set[str] = set()
+
+    def hear(error: Any) -> None:
+        # It is said again with each attempt to connect, and how long that took.
+        text = f"brokers: {error.name()}: {error.str().partition(' (after ')[0]}"
+        if text not in said:
+            said.add(text)
+            tell(text)
+
+    return hear
 
 
 def connection(

@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import inspect
-import json as json_text
 import re
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, fields
 from typing import Annotated, Any
 
+import msgspec
 import typer
 
 from cdc_formats.base import Format
-from cdc_formats.errors import ChangelogError
+from cdc_formats.errors import ChangelogError, FormatOptionError
 from cdc_formats.printable import printable
 from cdc_formats.registry import get_format, list_formats
 
-from .given import complete_format
+from .given import complete_format, format_class
 from .options import Json, WhichColor
-from .terminal import Color, console, for_eyes, tell
+from .terminal import Color, console, for_eyes, json_for_eyes, tell
 
 _HEADS = ("identifier", "rows", "Kafka key", "null value", "positions", "written")
 _AFTER_THE_RULES = ("Differs from Flink", "Source:")
@@ -32,16 +32,24 @@ def formats(
 ) -> None:
     """List the formats, or tell one of them with its options."""
     if name:
-        described = describe(get_format(name))
+        described = describe(_declared(name))
         _print_json(described) if json else _show_one(described, color)
         return
     found = [summary for identifier in list_formats() if (summary := _summary_or_none(identifier)) is not None]
     _print_json(found) if json else _show_all(found, color)
 
 
-def summary_of(format: Format) -> dict[str, Any]:
+def _declared(identifier: str) -> Format | type[Format]:
+    """Return a format with the defaults of its options, or its class where it has an option without a default."""
+    try:
+        return get_format(identifier)
+    except (FormatOptionError, TypeError):
+        return format_class(identifier)
+
+
+def summary_of(format: Format | type[Format]) -> dict[str, Any]:
     """Return what a format declares, as values that JSON has."""
-    cls = type(format)
+    cls = format if isinstance(format, type) else type(format)
     return {
         "identifier": format.identifier,
         "changelog_mode": [kind.short_string for kind in sorted(format.changelog_mode.kinds)],
@@ -53,9 +61,10 @@ def summary_of(format: Format) -> dict[str, Any]:
     }
 
 
-def describe(format: Format) -> dict[str, Any]:
+def describe(format: Format | type[Format]) -> dict[str, Any]:
     """Return what a format declares, its options, and what its module says of it."""
-    documented = option_texts(type(format))
+    cls = format if isinstance(format, type) else type(format)
+    documented = option_texts(cls)
     options = [
         {
             "name": field.name,
@@ -66,7 +75,7 @@ def describe(format: Format) -> dict[str, Any]:
         }
         for field in fields(format)
     ]
-    return {**summary_of(format), "metadata": sorted(format.metadata), "description": _rules(type(format)), "options": options}
+    return {**summary_of(format), "metadata": sorted(format.metadata), "description": _rules(cls), "options": options}
 
 
 def option_texts(cls: type) -> dict[str, str]:
@@ -74,13 +83,10 @@ def option_texts(cls: type) -> dict[str, str]:
     found: dict[str, str] = {}
     for each in reversed(cls.__mro__):
         _, _, section = inspect.cleandoc(each.__dict__.get("__doc__") or "").partition("\nParameters\n----------\n")
-        names: list[str] = []
-        for line in section.split("\n\n")[0].splitlines():
-            if line.startswith(" "):
-                found.update({name: f"{found.get(name, '')} {line.strip()}".strip() for name in names})
-            else:
-                names = [name.strip() for name in line.partition(" : ")[0].split(",")]
-                found.update(dict.fromkeys(names, ""))
+        for names, text in re.findall(r"((?:^\S.*\n)+)((?:^ +.*\n?)+)", section.split("\n\n")[0], re.MULTILINE):
+            # Several lines of names may share what is said below them.
+            named = [name.strip() for line in names.splitlines() for name in line.partition(" : ")[0].split(",")]
+            found.update(dict.fromkeys(named, " ".join(text.split())))
     return found
 
 
@@ -94,7 +100,7 @@ def _rules(cls: type) -> str:
 
 def _summary_or_none(identifier: str) -> dict[str, Any] | None:
     try:
-        return summary_of(get_format(identifier))
+        return summary_of(_declared(identifier))
     except (ChangelogError, ImportError, TypeError, AttributeError) as error:
         # A package that is broken does not hide the others.
         tell(f"{identifier} cannot be loaded: {error}", "red")
@@ -105,7 +111,7 @@ def _summary_or_none(identifier: str) -> dict[str, Any] | None:
 
 
 def _print_json(value: Any) -> None:
-    typer.echo(json_text.dumps(value, indent=2, default=str))
+    typer.echo(json_for_eyes(msgspec.json.format(msgspec.json.encode(value, enc_hook=str))).decode())
 
 
 def _cells(summary: Mapping[str, Any]) -> list[str]:

@@ -8,13 +8,14 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from difflib import get_close_matches
+from importlib.metadata import entry_points
 from typing import Any
 
 import typer
 
 from cdc_formats.base import Format
 from cdc_formats.errors import ArgumentError, FormatOptionError
-from cdc_formats.registry import get_format, list_formats
+from cdc_formats.registry import GROUP, get_format, list_formats
 
 _VARIABLE = re.compile(r"env:([A-Za-z_]\w*)", re.ASCII)
 
@@ -89,7 +90,7 @@ def make_format(identifier: str, options: Mapping[str, str]) -> Format:
     FormatOptionError
         When an option does not exist (the text has the nearest that does), or its value cannot be used.
     """
-    types = _option_types(identifier)
+    types = {field.name: field.type for field in fields(format_class(identifier))}
     texts = {spelled(name): text for name, text in options.items()}
     values = {name: _value(identifier, name, types.get(name, str), text) for name, text in texts.items()}
     try:
@@ -102,11 +103,19 @@ def make_format(identifier: str, options: Mapping[str, str]) -> Format:
         raise FormatOptionError(f"{identifier}: {error}") from None
 
 
-def _option_types(identifier: str) -> dict[str, Any]:
+def format_class(identifier: str) -> type[Format]:
+    """Return the class that is registered as `identifier`, also of a format that cannot be made without some option.
+
+    Raises
+    ------
+    UnknownFormatError, AmbiguousFormatError, MissingDependencyError
+    """
     try:
-        return {field.name: field.type for field in fields(get_format(identifier))}
+        return type(get_format(identifier))
     except (FormatOptionError, TypeError):
-        return {}  # a format that cannot be without some option: its options are taken as text
+        (point,) = entry_points(group=GROUP, name=identifier)
+        found: type[Format] = point.load()
+        return found
 
 
 def _value(identifier: str, name: str, declared: Any, text: str) -> Any:

@@ -26,7 +26,7 @@ Normalize = Annotated[
 ]
 Json = Annotated[bool, typer.Option("--json", help="Write JSON.")]
 WhichColor = Annotated[Color, typer.Option("--color", help="When to use colours.")]
-Topic = Annotated[str, typer.Argument(help="The topic.", show_default=False)]
+Topic = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic.", show_default=False)]
 
 
 def format_option(*names: str, help: str, panel: str | None = None) -> typer.models.OptionInfo:

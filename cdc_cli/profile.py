@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import json as json_text
-from typing import Annotated
+from typing import Annotated, Any
 
+import msgspec
 import typer
 
+from cdc_formats.json_reader import json_bytes
+
 from .connection import Config, Properties, Servers, Timeout, Verbose, connection
-from .given import pairs
+from .given import make_format, pairs
 from .options import FormatOption, Json, Sample, Topic, WhichColor, format_option
 from .table import SAMPLE
-from .terminal import Color, console, for_eyes
+from .terminal import Color, console, for_eyes, json_for_eyes
 
 
 def profile(
@@ -31,18 +33,19 @@ def profile(
     from cdc_formats.kafka import profile_topic
 
     way = connection(servers, config, properties, timeout, verbose)
+    options: dict[str, Any] = dict(pairs(option or (), "--option"))
     found = profile_topic(
         way.servers,
         topic,
         sample=sample,
         config=way.client_config(),
-        format=format or None,
         timeout_seconds=way.timeout_seconds,
-        **pairs(option or (), "--option"),
+        # Without a format each that is tried takes of the options what it has.
+        **({"format": make_format(format, options)} if format else options),
     )
     if json:
-        typer.echo(json_text.dumps(found.to_dict(), indent=2))
+        typer.echo(json_for_eyes(msgspec.json.format(json_bytes(found.to_dict()))).decode())
     elif for_eyes(color):
-        console(color).print(found)
+        console(color).print(found, soft_wrap=False)
     else:
         typer.echo(str(found))

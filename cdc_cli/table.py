@@ -5,15 +5,17 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from cdc_formats.base import Format
-from cdc_formats.inference import InferredSchema, infer_schema
 from cdc_formats.schema import Column, columns as to_columns, quote
 
 from .connection import Connection
 from .given import names, spelled
 from .terminal import tell
+
+if TYPE_CHECKING:
+    from cdc_formats.inference import InferredSchema
 
 SAMPLE = 1000
 """How many records a sample has, where it is not said."""
@@ -65,6 +67,8 @@ def table_of(
     """
     if schema:
         return Table(format, to_columns(schema), names(primary_key))
+    from cdc_formats.inference import infer_schema  # a tenth of a second, for those who need it
+
     found = infer_schema(sample(), format=format)
     told = {name: found.format_options[name] for name in found.option_reasons if name not in set(map(spelled, given))}
     key = names(primary_key) or found.primary_key

@@ -17,7 +17,7 @@ from .table import SAMPLE, Table, sample_of_topic, table_of
 from .terminal import Color, tell
 from .view import Shown, View, text_of, view_of
 
-_LAST = "-10"
+_LAST, _ALL = "-10", "beginning"
 
 
 From = Annotated[
@@ -26,7 +26,7 @@ From = Annotated[
         "--from",
         metavar="WHERE",
         help="beginning, end, an offset, -N for the last N of each partition, or a time such as 2026-11-21T10:00:00Z. "
-        f"Default: {_LAST}; with --normalize the beginning.",
+        f"Default: {_LAST}; with --normalize {_ALL}.",
         show_default=False,
     ),
 ]
@@ -68,7 +68,7 @@ def tail(
     the place of their records. What has no rows, and what cannot be decoded, is told on standard error. No consumer group is joined.
     """
     way = connection(servers, config, properties, timeout, verbose)
-    begin = Start.parse(start or ("beginning" if normalize else _LAST))
+    begin = Start.parse(start or (_ALL if normalize else _LAST))
     table = table_of(
         make_format(format, given := pairs(option or (), "--option")),
         given,
@@ -80,6 +80,8 @@ def tail(
     shown = _Shown(view_of(table.columns, json=json, color=color), _wanted(table, pairs(where_key or (), "--where-key")), most)
     changelog = Changelog(table, normalize=normalize, errors=errors, show_ignored=errors is not Errors.SKIP, tell=shown.tell)
     with Topic(way, topic, partition or ()) as opened, summed_up(changelog.summary):
+        if not start and not normalize:
+            tell(f"from the last {_LAST[1:]} records of each partition on; --from {_ALL} shows all", "dim")
         shown.follow(opened.batches(begin, follow=follow), changelog)
 
 
@@ -97,11 +99,13 @@ class _Shown:
                 for record in batch:
                     self._take(record, changelog)
                     if self.left == 0:
-                        return
+                        break
                 self._flush()
+                if self.left == 0:
+                    break
         finally:
             self._flush()
-            self.view.end()
+        self.view.end()
 
     def tell(self, text: str, style: str) -> None:
         """Say something of a record, below the rows that came before."""

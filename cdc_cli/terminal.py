@@ -68,7 +68,7 @@ def tell(text: str, style: str = "") -> None:
         return
     from rich.text import Text
 
-    console(stderr=True).print(Text(lines, style))
+    console(stderr=True).print(Text(lines, style), soft_wrap=False)
 
 
 def tell_error(error: Exception) -> None:

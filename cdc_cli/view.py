@@ -27,7 +27,7 @@ Shown = tuple[Record, RowKind, Row]
 NULL = "<NULL>"  # as in Flink's SQL client: no text of a STRING looks like it but itself
 _STYLES = {RowKind.INSERT: "green", RowKind.UPDATE_BEFORE: "yellow", RowKind.UPDATE_AFTER: "bright_yellow", RowKind.DELETE: "red"}
 _WIDEST = 30  # as Flink's display.max-column-width
-_NARROWEST = 4
+_NARROWEST, _NARROW_TEXT = 4, 10
 _WIDTHS = {
     "BOOLEAN": 5,
     "TINYINT": 4,
@@ -43,6 +43,7 @@ _WIDTHS = {
 }
 """Least widths by type: the first rows need not be the widest."""
 _RIGHT = frozenset({"TINYINT", "SMALLINT", "INT", "BIGINT", "FLOAT", "DOUBLE", "DECIMAL"})
+_FIXED = _RIGHT | {"BOOLEAN", "DATE", "TIME", "TIMESTAMP", "TIMESTAMP_NTZ"}
 
 
 class View(Protocol):
@@ -104,6 +105,7 @@ class RowTexts:
     def __init__(self, columns: Sequence[Column]) -> None:
         self.columns = columns
         self.names = [printable(column.name) for column in columns]
+        self.fixed = [column.type.name in _FIXED for column in columns]
         self._cells = [text_of(column.type) for column in columns]
 
     def __call__(self, row: Row) -> list[str]:
@@ -189,7 +191,7 @@ class TableView:
         self.fitted_to = self.console.width
         for texts in cells:
             self.wanted = [max(width, min(cell_len(text), _WIDEST)) for width, text in zip(self.wanted, texts, strict=True)]
-        self.widths = [2, *fitted(self.wanted, self.fitted_to - len("| op |"))]
+        self.widths = [2, *fitted(self.wanted, self.fitted_to - len("| op |"), self.texts.fixed)]
 
     def _header(self) -> None:
         from .terminal import tell
@@ -234,24 +236,32 @@ def _cut(text: str, width: int, to_right: bool) -> str:
     return " " * (width - size) + text if to_right else text + " " * (width - size)
 
 
-def fitted(wanted: Sequence[int], room: int) -> list[int]:
-    """Return widths that fit: the widest are cut first, and the last columns are left out where even that is not enough.
+def fitted(wanted: Sequence[int], room: int, fixed: Sequence[bool] = ()) -> list[int]:
+    """Return widths that fit: the widest are cut first, text before numbers and times; then the last columns are left out.
 
     Parameters
     ----------
     wanted : sequence of int
     room : int
         For all columns, each with three characters around it.
+    fixed : sequence of bool
+        Whether a column's values say little when they are cut.
 
     Examples
     --------
-    >>> fitted([8, 30, 24], 80), fitted([8, 30, 24], 50), fitted([8, 30, 24], 16)
-    ([8, 30, 24], [8, 17, 16], [5, 5])
+    >>> fitted([8, 30, 24], 80), fitted([8, 30, 24], 55, [True, False, True]), fitted([8, 30, 24], 50), fitted([8, 30, 24], 16)
+    ([8, 30, 24], [8, 14, 24], [8, 17, 16], [5, 5])
     """
     widths = list(wanted)
     while widths and sum(min(width, _NARROWEST) + 3 for width in widths) > room:
         widths.pop()
-    while sum(widths) + 3 * len(widths) > room:
-        widest = max(range(len(widths)), key=lambda index: (widths[index], index))
-        widths[widest] -= 1
+    excess = sum(widths) + 3 * len(widths) - room
+    text = [index for index, is_fixed in zip(range(len(widths)), fixed, strict=False) if not is_fixed]
+    for indices, least in ((text, _NARROW_TEXT), (range(len(widths)), _NARROWEST)):
+        while excess > 0 and indices:
+            widest = max(indices, key=lambda index: (widths[index], index))
+            if widths[widest] <= least:
+                break
+            widths[widest] -= 1
+            excess -= 1
     return widths

@@ -1,0 +1,114 @@
+"""``cdc formats``."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from commands import Terminal, cdc, quick
+
+from cdc_formats import list_formats
+
+
+def test_all_formats_are_listed_with_what_they_declare() -> None:
+    rows = [line.split("\t") for line in quick("formats").lines]
+    assert rows[0] == ["identifier", "rows", "Kafka key", "null value", "positions", "written"]
+    assert [row[0] for row in rows[1:]] == list_formats()
+    assert ["upsert-kafka", "+U -D", "read", "read", "no", "yes"] in rows
+    assert ["maxwell-json", "+I -U +U -D", "not read", "ignored", "yes", "yes"] in rows
+
+
+def test_as_json_a_program_reads_them() -> None:
+    found = {each["identifier"]: each for each in json.loads(quick("formats", "--json").out)}
+    assert found["debezium-flat-json"] == {
+        "identifier": "debezium-flat-json",
+        "changelog_mode": ["+I", "+U", "-D"],
+        "reads_key": True,
+        "null_value": "read",
+        "positions": True,
+        "written": True,
+        "class": "cdc_formats.debezium_flat_json.DebeziumFlatJson",
+    }
+
+
+@pytest.mark.parametrize("name", list_formats())
+def test_each_format_has_its_options_with_a_type_a_default_and_a_meaning(name: str) -> None:
+    described = json.loads(quick("formats", name, "--json").out)
+    assert described["description"]
+    assert all(option["type"] and option["description"] and not option["required"] for option in described["options"])
+    assert {"error_excerpt", "validate"} <= {option["name"] for option in described["options"]}
+
+
+def test_one_format_is_told_up_to_where_it_compares_itself() -> None:
+    done = quick("formats", "maxwell-json")
+    assert done.out.startswith("Maxwell JSON, as written by Zendesk's Maxwell's daemon")
+    assert "Differs from Flink" not in done.out
+    assert "table_include\tstr | None\tNone\tRegular expressions" in done.out
+
+
+def test_in_a_terminal_it_is_a_table_as_wide_as_that() -> None:
+    with Terminal("formats", "debezium-json", columns=70) as terminal:
+        code, text = terminal.end()
+    assert code == 0
+    table = text[text.index("option ") :]
+    assert "decimal_handling_mode" in table
+    assert max(map(len, table.replace("\x1b[0m", "").splitlines())) < 120  # with the codes of its colours
+    assert "\x1b[36m" in table
+
+
+THEIRS = '''"""Shop's messages.
+
+One for each change.
+
+Differs from Flink: in all.
+"""
+from dataclasses import dataclass
+from cdc_formats import Format
+
+@dataclass(frozen=True, kw_only=True)
+class Shop(Format):
+    """Messages.
+
+    Parameters
+    ----------
+    till : int
+        Which till.
+    """
+    identifier = "shop-json"
+    till: int
+    def read(self, key, value):
+        return []
+'''
+
+
+@pytest.fixture
+def packages(tmp_path: Path) -> str:
+    """Return a folder with two packages: one with a format that has a required option, one that cannot be loaded."""
+    (tmp_path / "shop.py").write_text(THEIRS)
+    (tmp_path / "fair.py").write_text(THEIRS.replace("shop-json", "fair-json").replace("till: int", "till: int = 1"))
+    info = tmp_path / "shop-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: shop\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[cdc_formats.formats]\nshop-json = shop:Shop\nfair-json = fair:Shop\nbroken-json = shop:Gone\n")
+    return str(tmp_path)
+
+
+def test_formats_of_installed_packages_are_there_and_a_broken_one_hides_none(packages: str) -> None:
+    done = cdc("formats", PYTHONPATH=packages)
+    assert done.code == 0
+    assert "fair-json\t+I -U +U -D\tnot read\tignored\tno\tno" in done.lines
+    assert "shop-json\t+I -U +U -D\tnot read\tignored\tno\tno" in done.lines
+    assert len(done.lines) == 1 + len(list_formats()) + 2
+    assert done.err.startswith("broken-json cannot be loaded: [UNKNOWN_FORMAT]")
+    told = cdc("formats", "shop-json", PYTHONPATH=packages).out
+    assert told.startswith("Shop's messages.\n\nOne for each change.\n\nshop-json:")
+    assert "till\tint\trequired\tWhich till." in told
+
+
+def test_an_option_of_theirs_is_read_as_the_type_that_it_has(packages: str) -> None:
+    done = cdc("convert", "--from", "fair-json", "--to", "ogg-json", "--from-option", "till=one", PYTHONPATH=packages)
+    assert done.err == "error: [FORMAT_OPTION] fair-json: till is a number (int), and what was given is not\n"
+    done = cdc("convert", "--from", "shop-json", "--to", "ogg-json", PYTHONPATH=packages)
+    assert "till" in done.err
+    assert done.err.startswith("error: [FORMAT_OPTION]")
