@@ -125,13 +125,15 @@ def candidates(records: Sequence[Looked], options: Mapping[str, Any]) -> list[Ca
         When a registry was named and does not answer.
     """
     given = {name.replace("-", "_").replace(".", "_"): value for name, value in options.items()}
-    names = list_formats()
-    known = {name: _options_of(name) for name in names}
-    unknown = sorted(set(given) - {option for each in known.values() for option in each})
+    known = {name: _known(name) for name in list_formats()}
+    unknown = sorted(set(given) - {option for found in known.values() if isinstance(found, Format) for option in _names(found)})
     if unknown:
         raise FormatOptionError(f"no format has an option {', '.join(unknown)}")
     present = [each for each in records if each.record.value]
-    tried = [_tried(name, present, {option: given[option] for option in given if option in known[name]}, given) for name in names]
+    tried = [
+        _tried(found, present, given) if isinstance(found, Format) else Candidate(name, values=len(present), needs=found)
+        for name, found in known.items()
+    ]
     return sorted(tried, key=_rank)
 
 
@@ -183,41 +185,47 @@ def _as_good(other: Candidate, best: Candidate) -> bool:
     return (other.specific, other.understood, other.own) == (best.specific, best.understood, best.own)
 
 
-def _options_of(identifier: str) -> list[str]:
+def _known(identifier: str) -> Format | str:
+    """Return a format with its defaults, or why there is none: one of another package may fail in any way."""
     try:
-        return [option.name for option in fields(get_format(identifier))]
-    except Exception:  # a format of another package may fail in any way, which is told when it is tried
-        return []
+        return get_format(identifier)
+    except Exception as error:
+        return f"it cannot be tried: {error}"
 
 
-def _tried(identifier: str, records: Sequence[Looked], options: Mapping[str, Any], given: Mapping[str, Any]) -> Candidate:
+def _names(format: Format) -> set[str]:
+    return {option.name for option in fields(format)}
+
+
+def _tried(default: Format, records: Sequence[Looked], given: Mapping[str, Any]) -> Candidate:
     """Try a format on the records that have a value; `given` are the options of all formats."""
-    framed = sum(each.value.encoding == CONFLUENT for each in records)
+    identifier = default.identifier
+    options = {name: value for name, value in given.items() if name in _names(default)}
     if identifier == UPSERT:
-        options = {**options, **upsert_options(records, given)}
-    elif not options and identifier == FLAT and not any(each.record.key for each in records):
-        options = {"keyless": True}
+        options.update(upsert_options(records, given))
+    elif identifier == FLAT and not any(each.record.key for each in records):
+        options.setdefault("keyless", True)
     try:
-        format = get_format(identifier, **options)
-        if framed and (needs := _needs(format, records, framed)):
+        format = type(default).from_options(options)
+        if needs := _needs(format, records):
             return Candidate(identifier, values=len(records), needs=needs)
         reader = AnyColumns(format)
         readings = list(read_all(reader, records))
         specific = identifier != UPSERT and _refuses_decoy(reader)
     except SchemaRegistryError:
         raise
-    except Exception as error:  # as above
+    except Exception as error:
         return Candidate(identifier, values=len(records), needs=f"it cannot be tried: {error}")
     return _counted(format, readings, specific)
 
 
-def _needs(format: Format, records: Sequence[Looked], framed: int) -> str:
-    """Return what is needed to read values whose schemas are in a registry."""
+def _needs(format: Format, records: Sequence[Looked]) -> str:
+    """Return what is needed to read values whose schemas are in a registry; nothing for others."""
     registry = getattr(format, "registry", None)
-    if registry is None or registry.url or _NEEDED_SHARE * framed < len(records):
+    ids = [each.value.schema_id for each in records if each.value.encoding == CONFLUENT]
+    if registry is None or registry.url or not ids or _NEEDED_SHARE * len(ids) < len(records):
         return ""
-    ids = _first([each.value.schema_id for each in records if each.value.encoding == CONFLUENT])
-    return f"{framed} of {len(records)} values name a schema of a registry (id {ids}): give its url='https://...'"
+    return f"{len(ids)} of {len(records)} values name a schema of a registry (id {_first(ids)}): give its url='https://...'"
 
 
 def _refuses_decoy(reader: AnyColumns) -> bool:
@@ -248,12 +256,16 @@ def _counted(format: Format, readings: Sequence[Reading], specific: bool) -> Can
 
 def _error(identifier: str, reading: Reading) -> DecodeError | None:
     """Return why a record is none of a format's; what takes any object for a row is looked at more closely."""
-    if identifier == UPSERT and reading.error is None:
+    if reading.error is not None:
+        return reading.error
+    if identifier == FLAT and reading.record.key is None and not _is_own(FLAT, reading.looked):
+        return DecodeError("the Kafka key is null, and the value has none of Debezium's fields", field="key")
+    if identifier == UPSERT:
         if reading.looked.value.encoding == JSON_BLOCK:
             return DecodeError("a schema block would be a row with the columns schema and payload")
         if reading.record.key is None:
             return DecodeError("the Kafka key is null", field="key")
-    return reading.error
+    return None
 
 
 def _is_own(identifier: str, looked: Looked) -> bool:
@@ -280,8 +292,8 @@ def _evidence(identifier: str, readings: Sequence[Reading], specific: bool) -> s
     if rows and framed:
         return f"{rows} of {total} values are Avro of its schema, or schemas: id {_first(framed)}"
     said = [*_marked(identifier, values), *_remarks(identifier, readings)]
-    kind = "its own" if specific else "JSON objects, which it takes for rows"
-    return ", ".join(said) or f"{rows} of {total} values are {kind}"
+    any_object = f"takes any JSON object for a row: {rows} of {total} values"
+    return ", ".join(said) or (f"{rows} of {total} values are its own" if specific else any_object)
 
 
 def _marked(identifier: str, values: Sequence[Look]) -> Iterator[str]:

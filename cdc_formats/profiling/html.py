@@ -15,7 +15,8 @@ _LINE = "rgba(128,128,128,.35)"
 _SHADE = "rgba(128,128,128,.10)"
 _FONT = "font-family:system-ui,-apple-system,'Segoe UI',Roboto,sans-serif;font-size:13px;line-height:1.45"
 _MONO = "font-family:ui-monospace,SFMono-Regular,Menlo,Consolas,monospace;font-size:12px"
-_KIND_COLORS = {"+I": "#1a9850", "-U": "#c98200", "+U": "#2b83ba", "-D": "#d7301f"}
+_KIND_COLORS = {"+I": "#22a861", "-U": "#d18f00", "+U": "#3a95d6", "-D": "#e5533d"}
+_MOST_OPEN = 12
 
 
 def html_text(profile: TopicProfile) -> str:
@@ -48,7 +49,7 @@ def _section(section: Section) -> str:
 def _fact(name: str, text: str) -> str:
     return (
         '<tr style="background:transparent;border:0">'
-        f'<td style="text-align:left;vertical-align:top;padding:1px 16px 1px 0;border:0;opacity:.7;white-space:nowrap">{_text(name)}</td>'
+        f'<td style="text-align:left;vertical-align:top;padding:1px 16px 1px 0;border:0;opacity:.7;min-width:130px">{_text(name)}</td>'
         f'<td style="text-align:left;vertical-align:top;padding:1px 0;border:0;overflow-wrap:anywhere">{_text(text)}</td></tr>'
     )
 
@@ -72,10 +73,13 @@ def _grid(grid: Grid) -> str:
         + "</tr>"
         for row in grid.rows
     )
-    return (
+    opened = (
         '<div style="overflow-x:auto"><table style="border:0;border-collapse:collapse;margin:4px 0">'
         f'<thead><tr style="background:{_SHADE}">{head}</tr></thead><tbody>{rows}</tbody></table></div>'
     )
+    if len(grid.rows) <= _MOST_OPEN:
+        return opened
+    return f'<details><summary style="cursor:pointer">{len(grid.rows)} rows</summary>{opened}</details>'
 
 
 def _cell(tag: str, text: str, number: bool, column: str) -> str:

@@ -36,7 +36,7 @@ def tracked(items: Iterable[T], total: int, title: str, *, progress: bool | None
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
     except ImportError as error:
         raise MissingDependencyError("a progress bar is drawn by rich: pip install 'pyspark-kafka-changelog[cli]'") from error
-    console = Console(stderr=True)
+    console = Console(stderr=True, force_terminal=progress)
     # In a notebook rich draws with ipywidgets, and warns where there are none.
     shown = find_spec("ipywidgets") is not None if console.is_jupyter else console.is_terminal
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn())

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from ..base import Ignored
 from .detect import Candidate
 
 if TYPE_CHECKING:
@@ -180,8 +181,8 @@ def _some(texts: Iterable[str], most: int = 6) -> str:
 
 def _beside(profile: TopicProfile) -> Section:
     facts = [("tombstones", f"{profile.tombstones:,}")] if profile.tombstones else []
-    if profile.ignored:
-        facts.append(("without rows", _counts(profile.ignored)))
+    if others := {name: number for name, number in profile.ignored.items() if name != Ignored.TOMBSTONE.value}:
+        facts.append(("control events", _counts(others)))
     facts += [("says", text) for text in profile.control_events]
     return Section("Beside the rows", tuple(facts), warnings=tuple(_faults(profile)))
 

@@ -1,0 +1,249 @@
+"""Which format a sample is in: recorded topics, vectors, formats of other packages, and what cannot be told."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from registry_front import RegistryFront
+from scenarios import VECTORS, read_lines
+
+from cdc_formats import Event, Format, Ignored, read_object, registry
+from cdc_formats.errors import FormatOptionError, MissingFieldError, UnknownFormatError
+from cdc_formats.kafka import SampledRecord
+from cdc_formats.profiling import TopicProfile, profile_records
+
+RECORDS = Path(__file__).parents[2] / "demo" / "topics" / "records"
+FORMATS = {
+    "__debezium-heartbeat.dbz34-mysql-strings": "debezium-json",
+    "canal-mariadb-flat": "canal-json",
+    "dbz19-postgres-json.inventory.all_types": "debezium-json",
+    "dbz34-mariadb-avro.inventory.evolving": "debezium-avro-confluent",
+    "dbz34-mariadb-json": "debezium-json",
+    "dbz34-mariadb-json.inventory.customers": "debezium-json",
+    "dbz34-mariadb-json.inventory.order_lines": "debezium-json",
+    "dbz34-mariadb-upsert.inventory.dbz_signal": "debezium-flat-json",
+    "dbz34-postgres-json.message": "debezium-json",
+    "dbz34b-mariadb-upsertplain.inventory.all_types": "debezium-flat-json",
+    "dbz34b-mariadb-upsertplain.inventory.dbz_signal": "debezium-flat-json",
+    "dbz34b-mariadb-upsertplain.inventory.no_pk": "debezium-flat-json",
+    "flink-ogg.tags": "ogg-json",
+    "flink-upsert.tags": "upsert-kafka",
+    "maxwell-mariadb": "maxwell-json",
+    "maxwell-mariadb-ddl": "maxwell-json",
+}
+
+
+def recorded(name: str, most: int = 250) -> list[SampledRecord]:
+    """The first records of a recorded topic."""
+    with gzip.open(RECORDS / f"{name}.jsonl.gz", "rt", encoding="utf-8") as lines:
+        return [_record(json.loads(line)) for _, line in zip(range(most), lines, strict=False)]
+
+
+def _record(line: dict[str, Any]) -> SampledRecord:
+    key, value = (None if line[part] is None else base64.b64decode(line[part]) for part in ("key_base64", "value_base64"))
+    headers = tuple((name, None if data is None else base64.b64decode(data)) for name, data in line["headers"])
+    return SampledRecord(line["topic"], line["partition"], line["offset"], line["timestamp"], key, value, headers)
+
+
+def sample(*records: tuple[bytes | None, bytes | None]) -> list[SampledRecord]:
+    """Records in one partition."""
+    return [SampledRecord("t", 0, offset, 1_700_000_000_000 + offset, key, value, ()) for offset, (key, value) in enumerate(records)]
+
+
+def messages(*values: Any, key: bytes | None = b'{"id": 1}') -> list[SampledRecord]:
+    """Records with these values as JSON."""
+    return sample(*((key, json.dumps(value).encode()) for value in values))
+
+
+@pytest.fixture(scope="module")
+def schemas() -> Iterator[str]:
+    """A registry that has the schemas of the recorded topics."""
+    found = json.loads((RECORDS / "avro-schemas.json").read_text("utf-8"))
+    with RegistryFront(schemas={int(number): each["schema"] for number, each in found.items()}) as front:
+        yield front.url
+
+
+def test_each_recording_is_here() -> None:
+    assert {path.name.removesuffix(".jsonl.gz") for path in RECORDS.glob("*.jsonl.gz")} == set(FORMATS)
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_the_format_of_a_recorded_topic(name: str, schemas: str) -> None:
+    assert profile_records(recorded(name), url=schemas).format == FORMATS[name]
+
+
+VECTOR_FILES = sorted(path for path in (VECTORS / "product").glob("*.jsonl") if "avro" not in path.name)
+
+
+@pytest.mark.parametrize("path", VECTOR_FILES, ids=lambda path: path.stem)
+def test_the_format_of_a_vector(path: Path) -> None:
+    found = profile_records(sample(*(line.record for line in read_lines(path))))
+    assert found.format == path.stem
+
+
+def test_there_are_vectors_of_many_formats() -> None:
+    assert len(VECTOR_FILES) >= 8
+
+
+def test_evidence_names_the_fields_and_near_misses_are_told() -> None:
+    found = profile_records(recorded("dbz34-mariadb-json.inventory.customers"))
+    values = found.candidates[0].values
+    assert found.reason == f"{values} of {values} values have before, after, op, source and ts_ms"
+    assert [each.identifier for each in found.candidates[:3]] == ["debezium-json", "upsert-kafka", "debezium-flat-json"]
+    assert found.candidates[1].evidence == f"takes any JSON object for a row: {values} of {values} values"
+    assert not found.candidates[1].specific
+    refused = next(each for each in found.candidates if each.identifier == "canal-json")
+    assert (refused.read, refused.refused) == (0, values)
+    assert "`type` is missing" in refused.error
+
+
+TIDB = {"database": "d", "table": "t", "isDdl": False, "type": "INSERT", "data": [{"id": "1"}], "old": None, "pkNames": ["id"]}
+
+
+@pytest.mark.parametrize(
+    ("more", "format", "reason"),
+    [
+        ({"id": 0, "_tidb": {"commitTs": 5}}, "ticdc-canal-json", "1 of 1 values have _tidb, data, type, isDdl, database and table"),
+        ({"id": 0}, "ticdc-canal-json", "1 have id 0, as TiCDC writes it"),
+        ({"id": 7}, "canal-json", "ticdc-canal-json would read as much: check which it is"),
+    ],
+)
+def test_canal_and_ticdc(more: dict[str, Any], format: str, reason: str) -> None:
+    found = profile_records(messages({**TIDB, **more}, key=None))
+    assert found.format == format
+    assert reason in found.reason
+
+
+def test_avro_without_a_registry_says_what_is_needed() -> None:
+    found = profile_records(recorded("dbz34-mariadb-avro.inventory.evolving"))
+    assert found.format is None
+    assert "values name a schema of a registry (id 10" in found.reason
+    assert "give its url='https://...'" in found.reason
+    assert {each.identifier for each in found.candidates if each.needs} == {"debezium-avro-confluent", "upsert-kafka"}
+
+
+def test_avro_with_a_registry(schemas: str) -> None:
+    found = profile_records(recorded("dbz34-mariadb-avro.inventory.evolving"), url=schemas)
+    assert "are Avro of its schema" in found.reason
+    assert found.tables[0].primary_key == ("id",)
+    assert found.tables[0].kafka_key.startswith("yes: (id), equal to the row's in ")
+    assert found.tables[0].options == {"url": schemas}
+
+
+def test_what_no_format_reads_is_told_with_the_nearest_and_its_errors() -> None:
+    found = profile_records(sample((b"k", b"<xml/>"), (b"k", b"a,b"), (None, b'{"op": "+I", "data": {"id": 1}}')))
+    assert found.format is None
+    assert found.reason == "no format reads most of the 3 values; the nearest is changelog-json, with 1"
+    assert found.values == {"text": 2, "JSON object": 1}
+    assert "not JSON" in found.candidates[0].error
+    assert found.tables == ()
+    assert "no format" in str(found)
+    assert "not JSON" in str(found)
+
+
+@pytest.mark.parametrize("records", [[], sample((b"k", None), (b"k", None))])
+def test_a_sample_without_a_value_has_no_format(records: list[SampledRecord]) -> None:
+    found = profile_records(records, topic="empty")
+    assert (found.format, found.reason) == (None, "no record has a value that would tell it")
+    assert found.tombstones == len(records)
+    assert "empty" in found._repr_html_()
+
+
+def test_what_a_format_reads_that_takes_any_object_is_not_preferred_to_part_of_a_specific_one() -> None:
+    debezium = {"before": None, "after": {"id": 1}, "op": "c", "source": {}}
+    found = profile_records(messages(*[debezium] * 6, *[{"id": 1}] * 4))
+    assert found.format == "debezium-json"
+    assert found.corrupt == 4
+    mostly = profile_records(messages(*[debezium] * 3, *[{"id": 1}] * 7))
+    assert mostly.format is None
+    assert "upsert-kafka" in [each.identifier for each in mostly.candidates]
+
+
+def test_plain_objects_with_keys_are_upserts_and_without_keys_nothing() -> None:
+    found = profile_records(messages({"id": 1, "name": "bike"}))
+    assert found.format == "upsert-kafka"
+    assert "debezium-flat-json would read as much" in found.reason
+    without = profile_records(messages({"id": 1}, key=None))
+    assert without.format is None
+    errors = {each.identifier: each.error for each in without.candidates}
+    assert "the Kafka key is null" in errors["upsert-kafka"]
+    assert "the Kafka key is null" in errors["debezium-flat-json"]
+
+
+class Acme(Format):
+    """A format of another package."""
+
+    identifier = "acme-json"
+
+    def read(self, key: bytes | None, value: bytes | None) -> list[Event] | Ignored:
+        message = read_object(value or b"")
+        if "acme" not in message:
+            raise MissingFieldError("`acme` is missing", "$.acme")
+        return [Event.insert(message["acme"], path="$.acme")]
+
+
+class Broken(Format):
+    """One that fails on everything, and not as a format may."""
+
+    identifier = "broken-json"
+
+    def read(self, key: bytes | None, value: bytes | None) -> list[Event] | Ignored:
+        raise KeyError("secret sauce")
+
+
+class Unmakeable(Format):
+    """One that cannot even be made."""
+
+    identifier = "unmakeable-json"
+
+    def __init__(self) -> None:
+        raise RuntimeError("no licence")
+
+
+@pytest.fixture
+def others() -> Iterator[None]:
+    for each in (Acme, Broken, Unmakeable):
+        registry.register_format(each)
+    yield
+    for each in (Acme, Broken, Unmakeable):
+        del registry._registered[each.identifier]
+
+
+def test_formats_of_other_packages_are_tried_too(others: None) -> None:
+    found = profile_records(messages({"acme": {"id": 1}}, {"acme": {"id": 2}}))
+    assert (found.format, found.reason) == ("acme-json", "2 of 2 values are its own")
+    assert found.tables[0].kinds == {"+I": 2}
+    assert found.tables[0].ddl == "id BIGINT"
+    by_name = {each.identifier: each for each in found.candidates}
+    assert by_name["broken-json"].refused == 2
+    assert "KeyError: 'secret sauce'" in by_name["broken-json"].error
+    assert by_name["unmakeable-json"].needs == "it cannot be tried: no licence"
+
+
+def test_an_option_that_no_format_has_is_an_error() -> None:
+    with pytest.raises(FormatOptionError, match="no format has an option decimals"):
+        profile_records(messages({"id": 1}), decimals="precise")
+
+
+def test_a_format_that_is_given_is_not_doubted() -> None:
+    found = profile_records(messages({"id": 1, "name": "bike"}), format="debezium-flat-json", add_fields_prefix="x_")
+    assert (found.format, found.reason, len(found.candidates)) == ("debezium-flat-json", "as given", 1)
+    assert found.tables[0].options == {"add_fields_prefix": "x_"}
+    with pytest.raises(UnknownFormatError):
+        profile_records([], format="nonsense")
+
+
+def test_a_registrys_secrets_are_nowhere(schemas: str) -> None:
+    records = recorded("dbz34-mariadb-avro.inventory.evolving", 20)
+    found: TopicProfile = profile_records(records, url=schemas, basic_auth_user_info="ada:lovelace")
+    assert found.format == "debezium-avro-confluent"
+    assert found.tables[0].options["basic_auth_user_info"] == "..."
+    shown = [repr(found), str(found), found._repr_html_(), found.call(), json.dumps(found.to_dict())]
+    assert all("lovelace" not in text for text in shown)
+    assert '"..." stands for a secret' in found.call()
