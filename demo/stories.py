@@ -10,7 +10,7 @@ from functools import reduce
 from pathlib import Path
 from typing import Any
 
-from normalize import from_kafka_changelog, to_kafka_changelog
+from normalize import aggregate_changes, from_kafka_changelog, to_kafka_changelog
 
 from .recordings import collect, show_changelog, show_table, table_of
 
@@ -25,11 +25,9 @@ def product(spark: Any, kafka: Any, say: Callable[[str], None]) -> bool:
     say("\n=== SELECT name, SUM(weight) FROM product GROUP BY name, over its changelog")
     story = json.loads((PRODUCT / "schema.json").read_text())
     changes = [_product_changes(spark, kafka, name, story).withColumn("format", F.lit(name)) for name in FORMATS]
-    # A retracted row counts -1: that is all a sum needs to follow its rows, and a group without rows is no group.
-    sign = F.when(F.col("row_kind").isin("+I", "+U"), 1).otherwise(-1)
-    groups = reduce(DataFrame.union, changes).groupBy("format", "name")
+    query = "SELECT format, name, SUM(weight) AS weight FROM product GROUP BY format, name"
     sums: dict[str, dict[str, Decimal]] = {name: {} for name in FORMATS}
-    for row in groups.agg(F.sum(F.col("weight") * sign).alias("weight"), F.sum(sign).alias("rows")).where("rows > 0").collect():
+    for row in aggregate_changes(reduce(DataFrame.union, changes), query).collect():
         sums[row.format][row.name] = row.weight
     answer = _database_sums((PRODUCT / "statements.sql").read_text())
     for group, weight in sorted(answer.items()):
