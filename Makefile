@@ -24,6 +24,7 @@ demo: $(VENV)/installed ## see it work: a changelog in a real Kafka becomes a ta
 test: lint types ## everything: lint, types and all tests
 	$(BIN)/python -m normalize.local_kafka --fetch
 	$(BIN)/python tests/local_registry.py --fetch
+	$(BIN)/python tests/sinks/local_databases.py --fetch
 	$(BIN)/python -m pytest
 
 lint: $(VENV)/installed ## ruff: rules and format

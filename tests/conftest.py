@@ -22,16 +22,25 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "dev"))
 
 
 @pytest.fixture(scope="session")
-def spark() -> Iterator[object]:
-    """A Spark session with the Kafka source."""
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[object]:
+    """A Spark session with the Kafka source, Delta, Iceberg (the catalog ``lake``), and drivers of databases."""
     from pyspark.sql import SparkSession
 
-    from normalize import SPARK_PACKAGES
+    from normalize import SINK_PACKAGES, SPARK_PACKAGES
 
+    folder = tmp_path_factory.mktemp("tables")
+    extensions = "io.delta.sql.DeltaSparkSessionExtension,org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
     session = (
         SparkSession.builder.master("local[2]")
         .appName("tests")
-        .config("spark.jars.packages", SPARK_PACKAGES)
+        .config("spark.jars.packages", ",".join([SPARK_PACKAGES, *SINK_PACKAGES.values()]))
+        .config("spark.sql.extensions", extensions)
+        .config("spark.sql.catalog.spark_catalog", "org.apache.spark.sql.delta.catalog.DeltaCatalog")
+        .config("spark.databricks.delta.snapshotPartitions", 1)
+        .config("spark.sql.catalog.lake", "org.apache.iceberg.spark.SparkCatalog")
+        .config("spark.sql.catalog.lake.type", "hadoop")
+        .config("spark.sql.catalog.lake.warehouse", str(folder / "lake"))
+        .config("spark.sql.warehouse.dir", str(folder / "warehouse"))
         .config("spark.sql.shuffle.partitions", 2)
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.ui.enabled", False)

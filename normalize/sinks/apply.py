@@ -1,0 +1,203 @@
+"""`apply_changes`: a changelog applied to a table, a stream of it or one that is there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from cdc_formats.errors import ArgumentError
+from cdc_formats.schema import backquoted
+
+from ..changelog_normalize import names_of
+from ..typed import ASIDES, ROW_KIND, require_changelog
+from . import jdbc, lake
+from .arrival import require_arrival_order
+from .change_feed import CHANGE_TYPE, COMMIT_TIMESTAMP, COMMIT_VERSION, to_change_feed
+from .latest import check, last_changes
+from .tables import DeltaTable, IcebergTable, JdbcTable, LakeTable, Table, TargetError
+from .wanted import Wanted, running_batch
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
+    from pyspark.sql.types import StructField
+
+
+def apply_changes(
+    df: DataFrame,
+    target: Table | str,
+    *,
+    primary_key: str | Sequence[str] = (),
+    history: bool = False,
+    order_by: str | Sequence[str] = (),
+    columns: Sequence[str] = (),
+    add_columns: bool = False,
+    create: bool = True,
+) -> DataStreamWriter | None:
+    """Apply a changelog to a table: its rows are then those of the source.
+
+    Parameters
+    ----------
+    df : DataFrame
+        With ``row_kind`` (`from_kafka_changelog`, `from_change_feed`). Rows without a row kind (corrupt records, control events) are to
+        be filtered out before.
+    target : DeltaTable, IcebergTable, JdbcTable or str
+        A name alone is that of a Delta or Iceberg table which is there.
+    primary_key : str or sequence of str
+        The columns that tell rows apart. A row is found by them alone, in whatever partition of the table it is.
+    history : bool
+        Append every change, with ``_change_type`` as Delta's change feed has it (`to_change_feed`), the micro-batch's number as
+        ``_commit_version`` and its time as ``_commit_timestamp`` (NULL number: no micro-batch).
+    order_by : str or sequence of str
+        Columns that grow with the changes of a key (``offset``). Needed only where rows are shuffled on their way here (joins,
+        aggregates, other sources than Kafka), which is an error without it. They may be metadata that is not written.
+    columns : sequence of str
+        What to write, where that is not all: the metadata is written otherwise.
+    add_columns : bool
+        Whether columns that the table lacks are added to it; the rows that are there have NULL in them.
+    create : bool
+        Whether a table that is missing is created, with these columns and this key.
+
+    Returns
+    -------
+    DataStreamWriter or None
+        For a stream, the writer: give it a ``checkpointLocation`` and start it. A bounded DataFrame is applied at once; in a
+        ``foreachBatch`` of your own, too.
+
+    Raises
+    ------
+    ArgumentError, SchemaError, TargetError, ChangeOrderError
+        Here, at the call, when the arguments or the table cannot be used. In a micro-batch: `ArgumentError` for a row without a row
+        kind, `MissingFieldError` for a key that is NULL, `ChangeOrderError` where a key's last change cannot be told.
+
+    Notes
+    -----
+    Of each key the last change of a micro-batch is applied, all of them in one commit of the table. A micro-batch that Spark repeats
+    after a failure is applied again, which changes nothing: it ends in the same rows. A history would have its changes twice, and
+    so remembers the query's last micro-batch in the same commit: as Delta's ``txnAppId`` and ``txnVersion``, in the summary of
+    Iceberg's snapshot, in the table ``changelog_batches`` of a database (`normalize.sinks.jdbc`).
+    """
+    require_changelog(df)
+    spark = df.sparkSession
+    table = target if isinstance(target, LakeTable | JdbcTable) else _of_catalog(spark, target)
+    key, order = names_of(primary_key), names_of(order_by)
+    written = _written(df, names_of(columns), order)
+    _check_arguments(df, written, key, order, history)
+    if history:
+        applied: Changes | History = History(table, Wanted((*written, *_history_fields()), (), create, add_columns), tuple(written))
+    else:
+        applied = Changes(table, Wanted(tuple(written), key, create, add_columns), order)
+        if not order:
+            require_arrival_order(df)
+    (jdbc if isinstance(table, JdbcTable) else lake).needed(spark, table, applied.wanted)  # type: ignore[attr-defined]
+    if df.isStreaming:
+        return df.writeStream.foreachBatch(applied)
+    applied(df, 0)
+    return None
+
+
+@dataclass(frozen=True)
+class Changes:
+    """Applies micro-batches to a table; for ``foreachBatch``."""
+
+    table: Table
+    wanted: Wanted
+    order_by: tuple[str, ...]
+
+    def __call__(self, batch: DataFrame, number: int) -> None:
+        """Apply the last change of each key."""
+        key = self.wanted.primary_key
+        with computed(last_changes(batch, self.wanted.names, key, self.order_by)) as latest:
+            if check(latest, key, self.order_by) == 0:
+                return
+            rows = latest.drop("_flags")
+            if isinstance(self.table, JdbcTable):
+                jdbc.prepare(rows.sparkSession, self.table, self.wanted)
+                jdbc.merge(rows, self.table, self.wanted)
+            else:
+                lake.prepare(rows.sparkSession, self.table, self.wanted)
+                lake.merge(rows, self.table, self.wanted)
+
+
+@dataclass(frozen=True)
+class History:
+    """Appends micro-batches to a history; for ``foreachBatch``."""
+
+    table: Table
+    wanted: Wanted
+    written: tuple[StructField, ...]
+
+    def __call__(self, batch: DataFrame, number: int) -> None:
+        """Append every change, but of a micro-batch that was appended before."""
+        from pyspark.sql import functions as F
+
+        running = running_batch(batch.sparkSession)
+        changes = to_change_feed(batch.select(ROW_KIND, *(backquoted(field.name) for field in self.written)))
+        version = F.lit(None if running is None else running.number).cast("bigint")
+        stamped = changes.withColumns({COMMIT_VERSION: version, COMMIT_TIMESTAMP: F.current_timestamp()})
+        # All of it, though it may be left out: the state of the query is written as its rows are computed.
+        with computed(stamped) as rows:
+            if rows.isEmpty():
+                return
+            if isinstance(self.table, JdbcTable):
+                jdbc.prepare(rows.sparkSession, self.table, self.wanted)
+                jdbc.append(rows, self.table, self.wanted, running)
+            else:
+                lake.prepare(rows.sparkSession, self.table, self.wanted)
+                lake.append(rows, self.table, running)
+
+
+@contextmanager
+def computed(df: DataFrame) -> Iterator[DataFrame]:
+    """Compute a DataFrame once: its counts and its state would be written twice, and a MERGE refuses what is not deterministic."""
+    rows = df.localCheckpoint()
+    try:
+        yield rows
+    finally:
+        rows._jdf.queryExecution().analyzed().rdd().unpersist(False)  # the garbage collector would, some time
+
+
+def _of_catalog(spark: SparkSession, name: str) -> LakeTable:
+    from pyspark.errors import AnalysisException
+
+    kinds = {kind.provider: kind for kind in (DeltaTable, IcebergTable)}
+    try:
+        provider = lake.provider_of(spark, name)
+    except AnalysisException:
+        raise TargetError(
+            f"there is no table {name!r} in the session's catalogs; to have it created say what it is: DeltaTable(...), IcebergTable(...)"
+        ) from None
+    if provider not in kinds:
+        raise TargetError(f"the table {name!r} is one of {provider}: changes can be applied to {', '.join(kinds)}, and JdbcTable(...)")
+    return kinds[provider](name)
+
+
+def _written(df: DataFrame, columns: Sequence[str], order_by: Sequence[str]) -> list[StructField]:
+    fields = {field.name: field for field in df.schema.fields if field.name not in (ROW_KIND, *ASIDES)}
+    unknown = [name for name in (*columns, *order_by) if name not in fields]
+    if unknown:
+        raise ArgumentError(f"the DataFrame has no column {unknown[0]!r}; it has {', '.join(fields)}")
+    return [fields[name] for name in columns or fields]
+
+
+def _check_arguments(df: DataFrame, written: Sequence[StructField], key: Sequence[str], order: Sequence[str], history: bool) -> None:
+    names = [field.name for field in written]
+    if not history and not key:
+        raise ArgumentError("apply_changes needs primary_key=[...]: the columns that tell rows apart")
+    unknown = [name for name in key if name not in names]
+    if unknown:
+        raise ArgumentError(f"primary_key has {unknown[0]!r}, which is not one of the columns to write: {', '.join(names)}")
+    if history and order:
+        raise ArgumentError("a history has every change, whatever their order: order_by has no say in it")
+    reserved = [name for name in names if name in (CHANGE_TYPE, COMMIT_VERSION, COMMIT_TIMESTAMP)]
+    if history and reserved:
+        raise ArgumentError(f"a history has its own column {reserved[0]}: leave the DataFrame's out, by columns=[...]")
+
+
+def _history_fields() -> list[StructField]:
+    from pyspark.sql.types import LongType, StringType, StructField, TimestampType
+
+    names = {CHANGE_TYPE: StringType(), COMMIT_VERSION: LongType(), COMMIT_TIMESTAMP: TimestampType()}
+    return [StructField(name, kind) for name, kind in names.items()]

@@ -1,0 +1,85 @@
+"""Changelogs with Delta's change-feed names, both ways: `to_change_feed` and `from_change_feed`.
+
+=============  ====================
+``row_kind``   ``_change_type``
+=============  ====================
+``+I``         ``insert``
+``-U``         ``update_preimage``
+``+U``         ``update_postimage``
+``-D``         ``delete``
+=============  ====================
+
+Delta's ``readChangeFeed``, Iceberg's ``create_changelog_view`` (in upper case) and the ``changes()`` of Spark 4.2 use them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from cdc_formats.errors import ArgumentError
+from cdc_formats.schema import backquoted
+
+from ..typed import ROW_KIND, require_changelog
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pyspark.sql import Column as SparkColumn, DataFrame
+
+CHANGE_TYPE, COMMIT_VERSION, COMMIT_TIMESTAMP = "_change_type", "_commit_version", "_commit_timestamp"
+CHANGE_TYPES = {"+I": "insert", "-U": "update_preimage", "+U": "update_postimage", "-D": "delete"}
+
+
+def to_change_feed(df: DataFrame) -> DataFrame:
+    """Return a changelog with ``_change_type`` as its last column, in place of ``row_kind``.
+
+    Parameters
+    ----------
+    df : DataFrame
+        With ``row_kind``, streaming or not. A row without one fails the query: it is no row of the table.
+
+    Raises
+    ------
+    ArgumentError
+        When there is no ``row_kind``, or a ``_change_type`` already.
+    """
+    require_changelog(df)
+    if CHANGE_TYPE in df.columns:
+        raise ArgumentError(f"the DataFrame has a column {CHANGE_TYPE} already")
+    others = [backquoted(name) for name in df.columns if name != ROW_KIND]
+    return df.select(*others, _translated(ROW_KIND, CHANGE_TYPES).alias(CHANGE_TYPE))
+
+
+def from_change_feed(df: DataFrame) -> DataFrame:
+    """Return a change feed as a changelog: ``row_kind``, then the other columns.
+
+    Parameters
+    ----------
+    df : DataFrame
+        Of Delta's ``readChangeFeed``, of a history that `apply_changes` wrote, or another with ``_change_type``. Its rows come in no
+        order: to apply them, say ``order_by="_commit_version"`` (of a history, also what orders the changes of a micro-batch, such as
+        ``offset``).
+
+    Raises
+    ------
+    ArgumentError
+        When there is no ``_change_type``, or a ``row_kind`` already.
+    """
+    if CHANGE_TYPE not in df.columns:
+        raise ArgumentError(f"the DataFrame has no column {CHANGE_TYPE}: it is no change feed. Delta's is read with readChangeFeed=true")
+    if ROW_KIND in df.columns:
+        raise ArgumentError(f"the DataFrame has a column {ROW_KIND} already")
+    others = [backquoted(name) for name in df.columns if name != CHANGE_TYPE]
+    kinds = {change_type: kind for kind, change_type in CHANGE_TYPES.items()}
+    return df.select(_translated(CHANGE_TYPE, kinds, lower=True).alias(ROW_KIND), *others)
+
+
+def _translated(name: str, words: Mapping[str, str], *, lower: bool = False) -> SparkColumn:
+    from pyspark.sql import functions as F
+
+    column = F.lower(F.col(name)) if lower else F.col(name)
+    unknown = F.concat(F.lit(f"[ARGUMENT] {name} is "), F.coalesce(F.col(name), F.lit("NULL")), F.lit(f", not one of {', '.join(words)}"))
+    translated = F.raise_error(unknown).cast("string")
+    for word, other in words.items():
+        translated = F.when(column == word, other).otherwise(translated)
+    return translated

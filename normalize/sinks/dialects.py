@@ -1,0 +1,215 @@
+"""What PostgreSQL, and MySQL with MariaDB, say differently: types, staging, upserts, deletes.
+
+A staging table has the target's own column types, and everything is compared and stored by the database as in the target itself.
+Dates and times travel as text, in UTC: drivers shift them by the JVM's time zone, and lose what its summer time skips.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from cdc_formats.errors import SchemaError
+from cdc_formats.schema import backquoted
+
+from ..typed import ROW_KIND
+from .latest import ADDS
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column as SparkColumn
+    from pyspark.sql.types import StructField
+
+_TEXT = {
+    "date": "CAST({0} AS STRING)",
+    "timestamp_ntz": "CAST({0} AS STRING)",
+    # By arithmetic: a cast would read the instant in the session's time zone, where an hour in autumn comes twice.
+    "timestamp": "CAST(TIMESTAMP_NTZ'1970-01-01' + make_dt_interval(0, 0, 0, CAST(unix_micros({0}) * 0.000001BD AS DECIMAL(18,6))) AS STRING)",
+}
+
+
+@dataclass(frozen=True)
+class Dialect:
+    """What is PostgreSQL's own; `MySql` has what differs there.
+
+    Parameters
+    ----------
+    binary_collation : str
+        Of text in a primary key that is created: ``a`` is not ``A``, and not ``a`` with a blank.
+    """
+
+    binary_collation: str = ""
+
+    driver: ClassVar[str] = "org.postgresql.Driver"
+    quote: ClassVar[str] = '"'
+    missing_table: ClassVar[str] = "42P01"
+    # The server reads text as what the column is: dates and times, and json, uuid, enums, inet from STRING.
+    properties: ClassVar[Mapping[str, str]] = {"stringtype": "unspecified", "reWriteBatchedInserts": "true"}
+    timestamp_suffix: ClassVar[str] = "+00"
+    types: ClassVar[Mapping[str, str]] = {
+        "boolean": "BOOLEAN",
+        "tinyint": "SMALLINT",
+        "smallint": "SMALLINT",
+        "int": "INTEGER",
+        "bigint": "BIGINT",
+        "float": "REAL",
+        "double": "DOUBLE PRECISION",
+        "string": "TEXT",
+        "binary": "BYTEA",
+        "date": "DATE",
+        "timestamp": "TIMESTAMP(6) WITH TIME ZONE",
+        "timestamp_ntz": "TIMESTAMP(6)",
+    }
+
+    def name(self, name: str) -> str:
+        """Return a column's name, quoted."""
+        return self.quote + name.replace(self.quote, self.quote * 2) + self.quote
+
+    def table(self, name: str) -> str:
+        """Return a table's name, its parts quoted."""
+        return ".".join(map(self.name, name.split(".")))
+
+    def type(self, field: StructField, *, in_key: bool) -> str:
+        """Return the type that a column is created with.
+
+        Raises
+        ------
+        SchemaError
+        """
+        kind = field.dataType.simpleString()
+        if kind.startswith("decimal"):
+            return kind.upper()
+        if kind not in self.types:
+            hint = "to_json(...) makes it text" if kind.split("<")[0] in ("array", "map", "struct") else "cast it before"
+            raise SchemaError(f"column {backquoted(field.name)} is {kind}, which has no type in the database: {hint}")
+        return self._key_type(kind) if in_key else self.types[kind]
+
+    def _key_type(self, kind: str) -> str:
+        return self.types[kind]
+
+    def create(self, table: str, fields: Sequence[StructField], primary_key: Sequence[str]) -> str:
+        """Return the statement that creates a table."""
+        columns = [f"{self.name(field.name)} {self.type(field, in_key=field.name in primary_key)}" for field in fields]
+        key = [f"PRIMARY KEY ({self.names(primary_key)})"] if primary_key else []
+        return f"CREATE TABLE IF NOT EXISTS {self.table(table)} ({', '.join([*columns, *key])})"
+
+    def add(self, table: str, field: StructField) -> str:
+        """Return the statement that adds a column."""
+        return f"ALTER TABLE {self.table(table)} ADD COLUMN {self.name(field.name)} {self.type(field, in_key=False)}"
+
+    def stage(self, staging: str, table: str, columns: Sequence[str]) -> str:
+        """Return the statement that creates the staging table: the columns of the target, all of them nullable, and the row kind."""
+        kind = f"CAST('' AS CHAR(2)) AS {self.name(ROW_KIND)}"
+        return f"CREATE UNLOGGED TABLE {self.table(staging)} AS SELECT {self.names(columns)}, {kind} FROM {self.table(table)} WITH NO DATA"
+
+    def delete(self, staging: str, table: str, primary_key: Sequence[str]) -> str:
+        """Return the statement that deletes the rows whose last change is a retraction."""
+        return (
+            f"DELETE FROM {self.table(table)} AS t USING {self.table(staging)} AS s "
+            f"WHERE {self.equal(primary_key)} AND s.{self.name(ROW_KIND)} NOT IN {ADDS}"
+        )
+
+    def upsert(self, staging: str, table: str, columns: Sequence[str], primary_key: Sequence[str]) -> str:
+        """Return the statement that inserts or updates the other rows."""
+        sets = ", ".join(f"{self.name(name)} = EXCLUDED.{self.name(name)}" for name in columns)
+        return f"{self.insert(staging, table, columns)} {self.added()} ON CONFLICT ({self.names(primary_key)}) DO UPDATE SET {sets}"
+
+    def insert(self, staging: str, table: str, columns: Sequence[str]) -> str:
+        """Return the statement that inserts all rows."""
+        names = self.names(columns)
+        return f"INSERT INTO {self.table(table)} ({names}) SELECT {names} FROM {self.table(staging)}"
+
+    def twins(self, staging: str, primary_key: Sequence[str]) -> str:
+        """Return the query that counts keys which are several for Spark, and one for the database."""
+        return (
+            f"SELECT COUNT(*) FROM (SELECT 1 AS one FROM {self.table(staging)} {self.added()} "
+            f"GROUP BY {self.names(primary_key)} HAVING COUNT(*) > 1) AS twins"
+        )
+
+    def added(self) -> str:
+        """Return the condition of rows that are there in the end."""
+        return f"WHERE {self.name(ROW_KIND)} IN {ADDS}"
+
+    def names(self, columns: Sequence[str]) -> str:
+        """Return names, quoted, with commas."""
+        return ", ".join(map(self.name, columns))
+
+    def equal(self, primary_key: Sequence[str]) -> str:
+        """Return the condition that two rows, t and s, have the same key."""
+        return " AND ".join(f"t.{self.name(name)} = s.{self.name(name)}" for name in primary_key)
+
+    def staged(self, field: StructField) -> SparkColumn:
+        """Return a column as it is written into the staging table."""
+        from pyspark.sql import functions as F
+
+        column, kind = backquoted(field.name), field.dataType.simpleString()
+        if kind not in _TEXT:
+            return F.col(column)
+        text = F.expr(_TEXT[kind].format(column))
+        return (F.concat(text, F.lit(self.timestamp_suffix)) if kind == "timestamp" else text).alias(field.name)
+
+
+@dataclass(frozen=True)
+class MySql(Dialect):
+    """MySQL and MariaDB, with MySQL's driver."""
+
+    driver: ClassVar[str] = "com.mysql.cj.jdbc.Driver"
+    quote: ClassVar[str] = "`"
+    missing_table: ClassVar[str] = "42S02"
+    # Nothing is cut to fit, and text is an instant in UTC.
+    properties: ClassVar[Mapping[str, str]] = {
+        "sessionVariables": "time_zone='+00:00',sql_mode='ANSI_QUOTES,STRICT_ALL_TABLES,NO_ZERO_DATE,NO_ZERO_IN_DATE'",
+        "rewriteBatchedStatements": "true",
+    }
+    timestamp_suffix: ClassVar[str] = ""
+    types: ClassVar[Mapping[str, str]] = {
+        "boolean": "BOOLEAN",
+        "tinyint": "TINYINT",
+        "smallint": "SMALLINT",
+        "int": "INT",
+        "bigint": "BIGINT",
+        "float": "FLOAT",
+        "double": "DOUBLE",
+        "string": "LONGTEXT CHARACTER SET utf8mb4",
+        "binary": "LONGBLOB",
+        "date": "DATE",
+        "timestamp": "TIMESTAMP(6) NULL",
+        "timestamp_ntz": "DATETIME(6)",
+    }
+
+    def _key_type(self, kind: str) -> str:
+        # What has no length cannot be a key here.
+        sized = {"string": f"VARCHAR(255) CHARACTER SET utf8mb4 COLLATE {self.binary_collation}", "binary": "VARBINARY(255)"}
+        return sized.get(kind) or self.types[kind].removesuffix(" NULL")
+
+    def stage(self, staging: str, table: str, columns: Sequence[str]) -> str:
+        kind = f"CAST('' AS CHAR(2)) AS {self.name(ROW_KIND)}"
+        names = ", ".join(f"t.{self.name(name)}" for name in columns)
+        # The outer join makes the columns nullable: a delete may have the key alone.
+        return (
+            f"CREATE TABLE {self.table(staging)} AS SELECT {names}, {kind} "
+            f"FROM (SELECT 1 AS one) AS one LEFT JOIN {self.table(table)} AS t ON one.one = 0 LIMIT 0"
+        )
+
+    def delete(self, staging: str, table: str, primary_key: Sequence[str]) -> str:
+        return (
+            f"DELETE t FROM {self.table(table)} AS t JOIN {self.table(staging)} AS s "
+            f"ON {self.equal(primary_key)} WHERE s.{self.name(ROW_KIND)} NOT IN {ADDS}"
+        )
+
+    def upsert(self, staging: str, table: str, columns: Sequence[str], primary_key: Sequence[str]) -> str:
+        sets = ", ".join(f"{self.name(name)} = VALUES({self.name(name)})" for name in columns)
+        return f"{self.insert(staging, table, columns)} {self.added()} ON DUPLICATE KEY UPDATE {sets}"
+
+
+@dataclass(frozen=True)
+class MariaDb(MySql):
+    """The same, with MariaDB's driver."""
+
+    driver: ClassVar[str] = "org.mariadb.jdbc.Driver"
+
+
+def dialect_of(url: str) -> Dialect:
+    """Return the dialect of a JDBC URL."""
+    kinds = {"jdbc:mysql:": MySql, "jdbc:mariadb:": MariaDb}
+    return next((kind() for prefix, kind in kinds.items() if url.startswith(prefix)), Dialect())

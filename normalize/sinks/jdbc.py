@@ -1,0 +1,317 @@
+"""PostgreSQL, MySQL and MariaDB: Spark's JDBC writer into a staging table, and from there one transaction for a micro-batch.
+
+::
+
+    workers ──Spark's JDBC writer──► products_changes_1f0c ──DELETE, INSERT ... ON CONFLICT (or ON DUPLICATE KEY)──► products
+
+The rows are sent by all workers at once, and readers of the table see a micro-batch as a whole or not at all. The price is that rows are
+written twice in the database. A writer that upserts in place, partition by partition, would write once, and show half a micro-batch.
+
+The staging table is the query's own, by its name: what a killed run left behind is dropped by the next. A history's last micro-batch is
+a row of ``changelog_batches`` (query, table, number), which the same transaction writes. Statements run over the driver's JDBC
+connection in Spark's JVM, so that no other client is needed; a session of Spark Connect has none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+from ..typed import ROW_KIND
+from .dialects import Dialect, MySql, dialect_of
+from .tables import JdbcTable, TargetError
+from .wanted import Batch, Wanted, missing_columns, running_batch
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+BATCHES = "changelog_batches"
+_WRITERS = "8"
+"""Connections at a time, and so tasks that write, unless `JdbcTable.options` say otherwise."""
+
+
+def needed(spark: SparkSession, table: JdbcTable, wanted: Wanted) -> list[str]:
+    """Return the SQL statements after which the table is there with all its columns: none, where it is.
+
+    Raises
+    ------
+    TargetError
+        When the database cannot be reached, or the table is missing and not to be created, or its unique indexes are not those that an
+        upsert needs.
+    SchemaError
+        When it lacks columns that are not to be added, or a column has no type in the database.
+    """
+    with Connection.open(spark, table) as connection:
+        return _needed(connection, table, wanted)
+
+
+def prepare(spark: SparkSession, table: JdbcTable, wanted: Wanted) -> None:
+    """Create the table, or add columns, as far as it is needed and asked for."""
+    with Connection.open(spark, table) as connection:
+        for statement in _needed(connection, table, wanted):
+            connection.execute(statement)
+
+
+def merge(latest: DataFrame, table: JdbcTable, wanted: Wanted) -> None:
+    """Apply the last change of each key, in one transaction.
+
+    Parameters
+    ----------
+    latest : DataFrame
+        ``row_kind`` and the columns, a row for each key.
+    table : JdbcTable
+    wanted : Wanted
+    """
+    with Connection.open(latest.sparkSession, table) as connection, _staged(latest, connection, table, wanted) as staging:
+        dialect, names = connection.dialect, connection.spelled(table.table, wanted.names)
+        key = connection.spelled(table.table, wanted.primary_key)
+        if connection.number(dialect.twins(staging, key)):
+            raise TargetError(f"{table}: keys ({', '.join(key)}) that are different in the changelog are equal by the table's collation")
+        with connection.transaction():
+            connection.execute(dialect.delete(staging, table.table, key))
+            connection.execute(dialect.upsert(staging, table.table, names, key))
+
+
+def append(rows: DataFrame, table: JdbcTable, wanted: Wanted, batch: Batch | None) -> None:
+    """Append rows; a micro-batch that was appended before is left out."""
+    with Connection.open(rows.sparkSession, table) as connection, _staged(rows, connection, table, wanted) as staging:
+        names, batches = connection.spelled(table.table, wanted.names), beside(table.table, BATCHES)
+        if batch is not None:
+            connection.execute(_batches(connection.dialect, batches))
+        with connection.transaction():
+            if batch is not None and not _begun(connection, batches, table.table, batch):
+                return
+            connection.execute(connection.dialect.insert(staging, table.table, names))
+
+
+def beside(table: str, name: str) -> str:
+    """Return a table's name in the schema of another."""
+    return ".".join([*table.split(".")[:-1], name])
+
+
+# ----------------------------------------------------------------------------------------------------------- the staging table
+
+
+@contextmanager
+def _staged(rows: DataFrame, connection: Connection, table: JdbcTable, wanted: Wanted) -> Iterator[str]:
+    staging, dialect = _staging(rows.sparkSession, table), connection.dialect
+    drop = f"DROP TABLE IF EXISTS {dialect.table(staging)}"
+    connection.execute(drop)
+    connection.execute(dialect.stage(staging, table.table, connection.spelled(table.table, wanted.names)))
+    try:
+        kind = [ROW_KIND] if ROW_KIND in rows.columns else []
+        staged = rows.select(*kind, *map(dialect.staged, wanted.fields))
+        options = connection.options | {"dbtable": dialect.table(staging)}
+        with told(table):
+            staged.write.format("jdbc").options(**options).mode("append").save()
+        yield staging
+    finally:
+        connection.execute(drop)
+
+
+def _staging(spark: SparkSession, table: JdbcTable) -> str:
+    running = running_batch(spark)
+    owner = running.query if running else uuid4().hex
+    name = table.table.split(".")[-1]
+    # PostgreSQL cuts names to 63 bytes, MySQL refuses more than 64 characters.
+    return beside(table.table, f"{name[:12]}_changes_{sha256(f'{owner} {table.table}'.encode()).hexdigest()[:12]}")
+
+
+def _batches(dialect: Dialect, name: str) -> str:
+    key = "query_id VARCHAR(64) NOT NULL, table_name VARCHAR(255) NOT NULL, batch_id BIGINT NOT NULL, PRIMARY KEY (query_id, table_name)"
+    return f"CREATE TABLE IF NOT EXISTS {dialect.table(name)} ({key})"
+
+
+def _begun(connection: Connection, batches: str, table: str, batch: Batch) -> bool:
+    """Note a micro-batch, and return whether it is a new one."""
+    name, of = connection.dialect.table(batches), "WHERE query_id = ? AND table_name = ?"
+    last = connection.number(f"SELECT batch_id FROM {name} {of} FOR UPDATE", batch.query, table)
+    if last is not None and last >= batch.number:
+        return False
+    connection.execute(f"DELETE FROM {name} {of}", batch.query, table)
+    connection.execute(f"INSERT INTO {name} VALUES (?, ?, {batch.number})", batch.query, table)
+    return True
+
+
+# -------------------------------------------------------------------------------------------------------------- the connection
+
+
+@dataclass(frozen=True)
+class Connection:
+    """A JDBC connection in Spark's JVM."""
+
+    java: Any
+    jvm: Any
+    dialect: Dialect
+    options: dict[str, str]
+    of: JdbcTable
+
+    @classmethod
+    @contextmanager
+    def open(cls, spark: SparkSession, table: JdbcTable) -> Iterator[Connection]:
+        """Connect as Spark's own JDBC writer does, and close in the end."""
+        jvm, dialect = spark._jvm, dialect_of(table.url)
+        options = _options(table, dialect)
+        with told(table):
+            parsed = jvm.org.apache.spark.sql.execution.datasources.jdbc.JDBCOptions(jvm.PythonUtils.toScalaMap(options))
+            java = jvm.org.apache.spark.sql.jdbc.JdbcDialects.get(options["url"]).createConnectionFactory(parsed).apply(-1)
+        try:
+            connection = cls(java, jvm, dialect, options, table)
+            yield replace(connection, dialect=connection.refined())
+        finally:
+            java.close()
+
+    def execute(self, statement: str, *parameters: str) -> None:
+        """Run a statement."""
+        with told(self.of), self._prepared(statement, parameters) as prepared:
+            prepared.execute()
+
+    def number(self, query: str, *parameters: str) -> int | None:
+        """Return the number that a query gives, None where it has no row."""
+        with told(self.of), self._prepared(query, parameters) as prepared:
+            rows = prepared.executeQuery()
+            return int(rows.getLong(1)) if rows.next() else None
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """Commit what is done in the block, or nothing of it."""
+        self.java.setAutoCommit(False)
+        try:
+            yield
+            with told(self.of):
+                self.java.commit()
+        finally:
+            self.java.rollback()  # nothing, after a commit
+            self.java.setAutoCommit(True)
+
+    def refined(self) -> Dialect:
+        """Return the dialect of the server that answers: MySQL and MariaDB name their collations differently."""
+        if not isinstance(self.dialect, MySql):
+            return self.dialect
+        mariadb = "mariadb" in str(self.java.getMetaData().getDatabaseProductVersion()).lower()
+        return replace(self.dialect, binary_collation="utf8mb4_nopad_bin" if mariadb else "utf8mb4_0900_bin")
+
+    def columns(self, table: str) -> list[str] | None:
+        """Return the names of a table's columns, None where there is no such table."""
+        from py4j.protocol import Py4JJavaError
+
+        try:
+            with self._prepared(f"SELECT * FROM {self.dialect.table(table)} WHERE 1 = 0", ()) as prepared:
+                found = prepared.executeQuery().getMetaData()
+                return [found.getColumnName(index) for index in range(1, found.getColumnCount() + 1)]
+        except Py4JJavaError as error:
+            if error.java_exception.getSQLState() == self.dialect.missing_table:
+                return None
+            raise TargetError(_text(error, self.of)) from None
+
+    def spelled(self, table: str, names: Sequence[str]) -> list[str]:
+        """Return names as the table has them: Spark's may differ from it in case."""
+        found = {name.lower(): name for name in self.columns(table) or []}
+        return [found.get(name.lower(), name) for name in names]
+
+    def unique_indexes(self, table: str) -> list[set[str]]:
+        """Return the columns of each unique index, in lower case."""
+        *schema, name = table.split(".")
+        if isinstance(self.dialect, MySql):
+            place = (schema[0] if schema else self.java.getCatalog(), None)
+        else:
+            place = (self.java.getCatalog(), schema[-1] if schema else self.java.getSchema())
+        indexes: dict[str, set[str]] = {}
+        rows = self.java.getMetaData().getIndexInfo(*place, name, True, True)
+        while rows.next():
+            if rows.getString("COLUMN_NAME"):
+                indexes.setdefault(rows.getString("INDEX_NAME"), set()).add(rows.getString("COLUMN_NAME").lower())
+        return list(indexes.values())
+
+    @contextmanager
+    def _prepared(self, statement: str, parameters: Sequence[str]) -> Iterator[Any]:
+        prepared = self.java.prepareStatement(statement)
+        try:
+            for index, value in enumerate(parameters, 1):
+                prepared.setString(index, value)
+            yield prepared
+        finally:
+            prepared.close()
+
+
+def _options(table: JdbcTable, dialect: Dialect) -> dict[str, str]:
+    url = table.url
+    if url.startswith("jdbc:mariadb:"):
+        # Spark writes MySQL's SQL, and quotes names as it does, for this scheme alone.
+        url = url.replace("jdbc:mariadb:", "jdbc:mysql:", 1) + ("&" if "?" in url else "?") + "permitMysqlScheme"
+    account = {name: value for name, value in (("user", table.user), ("password", table.password)) if value is not None}
+    given = {name: str(value) for name, value in table.options.items()}
+    return {
+        **dialect.properties,
+        "numPartitions": _WRITERS,
+        **given,
+        **account,
+        "url": url,
+        "driver": dialect.driver,
+        "dbtable": table.table,
+    }
+
+
+def _needed(connection: Connection, table: JdbcTable, wanted: Wanted) -> list[str]:
+    dialect, found = connection.dialect, connection.columns(table.table)
+    for field in wanted.fields:
+        dialect.type(field, in_key=False)  # what has no type is refused, though the table may have the column
+    if found is None:
+        if not wanted.create:
+            raise TargetError(f"{table} is not there, and create=False")
+        return [dialect.create(table.table, wanted.fields, wanted.primary_key)]
+    if wanted.primary_key:
+        _check_indexes(connection, table, wanted.primary_key)
+    return [dialect.add(table.table, field) for field in missing_columns(table, wanted, found)]
+
+
+def _check_indexes(connection: Connection, table: JdbcTable, primary_key: Sequence[str]) -> None:
+    key, indexes = {name.lower() for name in primary_key}, connection.unique_indexes(table.table)
+    if key not in indexes:
+        raise TargetError(f"{table} has no unique index of ({', '.join(primary_key)}), by which rows are updated: add that primary key")
+    others = [index for index in indexes if index != key]
+    if others and isinstance(connection.dialect, MySql):
+        # ON DUPLICATE KEY UPDATE would overwrite whatever row has the same value there.
+        raise TargetError(
+            f"{table} has a unique index of ({', '.join(sorted(others[0]))}) too, by which MySQL would update other rows: drop it"
+        )
+
+
+# ------------------------------------------------------------------------------------------------------------------ its errors
+
+
+@contextmanager
+def told(table: JdbcTable) -> Iterator[None]:
+    """Say what the database says, without the password and without Java's stack.
+
+    Raises
+    ------
+    TargetError
+    """
+    from py4j.protocol import Py4JJavaError
+    from pyspark.errors import PySparkException
+
+    try:
+        yield
+    except (Py4JJavaError, PySparkException) as error:
+        raise TargetError(_text(error, table)) from None
+
+
+def _text(error: Any, table: JdbcTable) -> str:
+    java = getattr(error, "java_exception", None)
+    if java is not None:
+        while java.getCause() is not None:
+            java = java.getCause()
+        text = f"{java.getClass().getSimpleName()}: {java.getMessage()}"
+    else:
+        causes = [line for line in str(error).splitlines() if "Exception: " in line]
+        text = (causes or str(error).splitlines())[-1]
+    shown = " ".join(text.split())[:500]
+    secrets = filter(None, (table.password, *table.options.values()))
+    for secret in secrets:
+        shown = shown.replace(str(secret), "***") if len(str(secret)) > 3 else shown
+    return f"{table}: {shown}"

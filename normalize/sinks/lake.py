@@ -1,0 +1,153 @@
+"""Delta and Iceberg: Spark's own ``MERGE INTO``, and appends that are told which micro-batch they are of."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+from cdc_formats.errors import SchemaError
+from cdc_formats.schema import backquoted
+
+from ..typed import ROW_KIND
+from .latest import ADDS
+from .tables import SINK_PACKAGES, LakeTable, TargetError
+from .wanted import Batch, Wanted, missing_columns
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructField, StructType
+
+_MISSING = ("TABLE_OR_VIEW_NOT_FOUND", "DELTA_MISSING_DELTA_TABLE", "DELTA_PATH_DOES_NOT_EXIST", "PATH_NOT_FOUND", "DELTA_TABLE_NOT_FOUND")
+# Of the snapshot's summary; Iceberg's own streaming sink writes them too.
+_QUERY, _BATCH = "spark.sql.streaming.queryId", "spark.sql.streaming.epochId"
+
+
+def needed(spark: SparkSession, table: LakeTable, wanted: Wanted) -> list[str]:
+    """Return the SQL statements after which the table is there with all its columns: none, where it is.
+
+    Raises
+    ------
+    TargetError
+        When the table is missing and not to be created, is of another provider, or the session cannot reach it.
+    SchemaError
+        When it lacks columns that are not to be added.
+    """
+    found = _schema(spark, table)
+    if found is None:
+        if not wanted.create:
+            raise TargetError(f"{table} is not there, and create=False")
+        columns = ", ".join(_column(field, table) for field in wanted.fields)
+        return [f"CREATE TABLE IF NOT EXISTS {table.sql_name} ({columns}) USING {table.provider}"]
+    provider = provider_of(spark, table.sql_name)
+    if provider != table.provider:
+        raise TargetError(f"{table} is a table of {provider}")
+    added = [_column(field, table) for field in missing_columns(table, wanted, found.fieldNames())]
+    return [f"ALTER TABLE {table.sql_name} ADD COLUMNS ({', '.join(added)})"] if added else []
+
+
+def provider_of(spark: SparkSession, name: str) -> str:
+    """Return who keeps a table, in lower case (``delta``, ``iceberg``, ``parquet``, ...)."""
+    described = spark.sql(f"DESCRIBE TABLE EXTENDED {name}").where("col_name = 'Provider'").first()
+    return str(described["data_type"]).lower() if described else "no provider"
+
+
+def prepare(spark: SparkSession, table: LakeTable, wanted: Wanted) -> None:
+    """Create the table, or add columns, as far as it is needed and asked for."""
+    for statement in needed(spark, table, wanted):
+        spark.sql(statement)
+
+
+def merge(latest: DataFrame, table: LakeTable, wanted: Wanted) -> None:
+    """Apply the last change of each key, in one commit.
+
+    Parameters
+    ----------
+    latest : DataFrame
+        ``row_kind`` and the columns, a row for each key.
+    table : LakeTable
+    wanted : Wanted
+    """
+    spark, changes = latest.sparkSession, f"changes_{uuid4().hex}"
+    latest.createTempView(changes)
+    try:
+        spark.sql(merge_statement(table, changes, wanted.names, wanted.primary_key))
+    finally:
+        spark.catalog.dropTempView(changes)
+
+
+def merge_statement(table: LakeTable, changes: str, columns: Sequence[str], primary_key: Sequence[str]) -> str:
+    """Return the ``MERGE``.
+
+    Rows are matched by the primary key alone: a row whose partition column changes is found where it was, and moves.
+
+    Examples
+    --------
+    >>> from normalize.sinks.tables import DeltaTable
+    >>> print(merge_statement(DeltaTable("products"), "changes", ["id", "name"], ["id"]))
+    MERGE INTO products AS t USING changes AS s ON t.`id` = s.`id`
+    WHEN MATCHED AND s.row_kind NOT IN ('+I', '+U') THEN DELETE
+    WHEN MATCHED THEN UPDATE SET t.`id` = s.`id`, t.`name` = s.`name`
+    WHEN NOT MATCHED AND s.row_kind IN ('+I', '+U') THEN INSERT (`id`, `name`) VALUES (s.`id`, s.`name`)
+    """
+    names = [backquoted(name) for name in columns]
+    equal = " AND ".join(f"t.{name} = s.{name}" for name in map(backquoted, primary_key))
+    return "\n".join(
+        [
+            f"MERGE INTO {table.sql_name} AS t USING {changes} AS s ON {equal}",
+            f"WHEN MATCHED AND s.{ROW_KIND} NOT IN {ADDS} THEN DELETE",
+            f"WHEN MATCHED THEN UPDATE SET {', '.join(f't.{name} = s.{name}' for name in names)}",
+            f"WHEN NOT MATCHED AND s.{ROW_KIND} IN {ADDS} "
+            f"THEN INSERT ({', '.join(names)}) VALUES ({', '.join(f's.{name}' for name in names)})",
+        ]
+    )
+
+
+def append(rows: DataFrame, table: LakeTable, batch: Batch | None) -> None:
+    """Append rows; a micro-batch that was appended before is left out.
+
+    Delta compares the micro-batch with the last transaction of the query (``txnAppId``, ``txnVersion``) itself. Of Iceberg the
+    snapshots are asked, which `expire_snapshots` must leave as long as the query may come back with the same micro-batch.
+    """
+    writer = rows.writeTo(table.sql_name)
+    if batch is not None and table.provider == "delta":
+        writer = writer.option("txnAppId", batch.query).option("txnVersion", str(batch.number))
+    elif batch is not None:
+        if _appended(rows.sparkSession, table, batch):
+            return
+        writer = writer.option(f"snapshot-property.{_QUERY}", batch.query).option(f"snapshot-property.{_BATCH}", str(batch.number))
+    writer.append()
+
+
+def _appended(spark: SparkSession, table: LakeTable, batch: Batch) -> bool:
+    snapshots = spark.table(f"{table.sql_name}.snapshots")
+    of_query = snapshots.where(snapshots.summary[_QUERY] == batch.query)
+    return not of_query.where(of_query.summary[_BATCH].cast("bigint") >= batch.number).isEmpty()
+
+
+def _schema(spark: SparkSession, table: LakeTable) -> StructType | None:
+    from pyspark.errors import AnalysisException
+
+    try:
+        return spark.table(table.sql_name).schema
+    except AnalysisException as error:
+        condition: Any = error.getCondition() or ""
+        if condition.split(".")[0] in _MISSING:
+            return None
+        raise TargetError(f"{table} cannot be reached: {str(error).splitlines()[0][:300]}; {_session(table)}") from None
+
+
+def _session(table: LakeTable) -> str:
+    return (
+        f"the session needs spark.jars.packages={SINK_PACKAGES[table.provider]} and the catalog that {table.provider}'s documentation names"
+    )
+
+
+def _column(field: StructField, table: LakeTable) -> str:
+    kind = field.dataType.simpleString()
+    if table.provider == "iceberg":
+        # Iceberg has no integers of less than 32 bits.
+        kind = {"tinyint": "int", "smallint": "int"}.get(kind, kind)
+    if kind.startswith("interval"):
+        raise SchemaError(f"column {backquoted(field.name)} is {kind}, which {table.provider} does not have: cast it before")
+    return f"{backquoted(field.name)} {kind}"

@@ -1,0 +1,110 @@
+"""The last change of each key of a micro-batch, and the errors where that cannot be told.
+
+A retraction (``-U`` or ``-D``) as a key's last change deletes it: of an update the ``+U`` follows, but where the key changed.
+
+=============================  ========================================================================================
+order                          the last change of a key
+=============================  ========================================================================================
+arrival (the default)          the last in the DataFrame's partition; a key whose rows are in several is an error
+``order_by`` columns           the greatest; with equal ones a ``+`` comes after a ``-``, and two ``+`` are an error
+=============================  ========================================================================================
+
+A change's place in its partition is `monotonically_increasing_id`, taken before anything is shuffled: its upper bits are the partition.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from cdc_formats.errors import ArgumentError, MissingFieldError
+from cdc_formats.row_kind import SHORT_STRINGS
+from cdc_formats.schema import backquoted
+
+from ..typed import ROW_KIND
+from .arrival import ChangeOrderError
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column as SparkColumn, DataFrame
+
+ADDS = ("+I", "+U")
+_PARTITION_BITS = 33
+_FLAGS = ("unkinded", "unplaced", "ambiguous")
+
+
+def last_changes(batch: DataFrame, columns: Sequence[str], primary_key: Sequence[str], order_by: Sequence[str]) -> DataFrame:
+    """Return one row for each key, with its last ``row_kind``, the columns, and `_FLAGS` for `check`.
+
+    Parameters
+    ----------
+    batch : DataFrame
+        With ``row_kind``, the columns and those of `order_by`.
+    columns, primary_key, order_by : sequence of str
+    """
+    from pyspark.sql import functions as F
+
+    # Names of our own: the user's may be any.
+    placed = [F.col(backquoted(name)).alias(f"o{index}") for index, name in enumerate(order_by)]
+    values = [F.col(backquoted(name)).alias(f"c{index}") for index, name in enumerate(columns)]
+    rows = batch.select(F.col(ROW_KIND).alias("kind"), *values, *placed, F.monotonically_increasing_id().alias("arrival"))
+    keys = [f"c{columns.index(name)}" for name in primary_key]
+    rest = [f"c{index}" for index in range(len(columns)) if f"c{index}" not in keys]
+    order = [*(f"o{index}" for index in range(len(order_by))), F.col("kind").isin(*ADDS)] if order_by else []
+    last = F.max_by(F.struct("kind", *rest), F.struct(*order, "arrival")).alias("last")
+    grouped = rows.groupBy(*keys).agg(last, *_flags(order))
+    named = [F.col(f"c{i}" if f"c{i}" in keys else f"last.c{i}").alias(name) for i, name in enumerate(columns)]
+    return grouped.select(F.col("last.kind").alias(ROW_KIND), *named, F.struct(*_FLAGS).alias("_flags"))
+
+
+def _flags(order: Sequence[str | SparkColumn]) -> list[SparkColumn]:
+    from pyspark.sql import functions as F
+
+    kinded = F.coalesce(F.col("kind").isin(*SHORT_STRINGS), F.lit(False))
+    if not order:
+        partition = F.shiftright("arrival", _PARTITION_BITS)
+        return [F.max(~kinded).alias("unkinded"), F.lit(False).alias("unplaced"), (F.min(partition) != F.max(partition)).alias("ambiguous")]
+    missing = [F.col(name).isNull() for name in order[:-1] if isinstance(name, str)]
+    first, last = (F.max(F.struct(*order, (F.col("arrival") * sign).alias("at")))["at"] * sign for sign in (-1, 1))
+    added = F.max_by("kind", F.struct(*order)).isin(*ADDS)
+    unplaced = F.max(F.array_contains(F.array(*missing), True))
+    return [F.max(~kinded).alias("unkinded"), unplaced.alias("unplaced"), (added & (first != last)).alias("ambiguous")]
+
+
+def check(latest: DataFrame, primary_key: Sequence[str], order_by: Sequence[str]) -> int:
+    """Return how many keys changed.
+
+    Raises
+    ------
+    ArgumentError
+        When a row has no row kind.
+    MissingFieldError
+        When a key is NULL.
+    ChangeOrderError
+        When a key's last change cannot be told.
+    """
+    from pyspark.sql import functions as F
+
+    flags = [F.max(f"_flags.{flag}").alias(flag) for flag in _FLAGS]
+    nulls = [F.max(F.col(backquoted(name)).isNull()).alias(f"null{index}") for index, name in enumerate(primary_key)]
+    found = latest.agg(F.count(F.lit(1)).alias("keys"), *flags, *nulls).first()
+    assert found is not None  # an aggregate without groups is one row
+    if found["unkinded"]:
+        raise ArgumentError(
+            f"a row has no {ROW_KIND}, or one that is none of {', '.join(SHORT_STRINGS)}: a corrupt record or a control event is no row "
+            f"of the table. Leave such rows out before they are applied: df.where('{ROW_KIND} IS NOT NULL')"
+        )
+    for index, name in enumerate(primary_key):
+        if found[f"null{index}"]:
+            raise MissingFieldError(f"`{name}` is of the primary key and is null", field="row")
+    if found["unplaced"]:
+        raise ChangeOrderError(f"a column of order_by={list(order_by)} is NULL in a row")
+    if found["ambiguous"]:
+        raise ChangeOrderError(_AMBIGUOUS_ORDER.format(list(order_by)) if order_by else _SEVERAL_PARTITIONS)
+    return int(found["keys"])
+
+
+_AMBIGUOUS_ORDER = "two rows of one key have the same values in order_by={}: it does not tell which is the later"
+_SEVERAL_PARTITIONS = (
+    "the rows of one key come in several partitions of the DataFrame, and nothing tells their order. Read the topic with "
+    "ChangelogNormalize (source_duplicates=True), or say order_by=[...]: columns that grow with each key's changes"
+)

@@ -1,0 +1,55 @@
+"""Tables to apply changes to, of each kind: new ones for each test, in databases that all tests share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+from uuid import uuid4
+
+import pytest
+from local_databases import LocalMariaDb, LocalPostgres
+from sinking import Sink, database_sink, delta_sink, iceberg_sink
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+KINDS = ("delta", "iceberg", "postgresql", "mariadb", "mysql-driver")
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[LocalPostgres]:
+    """A real PostgreSQL of its own."""
+    with LocalPostgres() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def mariadb() -> Iterator[LocalMariaDb]:
+    """A real MariaDB of its own."""
+    with LocalMariaDb() as server:
+        yield server
+
+
+@pytest.fixture
+def new_sink(spark: SparkSession, request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[str], Sink]:
+    """A function from a kind to a table that is not there yet."""
+
+    def new(kind: str) -> Sink:
+        name = f"t_{uuid4().hex[:10]}"
+        if kind == "delta":
+            return delta_sink(spark, str(tmp_path / name))
+        if kind == "iceberg":
+            return iceberg_sink(spark, f"lake.db.{name}")
+        if kind == "postgresql":
+            return database_sink(spark, request.getfixturevalue("postgres"), name)
+        server = request.getfixturevalue("mariadb")
+        return database_sink(spark, server, name, scheme="mysql" if kind == "mysql-driver" else "mariadb")
+
+    return new
+
+
+@pytest.fixture(params=KINDS)
+def sink(request: pytest.FixtureRequest, new_sink: Callable[[str], Sink]) -> Sink:
+    """A table that is not there yet, of each kind."""
+    return new_sink(request.param)
