@@ -70,6 +70,12 @@ class StateVersionError(ChangelogError, ValueError):
     condition = "STATE_VERSION"
 
 
+class StateDamagedError(ChangelogError, ValueError):
+    """Stored state is not as it was written."""
+
+    condition = "STATE_DAMAGED"
+
+
 class TruncateError(ChangelogError, ValueError):
     """The source table was truncated, and the user has not said what to do then."""
 

@@ -27,7 +27,8 @@ error that says so.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from typing import Any
@@ -36,7 +37,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from cdc_formats.errors import StateVersionError
+from cdc_formats.errors import StateDamagedError, StateVersionError
 from cdc_formats.schema import Column, SqlType, columns as to_columns, to_ddl
 
 from .arrow import stored_type, to_stored
@@ -190,11 +191,14 @@ class Layout:
         ------
         StateVersionError
             When the state is of another version, layout, number of key groups or key, or a column's type is another.
+        StateDamagedError
+            When it is not as it was written.
         """
         stored = read(data)
         self._check(stored)
-        columns = to_columns(stored.columns)
-        rows = _rows(stored, columns, self.compact)
+        with _undamaged():
+            columns = to_columns(stored.columns)
+            rows = _rows(stored, columns, self.compact)
         if stored.columns == self.ddl and rows.schema.equals(self.schema):
             return KeyGroup(rows, stored.epochs)
         return KeyGroup(self._laid_out(rows, columns, now_ms), stored.epochs if self.with_positions else [])
@@ -243,13 +247,32 @@ def read(data: bytes) -> _Stored:
     ------
     StateVersionError
         When it is of another version.
+    StateDamagedError
+        When it is not as it was written.
     """
     version = data[1] if len(data) > 1 else None
-    if version == 1:
-        return _of_version_1(_decode_1(data))
-    if version != VERSION:
+    if version not in (1, VERSION):
         raise StateVersionError(f"the checkpoint's state has version {version}; this release reads versions 1 to {VERSION}")
-    return _decode(data)
+    with _undamaged():
+        return _of_version_1(_decode_1(data)) if version == 1 else _decode(data)
+
+
+@contextmanager
+def _undamaged() -> Iterator[None]:
+    try:
+        yield
+    except (msgspec.MsgspecError, pa.ArrowException, ValueError, TypeError, KeyError, OverflowError, OSError) as error:
+        raise StateDamagedError(
+            f"the checkpoint's state is not as it was written ({type(error).__name__}): put the checkpoint back from a copy, or start from "
+            "a new one"
+        ) from None
+
+
+def _batch(data: bytes, schema: pa.Schema) -> pa.RecordBatch:
+    batch = pa.ipc.read_record_batch(pa.py_buffer(data), schema)
+    # Arrow trusts what it reads: a wrong offset would not raise, but end the process.
+    batch.validate(full=True)
+    return batch
 
 
 def _of_version_1(stored: _Stored1) -> _Stored:
@@ -280,7 +303,7 @@ def _rows(stored: _Stored, columns: Sequence[Column], compact: bool) -> pa.Recor
     schema = _schema(columns, compact, (*stored.extras, "deleted_at"))
     packed = compact and "epoch" in stored.extras
     written = [name for name in schema.names[:-1] if not (packed and name == "epoch")]
-    live = pa.ipc.read_record_batch(pa.py_buffer(stored.rows), pa.schema([schema.field(name) for name in written]))
+    live = _batch(stored.rows, pa.schema([schema.field(name) for name in written]))
     arrays = dict(zip(written, live.columns, strict=True))
     if packed:
         row = arrays["row"].to_numpy()
@@ -290,7 +313,7 @@ def _rows(stored: _Stored, columns: Sequence[Column], compact: bool) -> pa.Recor
     if not stored.deleted:
         return pa.RecordBatch.from_arrays([arrays[name] for name in schema.names], schema=schema)
     of_deleted = pa.schema([schema.field(name) for name in ("key", *stored.extras, "deleted_at")])
-    dead = pa.ipc.read_record_batch(pa.py_buffer(stored.deleted), of_deleted)
+    dead = _batch(stored.deleted, of_deleted)
     columns_of_all = [
         pa.concat_arrays([arrays[each.name], dead.column(each.name) if each.name in of_deleted.names else pa.nulls(len(dead), each.type)])
         for each in schema
