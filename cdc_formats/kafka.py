@@ -7,6 +7,7 @@ nothing behind. ``group.id`` is named in the client's configuration since librdk
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -104,13 +105,18 @@ def sample_topic(
     ArgumentError
         When an option of the client cannot be used. No error has an option's value in it.
     """
-    return _sampled(servers, topic, sample, config or {}, timeout_seconds, progress=False)[0]
+    return _sampled(servers, topic, sample, config or {}, timeout_seconds, progress=False).records
 
 
-def _sampled(
-    servers: str, topic: str, sample: int, config: Mapping[str, Any], timeout_seconds: float, *, progress: bool | None
-) -> tuple[list[SampledRecord], dict[int, tuple[int, int]]]:
-    """Return the records of a sample, and the offsets that the partitions have."""
+class _Sample(NamedTuple):
+    """The records of a sample, the offsets that the partitions have, and how many of them were read; None: not all in time."""
+
+    records: list[SampledRecord]
+    ranges: dict[int, tuple[int, int]]
+    asked: Mapping[int, int] | None
+
+
+def _sampled(servers: str, topic: str, sample: int, config: Mapping[str, Any], timeout_seconds: float, *, progress: bool | None) -> _Sample:
     if sample < 1:
         raise ArgumentError(f"sample is {sample}; it is at least 1")
     deadline = time.monotonic() + timeout_seconds
@@ -127,7 +133,11 @@ def _sampled(
         consumer.close()
     if wanted and not records and time.monotonic() >= deadline:
         raise SampleError(f"no record of {topic} arrived in {timeout_seconds:g} s, and it has some: give it more time")
-    return [record for _, record in sorted(records.items())], ranges
+    asked: Counter[int] = Counter()
+    for part in wanted:
+        asked[part.partition] += part.end - part.begin
+    # After the deadline an offset may have a record that was not waited for.
+    return _Sample([record for _, record in sorted(records.items())], ranges, asked if time.monotonic() < deadline else None)
 
 
 def infer_topic(
@@ -189,8 +199,11 @@ def profile_topic(
     FormatOptionError, UnknownFormatError, SchemaRegistryError
         As `profile_records`.
     """
-    records, ranges = _sampled(servers, topic, sample, config or {}, timeout_seconds, progress=progress)
-    return profile_records(records, topic=topic, servers=servers, connection=tuple(config or ()), format=format, ranges=ranges, **options)
+    records, ranges, asked = _sampled(servers, topic, sample, config or {}, timeout_seconds, progress=progress)
+    connection = tuple(config or ())
+    return profile_records(
+        records, topic=topic, servers=servers, connection=connection, format=format, ranges=ranges, asked=asked, **options
+    )
 
 
 def key_values(records: list[SampledRecord]) -> Iterator[tuple[bytes | None, bytes | None, tuple[tuple[str, bytes | None], ...]]]:

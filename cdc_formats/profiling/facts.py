@@ -6,7 +6,6 @@ from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
-from itertools import pairwise
 from statistics import median_low
 from typing import TYPE_CHECKING
 
@@ -49,7 +48,7 @@ class Partition:
     records : int
         How many are in the sample.
     missing : int
-        How many offsets between sampled ones have no record.
+        How many of the offsets that were read have no record.
     """
 
     number: int
@@ -125,7 +124,9 @@ def _iso(millis: int) -> str:
         return f"{millis} ms after 1970"
 
 
-def partitions(records: Sequence[SampledRecord], ranges: Mapping[int, tuple[int, int]]) -> tuple[Partition, ...]:
+def partitions(
+    records: Sequence[SampledRecord], ranges: Mapping[int, tuple[int, int]], asked: Mapping[int, int] | None
+) -> tuple[Partition, ...]:
     """Return the partitions of a sample.
 
     Parameters
@@ -133,20 +134,18 @@ def partitions(records: Sequence[SampledRecord], ranges: Mapping[int, tuple[int,
     records : sequence of SampledRecord
     ranges : mapping
         The first offset and the one after the last, by partition, as far as Kafka was asked.
+    asked : mapping or None
+        How many offsets were read of each partition; None: it is not known.
     """
     offsets: dict[int, list[int]] = {number: [] for number in ranges}
     for each in records:
         offsets.setdefault(each.partition, []).append(each.offset)
-    return tuple(_partition(number, sorted(found), ranges.get(number)) for number, found in sorted(offsets.items()))
-
-
-def _partition(number: int, offsets: Sequence[int], asked: tuple[int, int] | None) -> Partition:
-    begin, end = asked or (offsets[0], offsets[-1] + 1)
-    gaps = sorted(after - before - 1 for before, after in pairwise(offsets))
-    # A sample is the beginning and the end of a partition: what lies between them is no hole.
-    jump = gaps[-1] if gaps and gaps[-1] > 0 and (asked is None or len(offsets) < end - begin) else 0
-    holes = sum(gaps) - jump
-    return Partition(number, begin, end, len(offsets), holes if jump or asked else 0)
+    made = []
+    for number, found in sorted(offsets.items()):
+        begin, end = ranges.get(number) or (min(found), max(found) + 1)
+        missing = 0 if asked is None else asked.get(number, len(found)) - len(found)
+        made.append(Partition(number, begin, end, len(found), missing))
+    return tuple(made)
 
 
 def headers(records: Sequence[SampledRecord]) -> dict[str, int]:

@@ -222,6 +222,7 @@ def profile_records(
     connection: Sequence[str] = (),
     format: str | Format | None = None,
     ranges: Mapping[int, tuple[int, int]] | None = None,
+    asked: Mapping[int, int] | None = None,
     **options: Any,
 ) -> TopicProfile:
     """Tell what is in a sample of a topic.
@@ -238,6 +239,8 @@ def profile_records(
         None: every registered format is tried.
     ranges : mapping or None
         The first offset of each partition, and the one after the last, as far as Kafka was asked.
+    asked : mapping or None
+        How many offsets of each partition were read: those that gave no record have none.
     **options
         Of the format; where it is not given, each format that is tried gets those that it has (``url`` of a schema registry).
 
@@ -289,7 +292,7 @@ def profile_records(
         key_sizes=sizes(each.key for each in records),
         value_sizes=sizes(each.value for each in records),
         times=time_range(records),
-        partitions=partitions(records, ranges or {}),
+        partitions=partitions(records, ranges or {}, asked),
         headers=headers(records),
         notes=notes,
         calls={each.name: call_text(name, servers, connection, chosen, each, notes) for each in known if chosen},

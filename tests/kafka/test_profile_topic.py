@@ -1,0 +1,120 @@
+"""Profiling topics of a real broker: what it leaves behind, and that the call it gives reads the topic."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka.admin import AdminClient
+from streams import new_topic
+
+from cdc_formats.errors import ArgumentError, UnknownTopicError
+from cdc_formats.kafka import profile_topic
+from normalize.local_kafka import Record
+
+pytestmark = pytest.mark.kafka
+
+RECORDS = Path(__file__).parents[2] / "demo" / "topics" / "records"
+UPSERT, FLAT, MAXWELL = "flink-upsert.tags", "dbz34-mariadb-upsert.inventory.dbz_signal", "maxwell-mariadb"
+DEBEZIUM = "dbz34-mariadb-json.inventory.order_lines"
+
+
+@pytest.fixture(scope="module")
+def topics(kafka: Any) -> dict[str, str]:
+    """Recorded topics, on the broker."""
+    names = {name: f"profile-{name}" for name in (UPSERT, FLAT, MAXWELL, DEBEZIUM)}
+    for name, topic in names.items():
+        kafka.load_recording(RECORDS / f"{name}.jsonl.gz", topic)
+    return names
+
+
+def test_a_topic_is_profiled_in_seconds_and_nothing_is_left_behind(kafka: Any, topics: dict[str, str]) -> None:
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
+    before = {group.group_id for group in admin.list_consumer_groups().result().valid}
+    began = time.monotonic()
+    found = profile_topic(kafka.bootstrap_servers, topics[MAXWELL], progress=False)
+    assert time.monotonic() - began < 15  # 2 s on a quiet machine
+    assert (found.topic, found.format, found.records) == (topics[MAXWELL], "maxwell-json", 1000)
+    (partition,) = found.partitions
+    assert (partition.begin, partition.records) == (0, 1000)
+    assert partition.end > 1000
+    assert partition.missing == 0
+    assert {group.group_id for group in admin.list_consumer_groups().result().valid} == before
+
+
+def test_sample_format_and_options_are_as_given(kafka: Any, topics: dict[str, str]) -> None:
+    options = {"table_include": "customers", "config": {"client.id": "me"}}
+    found = profile_topic(kafka.bootstrap_servers, topics[MAXWELL], sample=100, format="maxwell-json", progress=False, **options)
+    assert (found.records, found.reason, found.connection) == (100, "as given", ("client.id",))
+    assert {each.name for each in found.tables} <= {"inventory.customers"}
+
+
+def test_a_progress_bar_names_the_topic(kafka: Any, topics: dict[str, str], capfd: pytest.CaptureFixture[str]) -> None:
+    profile_topic(kafka.bootstrap_servers, topics[UPSERT], sample=50, progress=True)
+    out, err = capfd.readouterr()
+    assert out == ""
+    assert topics[UPSERT] in err
+    assert "50/50" in err
+
+
+def test_offsets_without_a_record_are_seen(kafka: Any) -> None:
+    from confluent_kafka import Producer
+
+    topic = new_topic(kafka, [])
+    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "transactional.id": topic})
+    producer.init_transactions()
+    for number in range(4):
+        producer.begin_transaction()
+        producer.produce(topic, key=b"%d" % number, value=json.dumps({"id": number}))
+        producer.commit_transaction()
+    found = profile_topic(kafka.bootstrap_servers, topic, progress=False)
+    (partition,) = found.partitions
+    assert (partition.begin, partition.end, partition.records, partition.missing) == (0, 8, 4, 4)
+
+
+def test_what_cannot_be_sampled_is_told(kafka: Any) -> None:
+    with pytest.raises(UnknownTopicError, match="there is no topic 'nowhere'"):
+        profile_topic(kafka.bootstrap_servers, "nowhere", progress=False)
+    with pytest.raises(ArgumentError, match=r"enable\.auto\.commit"):
+        profile_topic(kafka.bootstrap_servers, "nowhere", config={"enable.auto.commit": True})
+
+
+def test_hostile_bytes_of_a_real_record_are_text(kafka: Any) -> None:
+    topic = new_topic(kafka, [])
+    value = b'{"type": "insert", "database": "<b>", "table": "\\u001b[31m", "data": {"</td><script>": 1}}'
+    kafka.produce(topic, [Record(b"\xff\x1b[2J", value, 0, 1_700_000_000_000, (("<i>\u202e", b"\x1b"),))])
+    found = profile_topic(kafka.bootstrap_servers, topic, progress=False)
+    assert found.headers == {"<i>\u202e": 1}
+    assert not any(bad in found._repr_html_() for bad in ("<b>", "<script", "<i>", "\x1b", "\u202e"))
+    assert "\x1b" not in str(found)
+
+
+def executed(call: str, spark: Any) -> Any:
+    """What a call makes where `spark` is a session; read once, which is quicker than a stream."""
+    names: dict[str, Any] = {"spark": spark}
+    exec(compile(f"{call.removesuffix(')')}    bounded=True,\n)", "call", "exec"), names)
+    return names["changes"]
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(
+    ("name", "table", "kinds"),
+    [
+        (UPSERT, None, {"+I", "-U", "+U", "-D"}),
+        (DEBEZIUM, None, {"+I", "-U", "+U", "-D"}),
+        (FLAT, None, {"+I"}),
+        (MAXWELL, "inventory.customers", {"+I", "-U", "+U", "-D"}),
+    ],
+)
+def test_the_call_reads_the_topic(spark: Any, kafka: Any, topics: dict[str, str], name: str, table: str | None, kinds: set[str]) -> None:
+    found = profile_topic(kafka.bootstrap_servers, topics[name], sample=20_000, progress=False)
+    changes = executed(found.call(table), spark)
+    rows = changes.collect()
+    assert {row["row_kind"] for row in rows} == kinds
+    declared = next(each for each in found.tables if table in (None, each.name))
+    assert declared.schema is not None
+    assert changes.columns == ["row_kind", *(column.name for column in declared.schema.columns)]
+    assert sum(row["row_kind"] == "+I" for row in rows) > 10
