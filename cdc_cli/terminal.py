@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from enum import Enum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from cdc_formats.errors import ChangelogError
 from cdc_formats.printable import printable
@@ -34,12 +34,13 @@ def console(color: Color = Color.AUTO, *, stderr: bool = False) -> Console:
     from rich.console import Console
 
     always = color is Color.ALWAYS
+    # What a person asked for is not less for a terminal that says nothing of itself; "never" has no codes at all.
+    systems: dict[Color, Literal["auto", "standard"] | None] = {Color.AUTO: "auto", Color.ALWAYS: "standard", Color.NEVER: None}
     return Console(
         stderr=stderr,
         force_terminal=True if always else None,
-        no_color={Color.ALWAYS: False, Color.NEVER: True}.get(color),
-        # What a person asked for is not less for a terminal that says nothing of itself.
-        color_system="standard" if always else "auto",
+        no_color=False if always else None,
+        color_system=systems[color],
         highlight=False,
         markup=False,
         emoji=False,

@@ -212,9 +212,10 @@ class TableView:
         from rich.text import Text
 
         right = [False, *(column.type.name in _RIGHT for column in self.texts.columns)]
-        line = Text("|", "dim")
+        line = Text()
+        line.append("|", "dim")
         for text, width, to_right in zip(texts, self.widths, right, strict=False):  # there may be no room for all
-            line.append(f" {_cut(text, width, to_right)} ", f"{style} dim" if text == NULL else style).append("|")
+            line.append(f" {_cut(text, width, to_right)} ", f"{style} dim" if text == NULL else style).append("|", "dim")
         return line
 
     def _print(self, line: Text) -> None:

@@ -6,12 +6,12 @@ import errno
 import fcntl
 import os
 import pty
+import select
 import signal
 import struct
 import subprocess
 import sys
 import termios
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -117,13 +117,10 @@ class Terminal:
         """Make the terminal wider or narrower."""
         fcntl.ioctl(self._screen, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
 
-    def read_until(self, text: str, seconds: float = 30) -> str:
+    def read_until(self, text: str) -> str:
         """Read what is shown until some text has come, and return all of it."""
-        deadline = time.monotonic() + seconds
-        while text not in self.text:
-            assert time.monotonic() < deadline, f"{text!r} did not come; there is\n{self.text}"
-            if not self._read():
-                break
+        while text not in self.text and self._read():
+            pass
         assert text in self.text, self.text
         return self.text
 
@@ -134,6 +131,7 @@ class Terminal:
         return self.process.wait(timeout=20), self.text
 
     def _read(self) -> bool:
+        assert select.select([self._screen], [], [], 30)[0], f"nothing more came; there is\n{self.text}"
         try:
             data = os.read(self._screen, 65536)
         except OSError as error:  # Linux says so that nobody has the other end any more

@@ -86,7 +86,7 @@ def test_the_product_story_from_each_format_to_each(tmp_path: Path, read: str, w
 def test_a_recorded_topic_of_maxwell_becomes_debeziums_with_the_same_rows(tmp_path: Path) -> None:
     source, target = RECORDS / "maxwell-mariadb.jsonl.gz", tmp_path / "customers.jsonl.gz"
     options = {"decimal_handling_mode": "precise", "time_precision_mode": "microseconds", "unavailable_value_placeholder": "-"}
-    done = cdc(
+    done = quick(
         "convert", "--from", "maxwell-json", "--to", "debezium-json", "--from-file", source, "--from-lines", "records", "--to-file", target,
         "--from-option", "table_include=customers", *option("--to-option", options), "--schema", CUSTOMERS, *KEYED,
     )  # fmt: skip
@@ -119,7 +119,7 @@ def test_values_go_from_standard_input_to_standard_output() -> None:
 
 
 def test_without_a_schema_the_first_lines_say_it_and_are_converted_too() -> None:
-    done = cdc(*TO_OGG, "--sample", "2", stdin=INSERT + UPDATE + DELETE)
+    done = quick(*TO_OGG, "--sample", "2", stdin=INSERT + UPDATE + DELETE)
     assert done.code == 0
     assert len(done.lines) == 3
     assert "--schema 'id BIGINT, name STRING'" in done.err
@@ -130,10 +130,10 @@ def test_what_is_said_of_an_inferred_schema_can_be_pasted(tmp_path: Path) -> Non
     key = '{"database": "d", "table": "it\'s", "pk.id": 1}'
     value = '{"database": "d", "table": "it\'s", "type": "insert", "data": {"id": 1, "it\'s": "a"}}'
     file.write_text(json.dumps({"key": json.loads(key), "value": json.loads(value)}) + "\n")
-    first = cdc(*TO_OGG, "--from-file", file, "--from-lines", "records")
+    first = quick(*TO_OGG, "--from-file", file, "--from-lines", "records")
     pasted = shlex.split(" ".join(line for line in first.err.splitlines() if line.startswith("  --")))
     assert pasted == ["--schema", "id BIGINT NOT NULL, `it's` STRING", "--primary-key", "id"]
-    second = cdc(*TO_OGG, "--from-file", file, "--from-lines", "records", *pasted)
+    second = quick(*TO_OGG, "--from-file", file, "--from-lines", "records", *pasted)
     assert (second.code, second.out) == (0, first.out)
     assert "inferred" not in second.err
 
@@ -141,7 +141,7 @@ def test_what_is_said_of_an_inferred_schema_can_be_pasted(tmp_path: Path) -> Non
 def test_upserts_become_a_changelog_by_their_key() -> None:
     lines = b'{"key": {"id": 1}, "value": {"id": 1, "name": "a"}}\n' * 2
     lines += b'{"key": {"id": 1}, "value": {"id": 1, "name": "b"}}\n{"key": {"id": 1}, "value": null}\n{"key": {"id": 7}, "value": null}\n'
-    done = cdc("convert", "--from", "upsert-kafka", "--to", "changelog-json", *DECLARED, stdin=lines)
+    done = quick("convert", "--from", "upsert-kafka", "--to", "changelog-json", *DECLARED, stdin=lines)
     assert done.code == 0
     assert [(json.loads(line)["op"], json.loads(line)["data"]["name"]) for line in done.lines] == [
         ("+I", "a"), ("-U", "a"), ("+U", "b"), ("-D", "b"),
@@ -150,13 +150,13 @@ def test_upserts_become_a_changelog_by_their_key() -> None:
 
 
 def test_a_delete_of_upserts_needs_lines_that_are_records() -> None:
-    done = cdc("convert", "--from", "maxwell-json", "--to", "upsert-kafka", *DECLARED, stdin=INSERT + UPDATE + DELETE)
+    done = quick("convert", "--from", "maxwell-json", "--to", "upsert-kafka", *DECLARED, stdin=INSERT + UPDATE + DELETE)
     assert done.lines == [
         '{"key": {"id":1}, "value": {"id":1,"name":"a"}}',
         '{"key": {"id":1}, "value": {"id":1,"name":"b"}}',
         '{"key": {"id":1}, "value": null}',
     ]
-    done = cdc("convert", "--from", "maxwell-json", "--to", "upsert-kafka", *DECLARED, "--to-lines", "values", stdin=INSERT + DELETE)
+    done = quick("convert", "--from", "maxwell-json", "--to", "upsert-kafka", *DECLARED, "--to-lines", "values", stdin=INSERT + DELETE)
     assert done.code == 1
     assert "error: [LINE] a null value" in done.err
     assert "1 records written" in done.err
@@ -169,10 +169,10 @@ def test_values_that_are_no_json_stand_in_records_as_text(value_format: str) -> 
     if value_format == "raw":
         more += ["--to-option", "value_fields_include=EXCEPT_KEY"]
     line = '{"type": "insert", "data": {"id": 1, "name": "{tab\\tq\\"é"}}\n'.encode()
-    done = cdc("convert", "--from", "maxwell-json", "--to", "upsert-kafka", *schema, *more, stdin=line)
+    done = quick("convert", "--from", "maxwell-json", "--to", "upsert-kafka", *schema, *more, stdin=line)
     assert done.code == 0, done.err
     same = [part.replace("--to-option", "--from-option") for part in more]
-    back = cdc("convert", "--from", "upsert-kafka", "--to", "maxwell-json", *schema, *same, stdin=done.out.encode())
+    back = quick("convert", "--from", "upsert-kafka", "--to", "maxwell-json", *schema, *same, stdin=done.out.encode())
     assert json.loads(back.out)["data"] == {"id": 1, "name": '{tab\tq"é'}
 
 
@@ -181,7 +181,7 @@ def test_the_two_rows_of_an_update_find_each_other_in_their_partition() -> None:
         return json.dumps({"key": None, "value": {"op": op, "data": {"id": id, "name": name}}, "partition": partition}) + "\n"
 
     lines = [line(0, "-U", 1, "a"), line(1, "-U", 2, "x"), line(0, "+U", 1, "b"), line(1, "+U", 2, "y"), line(0, "-U", 1, "b")]
-    done = cdc(
+    done = quick(
         "convert", "--from", "changelog-json", "--to", "ogg-json", "--from-lines", "records", *DECLARED, stdin="".join(lines).encode()
     )
     assert [json.loads(each)["op_type"] for each in done.lines] == ["U", "U", "D"]
@@ -214,10 +214,10 @@ def test_a_line_that_cannot_be_decoded_fails_is_skipped_or_told(tmp_path: Path, 
 def test_a_truncated_table_is_not_passed_over() -> None:
     line = b'{"op_type": "T", "table": "orders"}\n'
     run = ("convert", "--from", "ogg-json", "--to", "maxwell-json", *DECLARED)
-    failed = cdc(*run, stdin=line)
+    failed = quick(*run, stdin=line)
     assert failed.code == 1
     assert "error: [TRUNCATE] the source table was truncated - in standard input:1" in failed.err
-    assert "1 ignored (TRUNCATE)" in cdc(*run, "--on-truncate", "ignore", stdin=line).err
+    assert "1 ignored (TRUNCATE)" in quick(*run, "--on-truncate", "ignore", stdin=line).err
 
 
 @pytest.mark.parametrize(
@@ -230,7 +230,7 @@ def test_a_truncated_table_is_not_passed_over() -> None:
     ],
 )
 def test_a_line_that_is_no_record_is_told_with_its_number(line: bytes, said: str) -> None:
-    done = cdc(*TO_OGG, *DECLARED, "--from-lines", "records", stdin=b'{"value": null}\n' + line)
+    done = quick(*TO_OGG, *DECLARED, "--from-lines", "records", stdin=b'{"value": null}\n' + line)
     assert done.code == 1
     assert "error: [LINE] standard input:2" in done.err
     assert said in done.err
@@ -238,7 +238,7 @@ def test_a_line_that_is_no_record_is_told_with_its_number(line: bytes, said: str
 
 def test_what_a_format_cannot_hold_is_an_error_that_names_the_column_and_the_record() -> None:
     line = b'{"type": "insert", "data": {"id": 1, "at": "2026-01-01 00:00:00.000001"}}\n'
-    done = cdc(
+    done = quick(
         "convert", "--from", "maxwell-json", "--to", "debezium-json", "--to-option", "time_precision_mode=connect", "--schema",
         "id INT, at TIMESTAMP_NTZ(6)", stdin=line,
     )  # fmt: skip
@@ -251,11 +251,11 @@ def test_what_a_format_cannot_hold_is_an_error_that_names_the_column_and_the_rec
 def test_updates_without_a_before_image_need_normalising_and_the_error_says_how() -> None:
     lines = b'{"op": "c", "before": null, "after": {"id": 1, "name": "a"}}\n{"op": "u", "before": null, "after": {"id": 1, "name": "b"}}\n'
     run = ("convert", "--from", "debezium-json", "--to", "changelog-json", *DECLARED)
-    failed = cdc(*run, stdin=lines)
+    failed = quick(*run, stdin=lines)
     assert failed.code == 1
     assert "[MISSING_BEFORE_IMAGE]" in failed.err
     assert "--normalize" in failed.err
-    assert [json.loads(line)["op"] for line in cdc(*run, "--normalize", stdin=lines).lines] == ["+I", "-U", "+U"]
+    assert [json.loads(line)["op"] for line in quick(*run, "--normalize", stdin=lines).lines] == ["+I", "-U", "+U"]
 
 
 def test_files_that_cannot_be_are_told(tmp_path: Path) -> None:
@@ -293,7 +293,7 @@ def test_a_terminal_is_not_acted_upon_by_what_is_written_to_it(tmp_path: Path) -
     line = text.splitlines()[0]
     assert not set(line) & set("\x1b\x07\u202e\u009b")
     assert json.loads(line)["after"]["name"] == HOSTILE
-    assert json.loads(cdc(*run).out)["after"]["name"] == HOSTILE
+    assert json.loads(quick(*run).out)["after"]["name"] == HOSTILE
 
 
 def test_a_hostile_message_that_is_corrupt_does_not_act_on_a_terminal_either(tmp_path: Path) -> None:
