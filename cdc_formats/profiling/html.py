@@ -85,6 +85,7 @@ def _grid(grid: Grid) -> str:
 def _cell(tag: str, text: str, number: bool, column: str) -> str:
     style = f"text-align:{'right' if number else 'left'};vertical-align:top;padding:3px 12px;border:0;border-bottom:1px solid {_LINE}"
     style += ";white-space:nowrap;font-variant-numeric:tabular-nums" if number else ";overflow-wrap:anywhere"
+    style += ";min-width:150px" if column == "table" else ""
     if column in _KIND_COLORS and text != "-":
         style += f";color:{_KIND_COLORS[column]};font-weight:600"
     return f'<{tag} style="{style}">{_text(text)}</{tag}>'

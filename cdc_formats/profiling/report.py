@@ -160,9 +160,9 @@ def _handling(profile: TopicProfile) -> Section:
 def _order(profile: TopicProfile) -> Section:
     found = profile.positions
     facts: list[tuple[str, str]] = []
-    if found and not found.placed:
+    if found and not found.placed and found.unplaced:
         facts.append(("positions", f"none: {found.reason}"))
-    elif found:
+    elif found and found.placed:
         total = found.placed + found.unplaced
         facts.append(("positions", f"{found.placed:,} of {total:,} events" + (f": {found.reason}" if found.reason else "")))
         facts.append(("histories", _some(f"{name or '(unnamed)'} ({number:,})" for name, number in found.histories.items())))

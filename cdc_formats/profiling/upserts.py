@@ -26,8 +26,10 @@ def upsert_options(records: Sequence[Looked], given: Mapping[str, Any]) -> dict[
     given : mapping
         Options of all formats: those of a registry are this one's too.
     """
-    told: dict[str, Any] = {f"avro_confluent_{name}": given[name] for name in (*_REGISTRY, *_SSL) if name in given}
     key, value = _most(each.key.encoding for each in records), _most(each.value.encoding for each in records)
+    told: dict[str, Any] = {}
+    if CONFLUENT in (key, value):
+        told = {f"avro_confluent_{name}": given[name] for name in (*_REGISTRY, *_SSL) if name in given}
     if key is not None:
         told["key_format"] = _KEY_FORMATS.get(key) or _plain_key(records)
     if value == CONFLUENT:

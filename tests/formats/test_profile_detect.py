@@ -61,6 +61,12 @@ def messages(*values: Any, key: bytes | None = b'{"id": 1}') -> list[SampledReco
     return sample(*((key, json.dumps(value).encode()) for value in values))
 
 
+@pytest.fixture(autouse=True)
+def no_other_formats(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Formats that other tests registered are tried too: without them."""
+    monkeypatch.setattr(registry, "_registered", {})
+
+
 @pytest.fixture(scope="module")
 def schemas() -> Iterator[str]:
     """A registry that has the schemas of the recorded topics."""
@@ -207,12 +213,9 @@ class Unmakeable(Format):
 
 
 @pytest.fixture
-def others() -> Iterator[None]:
+def others(no_other_formats: None) -> None:
     for each in (Acme, Broken, Unmakeable):
         registry.register_format(each)
-    yield
-    for each in (Acme, Broken, Unmakeable):
-        del registry._registered[each.identifier]
 
 
 def test_formats_of_other_packages_are_tried_too(others: None) -> None:
