@@ -10,18 +10,18 @@ from uuid import uuid4
 
 import pytest
 from pyspark.errors import StreamingQueryException
-from secured import KEY_PASSWORD, PASSWORD, SECRETS, Secured
+from secured import BROKER_KEY_PASSWORD, KEY_PASSWORD, PASSWORD, SECRETS, Secured
 
 from cdc_formats.errors import ArgumentError, SampleError
-from cdc_formats.kafka import infer_topic, sample_topic
-from normalize import from_kafka_changelog, to_kafka_changelog
+from cdc_formats.kafka import infer_topic, profile_topic, sample_topic
+from normalize import LocalKafka, from_kafka_changelog, to_kafka_changelog
 from normalize.client_options import librdkafka_options
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 
 CLIENTS = ["scram", "plain", "mtls_pem", "mtls_pkcs12"]
 BAD = b'{"op": "c", "after": {"id": "no number"}}'
-PATIENCE = {"kafka.default.api.timeout.ms": "3000", "kafka.request.timeout.ms": "2000"}
+PATIENCE = {"kafka.default.api.timeout.ms": "1500", "kafka.request.timeout.ms": "1000"}
 WRONG = "guessed-51ff"
 
 
@@ -64,6 +64,10 @@ def test_a_topic_is_sampled(secured: Secured, client: str) -> None:
     servers, config = connection(getattr(secured, client)())
     assert [record.key for record in sample_topic(servers, topic, config=config)] == [b"1"]
     assert infer_topic(servers, topic, format="debezium-json", config=config).ddl == "id BIGINT, name STRING"
+    profile = profile_topic(servers, topic, config=config, progress=False)
+    assert profile.format == "debezium-json"
+    shown = [str(profile), repr(profile), profile._repr_html_(), json.dumps(profile.to_dict())]
+    assert holds_no_secret("".join(shown))
 
 
 @pytest.mark.parametrize("client", ["scram", "mtls_pem", "mtls_pkcs12"])
@@ -172,3 +176,14 @@ def test_the_secrets_that_are_looked_for_are_those_that_are_given(secured: Secur
     assert not holds_no_secret(str(secured.scram()))
     assert not holds_no_secret(secured.mtls_pkcs12()["kafka.ssl.keystore.password"])
     assert KEY_PASSWORD in SECRETS
+
+
+def test_a_local_broker_says_where_it_listens_itself() -> None:
+    with pytest.raises(ValueError, match="properties has listeners, which a local broker says itself"):
+        LocalKafka(properties={"listeners": "SSL://0.0.0.0:9093"})
+
+
+def test_what_the_broker_was_told_is_read_by_its_user_alone(secured: Secured) -> None:
+    file = secured.kafka._home / "server.properties"
+    assert BROKER_KEY_PASSWORD in file.read_text()
+    assert file.stat().st_mode & 0o077 == 0

@@ -118,8 +118,8 @@ def test_the_name_of_a_column_is_never_part_of_an_expression(name: str) -> None:
 
 # ----------------------------------------------------------------------------------------------------- messages that are bombs
 
-DEEP = 200_000
-NUMBERS = ["1e999999999", "-1e-999999999", "9" * 1_000_000, "0." + "0" * 1_000_000 + "1", "1" + "0" * 400 + "e-400", "NaN", "Infinity"]
+DEEP = 50_000
+NUMBERS = ["1e999999999", "-1e-999999999", "9" * 100_000, "0." + "0" * 100_000 + "1", "1" + "0" * 400 + "e-400", "NaN", "Infinity"]
 TYPES = ["INT", "BIGINT", "DECIMAL(38,18)", "DOUBLE", "BOOLEAN", "STRING", "DATE", "TIMESTAMP(3)", "TIME(3)", "BINARY"]
 SECONDS, BYTES = 5.0, 400 << 20
 

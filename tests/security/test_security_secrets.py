@@ -163,7 +163,8 @@ def test_the_job_did_what_its_secrets_are_for_and_showed_it(shown: dict[str, str
     assert "DEAD_LETTERS" in shown["stream.progress"]
     assert "[SCHEMA_REGISTRY]" in shown["registry.error"]
     assert "Authentication" in shown["refused.error"]
-    assert "kafka.sasl.jaas.config -> *********(redacted)" in shown["stream.plan"]
+    assert "kafka.sasl.mechanism -> SCRAM-SHA-256" in shown["stream.plan"]
+    assert "kafka.sasl.*********(redacted)" in shown["stream.plan"]
     assert "MapInArrow" in shown["bounded.plan"]
     names = list(shown)
     assert [name for name in names if name.startswith("events")]

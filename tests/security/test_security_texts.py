@@ -8,7 +8,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from hypothesis import example, given, strategies as st
+from hypothesis import example, given, settings, strategies as st
 
 from cdc_formats import Event, Format, get_format, list_formats, read_object
 from cdc_formats.base import Decoder
@@ -129,6 +129,7 @@ def test_every_format_of_text_is_here() -> None:
 
 
 @pytest.mark.parametrize("identifier", sorted(MESSAGES))
+@settings(max_examples=40)
 @given(piece=PIECE, seed=st.integers(0, 10_000), raw=st.booleans())
 @example(piece="\x1b[2J\x1b[31m", seed=1, raw=False)
 @example(piece="\u202e", seed=1, raw=True)
