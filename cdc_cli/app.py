@@ -57,6 +57,7 @@ app = typer.Typer(
     name="cdc",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",  # paragraphs are filled
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command()(formats)

@@ -58,7 +58,9 @@ Properties = Annotated[
 ]
 Config = Annotated[
     Path | None,
-    typer.Option("--config", "-F", metavar="FILE", help="A file of such properties, a line for each.", rich_help_panel=_PANEL),
+    typer.Option(
+        "--config", "-F", metavar="FILE", help="A file of librdkafka's properties, name=value on each line.", rich_help_panel=_PANEL
+    ),
 ]
 Timeout = Annotated[
     float, typer.Option("--timeout", min=0.1, metavar="SECONDS", help="How long to wait for Kafka.", rich_help_panel=_PANEL)
@@ -93,9 +95,10 @@ class Connection:
         given = {"bootstrap.servers": self.servers, **self.config}
         return ", ".join(f"{name}={value if name in _SHOWN else '***'}" for name, value in sorted(given.items()))
 
-    def client_config(self) -> dict[str, Any]:
-        """Return the properties for a client that tells what its brokers say, where that is wanted."""
-        return {**self.config, "error_cb": _teller()} if self.verbose else dict(self.config)
+    def client_config(self, hear: Callable[[Any], None] | None = None) -> dict[str, Any]:
+        """Return the properties for a client that tells what its brokers say, where that is wanted, and tells it `hear` in any case."""
+        listeners = [*([hear] if hear else []), *([_teller()] if self.verbose else [])]
+        return {**self.config, "error_cb": lambda error: [listen(error) for listen in listeners]} if listeners else dict(self.config)
 
 
 def _teller() -> Callable[[Any], None]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from itertools import chain, islice
@@ -15,10 +16,11 @@ from cdc_formats.rows import key_indices
 
 from .changelog import Changelog, Rows
 from .connection import Connection
-from .files import STANDARD, Lines, batched, opened, read_records
+from .files import STANDARD, STANDARD_OUTPUT, Lines, batched, opened, read_records
 from .reading import Start, Topic
 from .records import Record
 from .table import Sampled, Table, sample_of_topic
+from .terminal import doing
 
 # ------------------------------------------------------------------------------------------------------------- sources
 
@@ -137,10 +139,12 @@ class Conversion:
     def run(self, batches: Iterable[list[Record]]) -> None:
         """Convert all there is; what was read is written, also when Ctrl-C ends it."""
         try:
-            for batch in batches:
-                for record in batch:
-                    self._convert(record)
-                self.sink.flush()
+            with doing("converting", quiet=sys.stdout.isatty() and str(self.sink) == STANDARD_OUTPUT) as say:
+                for batch in batches:
+                    for record in batch:
+                        self._convert(record)
+                    self.sink.flush()
+                    say(f"converting: {self.changelog.summary()}")
         except KeyboardInterrupt:
             self._finish()
             raise

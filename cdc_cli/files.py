@@ -30,7 +30,7 @@ from .errors import FileError, LineError
 from .records import Record
 from .terminal import json_for_eyes
 
-STANDARD = "-"
+STANDARD, STANDARD_OUTPUT = "-", "standard output"
 _BATCH = 1000
 
 
@@ -176,7 +176,7 @@ class FileSink:
         self._file.flush()
 
     def __str__(self) -> str:
-        return "standard output" if self.path == STANDARD else self.path
+        return STANDARD_OUTPUT if self.path == STANDARD else self.path
 
 
 def _value_line(key: bytes | None, value: bytes | None) -> bytes:

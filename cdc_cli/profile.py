@@ -12,6 +12,7 @@ from cdc_formats.json_reader import json_bytes
 from .connection import Config, Properties, Servers, Timeout, Verbose, connection
 from .given import make_format, pairs
 from .options import FormatOption, Json, Sample, Topic, WhichColor, format_option
+from .reading import reach
 from .table import SAMPLE
 from .terminal import Color, console, for_eyes, json_for_eyes
 
@@ -34,14 +35,16 @@ def profile(
 
     way = connection(servers, config, properties, timeout, verbose)
     options: dict[str, Any] = dict(pairs(option or (), "--option"))
+    # Without a format each that is tried takes of the options what it has.
+    known = {"format": make_format(format, options)} if format else options
+    reach(way, topic)
     found = profile_topic(
         way.servers,
         topic,
         sample=sample,
         config=way.client_config(),
         timeout_seconds=way.timeout_seconds,
-        # Without a format each that is tried takes of the options what it has.
-        **({"format": make_format(format, options)} if format else options),
+        **known,
     )
     if json:
         typer.echo(json_for_eyes(msgspec.json.format(json_bytes(found.to_dict()))).decode())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 _BATCH = 1000
 _POLL_SECONDS = 0.2  # Ctrl-C waits for it, and so does a row that comes alone
+_TRY_SECONDS = 0.5  # inside the client Ctrl-C is not heard
 _UNKNOWN = ("UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC", "TOPIC_EXCEPTION")
 _UNAVAILABLE = ("_TRANSPORT", "_ALL_BROKERS_DOWN", "_TIMED_OUT", "_RESOLVE")
 _DEFAULTS = {
@@ -113,7 +114,8 @@ class Topic:
 
     def __init__(self, connection: Connection, name: str, partitions: Sequence[int] = ()) -> None:
         self.connection, self.name = connection, name
-        self._consumer = _consumer(connection)
+        self._lost = False
+        self._consumer = _consumer(connection, self._hear)
         try:
             known = self.partitions_of(name)
             missing = sorted(set(partitions) - set(known))
@@ -130,6 +132,9 @@ class Topic:
     def __exit__(self, *exc_info: object) -> None:
         self._consumer.close()
 
+    def _hear(self, error: Any) -> None:
+        self._lost = self._lost or error.name() == "_ALL_BROKERS_DOWN"
+
     def partitions_of(self, topic: str) -> list[int]:
         """Return the partitions of a topic, this one or another, which is not created by being asked for.
 
@@ -137,17 +142,23 @@ class Topic:
         ------
         UnknownTopicError, KafkaUnavailableError, SampleError
         """
-        from confluent_kafka import KafkaException
-
-        try:
-            found = self._consumer.list_topics(topic, timeout=self.connection.timeout_seconds).topics[topic]
-        except KafkaException as error:
-            raise typed_error(error.args[0], topic) from None
-        finally:
-            self._consumer.poll(0)  # what brokers said comes out here
+        found = self._metadata(topic)
         if found.error is not None:
             raise typed_error(found.error, topic)
         return sorted(found.partitions)
+
+    def _metadata(self, topic: str) -> Any:
+        from confluent_kafka import KafkaException
+
+        deadline = time.monotonic() + self.connection.timeout_seconds
+        while True:
+            try:
+                return self._consumer.list_topics(topic, timeout=_TRY_SECONDS).topics[topic]
+            except KafkaException as error:
+                if time.monotonic() >= deadline or error.args[0].name() not in _UNAVAILABLE:
+                    raise typed_error(error.args[0], topic) from None
+            finally:
+                self._consumer.poll(0)  # what brokers said comes out here
 
     def _range(self, partition: int) -> tuple[int, int]:
         from confluent_kafka import KafkaException, TopicPartition
@@ -181,6 +192,9 @@ class Topic:
         waited_since = time.monotonic()
         while ends:
             records, ended = self._consume()
+            if follow and self._lost:
+                tell("no Kafka broker answers: waiting for one", "yellow")
+                self._lost = False
             if not follow:
                 records = [record for record in records if record.offset < ends.get(record.partition, 0)]
                 ended += [record.partition for record in records if record.offset == ends[record.partition] - 1]
@@ -235,13 +249,25 @@ class Topic:
         return records, ended
 
 
-def _consumer(connection: Connection) -> Consumer:
+def reach(connection: Connection, topic: str) -> None:
+    """See that a topic is there and can be read, in a way that Ctrl-C ends at once.
+
+    Raises
+    ------
+    UnknownTopicError, KafkaUnavailableError, SampleError, ArgumentError, MissingDependencyError
+        As `Topic`.
+    """
+    with Topic(connection, topic):
+        pass
+
+
+def _consumer(connection: Connection, hear: Callable[[Any], None]) -> Consumer:
     try:
         from confluent_kafka import Consumer, KafkaException
     except ImportError as error:
         raise MissingDependencyError("Kafka is read by confluent-kafka: pip install 'pyspark-kafka-changelog[cli]'") from error
     try:
-        return Consumer({**_DEFAULTS, **connection.client_config(), "bootstrap.servers": connection.servers, **_OURS})
+        return Consumer({**_DEFAULTS, **connection.client_config(hear), "bootstrap.servers": connection.servers, **_OURS})
     except (KafkaException, TypeError, ValueError) as error:
         raise refused_property(error, connection) from None
 

@@ -12,7 +12,8 @@ from cdc_formats.schema import Column, columns as to_columns, quote
 
 from .connection import Connection
 from .given import names, spelled
-from .terminal import tell
+from .reading import reach
+from .terminal import doing, tell
 
 if TYPE_CHECKING:
     from cdc_formats.inference import InferredSchema
@@ -69,26 +70,27 @@ def table_of(
         return Table(format, to_columns(schema), names(primary_key))
     from cdc_formats.inference import infer_schema  # a tenth of a second, for those who need it
 
-    found = infer_schema(sample(), format=format)
+    with doing("inferring the columns from a sample"):
+        found = infer_schema(sample(), format=format, primary_key=names(primary_key))
     told = {name: found.format_options[name] for name in found.option_reasons if name not in set(map(spelled, given))}
-    key = names(primary_key) or found.primary_key
-    tell(_said(found, key, told, option), "dim")
-    return Table(replace(format, **told), found.columns, key)
+    tell(_said(found, told, option), "dim")
+    return Table(replace(format, **told), found.columns, found.primary_key)
 
 
 def sample_of_topic(way: Connection, topic: str, sample: int) -> list[Sampled]:
     """Return a sample of a topic's records, the oldest first."""
     from cdc_formats.kafka import key_values, sample_topic
 
+    reach(way, topic)
     records = sample_topic(way.servers, topic, sample=sample, config=way.client_config(), timeout_seconds=way.timeout_seconds)
     return list(key_values(records))
 
 
-def _said(found: InferredSchema, key: Sequence[str], told: Mapping[str, Any], option: str) -> str:
+def _said(found: InferredSchema, told: Mapping[str, Any], option: str) -> str:
     """Return what was inferred, as the options that pin it, and what a person should know of it."""
     given = [
         f"--schema {shlex.quote(found.ddl)}",
-        *([f"--primary-key {shlex.quote(','.join(key))}"] if key else []),
+        *([f"--primary-key {shlex.quote(','.join(found.primary_key))}"] if found.primary_key else []),
         *(f"{option} {shlex.quote(f'{name}={value}')}" for name, value in told.items()),
     ]
     noted: dict[str, list[str]] = {}

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from enum import Enum
+from functools import cache
 from typing import TYPE_CHECKING, Literal
 
 from cdc_formats.errors import ChangelogError
@@ -69,7 +72,31 @@ def tell(text: str, style: str = "") -> None:
         return
     from rich.text import Text
 
-    console(stderr=True).print(Text(lines, style), soft_wrap=False)
+    _stderr().print(Text(lines, style), soft_wrap=False)
+
+
+@cache
+def _stderr() -> Console:
+    return console(stderr=True)  # one, so that what is said stands above what is being done
+
+
+@contextmanager
+def doing(text: str, *, quiet: bool = False) -> Iterator[Callable[[str], None]]:
+    """Show what is being done, where standard error is a terminal, and give the function that changes the text.
+
+    Parameters
+    ----------
+    text : str
+    quiet : bool
+        Whether nothing is to be shown after all.
+    """
+    if quiet or not sys.stderr.isatty():
+        yield lambda text: None
+        return
+    from rich.text import Text
+
+    with _stderr().status(Text(printable(text))) as status:
+        yield lambda text: status.update(Text(printable(text)))
 
 
 def tell_error(error: Exception) -> None:

@@ -26,6 +26,7 @@ _DEFAULTS = {
     "message.max.bytes": 100_000_000,
     "log_level": 0,
 }
+_TRY_SECONDS = 0.5
 _KEPT = {"acks": ("all", "-1"), "request.required.acks": ("all", "-1"), "enable.idempotence": ("true",)}
 _HINTS = {"MSG_SIZE_TOO_LARGE": ": raise max.message.bytes of the topic"}
 
@@ -59,7 +60,8 @@ class TopicSink:
 
     def __exit__(self, kind: Any, error: Any, traceback: Any) -> None:
         """Wait until what was written is delivered; after another error its own is the one that counts."""
-        self._producer.flush()
+        while self._producer.flush(_TRY_SECONDS):
+            pass  # Ctrl-C is heard in between
         if error is None:
             self._check()
 

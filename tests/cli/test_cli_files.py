@@ -280,6 +280,16 @@ def test_a_reader_that_goes_away_ends_it_quietly(tmp_path: Path) -> None:
     assert done.stderr == ""
 
 
+def test_a_terminal_shows_how_far_it_is(tmp_path: Path) -> None:
+    file = tmp_path / "in.jsonl"
+    file.write_bytes(INSERT * 3000)
+    with Terminal(*TO_OGG, *DECLARED, "--from-file", file, "--to-file", tmp_path / "out.jsonl") as terminal:
+        code, text = terminal.end()
+    assert code == 0
+    assert "converting" in text
+    assert "3,000 rows (3,000 +I) of 3,000 records; 3,000 records written to" in text
+
+
 HOSTILE = "\x1b]0;owned\x07\x1b[31m\u202e\u009b2J[bold]x[/bold]"
 
 

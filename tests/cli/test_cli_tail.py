@@ -13,7 +13,7 @@ from commands import CDC, RECORDS, Terminal, cdc, environment, interrupted, quic
 
 from cdc_formats import Ignored, get_format
 from cdc_formats.testing import render
-from normalize.local_kafka import Record, _read_recording
+from normalize.local_kafka import LocalKafka, Record, _read_recording
 
 pytestmark = pytest.mark.kafka
 
@@ -230,6 +230,20 @@ def test_a_hostile_message_does_not_act_on_a_terminal(kafka: Any, topic: str) ->
     piped = cdc(*run)
     assert piped.lines[1] == "+I\t1\t\\x1b]0;owned\\x07\\x1b[2J\\u202e\\x9b31m[red]x[/red]\\r\\n\\t:smile:"
     assert len(piped.lines) == 3
+
+
+def test_a_broker_that_goes_away_is_told_and_waited_for() -> None:
+    with LocalKafka() as kafka:
+        kafka.create_topic("orders")
+        kafka.produce("orders", [(b"1", message("insert", 1, "a"))])
+        with running("tail", "orders", "-b", kafka.bootstrap_servers, *DECLARED) as process:
+            assert process.stdout is not None
+            assert process.stderr is not None
+            assert [process.stdout.readline(), process.stdout.readline()] == [b"op\tid\tname\n", b"+I\t1\ta\n"]
+            assert process.stderr.readline().startswith(b"from the last 10 records")
+            kafka.stop()
+            assert process.stderr.readline() == b"no Kafka broker answers: waiting for one\n"
+            assert interrupted(process).code == 130
 
 
 def test_nothing_is_committed_and_no_group_is_left(kafka: Any, topic: str) -> None:

@@ -7,7 +7,7 @@ import sys
 from importlib.metadata import version
 
 import pytest
-from commands import cdc, environment, quick
+from commands import cdc, environment, interrupted, quick, running
 
 HEAVY = {"confluent_kafka", "numpy", "pandas", "pyarrow", "pyspark", "fastavro", "jsonschema"}
 
@@ -95,6 +95,15 @@ def test_a_broker_that_does_not_answer_is_told_in_time() -> None:
     assert done.code == 1
     assert done.err.splitlines()[-1].startswith("error: [KAFKA_UNAVAILABLE]")
     assert done.err.count("Connection refused") == 1
+
+
+def test_ctrl_c_is_heard_while_no_broker_answers() -> None:
+    with running("tail", "t", "-b", "127.0.0.1:1", "-f", "maxwell-json", "--timeout", "60", "-v") as process:
+        assert process.stderr is not None
+        assert process.stderr.readline() == b"connecting with bootstrap.servers=127.0.0.1:1\n"
+        done = interrupted(process)
+    assert (done.code, done.out) == (130, "")
+    assert "Traceback" not in done.err
 
 
 def test_the_shell_completes_the_names_of_formats() -> None:
