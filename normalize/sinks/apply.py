@@ -91,7 +91,10 @@ def apply_changes(
         applied = Changes(table, Wanted(tuple(written), key, create, add_columns), order)
         if not order:
             require_arrival_order(df)
-    (jdbc if isinstance(table, JdbcTable) else lake).needed(spark, table, applied.wanted)  # type: ignore[attr-defined]
+    if isinstance(table, JdbcTable):
+        jdbc.needed(spark, table, applied.wanted)
+    else:
+        lake.needed(spark, table, applied.wanted)
     if df.isStreaming:
         return df.writeStream.foreachBatch(applied)
     applied(df, 0)

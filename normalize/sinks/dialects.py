@@ -24,7 +24,8 @@ _TEXT = {
     "date": "CAST({0} AS STRING)",
     "timestamp_ntz": "CAST({0} AS STRING)",
     # By arithmetic: a cast would read the instant in the session's time zone, where an hour in autumn comes twice.
-    "timestamp": "CAST(TIMESTAMP_NTZ'1970-01-01' + make_dt_interval(0, 0, 0, CAST(unix_micros({0}) * 0.000001BD AS DECIMAL(18,6))) AS STRING)",
+    "timestamp": "CAST(TIMESTAMP_NTZ'1970-01-01' + make_dt_interval(0, 0, 0, CAST(unix_micros({0}) * 0.000001BD AS DECIMAL(18,6)))"
+    " AS STRING)",
 }
 
 
@@ -158,7 +159,7 @@ class MySql(Dialect):
     missing_table: ClassVar[str] = "42S02"
     # Nothing is cut to fit, and text is an instant in UTC.
     properties: ClassVar[Mapping[str, str]] = {
-        "sessionVariables": "time_zone='+00:00',sql_mode='ANSI_QUOTES,STRICT_ALL_TABLES,NO_ZERO_DATE,NO_ZERO_IN_DATE'",
+        "sessionVariables": "time_zone='+00:00',sql_mode='STRICT_ALL_TABLES'",
         "rewriteBatchedStatements": "true",
     }
     timestamp_suffix: ClassVar[str] = ""

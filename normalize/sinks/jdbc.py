@@ -154,7 +154,8 @@ class Connection:
     @contextmanager
     def open(cls, spark: SparkSession, table: JdbcTable) -> Iterator[Connection]:
         """Connect as Spark's own JDBC writer does, and close in the end."""
-        jvm, dialect = spark._jvm, dialect_of(table.url)
+        jvm: Any = spark._jvm
+        dialect = dialect_of(table.url)
         options = _options(table, dialect)
         with told(table):
             parsed = jvm.org.apache.spark.sql.execution.datasources.jdbc.JDBCOptions(jvm.PythonUtils.toScalaMap(options))
@@ -216,6 +217,7 @@ class Connection:
     def unique_indexes(self, table: str) -> list[set[str]]:
         """Return the columns of each unique index, in lower case."""
         *schema, name = table.split(".")
+        place: tuple[Any, Any]
         if isinstance(self.dialect, MySql):
             place = (schema[0] if schema else self.java.getCatalog(), None)
         else:

@@ -42,8 +42,14 @@ def needed(spark: SparkSession, table: LakeTable, wanted: Wanted) -> list[str]:
     provider = provider_of(spark, table.sql_name)
     if provider != table.provider:
         raise TargetError(f"{table} is a table of {provider}")
-    added = [_column(field, table) for field in missing_columns(table, wanted, found.fieldNames())]
-    return [f"ALTER TABLE {table.sql_name} ADD COLUMNS ({', '.join(added)})"] if added else []
+    missing = missing_columns(table, wanted, found.fieldNames())
+    if not missing:
+        return []
+    added = f"ALTER TABLE {table.sql_name} ADD COLUMNS ({', '.join(_column(field, table) for field in missing)})"
+    # Delta wants to be told that older readers are not to be, of a table that has none yet.
+    ntz = table.provider == "delta" and any(field.dataType.simpleString() == "timestamp_ntz" for field in missing)
+    feature = f"ALTER TABLE {table.sql_name} SET TBLPROPERTIES ('delta.feature.timestampNtz' = 'supported')"
+    return [feature, added] if ntz else [added]
 
 
 def provider_of(spark: SparkSession, name: str) -> str:
@@ -54,8 +60,14 @@ def provider_of(spark: SparkSession, name: str) -> str:
 
 def prepare(spark: SparkSession, table: LakeTable, wanted: Wanted) -> None:
     """Create the table, or add columns, as far as it is needed and asked for."""
+    from py4j.protocol import Py4JJavaError
+    from pyspark.errors import PySparkException
+
     for statement in needed(spark, table, wanted):
-        spark.sql(statement)
+        try:
+            spark.sql(statement)
+        except (Py4JJavaError, PySparkException) as error:
+            raise TargetError(f"{table} cannot be made or changed: {_reason(error)}; {_session(table)}") from None
 
 
 def merge(latest: DataFrame, table: LakeTable, wanted: Wanted) -> None:
@@ -106,8 +118,8 @@ def merge_statement(table: LakeTable, changes: str, columns: Sequence[str], prim
 def append(rows: DataFrame, table: LakeTable, batch: Batch | None) -> None:
     """Append rows; a micro-batch that was appended before is left out.
 
-    Delta compares the micro-batch with the last transaction of the query (``txnAppId``, ``txnVersion``) itself. Of Iceberg the
-    snapshots are asked, which `expire_snapshots` must leave as long as the query may come back with the same micro-batch.
+    Delta compares it with the query's last transaction (``txnAppId``, ``txnVersion``) itself. Of Iceberg the snapshots are asked, which
+    ``expire_snapshots`` must leave as long as the query may come back with the same micro-batch.
     """
     writer = rows.writeTo(table.sql_name)
     if batch is not None and table.provider == "delta":
@@ -120,9 +132,11 @@ def append(rows: DataFrame, table: LakeTable, batch: Batch | None) -> None:
 
 
 def _appended(spark: SparkSession, table: LakeTable, batch: Batch) -> bool:
-    snapshots = spark.table(f"{table.sql_name}.snapshots")
-    of_query = snapshots.where(snapshots.summary[_QUERY] == batch.query)
-    return not of_query.where(of_query.summary[_BATCH].cast("bigint") >= batch.number).isEmpty()
+    from pyspark.sql import functions as F
+
+    summary = F.col("summary")
+    of_query = spark.table(f"{table.sql_name}.snapshots").where(summary[_QUERY] == batch.query)
+    return not of_query.where(summary[_BATCH].cast("bigint") >= batch.number).isEmpty()
 
 
 def _schema(spark: SparkSession, table: LakeTable) -> StructType | None:
@@ -134,7 +148,12 @@ def _schema(spark: SparkSession, table: LakeTable) -> StructType | None:
         condition: Any = error.getCondition() or ""
         if condition.split(".")[0] in _MISSING:
             return None
-        raise TargetError(f"{table} cannot be reached: {str(error).splitlines()[0][:300]}; {_session(table)}") from None
+        raise TargetError(f"{table} cannot be reached: {_reason(error)}; {_session(table)}") from None
+
+
+def _reason(error: Any) -> str:
+    java = getattr(error, "java_exception", None)
+    return " ".join(str(java.getMessage() if java is not None else error).split())[:300]
 
 
 def _session(table: LakeTable) -> str:

@@ -15,6 +15,8 @@ A change's place in its partition is `monotonically_increasing_id`, taken before
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import reduce
+from operator import or_
 from typing import TYPE_CHECKING
 
 from cdc_formats.errors import ArgumentError, MissingFieldError
@@ -49,25 +51,36 @@ def last_changes(batch: DataFrame, columns: Sequence[str], primary_key: Sequence
     rows = batch.select(F.col(ROW_KIND).alias("kind"), *values, *placed, F.monotonically_increasing_id().alias("arrival"))
     keys = [f"c{columns.index(name)}" for name in primary_key]
     rest = [f"c{index}" for index in range(len(columns)) if f"c{index}" not in keys]
-    order = [*(f"o{index}" for index in range(len(order_by))), F.col("kind").isin(*ADDS)] if order_by else []
-    last = F.max_by(F.struct("kind", *rest), F.struct(*order, "arrival")).alias("last")
-    grouped = rows.groupBy(*keys).agg(last, *_flags(order))
+    order = [f"o{index}" for index in range(len(order_by))]
+    place = F.struct(*order, _added("kind"), "arrival") if order else F.struct("arrival")
+    last = F.max_by(F.struct("kind", *rest), place).alias("last")
+    unkinded = F.max(~F.coalesce(F.col("kind").isin(*SHORT_STRINGS), F.lit(False))).alias("unkinded")
+    grouped = rows.groupBy(*keys).agg(last, unkinded, *(_by_columns(order) if order else _by_arrival()))
     named = [F.col(f"c{i}" if f"c{i}" in keys else f"last.c{i}").alias(name) for i, name in enumerate(columns)]
     return grouped.select(F.col("last.kind").alias(ROW_KIND), *named, F.struct(*_FLAGS).alias("_flags"))
 
 
-def _flags(order: Sequence[str | SparkColumn]) -> list[SparkColumn]:
+def _added(kind: str) -> SparkColumn:
     from pyspark.sql import functions as F
 
-    kinded = F.coalesce(F.col("kind").isin(*SHORT_STRINGS), F.lit(False))
-    if not order:
-        partition = F.shiftright("arrival", _PARTITION_BITS)
-        return [F.max(~kinded).alias("unkinded"), F.lit(False).alias("unplaced"), (F.min(partition) != F.max(partition)).alias("ambiguous")]
-    missing = [F.col(name).isNull() for name in order[:-1] if isinstance(name, str)]
-    first, last = (F.max(F.struct(*order, (F.col("arrival") * sign).alias("at")))["at"] * sign for sign in (-1, 1))
-    added = F.max_by("kind", F.struct(*order)).isin(*ADDS)
-    unplaced = F.max(F.array_contains(F.array(*missing), True))
-    return [F.max(~kinded).alias("unkinded"), unplaced.alias("unplaced"), (added & (first != last)).alias("ambiguous")]
+    return F.col(kind).isin(*ADDS)
+
+
+def _by_arrival() -> list[SparkColumn]:
+    from pyspark.sql import functions as F
+
+    partition = F.shiftright("arrival", _PARTITION_BITS)
+    return [F.lit(False).alias("unplaced"), (F.min(partition) != F.max(partition)).alias("ambiguous")]
+
+
+def _by_columns(order: Sequence[str]) -> list[SparkColumn]:
+    from pyspark.sql import functions as F
+
+    place: list[str | SparkColumn] = [*order, _added("kind")]
+    first, last = (F.max(F.struct(*place, (F.col("arrival") * sign).alias("at")))["at"] * sign for sign in (-1, 1))
+    added = F.max_by(_added("kind"), F.struct(*place))
+    unplaced = F.max(reduce(or_, (F.col(name).isNull() for name in order)))
+    return [unplaced.alias("unplaced"), (added & (first != last)).alias("ambiguous")]
 
 
 def check(latest: DataFrame, primary_key: Sequence[str], order_by: Sequence[str]) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,6 +14,9 @@ from sinking import Sink, database_sink, delta_sink, iceberg_sink
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+# The recorded topics and their truth are those of the replay tests.
+sys.path.append(str(Path(__file__).parents[1] / "replay"))
 
 KINDS = ("delta", "iceberg", "postgresql", "mariadb", "mysql-driver")
 

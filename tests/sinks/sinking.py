@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from random import Random
 from typing import TYPE_CHECKING, Any
 
 from normalize import DeltaTable, IcebergTable, JdbcTable, apply_changes
-from normalize.sinks.jdbc import Connection, _options
 from normalize.sinks.dialects import dialect_of
+from normalize.sinks.jdbc import Connection, _options
 from normalize.sinks.tables import Table
 
 if TYPE_CHECKING:
@@ -50,6 +51,7 @@ def database_sink(spark: SparkSession, server: Any, name: str, scheme: str = "")
 
     def read() -> DataFrame:
         options = _options(table, dialect_of(url)) | {"dbtable": dialect_of(url).table(name), "preferTimestampNTZ": "true"}
+        options |= {"timezone": "UTC"} if scheme == "mariadb" else {"connectionTimeZone": "UTC"} if scheme == "mysql" else {}
         return spark.read.format("jdbc").options(**options).load()
 
     def execute(statement: str) -> None:
@@ -74,3 +76,29 @@ def apply_stream(changes: DataFrame, table: Table | str, checkpoint: Path, **opt
 def changelog(spark: SparkSession, schema: str, rows: Sequence[Sequence[Any]]) -> DataFrame:
     """A changelog of these rows, the row kind first."""
     return spark.createDataFrame(spark.sparkContext.parallelize([tuple(row) for row in rows], 1), f"row_kind STRING, {schema}")
+
+
+def random_changelog(random: Random, changes: int, table: dict[int, int]) -> list[tuple[str, int, int]]:
+    """Random changes of a small table, as a changelog of ``(row_kind, key, value)``; the table is changed as they say."""
+    rows = []
+    for _ in range(changes):
+        key, value = random.randrange(5), random.randrange(1000)
+        before = table.get(key)
+        if before is None:
+            rows.append(("+I", key, value))
+        elif random.random() < 0.4:
+            rows.append(("-D", key, before))
+            del table[key]
+            continue
+        else:
+            rows += [("-U", key, before), ("+U", key, value)]
+        table[key] = value
+    return rows
+
+
+def forget_last_commit(checkpoint: Path) -> int:
+    """Make a query repeat its last micro-batch, as after a kill before Spark's own commit; the batch's number."""
+    last = max(int(path.name) for path in (checkpoint / "commits").iterdir() if path.name.isdigit())
+    for name in (str(last), f".{last}.crc"):
+        (checkpoint / "commits" / name).unlink(missing_ok=True)
+    return last

@@ -1,0 +1,78 @@
+"""Arguments that cannot be used are refused at the call, and secrets are not shown."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from sinking import changelog
+
+from cdc_formats.errors import ArgumentError
+from normalize import DeltaTable, IcebergTable, JdbcTable, apply_changes
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+URL = "jdbc:postgresql://localhost/shop"
+
+
+def test_a_jdbc_table_does_not_show_its_secrets() -> None:
+    table = JdbcTable(URL, "products", user="me", password="hunter2", options={"sslpassword": "hunter3"})
+    assert repr(table) == "JdbcTable(url='jdbc:postgresql://localhost/shop', table='products', user='me')"
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        f"{URL}?user=me&password=hunter2",
+        f"{URL}?ssl=true&sslpassword=hunter2",
+        "jdbc:mysql://me:hunter2@localhost/shop",
+        "jdbc:mariadb://address=(host=a)(password=hunter2)/shop",
+    ],
+)
+def test_a_password_in_the_url_is_refused_without_being_shown(url: str) -> None:
+    with pytest.raises(ArgumentError, match="has a password in its url") as caught:
+        JdbcTable(url, "products")
+    assert "hunter2" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("make", "text"),
+    [
+        (lambda: JdbcTable("jdbc:oracle:thin:@x", "t"), "it begins with jdbc:postgresql:"),
+        (lambda: JdbcTable(URL, ""), "'table' or 'schema.table'"),
+        (lambda: JdbcTable(URL, "a..b"), "'table' or 'schema.table'"),
+        (lambda: DeltaTable(""), "needs the name of a table"),
+        (lambda: IcebergTable(None), "needs the name of a table"),  # type: ignore[arg-type]
+    ],
+)
+def test_tables_that_are_none(make: Any, text: str) -> None:
+    with pytest.raises(ArgumentError, match=text):
+        make()
+
+
+def test_a_path_is_a_table_of_delta() -> None:
+    assert DeltaTable("s3://lake/products").sql_name == "delta.`s3://lake/products`"
+    assert DeltaTable("shop.products").sql_name == "shop.products"
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        ({}, r"needs primary_key=\[...\]"),
+        ({"primary_key": "no"}, "primary_key has 'no', which is not one of the columns to write: id, v"),
+        ({"primary_key": "id", "columns": ["v"]}, "primary_key has 'id', which is not one of the columns to write: v"),
+        ({"primary_key": "id", "order_by": "no"}, "the DataFrame has no column 'no'; it has id, v"),
+        ({"history": True, "order_by": "v"}, "order_by has no say in it"),
+    ],
+)
+def test_arguments_that_cannot_be_used(spark: SparkSession, arguments: Any, text: str, tmp_path: Any) -> None:
+    with pytest.raises(ArgumentError, match=text):
+        apply_changes(changelog(spark, "id INT, v INT", [("+I", 1, 2)]), DeltaTable(str(tmp_path)), **arguments)
+
+
+@pytest.mark.spark
+def test_a_dataframe_without_row_kind_is_no_changelog(spark: SparkSession, tmp_path: Any) -> None:
+    with pytest.raises(ArgumentError, match="no column row_kind"):
+        apply_changes(spark.range(1), DeltaTable(str(tmp_path)), primary_key="id")

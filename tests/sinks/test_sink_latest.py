@@ -1,0 +1,112 @@
+"""The last change of a key in a micro-batch: by arrival, by columns, or an error where it cannot be told."""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from sinking import changelog, random_changelog
+
+from cdc_formats.errors import ArgumentError, MissingFieldError
+from normalize.sinks.arrival import ChangeOrderError, require_arrival_order
+from normalize.sinks.latest import check, last_changes
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = pytest.mark.spark
+
+EXAMPLES = 200
+SCHEMA = "example INT, id INT, value INT, at INT"
+COLUMNS, KEY = ["example", "id", "value"], ["example", "id"]
+
+
+def examples() -> tuple[list[tuple[Any, ...]], dict[tuple[int, int], Any]]:
+    """Many random changelogs, told apart by a column of the key, and what each leaves of its keys: a value, or None."""
+    rows, last = [], {}
+    for example in range(EXAMPLES):
+        place = 0
+        for kind, key, value in random_changelog(random.Random(example), 20, {}):
+            # The two rows of an update are of one record, and have one place.
+            place += kind != "+U"
+            rows.append((kind, example, key, value, place))
+            last[example, key] = value if kind in ("+I", "+U") else None
+    return rows, last
+
+
+def outcome(latest: DataFrame) -> dict[tuple[int, int], Any]:
+    """What the last changes leave of each key."""
+    return {(row.example, row.id): row.value if row.row_kind in ("+I", "+U") else None for row in latest.collect()}
+
+
+def test_the_last_change_by_arrival_is_what_a_dict_ends_with(spark: SparkSession) -> None:
+    rows, last = examples()
+    assert outcome(last_changes(changelog(spark, SCHEMA, rows), COLUMNS, KEY, [])) == last
+
+
+def test_the_last_change_by_columns_does_not_need_an_order(spark: SparkSession) -> None:
+    rows, last = examples()
+    random.Random(0).shuffle(rows)
+    latest = last_changes(spark.createDataFrame(rows, f"row_kind STRING, {SCHEMA}"), COLUMNS, KEY, ["at"])
+    assert check(latest, KEY, ["at"]) == len(last)
+    assert outcome(latest) == last
+
+
+def test_names_of_any_kind_are_columns(spark: SparkSession) -> None:
+    df = changelog(spark, "`a.b` INT, last STRING, kind STRING, `c``d` INT, arrival INT", [("+I", 1, "x", "y", 2, 3)])
+    rows = last_changes(df, ["a.b", "last", "kind", "c`d", "arrival"], ["a.b"], ["c`d"]).drop("_flags").collect()
+    assert [tuple(row) for row in rows] == [("+I", 1, "x", "y", 2, 3)]
+
+
+@pytest.mark.parametrize(
+    ("rows", "order_by", "error", "text"),
+    [
+        ([(None, 1, 1)], [], ArgumentError, "a row has no row_kind"),
+        ([("+I", 1, 1), ("?", 1, 1)], [], ArgumentError, "none of"),
+        ([("+I", None, 1)], [], MissingFieldError, "`id` is of the primary key and is null"),
+        ([("+I", 1, 5), ("+U", 1, 5)], ["at"], ChangeOrderError, "two rows of one key have the same values in order_by=\\['at'\\]"),
+        ([("+I", 1, None)], ["at"], ChangeOrderError, "is NULL in a row"),
+    ],
+)
+def test_what_cannot_be_told_is_an_error(spark: SparkSession, rows: Any, order_by: list[str], error: Any, text: str) -> None:
+    latest = last_changes(changelog(spark, "id INT, at INT", rows), ["id", "at"], ["id"], order_by)
+    with pytest.raises(error, match=text):
+        check(latest, ["id"], order_by)
+
+
+def test_a_key_in_several_partitions_is_an_error(spark: SparkSession) -> None:
+    df = spark.createDataFrame(spark.sparkContext.parallelize([("+I", 1), ("-D", 1)], 2), "row_kind STRING, id INT")
+    with pytest.raises(ChangeOrderError, match="in several partitions"):
+        check(last_changes(df, ["id"], ["id"], []), ["id"], [])
+
+
+def test_a_retraction_comes_before_an_addition_of_the_same_place(spark: SparkSession) -> None:
+    df = changelog(spark, "id INT, v STRING, at INT", [("+U", 1, "b", 1), ("-U", 1, "a", 1), ("-D", 2, "a", 3), ("-U", 2, "a", 3)])
+    latest = last_changes(df, ["id", "v"], ["id"], ["at"])
+    assert check(latest, ["id"], ["at"]) == 2
+    assert sorted((row.id, row.row_kind) for row in latest.collect())[0] == (1, "+U")
+    assert next(row.row_kind for row in latest.collect() if row.id == 2) in ("-U", "-D")
+
+
+# ------------------------------------------------------------------------------------------------------------ the plan
+
+
+def test_narrow_operations_keep_the_order(spark: SparkSession) -> None:
+    df = changelog(spark, "id INT, v STRING", [("+I", 1, "a")])
+    require_arrival_order(df.where("id > 0").withColumn("w", df.v).mapInArrow(lambda batches: batches, "row_kind STRING, id INT"))
+    require_arrival_order(df.union(df).repartition("id").sortWithinPartitions("v"))
+
+
+@pytest.mark.parametrize("shuffled", ["join", "repartition", "coalesce", "distinct", "file"])
+def test_what_shuffles_rows_needs_order_by(spark: SparkSession, shuffled: str, tmp_path: Any) -> None:
+    df = changelog(spark, "id INT, v STRING", [("+I", 1, "a")])
+    frames = {
+        "join": lambda: df.join(spark.range(2).selectExpr("CAST(id AS INT) AS id"), "id"),
+        "repartition": lambda: df.repartition("id"),
+        "coalesce": lambda: df.coalesce(1),
+        "distinct": df.distinct,
+        "file": lambda: spark.read.schema(df.schema).parquet(str(tmp_path)),
+    }
+    with pytest.raises(ChangeOrderError, match=r"order_by=\['offset'\]"):
+        require_arrival_order(frames[shuffled]())

@@ -1,0 +1,192 @@
+"""Changes applied to Delta, Iceberg, PostgreSQL and MariaDB tables: types, new columns, deletes, moves, repeated batches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import date, datetime, timezone
+from decimal import Decimal
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from sinking import Sink, changelog, random_changelog
+
+from cdc_formats.errors import SchemaError
+from normalize import IcebergTable, JdbcTable, apply_changes
+from normalize.sinks.tables import TargetError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+
+NewSink = Callable[[str], Sink]
+
+TYPES = {
+    "bo": ("BOOLEAN", [True, False, None]),
+    "ti": ("TINYINT", [-128, 127, None]),
+    "sm": ("SMALLINT", [-(2**15), 2**15 - 1, None]),
+    "i": ("INT", [-(2**31), 2**31 - 1, None]),
+    "bi": ("BIGINT", [-(2**63), 2**63 - 1, None]),
+    "fl": ("FLOAT", [1.5, -(2.0**100), None]),
+    "do": ("DOUBLE", [0.1, 1.7976931348623157e308, None]),
+    "de": ("DECIMAL(38,18)", [Decimal("12345678901234567890.123456789012345678"), Decimal("-1.000000000000000001"), None]),
+    "st": ("STRING", ['it\'s "q" \\ `b` \n é 😀', "", None]),
+    "by": ("BINARY", [b"\x00\xff'", b"", None]),
+    "da": ("DATE", [date(1500, 2, 28), date(9999, 12, 31), None]),
+    # Instants on both sides of the end of summer time in Berlin, where the hour comes twice.
+    "ts": (
+        "TIMESTAMP",
+        [datetime(2024, 10, 27, 0, 30, 0, 123456, timezone.utc), datetime(2024, 10, 27, 1, 30, 0, 1, timezone.utc), None],
+    ),
+    # Not there in Berlin, where the hour is skipped.
+    "nt": ("TIMESTAMP_NTZ", [datetime(2024, 3, 31, 2, 30, 0, 999999), datetime(1500, 1, 1), None]),
+}
+
+
+def test_values_of_every_type_come_back(spark: SparkSession, sink: Sink) -> None:
+    schema = ", ".join(f"{name} {kind}" for name, (kind, _) in TYPES.items())
+    rows = list(zip(*(values for _, values in TYPES.values()), strict=True))
+    spark.conf.set("spark.sql.session.timeZone", "Europe/Berlin")
+    try:
+        changes = changelog(spark, f"id INT, {schema}", [("+I", index, *row) for index, row in enumerate(rows)])
+        apply_changes(changes, sink.table, primary_key="id")
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", "UTC")
+    typed = sink.read().orderBy("id").selectExpr(*(f"CAST({name} AS {kind}) AS {name}" for name, (kind, _) in TYPES.items()))
+    assert [tuple(row.values()) for row in typed.toArrow().to_pylist()] == rows
+
+
+def test_a_table_through_its_life(spark: SparkSession, sink: Sink) -> None:
+    def apply(schema: str, *rows: Any, **more: Any) -> None:
+        apply_changes(changelog(spark, schema, rows), sink.table, primary_key=["id", "part"], **more)
+
+    first = "id STRING, part INT, name STRING"
+    apply(first, ("+I", "a", 1, "x"), ("+I", "A", 1, "y"), ("+I", "b", 1, "z"), ("-U", "b", 1, "z"), ("+U", "b", 1, "w"))
+    assert sink.rows("id", "part", "name") == [("A", 1, "y"), ("a", 1, "x"), ("b", 1, "w")]
+    # A changed key is a delete and an insert; a delete may have the key alone; an unknown key's delete is nothing.
+    second = "ID STRING, part INT, name STRING, Weight DECIMAL(10,3)"
+    changes = [("-D", "a", 1, None, None), ("+I", "a ", 1, "x", Decimal("1.5")), ("-D", "c", 9, None, None), ("+I", "d", 1, None, None)]
+    with pytest.raises(SchemaError, match=r"has no column Weight: add_columns=True"):
+        apply_changes(changelog(spark, second, changes), sink.table, primary_key=["ID", "part"])
+    for _ in range(2):
+        apply_changes(changelog(spark, second, changes), sink.table, primary_key=["ID", "part"], add_columns=True)
+        assert sink.rows("id", "part", "name", "weight") == [
+            ("A", 1, "y", None),
+            ("a ", 1, "x", Decimal("1.500")),
+            ("b", 1, "w", None),
+            ("d", 1, None, None),
+        ]
+
+
+@pytest.mark.parametrize(("kind", "batches"), [("delta", 3), ("iceberg", 3), ("postgresql", 8), ("mysql-driver", 8)])
+def test_batches_that_come_again_end_in_the_same_table(spark: SparkSession, new_sink: NewSink, kind: str, batches: int) -> None:
+    random, table, sink = Random(kind), dict[int, int](), new_sink(kind)
+    for _ in range(batches):
+        changes = changelog(spark, "id INT, value INT", random_changelog(random, random.randrange(1, 12), table))
+        for _ in range(random.choice([1, 2])):
+            apply_changes(changes, sink.table, primary_key="id")
+            assert dict(sink.rows()) == table
+
+
+@pytest.mark.parametrize("kind", ["delta", "iceberg"])
+def test_a_row_that_moves_between_partitions_of_the_table_is_not_doubled(spark: SparkSession, new_sink: NewSink, kind: str) -> None:
+    sink = new_sink(kind)
+    sink.execute(f"CREATE TABLE {sink.sql_name} (id INT, day DATE, own STRING) USING {kind} PARTITIONED BY (day)")
+    sink.execute(f"INSERT INTO {sink.sql_name} VALUES (1, DATE'2024-01-01', 'kept'), (2, DATE'2024-01-01', NULL)")
+    changes = [("-U", 1, date(2024, 1, 1)), ("+U", 1, date(2024, 1, 2)), ("-D", 2, date(2024, 1, 1))]
+    name = sink.sql_name if kind == "iceberg" else sink.table
+    apply_changes(changelog(spark, "id INT, day DATE", changes), name, primary_key="id")
+    # A column that the changelog does not have stays as it is.
+    assert sink.rows() == [(1, date(2024, 1, 2), "kept")]
+
+
+# --------------------------------------------------------------------------------------------------------- the databases
+
+
+def test_postgresql_reads_text_as_its_column_is(spark: SparkSession, new_sink: NewSink) -> None:
+    sink = new_sink("postgresql")
+    sink.execute(f'CREATE TABLE {sink.sql_name} (id UUID PRIMARY KEY, "Doc" JSONB, at TIMESTAMP NOT NULL DEFAULT now())')
+    key = "6f2a7d29-bb88-482d-86a8-b4be3ef0d8f8"
+    apply_changes(
+        changelog(spark, "id STRING, doc STRING", [("+I", key, '{"a": 1}'), ("+U", key, '{"a": 2}')]), sink.table, primary_key="id"
+    )
+    assert sink.rows("id", "Doc") == [(key, '{"a": 2}')]
+
+
+def test_keys_that_the_collation_makes_equal_are_an_error(spark: SparkSession, new_sink: NewSink) -> None:
+    sink = new_sink("mariadb")
+    sink.execute(f"CREATE TABLE {sink.sql_name} (name VARCHAR(20) COLLATE latin1_general_ci PRIMARY KEY, n INT)")
+    with pytest.raises(TargetError, match="equal by the table's collation"):
+        apply_changes(changelog(spark, "name STRING, n INT", [("+I", "a", 1), ("+I", "A", 2)]), sink.table, primary_key="name")
+    # One of them in the end is a row that was spelled anew.
+    for rows in ([("+I", "a", 1)], [("-D", "a", 1), ("+I", "A", 2)]):
+        apply_changes(changelog(spark, "name STRING, n INT", rows), sink.table, primary_key="name")
+    assert sink.rows() == [("A", 2)]
+
+
+@pytest.mark.parametrize(
+    ("kind", "columns", "text"),
+    [
+        ("postgresql", "id INT, n INT", r"has no unique index of \(id\)"),
+        ("mariadb", "id INT, n INT", r"has no unique index of \(id\)"),
+        ("mariadb", "id INT PRIMARY KEY, n INT UNIQUE", r"has a unique index of \(n\) too"),
+    ],
+)
+def test_a_table_whose_indexes_cannot_upsert_is_refused(spark: SparkSession, new_sink: NewSink, kind: str, columns: str, text: str) -> None:
+    sink = new_sink(kind)
+    sink.execute(f"CREATE TABLE {sink.sql_name} ({columns})")
+    with pytest.raises(TargetError, match=text):
+        apply_changes(changelog(spark, "id INT, n INT", [("+I", 1, 1)]), sink.table, primary_key="id")
+
+
+def test_a_batch_that_the_database_refuses_leaves_nothing(spark: SparkSession, new_sink: NewSink) -> None:
+    sink = new_sink("postgresql")
+    sink.execute(f"CREATE TABLE {sink.sql_name} (id INT PRIMARY KEY, n INT CHECK (n < 10))")
+    apply_changes(changelog(spark, "id INT, n INT", [("+I", 1, 1), ("+I", 2, 2)]), sink.table, primary_key="id")
+    with pytest.raises(TargetError, match="violates check constraint"):
+        apply_changes(changelog(spark, "id INT, n INT", [("-D", 1, 1), ("+I", 3, 3), ("+I", 4, 99)]), sink.table, primary_key="id")
+    assert sink.rows() == [(1, 1), (2, 2)]
+    tables = Sink.read(with_table(sink, "pg_tables")).where("tablename LIKE 't%changes%'")  # type: ignore[operator]
+    assert tables.count() == 0
+
+
+@pytest.mark.parametrize("kind", ["postgresql", "mariadb"])
+def test_a_wrong_password_is_told_without_it(spark: SparkSession, new_sink: NewSink, kind: str) -> None:
+    right = new_sink(kind).table
+    assert isinstance(right, JdbcTable)
+    wrong = JdbcTable(right.url, right.table, user=right.user, password="hunter2-secret", options={"trustStorePassword": "hunter3"})
+    with pytest.raises(TargetError, match="(?i)password authentication failed|access denied") as caught:
+        apply_changes(changelog(spark, "id INT", [("+I", 1)]), wrong, primary_key="id")
+    assert (
+        "hunter"
+        not in f"{caught.value} {wrong!r} {caught.value.__cause__} {caught.value.__context__ and caught.value.__suppress_context__}"
+    )
+
+
+# ------------------------------------------------------------------------------------------------------------ bad targets
+
+
+@pytest.mark.parametrize("kind", ["delta", "iceberg", "mariadb"])
+def test_a_missing_table_is_an_error_with_create_off(spark: SparkSession, new_sink: NewSink, kind: str) -> None:
+    with pytest.raises(TargetError, match="is not there, and create=False"):
+        apply_changes(changelog(spark, "id INT", [("+I", 1)]), new_sink(kind).table, primary_key="id", create=False)
+
+
+def test_targets_that_are_none(spark: SparkSession, new_sink: NewSink) -> None:
+    changes = changelog(spark, "id INT", [("+I", 1)])
+    with pytest.raises(TargetError, match="there is no table 'nowhere'"):
+        apply_changes(changes, "nowhere", primary_key="id")
+    spark.sql("CREATE TABLE IF NOT EXISTS plain (id INT) USING parquet")
+    with pytest.raises(TargetError, match="'plain' is one of parquet"):
+        apply_changes(changes, "plain", primary_key="id")
+    delta = new_sink("delta")
+    delta.execute(f"CREATE TABLE {delta.sql_name} (id INT) USING delta")
+    with pytest.raises(TargetError, match="is a table of delta"):
+        apply_changes(changes, IcebergTable(delta.sql_name), primary_key="id")
+
+
+def test_a_type_that_the_database_does_not_have(spark: SparkSession, new_sink: NewSink) -> None:
+    changes = changelog(spark, "id INT, doc STRUCT<a: INT>", [("+I", 1, (1,))])
+    with pytest.raises(SchemaError, match=r"column `doc` is struct<a:int>, which has no type in the database: to_json"):
+        apply_changes(changes, new_sink("postgresql").table, primary_key="id")

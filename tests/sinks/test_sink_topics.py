@@ -1,0 +1,106 @@
+"""Recorded topics of real producers, applied to real tables, make them the tables that the databases had."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from comparing import assert_truth
+from pyspark.sql import functions as F
+from replaying import Replay, Row, read_recording
+from sinking import Sink, apply_stream, forget_last_commit
+from topics import SMALL, TOPICS, Topic
+
+from normalize import LocalKafka, apply_changes, from_kafka_changelog
+from normalize.arrow import spark_type
+from normalize.typed import table_columns
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = [pytest.mark.spark, pytest.mark.kafka]
+
+NULLED = ("name", "email")
+"""Columns of text with U+0000 in it, which PostgreSQL does not have."""
+
+NewSink = Callable[[str], Sink]
+
+
+def topic_of(recording: str, table: str, format: str) -> Topic:
+    """A recorded topic of the repository's own."""
+    return next(topic for topic in TOPICS if (topic.recording, topic.table, topic.format) == (recording, table, format))
+
+
+def without_null(text: str) -> str:
+    """Text as PostgreSQL can have it."""
+    return text.replace("\0", "")
+
+
+def read(spark: SparkSession, kafka: LocalKafka, topic: Topic, *, bounded: bool, **more: Any) -> DataFrame:
+    """A topic as its entry says."""
+    name = f"sinks.{topic.recording}.{topic.table}.{bounded}"
+    kafka.load_recording(SMALL / "records" / f"{topic.recording}.jsonl.gz", topic=name)
+    return from_kafka_changelog(
+        spark,
+        name,
+        format=topic.format,
+        schema=topic.schema,
+        options={"kafka.bootstrap.servers": kafka.bootstrap_servers, **more},
+        format_options=topic.options,
+        primary_key=topic.primary_key,
+        metadata=["partition", "offset"],
+        on_truncate="ignore",
+        bounded=bounded,
+        key_groups=2,
+    )
+
+
+def assert_table_is_the_truth(sink: Sink, topic: Topic) -> None:
+    """The table's rows, each with the place of the record that wrote it last, are the truth's."""
+    typed = {column.name: spark_type(column.type) for column in table_columns(topic.schema)}
+    rows = sink.read().selectExpr(*(f"CAST(`{name}` AS {kind}) AS `{name}`" for name, kind in typed.items()), "partition", "offset")
+    values = [list(row.values()) for row in rows.toArrow().to_pylist(maps_as_pydicts="strict")]
+    replay = Replay(changelog=[Row("+I", tuple(row[:-2]), (row[-2], row[-1])) for row in values])
+    assert_truth(topic, replay, read_recording(SMALL / "records" / f"{topic.recording}.jsonl.gz"))
+
+
+@pytest.mark.parametrize(
+    ("kind", "topic"),
+    [
+        ("delta", topic_of("dbz34-mariadb-json.inventory.customers", "customers", "debezium-json")),
+        ("iceberg", topic_of("maxwell-mariadb", "customers", "maxwell-json")),
+        ("postgresql", replace(topic_of("canal-mariadb-flat", "customers", "canal-json"), written=dict.fromkeys(NULLED, without_null))),
+    ],
+    ids=lambda value: value if isinstance(value, str) else value.format,
+)
+def test_topic_as_a_stream_with_a_repeated_batch(
+    spark: SparkSession, kafka: LocalKafka, new_sink: NewSink, kind: str, topic: Topic, tmp_path: Path
+) -> None:
+    sink = new_sink(kind)
+    half = len(read_recording(SMALL / "records" / f"{topic.recording}.jsonl.gz")) // 2 + 1
+    changes = read(spark, kafka, topic, bounded=False, maxOffsetsPerTrigger=half)
+    if topic.written:
+        changes = changes.withColumns({name: F.replace(name, F.lit("\0"), F.lit("")) for name in topic.written})
+    apply_stream(changes, sink.table, tmp_path / "checkpoint", primary_key=topic.primary_key)
+    assert_table_is_the_truth(sink, topic)
+    # As after a kill between the table's commit and Spark's own.
+    assert forget_last_commit(tmp_path / "checkpoint") == 1
+    assert apply_stream(changes, sink.table, tmp_path / "checkpoint", primary_key=topic.primary_key).lastProgress["batchId"] == 1
+    assert_table_is_the_truth(sink, topic)
+
+
+@pytest.mark.parametrize(
+    ("kind", "topic"),
+    [
+        ("mariadb", topic_of("flink-upsert.tags", "tags", "upsert-kafka")),
+        ("mariadb", topic_of("dbz34-mariadb-json.inventory.order_lines", "order_lines", "debezium-json")),
+    ],
+    ids=lambda value: value if isinstance(value, str) else value.table,
+)
+def test_topic_at_once(spark: SparkSession, kafka: LocalKafka, new_sink: NewSink, kind: str, topic: Topic) -> None:
+    sink = new_sink(kind)
+    apply_changes(read(spark, kafka, topic, bounded=True), sink.table, primary_key=topic.primary_key)
+    assert_table_is_the_truth(sink, topic)
