@@ -28,6 +28,9 @@ TIMEOUT_SECONDS = 30.0
 
 _GROUP = "cdc-formats-sample"
 _POLL_SECONDS = 1.0
+_TRY_SECONDS = 1.0
+_UNAVAILABLE = ("_TRANSPORT", "_ALL_BROKERS_DOWN", "_TIMED_OUT", "_RESOLVE")
+_REFUSALS = {"_AUTHENTICATION": "security.protocol and sasl.*", "_SSL": "security.protocol and ssl.*"}
 _UNKNOWN_TOPIC = ("UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC", "TOPIC_EXCEPTION")
 _OURS = {
     "enable.auto.commit": False,
@@ -120,9 +123,10 @@ def _sampled(servers: str, topic: str, sample: int, config: Mapping[str, Any], t
     if sample < 1:
         raise ArgumentError(f"sample is {sample}; it is at least 1")
     deadline = time.monotonic() + timeout_seconds
-    consumer = _consumer(servers, config)
+    heard: list[str] = []
+    consumer = _consumer(servers, config, heard)
     try:
-        ranges = _ranges(consumer, topic, deadline)
+        ranges = _ranges(consumer, topic, deadline, heard)
         share = -(-sample // max(len(ranges), 1))
         wanted = [part for partition, (low, high) in ranges.items() for part in _ends(partition, low, high, share)]
         read = tracked(
@@ -215,7 +219,8 @@ def key_values(records: list[SampledRecord]) -> Iterator[tuple[bytes | None, byt
 # ------------------------------------------------------------------------------------------------------------ the client
 
 
-def _consumer(servers: str, config: Mapping[str, Any]) -> Consumer:
+def _consumer(servers: str, config: Mapping[str, Any], heard: list[str]) -> Consumer:
+    """Make a consumer; the names of errors that are nobody's answer (a refused login) are put into `heard`."""
     try:
         from confluent_kafka import Consumer, KafkaException
     except ImportError as error:
@@ -224,7 +229,8 @@ def _consumer(servers: str, config: Mapping[str, Any]) -> Consumer:
     if kept:
         raise ArgumentError(f"config has {', '.join(sorted(kept))}, which a sample sets itself")
     try:
-        return Consumer({"group.id": _GROUP, **_DEFAULTS, **config, "bootstrap.servers": servers, **_OURS})
+        listening = {"group.id": _GROUP, "error_cb": lambda error: heard.append(error.name())}
+        return Consumer({**listening, **_DEFAULTS, **config, "bootstrap.servers": servers, **_OURS})
     except (KafkaException, TypeError, ValueError) as error:
         raise ArgumentError(f"the Kafka client refuses an option: {_option_in(error, config)}") from None
 
@@ -236,12 +242,28 @@ def _option_in(error: Exception, config: Mapping[str, Any]) -> str:
     return ", ".join(named) or type(error).__name__
 
 
-def _ranges(consumer: Consumer, topic: str, deadline: float) -> dict[int, tuple[int, int]]:
+def _metadata(consumer: Consumer, topic: str, deadline: float, heard: list[str]) -> Any:
+    """Return what the brokers say of a topic. A login or certificate that is refused is tried on and on by the client, but not here."""
+    from confluent_kafka import KafkaException
+
+    while True:
+        try:
+            return consumer.list_topics(topic, timeout=min(_left(deadline), _TRY_SECONDS)).topics[topic]
+        except KafkaException as error:
+            consumer.poll(0)  # which lets the client say what it heard
+            for name, options in _REFUSALS.items():
+                if name in heard:
+                    raise SampleError(f"Kafka refuses the connection ({name}): see {options}") from None
+            if error.args[0].name() not in _UNAVAILABLE or time.monotonic() >= deadline:
+                raise
+
+
+def _ranges(consumer: Consumer, topic: str, deadline: float, heard: list[str]) -> dict[int, tuple[int, int]]:
     """Return the first offset and the one after the last, of each partition that has records."""
     from confluent_kafka import KafkaException, TopicPartition
 
     try:
-        found = consumer.list_topics(topic, timeout=_left(deadline)).topics[topic]
+        found = _metadata(consumer, topic, deadline, heard)
         if found.error is not None:
             raise KafkaException(found.error)
         ranges = {}
@@ -259,7 +281,7 @@ def _typed(error: Exception, topic: str) -> SampleError:
     name = error.args[0].name() if error.args and hasattr(error.args[0], "name") else type(error).__name__
     if name in _UNKNOWN_TOPIC:
         return UnknownTopicError(f"there is no topic {topic!r}, or this user may not see it ({name})")
-    if name in ("_TRANSPORT", "_ALL_BROKERS_DOWN", "_TIMED_OUT", "_RESOLVE"):
+    if name in _UNAVAILABLE:
         return KafkaUnavailableError(f"no Kafka broker answered ({name}): check bootstrap.servers, and how the client connects to them")
     return SampleError(f"Kafka does not let {topic} be read: {name}")
 
