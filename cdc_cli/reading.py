@@ -117,7 +117,7 @@ class Topic:
         self._lost = False
         self._consumer = _consumer(connection, self._hear)
         try:
-            known = self.partitions_of(name)
+            known = self._partitions()
             missing = sorted(set(partitions) - set(known))
             if missing:
                 raise ArgumentError(f"{name} has no partition {', '.join(map(str, missing))}; it has {', '.join(map(str, known))}")
@@ -135,28 +135,22 @@ class Topic:
     def _hear(self, error: Any) -> None:
         self._lost = self._lost or error.name() == "_ALL_BROKERS_DOWN"
 
-    def partitions_of(self, topic: str) -> list[int]:
-        """Return the partitions of a topic, this one or another, which is not created by being asked for.
-
-        Raises
-        ------
-        UnknownTopicError, KafkaUnavailableError, SampleError
-        """
-        found = self._metadata(topic)
+    def _partitions(self) -> list[int]:
+        found = self._metadata()
         if found.error is not None:
-            raise typed_error(found.error, topic)
+            raise typed_error(found.error, self.name)
         return sorted(found.partitions)
 
-    def _metadata(self, topic: str) -> Any:
+    def _metadata(self) -> Any:
         from confluent_kafka import KafkaException
 
         deadline = time.monotonic() + self.connection.timeout_seconds
         while True:
             try:
-                return self._consumer.list_topics(topic, timeout=_TRY_SECONDS).topics[topic]
+                return self._consumer.list_topics(self.name, timeout=_TRY_SECONDS).topics[self.name]
             except KafkaException as error:
                 if time.monotonic() >= deadline or error.args[0].name() not in _UNAVAILABLE:
-                    raise typed_error(error.args[0], topic) from None
+                    raise typed_error(error.args[0], self.name) from None
             finally:
                 self._consumer.poll(0)  # what brokers said comes out here
 
