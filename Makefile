@@ -5,14 +5,14 @@ VENV ?= .venv
 PORT ?= 9092
 
 BIN := $(VENV)/bin
-JAVA_GOALS := demo test bench bench-flink soak growth kafka
+JAVA_GOALS := demo test notebooks bench bench-flink soak growth kafka
 CHECKS := python $(if $(filter $(JAVA_GOALS),$(MAKECMDGOALS)),java)
 
 # Spark's Python workers must be this environment's Python, and its Spark the one inside this PySpark.
 export PYSPARK_PYTHON := $(abspath $(BIN)/python)
 unexport SPARK_HOME
 
-.PHONY: help demo test lint types unit fuzz bench bench-flink soak growth kafka format clean prerequisites
+.PHONY: help demo test notebooks lint types unit fuzz bench bench-flink soak growth kafka format clean prerequisites
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -26,6 +26,10 @@ test: lint types ## everything: lint, types and all tests
 	$(BIN)/python tests/local_registry.py --fetch
 	$(BIN)/python tests/sinks/local_databases.py --fetch
 	$(BIN)/python -m pytest
+
+notebooks: $(VENV)/installed ## JupyterLab with the notebooks
+	$(BIN)/python -m pip install --quiet --editable '.[notebooks]'
+	$(BIN)/jupyter lab --notebook-dir notebooks
 
 lint: $(VENV)/installed ## ruff: rules and format
 	$(BIN)/ruff check .
