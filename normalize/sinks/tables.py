@@ -74,7 +74,7 @@ class IcebergTable(LakeTable):
     provider: ClassVar[str] = "iceberg"
 
 
-_SECRET = re.compile(r"(?i)[?&;](?:password|pass|pwd)\w*=|//[^/@]*:[^/@]*@")
+_SECRET = re.compile(r"(?i)(?:password|passwd|pwd|passphrase)\w*\s*=|//[^/@]*:[^/@]*@")
 
 
 @dataclass(frozen=True)

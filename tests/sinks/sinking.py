@@ -51,7 +51,8 @@ def database_sink(spark: SparkSession, server: Any, name: str, scheme: str = "")
 
     def read() -> DataFrame:
         options = _options(table, dialect_of(url)) | {"dbtable": dialect_of(url).table(name), "preferTimestampNTZ": "true"}
-        options |= {"timezone": "UTC"} if scheme == "mariadb" else {"connectionTimeZone": "UTC"} if scheme == "mysql" else {}
+        # As text a FLOAT has six digits.
+        options |= {"useServerPrepStmts": "true", "timezone": "UTC", "connectionTimeZone": "UTC"} if scheme else {}
         return spark.read.format("jdbc").options(**options).load()
 
     def execute(statement: str) -> None:

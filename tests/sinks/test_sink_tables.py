@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Callable
 from datetime import date, datetime, timezone
 from decimal import Decimal
@@ -13,6 +14,7 @@ from sinking import Sink, changelog, random_changelog
 
 from cdc_formats.errors import SchemaError
 from normalize import IcebergTable, JdbcTable, apply_changes
+from normalize.sinks.jdbc import Connection
 from normalize.sinks.tables import TargetError
 
 if TYPE_CHECKING:
@@ -40,7 +42,7 @@ TYPES = {
         [datetime(2024, 10, 27, 0, 30, 0, 123456, timezone.utc), datetime(2024, 10, 27, 1, 30, 0, 1, timezone.utc), None],
     ),
     # Not there in Berlin, where the hour is skipped.
-    "nt": ("TIMESTAMP_NTZ", [datetime(2024, 3, 31, 2, 30, 0, 999999), datetime(1500, 1, 1), None]),
+    "nt": ("TIMESTAMP_NTZ", [datetime(2024, 3, 31, 2, 30, 0, 999999), datetime(1600, 1, 1), None]),
 }
 
 
@@ -79,7 +81,7 @@ def test_a_table_through_its_life(spark: SparkSession, sink: Sink) -> None:
         ]
 
 
-@pytest.mark.parametrize(("kind", "batches"), [("delta", 3), ("iceberg", 3), ("postgresql", 8), ("mysql-driver", 8)])
+@pytest.mark.parametrize(("kind", "batches"), [("delta", 2), ("iceberg", 2), ("postgresql", 6), ("mysql-driver", 4)])
 def test_batches_that_come_again_end_in_the_same_table(spark: SparkSession, new_sink: NewSink, kind: str, batches: int) -> None:
     random, table, sink = Random(kind), dict[int, int](), new_sink(kind)
     for _ in range(batches):
@@ -147,8 +149,8 @@ def test_a_batch_that_the_database_refuses_leaves_nothing(spark: SparkSession, n
     with pytest.raises(TargetError, match="violates check constraint"):
         apply_changes(changelog(spark, "id INT, n INT", [("-D", 1, 1), ("+I", 3, 3), ("+I", 4, 99)]), sink.table, primary_key="id")
     assert sink.rows() == [(1, 1), (2, 2)]
-    tables = Sink.read(with_table(sink, "pg_tables")).where("tablename LIKE 't%changes%'")  # type: ignore[operator]
-    assert tables.count() == 0
+    with Connection.open(spark, sink.table) as connection:
+        assert connection.number("SELECT COUNT(*) FROM pg_tables WHERE tablename LIKE '%changes%'") == 0
 
 
 @pytest.mark.parametrize("kind", ["postgresql", "mariadb"])
@@ -156,12 +158,9 @@ def test_a_wrong_password_is_told_without_it(spark: SparkSession, new_sink: NewS
     right = new_sink(kind).table
     assert isinstance(right, JdbcTable)
     wrong = JdbcTable(right.url, right.table, user=right.user, password="hunter2-secret", options={"trustStorePassword": "hunter3"})
-    with pytest.raises(TargetError, match="(?i)password authentication failed|access denied") as caught:
+    with pytest.raises(TargetError, match=r"(?i)password authentication failed|access denied") as caught:
         apply_changes(changelog(spark, "id INT", [("+I", 1)]), wrong, primary_key="id")
-    assert (
-        "hunter"
-        not in f"{caught.value} {wrong!r} {caught.value.__cause__} {caught.value.__context__ and caught.value.__suppress_context__}"
-    )
+    assert "hunter" not in f"{wrong!r} {''.join(traceback.format_exception(caught.value))}"
 
 
 # ------------------------------------------------------------------------------------------------------------ bad targets
