@@ -204,7 +204,7 @@ def profile_topic(
         As `profile_records`.
     """
     records, ranges, asked = _sampled(servers, topic, sample, config or {}, timeout_seconds, progress=progress)
-    connection = tuple(config or ())
+    connection = tuple(name for name in config or () if not name.endswith("_cb"))  # a callback is no option that can be pasted
     return profile_records(
         records, topic=topic, servers=servers, connection=connection, format=format, ranges=ranges, asked=asked, **options
     )
@@ -228,9 +228,15 @@ def _consumer(servers: str, config: Mapping[str, Any], heard: list[str]) -> Cons
     kept = [name for name in config if name in _OURS or name == "bootstrap.servers"]
     if kept:
         raise ArgumentError(f"config has {', '.join(sorted(kept))}, which a sample sets itself")
+    listener = config.get("error_cb")
+
+    def hear(error: Any) -> None:
+        heard.append(error.name())
+        if listener is not None:
+            listener(error)
+
     try:
-        listening = {"group.id": _GROUP, "error_cb": lambda error: heard.append(error.name())}
-        return Consumer({**listening, **_DEFAULTS, **config, "bootstrap.servers": servers, **_OURS})
+        return Consumer({"group.id": _GROUP, **_DEFAULTS, **config, "bootstrap.servers": servers, **_OURS, "error_cb": hear})
     except (KafkaException, TypeError, ValueError) as error:
         raise ArgumentError(f"the Kafka client refuses an option: {_option_in(error, config)}") from None
 
