@@ -16,7 +16,6 @@ from cdc_formats.errors import (
     DecodeError,
     FormatBugError,
     MissingBeforeImageError,
-    MissingDependencyError,
     PartialImageError,
     TruncateError,
     excerpt_of,
@@ -184,10 +183,8 @@ class _Normalized:
     """The newest row of each key, and what each record changes of it."""
 
     def __init__(self, decoder: Decoder) -> None:
-        try:
-            from normalize.fold import FoldOptions, fold
-        except ImportError as error:
-            raise MissingDependencyError(f"--normalize needs {error.name}: pip install {error.name}") from error
+        from normalize.fold import FoldOptions, fold
+
         self.decoder, self.fold, self.options = decoder, fold, FoldOptions()
         self.stored: dict[Row, Row] = {}
 

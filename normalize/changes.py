@@ -38,7 +38,7 @@ from cdc_formats.position import Position
 from cdc_formats.schema import Column
 
 from .arrow import of_texts, stored_type, to_stored
-from .fold import Bools, Ints
+from .fold_columns import Bools, Ints
 from .hashing import key_hashes, row_hashes
 from .packing import pack, unpack
 from .records import KafkaRecord, Records

@@ -1,7 +1,7 @@
 """What the stage does to the changes of one key group: pure, on Arrow columns, no Python for each change.
 
 The order of things: redeliveries are refused (`order`), rows that lack columns are completed, what is equal is found, all is folded
-(`fold.History`), and the rows that come out and those that are stored are taken from the columns by their places.
+(`fold_columns.History`), and the rows that come out and those that are stored are taken from the columns by their places.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from .arrow import same, stored_type
 from .changes import Changes, Partial, Shape
 from .dead_letter import DeadLetters, Letter
 from .decode import DEAD_LETTERS, Mode
-from .fold import Bools, Folded, FoldOptions, History, Ints
+from .fold import FoldOptions
+from .fold_columns import Bools, Folded, History, Ints
 from .hashing import SPARE_BITS
 from .order import first_deliveries, renumbered
 from .state import POSITION, KeyGroup, Layout

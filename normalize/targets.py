@@ -21,7 +21,7 @@ from cdc_formats.handling import Converter
 from cdc_formats.row_kind import RowKind
 
 from .changes import NO_TEXT, Block, Changes, Gathered, Shape, cut, pack_change
-from .fold import Ints
+from .fold_columns import Ints
 from .packing import encode, key_group_of, key_groups_of, pack
 from .records import Records
 from .typed import Aside, Output

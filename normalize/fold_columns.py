@@ -1,0 +1,123 @@
+"""What `fold` does to one change, done to all changes of all keys of a key group at once, as arrays of places."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from cdc_formats.row_kind import RowKind
+
+Ints = np.ndarray[Any, np.dtype[np.int64]]
+Bools = np.ndarray[Any, np.dtype[np.bool_]]
+
+
+class Folded(NamedTuple):
+    """What a key group's changes give: changelog rows and what is stored, as places.
+
+    A place below the number of stored rows is that stored row; a change has its index above them.
+
+    Attributes
+    ----------
+    kinds : array of int8
+        The changelog rows' kinds by value, in the order of the changes that caused them.
+    rows : array of int
+        The place of each row.
+    causes : array of int
+        The index of the change that caused it.
+    kept : array of int
+        The places that are stored of the keys that changed, deletes among them.
+    """
+
+    kinds: np.ndarray[Any, np.dtype[np.int8]]
+    rows: Ints
+    causes: Ints
+    kept: Ints
+
+
+class History:
+    """The changes of a key group behind its stored rows, each with the change or stored row of its key before it.
+
+    Parameters
+    ----------
+    codes : array of int
+        The key of each change, as a number; those below `stored` have a stored row of that place.
+    deleted : array of bool
+        Whether a change deletes.
+    gone : array of bool
+        Whether a stored row is none: it expired, or only its delete is remembered.
+
+    Attributes
+    ----------
+    before : array of int
+        The place before each change, -1 where there is none.
+    there : array of bool
+        Whether there is a row at that place.
+    """
+
+    def __init__(self, codes: Ints, deleted: Bools, gone: Bools) -> None:
+        self.codes, self.deleted, self.stored = codes, deleted, len(gone)
+        self.gone = np.concatenate([gone, deleted])
+        self.order = np.argsort(codes, kind="stable")
+        self.arranged = codes[self.order]
+        self.first = np.ones(len(codes), bool)
+        np.not_equal(self.arranged[1:], self.arranged[:-1], out=self.first[1:])
+        self.of_state = np.where(self.arranged < self.stored, self.arranged, -1)
+        arranged_before = np.where(self.first, self.of_state, self.stored + np.roll(self.order, 1))
+        self.before = np.empty_like(arranged_before)
+        self.before[self.order] = arranged_before
+
+    @cached_property
+    def there(self) -> Bools:
+        # Asked for when `gone` is settled: a row that cannot be completed stands for nothing.
+        there: Bools = (self.before >= 0) & ~self.gone[self.before]
+        return there
+
+    @property
+    def last(self) -> Bools:
+        """Whether a change is its key's last."""
+        last = np.empty(len(self.codes), bool)
+        last[self.order] = np.append(self.first[1:], True)[: len(self.codes)]
+        return last
+
+    def fold(self, suppressed: Bools, generate_update_before: bool) -> Folded:
+        """Fold all changes.
+
+        Parameters
+        ----------
+        suppressed : array of bool
+            Whether a change gives nothing, since its row is equal to the one before it.
+        generate_update_before : bool
+            As `FoldOptions`.
+        """
+        there, deleted = self.there, self.deleted
+        before = self._emitted_before(suppressed)
+        inserts, deletes = ~deleted & ~there, deleted & there
+        updates = ~deleted & there & ~suppressed
+        counts = inserts.astype(np.int64) + deletes + updates * (1 + generate_update_before)
+        starts = np.cumsum(counts) - counts
+        kinds = np.empty(int(counts.sum()), np.int8)
+        rows = np.empty(len(kinds), np.int64)
+        places = self.stored + np.arange(len(deleted))
+        for which, kind, of in ((inserts, RowKind.INSERT, places), (deletes, RowKind.DELETE, before)):
+            kinds[starts[which]], rows[starts[which]] = kind, of[which]
+        if generate_update_before:
+            kinds[starts[updates]], rows[starts[updates]] = RowKind.UPDATE_BEFORE, before[updates]
+        after = starts[updates] + generate_update_before
+        kinds[after], rows[after] = RowKind.UPDATE_AFTER, places[updates]
+        last = self.last
+        kept = np.where(suppressed[last], before[last], places[last])
+        return Folded(kinds, rows, np.repeat(np.arange(len(deleted)), counts), kept)
+
+    def _emitted_before(self, suppressed: Bools) -> Ints:
+        """Return the place of what was last emitted before each change: a row that gave nothing was not."""
+        if not suppressed.any():
+            return self.before
+        index = np.arange(len(suppressed))
+        emitted = np.maximum.accumulate(np.where(suppressed[self.order], -1, index))
+        so_far = np.append(-1, emitted[:-1])
+        starts = np.maximum.accumulate(np.where(self.first, index, 0))
+        before = np.empty_like(self.before)
+        before[self.order] = np.where(so_far >= starts, self.stored + self.order[so_far], self.of_state)
+        return before
