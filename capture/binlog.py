@@ -1,0 +1,328 @@
+"""The binary log between two positions: the changes of one table's rows, and the statements that alter it.
+
+The protocol is mysql-replication's. What the log says of a table's columns depends on ``binlog_row_metadata``; here it comes from the
+server's ``information_schema`` instead, and the log's rows are checked to have that shape.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import pymysql
+from pymysqlreplication import BinLogStreamReader
+from pymysqlreplication.constants import FIELD_TYPE
+from pymysqlreplication.event import NotImplementedEvent, QueryEvent, RotateEvent, XAPrepareEvent, XidEvent
+from pymysqlreplication.row_event import (
+    DeleteRowsEvent,
+    PartialUpdateRowsEvent,
+    RowsEvent,
+    TableMapEvent,
+    UpdateRowsEvent,
+    WriteRowsEvent,
+)
+
+from .columns import ZERO_DATE, SourceColumn, text_of
+from .errors import BinlogError, BinlogPurgedError, SchemaChangedError, ServerUnavailableError
+from .options import Options
+from .server import Position, connection_settings, server_errors
+from .table import Row, Table
+
+# It warns on every connection that binlog_row_metadata is not FULL, which is not needed here.
+logging.getLogger("pymysqlreplication").setLevel(logging.ERROR)
+
+_PURGED = 1236
+_NULL = "null"
+_COMPRESSED = {40: "binlog_transaction_compression = OFF", **dict.fromkeys(range(165, 172), "log_bin_compress = OFF")}
+_ROWS = (WriteRowsEvent, UpdateRowsEvent, DeleteRowsEvent, PartialUpdateRowsEvent)
+_ALWAYS = (QueryEvent, XidEvent, RotateEvent, XAPrepareEvent, NotImplementedEvent)
+_WIRE = {
+    "tinyint": {FIELD_TYPE.TINY},
+    "smallint": {FIELD_TYPE.SHORT},
+    "mediumint": {FIELD_TYPE.INT24},
+    "int": {FIELD_TYPE.LONG},
+    "bigint": {FIELD_TYPE.LONGLONG},
+    "float": {FIELD_TYPE.FLOAT},
+    "double": {FIELD_TYPE.DOUBLE},
+    "decimal": {FIELD_TYPE.NEWDECIMAL},
+    "year": {FIELD_TYPE.YEAR},
+    "date": {FIELD_TYPE.DATE, FIELD_TYPE.NEWDATE},
+    "time": {FIELD_TYPE.TIME, FIELD_TYPE.TIME2},
+    "datetime": {FIELD_TYPE.DATETIME, FIELD_TYPE.DATETIME2},
+    "timestamp": {FIELD_TYPE.TIMESTAMP, FIELD_TYPE.TIMESTAMP2},
+    "bit": {FIELD_TYPE.BIT},
+    "enum": {FIELD_TYPE.ENUM},
+    "set": {FIELD_TYPE.SET},
+    "json": {FIELD_TYPE.JSON},
+    **dict.fromkeys(("char", "binary"), {FIELD_TYPE.STRING}),
+    **dict.fromkeys(("varchar", "varbinary"), {FIELD_TYPE.VARCHAR}),
+    **{f"{size}{kind}": {FIELD_TYPE.BLOB} for size in ("", "tiny", "medium", "long") for kind in ("text", "blob")},
+}
+
+
+class Change(NamedTuple):
+    """A change of a row.
+
+    Attributes
+    ----------
+    before, after : Row or None
+        None where there was no row, or is none.
+    position : Position
+        The end of its event.
+    index : int
+        Its place among the rows of the event.
+    seconds : int
+        The source's time, since 1970-01-01 UTC.
+    """
+
+    before: Row | None
+    after: Row | None
+    position: Position
+    index: int
+    seconds: int
+
+
+class Statement(NamedTuple):
+    """A statement that may alter the table, at the end of its event."""
+
+    text: str
+    position: Position
+
+
+class Committed(NamedTuple):
+    """The end of a transaction; `touched` where it may have changed the table, `seconds` as of a change."""
+
+    position: Position
+    touched: bool
+    seconds: int
+
+
+LogEntry = Change | Statement | Committed
+
+
+class LogReader:
+    """Reads the log from one position to another, or to its end.
+
+    Parameters
+    ----------
+    options : Options
+    table : Table
+    server_id : int
+        No other reader of the server's log may have it at the same time.
+    rows : bool
+        False leaves out changes: statements and ends of transactions alone, which is much faster.
+
+    Attributes
+    ----------
+    position : Position
+        How far it has read.
+    """
+
+    def __init__(self, options: Options, table: Table, server_id: int, *, rows: bool = True) -> None:
+        self.options = options
+        self.table = table
+        self.server_id = server_id
+        self.rows = rows
+        self._touched = False
+        self._shapes: dict[int, Any] = {}
+        self._texts = [text_of(column) for column in table.columns]
+        self._statement = statement_pattern(table)
+
+    def read(self, start: Position, end: Position) -> Iterator[LogEntry]:
+        """Return what is in the log after `start` up to `end`, or up to the end of what is on the server's disk.
+
+        Raises
+        ------
+        BinlogPurgedError
+            When the server has no such part of its log.
+        BinlogError
+            When the log has what cannot be read as rows.
+        SchemaChangedError
+            When rows have another shape than the table.
+        ServerUnavailableError
+            When the connection ends.
+        """
+        self.position = start
+        if start.order >= end.order:
+            return
+        stream = self._open(start)
+        try:
+            for event in self._events(stream, end):
+                yield from self._entries(stream, event)
+            self.position = min(end, Position(stream.log_file, stream.log_pos), key=lambda each: each.order)
+        finally:
+            stream.close()
+
+    def _open(self, start: Position) -> BinLogStreamReader:
+        wanted = (*_ROWS, *_ALWAYS) if self.rows else (TableMapEvent, *_ALWAYS)
+        return BinLogStreamReader(
+            connection_settings=connection_settings(self.options),
+            server_id=self.server_id,
+            log_file=start.file,
+            log_pos=start.pos,
+            resume_stream=True,
+            only_events=wanted,
+            only_schemas=[self.table.database],
+            only_tables=[self.table.name],
+            freeze_schema=True,
+            enable_logging=False,
+            pymysql_wrapper=_connecting_twice(),
+        )
+
+    def _events(self, stream: BinLogStreamReader, end: Position) -> Iterator[Any]:
+        """Return the events up to a position, which is the end of one or of several that are not asked for."""
+        while True:
+            with _log_errors(self.options, stream):
+                event = stream.fetchone()
+            if event is None or (event.packet.log_pos and Position(stream.log_file, event.packet.log_pos).order > end.order):
+                return
+            yield event
+            if Position(stream.log_file, stream.log_pos).order >= end.order:
+                return
+
+    def _entries(self, stream: BinLogStreamReader, event: Any) -> Iterator[LogEntry]:
+        position = Position(stream.log_file, event.packet.log_pos)
+        if isinstance(event, _ROWS):
+            yield from self._changes(stream, event, position)
+        elif isinstance(event, TableMapEvent):
+            self._touched = True
+        elif isinstance(event, RotateEvent):
+            # A server that starts numbers its tables anew.
+            stream.table_map = {}
+            self._shapes.clear()
+        elif isinstance(event, QueryEvent):
+            yield from self._statements(event, position)
+        elif isinstance(event, XidEvent):
+            yield self._committed(event, position)
+        elif isinstance(event, XAPrepareEvent):
+            self._refuse_xa(position)
+        elif event.event_type in _COMPRESSED:
+            raise BinlogError(f"the log is compressed at {position}: SET GLOBAL {_COMPRESSED[event.event_type]}")
+
+    def _refuse_xa(self, position: Position) -> None:
+        if self._touched:
+            raise BinlogError(
+                f"an XA transaction at {position} changes {self.table.qualified}: its rows are in the log before it is known whether it commits"
+            )
+
+    def _committed(self, event: Any, position: Position) -> Committed:
+        touched, self._touched = self._touched, False
+        return Committed(position, touched, event.timestamp)
+
+    def _statements(self, event: QueryEvent, position: Position) -> Iterator[LogEntry]:
+        text = event.query.strip()
+        if text.upper() == "BEGIN" or text.upper().startswith("SAVEPOINT"):
+            return
+        if self._statement(text, event.schema.decode(errors="replace")):
+            yield Statement(text, position)
+        yield self._committed(event, position)
+
+    def _changes(self, stream: BinLogStreamReader, event: RowsEvent, position: Position) -> Iterator[Change]:
+        self._touched = True
+        if isinstance(event, PartialUpdateRowsEvent):
+            raise BinlogError(f"the log has parts of JSON values only at {position}: SET GLOBAL binlog_row_value_options = ''")
+        self._take_shape(stream, event, position)
+        present = [event.columns_present_bitmap, getattr(event, "columns_present_bitmap2", event.columns_present_bitmap)]
+        if not all(_all_set(bitmap, len(self._texts)) for bitmap in present):
+            raise BinlogError(f"the log has no full row images at {position}: SET GLOBAL binlog_row_image = 'FULL'")
+        for index, row in enumerate(event.rows):
+            before = self._row(row, "before_") if isinstance(event, UpdateRowsEvent) else None
+            after = self._row(row, "after_") if isinstance(event, UpdateRowsEvent) else self._row(row, "")
+            if isinstance(event, DeleteRowsEvent):
+                before, after = after, None
+            yield Change(before, after, position, index, event.timestamp)
+
+    def _row(self, row: dict[str, Any], which: str) -> Row:
+        values, absent = row[f"{which}values"], row[f"{which}none_sources"]
+        return tuple(
+            to_text(value) if value is not None else _none_text(absent.get(name, _NULL))
+            for to_text, (name, value) in zip(self._texts, values.items(), strict=True)
+        )
+
+    def _take_shape(self, stream: BinLogStreamReader, event: RowsEvent, position: Position) -> None:
+        """Tell the library what it needs of the columns, and check that the log's are those of the table."""
+        found = stream.table_map[event.table_id]
+        if self._shapes.get(event.table_id) is found:
+            return
+        columns = self.table.columns
+        if len(found.columns) != len(columns) or any(
+            wire.type not in _WIRE[column.data_type] for wire, column in zip(found.columns, columns, strict=False)
+        ):
+            raise SchemaChangedError(
+                f"at {position} the rows of {self.table.qualified} have other columns than the table has now: it was altered since. "
+                "Begin anew from a later position, with another checkpoint"
+            )
+        for wire, column in zip(found.columns, columns, strict=True):
+            _describe(wire, column)
+        self._shapes[event.table_id] = found
+
+
+def _describe(wire: Any, column: SourceColumn) -> None:
+    wire.name = column.name
+    wire.unsigned = column.unsigned
+    # Texts are decoded by `columns`, which knows their character set.
+    wire.character_set_name = "binary"
+    wire.enum_values = ["", *column.labels]
+    wire.set_values = column.labels
+
+
+def _all_set(bitmap: bytes, count: int) -> bool:
+    return all(bitmap[index // 8] >> index % 8 & 1 for index in range(count))
+
+
+def _none_text(source: str) -> str | None:
+    """Return the text of a value that the library reads as None: NULL, an empty SET, or a date with zeros."""
+    if source == _NULL:
+        return None
+    return "" if source == "empty set" else ZERO_DATE
+
+
+def _connecting_twice() -> Callable[..., Any]:
+    """Return a connect for the two connections of one reading.
+
+    The library would connect a third time and go on where it was, with what it knows of tables from before; a task that fails is begun
+    anew by Spark instead.
+    """
+    left = [None, None]
+
+    def connect(**settings: Any) -> Any:
+        if not left:
+            raise pymysql.err.OperationalError(0, "the connection ended while the log was read")
+        left.pop()
+        return pymysql.connect(**settings)
+
+    return connect
+
+
+@contextmanager
+def _log_errors(options: Options, stream: BinLogStreamReader) -> Iterator[None]:
+    try:
+        with server_errors(options):
+            yield
+    except ServerUnavailableError as error:
+        if not isinstance(error.__context__, pymysql.err.MySQLError) or error.__context__.args[0] != _PURGED:
+            raise
+        raise BinlogPurgedError(
+            f"the server cannot send its log from {stream.log_file}:{stream.log_pos} on: {error.__context__.args[-1]}. "
+            "What it had is gone for this capture: begin anew with another checkpoint, and keep the log longer "
+            "(SET GLOBAL binlog_expire_logs_seconds = 604800)"
+        ) from None
+
+
+def statement_pattern(table: Table) -> Callable[[str, str], bool]:
+    """Return whether a statement, of a session with a default database, may alter, empty, rename or drop the table."""
+    verb = re.compile(r"(?:\s|/\*.*?\*/|--[^\n]*\n)*(?:ALTER|CREATE\s+OR\s+REPLACE|DROP|RENAME|TRUNCATE)\b", re.IGNORECASE | re.DOTALL)
+    database, name = (rf"(?:`{re.escape(each.replace('`', '``'))}`|(?<![\w$`]){re.escape(each)}(?![\w$`]))" for each in (table.database, table.name))
+    qualified = re.compile(rf"{database}\s*\.\s*{name}", re.IGNORECASE)
+    bare = re.compile(rf"(?<!\.)(?<!\.\s){name}", re.IGNORECASE)
+    dropped = re.compile(rf"DROP\s+(?:DATABASE|SCHEMA)\b.*{database}", re.IGNORECASE | re.DOTALL)
+
+    def concerns(text: str, schema: str) -> bool:
+        if not verb.match(text):
+            return False
+        return bool(qualified.search(text) or dropped.search(text) or (schema == table.database and bare.search(text)))
+
+    return concerns

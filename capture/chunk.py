@@ -1,0 +1,92 @@
+"""A chunk of the table as it was at a position of the log: selected later, and rolled back by the log.
+
+Netflix's DBLog and Flink CDC select a chunk between two watermarks of the log and *replay* what happened in between, so that the chunk is as
+of the high watermark. Here it is turned around. A micro-batch of Spark ends at an offset that is chosen before its tasks run: at a
+position E. So a task selects the chunk at any time after E, reads the log from E to HIGH, the position after its SELECT, and *rolls back*
+what happened in between, by the before-images that the log has. The chunk is as of E, whenever it is selected::
+
+    log      ... ── E ── -k3 ── ~k1 ── +k7 ── ~k3? no: gone ── ~k5 ── HIGH ── ...
+                    │     └──────── SELECT sees some of these ──────┘
+    table at E      │ SELECT gives        log E..HIGH, first of each key     emitted
+    k1 = a          │ k1 = a'             ~k1: was a                         +I k1 = a
+    k2 = b          │ k2 = b                                                 +I k2 = b
+    k3 = c          │ (nothing)           -k3: was c                         +I k3 = c
+    k4 = d          │ k4 = d                                                 +I k4 = d
+    k5 = e          │ k5 = e              ~k5: was e (not seen by SELECT)    +I k5 = e
+    k6 = f          │ k6 = f                                                 +I k6 = f
+    (nothing)       │ k7 = g              +k7: was nothing                   (nothing)
+
+The rule needs no more than the first event of each key: its before-image is the row as of E, and none where the event is an insert.
+A key without an event has the row that was selected. What follows after E, the log's reader emits in later batches: for keys up to the
+*frontier*, the key up to which chunks are done, from the position that their chunk is as of.
+
+- A chunk that is read again, by a task tried again or by a batch replayed after a crash, gives the very same rows: nothing but E and the
+  range of keys has to be kept, so that the offset does not grow with the table.
+- It needs all of the log up to E to be visible to the SELECT: E is a settled position (`capture.server`).
+- Rows are told apart by the exact value of their primary key, whatever its collation: ``A`` that becomes ``a`` is an event of both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from .binlog import Change, LogReader, Statement
+from .errors import SchemaChangedError
+from .keys import KeyRange, condition, in_range
+from .server import Position, Server
+from .table import Row, Table, columns_unchanged
+
+
+class Undo:
+    """What rows were before the changes since a position: the before-image of the first change of each key."""
+
+    def __init__(self, table: Table) -> None:
+        self.table = table
+        self.images: dict[Row, Row | None] = {}
+
+    def note(self, change: Change) -> None:
+        """Take note of the next change in the log."""
+        if change.before is not None:
+            self.images.setdefault(self.table.identity(change.before), change.before)
+        if change.after is not None:
+            self.images.setdefault(self.table.identity(change.after), None)
+
+    def untouched(self, rows: Iterable[Row]) -> list[Row]:
+        """Return the rows that no change was of."""
+        return [row for row in rows if self.table.identity(row) not in self.images]
+
+    def present(self) -> list[Row]:
+        """Return the rows that there were, of the keys that changes were of."""
+        return [row for row in self.images.values() if row is not None]
+
+
+def read_chunks(server: Server, log: LogReader, ranges: Sequence[KeyRange], as_of: Position) -> Iterator[list[Row]]:
+    """Return the rows of neighbouring chunks as they were at a position, one chunk after the other.
+
+    The log is read once, each chunk going on where the one before it stopped.
+
+    Raises
+    ------
+    SchemaChangedError
+        When the table was altered since.
+    """
+    table = log.table
+    undo, read = Undo(table), as_of
+    for keys in ranges:
+        selected = list(server.stream(f"SELECT {table.selected} FROM {table.qualified} WHERE {condition(table, keys)}"))
+        for entry in log.read(read, server.written()):
+            if isinstance(entry, Statement) and not columns_unchanged(server, log.options, table, entry.text):
+                raise _altered(table, entry)
+            if isinstance(entry, Change):
+                undo.note(entry)
+        read = log.position
+        before = undo.present()
+        inside = in_range(server, table, [table.key(row) for row in before], keys)
+        yield undo.untouched(selected) + [row for row, inside_ in zip(before, inside, strict=True) if inside_]
+
+
+def _altered(table: Table, statement: Statement) -> SchemaChangedError:
+    return SchemaChangedError(
+        f"{table.qualified} was changed at {statement.position} while its snapshot was read: {statement.text[:200]!r}. "
+        "Begin anew, with another checkpoint"
+    )

@@ -1,0 +1,75 @@
+"""Where chunks are divided: Flink's rules, one step further at a time.
+
+Even: of a table with one integer key whose values lie about as dense as its rows, ``(max - min + 1) / rows`` between the bounds, chunks are
+steps of that many values. Else: the key of every n-th row, ``... WHERE key > ? ORDER BY key LIMIT n - 1, 1``, which an index answers.
+How a batch is divided is not kept: its rows are the same, however they are.
+"""
+
+from __future__ import annotations
+
+from .keys import KeyRange, condition
+from .options import Options
+from .server import Server
+from .table import Key, Table, key_texts, quoted
+
+_INTEGERS = ("tinyint", "smallint", "mediumint", "int", "bigint")
+_ROWS = "SELECT table_rows FROM information_schema.tables WHERE table_schema = %s AND table_name = %s"
+
+
+def even_step(server: Server, table: Table, options: Options) -> int | None:
+    """Return how many values of the key a chunk has, None where the key is not one integer, or not evenly distributed."""
+    column = table.key_columns()[0]
+    if len(table.chunk_key) > 1 or column.data_type not in _INTEGERS:
+        return None
+    least, most = _ends(server, table)
+    rows = int(server.value(_ROWS, (table.database, table.name)) or 0)
+    if least is None or most is None or rows == 0:
+        return None
+    factor = (most - least + 1) / rows
+    return max(int(factor * options.chunk_size), 1) if options.lower_factor <= factor <= options.upper_factor else None
+
+
+def _ends(server: Server, table: Table) -> tuple[int | None, int | None]:
+    name = quoted(table.key_columns()[0].name)
+    least, most = server.rows(f"SELECT MIN({name}), MAX({name}) FROM {table.qualified}")[0]
+    return (None, None) if least is None else (int(least), int(most))
+
+
+def next_chunks(
+    server: Server, table: Table, after: Key | None, options: Options, step: int | None, *, upto: Key | None = None
+) -> list[KeyRange]:
+    """Return the next chunks, the last one open where it ends the table.
+
+    Parameters
+    ----------
+    after : Key or None
+        The end of the chunks so far.
+    upto : Key or None
+        The end of the batch, where that is known.
+    """
+    found: list[KeyRange] = []
+    while upto is not None or len(found) < options.chunks_per_batch:
+        end = _next_end(server, table, KeyRange(after, upto), options, step)
+        found.append(KeyRange(after, end or upto))
+        if end is None or end == upto:
+            break
+        after = end
+    return found
+
+
+def _next_end(server: Server, table: Table, keys: KeyRange, options: Options, step: int | None) -> Key | None:
+    if step is not None:
+        return _even_end(server, table, keys, step)
+    names = ", ".join(quoted(column.name) for column in table.key_columns())
+    found = server.rows(
+        f"SELECT {names} FROM {table.qualified} WHERE {condition(table, keys)} ORDER BY {names} LIMIT {options.chunk_size - 1}, 1"
+    )
+    return key_texts(found[0]) if found else None
+
+
+def _even_end(server: Server, table: Table, keys: KeyRange, step: int) -> Key | None:
+    least, most = _ends(server, table)
+    if least is None or most is None:
+        return None
+    end = (least - 1 if keys.after is None else int(keys.after[0])) + step
+    return None if end >= (most if keys.upto is None else int(keys.upto[0])) else (str(end),)

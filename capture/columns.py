@@ -1,0 +1,300 @@
+"""A table's columns: their types in Spark, and values of the log in the very text that a query returns.
+
+There is one way from values to Arrow, so that a row of the snapshot and the same row of the log cannot differ: what a query returns as text
+(or bytes) becomes Arrow, and a value of the log is first written as that text.
+
+========================================  ==========================================================================================
+MySQL, MariaDB                            Spark
+========================================  ==========================================================================================
+``TINYINT`` .. ``BIGINT``, ``YEAR``       TINYINT, SMALLINT, INT, BIGINT; unsigned the next larger, DECIMAL(20,0) in the end; INT
+``DECIMAL(p,s)``                          DECIMAL(p,s); STRING where p is more than Spark's 38
+``FLOAT``, ``DOUBLE``                     FLOAT, DOUBLE
+``CHAR``, ``VARCHAR``, ``TEXT``, ``JSON`` STRING
+``ENUM``, ``SET``                         STRING, the labels
+``BINARY``, ``VARBINARY``, ``BLOB``       BINARY
+``DATE``, ``DATETIME(p)``                 DATE, TIMESTAMP_NTZ
+``TIMESTAMP(p)``                          TIMESTAMP, whatever the server's time zone
+``TIME(p)``                               STRING, from ``-838:59:59`` to ``838:59:59``
+``BIT(1)``, ``BIT(n)``                    BOOLEAN, BINARY
+========================================  ==========================================================================================
+
+Dates with zeros (``0000-00-00``) are refused, or NULL with ``zero-dates`` = ``null``. JSON is written as Python's ``json`` does, its keys
+in the server's order.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import date, datetime, timedelta
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cdc_formats.schema import Column, SqlType
+
+from .errors import BinlogError, ServerNotReadyError
+
+_BITS = {"tinyint": 8, "smallint": 16, "mediumint": 24, "int": 32, "bigint": 64}
+_SIGNED = {"tinyint": "TINYINT", "smallint": "SMALLINT", "mediumint": "INT", "int": "INT", "bigint": "BIGINT"}
+_UNSIGNED = {"tinyint": "SMALLINT", "smallint": "INT", "mediumint": "INT", "int": "BIGINT"}
+_TEXTS = ("char", "varchar", "tinytext", "text", "mediumtext", "longtext")
+_BINARIES = ("binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob")
+_TIMES = {"date": "DATE", "datetime": "TIMESTAMP_NTZ", "timestamp": "TIMESTAMP"}
+_OTHER = {"float": "FLOAT", "double": "DOUBLE", "year": "INT", "time": "STRING", "enum": "STRING", "set": "STRING", "json": "STRING"}
+_LABEL = re.compile(r"'((?:[^']|'')*)'")
+_CODECS = {
+    "ascii": "ascii",
+    "latin1": "cp1252",
+    "utf8": "utf-8",
+    "utf8mb3": "utf-8",
+    "utf8mb4": "utf-8",
+    "ucs2": "utf-16-be",
+    "utf16": "utf-16-be",
+    "utf16le": "utf-16-le",
+    "utf32": "utf-32-be",
+}
+"""Character sets whose texts Python reads as the server does."""
+_SPARK_DIGITS = 38
+ZERO_DATE = "0000-00-00"
+_ARROW = {
+    "BOOLEAN": pa.bool_(),
+    "TINYINT": pa.int8(),
+    "SMALLINT": pa.int16(),
+    "INT": pa.int32(),
+    "BIGINT": pa.int64(),
+    "FLOAT": pa.float32(),
+    "DOUBLE": pa.float64(),
+    "STRING": pa.string(),
+    "BINARY": pa.binary(),
+    "DATE": pa.date32(),
+    "TIMESTAMP": pa.timestamp("us", tz="UTC"),
+    "TIMESTAMP_NTZ": pa.timestamp("us"),
+}
+
+
+@dataclass(frozen=True)
+class SourceColumn:
+    """A column as the server's ``information_schema`` has it.
+
+    Attributes
+    ----------
+    name, data_type, column_type : str
+        ``id``, ``int``, ``int(10) unsigned``.
+    nullable : bool
+    charset, collation : str or None
+    precision, scale : int
+        Digits of a DECIMAL; of a time, `precision` is that of its fraction.
+    length : int
+        Bytes of a BINARY.
+    """
+
+    name: str
+    data_type: str
+    column_type: str
+    nullable: bool
+    charset: str | None
+    collation: str | None
+    precision: int
+    scale: int
+    length: int
+
+    @property
+    def unsigned(self) -> bool:
+        return "unsigned" in self.column_type or "zerofill" in self.column_type
+
+    @property
+    def labels(self) -> list[str]:
+        """The labels of an ENUM or a SET, in their order."""
+        return [label.replace("''", "'") for label in _LABEL.findall(self.column_type)]
+
+    @property
+    def column(self) -> Column:
+        """The column in Spark."""
+        return Column(self.name, sql_type(self), self.nullable or self.data_type in _TIMES)
+
+
+def sql_type(column: SourceColumn) -> SqlType:
+    """Return a column's type.
+
+    Raises
+    ------
+    ServerNotReadyError
+        When it has none here, or its character set is not known.
+    """
+    kind = column.data_type
+    if kind == "decimal":
+        return SqlType("DECIMAL", column.precision, column.scale) if column.precision <= _SPARK_DIGITS else SqlType("STRING")
+    if kind in _SIGNED:
+        unsigned = SqlType(_UNSIGNED[kind]) if kind in _UNSIGNED else SqlType("DECIMAL", 20, 0)
+        return unsigned if column.unsigned else SqlType(_SIGNED[kind])
+    if kind == "bit":
+        return SqlType("BOOLEAN" if column.precision == 1 else "BINARY")
+    if kind in _TEXTS:
+        return _text_type(column)
+    if kind in _BINARIES:
+        return SqlType("BINARY")
+    name = _TIMES.get(kind) or _OTHER.get(kind)
+    if name is None:
+        raise ServerNotReadyError(f"column `{column.name}` has the type {column.column_type}, which cannot be captured")
+    return SqlType(name)
+
+
+def _text_type(column: SourceColumn) -> SqlType:
+    if column.charset not in _CODECS:
+        raise ServerNotReadyError(
+            f"column `{column.name}` has the character set {column.charset}, whose texts cannot be read from the log: "
+            f"ALTER TABLE ... MODIFY `{column.name}` {column.column_type} CHARACTER SET utf8mb4"
+        )
+    return SqlType("STRING")
+
+
+def select_expression(column: SourceColumn, quoted: str) -> str:
+    """Return what is selected of a column: a FLOAT in all its digits, a number without its display's zeros."""
+    if column.data_type == "float":
+        return f"CAST({quoted} AS DOUBLE)"
+    return f"{quoted} + 0" if "zerofill" in column.column_type else quoted
+
+
+# ------------------------------------------------------------------------------------------------- the log's values as texts
+
+
+def text_of(column: SourceColumn) -> Callable[[Any], Any]:
+    """Return the function from a value of the log, as mysql-replication reads it, to what a query returns."""
+    kind = column.data_type
+    if kind in _BITS:
+        mask = 2 ** _BITS[kind] if column.unsigned else 0
+        # Without the table's metadata in the log an unsigned number is read as a signed one.
+        return lambda value: str(value + mask if value < 0 else value)
+    if kind in _TEXTS:
+        return _decoder(str(column.charset))
+    if kind == "binary":
+        return lambda value: value.ljust(column.length, b"\0")
+    if kind == "set":
+        return lambda labels: ",".join(label for label in column.labels if label in labels)
+    if kind in ("datetime", "timestamp"):
+        digits = column.precision
+        return lambda value: _instant_text(value, digits, kind == "timestamp")
+    if kind == "time":
+        digits = column.precision
+        return lambda value: _time_text(value, digits)
+    return _TEXT_OF.get(kind, _same)
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def _decimal_text(value: Decimal) -> str:
+    # The log's -0.00 is 0.00 for a query.
+    return format(value if value else abs(value), "f")
+
+
+def _bit_bytes(bits: str) -> bytes:
+    return int(bits, 2).to_bytes((len(bits) + 7) // 8, "big")
+
+
+def _json_text(value: Any) -> str:
+    return json.dumps(_plain_json(value), ensure_ascii=False, separators=(", ", ": "))
+
+
+def _plain_json(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {_plain_json(key): _plain_json(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_plain_json(each) for each in value]
+    if isinstance(value, bytes):
+        return value.decode()
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    raise BinlogError(f"a JSON value has a {type(value).__name__} in it, as only functions of the server make it: it has no one text")
+
+
+_TEXT_OF: dict[str, Callable[[Any], Any]] = {
+    "decimal": _decimal_text,
+    "float": repr,
+    "double": repr,
+    "date": date.isoformat,
+    "year": lambda value: "0000" if value == 1900 else str(value),
+    "bit": _bit_bytes,
+    "json": _json_text,
+}
+
+
+def _decoder(charset: str) -> Callable[[bytes], str]:
+    codec = _CODECS[charset]
+    if charset != "latin1":
+        return lambda value: value.decode(codec)
+
+    def decode(value: bytes) -> str:
+        try:
+            return value.decode(codec)
+        except UnicodeDecodeError:  # five bytes that cp1252 has no character for are control characters for the server
+            return "".join(bytes((byte,)).decode("latin1" if byte in b"\x81\x8d\x8f\x90\x9d" else codec) for byte in value)
+
+    return decode
+
+
+def _instant_text(value: datetime, digits: int, timestamp: bool) -> str:
+    # A TIMESTAMP of 0 is how the zero date is stored.
+    if timestamp and value == datetime(1970, 1, 1):
+        return ZERO_DATE
+    text = value.isoformat(" ", "microseconds")
+    return text[: 20 + digits] if digits else text[:19]
+
+
+def _time_text(value: timedelta, digits: int) -> str:
+    micros = abs(value) // timedelta(microseconds=1)
+    seconds, fraction = divmod(micros, 10**6)
+    text = f"{'-' if value < timedelta(0) else ''}{seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}"
+    return f"{text}.{fraction:06d}"[: len(text) + 1 + digits] if digits else text
+
+
+# ------------------------------------------------------------------------------------------------------ texts to Arrow
+
+
+def arrow_type(of: SqlType) -> pa.DataType:
+    """Return the Arrow type of a column."""
+    return pa.decimal128(of.precision or 10, of.scale or 0) if of.name == "DECIMAL" else _ARROW[of.name]
+
+
+def to_arrow(column: SourceColumn, values: Sequence[Any], *, zero_dates: str) -> pa.Array:
+    """Return a column of what queries return as an Arrow array.
+
+    Parameters
+    ----------
+    column : SourceColumn
+    values : sequence of str, bytes or None
+    zero_dates : str
+        ``null`` or ``fail``: what a date with zeros is.
+
+    Raises
+    ------
+    BinlogError
+        When a date has zeros in it, and `zero_dates` is ``fail``.
+    """
+    kind, target = column.data_type, arrow_type(sql_type(column))
+    if kind in _TIMES:
+        return _dates(column, values, zero_dates).cast(target)
+    if kind == "bit" and column.precision == 1:
+        return pa.array([None if value is None else value != b"\0" for value in values], target)
+    if kind == "json":
+        values = [None if value is None else _json_text(json.loads(value)) for value in values]
+    if target == pa.binary():
+        return pa.array(values, target)
+    return pa.array(values, pa.string()).cast(target)
+
+
+def _dates(column: SourceColumn, values: Sequence[Any], zero_dates: str) -> pa.Array:
+    texts = pa.array(values, pa.string())
+    zeros = pc.match_substring_regex(texts, r"^0000-|-00(-|$| )")
+    if pc.any(zeros).as_py():
+        if zero_dates == "fail":
+            bad = texts.filter(zeros)[0].as_py()
+            raise BinlogError(f"column `{column.name}` has the date {bad}, which is none: zero-dates = null reads it as NULL")
+        texts = pc.if_else(zeros, pa.scalar(None, pa.string()), texts)
+    return texts.cast(pa.timestamp("us"))

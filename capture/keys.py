@@ -1,0 +1,95 @@
+"""The order of keys: as conditions of a query, and of keys that stand in the log.
+
+A range of keys is open below and closed above, ``(after, upto]``; None is the end of the table on that side. Keys of several columns
+compare row by row, so that a first column which is the same everywhere still divides. What the collation of a text decides only the
+server decides: keys of the log are put to it with the very comparison that the chunk was selected by.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from decimal import Decimal
+from typing import Any, NamedTuple
+
+from pymysql.converters import escape_string
+
+from .columns import SourceColumn
+from .server import Server
+from .table import Key, Table, quoted
+
+_NUMBERS = ("tinyint", "smallint", "mediumint", "int", "bigint", "decimal", "year")
+_TEXTS = ("char", "varchar")
+_BINARIES = ("binary", "varbinary")
+_ASK = 500
+
+
+class KeyRange(NamedTuple):
+    """The keys after one, up to another."""
+
+    after: Key | None
+    upto: Key | None
+
+
+def condition(table: Table, keys: KeyRange) -> str:
+    """Return the condition that a row's key is in a range."""
+    return _condition(table, [quoted(column.name) for column in table.key_columns()], keys)
+
+
+def _condition(table: Table, operands: Sequence[str], keys: KeyRange) -> str:
+    columns = table.key_columns()
+    parts = []
+    if keys.after is not None:
+        parts.append(_compared(operands, ">", ">", [_literal(*each) for each in zip(columns, keys.after, strict=True)]))
+    if keys.upto is not None:
+        parts.append(_compared(operands, "<", "<=", [_literal(*each) for each in zip(columns, keys.upto, strict=True)]))
+    return " AND ".join(parts) or "TRUE"
+
+
+def _compared(operands: Sequence[str], strict: str, last: str, values: Sequence[str]) -> str:
+    """Compare row by row: (a > 1) OR (a = 1 AND b > 2), which the server reads as one range of the index (not so (a, b) > (1, 2))."""
+    cases = []
+    for index, (operand, value) in enumerate(zip(operands, values, strict=True)):
+        equal = [f"{operands[i]} = {values[i]}" for i in range(index)]
+        operator = last if index == len(operands) - 1 else strict
+        cases.append("(" + " AND ".join([*equal, f"{operand} {operator} {value}"]) + ")")
+    return "(" + " OR ".join(cases) + ")"
+
+
+def _literal(column: SourceColumn, text: str) -> str:
+    if column.data_type in _NUMBERS:
+        return str(Decimal(text))
+    if column.data_type in _BINARIES:
+        return f"x'{text}'"
+    return f"'{escape_string(text)}'"
+
+
+def in_range(server: Server, table: Table, keys: Sequence[Key], wanted: KeyRange) -> list[bool]:
+    """Return which keys, of rows in the log, are in a range."""
+    if wanted == KeyRange(None, None) or not keys:
+        return [True] * len(keys)
+    if any(column.data_type in _TEXTS for column in table.key_columns()):
+        return [answer for start in range(0, len(keys), _ASK) for answer in _asked(server, table, keys[start : start + _ASK], wanted)]
+    after, upto = (None if end is None else _comparable(table, end) for end in wanted)
+    found = [_comparable(table, key) for key in keys]
+    return [(after is None or key > after) and (upto is None or key <= upto) for key in found]
+
+
+def _comparable(table: Table, key: Key) -> tuple[Any, ...]:
+    """Return a key that Python orders as the server does: dates are texts of one length, binaries hexadecimal digits."""
+    columns = table.key_columns()
+    return tuple(Decimal(text) if column.data_type in _NUMBERS else text for column, text in zip(columns, key, strict=True))
+
+
+def _asked(server: Server, table: Table, keys: Sequence[Key], wanted: KeyRange) -> list[bool]:
+    columns = table.key_columns()
+    answers = []
+    for key in keys:
+        operands = [_as_of_column(column, text) for column, text in zip(columns, key, strict=True)]
+        answers.append(f"SELECT {_condition(table, operands, wanted)}")
+    return [answer == "1" for (answer,) in server.rows(" UNION ALL ".join(answers))]
+
+
+def _as_of_column(column: SourceColumn, text: str) -> str:
+    """Return a literal with the collation of a column, which then decides as it does for the column."""
+    literal = _literal(column, text)
+    return f"CONVERT({literal} USING {column.charset}) COLLATE {column.collation}" if column.data_type in _TEXTS else literal

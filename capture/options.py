@@ -1,0 +1,156 @@
+"""The options of ``mysql-changelog``: Flink CDC's names and defaults, and those that Spark's batches need."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from cdc_formats.errors import ArgumentError
+
+STARTUP_MODES = ("initial", "snapshot", "earliest-offset", "latest-offset", "timestamp", "specific-offset")
+ZERO_DATES = ("null", "fail")
+
+
+def _integer(least: int, most: int = 2**63 - 1) -> Callable[[str], int]:
+    def read(text: str) -> int:
+        if not (re.fullmatch("[0-9]{1,19}", text) and least <= int(text) <= most):
+            raise ValueError(f"a whole number from {least} to {most}")
+        return int(text)
+
+    return read
+
+
+def _factor(text: str) -> float:
+    if not re.fullmatch(r"[0-9]+(\.[0-9]+)?", text):
+        raise ValueError("a number such as 0.05 or 1000")
+    return float(text)
+
+
+def _one_of(*known: str) -> Callable[[str], str]:
+    def read(text: str) -> str:
+        if text not in known:
+            raise ValueError(f"one of {', '.join(known)}")
+        return text
+
+    return read
+
+
+def _seconds(text: str) -> float:
+    """Read a duration as Flink writes it: ``30s``, ``500ms``, ``1 min``."""
+    units = {"ms": 0.001, "s": 1.0, "sec": 1.0, "min": 60.0, "m": 60.0}
+    match = re.fullmatch(r"([0-9]+)\s*([a-z]*)", text.strip().lower())
+    if match is None or (match[2] or "s") not in units:
+        raise ValueError("a duration such as 500ms, 30s or 1min")
+    return int(match[1]) * units[match[2] or "s"]
+
+
+def _server_ids(text: str) -> tuple[int, int]:
+    match = re.fullmatch(r"\s*([0-9]{1,10})\s*(?:-\s*([0-9]{1,10})\s*)?", text)
+    low, high = (int(match[1]), int(match[2] or match[1])) if match else (0, 0)
+    if not 1 <= low <= high <= 2**32 - 1:
+        raise ValueError("a number from 1 to 4294967295, or a range of them such as 5400-5408")
+    return low, high
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(name.strip() for name in text.split(","))
+
+
+def _option(name: str, read: Callable[[str], Any] = str, default: Any = None, *, required: bool = False, secret: bool = False) -> Any:
+    about = {"name": name, "read": read, "required": required}
+    return field(default="" if required else default, repr=not secret, metadata=about)
+
+
+@dataclass(frozen=True)
+class Options:
+    """The options, read and checked; the password is not in the repr.
+
+    Attributes
+    ----------
+    chunks_per_batch : int
+        How many chunks a micro-batch of the snapshot has at most.
+    max_bytes : int
+        How many bytes of the binary log a micro-batch reads at most; a transaction is never divided.
+    heartbeat : float
+        Seconds after which the offset moves, at the latest, where only other tables change.
+    """
+
+    hostname: str = _option("hostname", required=True)
+    username: str = _option("username", required=True)
+    password: str = _option("password", required=True, secret=True)
+    database: str = _option("database-name", required=True)
+    table: str = _option("table-name", required=True)
+    port: int = _option("port", _integer(1, 65535), 3306)
+    server_id: tuple[int, int] | None = _option("server-id", _server_ids)
+    connect_timeout: float = _option("connect.timeout", _seconds, 30.0)
+    ssl_ca: str | None = _option("ssl.ca")
+    ssl_cert: str | None = _option("ssl.cert")
+    ssl_key: str | None = _option("ssl.key")
+    startup_mode: str = _option("scan.startup.mode", _one_of(*STARTUP_MODES), "initial")
+    startup_file: str | None = _option("scan.startup.specific-offset.file")
+    startup_pos: int | None = _option("scan.startup.specific-offset.pos", _integer(4, 2**32 - 1))
+    startup_timestamp: int | None = _option("scan.startup.timestamp-millis", _integer(0))
+    chunk_size: int = _option("scan.incremental.snapshot.chunk.size", _integer(2), 8096)
+    fetch_size: int = _option("scan.snapshot.fetch.size", _integer(2), 1024)
+    chunk_key: tuple[str, ...] | None = _option("scan.incremental.snapshot.chunk.key-column", _names)
+    upper_factor: float = _option("chunk-key.even-distribution.factor.upper-bound", _factor, 1000.0)
+    lower_factor: float = _option("chunk-key.even-distribution.factor.lower-bound", _factor, 0.05)
+    parallelism: int = _option("scan.snapshot.parallelism", _integer(1, 1000), 2)
+    chunks_per_batch: int = _option("scan.snapshot.chunks-per-batch", _integer(1), 32)
+    max_bytes: int = _option("scan.binlog.max-bytes-per-batch", _integer(1), 256 * 2**20)
+    heartbeat: float = _option("heartbeat.interval", _seconds, 30.0)
+    zero_dates: str = _option("zero-dates", _one_of(*ZERO_DATES), "fail")
+
+
+def read_options(given: Mapping[str, str]) -> Options:
+    """Read the options of a reader; Spark may have put their names into lower case.
+
+    Raises
+    ------
+    ArgumentError
+        When one is unknown, missing, or has a value that cannot be used.
+
+    Examples
+    --------
+    >>> read_options({"hostname": "db"})
+    Traceback (most recent call last):
+    cdc_formats.errors.ArgumentError: [ARGUMENT] mysql-changelog needs the option 'username'
+    """
+    known = {each.metadata["name"]: each for each in fields(Options)}
+    values: dict[str, Any] = {}
+    for name, text in given.items():
+        option = known.get(name.lower())
+        if option is None:
+            raise ArgumentError(f"mysql-changelog has no option {name!r} (known: {', '.join(sorted(known))})")
+        values[option.name] = _read(option, text)
+    for name, option in known.items():
+        if option.metadata["required"] and not values.get(option.name):
+            raise ArgumentError(f"mysql-changelog needs the option {name!r}")
+    return _checked(Options(**values))
+
+
+def _read(option: Any, text: str) -> Any:
+    try:
+        return option.metadata["read"](text)
+    except ValueError as error:
+        raise ArgumentError(f"option {option.metadata['name']!r} is {error}, not {text!r}") from None
+
+
+def _checked(options: Options) -> Options:
+    mode = options.startup_mode
+    if mode == "specific-offset" and (options.startup_file is None or options.startup_pos is None):
+        raise ArgumentError(
+            "scan.startup.mode 'specific-offset' needs scan.startup.specific-offset.file and scan.startup.specific-offset.pos"
+        )
+    if mode == "timestamp" and options.startup_timestamp is None:
+        raise ArgumentError("scan.startup.mode 'timestamp' needs scan.startup.timestamp-millis")
+    if options.lower_factor > 1 or options.upper_factor < 1:
+        raise ArgumentError("the even-distribution factor's lower bound is at most 1, its upper bound at least 1")
+    if options.server_id is not None and options.server_id[1] - options.server_id[0] < options.parallelism:
+        raise ArgumentError(
+            f"option 'server-id' needs {options.parallelism + 1} numbers, one for each task that reads the log at once "
+            f"(scan.snapshot.parallelism is {options.parallelism}): for example 5400-{5400 + options.parallelism}"
+        )
+    return options

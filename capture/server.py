@@ -1,0 +1,176 @@
+"""Connections to a server, and where in its log the data stand.
+
+A position of the log is *settled* when every transaction up to it can be seen by a query that begins now. The position that
+``SHOW MASTER STATUS`` tells is not: a transaction is written to the log first, and becomes visible only when the log is on the disk and,
+with semi-synchronous replication, on another server. A chunk selected in between lacks the transaction, and so does the log from there on.
+
+========  ==================================================================================================================
+MariaDB   ``START TRANSACTION WITH CONSISTENT SNAPSHOT`` tells the position that it stands at (``binlog_snapshot_position``)
+MySQL     the transactions that have a GTID and are not visible yet are in ``@@gtid_owned``: those that are there when the
+          position has been read are waited for
+========  ==================================================================================================================
+
+Neither takes a lock.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import pymysql
+from pymysql.converters import encoders
+from pymysql.cursors import SSCursor
+
+from .errors import BinlogError, CaptureError, ServerUnavailableError
+from .options import Options
+
+_POLL = 0.005  # seconds
+_UNKNOWN_STATEMENT = 1064
+
+
+class Position(NamedTuple):
+    """A place in a server's log, between two transactions or events."""
+
+    file: str
+    pos: int
+
+    @property
+    def order(self) -> tuple[int, int]:
+        """What positions of one server are compared by."""
+        number = self.file.rpartition(".")[2]
+        if not number.isdigit():
+            raise BinlogError(f"{self.file!r} is no name of a binary log: those end with a number, as binlog.000007")
+        return int(number), self.pos
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.pos}"
+
+
+class Server:
+    """A connection that asks: for rows as texts, for settings, for positions.
+
+    Values come as MySQL writes them, undecided: text, bytes of what is binary, None.
+    """
+
+    def __init__(self, connection: Any, options: Options) -> None:
+        self.connection = connection
+        self.fetch_size = options.fetch_size
+        version = self.value("SELECT @@version")
+        self.version = version
+        self.is_mariadb = "mariadb" in version.lower()
+
+    def rows(self, statement: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        """Return all rows of a statement."""
+        with self.connection.cursor() as cursor:
+            cursor.execute(statement, values or None)
+            return list(cursor.fetchall())
+
+    def value(self, statement: str, values: Sequence[Any] = ()) -> Any:
+        """Return the only value of a statement's only row."""
+        return self.rows(statement, values)[0][0]
+
+    def stream(self, statement: str) -> Iterator[tuple[Any, ...]]:
+        """Return the rows of a statement as they come, a fetch at a time."""
+        with self.connection.cursor(SSCursor) as cursor:
+            cursor.execute(statement)
+            while found := cursor.fetchmany(self.fetch_size):
+                yield from found
+
+    def written(self) -> Position:
+        """Return the position up to which the log is written: all that a query has seen is before it."""
+        try:
+            found = self.rows("SHOW MASTER STATUS" if self.is_mariadb else "SHOW BINARY LOG STATUS")
+        except pymysql.err.ProgrammingError as error:
+            if error.args[0] != _UNKNOWN_STATEMENT:
+                raise
+            found = self.rows("SHOW MASTER STATUS")  # MySQL before 8.2
+        if not found:
+            raise BinlogError("the server writes no binary log: start it with --log-bin")
+        return Position(found[0][0], int(found[0][1]))
+
+    def settled(self) -> Position:
+        """Return a position whose transactions all can be seen by a query that begins now."""
+        return self._snapshot_position() if self.is_mariadb else self._when_visible(self.written())
+
+    def _snapshot_position(self) -> Position:
+        self.rows("START TRANSACTION WITH CONSISTENT SNAPSHOT")
+        found = dict(self.rows("SHOW STATUS LIKE 'binlog_snapshot_%'"))
+        self.rows("COMMIT")
+        return Position(found["Binlog_snapshot_file"], int(found["Binlog_snapshot_position"]))
+
+    def _when_visible(self, position: Position) -> Position:
+        waiting = self._owned()
+        while waiting:
+            time.sleep(_POLL)
+            waiting &= self._owned()
+        return position
+
+    def _owned(self) -> set[str]:
+        """Return the GTIDs in use: ``uuid:number#thread``, where the uuid is written once for several."""
+        owned, source = set(), ""
+        for part in self.value("SELECT @@GLOBAL.gtid_owned").replace("\n", "").split(","):
+            head, *numbers = part.strip().split(":")
+            source = head or source
+            owned.update(f"{source}:{number}" for number in numbers)
+        return owned
+
+    def identity(self) -> str:
+        """Return what names this server's log."""
+        if not self.is_mariadb:
+            return str(self.value("SELECT @@server_uuid"))
+        found = dict(self.rows("SHOW GLOBAL VARIABLES WHERE Variable_name IN ('server_uid', 'server_id')"))
+        return str(found.get("server_uid") or found["server_id"])
+
+
+def connection_settings(options: Options) -> dict[str, Any]:
+    """Return the settings of a connection, for PyMySQL."""
+    settings = {
+        "host": options.hostname,
+        "port": options.port,
+        "user": options.username,
+        "password": options.password,
+        "connect_timeout": max(int(options.connect_timeout), 1),
+        "charset": "utf8mb4",
+        "autocommit": True,
+    }
+    tls = {"ssl_ca": options.ssl_ca, "ssl_cert": options.ssl_cert, "ssl_key": options.ssl_key}
+    given = {name: value for name, value in tls.items() if value is not None}
+    # The server's name is checked too where its authority is.
+    return settings | given | ({"ssl_verify_cert": True, "ssl_verify_identity": True} if "ssl_ca" in given else {})
+
+
+@contextmanager
+def connect(options: Options) -> Iterator[Server]:
+    """Connect to the server, in UTC and without modes that change what is read.
+
+    Raises
+    ------
+    ServerUnavailableError
+        When the server does not answer, or no longer does, or refuses.
+    """
+    with server_errors(options):
+        connection = pymysql.connect(**connection_settings(options), conv=dict(encoders))
+    try:
+        with server_errors(options):
+            server = Server(connection, options)
+            server.rows("SET time_zone = '+00:00', sql_mode = '', max_statement_time = 0" if server.is_mariadb
+                        else "SET time_zone = '+00:00', sql_mode = '', max_execution_time = 0")
+            server.rows("SET net_write_timeout = 600")
+            yield server
+    finally:
+        connection.close()
+
+
+@contextmanager
+def server_errors(options: Options) -> Iterator[None]:
+    """Raise the driver's errors as the capture's: what the server said, with no password."""
+    try:
+        yield
+    except CaptureError:
+        raise
+    except pymysql.err.MySQLError as error:
+        text = f"{options.hostname}:{options.port}, user {options.username!r}: {error.args[-1] if error.args else error}"
+        raise ServerUnavailableError(text) from None

@@ -1,0 +1,142 @@
+"""A captured table: its columns and keys, as the server's ``information_schema`` has them."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from .columns import SourceColumn, select_expression
+from .errors import ServerNotReadyError
+from .options import Options
+from .server import Server
+
+Key = tuple[str, ...]
+"""Values of key columns, as a query returns them; bytes as hexadecimal digits."""
+Row = tuple[Any, ...]
+"""Values of all columns, as a query returns them: str, bytes or None."""
+
+
+def quoted(name: str) -> str:
+    """Return a name as MySQL's statements write it."""
+    return "`" + name.replace("`", "``") + "`"
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table.
+
+    Attributes
+    ----------
+    database, name : str
+    columns : tuple of SourceColumn
+        In the order of the table, which is the log's.
+    primary_key, chunk_key : tuple of int
+        Indexes of columns. Rows are told apart by the first, chunks divided by the second: mostly they are the same.
+    """
+
+    database: str
+    name: str
+    columns: tuple[SourceColumn, ...]
+    primary_key: tuple[int, ...]
+    chunk_key: tuple[int, ...]
+
+    @property
+    def qualified(self) -> str:
+        return f"{quoted(self.database)}.{quoted(self.name)}"
+
+    @property
+    def fingerprint(self) -> str:
+        """What differs when columns or keys do."""
+        return hashlib.sha256(repr((self.columns, self.primary_key)).encode()).hexdigest()[:16]
+
+    @property
+    def selected(self) -> str:
+        """The select list: all columns."""
+        return ", ".join(select_expression(column, quoted(column.name)) for column in self.columns)
+
+    def identity(self, row: Row) -> Row:
+        """Return what tells a row apart."""
+        return tuple(row[index] for index in self.primary_key)
+
+    def key(self, row: Row) -> Key:
+        """Return a row's chunk key."""
+        return key_texts(tuple(row[index] for index in self.chunk_key))
+
+    def key_columns(self) -> list[SourceColumn]:
+        return [self.columns[index] for index in self.chunk_key]
+
+
+def key_texts(values: Sequence[Any]) -> Key:
+    """Return values of key columns as they are kept in offsets."""
+    return tuple(value.hex() if isinstance(value, bytes) else value for value in values)
+
+
+_COLUMNS = """
+SELECT column_name, data_type, column_type, is_nullable, character_set_name, collation_name,
+       COALESCE(datetime_precision, numeric_precision, 0), COALESCE(numeric_scale, 0), COALESCE(character_octet_length, 0)
+FROM information_schema.columns WHERE table_schema = %s AND table_name = %s ORDER BY ordinal_position
+"""
+_PRIMARY_KEY = """
+SELECT column_name FROM information_schema.statistics
+WHERE table_schema = %s AND table_name = %s AND index_name = 'PRIMARY' ORDER BY seq_in_index
+"""
+_KEY_TYPES = {"tinyint", "smallint", "mediumint", "int", "bigint", "decimal", "char", "varchar", "binary", "varbinary"}
+_KEY_TYPES |= {"date", "datetime", "timestamp", "year"}
+
+
+def read_table(server: Server, options: Options) -> Table:
+    """Read a table's columns and keys.
+
+    Raises
+    ------
+    ServerNotReadyError
+        When there is no such table, or none that can be captured.
+    """
+    place = (options.database, options.table)
+    columns = tuple(_column(found) for found in server.rows(_COLUMNS, place))
+    if not columns:
+        raise ServerNotReadyError(f"there is no table {options.database}.{options.table}, or {options.username!r} may not see it: "
+                                  f"GRANT SELECT ON {quoted(options.database)}.* TO {options.username}")
+    names = [column.name for column in columns]
+    primary = tuple(names.index(name) for (name,) in server.rows(_PRIMARY_KEY, place))
+    if not primary:
+        raise ServerNotReadyError(
+            f"{options.database}.{options.table} has no primary key, and so nothing tells its rows apart: "
+            f"ALTER TABLE {quoted(options.database)}.{quoted(options.table)} ADD COLUMN id BIGINT UNSIGNED AUTO_INCREMENT PRIMARY KEY"
+        )
+    table = Table(options.database, options.table, columns, primary, _chunk_key(names, options) or primary)
+    for column in table.columns:
+        column.column  # noqa: B018 (refuses a type that has none)
+    for column in table.key_columns():
+        _require_orderable(column)
+    return table
+
+
+def columns_unchanged(server: Server, options: Options, table: Table, statement: str) -> bool:
+    """Return whether a statement on a table left its columns as they are: one that adds an index, or a comment."""
+    return statement.lstrip().upper().startswith("ALTER") and read_table(server, options).fingerprint == table.fingerprint
+
+
+def _column(found: Row) -> SourceColumn:
+    name, data_type, column_type, nullable, charset, collation, precision, scale, length = found
+    return SourceColumn(
+        str(name), str(data_type).lower(), str(column_type), nullable == "YES", charset, collation, int(precision), int(scale), int(length)
+    )
+
+
+def _chunk_key(names: Sequence[str], options: Options) -> tuple[int, ...]:
+    unknown = [name for name in options.chunk_key or () if name not in names]
+    if unknown:
+        raise ServerNotReadyError(f"scan.incremental.snapshot.chunk.key-column: {options.table} has no column {', '.join(unknown)}")
+    return tuple(names.index(name) for name in options.chunk_key or ())
+
+
+def _require_orderable(column: SourceColumn) -> None:
+    if column.data_type not in _KEY_TYPES or column.nullable:
+        what = "may be NULL" if column.nullable else f"is a {column.column_type}"
+        raise ServerNotReadyError(
+            f"chunks cannot be divided by `{column.name}`, which {what}: name a column that is a number, a text, a binary or a date and "
+            "NOT NULL by scan.incremental.snapshot.chunk.key-column"
+        )

@@ -1,0 +1,83 @@
+"""What must be so before anything is read: each reason is a sentence with the statement that mends it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from .errors import ServerNotReadyError
+from .options import Options
+from .server import Server
+from .table import Table, quoted
+
+_OLDEST = {False: (5, 7), True: (10, 5)}
+_WANTED = {
+    "log_bin": ("ON", "start the server with --log-bin"),
+    "binlog_format": ("ROW", "SET GLOBAL binlog_format = 'ROW'"),
+    "binlog_row_image": ("FULL", "SET GLOBAL binlog_row_image = 'FULL'"),
+    "binlog_row_value_options": ("", "SET GLOBAL binlog_row_value_options = ''"),
+    "binlog_transaction_compression": ("OFF", "SET GLOBAL binlog_transaction_compression = OFF"),
+    "log_bin_compress": ("OFF", "SET GLOBAL log_bin_compress = OFF"),
+    "gtid_mode": ("ON", "SET GLOBAL gtid_mode = 'ON', by way of OFF_PERMISSIVE and ON_PERMISSIVE"),
+}
+_WHY = {"gtid_mode": ": without GTIDs the server does not tell which transactions of its log can be seen yet"}
+_REPLICA = {False: ("REPLICATION SLAVE", "REPLICATION CLIENT"), True: ("REPLICATION SLAVE", "BINLOG MONITOR")}
+_SAME = {"BINLOG MONITOR": ("BINLOG MONITOR", "REPLICATION CLIENT"), "REPLICATION SLAVE": ("REPLICATION SLAVE", "REPLICATION REPLICA")}
+
+
+def validate(server: Server, options: Options, table: Table) -> None:
+    """Refuse a server that cannot be captured from.
+
+    Raises
+    ------
+    ServerNotReadyError
+        With all reasons.
+    """
+    reasons = [*_version(server), *_settings(server), *_engine(server, table), *_cascades(server, table), *_privileges(server, options)]
+    if reasons:
+        raise ServerNotReadyError("; ".join(reasons))
+
+
+def _version(server: Server) -> Iterator[str]:
+    match = re.match(r"(\d+)\.(\d+)", server.version)
+    oldest = _OLDEST[server.is_mariadb]
+    if match is None or (int(match[1]), int(match[2])) < oldest:
+        yield f"the server is {server.version}: it must be {'MariaDB' if server.is_mariadb else 'MySQL'} {oldest[0]}.{oldest[1]} or later"
+
+
+def _settings(server: Server) -> Iterator[str]:
+    names = ", ".join(f"'{name}'" for name in _WANTED)
+    found = {name.lower(): value for name, value in server.rows(f"SHOW GLOBAL VARIABLES WHERE Variable_name IN ({names})")}
+    for name, (wanted, remedy) in _WANTED.items():
+        if name in found and found[name].upper() != wanted:
+            yield f"{name} is {found[name]!r} and must be {wanted!r}{_WHY.get(name, '')}: {remedy}"
+
+
+def _engine(server: Server, table: Table) -> Iterator[str]:
+    query = "SELECT engine FROM information_schema.tables WHERE table_schema = %s AND table_name = %s"
+    engine = server.value(query, (table.database, table.name))
+    if engine != "InnoDB":
+        yield f"{table.qualified} is of {engine or 'no engine, as a view is'}, without transactions: ALTER TABLE {table.qualified} ENGINE = InnoDB"
+
+
+def _cascades(server: Server, table: Table) -> Iterator[str]:
+    query = (
+        "SELECT constraint_name, delete_rule, update_rule FROM information_schema.referential_constraints "
+        "WHERE constraint_schema = %s AND table_name = %s"
+    )
+    for name, on_delete, on_update in server.rows(query, (table.database, table.name)):
+        if {on_delete, on_update} & {"CASCADE", "SET NULL"}:
+            yield (
+                f"the foreign key {quoted(name)} changes rows by ON DELETE {on_delete} ON UPDATE {on_update}, which the log does not have: "
+                f"ALTER TABLE {table.qualified} DROP FOREIGN KEY {quoted(name)}, and add it again with RESTRICT"
+            )
+
+
+def _privileges(server: Server, options: Options) -> Iterator[str]:
+    granted = " ".join(row[0].upper() for row in server.rows("SHOW GRANTS FOR CURRENT_USER()") if " ON *.* " in row[0].upper())
+    if "ALL PRIVILEGES" in granted:
+        return
+    lacking = [name for name in _REPLICA[server.is_mariadb] if not any(same in granted for same in _SAME.get(name, (name,)))]
+    if lacking:
+        user = server.value("SELECT CURRENT_USER()").replace("@", "'@'")
+        yield f"{options.username!r} lacks {' and '.join(lacking)}: GRANT {', '.join(lacking)} ON *.* TO '{user}'"
