@@ -40,7 +40,6 @@ _KEEP = {
     "View",
 }
 _BEGIN = {"FlatMapGroupsInPandasWithState", "LocalRelation", "LogicalRDD", "OneRowRelation", "Sort"}
-_OF_KAFKA = {"StreamingRelationV2", "LogicalRelation", "DataSourceV2Relation", "StreamingRelation"}
 
 
 def require_arrival_order(df: DataFrame) -> None:
@@ -61,11 +60,15 @@ def require_arrival_order(df: DataFrame) -> None:
 def _unordered(plan: Any) -> str | None:
     """Return the name of the first node that keeps no order, None where all do."""
     name = plan.getClass().getSimpleName()
-    if name in _BEGIN or (name in _OF_KAFKA and "kafka" in plan.toString().lower()):
+    if name in _BEGIN or _is_kafka(plan, name):
         return None
-    if name in _OF_KAFKA:
-        return f"{name} (a source without an order)"
     if name not in _KEEP:
         return str(name)
     children = plan.children()
     return next(filter(None, (_unordered(children.apply(index)) for index in range(children.length()))), None)
+
+
+def _is_kafka(plan: Any, name: str) -> bool:
+    if name == "StreamingRelationV2":
+        return bool(plan.sourceName() == "kafka")
+    return name == "LogicalRelation" and plan.relation().getClass().getSimpleName() == "KafkaRelation"

@@ -14,8 +14,9 @@ connection in Spark's JVM, so that no other client is needed; a session of Spark
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 BATCHES = "changelog_batches"
+_SECRET = re.compile("(?i)pass|secret|token|key")
 _WRITERS = "8"
 """Connections at a time, and so tasks that write, unless `JdbcTable.options` say otherwise."""
 
@@ -109,8 +111,11 @@ def _staged(rows: DataFrame, connection: Connection, table: JdbcTable, wanted: W
         with told(table):
             staged.write.format("jdbc").options(**options).mode("append").save()
         yield staging
-    finally:
-        connection.execute(drop)
+    except BaseException:
+        with suppress(TargetError):  # what went wrong before says more
+            connection.execute(drop)
+        raise
+    connection.execute(drop)
 
 
 def _staging(spark: SparkSession, table: JdbcTable) -> str:
@@ -180,14 +185,20 @@ class Connection:
     @contextmanager
     def transaction(self) -> Iterator[None]:
         """Commit what is done in the block, or nothing of it."""
+        from py4j.protocol import Py4JError
+
         self.java.setAutoCommit(False)
         try:
             yield
             with told(self.of):
                 self.java.commit()
+        except BaseException:
+            with suppress(Py4JError):  # a connection that broke is rolled back by the server
+                self.java.rollback()
+            raise
         finally:
-            self.java.rollback()  # nothing, after a commit
-            self.java.setAutoCommit(True)
+            with suppress(Py4JError):
+                self.java.setAutoCommit(True)
 
     def refined(self) -> Dialect:
         """Return the dialect of the server that answers: MySQL and MariaDB name their collations differently."""
@@ -313,7 +324,7 @@ def _text(error: Any, table: JdbcTable) -> str:
         causes = [line for line in str(error).splitlines() if "Exception: " in line]
         text = (causes or str(error).splitlines())[-1]
     shown = " ".join(text.split())[:500]
-    secrets = filter(None, (table.password, *table.options.values()))
+    secrets = (str(value) for name, value in {**table.options, "password": table.password}.items() if value and _SECRET.search(name))
     for secret in secrets:
-        shown = shown.replace(str(secret), "***") if len(str(secret)) > 3 else shown
+        shown = shown.replace(secret, "***")
     return f"{table}: {shown}"

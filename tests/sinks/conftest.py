@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 # The recorded topics and their truth are those of the replay tests.
 sys.path.append(str(Path(__file__).parents[1] / "replay"))
 
-KINDS = ("delta", "iceberg", "postgresql", "mariadb", "mysql-driver")
+KINDS = ("delta", "iceberg", "postgresql", "mariadb")
 
 
 @pytest.fixture(scope="session")

@@ -9,6 +9,7 @@ import pytest
 from sinking import changelog, random_changelog
 
 from cdc_formats.errors import ArgumentError, MissingFieldError
+from normalize import from_kafka_changelog
 from normalize.sinks.arrival import ChangeOrderError, require_arrival_order
 from normalize.sinks.latest import check, last_changes
 
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.spark
 
-EXAMPLES = 200
+EXAMPLES = 100
 SCHEMA = "example INT, id INT, value INT, at INT"
 COLUMNS, KEY = ["example", "id", "value"], ["example", "id"]
 
@@ -98,15 +99,33 @@ def test_narrow_operations_keep_the_order(spark: SparkSession) -> None:
     require_arrival_order(df.union(df).repartition("id").sortWithinPartitions("v"))
 
 
-@pytest.mark.parametrize("shuffled", ["join", "repartition", "coalesce", "distinct", "file"])
+@pytest.mark.parametrize("bounded", [False, True])
+@pytest.mark.parametrize("source_duplicates", [False, True])
+def test_what_is_read_from_kafka_is_in_order(spark: SparkSession, bounded: bool, source_duplicates: bool) -> None:
+    df = from_kafka_changelog(
+        spark,
+        "t",
+        format="changelog-json",
+        schema="id INT",
+        primary_key="id",
+        options={"kafka.bootstrap.servers": "nobody:1"},
+        bounded=bounded,
+        source_duplicates=source_duplicates,
+    )
+    require_arrival_order(df.where("row_kind IS NOT NULL"))
+
+
+@pytest.mark.parametrize("shuffled", ["join", "repartition", "coalesce", "distinct", "file", "table"])
 def test_what_shuffles_rows_needs_order_by(spark: SparkSession, shuffled: str, tmp_path: Any) -> None:
     df = changelog(spark, "id INT, v STRING", [("+I", 1, "a")])
+    spark.sql("CREATE TABLE IF NOT EXISTS kafka_rows (row_kind STRING, id INT) USING parquet")
     frames = {
         "join": lambda: df.join(spark.range(2).selectExpr("CAST(id AS INT) AS id"), "id"),
         "repartition": lambda: df.repartition("id"),
         "coalesce": lambda: df.coalesce(1),
         "distinct": df.distinct,
         "file": lambda: spark.read.schema(df.schema).parquet(str(tmp_path)),
+        "table": lambda: spark.table("kafka_rows"),
     }
     with pytest.raises(ChangeOrderError, match=r"order_by=\['offset'\]"):
         require_arrival_order(frames[shuffled]())
