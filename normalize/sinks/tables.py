@@ -81,6 +81,9 @@ _SECRET = re.compile(r"(?i)(?:password|passwd|pwd|passphrase)\w*\s*=|//[^/@]*:[^
 class JdbcTable:
     """A table of PostgreSQL, MySQL or MariaDB.
 
+    The password is in no repr, plan, event log or error. At log level DEBUG Spark's own class ``BasicConnectionProvider`` writes every
+    connection's properties into the log, as of any use of Spark's JDBC source.
+
     Parameters
     ----------
     url : str
