@@ -292,6 +292,8 @@ def _connecting_twice() -> Callable[..., Any]:
         if not left:
             raise pymysql.err.OperationalError(0, "the connection ended while the log was read")
         left.pop()
+        if "db" in settings:  # an old name of PyMySQL's
+            settings["database"] = settings.pop("db")
         return pymysql.connect(**settings)
 
     return connect

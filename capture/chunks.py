@@ -21,18 +21,18 @@ def even_step(server: Server, table: Table, options: Options) -> int | None:
     column = table.key_columns()[0]
     if len(table.chunk_key) > 1 or column.data_type not in _INTEGERS:
         return None
-    least, most = _ends(server, table)
+    ends = _ends(server, table, KeyRange(None, None))
     rows = int(server.value(_ROWS, (table.database, table.name)) or 0)
-    if least is None or most is None or rows == 0:
+    if ends is None or rows == 0:
         return None
-    factor = (most - least + 1) / rows
+    factor = (ends[1] - ends[0] + 1) / rows
     return max(int(factor * options.chunk_size), 1) if options.lower_factor <= factor <= options.upper_factor else None
 
 
-def _ends(server: Server, table: Table) -> tuple[int | None, int | None]:
+def _ends(server: Server, table: Table, keys: KeyRange) -> tuple[int, int] | None:
     name = quoted(table.key_columns()[0].name)
-    least, most = server.rows(f"SELECT MIN({name}), MAX({name}) FROM {table.qualified}")[0]
-    return (None, None) if least is None else (int(least), int(most))
+    least, most = server.rows(f"SELECT MIN({name}), MAX({name}) FROM {table.qualified} WHERE {condition(table, keys)}")[0]
+    return None if least is None else (int(least), int(most))
 
 
 def next_chunks(
@@ -68,8 +68,8 @@ def _next_end(server: Server, table: Table, keys: KeyRange, options: Options, st
 
 
 def _even_end(server: Server, table: Table, keys: KeyRange, step: int) -> Key | None:
-    least, most = _ends(server, table)
-    if least is None or most is None:
+    """Return the end of a step from the next key that there is: a gap has no chunks."""
+    ends = _ends(server, table, keys)
+    if ends is None or ends[0] + step > ends[1]:
         return None
-    end = (least - 1 if keys.after is None else int(keys.after[0])) + step
-    return None if end >= (most if keys.upto is None else int(keys.upto[0])) else (str(end),)
+    return (str(ends[0] + step - 1),)

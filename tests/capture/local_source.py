@@ -1,0 +1,103 @@
+"""A real MariaDB that writes a binary log, and what a changelog of it must be."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pymysql
+
+sys.path.append(str(Path(__file__).parents[1] / "sinks"))
+
+from local_databases import LocalMariaDb
+
+from capture.options import Options, read_options
+from capture.source import ChangelogReader
+
+LOG = ("--log-bin=binlog", "--server-id=7", "--binlog-format=ROW", "--performance-schema=OFF")
+
+
+class LocalSource(LocalMariaDb):
+    """An empty MariaDB with a binary log, whose rows lack all metadata that is not needed."""
+
+    def _start(self, command: list[str]) -> None:
+        super()._start([*command, *LOG])
+
+    def connect(self, **settings: Any) -> pymysql.Connection[Any]:
+        settings = {"user": self.user, "password": self.password, "database": "test", "autocommit": True} | settings
+        return pymysql.connect(host="127.0.0.1", port=self.port, charset="utf8mb4", **settings)
+
+    def run(self, *statements: str) -> None:
+        with self.connect() as connection, connection.cursor() as cursor:
+            for statement in statements:
+                cursor.execute(statement)
+
+    def options(self, table: str, **more: str) -> dict[str, str]:
+        """The options of a reader."""
+        given = {"hostname": "127.0.0.1", "port": str(self.port), "username": self.user, "password": self.password}
+        return given | {"database-name": "test", "table-name": table} | more
+
+    def rows(self, table: str) -> list[tuple[Any, ...]]:
+        with self.connect() as connection, connection.cursor() as cursor:
+            cursor.execute(f"SELECT * FROM {table}")
+            return list(cursor.fetchall())
+
+
+SMALL = {"scan.incremental.snapshot.chunk.size": "5", "scan.snapshot.chunks-per-batch": "3"}
+
+
+
+class Stream:
+    """A reader's micro-batches without Spark, with all that Spark does to it: offsets as JSON, partitions pickled."""
+
+    def __init__(self, options: dict[str, str], start: dict[str, Any] | None = None) -> None:
+        self.options = read_options(options)
+        self.reader = ChangelogReader(self.options)
+        if start is not None:
+            self.reader.partitions(start, start)  # as Spark does when a query starts again
+        self.start = start or _through_json(self.reader.initialOffset())
+
+    def batch(self) -> list[dict[str, Any]]:
+        """Return the rows of the next batch, none where there is none."""
+        end = _through_json(self.reader.latestOffset())
+        rows = list(self.between(self.start, end))
+        self.start = end
+        return rows
+
+    def between(self, start: dict[str, Any], end: dict[str, Any]) -> Iterator[dict[str, Any]]:
+        for partition in self.reader.partitions(start, end):
+            for batch in self.reader.read(pickle.loads(pickle.dumps(partition))):
+                yield from batch.to_pylist()
+
+
+def _through_json(offset: dict[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(json.dumps(offset))
+    return found
+
+
+METADATA = ("row_kind", "database", "table", "op_ts", "position")
+
+
+class Replica:
+    """A table that a changelog is applied to, and that refuses what is no change of it."""
+
+    def __init__(self, *primary_key: str) -> None:
+        self.primary_key = primary_key
+        self.rows: dict[tuple[Any, ...], tuple[Any, ...]] = {}
+
+    def apply(self, changelog: Iterable[dict[str, Any]]) -> None:
+        for change in changelog:
+            key = tuple(change[name] for name in self.primary_key)
+            row = tuple(value for name, value in change.items() if name not in METADATA)
+            if change["row_kind"] in ("+I", "+U"):
+                assert key not in self.rows, f"{change} is there already"
+                self.rows[key] = row
+            else:
+                assert self.rows.pop(key, None) == row, f"{change} is not what is there"
+
+    def contents(self) -> set[tuple[Any, ...]]:
+        return set(self.rows.values())

@@ -1,0 +1,46 @@
+"""A chunk is as of the position that it is asked for, whenever it is selected: the worked example of `capture.chunk`."""
+
+from __future__ import annotations
+
+from local_source import LocalSource
+
+from capture.binlog import LogReader
+from capture.chunk import read_chunks
+from capture.keys import KeyRange
+from capture.options import read_options
+from capture.server import Position, Server, connect
+from capture.table import read_table
+
+WHOLE = KeyRange(None, None)
+
+
+def test_chunk_changed_before_and_after_its_select_is_as_of_the_position(source: LocalSource) -> None:
+    source.run(
+        "CREATE TABLE k (id VARCHAR(5) PRIMARY KEY, v VARCHAR(5))",
+        "INSERT INTO k VALUES ('k1', 'a'), ('k2', 'b'), ('k3', 'c'), ('k4', 'd'), ('k5', 'e'), ('k6', 'f')",
+    )
+
+    class Between(Server):
+        """Has another client write between its SELECT and the HIGH position."""
+
+        def written(self) -> Position:
+            source.run("UPDATE k SET v = 'E' WHERE id = 'k5'", "UPDATE k SET v = 'A!' WHERE id = 'k1'")
+            return super().written()
+
+    options = read_options(source.options("k"))
+    with connect(options) as server:
+        as_of, table = server.settled(), read_table(server, options)
+        source.run("UPDATE k SET v = 'A' WHERE id = 'k1'", "DELETE FROM k WHERE id = 'k3'", "INSERT INTO k VALUES ('k7', 'g')")
+        between = Between(server.connection, options)
+        (rows,) = read_chunks(between, LogReader(options, table, 71), [WHOLE], as_of)
+        (again,) = read_chunks(server, LogReader(options, table, 71), [WHOLE], as_of)
+    assert sorted(rows) == [("k1", "a"), ("k2", "b"), ("k3", "c"), ("k4", "d"), ("k5", "e"), ("k6", "f")]
+    assert sorted(again) == sorted(rows)
+
+
+def test_chunk_without_changes_reads_no_log(source: LocalSource) -> None:
+    source.run("CREATE TABLE quiet (id INT PRIMARY KEY)", "INSERT INTO quiet VALUES (1), (2)")
+    options = read_options(source.options("quiet"))
+    with connect(options) as server:
+        (rows,) = read_chunks(server, LogReader(options, read_table(server, options), 71), [WHOLE], server.settled())
+    assert sorted(rows) == [("1",), ("2",)]

@@ -1,0 +1,137 @@
+"""Writers that write while the table is captured: the changelog is the table's, with nothing twice, lost, or never there."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pymysql
+import pytest
+from local_source import SMALL, LocalSource, Replica, Stream
+
+TABLES = {
+    "numbers": ("id BIGINT UNSIGNED PRIMARY KEY", ("id",)),
+    "texts": ("id VARCHAR(20) COLLATE latin1_general_ci PRIMARY KEY", ("id",)),
+    "unicode": ("id VARCHAR(20) CHARACTER SET utf8mb4 COLLATE utf8mb4_unicode_ci PRIMARY KEY", ("id",)),
+    "pairs": ("tenant INT, id VARCHAR(9) CHARACTER SET utf8mb4 COLLATE utf8mb4_general_ci, PRIMARY KEY (tenant, id)", ("tenant", "id")),
+    "bytes": ("id VARBINARY(8) PRIMARY KEY", ("id",)),
+}
+MORE = 2  # batches under writers after the snapshot
+
+
+def key_of(table: str, dice: random.Random) -> tuple[object, ...]:
+    text = "".join(dice.choice("aAbBzZäÄé_ 1") for _ in range(dice.randint(1, 2)))
+    if table == "numbers":
+        return (dice.randint(1, 120),)
+    if table == "bytes":
+        return (dice.randbytes(dice.randint(1, 2)).translate(bytes(range(8)) * 32),)
+    return (1, text) if table == "pairs" else (text,)
+
+
+class Writer:
+    """One client that changes a table in transactions of several statements, some rolled back."""
+
+    def __init__(self, source: LocalSource, table: str, seed: int) -> None:
+        self.dice = random.Random(seed)
+        self.table = table
+        self.connection = source.connect(autocommit=False)
+        self.columns = TABLES[table][1]
+
+    def transaction(self) -> None:
+        with self.connection.cursor() as cursor:
+            try:
+                for _ in range(self.dice.randint(1, 4)):
+                    self._statement(cursor)
+            except (pymysql.err.IntegrityError, pymysql.err.OperationalError):  # a duplicate key, a deadlock
+                self.connection.rollback()
+                return
+        if self.dice.random() < 0.15:
+            self.connection.rollback()
+        else:
+            self.connection.commit()
+
+    def _statement(self, cursor: pymysql.cursors.Cursor) -> None:
+        key, other = key_of(self.table, self.dice), key_of(self.table, self.dice)
+        where = " AND ".join(f"{name} = %s" for name in self.columns)
+        kind = self.dice.choice(("insert", "insert", "update", "update", "delete", "move", "range"))
+        if kind == "insert":
+            cursor.execute(f"INSERT INTO {self.table} VALUES ({', '.join(['%s'] * len(key))}, %s)", (*key, self.dice.randint(0, 9)))
+        elif kind == "update":
+            cursor.execute(f"UPDATE {self.table} SET v = v + 1 WHERE {where}", key)
+        elif kind == "delete":
+            cursor.execute(f"DELETE FROM {self.table} WHERE {where}", key)
+        elif kind == "move":
+            cursor.execute(f"UPDATE {self.table} SET {', '.join(f'{name} = %s' for name in self.columns)} WHERE {where}", (*other, *key))
+        else:
+            cursor.execute(f"UPDATE {self.table} SET v = v + 10 WHERE {self.columns[-1]} >= %s LIMIT 5", key[-1:])
+
+
+@contextmanager
+def writing(source: LocalSource, table: str) -> Iterator[None]:
+    """Write from two threads until the event is set."""
+    done = threading.Event()
+    writers = [Writer(source, table, seed) for seed in (1, 2)]
+    threads = [threading.Thread(target=lambda w=writer: [w.transaction() for _ in iter(done.is_set, True)]) for writer in writers]
+    for thread in threads:
+        thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        for thread in threads:
+            thread.join()
+        for writer in writers:
+            writer.connection.close()
+
+
+def fill(source: LocalSource, table: str) -> None:
+    source.run(f"CREATE OR REPLACE TABLE {table} ({TABLES[table][0]}, v INT)")
+    dice = random.Random(0)
+    with source.connect() as connection, connection.cursor() as cursor:
+        for _ in range(80):
+            key = key_of(table, dice)
+            cursor.execute(f"INSERT IGNORE INTO {table} VALUES ({', '.join(['%s'] * len(key))}, 0)", key)
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_changelog_under_writers_is_the_table(source: LocalSource, table: str) -> None:
+    fill(source, table)
+    replica = Replica(*TABLES[table][1])
+    options = source.options(table, **SMALL)
+    stream = Stream(options)
+    batches = []
+    with writing(source, table):
+        more = MORE
+        while more:
+            more -= not stream.start["snapshot"]
+            before = stream.start
+            rows = stream.batch()
+            batches.append((before, stream.start, rows))
+            replica.apply(rows)
+            if len(batches) % 2 == 0:
+                stream = Stream(options, stream.start)  # restarted from its checkpoint
+    while rows := stream.batch():
+        replica.apply(rows)
+    assert replica.contents() == set(source.rows(table))
+    assert len(replica.rows) > 20
+    for start, end, rows in batches[::2]:
+        again = list(stream.between(start, end))
+        assert sorted(map(str, again)) == sorted(map(str, rows)), f"batch {start} to {end}, read again"
+
+
+def test_update_that_moves_a_row_across_the_frontier_is_emitted_by_halves(source: LocalSource) -> None:
+    source.run("CREATE TABLE moving (id INT PRIMARY KEY, v INT)", "INSERT INTO moving SELECT seq, 0 FROM seq_1_to_40")
+    replica = Replica("id")
+    stream = Stream(source.options("moving", **SMALL))
+    replica.apply(stream.batch())
+    frontier = max(key[0] for key in replica.rows)
+    assert frontier < 40
+    source.run("UPDATE moving SET id = 100 WHERE id = 1", "UPDATE moving SET id = 1 WHERE id = 40")
+    rows = stream.batch()
+    assert {(row["row_kind"], row["id"]) for row in rows if row["id"] in (1, 100) or row["row_kind"] != "+I"} >= {("-D", 1), ("+I", 1)}
+    replica.apply(rows)
+    while rows := stream.batch():
+        replica.apply(rows)
+    assert replica.contents() == set(source.rows("moving"))
