@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from cdc_formats.errors import ArgumentError, MissingDependencyError
 
-from .typed import ROW_KIND, has_update_before, require_changelog
+from .typed import ROW_KIND, has_update_before, require_changelog, with_one_row_for_each
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -38,7 +38,8 @@ def aggregate_changes(changes: DataFrame, query: str) -> DataFrame:
         ``row_kind`` and the query's columns, with the names and types that Spark gives them. Of a stream, which is to be written in
         output mode ``update``, one row of each group that a micro-batch touched: ``+U`` with its new answer, or ``-D`` when its last
         row is gone or ``HAVING`` holds no more. Without ``GROUP BY`` there is one group, which is never gone. Of a bounded changelog,
-        ``+U`` of each group. ``to_kafka_changelog(..., format="upsert-kafka")`` writes it as newest answers and tombstones.
+        ``+U`` of each group. ``to_kafka_changelog(..., format="upsert-kafka")`` writes it as newest answers and tombstones,
+        ``apply_changes`` to a table.
 
     Raises
     ------
@@ -71,4 +72,6 @@ def aggregate_changes(changes: DataFrame, query: str) -> DataFrame:
     fields = on_a_table.schema.fields[len(plan.keys) :]
     columns = [F.expr(text).cast(like.dataType).alias(like.name) for text, like in zip(plan.outputs, fields, strict=True)]
     answer = groups.select(F.expr(f"CASE WHEN {plan.there} THEN '+U' ELSE '-D' END").alias(ROW_KIND), *columns)
-    return answer if changes.isStreaming else answer.where(F.col(ROW_KIND) == "+U")
+    shown = [like.name for text, like in zip(plan.outputs, fields, strict=True) if text in plan.keys]
+    keyed = with_one_row_for_each(answer, shown) if len(shown) == len(plan.keys) else answer
+    return keyed if changes.isStreaming else keyed.where(F.col(ROW_KIND) == "+U")

@@ -168,6 +168,17 @@ def has_update_before(df: DataFrame) -> bool:
     return bool(df.schema[ROW_KIND].metadata.get("changelog_mode") != "upsert")
 
 
+def with_one_row_for_each(df: DataFrame, key: Sequence[str]) -> DataFrame:
+    """Say in the schema that a changelog (of a stream, each micro-batch) has one row for each value of these columns."""
+    return df.withMetadata(ROW_KIND, {"one_row_for_each": list(key)})
+
+
+def has_one_row_for_each(df: DataFrame, key: Sequence[str]) -> bool:
+    """Return whether a changelog has one row for each key, as far as its schema says: then they need no order."""
+    of = df.schema[ROW_KIND].metadata.get("one_row_for_each")
+    return bool(of) and set(of) <= set(key)
+
+
 def table_columns(schema: str | StructType, without: Sequence[str] = ()) -> tuple[Column, ...]:
     """Return a schema, as DDL text or as Spark's type, as columns.
 

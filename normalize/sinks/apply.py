@@ -11,7 +11,7 @@ from cdc_formats.errors import ArgumentError
 from cdc_formats.schema import backquoted
 
 from ..changelog_normalize import names_of
-from ..typed import ASIDES, ROW_KIND, require_changelog
+from ..typed import ASIDES, ROW_KIND, has_one_row_for_each, require_changelog
 from . import jdbc, lake
 from .arrival import require_arrival_order
 from .change_feed import CHANGE_TYPE, COMMIT_TIMESTAMP, COMMIT_VERSION, to_change_feed
@@ -89,7 +89,7 @@ def apply_changes(
         applied: Changes | History = History(table, Wanted((*written, *_history_fields()), (), create, add_columns), tuple(written))
     else:
         applied = Changes(table, Wanted(tuple(written), key, create, add_columns), order)
-        if not order:
+        if not order and not has_one_row_for_each(df, key):
             require_arrival_order(df)
     if isinstance(table, JdbcTable):
         jdbc.needed(spark, table, applied.wanted)

@@ -1,0 +1,48 @@
+"""Sums over a changelog, kept in a table: a stream of answers has one row for each group, and so needs no order."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from decimal import Decimal
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from sinking import Sink
+
+from normalize import aggregate_changes, apply_changes
+from normalize.sinks.arrival import ChangeOrderError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+
+SCHEMA = "row_kind STRING, id INT, name STRING, weight DECIMAL(10,3)"
+QUERY = "SELECT name, SUM(weight) AS weight, COUNT(*) AS n FROM t GROUP BY name"
+BATCHES = [
+    [("+I", 1, "bike", "9.5"), ("+I", 2, "bike", "1"), ("+I", 3, "car", "1000")],
+    [("-U", 2, "bike", "1"), ("+U", 2, "cart", "2"), ("-D", 3, "car", "1000")],
+]
+
+
+def test_a_table_of_sums_follows_the_changelog(spark: SparkSession, new_sink: Callable[[str], Sink], tmp_path: Path) -> None:
+    source, sink = tmp_path / "source", new_sink("delta")
+    source.mkdir()
+    changes = spark.readStream.schema(SCHEMA).json(str(source))
+    totals = aggregate_changes(changes, QUERY)
+    for number, rows in enumerate(BATCHES):
+        lines = (dict(zip(("row_kind", "id", "name", "weight"), row, strict=True)) for row in rows)
+        (source / f"{number}.json").write_text("\n".join(map(json.dumps, lines)))
+        writer = apply_changes(totals, sink.table, primary_key="name").outputMode("update")
+        query = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True).start()
+        query.awaitTermination()
+    assert {tuple(row) for row in sink.read().collect()} == {("bike", Decimal("9.500"), 1), ("cart", Decimal("2.000"), 1)}
+
+
+def test_a_key_that_is_not_the_groups_needs_an_order(spark: SparkSession, new_sink: Callable[[str], Sink]) -> None:
+    changes = spark.createDataFrame([("+I", 1, "bike", Decimal(1))], SCHEMA)
+    totals = aggregate_changes(changes, "SELECT id, name, COUNT(*) AS n FROM t GROUP BY id, name")
+    with pytest.raises(ChangeOrderError, match="the rows come through Aggregate"):
+        apply_changes(totals, new_sink("delta").table, primary_key="name")
