@@ -12,7 +12,7 @@ from cdc_formats.registry import BUILT_IN
 
 
 def test_all_formats_are_listed_with_what_they_declare() -> None:
-    rows = [line.split("\t") for line in quick("formats").lines]
+    rows = [line.split("\t") for line in cdc("formats").lines]
     assert rows[0] == ["identifier", "rows", "Kafka key", "null value", "positions", "written"]
     assert [row[0] for row in rows[1:]] == sorted(BUILT_IN)
     assert ["upsert-kafka", "+U -D", "read", "read", "no", "yes"] in rows
