@@ -37,6 +37,8 @@ logging.getLogger("pymysqlreplication").setLevel(logging.ERROR)
 _PURGED = 1236
 _NULL = "null"
 _COMPRESSED = {40: "binlog_transaction_compression = OFF", **dict.fromkeys(range(165, 172), "log_bin_compress = OFF")}
+_WITHIN = ("BEGIN", "SAVEPOINT", "ROLLBACK TO", "XA START", "XA END")
+"""How statements begin that do not end a transaction."""
 _ROWS = (WriteRowsEvent, UpdateRowsEvent, DeleteRowsEvent, PartialUpdateRowsEvent)
 _ALWAYS = (QueryEvent, XidEvent, RotateEvent, XAPrepareEvent, NotImplementedEvent)
 _WIRE = {
@@ -214,7 +216,7 @@ class LogReader:
 
     def _statements(self, event: QueryEvent, position: Position) -> Iterator[LogEntry]:
         text = event.query.strip()
-        if text.upper() == "BEGIN" or text.upper().startswith("SAVEPOINT"):
+        if text.upper().startswith(_WITHIN):
             return
         if self._statement(text, event.schema.decode(errors="replace")):
             yield Statement(text, position)
@@ -317,7 +319,9 @@ def _log_errors(options: Options, stream: BinLogStreamReader) -> Iterator[None]:
 def statement_pattern(table: Table) -> Callable[[str, str], bool]:
     """Return whether a statement, of a session with a default database, may alter, empty, rename or drop the table."""
     verb = re.compile(r"(?:\s|/\*.*?\*/|--[^\n]*\n)*(?:ALTER|CREATE\s+OR\s+REPLACE|DROP|RENAME|TRUNCATE)\b", re.IGNORECASE | re.DOTALL)
-    database, name = (rf"(?:`{re.escape(each.replace('`', '``'))}`|(?<![\w$`]){re.escape(each)}(?![\w$`]))" for each in (table.database, table.name))
+    database, name = (
+        rf"(?:`{re.escape(each.replace('`', '``'))}`|(?<![\w$`]){re.escape(each)}(?![\w$`]))" for each in (table.database, table.name)
+    )
     qualified = re.compile(rf"{database}\s*\.\s*{name}", re.IGNORECASE)
     bare = re.compile(rf"(?<!\.)(?<!\.\s){name}", re.IGNORECASE)
     dropped = re.compile(rf"DROP\s+(?:DATABASE|SCHEMA)\b.*{database}", re.IGNORECASE | re.DOTALL)

@@ -173,7 +173,9 @@ def text_of(column: SourceColumn) -> Callable[[Any], Any]:
     if kind in _TEXTS:
         return _decoder(str(column.charset))
     if kind == "binary":
-        return lambda value: value.ljust(column.length, b"\0")
+        return lambda value: (value or b"").ljust(column.length, b"\0")
+    if kind in _BINARIES:
+        return lambda value: value or b""
     if kind == "set":
         return lambda labels: ",".join(label for label in column.labels if label in labels)
     if kind in ("datetime", "timestamp"):
@@ -228,11 +230,12 @@ _TEXT_OF: dict[str, Callable[[Any], Any]] = {
 def _decoder(charset: str) -> Callable[[bytes], str]:
     codec = _CODECS[charset]
     if charset != "latin1":
-        return lambda value: value.decode(codec)
+        # Of no bytes the library makes a text itself, since Python looks for no codec then.
+        return lambda value: value.decode(codec) if value else ""
 
     def decode(value: bytes) -> str:
         try:
-            return value.decode(codec)
+            return value.decode(codec) if value else ""
         except UnicodeDecodeError:  # five bytes that cp1252 has no character for are control characters for the server
             return "".join(bytes((byte,)).decode("latin1" if byte in b"\x81\x8d\x8f\x90\x9d" else codec) for byte in value)
 

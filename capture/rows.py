@@ -36,7 +36,9 @@ def spark_ddl(table: Table) -> str:
     columns = [column.column for column in table.columns]
     taken = sorted({column.name.lower() for column in columns} & {ROW_KIND, *METADATA})
     if taken:
-        raise SchemaError(f"{table.qualified} has a column {', '.join(taken)}, as the changelog has itself: capture it through a view's name")
+        raise SchemaError(
+            f"{table.qualified} has a column {', '.join(taken)}, as the changelog has itself: capture it through a view's name"
+        )
     typed = [f"{backquoted(column.name)} {column.type}" for column in columns]
     return ", ".join([f"{ROW_KIND} STRING", *typed, *(f"{name} {kind}" for name, kind in METADATA.items())])
 

@@ -156,8 +156,11 @@ def connect(options: Options) -> Iterator[Server]:
     try:
         with server_errors(options):
             server = Server(connection, options)
-            server.rows("SET time_zone = '+00:00', sql_mode = '', max_statement_time = 0" if server.is_mariadb
-                        else "SET time_zone = '+00:00', sql_mode = '', max_execution_time = 0")
+            server.rows(
+                "SET time_zone = '+00:00', sql_mode = '', max_statement_time = 0"
+                if server.is_mariadb
+                else "SET time_zone = '+00:00', sql_mode = '', max_execution_time = 0"
+            )
             server.rows("SET net_write_timeout = 600")
             yield server
     finally:

@@ -160,9 +160,7 @@ class ChangelogReader(DataSourceStreamReader):
         if done is not None and begin.position != end.position:
             found.append(Log(table, begin.position, end.position, done, self._server_id))
         if begin.snapshot and (begin.frontier, begin.snapshot) != (end.frontier, end.snapshot):
-            ranges = next_chunks(
-                server, table, begin.frontier, replace(self.options, chunks_per_batch=2**62), end.step, upto=end.frontier
-            )
+            ranges = next_chunks(server, table, begin.frontier, replace(self.options, chunks_per_batch=2**62), end.step, upto=end.frontier)
             shares = divided(ranges, self.options.parallelism)
             found += [Chunks(table, share, end.position, self._server_id + 1 + index) for index, share in enumerate(shares)]
         return found
@@ -210,7 +208,8 @@ def furthest(server: Server, options: Options, table: Table, seen: Offset, serve
             reach = Reach(entry.position, reach.touched or entry.touched, reach.schema)
             if size >= options.max_bytes:
                 return reach
-    return replace(reach, position=target) if log.position.order >= target.order else reach
+    # What is settled now may lie before what is seen: the end of a file, where the log goes on in the next.
+    return replace(reach, position=target) if log.position.order >= target.order > reach.position.order else reach
 
 
 def _altered(table: Table, statement: Statement) -> SchemaChangedError:

@@ -97,8 +97,10 @@ def read_table(server: Server, options: Options) -> Table:
     place = (options.database, options.table)
     columns = tuple(_column(found) for found in server.rows(_COLUMNS, place))
     if not columns:
-        raise ServerNotReadyError(f"there is no table {options.database}.{options.table}, or {options.username!r} may not see it: "
-                                  f"GRANT SELECT ON {quoted(options.database)}.* TO {options.username}")
+        raise ServerNotReadyError(
+            f"there is no table {options.database}.{options.table}, or {options.username!r} may not see it: "
+            f"GRANT SELECT ON {quoted(options.database)}.* TO {options.username}"
+        )
     names = [column.name for column in columns]
     primary = tuple(names.index(name) for (name,) in server.rows(_PRIMARY_KEY, place))
     if not primary:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 import json
 import pickle
 import sys
@@ -18,7 +19,7 @@ from local_databases import LocalMariaDb
 from capture.options import Options, read_options
 from capture.source import ChangelogReader
 
-LOG = ("--log-bin=binlog", "--server-id=7", "--binlog-format=ROW", "--performance-schema=OFF")
+LOG = ("--log-bin=binlog", "--server-id=7", "--binlog-format=ROW", "--performance-schema=OFF", "--slave-connections-needed-for-purge=0")
 
 
 class LocalSource(LocalMariaDb):
@@ -36,6 +37,15 @@ class LocalSource(LocalMariaDb):
             for statement in statements:
                 cursor.execute(statement)
 
+    def run_as_root(self, *statements: str) -> None:
+        """Run statements as the owner of the server's files, who may grant."""
+        with (
+            pymysql.connect(unix_socket=str(self._scratch / "socket"), user=getpass.getuser()) as connection,
+            connection.cursor() as cursor,
+        ):
+            for statement in statements:
+                cursor.execute(statement)
+
     def options(self, table: str, **more: str) -> dict[str, str]:
         """The options of a reader."""
         given = {"hostname": "127.0.0.1", "port": str(self.port), "username": self.user, "password": self.password}
@@ -48,7 +58,6 @@ class LocalSource(LocalMariaDb):
 
 
 SMALL = {"scan.incremental.snapshot.chunk.size": "5", "scan.snapshot.chunks-per-batch": "3"}
-
 
 
 class Stream:

@@ -1,0 +1,146 @@
+"""What a capture refuses, and where it stops: with the reason and the statement that mends it."""
+
+from __future__ import annotations
+
+import pytest
+from local_source import SMALL, LocalSource, Replica, Stream
+
+from capture.errors import BinlogPurgedError, SchemaChangedError, ServerChangedError, ServerNotReadyError, ServerUnavailableError
+from capture.options import read_options
+from capture.server import connect
+from cdc_formats.errors import ArgumentError
+
+
+@pytest.mark.parametrize(
+    ("statement", "undo", "reason"),
+    [
+        ("SET GLOBAL binlog_format = 'MIXED'", "SET GLOBAL binlog_format = 'ROW'", "binlog_format is 'MIXED' and must be 'ROW'"),
+        ("SET GLOBAL binlog_row_image = 'MINIMAL'", "SET GLOBAL binlog_row_image = 'FULL'", "SET GLOBAL binlog_row_image = 'FULL'"),
+        ("ALTER TABLE ready ENGINE = MyISAM", "ALTER TABLE ready ENGINE = InnoDB", "ENGINE = InnoDB"),
+        ("ALTER TABLE ready DROP PRIMARY KEY", "ALTER TABLE ready ADD PRIMARY KEY (id)", "has no primary key"),
+        ("ALTER TABLE ready ADD COLUMN g POINT", "ALTER TABLE ready DROP COLUMN g", "column `g` has the type point"),
+        (
+            "ALTER TABLE ready ADD CONSTRAINT f FOREIGN KEY (parent) REFERENCES parents (id) ON DELETE CASCADE",
+            "ALTER TABLE ready DROP FOREIGN KEY f",
+            "DROP FOREIGN KEY `f`",
+        ),
+    ],
+    ids=["format", "image", "engine", "key", "type", "cascade"],
+)
+def test_server_that_is_not_ready_is_refused_with_the_remedy(source: LocalSource, statement: str, undo: str, reason: str) -> None:
+    source.run(
+        "CREATE TABLE IF NOT EXISTS parents (id INT PRIMARY KEY)",
+        "CREATE TABLE IF NOT EXISTS ready (id INT NOT NULL, parent INT, PRIMARY KEY (id))",
+        statement,
+    )
+    try:
+        with pytest.raises(ServerNotReadyError) as caught:
+            Stream(source.options("ready"))
+        assert reason in str(caught.value)
+    finally:
+        source.run(undo)
+    Stream(source.options("ready"))
+
+
+def test_user_without_privileges_is_told_the_grant(source: LocalSource) -> None:
+    source.run("CREATE TABLE granted (id INT PRIMARY KEY)")
+    source.run_as_root("CREATE USER reader@localhost IDENTIFIED BY 'r'", "GRANT SELECT ON test.* TO reader@localhost")
+    reader = source.options("granted") | {"username": "reader", "password": "r"}
+    with pytest.raises(ServerNotReadyError, match="GRANT REPLICATION SLAVE, BINLOG MONITOR ON \\*\\.\\* TO 'reader'@'localhost'"):
+        Stream(reader)
+    source.run_as_root("GRANT REPLICATION SLAVE, BINLOG MONITOR ON *.* TO 'reader'@'localhost'")
+    assert Stream(reader).batch() == []
+
+
+def test_missing_table_and_server_are_told(source: LocalSource) -> None:
+    with pytest.raises(ServerNotReadyError, match=r"there is no table test\.nothing"):
+        Stream(source.options("nothing"))
+    with pytest.raises(ServerUnavailableError, match="127.0.0.1:1"):
+        Stream(source.options("nothing") | {"port": "1"})
+
+
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [
+        ({"chunk": "1"}, "no option 'chunk'"),
+        ({"server-id": "9-5"}, "option 'server-id' is a number"),
+        ({"server-id": "5400"}, "needs 3 numbers"),
+        ({"scan.startup.mode": "specific-offset"}, "scan.startup.specific-offset.file"),
+        ({"scan.startup.mode": "newest"}, "one of initial"),
+    ],
+)
+def test_options_that_cannot_be_used_are_refused(given: dict[str, str], reason: str) -> None:
+    needed = {"hostname": "h", "username": "u", "password": "p", "database-name": "d", "table-name": "t"}
+    with pytest.raises(ArgumentError, match=reason):
+        read_options(needed | given)
+
+
+def test_password_is_not_in_the_repr_of_options() -> None:
+    given = {"hostname": "h", "username": "u", "password": "s3cret", "Database-Name": "d", "TABLE-NAME": "t"}
+    assert "s3cret" not in repr(read_options(given))
+
+
+def test_log_that_was_purged_is_told(source: LocalSource) -> None:
+    source.run("CREATE TABLE purged (id INT PRIMARY KEY)")
+    stream = Stream(source.options("purged", **{"scan.startup.mode": "latest-offset"}))
+    source.run("INSERT INTO purged VALUES (1)", "FLUSH BINARY LOGS", "FLUSH BINARY LOGS")
+    with connect(stream.options) as server:
+        server.rows(f"PURGE BINARY LOGS TO '{server.written().file}'")
+    with pytest.raises(BinlogPurgedError, match="begin anew"):
+        stream.batch()
+
+
+def test_altered_table_stops_before_the_statement_and_goes_on_when_started_again(source: LocalSource) -> None:
+    source.run("CREATE TABLE altered (id INT PRIMARY KEY, v INT)", "INSERT INTO altered VALUES (1, 1)")
+    options = source.options("altered", **SMALL)
+    stream, replica = Stream(options), Replica("id")
+    replica.apply(stream.batch())
+    source.run(
+        "INSERT INTO altered VALUES (2, 2)",
+        "ALTER TABLE altered COMMENT 'harmless'",
+        "INSERT INTO altered VALUES (3, 3)",
+    )
+    while rows := stream.batch():
+        replica.apply(rows)
+    source.run("INSERT INTO altered VALUES (4, 4)", "ALTER TABLE altered ADD COLUMN w INT", "INSERT INTO altered VALUES (5, 5, 5)")
+    replica.apply(stream.batch())
+    assert replica.contents() == {(1, 1), (2, 2), (3, 3), (4, 4)}
+    with pytest.raises(SchemaChangedError, match="ALTER TABLE altered ADD COLUMN w INT"):
+        stream.batch()
+    rows = Stream(options, stream.start).batch()
+    assert [(row["row_kind"], row["id"], row["v"], row["w"]) for row in rows] == [("+I", 5, 5, 5)]
+
+
+@pytest.mark.parametrize("statement", ["TRUNCATE TABLE {}", "RENAME TABLE {} TO {}_old", "/* now */ DROP TABLE test.`{}`"])
+def test_table_that_is_emptied_renamed_or_dropped_stops(source: LocalSource, statement: str) -> None:
+    name = "stops_" + statement.split()[0].strip("/*").lower()
+    source.run(f"CREATE TABLE {name} (id INT PRIMARY KEY)")
+    stream = Stream(source.options(name, **{"scan.startup.mode": "latest-offset"}))
+    source.run(statement.replace("{}", name))
+    with pytest.raises(SchemaChangedError):
+        stream.batch()
+
+
+def test_statement_on_another_table_does_not_stop(source: LocalSource) -> None:
+    source.run("CREATE TABLE mine (id INT PRIMARY KEY)", "CREATE TABLE mine2 (id INT)", "CREATE DATABASE IF NOT EXISTS elsewhere")
+    stream = Stream(source.options("mine", **{"scan.startup.mode": "latest-offset"}))
+    source.run("DROP TABLE mine2", "CREATE TABLE elsewhere.mine (id INT)", "DROP TABLE elsewhere.mine", "INSERT INTO mine VALUES (1)")
+    assert [row["id"] for row in stream.batch()] == [1]
+
+
+def test_offset_of_another_server_is_refused(source: LocalSource) -> None:
+    source.run("CREATE TABLE served (id INT PRIMARY KEY)")
+    stream = Stream(source.options("served"))
+    with pytest.raises(ServerChangedError):
+        Stream(source.options("served"), stream.start | {"server": "another"}).batch()
+
+
+def test_xa_transaction_is_refused(source: LocalSource) -> None:
+    source.run("CREATE TABLE xa (id INT PRIMARY KEY)")
+    stream = Stream(source.options("xa", **{"scan.startup.mode": "latest-offset"}))
+    with source.connect() as connection, connection.cursor() as cursor:
+        for statement in ("XA START 'x'", "INSERT INTO xa VALUES (1)", "XA END 'x'", "XA PREPARE 'x'"):
+            cursor.execute(statement)
+        with pytest.raises(Exception, match="XA"):
+            stream.batch()
+        cursor.execute("XA ROLLBACK 'x'")
