@@ -59,8 +59,8 @@ _WIRE = {
     "enum": {FIELD_TYPE.ENUM},
     "set": {FIELD_TYPE.SET},
     "json": {FIELD_TYPE.JSON},
-    **dict.fromkeys(("char", "binary"), {FIELD_TYPE.STRING}),
-    **dict.fromkeys(("varchar", "varbinary"), {FIELD_TYPE.VARCHAR}),
+    **{kind: {FIELD_TYPE.STRING} for kind in ("char", "binary")},
+    **{kind: {FIELD_TYPE.VARCHAR} for kind in ("varchar", "varbinary")},
     **{f"{size}{kind}": {FIELD_TYPE.BLOB} for size in ("", "tiny", "medium", "long") for kind in ("text", "blob")},
 }
 
@@ -74,7 +74,7 @@ class Change(NamedTuple):
         None where there was no row, or is none.
     position : Position
         The end of its event.
-    index : int
+    number : int
         Its place among the rows of the event.
     seconds : int
         The source's time, since 1970-01-01 UTC.
@@ -83,7 +83,7 @@ class Change(NamedTuple):
     before: Row | None
     after: Row | None
     position: Position
-    index: int
+    number: int
     seconds: int
 
 
@@ -207,7 +207,7 @@ class LogReader:
     def _refuse_xa(self, position: Position) -> None:
         if self._touched:
             raise BinlogError(
-                f"an XA transaction at {position} changes {self.table.qualified}: its rows are in the log before it is known whether it commits"
+                f"an XA transaction at {position} changes {self.table.qualified}: its rows are logged before it is known whether it commits"
             )
 
     def _committed(self, event: Any, position: Position) -> Committed:
@@ -230,12 +230,15 @@ class LogReader:
         present = [event.columns_present_bitmap, getattr(event, "columns_present_bitmap2", event.columns_present_bitmap)]
         if not all(_all_set(bitmap, len(self._texts)) for bitmap in present):
             raise BinlogError(f"the log has no full row images at {position}: SET GLOBAL binlog_row_image = 'FULL'")
-        for index, row in enumerate(event.rows):
-            before = self._row(row, "before_") if isinstance(event, UpdateRowsEvent) else None
-            after = self._row(row, "after_") if isinstance(event, UpdateRowsEvent) else self._row(row, "")
-            if isinstance(event, DeleteRowsEvent):
-                before, after = after, None
-            yield Change(before, after, position, index, event.timestamp)
+        for number, row in enumerate(event.rows):
+            before, after = self._images(event, row)
+            yield Change(before, after, position, number, event.timestamp)
+
+    def _images(self, event: RowsEvent, row: dict[str, Any]) -> tuple[Row | None, Row | None]:
+        if isinstance(event, UpdateRowsEvent):
+            return self._row(row, "before_"), self._row(row, "after_")
+        image = self._row(row, "")
+        return (image, None) if isinstance(event, DeleteRowsEvent) else (None, image)
 
     def _row(self, row: dict[str, Any], which: str) -> Row:
         values, absent = row[f"{which}values"], row[f"{which}none_sources"]

@@ -1,14 +1,14 @@
 """A chunk of the table as it was at a position of the log: selected later, and rolled back by the log.
 
-Netflix's DBLog and Flink CDC select a chunk between two watermarks of the log and *replay* what happened in between, so that the chunk is as
-of the high watermark. Here it is turned around. A micro-batch of Spark ends at an offset that is chosen before its tasks run: at a
+Netflix's DBLog and Flink CDC select a chunk between two watermarks of the log and *replay* what happened in between, so that the chunk
+is as of the high watermark. Here it is turned around. A micro-batch of Spark ends at an offset that is chosen before its tasks run: at a
 position E. So a task selects the chunk at any time after E, reads the log from E to HIGH, the position after its SELECT, and *rolls back*
 what happened in between, by the before-images that the log has. The chunk is as of E, whenever it is selected::
 
-    log      ... ── E ── -k3 ── ~k1 ── +k7 ── ~k3? no: gone ── ~k5 ── HIGH ── ...
-                    │     └──────── SELECT sees some of these ──────┘
+    log      ... ── E ── ~k1 ── -k3 ── +k7 ── SELECT ── ~k5 ── ~k1 ── HIGH ── ...
+
     table at E      │ SELECT gives        log E..HIGH, first of each key     emitted
-    k1 = a          │ k1 = a'             ~k1: was a                         +I k1 = a
+    k1 = a          │ k1 = A              ~k1: was a                         +I k1 = a
     k2 = b          │ k2 = b                                                 +I k2 = b
     k3 = c          │ (nothing)           -k3: was c                         +I k3 = c
     k4 = d          │ k4 = d                                                 +I k4 = d

@@ -43,9 +43,9 @@ def spark_ddl(table: Table) -> str:
     return ", ".join([f"{ROW_KIND} STRING", *typed, *(f"{name} {kind}" for name, kind in METADATA.items())])
 
 
-def place(position: Position, index: int) -> str:
+def place(position: Position, number: int) -> str:
     """Return a position as text that sorts as positions of one server do."""
-    return f"{position.file}:{position.pos:010d}:{index:06d}"
+    return f"{position.file}:{position.pos:010d}:{number:06d}"
 
 
 class Writer:
@@ -90,7 +90,7 @@ class Writer:
     def _changes(self, changes: Sequence[Change], old: Sequence[bool], new: Sequence[bool]) -> pa.RecordBatch:
         out: list[tuple[str, Any, int, str]] = []
         for change, has_old, has_new in zip(changes, old, new, strict=True):
-            at = place(change.position, change.index)
+            at = place(change.position, change.number)
             if has_old:
                 out.append((_BEFORE if has_new else _DELETE, change.before, change.seconds, at))
             if has_new:

@@ -110,7 +110,8 @@ class Server:
 
     def _owned(self) -> set[str]:
         """Return the GTIDs in use: ``uuid:number#thread``, where the uuid is written once for several."""
-        owned, source = set(), ""
+        owned: set[str] = set()
+        source = ""
         for part in self.value("SELECT @@GLOBAL.gtid_owned").replace("\n", "").split(","):
             head, *numbers = part.strip().split(":")
             source = head or source

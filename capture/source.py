@@ -100,7 +100,7 @@ class ChangelogReader(DataSourceStreamReader):
         with connect(self.options) as server:
             return self._partitions(server, begin, finish)
 
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:  # type: ignore[override]
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         with connect(self.options) as server:
             if isinstance(partition, Chunks):
                 yield from _read_chunks(server, self.options, partition)
@@ -214,8 +214,8 @@ def furthest(server: Server, options: Options, table: Table, seen: Offset, serve
 
 def _altered(table: Table, statement: Statement) -> SchemaChangedError:
     return SchemaChangedError(
-        f"{table.qualified} is altered at {statement.position}: {statement.text[:200]!r}. All before it has been emitted, nothing after it: "
-        "start the query again from its checkpoint, and it goes on with the table's columns of then"
+        f"{table.qualified} is altered at {statement.position}: {statement.text[:200]!r}. All before it has been emitted, nothing "
+        "after it: start the query again from its checkpoint, and it goes on with the table's columns of then"
     )
 
 

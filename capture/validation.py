@@ -57,7 +57,8 @@ def _engine(server: Server, table: Table) -> Iterator[str]:
     query = "SELECT engine FROM information_schema.tables WHERE table_schema = %s AND table_name = %s"
     engine = server.value(query, (table.database, table.name))
     if engine != "InnoDB":
-        yield f"{table.qualified} is of {engine or 'no engine, as a view is'}, without transactions: ALTER TABLE {table.qualified} ENGINE = InnoDB"
+        kind = engine or "no engine, as a view"
+        yield f"{table.qualified} is of {kind}, without transactions: ALTER TABLE {table.qualified} ENGINE = InnoDB"
 
 
 def _cascades(server: Server, table: Table) -> Iterator[str]:

@@ -16,7 +16,7 @@ sys.path.append(str(Path(__file__).parents[1] / "sinks"))
 
 from local_databases import LocalMariaDb
 
-from capture.options import Options, read_options
+from capture.options import read_options
 from capture.source import ChangelogReader
 
 LOG = ("--log-bin=binlog", "--server-id=7", "--binlog-format=ROW", "--performance-schema=OFF", "--slave-connections-needed-for-purge=0")
