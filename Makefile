@@ -3,6 +3,8 @@
 PYTHON ?= python3
 VENV ?= .venv
 PORT ?= 9092
+# Test processes, each with a Spark and a Kafka of its own (3 GB).
+JOBS ?= 2
 
 BIN := $(VENV)/bin
 JAVA_GOALS := demo test notebooks bench bench-flink soak growth kafka
@@ -25,7 +27,8 @@ test: lint types ## everything: lint, types and all tests
 	$(BIN)/python -m normalize.local_kafka --fetch
 	$(BIN)/python tests/local_registry.py --fetch
 	$(BIN)/python tests/sinks/local_databases.py --fetch
-	$(BIN)/python -m pytest
+	$(BIN)/python tests/spark_packages.py --fetch
+	$(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadfile
 
 notebooks: $(VENV)/installed ## JupyterLab with the notebooks
 	$(BIN)/python -m pip install --quiet --editable '.[notebooks]'

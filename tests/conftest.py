@@ -25,15 +25,14 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "dev"))
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[object]:
     """A Spark session with the Kafka source, Delta, Iceberg (the catalog ``lake``), and drivers of databases."""
     from pyspark.sql import SparkSession
-
-    from normalize import SINK_PACKAGES, SPARK_PACKAGES
+    from spark_packages import PACKAGES
 
     folder = tmp_path_factory.mktemp("tables")
     extensions = "io.delta.sql.DeltaSparkSessionExtension,org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
     session = (
         SparkSession.builder.master("local[2]")
         .appName("tests")
-        .config("spark.jars.packages", ",".join([SPARK_PACKAGES, *SINK_PACKAGES.values()]))
+        .config("spark.jars.packages", PACKAGES)
         .config("spark.sql.extensions", extensions)
         .config("spark.sql.catalog.spark_catalog", "org.apache.spark.sql.delta.catalog.DeltaCatalog")
         .config("spark.databricks.delta.snapshotPartitions", 1)
