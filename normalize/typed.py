@@ -175,7 +175,7 @@ def with_one_row_for_each(df: DataFrame, key: Sequence[str]) -> DataFrame:
 
 def has_one_row_for_each(df: DataFrame, key: Sequence[str]) -> bool:
     """Return whether a changelog has one row for each key, as far as its schema says: then they need no order."""
-    of = df.schema[ROW_KIND].metadata.get("one_row_for_each")
+    of = df.schema[ROW_KIND].metadata.get("one_row_for_each", [])
     return bool(of) and set(of) <= set(key)
 
 
