@@ -152,7 +152,7 @@ class Topic:
                 if time.monotonic() >= deadline or error.args[0].name() not in _UNAVAILABLE:
                     raise typed_error(error.args[0], self.name) from None
             finally:
-                self._consumer.poll(0)  # what brokers said comes out here
+                _heard(self._consumer.poll, 0)  # what brokers said comes out here
 
     def _range(self, partition: int) -> tuple[int, int]:
         from confluent_kafka import KafkaException, TopicPartition
@@ -230,7 +230,7 @@ class Topic:
         """Return records, and the partitions that are at their end (the last offsets of a compacted topic may hold none)."""
         records: list[Record] = []
         ended: list[int] = []
-        messages: list[Any] = self._consumer.consume(_BATCH, timeout=_POLL_SECONDS)
+        messages: list[Any] = _heard(self._consumer.consume, _BATCH, timeout=_POLL_SECONDS)
         for message in messages:
             error = message.error()
             if error is None:
@@ -241,6 +241,14 @@ class Topic:
             else:
                 raise typed_error(error, self.name)
         return records, ended
+
+
+def _heard(call: Callable[..., Any], *args: Any, **more: Any) -> Any:
+    """Return what a call of the client returns. A Ctrl-C that falls into a callback is lost in the client, and leaves a SystemError."""
+    try:
+        return call(*args, **more)
+    except SystemError as error:
+        raise KeyboardInterrupt from error
 
 
 def reach(connection: Connection, topic: str) -> None:
