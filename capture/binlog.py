@@ -16,6 +16,7 @@ import pymysql
 from pymysqlreplication import BinLogStreamReader
 from pymysqlreplication.constants import FIELD_TYPE
 from pymysqlreplication.event import NotImplementedEvent, QueryEvent, RotateEvent, XAPrepareEvent, XidEvent
+from pymysqlreplication.exceptions import StatusVariableMismatch
 from pymysqlreplication.row_event import (
     DeleteRowsEvent,
     PartialUpdateRowsEvent,
@@ -33,6 +34,20 @@ from .table import Row, Table
 
 # It warns on every connection that binlog_row_metadata is not FULL, which is not needed here.
 logging.getLogger("pymysqlreplication").setLevel(logging.ERROR)
+
+_read_variable = QueryEvent._read_status_vars_value_for_key
+
+
+def _read_or_skip(event: QueryEvent, key: int) -> None:
+    """Read a variable of a statement's session, or skip this and the rest where the library does not know it: newer MariaDB have more."""
+    end = vars(event).setdefault("status_vars_end", event.packet.read_bytes - 1 + event.status_vars_length)
+    try:
+        _read_variable(event, key)
+    except StatusVariableMismatch:
+        event.packet.advance(end - event.packet.read_bytes)
+
+
+QueryEvent._read_status_vars_value_for_key = _read_or_skip
 
 _PURGED = 1236
 _NULL = "null"

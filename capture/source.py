@@ -70,25 +70,31 @@ class MySqlChangelog(DataSource):
 
 
 class ChangelogReader(DataSourceStreamReader):
-    """Plans micro-batches on the driver and reads their partitions in tasks."""
+    """Plans micro-batches on the driver and reads their partitions in tasks.
+
+    Spark keeps the ends of batches, and not where the first one began: if that is replayed, it asks for a new initial offset,
+    whose position is later. So nothing of a first batch may depend on where it begins. Chunks do not; and where there is no
+    snapshot, the first batch has no rows, and its end is the beginning that is kept.
+    """
 
     def __init__(self, options: Options) -> None:
         self.options = options
         self._table: Table | None = None
+        self._first: Offset | None = None
         self._seen: Offset | None = None
         self._moved = time.monotonic()
         self._server_id = options.server_id[0] if options.server_id else random.randint(*_SERVER_IDS)
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
-        if self._seen is None:
-            with connect(self.options) as server:
-                self._seen = self._initial(server)
-        return self._seen.to_json()
+        with connect(self.options) as server:
+            return self._initial_once(server).to_json()
 
     def latestOffset(self) -> dict[str, Any]:  # noqa: N802
-        self.initialOffset()
         with connect(self.options) as server:
-            return self._next(server, self._seen_offset).to_json()
+            if self._seen is not None:
+                return self._next(server, self._seen).to_json()
+            first = self._initial_once(server)
+            return (self._next(server, first) if first.snapshot else first).to_json()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         begin, finish = Offset.of_json(start), Offset.of_json(end)
@@ -107,15 +113,15 @@ class ChangelogReader(DataSourceStreamReader):
             elif isinstance(partition, Log):
                 yield from _read_log(server, self.options, partition)
 
-    @property
-    def _seen_offset(self) -> Offset:
-        assert self._seen is not None
-        return self._seen
-
     def _table_of(self, server: Server) -> Table:
         if self._table is None:
             self._table = read_table(server, self.options)
         return self._table
+
+    def _initial_once(self, server: Server) -> Offset:
+        if self._first is None:
+            self._first = self._initial(server)
+        return self._first
 
     def _initial(self, server: Server) -> Offset:
         table = self._table_of(server)
@@ -150,14 +156,14 @@ class ChangelogReader(DataSourceStreamReader):
         return replace(planned, position=reach.position, schema=reach.schema)
 
     def _require_forward(self, begin: Offset, end: Offset) -> None:
-        if end.position.order < begin.position.order or (end.snapshot and not begin.snapshot):
+        if begin != self._first and (end.position.order < begin.position.order or (end.snapshot and not begin.snapshot)):
             raise BinlogError(f"a batch cannot go back from {begin.position} to {end.position}")
 
     def _partitions(self, server: Server, begin: Offset, end: Offset) -> list[InputPartition]:
         table = self._table_of(server)
         found: list[InputPartition] = []
         done = begin.done
-        if done is not None and begin.position != end.position:
+        if done is not None and begin.position.order < end.position.order:
             found.append(Log(table, begin.position, end.position, done, self._server_id))
         if begin.snapshot and (begin.frontier, begin.snapshot) != (end.frontier, end.snapshot):
             ranges = next_chunks(server, table, begin.frontier, replace(self.options, chunks_per_batch=2**62), end.step, upto=end.frontier)

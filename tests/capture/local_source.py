@@ -69,6 +69,8 @@ class Stream:
         if start is not None:
             self.reader.partitions(start, start)  # as Spark does when a query starts again
         self.start = start or _through_json(self.reader.initialOffset())
+        if start is None and not self.start["snapshot"]:
+            assert self.batch() == []  # the first batch, which has the beginning alone
 
     def batch(self) -> list[dict[str, Any]]:
         """Return the rows of the next batch, none where there is none."""
