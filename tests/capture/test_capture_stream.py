@@ -50,7 +50,9 @@ def start(spark: SparkSession, options: dict[str, str], copy: Copy, checkpoint: 
 
 
 def test_query_started_again_in_the_middle_goes_on_with_the_same_rows(spark: SparkSession, source: LocalSource, tmp_path: Path) -> None:
-    source.run("CREATE TABLE spark_t (id INT PRIMARY KEY, v INT)", "INSERT INTO spark_t SELECT seq, 0 FROM seq_1_to_60")
+    source.run(
+        "CREATE TABLE spark_t (id INT PRIMARY KEY, v INT)", "INSERT INTO spark_t SELECT seq, 0 FROM seq_1_to_60", "ANALYZE TABLE spark_t"
+    )
     copy, options, done = Copy("id"), source.options("spark_t", **SMALL), threading.Event()
     copy.fail_at = 0
 
@@ -72,6 +74,7 @@ def test_query_started_again_in_the_middle_goes_on_with_the_same_rows(spark: Spa
         with pytest.raises(Exception, match="the job dies"):
             dying.awaitTermination(MOST)
         assert set(copy.batches) == {0}
+        assert 0 < len(copy.batches[0]) < 30, "the snapshot is not done"
         again = start(spark, options, copy, tmp_path)
         deadline = time.monotonic() + MOST
         while len(copy.batches) < 5 and time.monotonic() < deadline and again.isActive:
