@@ -63,7 +63,7 @@ def test_query_started_again_in_the_middle_goes_on_with_the_same_rows(spark: Spa
             source.run(
                 f"UPDATE spark_t SET v = v + 1 WHERE id % 7 = {number % 7}",
                 f"DELETE FROM spark_t WHERE id = {number % 60}",
-                f"INSERT INTO spark_t VALUES ({1000 + number}, 1)",
+                f"INSERT INTO spark_t VALUES ({60 + number}, 1)",
             )
             time.sleep(0.2)
 
