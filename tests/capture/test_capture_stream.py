@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 pytestmark = pytest.mark.spark
-MOST = 60.0  # seconds
+MOST = 240.0  # seconds, on a machine that has other work
 
 
 class Copy:
