@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from cdc_formats.errors import ArgumentError, KafkaUnavailableError, MissingDependencyError, SampleError, UnknownTopicError
+from cdc_formats import kafka
+from cdc_formats.errors import ArgumentError, KafkaUnavailableError, MissingDependencyError, SampleError
+from cdc_formats.kafka import READ_ONLY, UNAVAILABLE, option_in
 
 from .connection import Connection
 from .records import Record
@@ -22,20 +24,12 @@ if TYPE_CHECKING:
 _BATCH = 1000
 _POLL_SECONDS = 0.2  # Ctrl-C waits for it, and so does a row that comes alone
 _TRY_SECONDS = 0.5  # inside the client Ctrl-C is not heard
-_UNKNOWN = ("UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC", "TOPIC_EXCEPTION")
-_UNAVAILABLE = ("_TRANSPORT", "_ALL_BROKERS_DOWN", "_TIMED_OUT", "_RESOLVE")
 _DEFAULTS = {
     "group.id": "cdc",  # librdkafka makes no consumer without one
     "isolation.level": "read_uncommitted",  # as Spark's source
     "log_level": 0,
 }
-_OURS = {
-    "enable.auto.commit": False,
-    "enable.auto.offset.store": False,
-    "enable.partition.eof": True,
-    "allow.auto.create.topics": False,
-    "auto.offset.reset": "error",
-}
+_OURS = {**READ_ONLY, "auto.offset.reset": "error"}
 
 
 @dataclass(frozen=True)
@@ -149,7 +143,7 @@ class Topic:
             try:
                 return self._consumer.list_topics(self.name, timeout=_TRY_SECONDS).topics[self.name]
             except KafkaException as error:
-                if time.monotonic() >= deadline or error.args[0].name() not in _UNAVAILABLE:
+                if time.monotonic() >= deadline or error.args[0].name() not in UNAVAILABLE:
                     raise typed_error(error.args[0], self.name) from None
             finally:
                 _heard(self._consumer.poll, 0)  # what brokers said comes out here
@@ -276,15 +270,9 @@ def _consumer(connection: Connection, hear: Callable[[Any], None]) -> Consumer:
 
 def refused_property(error: Exception, connection: Connection) -> ArgumentError:
     """Return the error of a client that cannot be made: with the property's name, without its value."""
-    named = [name for name in (*connection.config, "bootstrap.servers") if f'"{name}"' in str(error)]
-    return ArgumentError(f"the Kafka client refuses a property: {', '.join(named) or type(error).__name__}")
+    return ArgumentError(f"the Kafka client refuses a property: {option_in(error, connection.config)}")
 
 
 def typed_error(error: Any, topic: str) -> SampleError:
-    """Return a Kafka error as one of ours: its name says what it is, its text may have a broker's answer in it."""
-    name = error.name()
-    if name in _UNKNOWN:
-        return UnknownTopicError(f"there is no topic {topic!r}, or this user may not see it ({name})")
-    if name in _UNAVAILABLE:
-        return KafkaUnavailableError(f"no Kafka broker answered ({name}): check -b, and how the client connects; -v says more")
-    return SampleError(f"Kafka does not let {topic} be read: {name}")
+    """Return a Kafka error as one of ours, with the command line's remedy."""
+    return kafka.typed_error(error, topic, remedy="check -b, and how the client connects; -v says more")

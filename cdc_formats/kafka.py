@@ -29,15 +29,17 @@ TIMEOUT_SECONDS = 30.0
 _GROUP = "cdc-formats-sample"
 _POLL_SECONDS = 1.0
 _TRY_SECONDS = 1.0
-_UNAVAILABLE = ("_TRANSPORT", "_ALL_BROKERS_DOWN", "_TIMED_OUT", "_RESOLVE")
+UNAVAILABLE = ("_TRANSPORT", "_ALL_BROKERS_DOWN", "_TIMED_OUT", "_RESOLVE")
+"""Names of Kafka's errors when no broker answers."""
 _REFUSALS = {"_AUTHENTICATION": "security.protocol and sasl.*", "_SSL": "security.protocol and ssl.*"}
 _UNKNOWN_TOPIC = ("UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC", "TOPIC_EXCEPTION")
-_OURS = {
+READ_ONLY = {
     "enable.auto.commit": False,
     "enable.auto.offset.store": False,
     "enable.partition.eof": True,
     "allow.auto.create.topics": False,
 }
+"""Options of a consumer that leaves nothing behind, and is told the end of a partition."""
 _DEFAULTS = {
     "isolation.level": "read_uncommitted",  # as Spark's source
     "queued.max.messages.kbytes": 16384,  # of each partition: a sample needs no more than its share
@@ -225,7 +227,7 @@ def _consumer(servers: str, config: Mapping[str, Any], heard: list[str]) -> Cons
         from confluent_kafka import Consumer, KafkaException
     except ImportError as error:
         raise MissingDependencyError("a topic is sampled by confluent-kafka: pip install 'pyspark-kafka-changelog[kafka]'") from error
-    kept = [name for name in config if name in _OURS or name == "bootstrap.servers"]
+    kept = [name for name in config if name in READ_ONLY or name == "bootstrap.servers"]
     if kept:
         raise ArgumentError(f"config has {', '.join(sorted(kept))}, which a sample sets itself")
     listener = config.get("error_cb")
@@ -236,13 +238,13 @@ def _consumer(servers: str, config: Mapping[str, Any], heard: list[str]) -> Cons
             listener(error)
 
     try:
-        return Consumer({"group.id": _GROUP, **_DEFAULTS, **config, "bootstrap.servers": servers, **_OURS, "error_cb": hear})
+        return Consumer({"group.id": _GROUP, **_DEFAULTS, **config, "bootstrap.servers": servers, **READ_ONLY, "error_cb": hear})
     except (KafkaException, TypeError, ValueError) as error:
-        raise ArgumentError(f"the Kafka client refuses an option: {_option_in(error, config)}") from None
+        raise ArgumentError(f"the Kafka client refuses an option: {option_in(error, config)}") from None
 
 
-def _option_in(error: Exception, config: Mapping[str, Any]) -> str:
-    """Return the option that an error is about, without its value."""
+def option_in(error: Exception, config: Mapping[str, Any]) -> str:
+    """Return the option that an error of making a client is about, without its value."""
     text = str(error)
     named = [name for name in (*config, "bootstrap.servers") if f'"{name}"' in text]
     return ", ".join(named) or type(error).__name__
@@ -260,7 +262,7 @@ def _metadata(consumer: Consumer, topic: str, deadline: float, heard: list[str])
             for name, options in _REFUSALS.items():
                 if name in heard:
                     raise SampleError(f"Kafka refuses the connection ({name}): see {options}") from None
-            if error.args[0].name() not in _UNAVAILABLE or time.monotonic() >= deadline:
+            if error.args[0].name() not in UNAVAILABLE or time.monotonic() >= deadline:
                 raise
 
 
@@ -279,16 +281,24 @@ def _ranges(consumer: Consumer, topic: str, deadline: float, heard: list[str]) -
                 ranges[partition] = (low, high)
         return ranges
     except KafkaException as error:
-        raise _typed(error, topic) from None
+        raise typed_error(error.args[0], topic) from None
 
 
-def _typed(error: Exception, topic: str) -> SampleError:
-    # The name of a Kafka error says what it is; its text may have a broker's answer in it.
-    name = error.args[0].name() if error.args and hasattr(error.args[0], "name") else type(error).__name__
+def typed_error(error: Any, topic: str, *, remedy: str = "check bootstrap.servers, and how the client connects to them") -> SampleError:
+    """Return a Kafka error as one of ours: its name says what it is, its text may have a broker's answer in it.
+
+    Parameters
+    ----------
+    error : KafkaError
+    topic : str
+    remedy : str
+        What to do where no broker answers.
+    """
+    name = error.name()
     if name in _UNKNOWN_TOPIC:
         return UnknownTopicError(f"there is no topic {topic!r}, or this user may not see it ({name})")
-    if name in _UNAVAILABLE:
-        return KafkaUnavailableError(f"no Kafka broker answered ({name}): check bootstrap.servers, and how the client connects to them")
+    if name in UNAVAILABLE:
+        return KafkaUnavailableError(f"no Kafka broker answered ({name}): {remedy}")
     return SampleError(f"Kafka does not let {topic} be read: {name}")
 
 
@@ -356,7 +366,7 @@ def _ended(message: Any, topic: str) -> bool:
         return False
     if error.name() == "_PARTITION_EOF":
         return True
-    raise _typed(Exception(error), topic)
+    raise typed_error(error, topic)
 
 
 def _record(message: Any) -> SampledRecord:
