@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from cdc_formats import kafka
+from cdc_formats import kafka_client
 from cdc_formats.errors import ArgumentError, KafkaUnavailableError, MissingDependencyError, SampleError
-from cdc_formats.kafka import READ_ONLY, UNAVAILABLE, option_in
+from cdc_formats.kafka_client import READ_ONLY, UNAVAILABLE, option_in
 
 from .connection import Connection
 from .records import Record
@@ -275,4 +275,4 @@ def refused_property(error: Exception, connection: Connection) -> ArgumentError:
 
 def typed_error(error: Any, topic: str) -> SampleError:
     """Return a Kafka error as one of ours, with the command line's remedy."""
-    return kafka.typed_error(error, topic, remedy="check -b, and how the client connects; -v says more")
+    return kafka_client.typed_error(error, topic, remedy="check -b, and how the client connects; -v says more")

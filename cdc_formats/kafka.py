@@ -12,8 +12,9 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .base import Format
-from .errors import ArgumentError, KafkaUnavailableError, MissingDependencyError, SampleError, UnknownTopicError
+from .errors import ArgumentError, MissingDependencyError, SampleError
 from .inference import InferredSchema, infer_schema
+from .kafka_client import READ_ONLY, UNAVAILABLE, option_in, typed_error
 from .printable import printable
 from .profiling import TopicProfile, profile_records
 from .profiling.progress import tracked
@@ -29,17 +30,7 @@ TIMEOUT_SECONDS = 30.0
 _GROUP = "cdc-formats-sample"
 _POLL_SECONDS = 1.0
 _TRY_SECONDS = 1.0
-UNAVAILABLE = ("_TRANSPORT", "_ALL_BROKERS_DOWN", "_TIMED_OUT", "_RESOLVE")
-"""Names of Kafka's errors when no broker answers."""
 _REFUSALS = {"_AUTHENTICATION": "security.protocol and sasl.*", "_SSL": "security.protocol and ssl.*"}
-_UNKNOWN_TOPIC = ("UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC", "TOPIC_EXCEPTION")
-READ_ONLY = {
-    "enable.auto.commit": False,
-    "enable.auto.offset.store": False,
-    "enable.partition.eof": True,
-    "allow.auto.create.topics": False,
-}
-"""Options of a consumer that leaves nothing behind, and is told the end of a partition."""
 _DEFAULTS = {
     "isolation.level": "read_uncommitted",  # as Spark's source
     "queued.max.messages.kbytes": 16384,  # of each partition: a sample needs no more than its share
@@ -243,13 +234,6 @@ def _consumer(servers: str, config: Mapping[str, Any], heard: list[str]) -> Cons
         raise ArgumentError(f"the Kafka client refuses an option: {option_in(error, config)}") from None
 
 
-def option_in(error: Exception, config: Mapping[str, Any]) -> str:
-    """Return the option that an error of making a client is about, without its value."""
-    text = str(error)
-    named = [name for name in (*config, "bootstrap.servers") if f'"{name}"' in text]
-    return ", ".join(named) or type(error).__name__
-
-
 def _metadata(consumer: Consumer, topic: str, deadline: float, heard: list[str]) -> Any:
     """Return what the brokers say of a topic. A login or certificate that is refused is tried on and on by the client, but not here."""
     from confluent_kafka import KafkaException
@@ -282,24 +266,6 @@ def _ranges(consumer: Consumer, topic: str, deadline: float, heard: list[str]) -
         return ranges
     except KafkaException as error:
         raise typed_error(error.args[0], topic) from None
-
-
-def typed_error(error: Any, topic: str, *, remedy: str = "check bootstrap.servers, and how the client connects to them") -> SampleError:
-    """Return a Kafka error as one of ours: its name says what it is, its text may have a broker's answer in it.
-
-    Parameters
-    ----------
-    error : KafkaError
-    topic : str
-    remedy : str
-        What to do where no broker answers.
-    """
-    name = error.name()
-    if name in _UNKNOWN_TOPIC:
-        return UnknownTopicError(f"there is no topic {topic!r}, or this user may not see it ({name})")
-    if name in UNAVAILABLE:
-        return KafkaUnavailableError(f"no Kafka broker answered ({name}): {remedy}")
-    return SampleError(f"Kafka does not let {topic} be read: {name}")
 
 
 def _left(deadline: float) -> float:

@@ -1,0 +1,44 @@
+"""What every reader of a topic has in common: how its client leaves nothing behind, and what its errors mean."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from .errors import KafkaUnavailableError, SampleError, UnknownTopicError
+
+UNAVAILABLE = ("_TRANSPORT", "_ALL_BROKERS_DOWN", "_TIMED_OUT", "_RESOLVE")
+"""Names of Kafka's errors when no broker answers."""
+_UNKNOWN_TOPIC = ("UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC", "TOPIC_EXCEPTION")
+READ_ONLY = {
+    "enable.auto.commit": False,
+    "enable.auto.offset.store": False,
+    "enable.partition.eof": True,
+    "allow.auto.create.topics": False,
+}
+"""Options of a consumer that leaves nothing behind, and is told the end of a partition."""
+
+
+def option_in(error: Exception, config: Mapping[str, Any]) -> str:
+    """Return the option that an error of making a client is about, without its value."""
+    text = str(error)
+    named = [name for name in (*config, "bootstrap.servers") if f'"{name}"' in text]
+    return ", ".join(named) or type(error).__name__
+
+
+def typed_error(error: Any, topic: str, *, remedy: str = "check bootstrap.servers, and how the client connects to them") -> SampleError:
+    """Return a Kafka error as one of ours: its name says what it is, its text may have a broker's answer in it.
+
+    Parameters
+    ----------
+    error : KafkaError
+    topic : str
+    remedy : str
+        What to do where no broker answers.
+    """
+    name = error.name()
+    if name in _UNKNOWN_TOPIC:
+        return UnknownTopicError(f"there is no topic {topic!r}, or this user may not see it ({name})")
+    if name in UNAVAILABLE:
+        return KafkaUnavailableError(f"no Kafka broker answered ({name}): {remedy}")
+    return SampleError(f"Kafka does not let {topic} be read: {name}")
