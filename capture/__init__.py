@@ -18,7 +18,15 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["register"]
+__all__ = ["SOURCE", "register"]
+
+SOURCE = {
+    "db": "database",
+    "table": "table",
+    "ts_ms": "op_ts",
+    **{field: f"position.{field}" for field in ("file", "pos", "row", "server_id", "snapshot")},
+}
+"""Where a row stands, for ``to_kafka_changelog(source=...)``: the fields of Debezium's ``source`` and the columns that they are."""
 
 
 def register(spark: SparkSession) -> None:

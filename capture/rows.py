@@ -1,4 +1,11 @@
-"""Rows and changes as Arrow: ``row_kind``, the table's columns, ``database``, ``table``, ``op_ts``, ``position``."""
+"""Rows and changes as Arrow: ``row_kind``, the table's columns, ``database``, ``table``, ``op_ts``, ``position``.
+
+``op_ts`` is when the source changed the row, and 0 of a snapshot's (as Flink's). ``position`` is where in the log the change stands, with
+Debezium's names, so that positions of one server sort as its log does: ``file``, ``pos`` (the end of its event, or what a snapshot's row
+is as of), ``row`` in the event, ``server_id``, ``snapshot``.
+
+An update that changes the primary key is a ``-D`` and a ``+I``, so that whoever drops ``-U`` has no stale row (Flink: ``-U`` and ``+U``).
+"""
 
 from __future__ import annotations
 
@@ -20,8 +27,12 @@ from .server import Position, Server
 from .table import Row, Table
 
 ROW_KIND = "row_kind"
-METADATA = {"database": "STRING", "table": "STRING", "op_ts": "TIMESTAMP", "position": "STRING"}
+_POSITION = "STRUCT<file: STRING, pos: BIGINT, row: INT, server_id: BIGINT, snapshot: BOOLEAN>"
+METADATA = {"database": "STRING", "table": "STRING", "op_ts": "TIMESTAMP", "position": _POSITION}
+_PLACE = pa.struct([("file", pa.string()), ("pos", pa.int64()), ("row", pa.int32()), ("server_id", pa.int64()), ("snapshot", pa.bool_())])
 _AT_ONCE = 5_000
+Place = tuple[Position, int]
+"""A position, and a row's number in its event."""
 _INSERT, _BEFORE, _AFTER, _DELETE = (kind.short_string for kind in RowKind)
 
 
@@ -43,57 +54,67 @@ def spark_ddl(table: Table) -> str:
     return ", ".join([f"{ROW_KIND} STRING", *typed, *(f"{name} {kind}" for name, kind in METADATA.items())])
 
 
-def place(position: Position, number: int) -> str:
-    """Return a position as text that sorts as positions of one server do."""
-    return f"{position.file}:{position.pos:010d}:{number:06d}"
-
-
 class Writer:
     """Makes record batches of rows."""
 
-    def __init__(self, table: Table, options: Options) -> None:
+    def __init__(self, server: Server, table: Table, options: Options) -> None:
+        self.server = server
+        self.server_id = int(server.value("SELECT @@server_id"))
         self.table = table
         self.zero_dates = options.zero_dates
         fields = [(column.name, arrow_type(column.column.type)) for column in table.columns]
-        about = [("database", pa.string()), ("table", pa.string()), ("op_ts", pa.timestamp("us", tz="UTC")), ("position", pa.string())]
+        about = [("database", pa.string()), ("table", pa.string()), ("op_ts", pa.timestamp("us", tz="UTC")), ("position", _PLACE)]
         self.schema = pa.schema([(ROW_KIND, pa.string()), *fields, *about])
 
-    def batch(self, kinds: Sequence[str], rows: Sequence[Row], seconds: Sequence[int], places: Sequence[str]) -> pa.RecordBatch:
+    def batch(
+        self, kinds: Sequence[str], rows: Sequence[Row], seconds: Sequence[int], places: Sequence[Place], *, snapshot: bool
+    ) -> pa.RecordBatch:
         """Return rows as a batch, their kinds, times and places beside them."""
         columns = list(zip(*rows, strict=True)) if rows else [()] * len(self.table.columns)
         arrays = [to_arrow(column, values, zero_dates=self.zero_dates) for column, values in zip(self.table.columns, columns, strict=True)]
         names = [pa.array([name] * len(rows), pa.string()) for name in (self.table.database, self.table.name)]
         times = pa.array([second * 10**6 for second in seconds], pa.int64()).cast(pa.timestamp("us", tz="UTC"))
-        about = [*names, times, pa.array(places, pa.string())]
+        about = [*names, times, self._positions(places, snapshot)]
         return pa.RecordBatch.from_arrays([pa.array(kinds, pa.string()), *arrays, *about], schema=self.schema)
+
+    def _positions(self, places: Sequence[Place], snapshot: bool) -> pa.Array:
+        files, ends, numbers = zip(*((at.file, at.pos, number) for at, number in places), strict=True) if places else ((), (), ())
+        same = [[self.server_id] * len(places), [snapshot] * len(places)]
+        return pa.StructArray.from_arrays(
+            [pa.array(part, field.type) for part, field in zip([files, ends, numbers, *same], _PLACE, strict=True)], fields=list(_PLACE)
+        )
 
     def snapshot(self, rows: Sequence[Row], as_of: Position) -> Iterator[pa.RecordBatch]:
         """Return a chunk's rows."""
-        at = place(as_of, 0)
         for start in range(0, len(rows), _AT_ONCE):
             part = rows[start : start + _AT_ONCE]
-            yield self.batch([_INSERT] * len(part), part, [0] * len(part), [at] * len(part))
+            yield self.batch([_INSERT] * len(part), part, [0] * len(part), [(as_of, 0)] * len(part), snapshot=True)
 
-    def changes(self, server: Server, changes: Iterable[Change], done: KeyRange) -> Iterator[pa.RecordBatch]:
+    def changes(self, changes: Iterable[Change], done: KeyRange) -> Iterator[pa.RecordBatch]:
         """Return the changes of rows whose chunk is done; of one that moves across the frontier, the half that is."""
         remaining = iter(changes)
         while part := list(islice(remaining, _AT_ONCE)):
-            yield self._changes(part, *self._judged(server, part, done))
+            yield self._changes(part, *self._judged(part, done))
 
-    def _judged(self, server: Server, changes: Sequence[Change], done: KeyRange) -> tuple[list[bool], list[bool]]:
+    def _judged(self, changes: Sequence[Change], done: KeyRange) -> tuple[list[bool], list[bool]]:
         """Return for the before-images and for the after-images whether they are there and among the keys that are done."""
         images = [change.before for change in changes] + [change.after for change in changes]
-        inside = iter(in_range(server, self.table, [self.table.key(image) for image in images if image is not None], done))
+        inside = iter(in_range(self.server, self.table, [self.table.key(image) for image in images if image is not None], done))
         judged = [image is not None and next(inside) for image in images]
         return judged[: len(changes)], judged[len(changes) :]
 
     def _changes(self, changes: Sequence[Change], old: Sequence[bool], new: Sequence[bool]) -> pa.RecordBatch:
-        out: list[tuple[str, Any, int, str]] = []
+        out: list[tuple[str, Any, int, Place]] = []
         for change, has_old, has_new in zip(changes, old, new, strict=True):
-            at = place(change.position, change.number)
+            at = change.position, change.number
+            update = has_old and has_new and self._same_row(change)
             if has_old:
-                out.append((_BEFORE if has_new else _DELETE, change.before, change.seconds, at))
+                out.append((_BEFORE if update else _DELETE, change.before, change.seconds, at))
             if has_new:
-                out.append((_AFTER if has_old else _INSERT, change.after, change.seconds, at))
+                out.append((_AFTER if update else _INSERT, change.after, change.seconds, at))
         kinds, rows, seconds, places = zip(*out, strict=True) if out else ((), (), (), ())
-        return self.batch(kinds, rows, seconds, places)
+        return self.batch(kinds, rows, seconds, places, snapshot=False)
+
+    def _same_row(self, change: Change) -> bool:
+        before, after = change.before, change.after
+        return before is not None and after is not None and self.table.identity(before) == self.table.identity(after)

@@ -226,7 +226,7 @@ def _altered(table: Table, statement: Statement) -> SchemaChangedError:
 
 
 def _read_chunks(server: Server, options: Options, partition: Chunks) -> Iterator[pa.RecordBatch]:
-    writer = Writer(partition.table, options)
+    writer = Writer(server, partition.table, options)
     log = LogReader(options, partition.table, partition.server_id)
     for rows in read_chunks(server, log, partition.ranges, partition.as_of):
         yield from writer.snapshot(rows, partition.as_of)
@@ -235,6 +235,6 @@ def _read_chunks(server: Server, options: Options, partition: Chunks) -> Iterato
 def _read_log(server: Server, options: Options, partition: Log) -> Iterator[pa.RecordBatch]:
     log = LogReader(options, partition.table, partition.server_id)
     changes = (entry for entry in log.read(partition.start, partition.end) if isinstance(entry, Change))
-    yield from Writer(partition.table, options).changes(server, changes, partition.done)
+    yield from Writer(server, partition.table, options).changes(changes, partition.done)
     if log.position.order < partition.end.order:
         raise BinlogError(f"the log ends at {log.position}, before {partition.end}")

@@ -412,6 +412,10 @@ class Encoder(ABC):
 
     pairs_updates: ClassVar[bool] = True
     """Whether an update is one record: a ``-U`` is then given as `before` of its ``+U``, and else each row is encoded as it comes."""
+    writes_source: ClassVar[bool] = False
+    """Whether messages have a block ``source``, as Debezium's, that says where in its source's log a change stands."""
+    source: Any = None
+    """What that block is: a JSON object, or its text as `msgspec.Raw`; to be set before each `encode`. None: messages have none."""
 
     @abstractmethod
     def encode(self, kind: RowKind, row: tuple[Any, ...], before: tuple[Any, ...] | None = None) -> Record | None:

@@ -17,6 +17,9 @@ Changelog mode: all. Key: not read; written where a primary key is given, so tha
 `Ignored.TOMBSTONE`. A keyed stage drops ``-U`` (Flink's planner puts DropUpdateBefore there): unlike formats whose updates hold
 both images, the two rows of an update that changes the primary key are separate messages here, and the old row stays.
 
+Position: a message may have a block ``source`` beside ``data``, with Debezium's fields (``file``, ``pos``, ``row``, ``server_id``,
+``snapshot``, ``ts_ms``, ...). It is an addition of this library, which Flink CDC's reader passes over.
+
 Absent and null: a column that is not in ``data`` is NULL.
 
 Types: as all of Flink's JSON formats write them; decimals plain, times as text.
@@ -39,6 +42,7 @@ from .base import Encoder, Event, Format, Ignored, Reader, Record
 from .errors import MissingFieldError, UnknownOperationError
 from .handling import Handling
 from .json_reader import json_bytes
+from .position import Position, debezium
 from .row_kind import SHORT_STRINGS, RowKind
 from .rows import RowConverter, message_reader
 from .schema import Column, columns as to_columns
@@ -60,7 +64,7 @@ class ChangelogJson(Format):
     """
 
     identifier = "changelog-json"
-    positions = "a message is a row and its kind, and says nothing of a log"
+    positions = ""
 
     timestamp_format_standard: str = "SQL"
     time_zone: str | None = None
@@ -83,6 +87,24 @@ class ChangelogJson(Format):
 
         return read
 
+    def position(self, message: Any) -> Position | None:
+        """Return where in its source's log a row stands, by a block ``source`` as Debezium's.
+
+        Raises
+        ------
+        MissingFieldError
+            When there is none: Flink CDC writes none.
+        TypeConversionError
+            When a field of it has the wrong form.
+        """
+        if message.source == b"null":
+            raise MissingFieldError(
+                "`source` is missing or null: changelog-json says where in the log a row stands only if its writer put that block "
+                "into it, as to_kafka_changelog(source=...) does",
+                "$.source",
+            )
+        return debezium(message.source)
+
     def encoder(self, columns: str | Sequence[Column], *, unique_key: Sequence[str] = ()) -> Encoder:
         """Return the encoder of one table's rows."""
         return _Encoder(self, to_columns(columns), unique_key)
@@ -91,6 +113,7 @@ class ChangelogJson(Format):
 class _Message(msgspec.Struct, gc=False):
     op: Any = None
     data: Any = None
+    source: msgspec.Raw = msgspec.Raw(b"null")
 
 
 def _event(message: Any) -> Event:
@@ -107,6 +130,7 @@ def _event(message: Any) -> Event:
 
 class _Encoder(Encoder):
     pairs_updates = False
+    writes_source = True
 
     def __init__(self, format: ChangelogJson, columns: Sequence[Column], unique_key: Sequence[str]) -> None:
         iso = format.timestamp_format_standard == "ISO-8601"
@@ -114,5 +138,7 @@ class _Encoder(Encoder):
 
     def encode(self, kind: RowKind, row: tuple[Any, ...], before: tuple[Any, ...] | None = None) -> Record:
         key = self.rows.key(row)
-        message = {"data": self.rows.image(row, "$.data"), "op": SHORT_STRINGS[kind]}
+        message: dict[str, Any] = {"data": self.rows.image(row, "$.data"), "op": SHORT_STRINGS[kind]}
+        if self.source is not None:
+            message["source"] = self.source
         return None if key is None else json_bytes(key), json_bytes(message)

@@ -392,6 +392,8 @@ def _by_name(schema: dict[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 class _Encoder(EnvelopeEncoder):
+    writes_source = True
+
     def insert(self, row: Row) -> dict[str, Any]:
         return {"before": None, "after": self.rows.image(row, "$.after"), "op": "c"}
 
@@ -404,6 +406,8 @@ class _Encoder(EnvelopeEncoder):
 
 class _SchemaEncoder(_Encoder):
     """Puts key and value into a schema block, as JsonConverter does with ``schemas.enable=true``."""
+
+    writes_source = False  # the block would have to describe it
 
     def __init__(self, format: DebeziumJson, columns: str | Sequence[Column], unique_key: Sequence[str]) -> None:
         declared = to_columns(columns)

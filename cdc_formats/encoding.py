@@ -72,6 +72,8 @@ class EnvelopeEncoder(Encoder):
             message = self.insert(row)
         else:
             message = self.update(before, row)
+        if self.source is not None:
+            message["source"] = self.source
         key = self.rows.key(row)
         return None if key is None else json_bytes(key), json_bytes(message)
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, islice
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 
 from cdc_formats.base import Encoder, Format, Record
@@ -22,6 +23,8 @@ from .worker import worker
 
 _SCHEMA = pa.schema([("key", pa.binary()), ("value", pa.binary())])
 _KINDS = dict(zip(SHORT_STRINGS, RowKind, strict=True))
+SOURCE = "_source"
+"""The column that is the block ``source`` of a row's message, as JSON text, where that is written."""
 _RECORDS = 10_000
 """Records in a batch, as many as Spark puts into one by default."""
 
@@ -31,7 +34,7 @@ Row = tuple[Any, ...]
 def encode_pass(
     batches: Iterator[pa.RecordBatch], *, format: Format, columns: Sequence[Column], unique_key: Sequence[str]
 ) -> Iterator[pa.RecordBatch]:
-    """Encode a task's rows (``row_kind`` and the columns) as ``key`` and ``value``; for ``mapInArrow``.
+    """Encode a task's rows (``row_kind``, the columns, and `SOURCE` where that is written) as ``key`` and ``value``; for ``mapInArrow``.
 
     A ``-U`` and the ``+U`` of its key that follows it become one update where the format has such a record, over batches too; a ``-U``
     that is left alone is a delete.
@@ -55,7 +58,9 @@ def encode_pass(
 def _rows(batch: pa.RecordBatch, columns: Sequence[Column]) -> Iterator[tuple[RowKind, Row]]:
     kinds = [_KINDS[kind] if kind in _KINDS else _kind(kind) for kind in batch.column(ROW_KIND).to_pylist()]
     values = [_values(column, batch.column(index)) for index, column in enumerate(columns, 1)]
-    return zip(kinds, zip(*values, strict=True), strict=True)
+    # A row has its source's block at its end, so that it stays with it when updates are paired.
+    blocks = batch.column(SOURCE).to_pylist() if SOURCE in batch.schema.names else [None] * len(kinds)
+    return zip(kinds, zip(*values, blocks, strict=True), strict=True)
 
 
 def _kind(text: str | None) -> RowKind:
@@ -75,11 +80,10 @@ def _values(column: Column, array: pa.Array) -> list[Any]:
 
 
 def _records(encoder: Encoder, rows: Iterable[tuple[RowKind, Row]], key: Sequence[int]) -> Iterator[Record]:
-    if not encoder.pairs_updates:
-        yield from filter(None, (encoder.encode(kind, row) for kind, row in rows))
-        return
-    for kind, row, before in pair_updates(rows, key):
+    for kind, row, before in pair_updates(rows, key) if encoder.pairs_updates else ((kind, row, None) for kind, row in rows):
+        encoder.source = row[-1] and msgspec.Raw(row[-1].encode())
         # What is left of a key that changed is a delete, in a format of upserts too, which has no record for a -U.
-        record = encoder.encode(RowKind.DELETE if kind is RowKind.UPDATE_BEFORE else kind, row, before)
+        alone = encoder.pairs_updates and kind is RowKind.UPDATE_BEFORE
+        record = encoder.encode(RowKind.DELETE if alone else kind, row[:-1], before and before[:-1])
         if record is not None:
             yield record

@@ -25,6 +25,7 @@ from .dead_letter import DeadLetters
 from .decode import COUNTS, KAFKA_METADATA, Mode, Source, decode_pass, needed_columns
 from .encode import encode_pass
 from .group import Stage
+from .source_block import columns_of, source_block
 from .stage import normalized
 from .targets import Blocks, KeyedRows, Target, TypedRows
 from .typed import ASIDES, ROW_KIND, require_changelog, table_columns, without_update_before
@@ -281,6 +282,7 @@ def to_kafka_changelog(
     format_options: Mapping[str, Any] | None = None,
     schema: str | StructType | None = None,
     primary_key: str | Sequence[str] = (),
+    source: Mapping[str, str] | None = None,
 ) -> DataStreamWriter | None:
     """Write a changelog to a topic.
 
@@ -301,6 +303,11 @@ def to_kafka_changelog(
         a TIMESTAMP has no precision, which ``time_precision_mode='adaptive'`` needs.
     primary_key : str or sequence of str
         The columns that the Kafka key is made of, so that a key's rows stay in one partition, in order.
+    source : mapping or None
+        The messages' block ``source``, which says where in its source's log a row stands, for readers with ``order="source"``: names
+        of its fields as Debezium's (``file``, ``pos``, ``row``, ``server_id``, ``snapshot``, ``ts_ms``, ...), each with the column that
+        it is (``"position.file"`` for a field of one). These columns are no data: they are not in the row. A TIMESTAMP is written in
+        milliseconds. `capture.SOURCE` is that of ``mysql-changelog``. debezium-json and changelog-json have such a block.
 
     Returns
     -------
@@ -319,12 +326,14 @@ def to_kafka_changelog(
     (``changelog_mode="upsert"``) is therefore for upsert-kafka, or for readers that normalise by key. Kafka is written at least once.
     """
     require_changelog(df)
-    table = _written_columns(df, schema)
+    table = _written_columns(df, schema, without=columns_of(source or {}))
     _require_servers(options)
     encoder = _format(format, format_options).for_topic(topic)
-    encoder.encoder(table, unique_key=names_of(primary_key))
+    written = encoder.encoder(table, unique_key=names_of(primary_key))
+    if source and not written.writes_source:
+        raise ArgumentError(f"{encoder.identifier} as configured writes no block `source`: leave source= out, or write debezium-json")
     wanted = [ROW_KIND, *(column.name for column in table)]
-    records = df.select(*map(backquoted, wanted)).mapInArrow(
+    records = df.select(*map(backquoted, wanted), *source_block(df, source or {})).mapInArrow(
         partial(encode_pass, format=encoder, columns=table, unique_key=names_of(primary_key)), "key BINARY, value BINARY"
     )
     sink = {**{name: str(value) for name, value in options.items()}, "topic": topic}
@@ -334,8 +343,8 @@ def to_kafka_changelog(
     return None
 
 
-def _written_columns(df: DataFrame, schema: str | StructType | None) -> tuple[Column, ...]:
-    found = table_columns(df.schema, without=(ROW_KIND, *ASIDES))
+def _written_columns(df: DataFrame, schema: str | StructType | None, *, without: Sequence[str]) -> tuple[Column, ...]:
+    found = table_columns(df.schema, without=(ROW_KIND, *ASIDES, *without))
     if schema is None:
         return found
     there = {column.name: spark_type(column.type) for column in found}

@@ -383,7 +383,7 @@ def test_a_tombstone_of_flattened_messages_has_no_position() -> None:
 
 def test_formats_without_positions_say_so_where_they_are_asked_for() -> None:
     without = {name for name in BUILT_IN if get_format(name).positions}
-    assert without == {"canal-json", "changelog-json", "dms-json", "upsert-kafka"}
+    assert without == {"canal-json", "dms-json", "upsert-kafka"}
     for name in without:
         with pytest.raises(FormatOptionError, match=f"{name} has no positions that order changes: "):
             get_format(name).decoder("id INT", unique_key=["id"], positions=True)
