@@ -140,13 +140,17 @@ class LogReader:
 
     def __init__(self, options: Options, table: Table, server_id: int, *, rows: bool = True) -> None:
         self.options = options
-        self.table = table
         self.server_id = server_id
         self.rows = rows
         self._touched = False
+        self._statement = statement_pattern(table)
+        self.take_table(table)
+
+    def take_table(self, table: Table) -> None:
+        """Read rows from here on with the columns that a statement has left."""
+        self.table = table
         self._shapes: dict[int, Any] = {}
         self._texts = [text_of(column) for column in table.columns]
-        self._statement = statement_pattern(table)
 
     def read(self, start: Position, end: Position) -> Iterator[LogEntry]:
         """Return what is in the log after `start` up to `end`, or up to the end of what is on the server's disk.
@@ -303,8 +307,8 @@ def _none_text(source: str) -> str | None:
 def _connecting_twice() -> Callable[..., Any]:
     """Return a connect for the two connections of one reading.
 
-    The library would connect a third time and go on where it was, with what it knows of tables from before; a task that fails is begun
-    anew by Spark instead.
+    The library would connect a third time and go on where it was, with what it knows of tables from before; the reading is begun
+    anew instead.
     """
     left = [None, None]
 

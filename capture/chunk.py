@@ -34,7 +34,8 @@ from .binlog import Change, LogReader, Statement
 from .errors import SchemaChangedError
 from .keys import KeyRange, condition, in_range
 from .server import Position, Server
-from .table import Row, Table, columns_unchanged
+from .shapes import projected, projection, shape_after
+from .table import Row, Table
 
 
 class Undo:
@@ -63,26 +64,35 @@ class Undo:
 def read_chunks(server: Server, log: LogReader, ranges: Sequence[KeyRange], as_of: Position) -> Iterator[list[Row]]:
     """Return the rows of neighbouring chunks as they were at a position, one chunk after the other.
 
-    The log is read once, each chunk going on where the one before it stopped.
+    The log is read once, each chunk going on where the one before it stopped. Rows have the columns that the table had at the position,
+    whatever was added since.
 
     Raises
     ------
     SchemaChangedError
-        When the table was altered since.
+        When the table was altered since, other than by a column that was added.
     """
-    table = log.table
+    table, places = log.table, projection(log.table, log.table)
     undo, read = Undo(table), as_of
     for keys in ranges:
         selected = list(server.stream(f"SELECT {table.selected} FROM {table.qualified} WHERE {condition(table, keys)}"))
         for entry in log.read(read, server.written()):
-            if isinstance(entry, Statement) and not columns_unchanged(server, log.options, table, entry.text):
-                raise _altered(table, entry)
+            if isinstance(entry, Statement):
+                log.take_table(_after(server, log, entry))
+                places = projection(log.table, table)
             if isinstance(entry, Change):
-                undo.note(entry)
+                undo.note(entry._replace(before=projected(entry.before, places), after=projected(entry.after, places)))
         read = log.position
         before = undo.present()
         inside = in_range(server, table, [table.key(row) for row in before], keys)
         yield undo.untouched(selected) + [row for row, inside_ in zip(before, inside, strict=True) if inside_]
+
+
+def _after(server: Server, log: LogReader, statement: Statement) -> Table:
+    found = shape_after(server, log.options, statement, log.table)
+    if found is None:
+        raise _altered(log.table, statement)
+    return found
 
 
 def _altered(table: Table, statement: Statement) -> SchemaChangedError:

@@ -23,6 +23,10 @@ class ServerUnavailableError(CaptureError):
     condition = "SERVER_UNAVAILABLE"
 
 
+class ConnectionLostError(ServerUnavailableError):
+    """A connection was refused, timed out or ended: it is tried again."""
+
+
 class ServerChangedError(CaptureError):
     """Another server answers than the one whose log the offset is of."""
 

@@ -9,7 +9,7 @@ from .keys import KeyRange
 from .server import Position
 from .table import Key
 
-VERSION = 1
+VERSION = 2
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,9 @@ class Offset:
     step : int or None
         How many values of the key a chunk has, where they lie evenly.
     schema : str
-        The table's fingerprint.
+        The fingerprint of the table that rows of the log are of here.
+    key : str or None
+        The fingerprint of the key that `frontier` is of; None in the first version.
     """
 
     server: str
@@ -37,6 +39,7 @@ class Offset:
     frontier: Key | None
     step: int | None
     schema: str
+    key: str | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Return it as Spark keeps it."""
@@ -49,7 +52,7 @@ class Offset:
         """Read it back."""
         frontier = tuple(found["frontier"]) if found["frontier"] is not None else None
         position = Position(found["file"], found["pos"])
-        return cls(found["server"], position, found["snapshot"], frontier, found["step"], found["schema"])
+        return cls(found["server"], position, found["snapshot"], frontier, found["step"], found["schema"], found.get("key"))
 
     @property
     def done(self) -> KeyRange | None:

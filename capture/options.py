@@ -69,6 +69,8 @@ class Options:
 
     Attributes
     ----------
+    connect_max_retries : int
+        How often a connection that is refused, times out or ends is tried again, without a row in between.
     chunks_per_batch : int
         How many chunks a micro-batch of the snapshot has at most.
     max_bytes : int
@@ -85,6 +87,7 @@ class Options:
     port: int = _option("port", _integer(1, 65535), 3306)
     server_id: tuple[int, int] | None = _option("server-id", _server_ids)
     connect_timeout: float = _option("connect.timeout", _seconds, 30.0)
+    connect_max_retries: int = _option("connect.max-retries", _integer(0), 3)
     ssl_ca: str | None = _option("ssl.ca")
     ssl_cert: str | None = _option("ssl.cert")
     ssl_key: str | None = _option("ssl.key")

@@ -16,19 +16,23 @@ Neither takes a lock.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import pymysql
 from pymysql.converters import encoders
 from pymysql.cursors import SSCursor
 
-from .errors import BinlogError, CaptureError, ServerUnavailableError
+from .errors import BinlogError, CaptureError, ConnectionLostError, ServerUnavailableError
 from .options import Options
 
 _POLL = 0.005  # seconds
 _UNKNOWN_STATEMENT = 1064
+_LOST = {0, 1040, 1053, 1317, 1927, 2002, 2003, 2006, 2013}
+"""Errors of a connection that is refused, timed out, was killed, or whose server stops."""
+AGAIN_AFTER = 0.3  # seconds
+_T = TypeVar("_T")
 
 
 class Position(NamedTuple):
@@ -177,4 +181,18 @@ def server_errors(options: Options) -> Iterator[None]:
         raise
     except pymysql.err.MySQLError as error:
         text = f"{options.hostname}:{options.port}, user {options.username!r}: {error.args[-1] if error.args else error}"
-        raise ServerUnavailableError(text) from None
+        raise (ConnectionLostError if error.args and error.args[0] in _LOST else ServerUnavailableError)(text) from None
+
+
+def ask(options: Options, question: Callable[[Server], _T]) -> _T:
+    """Connect and ask, again where the connection is refused or ends before the server has answered."""
+    left = options.connect_max_retries
+    while True:
+        try:
+            with connect(options) as server:
+                return question(server)
+        except ConnectionLostError:
+            if not left:
+                raise
+        left -= 1
+        time.sleep(AGAIN_AFTER)

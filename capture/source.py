@@ -6,30 +6,36 @@ chunks as of that position (`capture.chunk`), and one reads the log for the keys
 
 from __future__ import annotations
 
+import logging
 import random
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from .binlog import Change, Committed, LogReader, Statement
 from .chunk import read_chunks
 from .chunks import even_step, next_chunks
-from .errors import BinlogError, SchemaChangedError, ServerChangedError
+from .declared import absent, fitted, require_declared
+from .errors import BinlogError, ConnectionLostError, SchemaChangedError, ServerChangedError
 from .keys import KeyRange
 from .offset import Offset
 from .options import Options, read_options
-from .rows import Writer, spark_ddl
-from .server import Position, Server, connect
+from .rows import METADATA, ROW_KIND, Writer, spark_ddl
+from .server import AGAIN_AFTER, Position, Server, ask, connect
+from .shapes import reshaped_after, shape_after, with_fingerprint
 from .startup import start_position
-from .table import Table, columns_unchanged, read_table
+from .table import Table, read_table
 from .validation import validate
 
 _SERVER_IDS = (2**30, 2**32 - 2**20)
+_LOG = logging.getLogger(__name__)
 
 
 @dataclass
@@ -62,11 +68,10 @@ class MySqlChangelog(DataSource):
 
     def schema(self) -> str:
         options = read_options(self.options)
-        with connect(options) as server:
-            return spark_ddl(read_table(server, options))
+        return ask(options, lambda server: spark_ddl(read_table(server, options)))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 (Spark's name)
-        return ChangelogReader(read_options(self.options))
+        return ChangelogReader(read_options(self.options), to_arrow_schema(schema))
 
 
 class ChangelogReader(DataSourceStreamReader):
@@ -77,24 +82,27 @@ class ChangelogReader(DataSourceStreamReader):
     snapshot, the first batch has no rows, and its end is the beginning that is kept.
     """
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: Options, declared: pa.Schema) -> None:
         self.options = options
-        self._table: Table | None = None
+        self.declared = declared
+        self._tables: dict[str, Table] = {}
+        self._told: set[str] = set()
         self._first: Offset | None = None
         self._seen: Offset | None = None
         self._moved = time.monotonic()
         self._server_id = options.server_id[0] if options.server_id else random.randint(*_SERVER_IDS)
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
-        with connect(self.options) as server:
-            return self._initial_once(server).to_json()
+        return ask(self.options, self._initial_once).to_json()
 
     def latestOffset(self) -> dict[str, Any]:  # noqa: N802
-        with connect(self.options) as server:
-            if self._seen is not None:
-                return self._next(server, self._seen).to_json()
-            first = self._initial_once(server)
-            return (self._next(server, first) if first.snapshot else first).to_json()
+        return ask(self.options, self._latest).to_json()
+
+    def _latest(self, server: Server) -> Offset:
+        if self._seen is not None:
+            return self._next(server, self._seen)
+        first = self._initial_once(server)
+        return self._next(server, first) if first.snapshot else first
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         begin, finish = Offset.of_json(start), Offset.of_json(end)
@@ -103,20 +111,45 @@ class ChangelogReader(DataSourceStreamReader):
             return []
         self._require_forward(begin, finish)
         self._moved = time.monotonic()
-        with connect(self.options) as server:
-            return self._partitions(server, begin, finish)
+        return ask(self.options, lambda server: self._partitions(server, begin, finish))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        with connect(self.options) as server:
-            if isinstance(partition, Chunks):
-                yield from _read_chunks(server, self.options, partition)
-            elif isinstance(partition, Log):
-                yield from _read_log(server, self.options, partition)
+        """Return a partition's rows; where the connection ends, a new one goes on after the parts that were given."""
+        given, failures = 0, 0
+        while True:
+            try:
+                with connect(self.options) as server:
+                    for part in _parts(server, self.options, partition, given):
+                        yield from (fitted(batch, self.declared) for batch in part)
+                        given, failures = given + 1, 0
+                return
+            except ConnectionLostError:
+                failures += 1
+                if failures > self.options.connect_max_retries:
+                    raise
+                time.sleep(AGAIN_AFTER)
 
-    def _table_of(self, server: Server) -> Table:
-        if self._table is None:
-            self._table = read_table(server, self.options)
-        return self._table
+    def _table_now(self, server: Server) -> Table:
+        """Return the table as it is now, and tell once which columns the stream does not have, or has and the table does not."""
+        table = read_table(server, self.options)
+        if table.fingerprint not in self._told:
+            require_declared(table, Writer(server, table, self.options).schema, self.declared)
+            self._told.add(table.fingerprint)
+            self._tables[table.fingerprint] = table
+            names = [column.name for column in table.columns]
+            for name in absent(names, self.declared.names):
+                _LOG.warning("%s: column `%s` is left out; to have it, declare it or start the query again", table.qualified, name)
+            for name in absent(self.declared.names, [*names, ROW_KIND, *METADATA]):
+                _LOG.warning("%s has no column `%s`: it is NULL until it is added", table.qualified, name)
+        return table
+
+    def _table_at(self, server: Server, seen: Offset) -> Table | None:
+        """Return the table that rows of the log are of at an offset, None where that is not known."""
+        if seen.schema not in self._tables:
+            found = with_fingerprint(self._table_now(server), seen.schema)
+            if found is not None:
+                self._tables[seen.schema] = found
+        return self._tables.get(seen.schema)
 
     def _initial_once(self, server: Server) -> Offset:
         if self._first is None:
@@ -124,12 +157,14 @@ class ChangelogReader(DataSourceStreamReader):
         return self._first
 
     def _initial(self, server: Server) -> Offset:
-        table = self._table_of(server)
+        table = self._table_now(server)
         validate(server, self.options, table)
         snapshot = self.options.startup_mode in ("initial", "snapshot")
         position = start_position(server, self.options, table, self._server_id)
+        if read_table(server, self.options) != table:
+            return self._initial(server)
         step = even_step(server, table, self.options) if snapshot else None
-        return Offset(server.identity(), position, snapshot, None, step, table.fingerprint)
+        return Offset(server.identity(), position, snapshot, None, step, table.fingerprint, table.key_fingerprint)
 
     def _next(self, server: Server, seen: Offset) -> Offset:
         if server.identity() != seen.server:
@@ -144,23 +179,36 @@ class ChangelogReader(DataSourceStreamReader):
     def _with_chunks(self, server: Server, seen: Offset) -> Offset:
         if not seen.snapshot:
             return seen
-        last = next_chunks(server, self._table_of(server), seen.frontier, self.options, seen.step)[-1]
+        last = next_chunks(server, self._table_of_chunks(server, seen), seen.frontier, self.options, seen.step)[-1]
         return replace(seen, frontier=last.upto, snapshot=last.upto is not None)
+
+    def _table_of_chunks(self, server: Server, seen: Offset) -> Table:
+        table = self._table_at(server, seen) or self._table_now(server)
+        if seen.frontier is not None and seen.key not in (None, table.key_fingerprint):
+            raise SchemaChangedError(
+                f"{table.qualified} has another key than the chunks that are done were divided by: begin anew, with another checkpoint"
+            )
+        return table
 
     def _further(self, server: Server, planned: Offset, seen: Offset) -> Offset:
         """Return the offset with the furthest position that a batch may end at."""
-        table = self._table_of(server)
+        table = self._table_at(server, seen)
         reach = furthest(server, self.options, table, seen, self._server_id)
         if planned == seen and not reach.touched and time.monotonic() - self._moved < self.options.heartbeat:
             return seen
-        return replace(planned, position=reach.position, schema=reach.schema)
+        if reach.table is not None and reach.table != table:
+            self._tables[reach.table.fingerprint] = reach.table
+            self._table_now(server)
+        return replace(planned, position=reach.position, schema=reach.table.fingerprint if reach.table else seen.schema)
 
     def _require_forward(self, begin: Offset, end: Offset) -> None:
         if begin != self._first and (end.position.order < begin.position.order or (end.snapshot and not begin.snapshot)):
             raise BinlogError(f"a batch cannot go back from {begin.position} to {end.position}")
 
     def _partitions(self, server: Server, begin: Offset, end: Offset) -> list[InputPartition]:
-        table = self._table_of(server)
+        table = self._table_at(server, end)
+        if table is None:
+            raise _unknown(self.options, begin.position)
         found: list[InputPartition] = []
         done = begin.done
         if done is not None and begin.position.order < end.position.order:
@@ -180,38 +228,48 @@ def divided(ranges: list[KeyRange], tasks: int) -> list[list[KeyRange]]:
 
 @dataclass
 class Reach:
-    """How far a batch may go; `touched` where the table may have changed since."""
+    """How far a batch may go, and what the table is there; `touched` where its rows may have changed since."""
 
     position: Position
     touched: bool
-    schema: str
+    table: Table | None
 
 
-def furthest(server: Server, options: Options, table: Table, seen: Offset, server_id: int) -> Reach:
+def furthest(server: Server, options: Options, table: Table | None, seen: Offset, server_id: int) -> Reach:
     """Look through the log, without its rows, for where the next batch ends.
 
-    That is the settled position of now, or earlier: where enough bytes have been read, or before a statement that alters the table.
+    That is the settled position of now, or earlier: where enough bytes have been read, or before a statement that alters the table's
+    columns, so that all rows of a batch have the same.
+
+    Parameters
+    ----------
+    table : Table or None
+        What the table is at `seen`; None where that is not known.
 
     Raises
     ------
     SchemaChangedError
-        When such a statement is next, and the table was not declared anew since (by a restart).
+        When such a statement is next and did more than to add columns, or when rows are next whose columns are not known.
     """
     target = server.settled()
-    log = LogReader(options, table, server_id, rows=False)
-    reach, size, last = Reach(seen.position, False, seen.schema), 0, seen.position
+    log = LogReader(options, table or read_table(server, options), server_id, rows=False)
+    reach, size, last = Reach(seen.position, False, table), 0, seen.position
     for entry in log.read(seen.position, target):
         if isinstance(entry, Statement):
-            if not columns_unchanged(server, options, table, entry.text):
+            after = shape_after(server, options, entry, reach.table)
+            if after is None or after != reach.table:
                 if reach.position != seen.position:
                     return reach
-                if seen.schema == table.fingerprint:
-                    raise _altered(table, entry)
-            reach.schema = table.fingerprint
+                # The log is being read by this server id.
+                if after is None or reshaped_after(server, options, entry, after, server_id + 1):
+                    raise _altered(log.table, entry)
+            reach.table = after
         if isinstance(entry, Committed):
+            if entry.touched and reach.table is None:
+                raise _unknown(options, seen.position)
             size += entry.position.pos - (last.pos if entry.position.file == last.file else 0)
             last = entry.position
-            reach = Reach(entry.position, reach.touched or entry.touched, reach.schema)
+            reach = Reach(entry.position, reach.touched or entry.touched, reach.table)
             if size >= options.max_bytes:
                 return reach
     # What is settled now may lie before what is seen: the end of a file, where the log goes on in the next.
@@ -221,15 +279,31 @@ def furthest(server: Server, options: Options, table: Table, seen: Offset, serve
 def _altered(table: Table, statement: Statement) -> SchemaChangedError:
     return SchemaChangedError(
         f"{table.qualified} is altered at {statement.position}: {statement.text[:200]!r}. All before it has been emitted, nothing "
-        "after it: start the query again from its checkpoint, and it goes on with the table's columns of then"
+        "after it: start the query again from its checkpoint, and it goes on with the table's columns of then, or says again why it "
+        "cannot: then begin anew, with another checkpoint"
     )
 
 
-def _read_chunks(server: Server, options: Options, partition: Chunks) -> Iterator[pa.RecordBatch]:
+def _unknown(options: Options, position: Position) -> SchemaChangedError:
+    return SchemaChangedError(
+        f"{options.database}.{options.table} was altered since {position}, and the columns that it had there are not known: "
+        "begin anew, with another checkpoint"
+    )
+
+
+def _parts(server: Server, options: Options, partition: InputPartition, given: int) -> Iterator[Iterable[pa.RecordBatch]]:
+    """Return the parts of a partition after those that were given: chunks, or batches of the log. They are the same each time."""
+    if isinstance(partition, Chunks):
+        yield from _read_chunks(server, options, partition, partition.ranges[given:])
+    elif isinstance(partition, Log):
+        yield from ([batch] for batch in islice(_read_log(server, options, partition), given, None))
+
+
+def _read_chunks(server: Server, options: Options, partition: Chunks, ranges: list[KeyRange]) -> Iterator[Iterator[pa.RecordBatch]]:
     writer = Writer(server, partition.table, options)
     log = LogReader(options, partition.table, partition.server_id)
-    for rows in read_chunks(server, log, partition.ranges, partition.as_of):
-        yield from writer.snapshot(rows, partition.as_of)
+    for rows in read_chunks(server, log, ranges, partition.as_of):
+        yield writer.snapshot(rows, partition.as_of)
 
 
 def _read_log(server: Server, options: Options, partition: Log) -> Iterator[pa.RecordBatch]:

@@ -49,7 +49,12 @@ class Table:
     @property
     def fingerprint(self) -> str:
         """What differs when columns or keys do."""
-        return hashlib.sha256(repr((self.columns, self.primary_key)).encode()).hexdigest()[:16]
+        return _digest((self.columns, self.primary_key))
+
+    @property
+    def key_fingerprint(self) -> str:
+        """What differs when the chunk key does, and with it the order of chunks."""
+        return _digest(self.key_columns())
 
     @property
     def selected(self) -> str:
@@ -66,6 +71,10 @@ class Table:
 
     def key_columns(self) -> list[SourceColumn]:
         return [self.columns[index] for index in self.chunk_key]
+
+
+def _digest(of: object) -> str:
+    return hashlib.sha256(repr(of).encode()).hexdigest()[:16]
 
 
 def key_texts(values: Sequence[Any]) -> Key:
@@ -114,11 +123,6 @@ def read_table(server: Server, options: Options) -> Table:
     for column in table.key_columns():
         _require_orderable(column)
     return table
-
-
-def columns_unchanged(server: Server, options: Options, table: Table, statement: str) -> bool:
-    """Return whether a statement on a table left its columns as they are: one that adds an index, or a comment."""
-    return statement.lstrip().upper().startswith("ALTER") and read_table(server, options).fingerprint == table.fingerprint
 
 
 def _column(found: Row) -> SourceColumn:

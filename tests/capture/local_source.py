@@ -10,16 +10,27 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pymysql
 
 sys.path.append(str(Path(__file__).parents[1] / "sinks"))
 
 from local_databases import LocalMariaDb
 
-from capture.options import read_options
+from capture.options import Options, read_options
+from capture.rows import Writer
+from capture.server import ask
 from capture.source import ChangelogReader
+from capture.table import read_table
 
-LOG = ("--log-bin=binlog", "--server-id=7", "--binlog-format=ROW", "--performance-schema=OFF", "--slave-connections-needed-for-purge=0")
+LOG = (
+    "--log-bin=binlog",
+    "--server-id=7",
+    "--binlog-format=ROW",
+    "--performance-schema=OFF",
+    "--slave-connections-needed-for-purge=0",
+    "--skip-ssl",
+)
 
 
 class LocalSource(LocalMariaDb):
@@ -29,7 +40,7 @@ class LocalSource(LocalMariaDb):
         super()._start([*command, *LOG])
 
     def connect(self, **settings: Any) -> pymysql.Connection[Any]:
-        settings = {"user": self.user, "password": self.password, "database": "test", "autocommit": True} | settings
+        settings = {"user": self.user, "password": self.password, "database": "test", "autocommit": True, "ssl_disabled": True} | settings
         return pymysql.connect(host="127.0.0.1", port=self.port, charset="utf8mb4", **settings)
 
     def run(self, *statements: str) -> None:
@@ -60,12 +71,17 @@ class LocalSource(LocalMariaDb):
 SMALL = {"scan.incremental.snapshot.chunk.size": "5", "scan.snapshot.chunks-per-batch": "3"}
 
 
+def inferred(options: Options) -> pa.Schema:
+    """The schema of a stream that declares none."""
+    return ask(options, lambda server: Writer(server, read_table(server, options), options).schema)
+
+
 class Stream:
     """A reader's micro-batches without Spark, with all that Spark does to it: offsets as JSON, partitions pickled."""
 
-    def __init__(self, options: dict[str, str], start: dict[str, Any] | None = None) -> None:
+    def __init__(self, options: dict[str, str], start: dict[str, Any] | None = None, declared: pa.Schema | None = None) -> None:
         self.options = read_options(options)
-        self.reader = ChangelogReader(self.options)
+        self.reader = ChangelogReader(self.options, declared or inferred(self.options))
         if start is not None:
             self.reader.partitions(start, start)  # as Spark does when a query starts again
         self.start = start or _through_json(self.reader.initialOffset())

@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 
 import pytest
-from local_source import SMALL, LocalSource, Replica, Stream
+from local_source import LocalSource, Stream
 
-from capture.errors import BinlogPurgedError, SchemaChangedError, ServerChangedError, ServerNotReadyError, ServerUnavailableError
+from capture.errors import BinlogPurgedError, ServerChangedError, ServerNotReadyError, ServerUnavailableError
 from capture.options import read_options
 from capture.server import connect
 from cdc_formats.errors import ArgumentError
@@ -94,37 +94,6 @@ def test_log_that_was_purged_is_told(source: LocalSource) -> None:
             time.sleep(0.1)
         assert server.rows("SHOW BINARY LOGS")[0][0] == last
     with pytest.raises(BinlogPurgedError, match="begin anew"):
-        stream.batch()
-
-
-def test_altered_table_stops_before_the_statement_and_goes_on_when_started_again(source: LocalSource) -> None:
-    source.run("CREATE TABLE altered (id INT PRIMARY KEY, v INT)", "INSERT INTO altered VALUES (1, 1)")
-    options = source.options("altered", **SMALL)
-    stream, replica = Stream(options), Replica("id")
-    replica.apply(stream.batch())
-    source.run(
-        "INSERT INTO altered VALUES (2, 2)",
-        "ALTER TABLE altered COMMENT 'harmless'",
-        "INSERT INTO altered VALUES (3, 3)",
-    )
-    while rows := stream.batch():
-        replica.apply(rows)
-    source.run("INSERT INTO altered VALUES (4, 4)", "ALTER TABLE altered ADD COLUMN w INT", "INSERT INTO altered VALUES (5, 5, 5)")
-    replica.apply(stream.batch())
-    assert replica.contents() == {(1, 1), (2, 2), (3, 3), (4, 4)}
-    with pytest.raises(SchemaChangedError, match="ALTER TABLE altered ADD COLUMN w INT"):
-        stream.batch()
-    rows = Stream(options, stream.start).batch()
-    assert [(row["row_kind"], row["id"], row["v"], row["w"]) for row in rows] == [("+I", 5, 5, 5)]
-
-
-@pytest.mark.parametrize("statement", ["TRUNCATE TABLE {}", "RENAME TABLE {} TO {}_old", "/* now */ DROP TABLE test.`{}`"])
-def test_table_that_is_emptied_renamed_or_dropped_stops(source: LocalSource, statement: str) -> None:
-    name = "stops_" + statement.split()[0].strip("/*").lower()
-    source.run(f"CREATE TABLE {name} (id INT PRIMARY KEY)")
-    stream = Stream(source.options(name, **{"scan.startup.mode": "latest-offset"}))
-    source.run(statement.replace("{}", name))
-    with pytest.raises(SchemaChangedError):
         stream.batch()
 
 

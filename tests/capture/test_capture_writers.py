@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 import pymysql
 import pytest
-from local_source import SMALL, LocalSource, Replica, Stream
+from local_source import SMALL, LocalSource, Replica, Stream, inferred
 
 from capture.options import read_options
 from capture.source import ChangelogReader
@@ -143,7 +143,7 @@ def test_first_batch_that_is_replayed_after_a_crash_loses_nothing(source: LocalS
     name = "first_" + mode.partition("-")[0]
     source.run(f"CREATE TABLE {name} (id INT PRIMARY KEY)", f"INSERT INTO {name} VALUES (1), (2)")
     options = source.options(name, **{"scan.startup.mode": mode})
-    dying = ChangelogReader(read_options(options))
+    dying = ChangelogReader(read_options(options), inferred(read_options(options)))
     end, start = dying.latestOffset(), dying.initialOffset()
     rows = [row for part in dying.partitions(start, end) for batch in dying.read(part) for row in batch.to_pylist()]
     source.run(f"INSERT INTO {name} VALUES (3)")
