@@ -18,9 +18,9 @@ import msgspec
 
 from normalize import local_kafka
 
+from .capture_runs import Job, Run
 from .capture_source import Source
 from .flink import _OPENED, HEAP, OPTIONS
-from .capture_runs import Job, Run
 
 FLINK_VERSION = "1.20.3"  # the last that the connector is made for
 CDC_VERSION = "3.5.0"
