@@ -6,15 +6,16 @@ import getpass
 import json
 import pickle
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pymysql
 
-sys.path.append(str(Path(__file__).parents[1] / "sinks"))
+sys.path += [str(Path(__file__).parents[1] / folder) for folder in ("sinks", "security")]
 
+from authorities import authority, signed
 from local_databases import LocalMariaDb
 
 from capture.options import Options, read_options
@@ -29,15 +30,16 @@ LOG = (
     "--binlog-format=ROW",
     "--performance-schema=OFF",
     "--slave-connections-needed-for-purge=0",
-    "--skip-ssl",
 )
 
 
 class LocalSource(LocalMariaDb):
     """An empty MariaDB with a binary log, whose rows lack all metadata that is not needed."""
 
+    more: Sequence[str] = ("--skip-ssl",)  # a server's own certificate is 4096 bits long, which takes longer than the tests
+
     def _start(self, command: list[str]) -> None:
-        super()._start([*command, *LOG])
+        super()._start([*command, *LOG, *self.more])
 
     def connect(self, **settings: Any) -> pymysql.Connection[Any]:
         settings = {"user": self.user, "password": self.password, "database": "test", "autocommit": True, "ssl_disabled": True} | settings
@@ -66,6 +68,19 @@ class LocalSource(LocalMariaDb):
         with self.connect() as connection, connection.cursor() as cursor:
             cursor.execute(f"SELECT * FROM {table}")
             return list(cursor.fetchall())
+
+
+class EncryptedSource(LocalSource):
+    """A MariaDB with a certificate of an authority of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__()
+        trusted, other = authority("trusted"), authority("other")
+        self.trusted, self.other = folder / "trusted.pem", folder / "other.pem"
+        self.trusted.write_text(trusted.certificate_pem())
+        self.other.write_text(other.certificate_pem())
+        pem = signed(trusted, "server").write_pem(folder / "server.pem")
+        self.more = (f"--ssl-cert={pem}", f"--ssl-key={pem}")
 
 
 SMALL = {"scan.incremental.snapshot.chunk.size": "5", "scan.snapshot.chunks-per-batch": "3"}

@@ -1,0 +1,91 @@
+"""Connections that are refused or killed, and those that are encrypted."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import pytest
+from local_source import SMALL, EncryptedSource, LocalSource, Stream
+
+from capture.errors import ConnectionLostError, ServerUnavailableError
+from capture.options import read_options
+from capture.server import Server, ask
+
+
+def kill_all(source: LocalSource) -> set[str]:
+    """Kill every other connection of the user; return what they were doing."""
+    with source.connect() as connection, connection.cursor() as cursor:
+        cursor.execute("SELECT id, command FROM information_schema.processlist WHERE user = %s AND id <> CONNECTION_ID()", [source.user])
+        found = list(cursor.fetchall())
+        for number, _ in found:
+            cursor.execute(f"KILL {number}")
+        return {str(command) for _, command in found}
+
+
+@pytest.mark.parametrize("kind", ["Chunks", "Log"])
+def test_reading_whose_connections_are_killed_goes_on_after_the_rows_that_were_given(source: LocalSource, kind: str) -> None:
+    name, rows = f"killed_{kind.lower()}", 15 if kind == "Chunks" else 12_000
+    fill = f"INSERT INTO {name} SELECT seq, REPEAT('x', 2000) FROM seq_1_to_{rows}"
+    source.run(f"CREATE TABLE {name} (id INT PRIMARY KEY, v TEXT)", *([fill] if kind == "Chunks" else []))
+    stream = Stream(source.options(name, **SMALL, **{"scan.snapshot.parallelism": "1", "server-id": "901-902"}))
+    if kind == "Log":
+        assert stream.batch() == []
+        source.run(fill)
+    (partition,) = stream.reader.partitions(stream.start, stream.reader.latestOffset())
+    assert type(partition).__name__ == kind
+    reading = stream.reader.read(partition)
+    found = next(reading).column("id").to_pylist()
+    assert len(found) < rows
+    assert ("Sleep" if kind == "Chunks" else "Binlog Dump") in kill_all(source)
+    for batch in reading:
+        found += batch.column("id").to_pylist()
+    assert sorted(found) == list(range(1, rows + 1))
+
+
+def test_question_whose_connection_is_killed_is_asked_again(source: LocalSource) -> None:
+    source.run("CREATE TABLE IF NOT EXISTS asked (id INT PRIMARY KEY)")
+    killed = []
+
+    def question(server: Server) -> int:
+        number = int(server.value("SELECT CONNECTION_ID()"))
+        if len(killed) < 2:
+            killed.append(number)
+            source.run(f"KILL {number}")
+        return int(server.value("SELECT CONNECTION_ID()"))
+
+    assert ask(read_options(source.options("asked")), question) not in killed
+    killed.clear()
+    with pytest.raises(ConnectionLostError):
+        ask(read_options(source.options("asked", **{"connect.max-retries": "1"})), question)
+
+
+def test_connection_that_is_refused_is_tried_again(source: LocalSource) -> None:
+    began = time.monotonic()
+    with pytest.raises(ServerUnavailableError, match=r"127\.0\.0\.1:1,"):
+        Stream(source.options("refused") | {"port": "1", "connect.max-retries": "2"})
+    assert time.monotonic() - began > 0.5
+
+
+@pytest.fixture(scope="module")
+def encrypted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EncryptedSource]:
+    with EncryptedSource(tmp_path_factory.mktemp("certificates")) as server:
+        yield server
+
+
+def test_authority_of_the_server_is_checked_where_one_is_given(encrypted: EncryptedSource) -> None:
+    encrypted.run("CREATE TABLE t (id INT PRIMARY KEY)", "INSERT INTO t VALUES (1)")
+    encrypted.run_as_root(
+        "CREATE USER sealed@localhost IDENTIFIED BY 's' REQUIRE SSL",
+        "GRANT SELECT, REPLICATION SLAVE, BINLOG MONITOR ON *.* TO sealed@localhost",
+    )
+    options = encrypted.options("t", **SMALL) | {"username": "sealed", "password": "s"}
+    stream = Stream(options | {"ssl.ca": str(encrypted.trusted)})
+    assert [row["id"] for row in stream.batch()] == [1]
+    encrypted.run("INSERT INTO t VALUES (2)")
+    assert [row["id"] for row in stream.batch()] == [2]
+    with pytest.raises(ServerUnavailableError, match="certificate verify failed"):
+        Stream(options | {"ssl.ca": str(encrypted.other)})
+    wrong_name = options | {"ssl.ca": str(encrypted.trusted), "hostname": "localhost"}
+    with pytest.raises(ServerUnavailableError, match="certificate is not valid for 'localhost'"):
+        Stream(wrong_name)
