@@ -23,7 +23,7 @@ from .binlog import Change, Committed, LogReader, Statement
 from .chunk import read_chunks
 from .chunks import even_step, next_chunks
 from .declared import absent, fitted, require_declared
-from .errors import BinlogError, ConnectionLostError, SchemaChangedError, ServerChangedError
+from .errors import BinlogError, BinlogPurgedError, ConnectionLostError, SchemaChangedError, ServerChangedError
 from .keys import KeyRange
 from .offset import Offset
 from .options import Options, read_options
@@ -248,10 +248,13 @@ def furthest(server: Server, options: Options, table: Table | None, seen: Offset
 
     Raises
     ------
+    BinlogPurgedError
+        When the log does not reach to where it was read.
     SchemaChangedError
         When such a statement is next and did more than to add columns, or when rows are next whose columns are not known.
     """
     target = server.settled()
+    _require_reached(server, seen.position)
     log = LogReader(options, table or read_table(server, options), server_id, rows=False)
     reach, size, last = Reach(seen.position, False, table), 0, seen.position
     for entry in log.read(seen.position, target):
@@ -274,6 +277,15 @@ def furthest(server: Server, options: Options, table: Table | None, seen: Offset
                 return reach
     # What is settled now may lie before what is seen: the end of a file, where the log goes on in the next.
     return replace(reach, position=target) if log.position.order >= target.order > reach.position.order else reach
+
+
+def _require_reached(server: Server, position: Position) -> None:
+    end = server.written()
+    if end.order < position.order:
+        raise BinlogPurgedError(
+            f"the server's log ends at {end}, before {position}: it was begun anew since (RESET MASTER), or was never there. "
+            "Begin anew, with another checkpoint"
+        )
 
 
 def _altered(table: Table, statement: Statement) -> SchemaChangedError:

@@ -1,0 +1,45 @@
+"""Where a capture begins: ``scan.startup.mode``."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from local_source import SMALL, LocalSource, Stream
+
+from capture.errors import BinlogPurgedError
+from capture.server import ask
+
+
+def begun(source: LocalSource, mode: str, **more: str) -> list[int]:
+    """Return the keys that a capture of ``startup`` begins with, and that of a row which comes and goes once it has begun."""
+    stream, found = Stream(source.options("startup", **SMALL, **{"scan.startup.mode": mode}, **more)), []
+    source.run("INSERT INTO startup VALUES (9)", "DELETE FROM startup WHERE id = 9")
+    while rows := stream.batch():
+        found += [row["id"] for row in rows if row["row_kind"] == "+I"]
+    return found
+
+
+def test_each_mode_begins_where_it_says(source: LocalSource) -> None:
+    source.run("CREATE TABLE startup (id INT PRIMARY KEY)", "INSERT INTO startup VALUES (1)", "FLUSH BINARY LOGS")
+    source.run("INSERT INTO startup VALUES (2)")
+    options = Stream(source.options("startup")).options
+    at = ask(options, lambda server: server.written())
+    time.sleep(1.1)  # the log has whole seconds
+    now = ask(options, lambda server: str(server.value("SELECT UNIX_TIMESTAMP() * 1000")))
+    source.run("INSERT INTO startup VALUES (3)")
+    offset = {"scan.startup.specific-offset.file": at.file, "scan.startup.specific-offset.pos": str(at.pos)}
+    assert begun(source, "initial") == [1, 2, 3]  # the row is gone before the snapshot is planned
+    assert begun(source, "latest-offset") == [9]
+    assert begun(source, "specific-offset", **offset)[:1] == [3]
+    assert begun(source, "timestamp", **{"scan.startup.timestamp-millis": now})[:1] == [3]
+    assert begun(source, "earliest-offset")[:3] == [1, 2, 3]
+    assert begun(source, "snapshot") == [1, 2, 3]
+
+
+def test_offset_of_a_file_that_there_is_not_is_refused(source: LocalSource) -> None:
+    source.run("CREATE TABLE IF NOT EXISTS startup (id INT PRIMARY KEY)")
+    offset = {"scan.startup.specific-offset.file": "binlog.009999", "scan.startup.specific-offset.pos": "4"}
+    stream = Stream(source.options("startup", **{"scan.startup.mode": "specific-offset"}, **offset))
+    with pytest.raises(BinlogPurgedError, match=r"ends at binlog.*, before binlog\.009999:4"):
+        stream.batch()
