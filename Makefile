@@ -7,17 +7,17 @@ PORT ?= 9092
 JOBS ?= 2
 
 BIN := $(VENV)/bin
-JAVA_GOALS := demo test notebooks bench bench-flink soak growth kafka
+JAVA_GOALS := demo test notebooks bench bench-flink bench-capture soak growth kafka
 CHECKS := python $(if $(filter $(JAVA_GOALS),$(MAKECMDGOALS)),java)
 
 # Spark's Python workers must be this environment's Python, and its Spark the one inside this PySpark.
 export PYSPARK_PYTHON := $(abspath $(BIN)/python)
 unexport SPARK_HOME
 
-.PHONY: help demo test notebooks lint types unit fuzz bench bench-flink soak growth kafka format clean prerequisites
+.PHONY: help demo test notebooks lint types unit fuzz bench bench-flink bench-capture soak growth kafka format clean prerequisites
 
 help: ## list these commands
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 	@echo "Another Python than $(PYTHON): make test PYTHON=python3.12"
 
 demo: $(VENV)/installed ## see it work: a changelog in a real Kafka becomes a table
@@ -52,6 +52,9 @@ bench: $(VENV)/installed ## measure throughput
 
 bench-flink: $(VENV)/installed ## measure the whole beside Apache Flink, by format and state store (BENCH="--runs 5")
 	$(BIN)/python -m bench --only whole --flink --state both --format debezium-json,upsert-kafka,canal-json,maxwell-json $(BENCH)
+
+bench-capture: $(VENV)/installed ## measure the capture of a MySQL table beside Flink CDC (CAPTURE="--rows 10000000 --runs 3")
+	$(BIN)/python -m bench.capture $(CAPTURE)
 
 soak: $(VENV)/installed ## a long catch-up that is killed again and again (SOAK="--messages 200000 --keys 20000 --batch 10000 --kill-every 5")
 	$(BIN)/python -m bench.soak $(SOAK)

@@ -69,10 +69,12 @@ def main() -> None:
         print(_about(source), flush=True)
         small, table = fill(source, SMALL_TABLE, min(_SMALL, options.rows)), fill(source, TABLE, options.rows)
         print(f"table: {options.rows:,} rows of 8 columns, {_megabytes(source):,.0f} MB; to be counted: {table}", flush=True)
-        snapshots = [line for each in options.parallelism for line in _snapshots(source, options, each, small, table, watch)]
-        logs = [line for together in TOGETHER for line in _logs(source, options, together, watch)]
-    print("\n".join(_table("snapshot, rows", snapshots)))
-    print("\n".join(_table("log, events (of two rows each)", logs, rows=2)))
+        if options.only != "log":
+            lines = [line for each in options.parallelism for line in _snapshots(source, options, each, small, table, watch)]
+            print("\n".join(_table("snapshot, rows", lines)), flush=True)
+        if options.only != "snapshot":
+            lines = [line for together in TOGETHER for line in _logs(source, options, together, watch)]
+            print("\n".join(_table("log, events (of two rows each)", lines, rows=2)), flush=True)
     print(f"\nload of the machine: {_load(begun)} when it began, {_load(os.getloadavg())} when it ended")
 
 
@@ -91,6 +93,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--server", help="host:port of a server that is there; default: a MariaDB of its own")
     parser.add_argument("--user", default="root")
     parser.add_argument("--password", default="")
+    parser.add_argument("--only", choices=("snapshot", "log"), help="default: both")
     parser.add_argument("--no-flink", dest="flink", action="store_false", help="ours alone")
     options = parser.parse_args(arguments)
     if options.rows < 1 or options.events < 1 or options.runs < 1:
