@@ -122,6 +122,11 @@ class Server:
             owned.update(f"{source}:{number}" for number in numbers)
         return owned
 
+    def account(self) -> str:
+        """Return the account that the server takes the user for, as GRANT writes it."""
+        name, _, host = str(self.value("SELECT CURRENT_USER()")).rpartition("@")
+        return f"'{name}'@'{host}'"
+
     def identity(self) -> str:
         """Return what names this server's log."""
         if not self.is_mariadb:

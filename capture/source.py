@@ -2,6 +2,14 @@
 
 The driver chooses where a micro-batch ends: a settled position of the log, and the key up to which chunks are read. Its tasks read the
 chunks as of that position (`capture.chunk`), and one reads the log for the keys that were done before.
+
+A stream has the columns that the table had when it began, or those that ``readStream.schema(...)`` declares. A column that is added:
+
+- to the stream of a declared schema that has it, comes from the first row after the ``ALTER TABLE`` on, and is NULL before it;
+- to any other is left out, with one warning.
+
+Rows that are there when a column is added with a DEFAULT get no change for it, since the log has none: their next change has the value
+in its ``-U`` too. Any other ``ALTER TABLE``, and what empties, renames or drops the table, stops the query after all that was before.
 """
 
 from __future__ import annotations

@@ -108,7 +108,7 @@ def read_table(server: Server, options: Options) -> Table:
     if not columns:
         raise ServerNotReadyError(
             f"there is no table {options.database}.{options.table}, or {options.username!r} may not see it: "
-            f"GRANT SELECT ON {quoted(options.database)}.* TO {options.username}"
+            f"GRANT SELECT ON {quoted(options.database)}.* TO {server.account()}"
         )
     names = [column.name for column in columns]
     primary = tuple(names.index(name) for (name,) in server.rows(_PRIMARY_KEY, place))

@@ -80,5 +80,4 @@ def _privileges(server: Server, options: Options) -> Iterator[str]:
         return
     lacking = [name for name in _REPLICA[server.is_mariadb] if not any(same in granted for same in _SAME.get(name, (name,)))]
     if lacking:
-        user = server.value("SELECT CURRENT_USER()").replace("@", "'@'")
-        yield f"{options.username!r} lacks {' and '.join(lacking)}: GRANT {', '.join(lacking)} ON *.* TO '{user}'"
+        yield f"{options.username!r} lacks {' and '.join(lacking)}: GRANT {', '.join(lacking)} ON *.* TO {server.account()}"
