@@ -1,9 +1,17 @@
-"""The data source in Spark: from a snapshot to changes, stopped and started again from its checkpoint."""
+"""The data source in Spark: a job that is killed at any moment, and started again from its checkpoint."""
 
 from __future__ import annotations
 
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,86 +21,76 @@ from local_source import SMALL, LocalSource, Replica
 import capture
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.spark
 MOST = 240.0  # seconds, on a machine that has other work
 
 
-class Copy:
-    """A replica that a query writes to, once for each batch however often Spark writes it, and that may fail."""
-
-    def __init__(self, *primary_key: str) -> None:
-        self.replica = Replica(*primary_key)
-        self.batches: dict[int, list[dict[str, Any]]] = {}
-        self.fail_at: int | None = None
-
-    def __call__(self, batch: DataFrame, number: int) -> None:
-        rows = [row.asDict() for row in batch.collect()]
-        if number in self.batches:
-            assert sorted(map(str, rows)) == sorted(map(str, self.batches[number]))
-            return
-        self.batches[number] = rows
-        self.replica.apply(rows)
-        if number == self.fail_at:
-            raise RuntimeError("the job dies after it wrote a batch")
-
-
-def start(spark: SparkSession, options: dict[str, str], copy: Copy, checkpoint: Path, **trigger: Any) -> Any:
-    capture.register(spark)
-    changes = spark.readStream.format("mysql-changelog").options(**options).load()
-    return (
-        changes.writeStream.foreachBatch(copy)
-        .option("checkpointLocation", str(checkpoint))
-        .trigger(**(trigger or {"processingTime": "0 seconds"}))
-        .start()
-    )
-
-
-def test_query_started_again_in_the_middle_goes_on_with_the_same_rows(spark: SparkSession, source: LocalSource, tmp_path: Path) -> None:
-    source.run(
-        "CREATE TABLE spark_t (id INT PRIMARY KEY, v INT)", "INSERT INTO spark_t SELECT seq, 0 FROM seq_1_to_60", "ANALYZE TABLE spark_t"
-    )
-    copy, options, done = Copy("id"), source.options("spark_t", **SMALL), threading.Event()
-    copy.fail_at = 0
+@contextmanager
+def writing(source: LocalSource) -> Iterator[None]:
+    done = threading.Event()
 
     def write() -> None:
         number = 0
-        while not done.is_set():
+        while not done.wait(0.1):
             number += 1
             source.run(
-                f"UPDATE spark_t SET v = v + 1 WHERE id % 7 = {number % 7}",
-                f"DELETE FROM spark_t WHERE id = {number % 60}",
-                f"INSERT INTO spark_t VALUES ({60 + number}, 1)",
+                f"UPDATE killed SET v = v + 1 WHERE id % 7 = {number % 7}",
+                f"DELETE FROM killed WHERE id IN ({number * 11 % 60}, {number + 50})",  # so that the table does not grow
+                f"INSERT INTO killed VALUES ({60 + number}, 1)",
             )
-            time.sleep(0.2)
 
     writer = threading.Thread(target=write)
     writer.start()
     try:
-        dying = start(spark, options, copy, tmp_path)
-        with pytest.raises(Exception, match="the job dies"):
-            dying.awaitTermination(MOST)
-        assert set(copy.batches) == {0}
-        assert 0 < len(copy.batches[0]) < 30, "the snapshot is not done"
-        again = start(spark, options, copy, tmp_path)
-        deadline = time.monotonic() + MOST
-        while len(copy.batches) < 5 and time.monotonic() < deadline and again.isActive:
-            time.sleep(0.1)
+        yield
     finally:
         done.set()
         writer.join()
+
+
+@contextmanager
+def job(options: dict[str, str], folder: Path) -> Iterator[Iterator[str]]:
+    """Run the job, giving the lines that it prints; kill it, with all that it started, in the end."""
+    command = [sys.executable, str(Path(__file__).parent / "capture_job.py"), json.dumps(options), str(folder / "checkpoint"), str(folder)]
+    with (folder / "job.log").open("ab") as log:
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True, start_new_session=True)
+    assert process.stdout is not None
     try:
-        while copy.replica.contents() != set(source.rows("spark_t")) and time.monotonic() < deadline and again.isActive:
-            time.sleep(0.1)
-        assert again.exception() is None
-        assert copy.replica.contents() == set(source.rows("spark_t"))
+        yield iter(process.stdout.readline, "")
     finally:
-        again.stop()
-    # What is available now is one batch; the query goes on from where it was.
-    source.run("INSERT INTO spark_t VALUES (-1, 5)")
-    start(spark, options, copy, tmp_path, availableNow=True).awaitTermination(MOST)
-    assert copy.replica.contents() == set(source.rows("spark_t"))
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        process.stdout.close()
+
+
+def replayed(folder: Path) -> Replica:
+    """Apply what the job has kept; a replica refuses a change that comes twice, or is of a row that is not there."""
+    replica = Replica("id")
+    for path in sorted(folder.glob("??????.json")):
+        replica.apply(json.loads(line) for line in path.read_text().splitlines())
+    return replica
+
+
+def test_job_that_is_killed_at_any_moment_gives_the_table(source: LocalSource, tmp_path: Path) -> None:
+    source.run(
+        "CREATE TABLE killed (id INT PRIMARY KEY, v INT)", "INSERT INTO killed SELECT seq, 0 FROM seq_1_to_60", "ANALYZE TABLE killed"
+    )
+    dice, options = random.Random(), source.options("killed", **SMALL)
+    with writing(source):
+        # The snapshot takes about four batches: the first kill is within it, the second mostly in the log.
+        for batches in (dice.randint(1, 2), dice.randint(3, 5)):
+            with job(options, tmp_path) as lines:
+                for _ in range(batches):
+                    assert next(lines, ""), (tmp_path / "job.log").read_text()
+                time.sleep(dice.random() / 2)
+    assert len(replayed(tmp_path).rows) > 5
+    with job(options, tmp_path) as lines:
+        deadline = time.monotonic() + MOST
+        while replayed(tmp_path).contents() != set(source.rows("killed")) and time.monotonic() < deadline:
+            next(lines)
+    assert replayed(tmp_path).contents() == set(source.rows("killed"))
 
 
 def test_password_is_in_no_plan_and_no_error(spark: SparkSession, source: LocalSource, capsys: pytest.CaptureFixture[str]) -> None:
@@ -105,3 +103,20 @@ def test_password_is_in_no_plan_and_no_error(spark: SparkSession, source: LocalS
     with pytest.raises(Exception, match=r"\[SERVER_UNAVAILABLE\].*Access denied") as caught:
         spark.readStream.format("mysql-changelog").options(**wrong).load()
     assert "s3cret" not in str(caught.value)
+
+
+def test_declared_column_that_is_added_later_appears(spark: SparkSession, source: LocalSource, tmp_path: Path) -> None:
+    source.run("CREATE TABLE grows (id INT PRIMARY KEY, v INT)", "INSERT INTO grows VALUES (1, 1)")
+    capture.register(spark)
+    schema = "row_kind STRING, id INT, w STRING, v INT, op_ts TIMESTAMP"
+    changes = spark.readStream.format("mysql-changelog").options(**source.options("grows", **SMALL)).schema(schema).load()
+    found: list[dict[str, Any]] = []
+
+    def run() -> None:
+        query = changes.writeStream.foreachBatch(lambda batch, _: found.extend(row.asDict() for row in batch.collect()))
+        query.option("checkpointLocation", str(tmp_path)).trigger(availableNow=True).start().awaitTermination(MOST)
+
+    run()
+    source.run("ALTER TABLE grows ADD COLUMN w VARCHAR(5)", "INSERT INTO grows VALUES (2, 2, 'w')")
+    run()
+    assert [(row["row_kind"], row["id"], row["v"], row["w"]) for row in found] == [("+I", 1, 1, None), ("+I", 2, 2, "w")]
