@@ -198,7 +198,9 @@ class LogReader:
         while True:
             with _log_errors(self.options, stream):
                 event = stream.fetchone()
-            if event is None or (event.packet.log_pos and Position(stream.log_file, event.packet.log_pos).order > end.order):
+            # A rotation's end is a place in the file before, whose name the library has already replaced.
+            place = 0 if event is None or isinstance(event, RotateEvent) else event.packet.log_pos
+            if event is None or (place and Position(stream.log_file, place).order > end.order):
                 return
             yield event
             if Position(stream.log_file, stream.log_pos).order >= end.order:

@@ -21,7 +21,13 @@ def begun(source: LocalSource, mode: str, **more: str) -> list[int]:
 
 
 def test_each_mode_begins_where_it_says(source: LocalSource) -> None:
-    source.run("CREATE TABLE startup (id INT PRIMARY KEY)", "INSERT INTO startup VALUES (1)", "FLUSH BINARY LOGS")
+    # The log goes on in a file that is shorter than the one before it.
+    source.run(
+        "CREATE TABLE large SELECT REPEAT('x', 100000) AS v",
+        "CREATE TABLE startup (id INT PRIMARY KEY)",
+        "INSERT INTO startup VALUES (1)",
+        "FLUSH BINARY LOGS",
+    )
     source.run("INSERT INTO startup VALUES (2)")
     options = Stream(source.options("startup")).options
     at = ask(options, lambda server: server.written())
