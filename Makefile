@@ -28,7 +28,7 @@ test: lint types ## everything: lint, types and all tests
 	$(BIN)/python tests/local_registry.py --fetch
 	$(BIN)/python tests/sinks/local_databases.py --fetch
 	$(BIN)/python tests/spark_packages.py --fetch
-	$(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadfile
+	$(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadfile --no-loadscope-reorder
 
 notebooks: $(VENV)/installed ## JupyterLab with the notebooks
 	$(BIN)/python -m pip install --quiet --editable '.[notebooks]'

@@ -507,7 +507,7 @@ def _format_storage(java: list[str], properties: Path) -> str:
     """Prepare an empty data folder and return its new cluster id."""
     # 16 bytes in base64, as Kafka wants; made of hexadecimal digits so that it cannot begin with "-".
     cluster_id = base64.b64encode(uuid.uuid4().hex[:16].encode()).decode().rstrip("=")
-    tool = [*java, "kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", str(properties)]
+    tool = [*java[:1], "-XX:TieredStopAtLevel=1", *java[1:], "kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", str(properties)]
     done = subprocess.run(tool, capture_output=True, text=True)
     if done.returncode != 0:
         raise LocalKafkaError(f"Kafka cannot format its data folder:\n{(done.stdout + done.stderr)[-2000:]}")

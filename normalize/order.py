@@ -231,7 +231,9 @@ class _KeyGroup:
             self._advance(epoch, place, position, reset=delivery is _RESET)
         if key is not None and key[0] and not self._follows(epoch, place, position.clock_ms, key, first):
             return None
-        if epoch.trusted_ms is not None and not _later(position.clock_ms, epoch.trusted_ms):
+        # A redelivery to a key without a place tells nothing of what the key's last change was.
+        unplaced = key is not None and not key[0] and not first
+        if unplaced or (epoch.trusted_ms is not None and not _later(position.clock_ms, epoch.trusted_ms)):
             return UNORDERED
         return epoch.number, *place
 

@@ -15,10 +15,22 @@ REPOSITORY = Path(__file__).parents[1]
 os.environ["PYSPARK_PYTHON"] = sys.executable
 os.environ["PYTHONPATH"] = os.pathsep.join([str(REPOSITORY), *filter(None, [os.environ.get("PYTHONPATH")])])
 
+# Spark's JVMs live for seconds here: compiling for long runs would take more of the two cores than it gives back.
+os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+
 # No deadline: an example that waits for a busy machine is no failure.
 settings.register_profile("dev", deadline=None)
 settings.register_profile("ci", deadline=None, max_examples=200, derandomize=True)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "dev"))
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Let the longest files begin, so that no process has one left for itself in the end: first slow ones, then those with Java."""
+    weights: dict[Path, int] = {}
+    for item in items:
+        weight = 2 if item.get_closest_marker("slow") else 1 if any(map(item.get_closest_marker, ("spark", "kafka", "registry"))) else 0
+        weights[item.path] = max(weight, weights.get(item.path, 0))
+    items.sort(key=lambda item: -weights[item.path])
 
 
 @pytest.fixture(scope="session")

@@ -12,7 +12,7 @@ import pytest
 from streams import new_topic
 from test_from_kafka_changelog import last_rows, random_history, records_of, table_of
 
-pytestmark = [pytest.mark.spark, pytest.mark.kafka]
+pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.slow]
 
 JOB = Path(__file__).with_name("changelog_job.py")
 
