@@ -88,9 +88,9 @@ class Change(NamedTuple):
     before, after : Row or None
         None where there was no row, or is none.
     position : Position
-        The end of its event.
+        The end of its event; where the server does not write that (MariaDB since 11.4), the end of the last event that has one.
     number : int
-        Its place among the rows of the event.
+        Its place among the table's rows in the transaction.
     seconds : int
         The source's time, since 1970-01-01 UTC.
     """
@@ -143,6 +143,7 @@ class LogReader:
         self.server_id = server_id
         self.rows = rows
         self._touched = False
+        self._number = 0
         self._statement = statement_pattern(table)
         self.take_table(table)
 
@@ -207,7 +208,7 @@ class LogReader:
                 return
 
     def _entries(self, stream: BinLogStreamReader, event: Any) -> Iterator[LogEntry]:
-        position = Position(stream.log_file, event.packet.log_pos)
+        position = Position(stream.log_file, event.packet.log_pos or stream.log_pos)
         if isinstance(event, _ROWS):
             yield from self._changes(stream, event, position)
         elif isinstance(event, TableMapEvent):
@@ -232,7 +233,7 @@ class LogReader:
             )
 
     def _committed(self, event: Any, position: Position) -> Committed:
-        touched, self._touched = self._touched, False
+        touched, self._touched, self._number = self._touched, False, 0
         return Committed(position, touched, event.timestamp)
 
     def _statements(self, event: QueryEvent, position: Position) -> Iterator[LogEntry]:
@@ -251,9 +252,10 @@ class LogReader:
         present = [event.columns_present_bitmap, getattr(event, "columns_present_bitmap2", event.columns_present_bitmap)]
         if not all(_all_set(bitmap, len(self._texts)) for bitmap in present):
             raise BinlogError(f"the log has no full row images at {position}: SET GLOBAL binlog_row_image = 'FULL'")
-        for number, row in enumerate(event.rows):
+        for row in event.rows:
             before, after = self._images(event, row)
-            yield Change(before, after, position, number, event.timestamp)
+            yield Change(before, after, position, self._number, event.timestamp)
+            self._number += 1
 
     def _images(self, event: RowsEvent, row: dict[str, Any]) -> tuple[Row | None, Row | None]:
         if isinstance(event, UpdateRowsEvent):

@@ -1,8 +1,8 @@
 """Rows and changes as Arrow: ``row_kind``, the table's columns, ``database``, ``table``, ``op_ts``, ``position``.
 
 ``op_ts`` is when the source changed the row, and 0 of a snapshot's (as Flink's). ``position`` is where in the log the change stands, with
-Debezium's names, so that positions of one server sort as its log does: ``file``, ``pos`` (the end of its event, or what a snapshot's row
-is as of), ``row`` in the event, ``server_id``, ``snapshot``.
+Debezium's names, so that positions of one server sort as its log does: ``file``, ``pos`` (the end of its event, or of one before it
+where the server does not write that, or what a snapshot's row is as of), ``row`` in the transaction, ``server_id``, ``snapshot``.
 
 An update that changes the primary key is a ``-D`` and a ``+I``, so that whoever drops ``-U`` has no stale row (Flink: ``-U`` and ``+U``).
 """

@@ -130,9 +130,11 @@ class Replica:
     def __init__(self, *primary_key: str) -> None:
         self.primary_key = primary_key
         self.rows: dict[tuple[Any, ...], tuple[Any, ...]] = {}
+        self.places: list[tuple[str, int, int]] = []
 
     def apply(self, changelog: Iterable[dict[str, Any]]) -> None:
         for change in changelog:
+            self._check_place(change["position"])
             key = tuple(change[name] for name in self.primary_key)
             row = tuple(value for name, value in change.items() if name not in METADATA)
             if change["row_kind"] in ("+I", "+U"):
@@ -140,6 +142,14 @@ class Replica:
                 self.rows[key] = row
             else:
                 assert self.rows.pop(key, None) == row, f"{change} is not what is there"
+
+    def _check_place(self, position: Any) -> None:
+        """Check that changes of the log come in the order of their places, and that no place has more than the two rows of an update."""
+        if not position["snapshot"]:
+            self.places = [*self.places[-2:], (position["file"], position["pos"], position["row"])]
+            assert position["pos"] > 0
+            assert self.places == sorted(self.places)
+            assert len(self.places) < 3 or self.places[0] < self.places[2]
 
     def contents(self) -> set[tuple[Any, ...]]:
         return set(self.rows.values())
