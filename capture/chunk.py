@@ -28,11 +28,14 @@ A key without an event has the row that was selected. What follows after E, the 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
 
 from .binlog import Change, LogReader, Statement
 from .errors import SchemaChangedError
 from .keys import KeyRange, condition, in_range
+from .select import Selector, rows_of, texts_of
 from .server import Position, Server
 from .shapes import projected, projection, shape_after
 from .table import Row, Table
@@ -52,17 +55,19 @@ class Undo:
         if change.after is not None:
             self.images.setdefault(self.table.identity(change.after), None)
 
-    def untouched(self, rows: Iterable[Row]) -> list[Row]:
+    def untouched(self, texts: pa.Table) -> pa.Table:
         """Return the rows that no change was of."""
-        return [row for row in rows if self.table.identity(row) not in self.images]
+        if not self.images:
+            return texts
+        return texts.filter(pa.array([identity not in self.images for identity in rows_of(texts, self.table.primary_key)], pa.bool_()))
 
     def present(self) -> list[Row]:
         """Return the rows that there were, of the keys that changes were of."""
         return [row for row in self.images.values() if row is not None]
 
 
-def read_chunks(server: Server, log: LogReader, ranges: Sequence[KeyRange], as_of: Position) -> Iterator[list[Row]]:
-    """Return the rows of neighbouring chunks as they were at a position, one chunk after the other.
+def read_chunks(server: Server, log: LogReader, ranges: Sequence[KeyRange], as_of: Position) -> Iterator[pa.Table]:
+    """Return the rows of neighbouring chunks as they were at a position, one chunk after the other, as columns of texts.
 
     The log is read once, each chunk going on where the one before it stopped. Rows have the columns that the table had at the position,
     whatever was added since.
@@ -73,9 +78,9 @@ def read_chunks(server: Server, log: LogReader, ranges: Sequence[KeyRange], as_o
         When the table was altered since, other than by a column that was added.
     """
     table, places = log.table, projection(log.table, log.table)
-    undo, read = Undo(table), as_of
+    undo, read, selector = Undo(table), as_of, Selector(server, log.options, table)
     for keys in ranges:
-        selected = list(server.stream(f"SELECT {table.selected} FROM {table.qualified} WHERE {condition(table, keys)}"))
+        selected = selector.select(condition(table, keys))
         for entry in log.read(read, server.written()):
             if isinstance(entry, Statement):
                 log.take_table(_after(server, log, entry))
@@ -85,7 +90,8 @@ def read_chunks(server: Server, log: LogReader, ranges: Sequence[KeyRange], as_o
         read = log.position
         before = undo.present()
         inside = in_range(server, table, [table.key(row) for row in before], keys)
-        yield undo.untouched(selected) + [row for row, inside_ in zip(before, inside, strict=True) if inside_]
+        again = texts_of(table, [row for row, inside_ in zip(before, inside, strict=True) if inside_])
+        yield pa.concat_tables([undo.untouched(selected), again])
 
 
 def _after(server: Server, log: LogReader, statement: Statement) -> Table:

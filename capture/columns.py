@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from decimal import Decimal
@@ -117,6 +117,11 @@ class SourceColumn:
         """The column in Spark."""
         return Column(self.name, sql_type(self), self.nullable or self.data_type in _TIMES)
 
+    @property
+    def text_type(self) -> pa.DataType:
+        """The type of its values as a query returns them: text, or bytes of what is binary."""
+        return pa.binary() if self.data_type in (*_BINARIES, "bit") else pa.string()
+
 
 def sql_type(column: SourceColumn) -> SqlType:
     """Return a column's type.
@@ -158,6 +163,12 @@ def select_expression(column: SourceColumn, quoted: str) -> str:
     if column.data_type == "float":
         return f"CAST({quoted} AS DOUBLE)"
     return f"{quoted} + 0" if "zerofill" in column.column_type else quoted
+
+
+def as_text(column: SourceColumn, quoted: str) -> str:
+    """Return what is selected of a column so that it comes as text, or bytes, whatever reads it."""
+    expression = select_expression(column, quoted)
+    return expression if column.text_type == pa.binary() else f"CAST({expression} AS CHAR)"
 
 
 # ------------------------------------------------------------------------------------------------- the log's values as texts
@@ -265,13 +276,14 @@ def arrow_type(of: SqlType) -> pa.DataType:
     return pa.decimal128(of.precision or 10, of.scale or 0) if of.name == "DECIMAL" else _ARROW[of.name]
 
 
-def to_arrow(column: SourceColumn, values: Sequence[Any], *, zero_dates: str) -> pa.Array:
-    """Return a column of what queries return as an Arrow array.
+def to_arrow(column: SourceColumn, texts: pa.ChunkedArray, *, zero_dates: str) -> pa.ChunkedArray:
+    """Return a column of what queries return in its Spark type.
 
     Parameters
     ----------
     column : SourceColumn
-    values : sequence of str, bytes or None
+    texts : pa.ChunkedArray
+        Of `SourceColumn.text_type`.
     zero_dates : str
         ``null`` or ``fail``: what a date with zeros is.
 
@@ -282,18 +294,15 @@ def to_arrow(column: SourceColumn, values: Sequence[Any], *, zero_dates: str) ->
     """
     kind, target = column.data_type, arrow_type(sql_type(column))
     if kind in _TIMES:
-        return _dates(column, values, zero_dates).cast(target)
+        return _dates(column, texts, zero_dates).cast(target)
     if kind == "bit" and column.precision == 1:
-        return pa.array([None if value is None else value != b"\0" for value in values], target)
+        return pc.not_equal(texts, pa.scalar(b"\0"))
     if kind == "json":
-        values = [None if value is None else _json_text(json.loads(value)) for value in values]
-    if target == pa.binary():
-        return pa.array(values, target)
-    return pa.array(values, pa.string()).cast(target)
+        texts = pa.chunked_array([[None if text is None else _json_text(json.loads(text)) for text in texts.to_pylist()]], pa.string())
+    return texts.cast(target)
 
 
-def _dates(column: SourceColumn, values: Sequence[Any], zero_dates: str) -> pa.Array:
-    texts = pa.array(values, pa.string())
+def _dates(column: SourceColumn, texts: pa.ChunkedArray, zero_dates: str) -> pa.ChunkedArray:
     zeros = pc.match_substring_regex(texts, r"^0000-|-00(-|$| )")
     if pc.any(zeros).as_py():
         if zero_dates == "fail":

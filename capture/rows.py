@@ -23,8 +23,9 @@ from .binlog import Change
 from .columns import arrow_type, to_arrow
 from .keys import KeyRange, in_range
 from .options import Options
+from .select import texts_of
 from .server import Position, Server
-from .table import Row, Table
+from .table import Table
 
 ROW_KIND = "row_kind"
 _POSITION = "STRUCT<file: STRING, pos: BIGINT, row: INT, server_id: BIGINT, snapshot: BOOLEAN>"
@@ -67,12 +68,14 @@ class Writer:
         self.schema = pa.schema([(ROW_KIND, pa.string()), *fields, *about])
 
     def batch(
-        self, kinds: Sequence[str], rows: Sequence[Row], seconds: Sequence[int], places: Sequence[Place], *, snapshot: bool
+        self, kinds: Sequence[str], texts: pa.Table, seconds: Sequence[int], places: Sequence[Place], *, snapshot: bool
     ) -> pa.RecordBatch:
-        """Return rows as a batch, their kinds, times and places beside them."""
-        columns = list(zip(*rows, strict=True)) if rows else [()] * len(self.table.columns)
-        arrays = [to_arrow(column, values, zero_dates=self.zero_dates) for column, values in zip(self.table.columns, columns, strict=True)]
-        names = [pa.array([name] * len(rows), pa.string()) for name in (self.table.database, self.table.name)]
+        """Return rows, as columns of texts, as a batch, their kinds, times and places beside them."""
+        typed = [
+            to_arrow(column, values, zero_dates=self.zero_dates) for column, values in zip(self.table.columns, texts.columns, strict=True)
+        ]
+        arrays = [pa.concat_arrays(each.chunks) if each.num_chunks else pa.array([], each.type) for each in typed]
+        names = [pa.array([name] * len(texts), pa.string()) for name in (self.table.database, self.table.name)]
         times = pa.array([second * 10**6 for second in seconds], pa.int64()).cast(pa.timestamp("us", tz="UTC"))
         about = [*names, times, self._positions(places, snapshot)]
         return pa.RecordBatch.from_arrays([pa.array(kinds, pa.string()), *arrays, *about], schema=self.schema)
@@ -84,10 +87,10 @@ class Writer:
             [pa.array(part, field.type) for part, field in zip([files, ends, numbers, *same], _PLACE, strict=True)], fields=list(_PLACE)
         )
 
-    def snapshot(self, rows: Sequence[Row], as_of: Position) -> Iterator[pa.RecordBatch]:
-        """Return a chunk's rows."""
-        for start in range(0, len(rows), _AT_ONCE):
-            part = rows[start : start + _AT_ONCE]
+    def snapshot(self, texts: pa.Table, as_of: Position) -> Iterator[pa.RecordBatch]:
+        """Return a chunk's rows, given as columns of texts."""
+        for start in range(0, len(texts), _AT_ONCE):
+            part = texts.slice(start, _AT_ONCE)
             yield self.batch([_INSERT] * len(part), part, [0] * len(part), [(as_of, 0)] * len(part), snapshot=True)
 
     def changes(self, changes: Iterable[Change], done: KeyRange) -> Iterator[pa.RecordBatch]:
@@ -113,7 +116,7 @@ class Writer:
             if has_new:
                 out.append((_AFTER if update else _INSERT, change.after, change.seconds, at))
         kinds, rows, seconds, places = zip(*out, strict=True) if out else ((), (), (), ())
-        return self.batch(kinds, rows, seconds, places, snapshot=False)
+        return self.batch(kinds, texts_of(self.table, rows), seconds, places, snapshot=False)
 
     def _same_row(self, change: Change) -> bool:
         before, after = change.before, change.after

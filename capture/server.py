@@ -127,6 +127,10 @@ class Server:
         name, _, host = str(self.value("SELECT CURRENT_USER()")).rpartition("@")
         return f"'{name}'@'{host}'"
 
+    def encrypted(self) -> bool:
+        """Return whether this connection is encrypted."""
+        return bool(dict(self.rows("SHOW SESSION STATUS LIKE 'Ssl_cipher'")).get("Ssl_cipher"))
+
     def identity(self) -> str:
         """Return what names this server's log."""
         if not self.is_mariadb:
@@ -152,6 +156,12 @@ def connection_settings(options: Options) -> dict[str, Any]:
     return settings | given | ({"ssl_verify_cert": True, "ssl_verify_identity": True} if "ssl_ca" in given else {})
 
 
+def session_settings(is_mariadb: bool) -> str:
+    """Return the statement that begins a session: UTC, no modes that change what is read, no limit of time."""
+    limit = "max_statement_time" if is_mariadb else "max_execution_time"
+    return f"SET time_zone = '+00:00', sql_mode = '', {limit} = 0, net_write_timeout = 600"
+
+
 @contextmanager
 def connect(options: Options) -> Iterator[Server]:
     """Connect to the server, in UTC and without modes that change what is read.
@@ -166,12 +176,7 @@ def connect(options: Options) -> Iterator[Server]:
     try:
         with server_errors(options):
             server = Server(connection, options)
-            server.rows(
-                "SET time_zone = '+00:00', sql_mode = '', max_statement_time = 0"
-                if server.is_mariadb
-                else "SET time_zone = '+00:00', sql_mode = '', max_execution_time = 0"
-            )
-            server.rows("SET net_write_timeout = 600")
+            server.rows(session_settings(server.is_mariadb))
             yield server
     finally:
         connection.close()

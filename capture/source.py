@@ -322,8 +322,8 @@ def _parts(server: Server, options: Options, partition: InputPartition, given: i
 def _read_chunks(server: Server, options: Options, partition: Chunks, ranges: list[KeyRange]) -> Iterator[Iterator[pa.RecordBatch]]:
     writer = Writer(server, partition.table, options)
     log = LogReader(options, partition.table, partition.server_id)
-    for rows in read_chunks(server, log, ranges, partition.as_of):
-        yield writer.snapshot(rows, partition.as_of)
+    for texts in read_chunks(server, log, ranges, partition.as_of):
+        yield writer.snapshot(texts, partition.as_of)
 
 
 def _read_log(server: Server, options: Options, partition: Log) -> Iterator[pa.RecordBatch]:

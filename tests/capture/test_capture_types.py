@@ -10,6 +10,10 @@ import pytest
 from local_source import SMALL, LocalSource, Replica, Stream
 
 from capture.errors import BinlogError
+from capture.options import read_options
+from capture.select import Selector
+from capture.server import connect
+from capture.table import read_table
 
 TYPES: dict[str, tuple[str, list[tuple[str, Any]]]] = {
     "ti": ("TINYINT", [("-128", -128), ("127", 127)]),
@@ -66,6 +70,7 @@ def test_values_of_every_type_are_the_same_from_query_and_log(source: LocalSourc
         return f"INSERT INTO types VALUES ({number}, {', '.join(values)})"
 
     source.run(insert(1, 0), insert(2, 1), insert(3, None))
+    assert_both_drivers_read_the_same(source, "types")
     stream, replica = Stream(source.options("types", **SMALL)), Replica("id")
     snapshot = {row["id"]: row for row in stream.batch()}
     source.run(insert(4, 0), insert(5, 1), insert(6, None), "UPDATE types SET ti = 1", "DELETE FROM types")
@@ -77,6 +82,17 @@ def test_values_of_every_type_are_the_same_from_query_and_log(source: LocalSourc
         assert [inserted[number][name] for number in (1, 2, 3)] == expected, f"{name} of the log"
     replica.apply([*snapshot.values(), *log])
     assert not replica.rows
+
+
+def assert_both_drivers_read_the_same(source: LocalSource, table: str) -> None:
+    options = read_options(source.options(table))
+    with connect(options) as server:
+        selector = Selector(server, options, read_table(server, options))
+        assert selector.by_arrow
+        quick = selector.select("TRUE")
+        assert selector.by_arrow, "connectorx could not read it"
+        selector.by_arrow = False
+        assert quick.equals(selector.select("TRUE"))
 
 
 def test_dates_with_zeros_are_refused_or_null_as_asked(source: LocalSource) -> None:

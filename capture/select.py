@@ -1,0 +1,80 @@
+"""Rows of a chunk as columns of texts: by connectorx, which reads them as Arrow, or by PyMySQL.
+
+connectorx takes a tenth of PyMySQL's time. It has no place for certificates: where the connection is encrypted, or connectorx cannot
+read (another kind of login, a type that it does not know), rows come by PyMySQL, and are the same.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from urllib.parse import quote
+
+import connectorx
+import pyarrow as pa
+
+from .columns import as_text
+from .options import Options
+from .server import Server, session_settings
+from .table import Row, Table, quoted
+
+_LOG = logging.getLogger(__name__)
+
+
+def texts_of(table: Table, rows: Sequence[Row]) -> pa.Table:
+    """Return rows as columns of texts, with the table's names."""
+    columns = list(zip(*rows, strict=True)) if rows else [()] * len(table.columns)
+    arrays = [pa.array(values, column.text_type) for column, values in zip(table.columns, columns, strict=True)]
+    return pa.table(arrays, names=[column.name for column in table.columns])
+
+
+def rows_of(texts: pa.Table, columns: Sequence[int]) -> list[Row]:
+    """Return some columns of texts as rows."""
+    return list(zip(*(texts.column(index).to_pylist() for index in columns), strict=True))
+
+
+class Selector:
+    """Selects chunks of a table as columns of texts.
+
+    Parameters
+    ----------
+    server : Server
+    options : Options
+    table : Table
+    """
+
+    def __init__(self, server: Server, options: Options, table: Table) -> None:
+        self.server = server
+        self.options = options
+        self.table = table
+        self.by_arrow = not server.encrypted()
+
+    def select(self, condition: str) -> pa.Table:
+        """Return the rows for which a condition holds."""
+        if self.by_arrow:
+            try:
+                return self._read_arrow(condition)
+            except Exception as error:  # whatever it is, the other driver reads the same, or says what is wrong
+                # Not its text, which may have the address with the password.
+                _LOG.warning("%s: connectorx cannot read it (%s), PyMySQL does, more slowly", self.table.qualified, type(error).__name__)
+                self.by_arrow = False
+        return texts_of(self.table, list(self.server.stream(f"SELECT {self.table.selected} {self._source(condition)}")))
+
+    def _read_arrow(self, condition: str) -> pa.Table:
+        options, columns = self.options, self.table.columns
+        user, password = quote(options.username, safe=""), quote(options.password, safe="")
+        address = f"mysql://{user}:{password}@{options.hostname}:{options.port}/{quote(self.table.database, safe='')}"
+        names = [quoted(f"c{index}") for index in range(len(columns))]
+        selected = ", ".join(f"{as_text(column, quoted(column.name))} AS {name}" for column, name in zip(columns, names, strict=True))
+        found = connectorx.read_sql(
+            address,
+            f"SELECT {selected} {self._source(condition)}",
+            return_type="arrow",
+            protocol="text",
+            pre_execution_query=session_settings(self.server.is_mariadb),
+        )
+        arrays = [found.column(index).cast(column.text_type) for index, column in enumerate(columns)]
+        return pa.table(arrays, names=[column.name for column in columns])
+
+    def _source(self, condition: str) -> str:
+        return f"FROM {self.table.qualified} WHERE {condition}"
