@@ -1,7 +1,7 @@
 """Rows of a chunk as columns of texts: by connectorx, which reads them as Arrow, or by PyMySQL.
 
-connectorx takes a tenth of PyMySQL's time. It has no place for certificates: where the connection is encrypted, or connectorx cannot
-read (another kind of login, a type that it does not know), rows come by PyMySQL, and are the same.
+connectorx takes a tenth of PyMySQL's time. It has no place for a client's certificate: where there is one, or connectorx cannot read
+(another kind of login), rows come by PyMySQL, and are the same. Its connection is encrypted and checked where PyMySQL's is.
 """
 
 from __future__ import annotations
@@ -47,7 +47,8 @@ class Selector:
         self.server = server
         self.options = options
         self.table = table
-        self.by_arrow = not server.encrypted()
+        self.encrypted = server.encrypted()
+        self.by_arrow = options.ssl_cert is None and options.ssl_key is None
 
     def select(self, condition: str) -> pa.Table:
         """Return the rows for which a condition holds."""
@@ -63,7 +64,8 @@ class Selector:
     def _read_arrow(self, condition: str) -> pa.Table:
         options, columns = self.options, self.table.columns
         user, password = quote(options.username, safe=""), quote(options.password, safe="")
-        address = f"mysql://{user}:{password}@{options.hostname}:{options.port}/{quote(self.table.database, safe='')}"
+        database = quote(self.table.database, safe="")
+        address = f"mysql://{user}:{password}@{options.hostname}:{options.port}/{database}{self._encryption()}"
         names = [quoted(f"c{index}") for index in range(len(columns))]
         selected = ", ".join(f"{as_text(column, quoted(column.name))} AS {name}" for column, name in zip(columns, names, strict=True))
         found = connectorx.read_sql(
@@ -75,6 +77,11 @@ class Selector:
         )
         arrays = [found.column(index).cast(column.text_type) for index, column in enumerate(columns)]
         return pa.table(arrays, names=[column.name for column in columns])
+
+    def _encryption(self) -> str:
+        if self.options.ssl_ca is not None:
+            return f"?ssl-mode=VERIFY_IDENTITY&ssl-ca={quote(self.options.ssl_ca)}"
+        return "?ssl-mode=REQUIRED" if self.encrypted else "?ssl-mode=DISABLED"
 
     def _source(self, condition: str) -> str:
         return f"FROM {self.table.qualified} WHERE {condition}"

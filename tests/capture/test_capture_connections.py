@@ -10,7 +10,9 @@ from local_source import SMALL, EncryptedSource, LocalSource, Stream
 
 from capture.errors import ConnectionLostError, ServerUnavailableError
 from capture.options import read_options
-from capture.server import Server, ask
+from capture.select import Selector
+from capture.server import Server, ask, connect
+from capture.table import read_table
 
 
 def kill_all(source: LocalSource) -> set[str]:
@@ -84,6 +86,11 @@ def test_authority_of_the_server_is_checked_where_one_is_given(encrypted: Encryp
     assert [row["id"] for row in stream.batch()] == [1]
     encrypted.run("INSERT INTO t VALUES (2)")
     assert [row["id"] for row in stream.batch()] == [2]
+    for given in (options, options | {"ssl.ca": str(encrypted.trusted)}):
+        with connect(read_options(given)) as server:
+            selector = Selector(server, read_options(given), read_table(server, read_options(given)))
+            assert selector.select("TRUE").to_pylist() == [{"id": "1"}, {"id": "2"}]
+            assert (selector.by_arrow, selector.encrypted) == (True, True)
     with pytest.raises(ServerUnavailableError, match="certificate verify failed"):
         Stream(options | {"ssl.ca": str(encrypted.other)})
     wrong_name = options | {"ssl.ca": str(encrypted.trusted), "hostname": "localhost"}
