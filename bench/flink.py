@@ -96,7 +96,7 @@ def run_flink(format: str, state: str, servers: str, topic: str, runs: int, warm
     jars, java = flink_jars(), local_kafka._find_java()
     with tempfile.TemporaryDirectory(prefix="bench-flink-") as name:
         work = Path(name)
-        classes = _compiled(Path(java), jars, work / "classes")
+        classes = compiled(Path(java), "KindCount", jars, work / "classes")
         options = [f"{option}={value}" for option, value in {**OPTIONS, **STATES[state], "io.tmp.dirs": f"{work}/tmp"}.items()]
         job = [str(work / "checkpoints"), str(warm_up + runs), source_table(format, servers, topic), _flink_columns()]
         command = [java, f"-Xmx{HEAP}", *_OPENED, "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"]
@@ -144,15 +144,25 @@ def _flink_columns() -> str:
     return SCHEMA.replace("TIMESTAMP_NTZ", "TIMESTAMP")
 
 
-def _compiled(java: Path, jars: Path, classes: Path) -> Path:
-    """Compile the sink, and announce it as Flink looks for connectors."""
+def compiled(java: Path, sink: str, jars: Path, classes: Path) -> Path:
+    """Compile a sink, and announce it as Flink looks for connectors.
+
+    Parameters
+    ----------
+    java : Path
+        Beside which javac is, or its bare name.
+    sink : str
+        The class, which has a ``Factory`` in it.
+    jars, classes : Path
+        Folders: Flink's jars, and what is compiled, to be made.
+    """
     javac = shutil.which("javac", path=str(java.parent)) if java.parent != Path() else shutil.which("javac")
     if javac is None:
         raise RuntimeError(f"no javac beside {java}: a JDK is needed, not a JRE alone: sudo apt install openjdk-17-jdk-headless")
     services = classes / "META-INF" / "services"
     services.mkdir(parents=True)
-    (services / "org.apache.flink.table.factories.Factory").write_text("KindCount$Factory\n")
-    source = Path(__file__).with_name("KindCount.java")
+    (services / "org.apache.flink.table.factories.Factory").write_text(f"{sink}$Factory\n")
+    source = Path(__file__).with_name(f"{sink}.java")
     done = subprocess.run([javac, "-nowarn", "-d", classes, "-cp", f"{jars}/*", source], capture_output=True, text=True)
     if done.returncode != 0:
         raise RuntimeError(f"cannot compile {source.name}:\n{done.stdout}{done.stderr}")
@@ -161,14 +171,25 @@ def _compiled(java: Path, jars: Path, classes: Path) -> Path:
 
 def flink_jars() -> Path:
     """Return the folder of Flink's jars, fetched if the user's cache has none."""
+    return fetched(f"flink-{FLINK_VERSION}", f"Flink {FLINK_VERSION}", "about 50 jars, 190 MB, once", _ivy_module())
+
+
+def fetched(folder: str, what: str, size: str, module: str) -> Path:
+    """Return a folder of jars in the user's cache: what an Ivy module depends on, fetched if there is none.
+
+    Raises
+    ------
+    RuntimeError
+        When it cannot be fetched, or kept.
+    """
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "pyspark-kafka-changelog"
-    jars = cache / f"flink-{FLINK_VERSION}"
+    jars = cache / folder
     if not jars.is_dir():
         cache.mkdir(parents=True, exist_ok=True)
-        print(f"Fetching Flink {FLINK_VERSION} (about 50 jars, 190 MB, once) into {jars}", file=sys.stderr, flush=True)
+        print(f"Fetching {what} ({size}) into {jars}", file=sys.stderr, flush=True)
         with tempfile.TemporaryDirectory(prefix="fetching-", dir=cache) as work:
-            _fetch(Path(work))
-            # Renamed when whole, so that a half download is never taken for Flink; another process may have been faster.
+            _fetch(Path(work), what, module)
+            # Renamed when whole, so that a half download is never taken for it; another process may have been faster.
             with suppress(OSError):
                 (Path(work) / "jars").rename(jars)
         if not jars.is_dir():
@@ -176,17 +197,17 @@ def flink_jars() -> Path:
     return jars
 
 
-def _fetch(work: Path) -> None:
+def _fetch(work: Path, what: str, module: str) -> None:
     repository = os.environ.get("DEFAULT_ARTIFACT_REPOSITORY")
     root = f"root={quoteattr(repository)}" if repository else ""
     (work / "settings.xml").write_text(local_kafka.IVY_SETTINGS.format(root=root))
-    (work / "ivy.xml").write_text(_ivy_module())
+    (work / "ivy.xml").write_text(module)
     files = ["-settings", f"{work}/settings.xml", "-ivy", f"{work}/ivy.xml", "-cache", f"{work}/cache"]
     ivy = [local_kafka._find_java(), "-jar", str(local_kafka._find_ivy())]
     pattern = f"{work}/jars/[artifact]-[revision](-[classifier]).[ext]"
     done = subprocess.run([*ivy, *files, "-retrieve", pattern], capture_output=True, text=True)
     if done.returncode != 0:
-        raise RuntimeError(f"cannot fetch Flink {FLINK_VERSION}:\n{(done.stdout + done.stderr)[-2000:]}")
+        raise RuntimeError(f"cannot fetch {what}:\n{(done.stdout + done.stderr)[-2000:]}")
 
 
 def _ivy_module() -> str:

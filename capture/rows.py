@@ -33,7 +33,7 @@ METADATA = {"database": "STRING", "table": "STRING", "op_ts": "TIMESTAMP", "posi
 _PLACE = pa.struct([("file", pa.string()), ("pos", pa.int64()), ("row", pa.int32()), ("server_id", pa.int64()), ("snapshot", pa.bool_())])
 _AT_ONCE = 5_000
 Place = tuple[Position, int]
-"""A position, and a row's number in its event."""
+"""A position, and a row's number in its transaction."""
 _INSERT, _BEFORE, _AFTER, _DELETE = (kind.short_string for kind in RowKind)
 
 
