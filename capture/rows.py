@@ -14,6 +14,7 @@ from itertools import islice
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from cdc_formats.errors import SchemaError
 from cdc_formats.row_kind import RowKind
@@ -32,8 +33,6 @@ _POSITION = "STRUCT<file: STRING, pos: BIGINT, row: INT, server_id: BIGINT, snap
 METADATA = {"database": "STRING", "table": "STRING", "op_ts": "TIMESTAMP", "position": _POSITION}
 _PLACE = pa.struct([("file", pa.string()), ("pos", pa.int64()), ("row", pa.int32()), ("server_id", pa.int64()), ("snapshot", pa.bool_())])
 _AT_ONCE = 5_000
-Place = tuple[Position, int]
-"""A position, and a row's number in its transaction."""
 _INSERT, _BEFORE, _AFTER, _DELETE = (kind.short_string for kind in RowKind)
 
 
@@ -67,31 +66,26 @@ class Writer:
         about = [("database", pa.string()), ("table", pa.string()), ("op_ts", pa.timestamp("us", tz="UTC")), ("position", _PLACE)]
         self.schema = pa.schema([(ROW_KIND, pa.string()), *fields, *about])
 
-    def batch(
-        self, kinds: Sequence[str], texts: pa.Table, seconds: Sequence[int], places: Sequence[Place], *, snapshot: bool
-    ) -> pa.RecordBatch:
+    def batch(self, kinds: pa.Array, texts: pa.Table, seconds: pa.Array, positions: pa.Array) -> pa.RecordBatch:
         """Return rows, as columns of texts, as a batch, their kinds, times and places beside them."""
         typed = [
             to_arrow(column, values, zero_dates=self.zero_dates) for column, values in zip(self.table.columns, texts.columns, strict=True)
         ]
         arrays = [pa.concat_arrays(each.chunks) if each.num_chunks else pa.array([], each.type) for each in typed]
-        names = [pa.array([name] * len(texts), pa.string()) for name in (self.table.database, self.table.name)]
-        times = pa.array([second * 10**6 for second in seconds], pa.int64()).cast(pa.timestamp("us", tz="UTC"))
-        about = [*names, times, self._positions(places, snapshot)]
-        return pa.RecordBatch.from_arrays([pa.array(kinds, pa.string()), *arrays, *about], schema=self.schema)
-
-    def _positions(self, places: Sequence[Place], snapshot: bool) -> pa.Array:
-        files, ends, numbers = zip(*((at.file, at.pos, number) for at, number in places), strict=True) if places else ((), (), ())
-        same = [[self.server_id] * len(places), [snapshot] * len(places)]
-        return pa.StructArray.from_arrays(
-            [pa.array(part, field.type) for part, field in zip([files, ends, numbers, *same], _PLACE, strict=True)], fields=list(_PLACE)
-        )
+        names = [pa.repeat(name, len(texts)) for name in (self.table.database, self.table.name)]
+        times = pc.multiply(seconds, 10**6).cast(pa.timestamp("us", tz="UTC"))
+        return pa.RecordBatch.from_arrays([kinds, *arrays, *names, times, positions], schema=self.schema)
 
     def snapshot(self, texts: pa.Table, as_of: Position) -> Iterator[pa.RecordBatch]:
         """Return a chunk's rows, given as columns of texts."""
+        place = pa.scalar(self._place(as_of, 0, snapshot=True), _PLACE)
         for start in range(0, len(texts), _AT_ONCE):
             part = texts.slice(start, _AT_ONCE)
-            yield self.batch([_INSERT] * len(part), part, [0] * len(part), [(as_of, 0)] * len(part), snapshot=True)
+            kinds, seconds, positions = (pa.repeat(value, len(part)) for value in (_INSERT, pa.scalar(0, pa.int64()), place))
+            yield self.batch(kinds, part, seconds, positions)
+
+    def _place(self, at: Position, row: int, *, snapshot: bool) -> tuple[str, int, int, int, bool]:
+        return at.file, at.pos, row, self.server_id, snapshot
 
     def changes(self, changes: Iterable[Change], done: KeyRange) -> Iterator[pa.RecordBatch]:
         """Return the changes of rows whose chunk is done; of one that moves across the frontier, the half that is."""
@@ -107,16 +101,17 @@ class Writer:
         return judged[: len(changes)], judged[len(changes) :]
 
     def _changes(self, changes: Sequence[Change], old: Sequence[bool], new: Sequence[bool]) -> pa.RecordBatch:
-        out: list[tuple[str, Any, int, Place]] = []
+        out: list[tuple[str, Any, int, tuple[Any, ...]]] = []
         for change, has_old, has_new in zip(changes, old, new, strict=True):
-            at = change.position, change.number
+            at = self._place(change.position, change.number, snapshot=False)
             update = has_old and has_new and self._same_row(change)
             if has_old:
                 out.append((_BEFORE if update else _DELETE, change.before, change.seconds, at))
             if has_new:
                 out.append((_AFTER if update else _INSERT, change.after, change.seconds, at))
         kinds, rows, seconds, places = zip(*out, strict=True) if out else ((), (), (), ())
-        return self.batch(kinds, texts_of(self.table, rows), seconds, places, snapshot=False)
+        columns = (pa.array(kinds, pa.string()), texts_of(self.table, rows), pa.array(seconds, pa.int64()), pa.array(places, _PLACE))
+        return self.batch(*columns)
 
     def _same_row(self, change: Change) -> bool:
         before, after = change.before, change.after
