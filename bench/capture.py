@@ -223,9 +223,9 @@ def _read_log(source: Source, start: Position, end: Position, counts: Counts) ->
 
     options = source.options()
     with connect(options) as server:
-        table = read_table(server, options)
+        log = LogReader(server, read_table(server, options), _SERVER_ID)
     begun = _now_ms()
-    changes = sum(isinstance(entry, Change) for entry in LogReader(options, table, _SERVER_ID).read(start, end))
+    changes = sum(isinstance(entry, Change) for entry in log.read(start, end))
     if changes != counts["+U"][0]:
         raise SystemExit(f"the log's reader alone found {changes} changes, and not {counts['+U'][0]}: nothing was measured")
     return Run(begun, (begun, 0), [(_now_ms(), 2 * changes)], counts)

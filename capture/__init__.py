@@ -24,7 +24,7 @@ SOURCE = {
     "db": "database",
     "table": "table",
     "ts_ms": "op_ts",
-    **{field: f"position.{field}" for field in ("file", "pos", "row", "server_id", "snapshot")},
+    **{field: f"position.{field}" for field in ("file", "pos", "row", "server_id", "gtid", "snapshot")},
 }
 """Where a row stands, for ``to_kafka_changelog(source=...)``: the fields of Debezium's ``source`` and the columns that they are."""
 

@@ -15,7 +15,15 @@ from typing import Any, NamedTuple
 import pymysql
 from pymysqlreplication import BinLogStreamReader
 from pymysqlreplication.constants import FIELD_TYPE
-from pymysqlreplication.event import NotImplementedEvent, QueryEvent, RotateEvent, XAPrepareEvent, XidEvent
+from pymysqlreplication.event import (
+    GtidEvent,
+    MariadbGtidEvent,
+    NotImplementedEvent,
+    QueryEvent,
+    RotateEvent,
+    XAPrepareEvent,
+    XidEvent,
+)
 from pymysqlreplication.exceptions import StatusVariableMismatch
 from pymysqlreplication.row_event import (
     DeleteRowsEvent,
@@ -28,8 +36,9 @@ from pymysqlreplication.row_event import (
 
 from .columns import ZERO_DATE, SourceColumn, text_of
 from .errors import BinlogError, BinlogPurgedError, SchemaChangedError, ServerUnavailableError
+from .gtids import UNREADABLE
 from .options import Options
-from .server import Position, connection_settings, server_errors
+from .server import Position, Server, connection_settings, identity_of, require_one_server, server_errors
 from .table import Row, Table
 
 # It warns on every connection that binlog_row_metadata is not FULL, which is not needed here.
@@ -55,7 +64,9 @@ _COMPRESSED = {40: "binlog_transaction_compression = OFF", **dict.fromkeys(range
 _WITHIN = ("BEGIN", "SAVEPOINT", "ROLLBACK TO", "XA START", "XA END")
 """How statements begin that do not end a transaction."""
 _ROWS = (WriteRowsEvent, UpdateRowsEvent, DeleteRowsEvent, PartialUpdateRowsEvent)
-_ALWAYS = (QueryEvent, XidEvent, RotateEvent, XAPrepareEvent, NotImplementedEvent)
+_GTIDS = (GtidEvent, MariadbGtidEvent)
+_TAGGED = 42
+_ALWAYS = (QueryEvent, XidEvent, RotateEvent, XAPrepareEvent, NotImplementedEvent, *_GTIDS)
 _WIRE = {
     "tinyint": {FIELD_TYPE.TINY},
     "smallint": {FIELD_TYPE.SHORT},
@@ -93,6 +104,10 @@ class Change(NamedTuple):
         Its place among the table's rows in the transaction.
     seconds : int
         The source's time, since 1970-01-01 UTC.
+    server_id : int
+        The server that it was made on.
+    gtid : str or None
+        The transaction; None where it has none that can be read.
     """
 
     before: Row | None
@@ -100,6 +115,8 @@ class Change(NamedTuple):
     position: Position
     number: int
     seconds: int
+    server_id: int
+    gtid: str | None
 
 
 class Statement(NamedTuple):
@@ -110,11 +127,12 @@ class Statement(NamedTuple):
 
 
 class Committed(NamedTuple):
-    """The end of a transaction; `touched` where it may have changed the table, `seconds` as of a change."""
+    """The end of a transaction; `touched` where it may have changed the table, the others as of a change."""
 
     position: Position
     touched: bool
     seconds: int
+    gtid: str | None
 
 
 LogEntry = Change | Statement | Committed
@@ -125,7 +143,8 @@ class LogReader:
 
     Parameters
     ----------
-    options : Options
+    server : Server
+        A connection to it; one to another server is refused.
     table : Table
     server_id : int
         No other reader of the server's log may have it at the same time.
@@ -138,12 +157,15 @@ class LogReader:
         How far it has read.
     """
 
-    def __init__(self, options: Options, table: Table, server_id: int, *, rows: bool = True) -> None:
-        self.options = options
+    def __init__(self, server: Server, table: Table, server_id: int, *, rows: bool = True) -> None:
+        self.options = server.options
+        self.identity = server.identity
         self.server_id = server_id
         self.rows = rows
         self._touched = False
         self._number = 0
+        self._gtid: str | None = None
+        self._wanted = True
         self._statement = statement_pattern(table)
         self.take_table(table)
 
@@ -153,8 +175,10 @@ class LogReader:
         self._shapes: dict[int, Any] = {}
         self._texts = [text_of(column) for column in table.columns]
 
-    def read(self, start: Position, end: Position) -> Iterator[LogEntry]:
+    def read(self, start: Position, end: Position, wanted: Callable[[str], bool] = lambda _: True) -> Iterator[LogEntry]:
         """Return what is in the log after `start` up to `end`, or up to the end of what is on the server's disk.
+
+        Of transactions whose GTIDs are not wanted there is the end alone, as of one that has not touched the table.
 
         Raises
         ------
@@ -167,7 +191,7 @@ class LogReader:
         ServerUnavailableError
             When the connection ends.
         """
-        self.position = start
+        self.position, self._is_wanted = start, wanted
         if start.order >= end.order:
             return
         stream = self._open(start)
@@ -191,7 +215,7 @@ class LogReader:
             only_tables=[self.table.name],
             freeze_schema=True,
             enable_logging=False,
-            pymysql_wrapper=_connecting_twice(),
+            pymysql_wrapper=_connecting_twice(self.identity),
         )
 
     def _events(self, stream: BinLogStreamReader, end: Position) -> Iterator[Any]:
@@ -210,21 +234,34 @@ class LogReader:
     def _entries(self, stream: BinLogStreamReader, event: Any) -> Iterator[LogEntry]:
         position = Position(stream.log_file, event.packet.log_pos or stream.log_pos)
         if isinstance(event, _ROWS):
-            yield from self._changes(stream, event, position)
-        elif isinstance(event, TableMapEvent):
-            self._touched = True
-        elif isinstance(event, RotateEvent):
-            # A server that starts numbers its tables anew.
-            stream.table_map = {}
-            self._shapes.clear()
+            yield from self._changes(stream, event, position) if self._wanted else ()
         elif isinstance(event, QueryEvent):
             yield from self._statements(event, position)
         elif isinstance(event, XidEvent):
             yield self._committed(event, position)
         elif isinstance(event, XAPrepareEvent):
             self._refuse_xa(position)
+            yield self._committed(event, position)
+        elif isinstance(event, RotateEvent):
+            # A server that starts numbers its tables anew.
+            stream.table_map = {}
+            self._shapes.clear()
         elif event.event_type in _COMPRESSED:
             raise BinlogError(f"the log is compressed at {position}: SET GLOBAL {_COMPRESSED[event.event_type]}")
+        else:
+            self._note(stream, event)
+
+    def _note(self, stream: BinLogStreamReader, event: Any) -> None:
+        """Note what a transaction is, and that it has changed the table."""
+        if isinstance(event, TableMapEvent):
+            self._touched = self._wanted
+            if not self._wanted:
+                # The library tells each table once; the next transaction's is to be told again.
+                stream.table_map = {}
+        elif isinstance(event, _GTIDS):
+            self._gtid, self._wanted = event.gtid, self._is_wanted(event.gtid)
+        elif event.event_type == _TAGGED:
+            self._gtid = UNREADABLE
 
     def _refuse_xa(self, position: Position) -> None:
         if self._touched:
@@ -233,14 +270,15 @@ class LogReader:
             )
 
     def _committed(self, event: Any, position: Position) -> Committed:
-        touched, self._touched, self._number = self._touched, False, 0
-        return Committed(position, touched, event.timestamp)
+        found = Committed(position, self._touched, event.timestamp, self._gtid if self._wanted else None)
+        self._touched, self._number, self._gtid, self._wanted = False, 0, None, True
+        return found
 
     def _statements(self, event: QueryEvent, position: Position) -> Iterator[LogEntry]:
         text = event.query.strip()
         if text.upper().startswith(_WITHIN):
             return
-        if self._statement(text, event.schema.decode(errors="replace")):
+        if self._wanted and self._statement(text, event.schema.decode(errors="replace")):
             yield Statement(text, position)
         yield self._committed(event, position)
 
@@ -252,9 +290,10 @@ class LogReader:
         present = [event.columns_present_bitmap, getattr(event, "columns_present_bitmap2", event.columns_present_bitmap)]
         if not all(_all_set(bitmap, len(self._texts)) for bitmap in present):
             raise BinlogError(f"the log has no full row images at {position}: SET GLOBAL binlog_row_image = 'FULL'")
+        made_on = event.packet.server_id
         for row in event.rows:
             before, after = self._images(event, row)
-            yield Change(before, after, position, self._number, event.timestamp)
+            yield Change(before, after, position, self._number, event.timestamp, made_on, self._gtid)
             self._number += 1
 
     def _images(self, event: RowsEvent, row: dict[str, Any]) -> tuple[Row | None, Row | None]:
@@ -308,8 +347,8 @@ def _none_text(source: str) -> str | None:
     return "" if source == "empty set" else ZERO_DATE
 
 
-def _connecting_twice() -> Callable[..., Any]:
-    """Return a connect for the two connections of one reading.
+def _connecting_twice(identity: str) -> Callable[..., Any]:
+    """Return a connect for the two connections of one reading, the first of which, the log's, must be to the very server.
 
     The library would connect a third time and go on where it was, with what it knows of tables from before; the reading is begun
     anew instead.
@@ -322,7 +361,10 @@ def _connecting_twice() -> Callable[..., Any]:
         left.pop()
         if "db" in settings:  # an old name of PyMySQL's
             settings["database"] = settings.pop("db")
-        return pymysql.connect(**settings)
+        connection = pymysql.connect(**settings)
+        if len(left) == 1:
+            require_one_server(identity, identity_of(connection))
+        return connection
 
     return connect
 

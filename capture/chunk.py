@@ -28,7 +28,7 @@ A key without an event has the row that was selected. What follows after E, the 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import pyarrow as pa
 
@@ -66,11 +66,20 @@ class Undo:
         return [row for row in self.images.values() if row is not None]
 
 
-def read_chunks(server: Server, log: LogReader, ranges: Sequence[KeyRange], as_of: Position) -> Iterator[pa.Table]:
+def read_chunks(
+    server: Server, log: LogReader, ranges: Sequence[KeyRange], as_of: Position, later: Callable[[str], bool] = lambda _: True
+) -> Iterator[pa.Table]:
     """Return the rows of neighbouring chunks as they were at a position, one chunk after the other, as columns of texts.
 
     The log is read once, each chunk going on where the one before it stopped. Rows have the columns that the table had at the position,
     whatever was added since.
+
+    Parameters
+    ----------
+    as_of : Position
+        No transaction before it is rolled back.
+    later : callable
+        Of transactions after it, by their GTIDs, whether they are: in another server's log those before it may come after it.
 
     Raises
     ------
@@ -81,7 +90,7 @@ def read_chunks(server: Server, log: LogReader, ranges: Sequence[KeyRange], as_o
     undo, read, selector = Undo(table), as_of, Selector(server, log.options, table)
     for keys in ranges:
         selected = selector.select(condition(table, keys))
-        for entry in log.read(read, server.written()):
+        for entry in log.read(read, server.written(), later):
             if isinstance(entry, Statement):
                 log.take_table(_after(server, log, entry))
                 places = projection(log.table, table)

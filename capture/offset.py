@@ -6,10 +6,10 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from .keys import KeyRange
-from .server import Position
+from .server import Place, Position
 from .table import Key
 
-VERSION = 2
+VERSION = 3
 
 
 @dataclass(frozen=True)
@@ -31,6 +31,8 @@ class Offset:
         The fingerprint of the table that rows of the log are of here.
     key : str or None
         The fingerprint of the key that `frontier` is of; None in the first version.
+    gtids : str or None
+        The transactions before `position`; None in the first two versions, and where GTIDs cannot be read.
     """
 
     server: str
@@ -40,6 +42,7 @@ class Offset:
     step: int | None
     schema: str
     key: str | None = None
+    gtids: str | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Return it as Spark keeps it."""
@@ -52,7 +55,12 @@ class Offset:
         """Read it back."""
         frontier = tuple(found["frontier"]) if found["frontier"] is not None else None
         position = Position(found["file"], found["pos"])
-        return cls(found["server"], position, found["snapshot"], frontier, found["step"], found["schema"], found.get("key"))
+        key, gtids = found.get("key"), found.get("gtids")
+        return cls(found["server"], position, found["snapshot"], frontier, found["step"], found["schema"], key, gtids)
+
+    @property
+    def place(self) -> Place:
+        return Place(self.server, self.position, self.gtids)
 
     @property
     def done(self) -> KeyRange | None:

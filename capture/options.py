@@ -94,6 +94,7 @@ class Options:
     startup_mode: str = _option("scan.startup.mode", _one_of(*STARTUP_MODES), "initial")
     startup_file: str | None = _option("scan.startup.specific-offset.file")
     startup_pos: int | None = _option("scan.startup.specific-offset.pos", _integer(4, 2**32 - 1))
+    startup_gtids: str | None = _option("scan.startup.specific-offset.gtid-set")
     startup_timestamp: int | None = _option("scan.startup.timestamp-millis", _integer(0))
     chunk_size: int = _option("scan.incremental.snapshot.chunk.size", _integer(2), 8096)
     fetch_size: int = _option("scan.snapshot.fetch.size", _integer(2), 1024)
@@ -143,9 +144,11 @@ def _read(option: Any, text: str) -> Any:
 
 def _checked(options: Options) -> Options:
     mode = options.startup_mode
-    if mode == "specific-offset" and (options.startup_file is None or options.startup_pos is None):
+    placed = options.startup_file is not None and options.startup_pos is not None
+    if mode == "specific-offset" and placed == (options.startup_gtids is not None):
         raise ArgumentError(
-            "scan.startup.mode 'specific-offset' needs scan.startup.specific-offset.file and scan.startup.specific-offset.pos"
+            "scan.startup.mode 'specific-offset' needs scan.startup.specific-offset.file and scan.startup.specific-offset.pos, or "
+            "scan.startup.specific-offset.gtid-set, and not both"
         )
     if mode == "timestamp" and options.startup_timestamp is None:
         raise ArgumentError("scan.startup.mode 'timestamp' needs scan.startup.timestamp-millis")

@@ -2,7 +2,8 @@
 
 ``op_ts`` is when the source changed the row, and 0 of a snapshot's (as Flink's). ``position`` is where in the log the change stands, with
 Debezium's names, so that positions of one server sort as its log does: ``file``, ``pos`` (the end of its event, or of one before it
-where the server does not write that, or what a snapshot's row is as of), ``row`` in the transaction, ``server_id``, ``snapshot``.
+where the server does not write that, or what a snapshot's row is as of), ``row`` in the transaction, ``server_id`` (where the change was
+made; of a snapshot's row where it was read), ``gtid``, ``snapshot``.
 
 An update that changes the primary key is a ``-D`` and a ``+I``, so that whoever drops ``-U`` has no stale row (Flink: ``-U`` and ``+U``).
 """
@@ -29,9 +30,10 @@ from .server import Position, Server
 from .table import Table
 
 ROW_KIND = "row_kind"
-_POSITION = "STRUCT<file: STRING, pos: BIGINT, row: INT, server_id: BIGINT, snapshot: BOOLEAN>"
+_POSITION = "STRUCT<file: STRING, pos: BIGINT, row: INT, server_id: BIGINT, gtid: STRING, snapshot: BOOLEAN>"
 METADATA = {"database": "STRING", "table": "STRING", "op_ts": "TIMESTAMP", "position": _POSITION}
-_PLACE = pa.struct([("file", pa.string()), ("pos", pa.int64()), ("row", pa.int32()), ("server_id", pa.int64()), ("snapshot", pa.bool_())])
+_FIELDS = {"file": pa.string(), "pos": pa.int64(), "row": pa.int32(), "server_id": pa.int64(), "gtid": pa.string(), "snapshot": pa.bool_()}
+_PLACE = pa.struct(list(_FIELDS.items()))
 _AT_ONCE = 5_000
 _INSERT, _BEFORE, _AFTER, _DELETE = (kind.short_string for kind in RowKind)
 
@@ -59,7 +61,6 @@ class Writer:
 
     def __init__(self, server: Server, table: Table, options: Options) -> None:
         self.server = server
-        self.server_id = int(server.value("SELECT @@server_id"))
         self.table = table
         self.zero_dates = options.zero_dates
         fields = [(column.name, arrow_type(column.column.type)) for column in table.columns]
@@ -78,14 +79,11 @@ class Writer:
 
     def snapshot(self, texts: pa.Table, as_of: Position) -> Iterator[pa.RecordBatch]:
         """Return a chunk's rows, given as columns of texts."""
-        place = pa.scalar(self._place(as_of, 0, snapshot=True), _PLACE)
+        place = pa.scalar((as_of.file, as_of.pos, 0, self.server.id, None, True), _PLACE)
         for start in range(0, len(texts), _AT_ONCE):
             part = texts.slice(start, _AT_ONCE)
             kinds, seconds, positions = (pa.repeat(value, len(part)) for value in (_INSERT, pa.scalar(0, pa.int64()), place))
             yield self.batch(kinds, part, seconds, positions)
-
-    def _place(self, at: Position, row: int, *, snapshot: bool) -> tuple[str, int, int, int, bool]:
-        return at.file, at.pos, row, self.server_id, snapshot
 
     def changes(self, changes: Iterable[Change], done: KeyRange) -> Iterator[pa.RecordBatch]:
         """Return the changes of rows whose chunk is done; of one that moves across the frontier, the half that is."""
@@ -103,7 +101,7 @@ class Writer:
     def _changes(self, changes: Sequence[Change], old: Sequence[bool], new: Sequence[bool]) -> pa.RecordBatch:
         out: list[tuple[str, Any, int, tuple[Any, ...]]] = []
         for change, has_old, has_new in zip(changes, old, new, strict=True):
-            at = self._place(change.position, change.number, snapshot=False)
+            at = (*change.position, change.number, change.server_id, change.gtid, False)
             update = has_old and has_new and self._same_row(change)
             if has_old:
                 out.append((_BEFORE if update else _DELETE, change.before, change.seconds, at))

@@ -16,7 +16,7 @@ Neither takes a lock.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple, TypeVar
 
@@ -24,9 +24,11 @@ import pymysql
 from pymysql.converters import encoders
 from pymysql.cursors import SSCursor
 
-from .errors import BinlogError, CaptureError, ConnectionLostError, ServerUnavailableError
+from .errors import BinlogError, CaptureError, ConnectionLostError, ServerChangedError, ServerUnavailableError
 from .options import Options
 
+FIRST_EVENT = 4
+"""Where in a file of the log its first event is."""
 _POLL = 0.005  # seconds
 _UNKNOWN_STATEMENT = 1064
 _LOST = {0, 1040, 1053, 1317, 1927, 2002, 2003, 2006, 2013}
@@ -53,6 +55,23 @@ class Position(NamedTuple):
         return f"{self.file}:{self.pos}"
 
 
+class Place(NamedTuple):
+    """A place in the log of one server, and what tells it in another's.
+
+    Attributes
+    ----------
+    server : str
+        Whose log it is in: `Server.identity`.
+    position : Position
+    gtids : str or None
+        The transactions before it; None where they are not known.
+    """
+
+    server: str
+    position: Position
+    gtids: str | None
+
+
 class Server:
     """A connection that asks: for rows as texts, for settings, for positions.
 
@@ -61,10 +80,12 @@ class Server:
 
     def __init__(self, connection: Any, options: Options) -> None:
         self.connection = connection
-        self.fetch_size = options.fetch_size
-        version = self.value("SELECT @@version")
-        self.version = version
-        self.is_mariadb = "mariadb" in version.lower()
+        self.options = options
+        about = _about(connection)
+        self.version = about["version"]
+        self.is_mariadb = "mariadb" in self.version.lower()
+        self.id = int(about["server_id"])
+        self.identity = _identity(about)
 
     def rows(self, statement: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         """Return all rows of a statement."""
@@ -80,7 +101,7 @@ class Server:
         """Return the rows of a statement as they come, a fetch at a time."""
         with self.connection.cursor(SSCursor) as cursor:
             cursor.execute(statement)
-            while found := cursor.fetchmany(self.fetch_size):
+            while found := cursor.fetchmany(self.options.fetch_size):
                 yield from found
 
     def written(self) -> Position:
@@ -131,12 +152,41 @@ class Server:
         """Return whether this connection is encrypted."""
         return bool(dict(self.rows("SHOW SESSION STATUS LIKE 'Ssl_cipher'")).get("Ssl_cipher"))
 
-    def identity(self) -> str:
-        """Return what names this server's log."""
-        if not self.is_mariadb:
-            return str(self.value("SELECT @@server_uuid"))
-        found = dict(self.rows("SHOW GLOBAL VARIABLES WHERE Variable_name IN ('server_uid', 'server_id')"))
-        return str(found.get("server_uid") or found["server_id"])
+    def executed(self) -> str:
+        """Return the GTIDs of all transactions that the server has."""
+        return str(self.value("SELECT @@GLOBAL.gtid_binlog_state" if self.is_mariadb else "SELECT @@GLOBAL.gtid_executed"))
+
+
+def _about(connection: Any) -> dict[str, str]:
+    with connection.cursor() as cursor:
+        cursor.execute("SHOW GLOBAL VARIABLES WHERE Variable_name IN ('version', 'server_id', 'server_uuid', 'server_uid')")
+        return dict(cursor.fetchall())
+
+
+def identity_of(connection: Any) -> str:
+    """Return what names the log of the server that a connection is to."""
+    return _identity(_about(connection))
+
+
+def _identity(about: Mapping[str, str]) -> str:
+    """Return MySQL's ``server_uuid``, MariaDB's ``server_uid``, or ``server_id`` before it had that."""
+    return next(about[name] for name in ("server_uuid", "server_uid", "server_id") if about.get(name))
+
+
+def require_one_server(before: str, now: str) -> str:
+    """Return what names a server, which must be the one before: another may have taken over, or be one of several behind a proxy.
+
+    Raises
+    ------
+    ServerChangedError
+        When it is another.
+    """
+    if before != now:
+        raise ServerChangedError(
+            f"connections of one task go to different servers, {before} and {now}: where one has taken over from the other, start the "
+            "query again from its checkpoint; where hostname is that of several at once, name one"
+        )
+    return now
 
 
 def connection_settings(options: Options) -> dict[str, Any]:

@@ -102,8 +102,8 @@ def _names(text: str, name: str) -> bool:
     return quoted(name) in text or re.search(rf"(?<![\w$`]){re.escape(name)}(?![\w$`])", text, re.IGNORECASE) is not None
 
 
-def reshaped_after(server: Server, options: Options, statement: Statement, shape: Table, server_id: int) -> bool:
+def reshaped_after(server: Server, statement: Statement, shape: Table, server_id: int) -> bool:
     """Return whether columns were changed again after a statement, so that those of now are not those that it left."""
-    log = LogReader(options, shape, server_id, rows=False)
+    log = LogReader(server, shape, server_id, rows=False)
     later = (entry for entry in log.read(statement.position, server.written()) if isinstance(entry, Statement))
     return any(_RESHAPES.search(_ASIDE.sub(" ", entry.text)) for entry in later)

@@ -17,7 +17,7 @@ from __future__ import annotations
 import logging
 import random
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
@@ -31,14 +31,15 @@ from .binlog import Change, Committed, LogReader, Statement
 from .chunk import read_chunks
 from .chunks import even_step, next_chunks
 from .declared import absent, fitted, require_declared
-from .errors import BinlogError, BinlogPurgedError, ConnectionLostError, SchemaChangedError, ServerChangedError
+from .errors import BinlogError, BinlogPurgedError, ConnectionLostError, SchemaChangedError
+from .failover import begin_at, end_at, gtids_after, gtids_at, lacking
 from .keys import KeyRange
 from .offset import Offset
 from .options import Options, read_options
 from .rows import METADATA, ROW_KIND, Writer, spark_ddl
-from .server import AGAIN_AFTER, Position, Server, ask, connect
+from .server import AGAIN_AFTER, Place, Position, Server, ask, connect, require_one_server
 from .shapes import reshaped_after, shape_after, with_fingerprint
-from .startup import start_position
+from .startup import start_place
 from .table import Table, read_table
 from .validation import validate
 
@@ -52,7 +53,7 @@ class Chunks(InputPartition):
 
     table: Table
     ranges: list[KeyRange]
-    as_of: Position
+    as_of: Place
     server_id: int
 
 
@@ -61,8 +62,8 @@ class Log(InputPartition):
     """A part of the log, for one task."""
 
     table: Table
-    start: Position
-    end: Position
+    start: Place
+    end: Place
     done: KeyRange
     server_id: int
 
@@ -123,10 +124,11 @@ class ChangelogReader(DataSourceStreamReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Return a partition's rows; where the connection ends, a new one goes on after the parts that were given."""
-        given, failures = 0, 0
+        given, failures, identity = 0, 0, ""
         while True:
             try:
                 with connect(self.options) as server:
+                    identity = require_one_server(identity if given else server.identity, server.identity)
                     for part in _parts(server, self.options, partition, given):
                         yield from (fitted(batch, self.declared) for batch in part)
                         given, failures = given + 1, 0
@@ -168,21 +170,30 @@ class ChangelogReader(DataSourceStreamReader):
         table = self._table_now(server)
         validate(server, self.options, table)
         snapshot = self.options.startup_mode in ("initial", "snapshot")
-        position = start_position(server, self.options, table, self._server_id)
+        place = start_place(server, self.options, table, self._server_id)
         if read_table(server, self.options) != table:
             return self._initial(server)
         step = even_step(server, table, self.options) if snapshot else None
-        return Offset(server.identity(), position, snapshot, None, step, table.fingerprint, table.key_fingerprint)
+        return Offset(place.server, place.position, snapshot, None, step, table.fingerprint, table.key_fingerprint, place.gtids)
 
     def _next(self, server: Server, seen: Offset) -> Offset:
-        if server.identity() != seen.server:
-            raise ServerChangedError(
-                f"{self.options.hostname}:{self.options.port} is another server than the one whose log was read so far, "
-                f"{seen.server}: positions of its log mean nothing in this one's"
-            )
         if self.options.startup_mode == "snapshot" and not seen.snapshot:
             return seen
-        return self._further(server, self._with_chunks(server, seen), seen)
+        here = self._here(server, seen)
+        return self._further(server, self._with_chunks(server, here), here)
+
+    def _here(self, server: Server, seen: Offset) -> Offset:
+        """Return an offset as one of this server, and with the transactions before it."""
+        if seen.server != server.identity:
+            table = self._table_now(server)
+            validate(server, self.options, table)
+            begin = begin_at(server, table, seen.place, self._server_id)
+            _LOG.warning("%s: its server is now %s, whose log is read from %s on", table.qualified, server.identity, begin)
+            return replace(seen, server=server.identity, position=begin)
+        if seen.gtids is None:
+            table = self._table_at(server, seen) or self._table_now(server)
+            return replace(seen, gtids=gtids_at(server, table, seen.position, self._server_id))
+        return seen
 
     def _with_chunks(self, server: Server, seen: Offset) -> Offset:
         if not seen.snapshot:
@@ -207,10 +218,13 @@ class ChangelogReader(DataSourceStreamReader):
         if reach.table is not None and reach.table != table:
             self._tables[reach.table.fingerprint] = reach.table
             self._table_now(server)
-        return replace(planned, position=reach.position, schema=reach.table.fingerprint if reach.table else seen.schema)
+        gtids = gtids_after(server, seen.gtids, reach.gtids)
+        schema = reach.table.fingerprint if reach.table else seen.schema
+        return replace(planned, position=reach.position, gtids=gtids, schema=schema)
 
     def _require_forward(self, begin: Offset, end: Offset) -> None:
-        if begin != self._first and (end.position.order < begin.position.order or (end.snapshot and not begin.snapshot)):
+        back = begin.server == end.server and end.position.order < begin.position.order
+        if begin != self._first and (back or (end.snapshot and not begin.snapshot)):
             raise BinlogError(f"a batch cannot go back from {begin.position} to {end.position}")
 
     def _partitions(self, server: Server, begin: Offset, end: Offset) -> list[InputPartition]:
@@ -219,12 +233,12 @@ class ChangelogReader(DataSourceStreamReader):
             raise _unknown(self.options, begin.position)
         found: list[InputPartition] = []
         done = begin.done
-        if done is not None and begin.position.order < end.position.order:
-            found.append(Log(table, begin.position, end.position, done, self._server_id))
+        if done is not None and begin.place != end.place:
+            found.append(Log(table, begin.place, end.place, done, self._server_id))
         if begin.snapshot and (begin.frontier, begin.snapshot) != (end.frontier, end.snapshot):
             ranges = next_chunks(server, table, begin.frontier, replace(self.options, chunks_per_batch=2**62), end.step, upto=end.frontier)
             shares = divided(ranges, self.options.parallelism)
-            found += [Chunks(table, share, end.position, self._server_id + 1 + index) for index, share in enumerate(shares)]
+            found += [Chunks(table, share, end.place, self._server_id + 1 + index) for index, share in enumerate(shares)]
         return found
 
 
@@ -236,11 +250,12 @@ def divided(ranges: list[KeyRange], tasks: int) -> list[list[KeyRange]]:
 
 @dataclass
 class Reach:
-    """How far a batch may go, and what the table is there; `touched` where its rows may have changed since."""
+    """How far a batch may go, what the table is there, and the transactions up to there; `touched` where its rows may have changed."""
 
     position: Position
     touched: bool
     table: Table | None
+    gtids: list[str]
 
 
 def furthest(server: Server, options: Options, table: Table | None, seen: Offset, server_id: int) -> Reach:
@@ -263,16 +278,17 @@ def furthest(server: Server, options: Options, table: Table | None, seen: Offset
     """
     target = server.settled()
     _require_reached(server, seen.position)
-    log = LogReader(options, table or read_table(server, options), server_id, rows=False)
-    reach, size, last = Reach(seen.position, False, table), 0, seen.position
-    for entry in log.read(seen.position, target):
+    log = LogReader(server, table or read_table(server, options), server_id, rows=False)
+    gtids: list[str] = []
+    reach, size, last = Reach(seen.position, False, table, gtids), 0, seen.position
+    for entry in log.read(seen.position, target, lacking(server, seen.gtids)):
         if isinstance(entry, Statement):
             after = shape_after(server, options, entry, reach.table)
             if after is None or after != reach.table:
                 if reach.position != seen.position:
                     return reach
                 # The log is being read by this server id.
-                if after is None or reshaped_after(server, options, entry, after, server_id + 1):
+                if after is None or reshaped_after(server, entry, after, server_id + 1):
                     raise _altered(log.table, entry)
             reach.table = after
         if isinstance(entry, Committed):
@@ -280,7 +296,8 @@ def furthest(server: Server, options: Options, table: Table | None, seen: Offset
                 raise _unknown(options, seen.position)
             size += entry.position.pos - (last.pos if entry.position.file == last.file else 0)
             last = entry.position
-            reach = Reach(entry.position, reach.touched or entry.touched, reach.table)
+            gtids += [entry.gtid] if entry.gtid is not None else []
+            reach = Reach(entry.position, reach.touched or entry.touched, reach.table, gtids)
             if size >= options.max_bytes:
                 return reach
     # What is settled now may lie before what is seen: the end of a file, where the log goes on in the next.
@@ -320,15 +337,24 @@ def _parts(server: Server, options: Options, partition: InputPartition, given: i
 
 
 def _read_chunks(server: Server, options: Options, partition: Chunks, ranges: list[KeyRange]) -> Iterator[Iterator[pa.RecordBatch]]:
-    writer = Writer(server, partition.table, options)
-    log = LogReader(options, partition.table, partition.server_id)
-    for texts in read_chunks(server, log, ranges, partition.as_of):
-        yield writer.snapshot(texts, partition.as_of)
+    table, place = partition.table, partition.as_of
+    as_of = begin_at(server, table, place, partition.server_id)
+    writer, log = Writer(server, table, options), LogReader(server, table, partition.server_id)
+    for texts in read_chunks(server, log, ranges, as_of, lacking(server, place.gtids)):
+        yield writer.snapshot(texts, as_of)
 
 
 def _read_log(server: Server, options: Options, partition: Log) -> Iterator[pa.RecordBatch]:
-    log = LogReader(options, partition.table, partition.server_id)
-    changes = (entry for entry in log.read(partition.start, partition.end) if isinstance(entry, Change))
-    yield from Writer(server, partition.table, options).changes(changes, partition.done)
-    if log.position.order < partition.end.order:
-        raise BinlogError(f"the log ends at {log.position}, before {partition.end}")
+    table, number = partition.table, partition.server_id
+    start, end = begin_at(server, table, partition.start, number), end_at(server, table, partition.end, number)
+    log = LogReader(server, table, number)
+    changes = (entry for entry in log.read(start, end, _between(server, partition)) if isinstance(entry, Change))
+    yield from Writer(server, table, options).changes(changes, partition.done)
+    if log.position.order < end.order:
+        raise BinlogError(f"the log ends at {log.position}, before {end}")
+
+
+def _between(server: Server, partition: Log) -> Callable[[str], bool]:
+    """Return which transactions a part of the log has: in another server's, they may have others among them."""
+    after, later = lacking(server, partition.start.gtids), lacking(server, partition.end.gtids)
+    return after if partition.end.server == server.identity else lambda gtid: after(gtid) and not later(gtid)
