@@ -73,10 +73,14 @@ class Selector:
             f"SELECT {selected} {self._source(condition)}",
             return_type="arrow",
             protocol="text",
-            pre_execution_query=session_settings(self.server.is_mariadb),
+            pre_execution_query=f"{session_settings(self.server.is_mariadb)}, {self._guard()}",
         )
         arrays = [found.column(index).cast(column.text_type) for index, column in enumerate(columns)]
         return pa.table(arrays, names=[column.name for column in columns])
+
+    def _guard(self) -> str:
+        """Return an assignment that fails on another server than the one whose log is read."""
+        return f"@one_server = IF(@@server_id = {self.server.id}, 1, (SELECT 1 UNION SELECT 2))"
 
     def _encryption(self) -> str:
         if self.options.ssl_ca is not None:

@@ -87,9 +87,9 @@ SELECT column_name, data_type, column_type, is_nullable, character_set_name, col
        COALESCE(datetime_precision, numeric_precision, 0), COALESCE(numeric_scale, 0), COALESCE(character_octet_length, 0)
 FROM information_schema.columns WHERE table_schema = %s AND table_name = %s ORDER BY ordinal_position
 """
-_PRIMARY_KEY = """
-SELECT column_name FROM information_schema.statistics
-WHERE table_schema = %s AND table_name = %s AND index_name = 'PRIMARY' ORDER BY seq_in_index
+_UNIQUE_KEYS = """
+SELECT index_name, IF(index_name = 'PRIMARY' OR sub_part IS NULL, column_name, NULL) FROM information_schema.statistics
+WHERE table_schema = %s AND table_name = %s AND non_unique = 0 ORDER BY index_name, seq_in_index
 """
 _KEY_TYPES = {"tinyint", "smallint", "mediumint", "int", "bigint", "decimal", "char", "varchar", "binary", "varbinary"}
 _KEY_TYPES |= {"date", "datetime", "timestamp", "year"}
@@ -111,18 +111,32 @@ def read_table(server: Server, options: Options) -> Table:
             f"GRANT SELECT ON {quoted(options.database)}.* TO {server.account()}"
         )
     names = [column.name for column in columns]
-    primary = tuple(names.index(name) for (name,) in server.rows(_PRIMARY_KEY, place))
-    if not primary:
-        raise ServerNotReadyError(
-            f"{options.database}.{options.table} has no primary key, and so nothing tells its rows apart: "
-            f"ALTER TABLE {quoted(options.database)}.{quoted(options.table)} ADD COLUMN id BIGINT UNSIGNED AUTO_INCREMENT PRIMARY KEY"
-        )
-    table = Table(options.database, options.table, columns, primary, _chunk_key(names, options) or primary)
+    chosen = _chunk_key(names, options)
+    primary = _key_of_rows(server, options, columns, chosen)
+    table = Table(options.database, options.table, columns, primary, chosen or primary)
     for column in table.columns:
         column.column  # noqa: B018 (refuses a type that has none)
     for column in table.key_columns():
         _require_orderable(column)
     return table
+
+
+def _key_of_rows(server: Server, options: Options, columns: Sequence[SourceColumn], chosen: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the primary key, or the chunk key that was chosen where that is unique."""
+    # A part of a unique key that is no whole column, but a prefix or an expression, has no place.
+    places: dict[str | None, int] = {column.name: place for place, column in enumerate(columns)}
+    unique: dict[str, list[int | None]] = {}
+    for index, name in server.rows(_UNIQUE_KEYS, (options.database, options.table)):
+        unique.setdefault(index, []).append(places.get(name))
+    if "PRIMARY" in unique:
+        return tuple(place for place in unique["PRIMARY"] if place is not None)
+    if chosen and not any(columns[place].nullable for place in chosen) and any({*chosen} == {*key} for key in unique.values()):
+        return chosen
+    raise ServerNotReadyError(
+        f"{options.database}.{options.table} has no primary key, and so nothing tells its rows apart: "
+        f"ALTER TABLE {quoted(options.database)}.{quoted(options.table)} ADD COLUMN id BIGINT UNSIGNED AUTO_INCREMENT PRIMARY KEY; or name "
+        "the columns of another unique key, all NOT NULL, by scan.incremental.snapshot.chunk.key-column"
+    )
 
 
 def _column(found: Row) -> SourceColumn:

@@ -44,6 +44,23 @@ def test_server_that_is_not_ready_is_refused_with_the_remedy(source: LocalSource
     Stream(source.options("ready"))
 
 
+def test_unique_key_that_is_chosen_stands_for_a_primary_key(source: LocalSource) -> None:
+    source.run(
+        "CREATE TABLE keyless (a INT NOT NULL, b INT NOT NULL, c INT, d VARCHAR(9) NOT NULL)",
+        "ALTER TABLE keyless ADD UNIQUE (b, a), ADD UNIQUE (a, c), ADD UNIQUE (d(3), a)",
+        "INSERT INTO keyless VALUES (1, 1, 1, 'd')",
+    )
+    for chosen in ("a", "a,c", "a,d"):
+        with pytest.raises(ServerNotReadyError, match=r"no primary key.*name the columns of another unique key"):
+            Stream(source.options("keyless", **{"scan.incremental.snapshot.chunk.key-column": chosen}))
+    stream = Stream(source.options("keyless", **{"scan.incremental.snapshot.chunk.key-column": "a,b"}))
+    source.run("UPDATE keyless SET c = 2", "UPDATE keyless SET a = 2")
+    rows = [*stream.batch(), *stream.batch()]
+    assert [(row["row_kind"], row["a"], row["c"]) for row in rows][-2:] in ([("-D", 1, 2), ("+I", 2, 2)], [("+I", 2, 2)])
+    source.run("UPDATE keyless SET c = 3", "UPDATE keyless SET a = 3")
+    assert [(row["row_kind"], row["a"], row["c"]) for row in stream.batch()] == [("-U", 2, 2), ("+U", 2, 3), ("-D", 2, 3), ("+I", 3, 3)]
+
+
 def test_user_without_privileges_is_told_the_grants(source: LocalSource) -> None:
     source.run("CREATE TABLE granted (id INT PRIMARY KEY)", "INSERT INTO granted VALUES (1)")
     source.run_as_root("CREATE USER reader@localhost IDENTIFIED BY 'r'", "GRANT USAGE ON *.* TO reader@localhost")
