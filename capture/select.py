@@ -12,13 +12,17 @@ from urllib.parse import quote
 
 import connectorx
 import pyarrow as pa
+import pymysql
 
 from .columns import as_text
+from .errors import SchemaChangedError
 from .options import Options
 from .server import Server, session_settings
 from .table import Row, Table, quoted
 
 _LOG = logging.getLogger(__name__)
+_ALTERED = (1054, 1146)
+"""Errors of a column or a table that is no longer there."""
 
 
 def texts_of(table: Table, rows: Sequence[Row]) -> pa.Table:
@@ -59,7 +63,14 @@ class Selector:
                 # Not its text, which may have the address with the password.
                 _LOG.warning("%s: connectorx cannot read it (%s), PyMySQL does, more slowly", self.table.qualified, type(error).__name__)
                 self.by_arrow = False
-        return texts_of(self.table, list(self.server.stream(f"SELECT {self.table.selected} {self._source(condition)}")))
+        try:
+            return texts_of(self.table, list(self.server.stream(f"SELECT {self.table.selected} {self._source(condition)}")))
+        except pymysql.err.MySQLError as error:
+            if error.args[0] not in _ALTERED:
+                raise
+            raise SchemaChangedError(
+                f"{self.table.qualified} was altered while its snapshot was read: {error.args[-1]}. Begin anew, with another checkpoint"
+            ) from None
 
     def _read_arrow(self, condition: str) -> pa.Table:
         options, columns = self.options, self.table.columns

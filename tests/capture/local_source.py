@@ -50,6 +50,15 @@ class LocalSource(LocalMariaDb):
             for statement in statements:
                 cursor.execute(statement)
 
+    def kill_others(self) -> set[str]:
+        """Kill every other connection of the user; return what they were doing."""
+        with self.connect() as connection, connection.cursor() as cursor:
+            cursor.execute("SELECT id, command FROM information_schema.processlist WHERE user = %s AND id <> CONNECTION_ID()", [self.user])
+            found = list(cursor.fetchall())
+            for number, _ in found:
+                cursor.execute(f"KILL {number}")
+            return {str(command) for _, command in found}
+
     def run_as_root(self, *statements: str) -> None:
         """Run statements as the owner of the server's files, who may grant."""
         with (

@@ -192,3 +192,13 @@ def test_key_that_changes_within_the_snapshot_stops_for_good(source: LocalSource
         everything(stream)
     with pytest.raises(SchemaChangedError, match="another key"):
         Stream(options, stream.start).batch()
+
+
+@pytest.mark.parametrize("statement", ["ALTER TABLE {} DROP COLUMN v", "DROP TABLE {}"], ids=["column", "table"])
+def test_chunk_whose_column_or_table_is_gone_stops(source: LocalSource, statement: str) -> None:
+    name = f"lost_{statement.split()[0].lower()}"
+    stream = Stream(table(source, name))
+    partitions = stream.reader.partitions(stream.start, stream.reader.latestOffset())
+    source.run(statement.format(name))
+    with pytest.raises(SchemaChangedError, match=r"while its snapshot was read.*[Bb]egin anew"):
+        list(stream.reader.read(partitions[0]))

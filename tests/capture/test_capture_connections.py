@@ -15,16 +15,6 @@ from capture.server import Server, ask, connect
 from capture.table import read_table
 
 
-def kill_all(source: LocalSource) -> set[str]:
-    """Kill every other connection of the user; return what they were doing."""
-    with source.connect() as connection, connection.cursor() as cursor:
-        cursor.execute("SELECT id, command FROM information_schema.processlist WHERE user = %s AND id <> CONNECTION_ID()", [source.user])
-        found = list(cursor.fetchall())
-        for number, _ in found:
-            cursor.execute(f"KILL {number}")
-        return {str(command) for _, command in found}
-
-
 @pytest.mark.parametrize("kind", ["Chunks", "Log"])
 def test_reading_whose_connections_are_killed_goes_on_after_the_rows_that_were_given(source: LocalSource, kind: str) -> None:
     name, rows = f"killed_{kind.lower()}", 15 if kind == "Chunks" else 12_000
@@ -39,7 +29,7 @@ def test_reading_whose_connections_are_killed_goes_on_after_the_rows_that_were_g
     reading = stream.reader.read(partition)
     found = next(reading).column("id").to_pylist()
     assert len(found) < rows
-    assert ("Sleep" if kind == "Chunks" else "Binlog Dump") in kill_all(source)
+    assert ("Sleep" if kind == "Chunks" else "Binlog Dump") in source.kill_others()
     for batch in reading:
         found += batch.column("id").to_pylist()
     assert sorted(found) == list(range(1, rows + 1))

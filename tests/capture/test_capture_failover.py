@@ -124,6 +124,39 @@ def test_capture_goes_on_with_a_server_that_takes_over(source: LocalSource, foll
     source.run(f"CREATE OR REPLACE TABLE {table} (id INT)")
 
 
+def test_batch_whose_server_changes_before_its_tasks_run_is_the_same(source: LocalSource, follower: Follower) -> None:
+    stream, replica = made(source, "running"), Replica("id")
+    replica.apply(stream.batch())
+    source.run("UPDATE running SET v = 5 WHERE id < 10", "INSERT INTO running VALUES (60, 0)")
+    end = stream.reader.latestOffset()
+    partitions, stream.start = stream.reader.partitions(stream.start, end), end
+    assert {type(partition).__name__ for partition in partitions} == {"Chunks", "Log"}
+    follower.catch_up(source)
+    follower.run("DELETE FROM running WHERE id > 30")
+    stream.reader.options = replace(stream.reader.options, port=follower.port)
+    for partition in partitions:
+        replica.apply(row for batch in stream.reader.read(partition) for row in batch.to_pylist())
+    replica.places.clear()
+    while rows := stream.batch():
+        replica.apply(rows)
+    assert replica.contents() == set(follower.rows("running"))
+    assert len(replica.rows) == 30
+    follower.run("DROP TABLE running")
+
+
+def test_task_whose_server_changes_after_its_first_rows_is_refused(source: LocalSource, follower: Follower) -> None:
+    stream = made(source, "midway")
+    follower.catch_up(source)
+    stream.reader.options = replace(stream.reader.options, parallelism=1)
+    (partition,) = stream.reader.partitions(stream.start, stream.reader.latestOffset())
+    reading = stream.reader.read(partition)
+    assert len(next(reading)) == 5
+    stream.reader.options = replace(stream.reader.options, port=follower.port)
+    source.kill_others()
+    with pytest.raises(ServerChangedError, match="different servers"):
+        list(reading)
+
+
 def test_batch_that_is_replayed_on_another_server_is_the_same(source: LocalSource, follower: Follower) -> None:
     stream, dice = made(source, "replayed"), random.Random(0)
     batches = []
