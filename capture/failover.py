@@ -105,6 +105,11 @@ def _transactions(server: Server, table: Table, start: Position, server_id: int)
 
 def _require_all(server: Server, gtids: Gtids) -> None:
     """Wait until the server has transactions, as a replica that is behind will, and refuse one that has them not, or not in its log."""
+    if not _logs_all(server):
+        raise ServerChangedError(
+            f"the log of {server.options.hostname}:{server.options.port} lacks what it did as a replica: start replicas with "
+            f"{'--log-slave-updates' if server.is_mariadb else '--log-replica-updates'}, and begin anew, with another checkpoint"
+        )
     deadline = time.monotonic() + server.options.connect_timeout
     while not _has(server, gtids):
         if time.monotonic() > deadline:
@@ -114,11 +119,6 @@ def _require_all(server: Server, gtids: Gtids) -> None:
                 "anew, with another checkpoint"
             )
         time.sleep(AGAIN_AFTER)
-    if not _logs_all(server):
-        raise ServerChangedError(
-            f"the log of {server.options.hostname}:{server.options.port} lacks what it did as a replica: start replicas with "
-            f"{'--log-slave-updates' if server.is_mariadb else '--log-replica-updates'}, and begin anew, with another checkpoint"
-        )
 
 
 def _logs_all(server: Server) -> bool:

@@ -221,7 +221,7 @@ def test_gtid_set_is_where_a_capture_begins(source: LocalSource, follower: Follo
         Stream(source.options("from_gtids", **mode, **{"scan.startup.specific-offset.gtid-set": "some"}))
 
 
-# The last, since nothing can go on with the replica afterwards.
+# The last two, since nothing can go on with the replica afterwards.
 def test_log_that_another_server_no_longer_has_is_told(source: LocalSource, follower: Follower) -> None:
     stream = made(source, "gone")
     stream.batch()
@@ -235,3 +235,11 @@ def test_log_that_another_server_no_longer_has_is_told(source: LocalSource, foll
             time.sleep(0.1)
     with pytest.raises(BinlogPurgedError, match="begins after transactions"):
         there.batch()
+
+
+def test_log_without_what_a_replica_did_is_refused(source: LocalSource, follower: Follower) -> None:
+    stream = made(source, "unlogged")
+    follower.catch_up(source)
+    follower.run("STOP SLAVE", "SET GLOBAL gtid_slave_pos = '0-7-1000000'")  # what it did as a replica with a log of its own alone
+    with pytest.raises(ServerChangedError, match="--log-slave-updates"):
+        on(follower, stream).batch()
