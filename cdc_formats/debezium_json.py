@@ -311,19 +311,12 @@ def events_of(op: Any, before: Any, after: Any, message: Any, root: str, rows: R
 
 
 def without_op(message: Mapping[str, Any], root: str) -> Ignored:
-    """Return why a message without an operation has no rows, by the names of its fields.
-
-    Raises
-    ------
-    MissingFieldError
-        When it is none of Debezium's.
-    """
     """Return what a message without ``op`` is: a schema change, transaction mark or heartbeat.
 
     Raises
     ------
     MissingFieldError
-        When it is none of those.
+        When it is none of Debezium's.
     """
     if "ddl" in message or "tableChanges" in message:
         return Ignored.DDL
