@@ -31,10 +31,11 @@ from multiprocessing import get_context
 from statistics import median
 from typing import Any, NamedTuple
 
-from capture.binlog import Change, LogReader
+from capture.binlog import LogReader
+from capture.entries import Change
 from capture.options import Options
 from capture.server import Position
-from capture.table import read_table
+from capture.tables import read_tables
 
 from .capture_runs import JVM, PYTHON, SERVER, Job, Run, Usage, Watch
 from .capture_source import SMALL_TABLE, TABLE, Counts, Source, fill, source_of, update
@@ -223,7 +224,7 @@ def _read_log(source: Source, start: Position, end: Position, counts: Counts) ->
 
     options = source.options()
     with connect(options) as server:
-        log = LogReader(server, read_table(server, options), _SERVER_ID)
+        log = LogReader(server, read_tables(server, options), _SERVER_ID)
     begun = _now_ms()
     changes = sum(isinstance(entry, Change) for entry in log.read(start, end))
     if changes != counts["+U"][0]:

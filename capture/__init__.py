@@ -1,4 +1,4 @@
-"""A MySQL or MariaDB table as a changelog, without a lock: the whole table first, then its changes, on Spark.
+"""MySQL or MariaDB tables as a changelog, without a lock: the whole tables first, then their changes, on Spark.
 
 ::
 
@@ -7,7 +7,7 @@
     capture.register(spark)
     changes = spark.readStream.format("mysql-changelog").options(**{"hostname": "db", "username": "cdc", ...}).load()
 
-The rows are ``row_kind`` (``+I -U +U -D``), the table's columns, and ``database``, ``table``, ``op_ts``, ``position``. How it is exact
+The rows are ``row_kind`` (``+I -U +U -D``), the tables' columns, and ``database``, ``table``, ``op_ts``, ``position``. How it is exact
 is told in `capture.chunk`. Importing this loads neither Spark nor a driver until it is used.
 """
 

@@ -1,4 +1,4 @@
-"""The binary log between two positions: the changes of one table's rows, and the statements that alter it.
+"""The binary log between two positions: the changes of tables' rows, and the statements that alter them.
 
 The protocol is mysql-replication's. What the log says of a table's columns depends on ``binlog_row_metadata``; here it comes from the
 server's ``information_schema`` instead, and the log's rows are checked to have that shape.
@@ -7,10 +7,10 @@ server's ``information_schema`` instead, and the log's rows are checked to have 
 from __future__ import annotations
 
 import logging
-import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from functools import cached_property
+from typing import Any
 
 import pymysql
 from pymysqlreplication import BinLogStreamReader
@@ -35,11 +35,13 @@ from pymysqlreplication.row_event import (
 )
 
 from .columns import ZERO_DATE, SourceColumn, text_of
+from .entries import Change, Committed, Creation, LogEntry, Statement
 from .errors import BinlogError, BinlogPurgedError, SchemaChangedError, ServerUnavailableError
 from .gtids import UNREADABLE
 from .options import Options
 from .server import Position, Server, connection_settings, identity_of, require_one_server, server_errors
-from .table import Row, Table
+from .statements import alters, concerns, creates
+from .table import Row, Table, TableId
 
 # It warns on every connection that binlog_row_metadata is not FULL, which is not needed here.
 logging.getLogger("pymysqlreplication").setLevel(logging.ERROR)
@@ -91,51 +93,18 @@ _WIRE = {
 }
 
 
-class Change(NamedTuple):
-    """A change of a row.
-
-    Attributes
-    ----------
-    before, after : Row or None
-        None where there was no row, or is none.
-    position : Position
-        The end of its event; where the server does not write that (MariaDB since 11.4), the end of the last event that has one.
-    number : int
-        Its place among the table's rows in the transaction.
-    seconds : int
-        The source's time, since 1970-01-01 UTC.
-    server_id : int
-        The server that it was made on.
-    gtid : str or None
-        The transaction; None where it has none that can be read.
-    """
-
-    before: Row | None
-    after: Row | None
-    position: Position
-    number: int
-    seconds: int
-    server_id: int
-    gtid: str | None
+_Texts = Sequence[Callable[[Any], Any]]
 
 
-class Statement(NamedTuple):
-    """A statement that may alter the table, at the end of its event."""
+class _Followed:
+    """A table, as the log has its rows."""
 
-    text: str
-    position: Position
+    def __init__(self, table: Table) -> None:
+        self.table = table
 
-
-class Committed(NamedTuple):
-    """The end of a transaction; `touched` where it may have changed the table, the others as of a change."""
-
-    position: Position
-    touched: bool
-    seconds: int
-    gtid: str | None
-
-
-LogEntry = Change | Statement | Committed
+    @cached_property
+    def texts(self) -> _Texts:
+        return [text_of(column) for column in self.table.columns]
 
 
 class LogReader:
@@ -145,7 +114,7 @@ class LogReader:
     ----------
     server : Server
         A connection to it; one to another server is refused.
-    table : Table
+    tables : sequence of Table
     server_id : int
         No other reader of the server's log may have it at the same time.
     rows : bool
@@ -157,23 +126,30 @@ class LogReader:
         How far it has read.
     """
 
-    def __init__(self, server: Server, table: Table, server_id: int, *, rows: bool = True) -> None:
+    def __init__(self, server: Server, tables: Sequence[Table], server_id: int, *, rows: bool = True) -> None:
         self.options = server.options
         self.identity = server.identity
         self.server_id = server_id
         self.rows = rows
-        self._touched = False
+        self._touched: set[TableId] = set()
         self._number = 0
         self._gtid: str | None = None
         self._wanted = True
-        self._statement = statement_pattern(table)
-        self.take_table(table)
+        self._shapes: dict[int, Any] = {}
+        self._followed = {table.id: _Followed(table) for table in tables}
+
+    def table(self, of: TableId) -> Table:
+        """Return a table as the log's rows are here."""
+        return self._followed[of].table
 
     def take_table(self, table: Table) -> None:
-        """Read rows from here on with the columns that a statement has left."""
-        self.table = table
-        self._shapes: dict[int, Any] = {}
-        self._texts = [text_of(column) for column in table.columns]
+        """Read a table's rows from here on with the columns that a statement has left."""
+        self._followed[table.id] = _Followed(table)
+        self._shapes.clear()
+
+    def leave(self, table: TableId) -> None:
+        """Read no more of a table."""
+        del self._followed[table]
 
     def read(self, start: Position, end: Position, wanted: Callable[[str], bool] = lambda _: True) -> Iterator[LogEntry]:
         """Return what is in the log after `start` up to `end`, or up to the end of what is on the server's disk.
@@ -211,8 +187,8 @@ class LogReader:
             log_pos=start.pos,
             resume_stream=True,
             only_events=wanted,
-            only_schemas=[self.table.database],
-            only_tables=[self.table.name],
+            only_schemas={table.database for table in self._followed},
+            only_tables={table.name for table in self._followed},
             freeze_schema=True,
             enable_logging=False,
             pymysql_wrapper=_connecting_twice(self.identity),
@@ -252,10 +228,11 @@ class LogReader:
             self._note(stream, event)
 
     def _note(self, stream: BinLogStreamReader, event: Any) -> None:
-        """Note what a transaction is, and that it has changed the table."""
+        """Note what a transaction is, and that it has changed a table."""
         if isinstance(event, TableMapEvent):
-            self._touched = self._wanted
-            if not self._wanted:
+            if self._wanted:
+                self._touched |= {TableId(event.schema, event.table)} & self._followed.keys()
+            else:
                 # The library tells each table once; the next transaction's is to be told again.
                 stream.table_map = {}
         elif isinstance(event, _GTIDS):
@@ -265,61 +242,68 @@ class LogReader:
 
     def _refuse_xa(self, position: Position) -> None:
         if self._touched:
-            raise BinlogError(
-                f"an XA transaction at {position} changes {self.table.qualified}: its rows are logged before it is known whether it commits"
-            )
+            names = ", ".join(map(str, sorted(self._touched)))
+            raise BinlogError(f"an XA transaction at {position} changes {names}: its rows are logged before it is known whether it commits")
 
     def _committed(self, event: Any, position: Position) -> Committed:
-        found = Committed(position, self._touched, event.timestamp, self._gtid if self._wanted else None)
-        self._touched, self._number, self._gtid, self._wanted = False, 0, None, True
+        found = Committed(position, frozenset(self._touched), event.timestamp, self._gtid if self._wanted else None)
+        self._touched.clear()
+        self._number, self._gtid, self._wanted = 0, None, True
         return found
 
     def _statements(self, event: QueryEvent, position: Position) -> Iterator[LogEntry]:
         text = event.query.strip()
         if text.upper().startswith(_WITHIN):
             return
-        if self._wanted and self._statement(text, event.schema.decode(errors="replace")):
-            yield Statement(text, position)
+        if self._wanted and alters(text):
+            schema = event.schema.decode(errors="replace")
+            yield from (Statement(text, position, table) for table in self._followed if concerns(text, schema, table))
+        if self._wanted and creates(text):
+            yield Creation(position)
         yield self._committed(event, position)
 
     def _changes(self, stream: BinLogStreamReader, event: RowsEvent, position: Position) -> Iterator[Change]:
-        self._touched = True
+        of = TableId(event.schema, event.table)
+        followed = self._followed.get(of)
+        if followed is None:  # the library asks for names of databases and of tables, and not for pairs
+            return
+        self._touched.add(of)
         if isinstance(event, PartialUpdateRowsEvent):
             raise BinlogError(f"the log has parts of JSON values only at {position}: SET GLOBAL binlog_row_value_options = ''")
-        self._take_shape(stream, event, position)
+        self._take_shape(stream, event, position, followed.table)
         present = [event.columns_present_bitmap, getattr(event, "columns_present_bitmap2", event.columns_present_bitmap)]
-        if not all(_all_set(bitmap, len(self._texts)) for bitmap in present):
+        if not all(_all_set(bitmap, len(followed.texts)) for bitmap in present):
             raise BinlogError(f"the log has no full row images at {position}: SET GLOBAL binlog_row_image = 'FULL'")
         made_on = event.packet.server_id
         for row in event.rows:
-            before, after = self._images(event, row)
-            yield Change(before, after, position, self._number, event.timestamp, made_on, self._gtid)
+            before, after = self._images(event, row, followed.texts)
+            yield Change(before, after, position, self._number, event.timestamp, made_on, self._gtid, of)
             self._number += 1
 
-    def _images(self, event: RowsEvent, row: dict[str, Any]) -> tuple[Row | None, Row | None]:
+    def _images(self, event: RowsEvent, row: dict[str, Any], texts: _Texts) -> tuple[Row | None, Row | None]:
         if isinstance(event, UpdateRowsEvent):
-            return self._row(row, "before_"), self._row(row, "after_")
-        image = self._row(row, "")
+            return self._row(row, "before_", texts), self._row(row, "after_", texts)
+        image = self._row(row, "", texts)
         return (image, None) if isinstance(event, DeleteRowsEvent) else (None, image)
 
-    def _row(self, row: dict[str, Any], which: str) -> Row:
+    def _row(self, row: dict[str, Any], which: str, texts: _Texts) -> Row:
         values, absent = row[f"{which}values"], row[f"{which}none_sources"]
         return tuple(
             to_text(value) if value is not None else _none_text(absent.get(name, _NULL))
-            for to_text, (name, value) in zip(self._texts, values.items(), strict=True)
+            for to_text, (name, value) in zip(texts, values.items(), strict=True)
         )
 
-    def _take_shape(self, stream: BinLogStreamReader, event: RowsEvent, position: Position) -> None:
+    def _take_shape(self, stream: BinLogStreamReader, event: RowsEvent, position: Position, table: Table) -> None:
         """Tell the library what it needs of the columns, and check that the log's are those of the table."""
         found = stream.table_map[event.table_id]
         if self._shapes.get(event.table_id) is found:
             return
-        columns = self.table.columns
+        columns = table.columns
         if len(found.columns) != len(columns) or any(
             wire.type not in _WIRE[column.data_type] for wire, column in zip(found.columns, columns, strict=False)
         ):
             raise SchemaChangedError(
-                f"at {position} the rows of {self.table.qualified} have other columns than the table has now: it was altered since. "
+                f"at {position} the rows of {table.qualified} have other columns than the table has now: it was altered since. "
                 "Begin anew from a later position, with another checkpoint"
             )
         for wire, column in zip(found.columns, columns, strict=True):
@@ -382,21 +366,3 @@ def _log_errors(options: Options, stream: BinLogStreamReader) -> Iterator[None]:
             "What it had is gone for this capture: begin anew with another checkpoint, and keep the log longer "
             "(SET GLOBAL binlog_expire_logs_seconds = 604800)"
         ) from None
-
-
-def statement_pattern(table: Table) -> Callable[[str, str], bool]:
-    """Return whether a statement, of a session with a default database, may alter, empty, rename or drop the table."""
-    verb = re.compile(r"(?:\s|/\*.*?\*/|--[^\n]*\n)*(?:ALTER|CREATE\s+OR\s+REPLACE|DROP|RENAME|TRUNCATE)\b", re.IGNORECASE | re.DOTALL)
-    database, name = (
-        rf"(?:`{re.escape(each.replace('`', '``'))}`|(?<![\w$`]){re.escape(each)}(?![\w$`]))" for each in (table.database, table.name)
-    )
-    qualified = re.compile(rf"{database}\s*\.\s*{name}", re.IGNORECASE)
-    bare = re.compile(rf"(?<!\.)(?<!\.\s){name}", re.IGNORECASE)
-    dropped = re.compile(rf"DROP\s+(?:DATABASE|SCHEMA)\b.*{database}", re.IGNORECASE | re.DOTALL)
-
-    def concerns(text: str, schema: str) -> bool:
-        if not verb.match(text):
-            return False
-        return bool(qualified.search(text) or dropped.search(text) or (schema == table.database and bare.search(text)))
-
-    return concerns

@@ -1,4 +1,4 @@
-"""A chunk of the table as it was at a position of the log: selected later, and rolled back by the log.
+"""A chunk of a table as it was at a position of the log: selected later, and rolled back by the log.
 
 Netflix's DBLog and Flink CDC select a chunk between two watermarks of the log and *replay* what happened in between, so that the chunk
 is as of the high watermark. Here it is turned around. A micro-batch of Spark ends at an offset that is chosen before its tasks run: at a
@@ -32,28 +32,36 @@ from collections.abc import Callable, Iterator, Sequence
 
 import pyarrow as pa
 
-from .binlog import Change, LogReader, Statement
+from .binlog import LogReader
+from .chunks import Chunk
+from .entries import Change, LogEntry, Statement
 from .errors import SchemaChangedError
 from .keys import KeyRange, condition, in_range
 from .select import Selector, rows_of, texts_of
 from .server import Position, Server
 from .shapes import projected, projection, shape_after
-from .table import Row, Table
+from .table import Row, Table, TableId
 
 
 class Undo:
-    """What rows were before the changes since a position: the before-image of the first change of each key."""
+    """What a table's rows were before the changes since a position: the before-image of the first change of each key."""
 
     def __init__(self, table: Table) -> None:
         self.table = table
+        self.places = projection(table, table)
         self.images: dict[Row, Row | None] = {}
+
+    def reshape(self, now: Table) -> None:
+        """Take note of changes whose rows have columns more."""
+        self.places = projection(now, self.table)
 
     def note(self, change: Change) -> None:
         """Take note of the next change in the log."""
-        if change.before is not None:
-            self.images.setdefault(self.table.identity(change.before), change.before)
-        if change.after is not None:
-            self.images.setdefault(self.table.identity(change.after), None)
+        before, after = projected(change.before, self.places), projected(change.after, self.places)
+        if before is not None:
+            self.images.setdefault(self.table.identity(before), before)
+        if after is not None:
+            self.images.setdefault(self.table.identity(after), None)
 
     def untouched(self, texts: pa.Table) -> pa.Table:
         """Return the rows that no change was of."""
@@ -67,15 +75,19 @@ class Undo:
 
 
 def read_chunks(
-    server: Server, log: LogReader, ranges: Sequence[KeyRange], as_of: Position, later: Callable[[str], bool] = lambda _: True
-) -> Iterator[pa.Table]:
-    """Return the rows of neighbouring chunks as they were at a position, one chunk after the other, as columns of texts.
+    server: Server, log: LogReader, chunks: Sequence[Chunk], as_of: Position, later: Callable[[str], bool] = lambda _: True
+) -> Iterator[tuple[Table, pa.Table]]:
+    """Return the rows of chunks as they were at a position, one chunk after the other, as columns of texts.
 
-    The log is read once, each chunk going on where the one before it stopped. Rows have the columns that the table had at the position,
-    whatever was added since.
+    The log is read once, each chunk going on where the one before it stopped; a table that no more chunks are of is left. Rows have the
+    columns that their table had at the position, whatever was added since.
 
     Parameters
     ----------
+    log : LogReader
+        Of the chunks' tables.
+    chunks : sequence of Chunk
+        Those of one table are neighbours.
     as_of : Position
         No transaction before it is rolled back.
     later : callable
@@ -84,34 +96,48 @@ def read_chunks(
     Raises
     ------
     SchemaChangedError
-        When the table was altered since, other than by a column that was added.
+        When a table was altered before its chunks were read, other than by a column that was added.
     """
-    table, places = log.table, projection(log.table, log.table)
-    undo, read, selector = Undo(table), as_of, Selector(server, log.options, table)
-    for keys in ranges:
+    undone = {table.id: Undo(table) for table, _ in chunks}
+    read, following = as_of, [*(chunk.table.id for chunk in chunks[1:]), None]
+    selector: Selector | None = None
+    for (table, keys), after in zip(chunks, following, strict=True):
+        if selector is None or selector.table.id != table.id:
+            selector = Selector(server, log.options, table)
         selected = selector.select(condition(table, keys))
         for entry in log.read(read, server.written(), later):
-            if isinstance(entry, Statement):
-                log.take_table(_after(server, log, entry))
-                places = projection(log.table, table)
-            if isinstance(entry, Change):
-                undo.note(entry._replace(before=projected(entry.before, places), after=projected(entry.after, places)))
+            _note(server, log, entry, undone)
         read = log.position
-        before = undo.present()
-        inside = in_range(server, table, [table.key(row) for row in before], keys)
-        again = texts_of(table, [row for row, inside_ in zip(before, inside, strict=True) if inside_])
-        yield pa.concat_tables([undo.untouched(selected), again])
+        yield table, _undone(server, undone[table.id], selected, keys)
+        if after != table.id:
+            log.leave(table.id)
+            del undone[table.id]
+
+
+def _note(server: Server, log: LogReader, entry: LogEntry, undone: dict[TableId, Undo]) -> None:
+    if isinstance(entry, Statement):
+        log.take_table(_after(server, log, entry))
+        undone[entry.table].reshape(log.table(entry.table))
+    if isinstance(entry, Change):
+        undone[entry.table].note(entry)
+
+
+def _undone(server: Server, undo: Undo, selected: pa.Table, keys: KeyRange) -> pa.Table:
+    before = undo.present()
+    inside = in_range(server, undo.table, [undo.table.key(row) for row in before], keys)
+    again = texts_of(undo.table, [row for row, inside_ in zip(before, inside, strict=True) if inside_])
+    return pa.concat_tables([undo.untouched(selected), again])
 
 
 def _after(server: Server, log: LogReader, statement: Statement) -> Table:
-    found = shape_after(server, log.options, statement, log.table)
+    found = shape_after(server, log.options, statement, log.table(statement.table))
     if found is None:
-        raise _altered(log.table, statement)
+        raise _altered(statement)
     return found
 
 
-def _altered(table: Table, statement: Statement) -> SchemaChangedError:
+def _altered(statement: Statement) -> SchemaChangedError:
     return SchemaChangedError(
-        f"{table.qualified} was changed at {statement.position} while its snapshot was read: {statement.text[:200]!r}. "
+        f"{statement.table} was changed at {statement.position} while its snapshot was read: {statement.text[:200]!r}. "
         "Begin anew, with another checkpoint"
     )

@@ -7,6 +7,8 @@ How a batch is divided is not kept: its rows are the same, however they are.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from .keys import KeyRange, condition
 from .options import Options
 from .server import Server
@@ -14,6 +16,13 @@ from .table import Key, Table, key_texts, quoted
 
 _INTEGERS = ("tinyint", "smallint", "mediumint", "int", "bigint")
 _ROWS = "SELECT table_rows FROM information_schema.tables WHERE table_schema = %s AND table_name = %s"
+
+
+class Chunk(NamedTuple):
+    """A chunk of one of the tables."""
+
+    table: Table
+    keys: KeyRange
 
 
 def even_step(server: Server, table: Table, options: Options) -> int | None:
@@ -36,7 +45,7 @@ def _ends(server: Server, table: Table, keys: KeyRange) -> tuple[int, int] | Non
 
 
 def next_chunks(
-    server: Server, table: Table, after: Key | None, options: Options, step: int | None, *, upto: Key | None = None
+    server: Server, table: Table, after: Key | None, options: Options, step: int | None, *, upto: Key | None = None, most: int = 2**62
 ) -> list[KeyRange]:
     """Return the next chunks, the last one open where it ends the table.
 
@@ -46,9 +55,11 @@ def next_chunks(
         The end of the chunks so far.
     upto : Key or None
         The end of the batch, where that is known.
+    most : int
+        How many chunks, where it is not.
     """
     found: list[KeyRange] = []
-    while upto is not None or len(found) < options.chunks_per_batch:
+    while upto is not None or len(found) < most:
         end = _next_end(server, table, KeyRange(after, upto), options, step)
         found.append(KeyRange(after, end or upto))
         if end is None or end == upto:

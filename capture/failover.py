@@ -10,11 +10,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable
 
-from .binlog import Committed, LogReader
+from .binlog import LogReader
+from .entries import Committed
 from .errors import BinlogError, BinlogPurgedError, ServerChangedError
 from .gtids import UNREADABLE, Gtids, MariaDbGtids, MySqlGtids
 from .server import AGAIN_AFTER, FIRST_EVENT, Place, Position, Server
-from .table import Table
 
 
 def gtids_of(server: Server, text: str) -> Gtids:
@@ -22,7 +22,7 @@ def gtids_of(server: Server, text: str) -> Gtids:
     return MariaDbGtids(text) if server.is_mariadb else MySqlGtids(text)
 
 
-def gtids_at(server: Server, table: Table, position: Position, server_id: int) -> str | None:
+def gtids_at(server: Server, position: Position, server_id: int) -> str | None:
     """Return the transactions before a position of the server's log; None where their GTIDs cannot be read.
 
     MariaDB tells it. For MySQL it is what the server has, without what comes after the position.
@@ -33,7 +33,7 @@ def gtids_at(server: Server, table: Table, position: Position, server_id: int) -
         executed = MySqlGtids(server.executed())
     except BinlogError:
         return None
-    entries = LogReader(server, table, server_id, rows=False).read(position, server.written())
+    entries = LogReader(server, [], server_id, rows=False).read(position, server.written())
     later = [entry.gtid for entry in entries if isinstance(entry, Committed) and entry.gtid is not None]
     return None if UNREADABLE in later else str(executed.minus(later))
 
@@ -54,7 +54,7 @@ def lacking(server: Server, gtids: str | None) -> Callable[[str], bool]:
     return lambda gtid: gtid not in had
 
 
-def begin_at(server: Server, table: Table, place: Place, server_id: int) -> Position:
+def begin_at(server: Server, place: Place, server_id: int) -> Position:
     """Return where in the server's log what comes after a place begins.
 
     Raises
@@ -64,25 +64,25 @@ def begin_at(server: Server, table: Table, place: Place, server_id: int) -> Posi
     BinlogPurgedError
         When this is another server, and has had others, whose log it no longer has.
     """
-    return place.position if place.server == server.identity else begin_after(server, table, _known(server, place), server_id)
+    return place.position if place.server == server.identity else begin_after(server, _known(server, place), server_id)
 
 
-def end_at(server: Server, table: Table, place: Place, server_id: int) -> Position:
+def end_at(server: Server, place: Place, server_id: int) -> Position:
     """Return where in the server's log all that comes before a place has ended; errors are those of `begin_at`."""
     if place.server == server.identity:
         return place.position
     gtids = gtids_of(server, _known(server, place))
-    begin = begin_after(server, table, str(gtids), server_id)
-    had = (entry.position for entry in _transactions(server, table, begin, server_id) if entry.gtid is not None and entry.gtid in gtids)
+    begin = begin_after(server, str(gtids), server_id)
+    had = (entry.position for entry in _transactions(server, begin, server_id) if entry.gtid is not None and entry.gtid in gtids)
     return max(had, key=lambda each: each.order, default=begin)
 
 
-def begin_after(server: Server, table: Table, gtids: str, server_id: int) -> Position:
+def begin_after(server: Server, gtids: str, server_id: int) -> Position:
     """Return where the first transaction begins that is not among some; errors are those of `begin_at`."""
     had = gtids_of(server, gtids)
     _require_all(server, had)
     found = _file_before(server, had)
-    for entry in _transactions(server, table, found, server_id):
+    for entry in _transactions(server, found, server_id):
         if entry.gtid is not None and (entry.gtid == UNREADABLE or entry.gtid not in had):
             break
         found = entry.position
@@ -98,8 +98,8 @@ def _known(server: Server, place: Place) -> str:
     return place.gtids
 
 
-def _transactions(server: Server, table: Table, start: Position, server_id: int) -> Iterable[Committed]:
-    entries = LogReader(server, table, server_id, rows=False).read(start, server.written())
+def _transactions(server: Server, start: Position, server_id: int) -> Iterable[Committed]:
+    entries = LogReader(server, [], server_id, rows=False).read(start, server.written())
     return (entry for entry in entries if isinstance(entry, Committed))
 
 

@@ -1,20 +1,34 @@
-"""How far a stream is: a position of the log, and the key up to which the snapshot is done."""
+"""How far a stream is: a position of the log, and the table and the key up to which the snapshot is done."""
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import asdict, dataclass, replace
+from typing import Any, NamedTuple
+
+from cdc_formats.errors import StateVersionError
 
 from .keys import KeyRange
 from .server import Place, Position
-from .table import Key
+from .table import Key, TableId
 
-VERSION = 3
+VERSION = 4
+
+
+class Captured(NamedTuple):
+    """A table of a stream; `schema` is the fingerprint of what it is where the offset is."""
+
+    database: str
+    name: str
+    schema: str
+
+    @property
+    def id(self) -> TableId:
+        return TableId(self.database, self.name)
 
 
 @dataclass(frozen=True)
 class Offset:
-    """An offset; its size does not depend on the table's.
+    """An offset; its size depends on how many tables there are, and not on their rows.
 
     Attributes
     ----------
@@ -23,14 +37,17 @@ class Offset:
     position : Position
         All rows are as of here.
     snapshot : bool
-        Whether there are chunks to come: those after `frontier`, or all where that is None.
+        Whether there are chunks to come: of the table in work those after `frontier`, or all where that is None, and all of the tables
+        after it.
     frontier : Key or None
     step : int or None
-        How many values of the key a chunk has, where they lie evenly.
-    schema : str
-        The fingerprint of the table that rows of the log are of here.
+        How many values of the key a chunk of the table in work has, where they lie evenly.
+    tables : tuple of Captured
+        In the order of their snapshots.
+    work : int
+        The index of the table in work.
     key : str or None
-        The fingerprint of the key that `frontier` is of; None in the first version.
+        The fingerprint of the key that `frontier` is of; None where there is none, and in the first version.
     gtids : str or None
         The transactions before `position`; None in the first two versions, and where GTIDs cannot be read.
     """
@@ -40,7 +57,8 @@ class Offset:
     snapshot: bool
     frontier: Key | None
     step: int | None
-    schema: str
+    tables: tuple[Captured, ...]
+    work: int = 0
     key: str | None = None
     gtids: str | None = None
 
@@ -48,23 +66,55 @@ class Offset:
         """Return it as Spark keeps it."""
         fields = asdict(self) | {"file": self.position.file, "pos": self.position.pos, "version": VERSION}
         del fields["position"]
-        return fields | {"frontier": list(self.frontier) if self.frontier is not None else None}
+        frontier = list(self.frontier) if self.frontier is not None else None
+        return fields | {"frontier": frontier, "tables": [list(each) for each in self.tables]}
 
     @classmethod
-    def of_json(cls, found: dict[str, Any]) -> Offset:
-        """Read it back."""
+    def of_json(cls, found: dict[str, Any], only: TableId) -> Offset:
+        """Read it back.
+
+        Parameters
+        ----------
+        only : TableId
+            What the options name, which is the table of an offset of versions 1 to 3: they do not have its name.
+
+        Raises
+        ------
+        StateVersionError
+            When it is of a newer version.
+        """
+        if found["version"] > VERSION:
+            raise StateVersionError(
+                f"the checkpoint's offset has version {found['version']}, of a newer release: this one reads those up to {VERSION}"
+            )
         frontier = tuple(found["frontier"]) if found["frontier"] is not None else None
-        position = Position(found["file"], found["pos"])
-        key, gtids = found.get("key"), found.get("gtids")
-        return cls(found["server"], position, found["snapshot"], frontier, found["step"], found["schema"], key, gtids)
+        tables = found["tables"] if "tables" in found else [(*only, found["schema"])]
+        return cls(
+            server=found["server"],
+            position=Position(found["file"], found["pos"]),
+            snapshot=found["snapshot"],
+            frontier=frontier,
+            step=found["step"],
+            tables=tuple(Captured(*each) for each in tables),
+            work=found.get("work", 0),
+            key=found.get("key"),
+            gtids=found.get("gtids"),
+        )
 
     @property
     def place(self) -> Place:
         return Place(self.server, self.position, self.gtids)
 
-    @property
-    def done(self) -> KeyRange | None:
-        """The keys whose chunks are done, None for none."""
-        if not self.snapshot:
+    def past(self, upto: Key | None) -> Offset:
+        """Return the offset past a chunk of the table in work, which is its last where `upto` is None."""
+        if upto is not None:
+            return replace(self, frontier=upto)
+        if self.work + 1 == len(self.tables):
+            return replace(self, frontier=None, snapshot=False)
+        return replace(self, frontier=None, step=None, key=None, work=self.work + 1)
+
+    def done(self, index: int) -> KeyRange | None:
+        """The keys of a table whose chunks are done, None for none."""
+        if not self.snapshot or index < self.work:
             return KeyRange(None, None)
-        return None if self.frontier is None else KeyRange(None, self.frontier)
+        return KeyRange(None, self.frontier) if index == self.work and self.frontier is not None else None

@@ -69,6 +69,8 @@ class Options:
 
     Attributes
     ----------
+    database, table : str
+        Names, or regular expressions that match whole names: `capture.tables`.
     connect_max_retries : int
         How often a connection that is refused, times out or ends is tried again, without a row in between.
     chunks_per_batch : int

@@ -10,7 +10,7 @@ An update that changes the primary key is a ``-D`` and a ``+I``, so that whoever
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
@@ -21,13 +21,13 @@ from cdc_formats.errors import SchemaError
 from cdc_formats.row_kind import RowKind
 from cdc_formats.schema import backquoted
 
-from .binlog import Change
 from .columns import arrow_type, to_arrow
+from .entries import Change
 from .keys import KeyRange, in_range
 from .options import Options
 from .select import texts_of
 from .server import Position, Server
-from .table import Table
+from .table import Table, TableId
 
 ROW_KIND = "row_kind"
 _POSITION = "STRUCT<file: STRING, pos: BIGINT, row: INT, server_id: BIGINT, gtid: STRING, snapshot: BOOLEAN>"
@@ -114,3 +114,21 @@ class Writer:
     def _same_row(self, change: Change) -> bool:
         before, after = change.before, change.after
         return before is not None and after is not None and self.table.identity(before) == self.table.identity(after)
+
+
+def changes_of(writers: Mapping[TableId, tuple[Writer, KeyRange]], changes: Iterable[Change]) -> Iterator[pa.RecordBatch]:
+    """Return the changes of several tables, each table's in their order: a batch for each table of each part of the log.
+
+    Parameters
+    ----------
+    writers : mapping of TableId to (Writer, KeyRange)
+        Of each table, with the keys whose chunks are done.
+    """
+    remaining = iter(changes)
+    while part := list(islice(remaining, _AT_ONCE)):
+        by_table: dict[TableId, list[Change]] = {}
+        for change in part:
+            by_table.setdefault(change.table, []).append(change)
+        for table, found in by_table.items():
+            writer, done = writers[table]
+            yield from writer.changes(found, done)

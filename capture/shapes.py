@@ -18,7 +18,8 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from .binlog import LogReader, Statement
+from .binlog import LogReader
+from .entries import Statement
 from .errors import ServerNotReadyError
 from .options import Options
 from .server import Server
@@ -82,7 +83,7 @@ def shape_after(server: Server, options: Options, statement: Statement, shape: T
     if not _KEEPS_ROWS.match(text) or _LOSES_ROWS.search(text):
         return None
     try:
-        now = read_table(server, options)
+        now = read_table(server, options, statement.table)
     except ServerNotReadyError:
         return None
     return now if shape is None else _with_named(text, shape, now)
@@ -104,6 +105,6 @@ def _names(text: str, name: str) -> bool:
 
 def reshaped_after(server: Server, statement: Statement, shape: Table, server_id: int) -> bool:
     """Return whether columns were changed again after a statement, so that those of now are not those that it left."""
-    log = LogReader(server, shape, server_id, rows=False)
+    log = LogReader(server, [shape], server_id, rows=False)
     later = (entry for entry in log.read(statement.position, server.written()) if isinstance(entry, Statement))
     return any(_RESHAPES.search(_ASIDE.sub(" ", entry.text)) for entry in later)

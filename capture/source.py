@@ -1,9 +1,10 @@
 """The data source ``mysql-changelog`` of Spark's structured streaming.
 
 The driver chooses where a micro-batch ends: a settled position of the log, and the key up to which chunks are read. Its tasks read the
-chunks as of that position (`capture.chunk`), and one reads the log for the keys that were done before.
+chunks as of that position (`capture.chunk`), and one reads the log for the keys that were done before. The tables are found when the
+stream begins, and kept in its offset: chunks are read of one after the other, the log of all at once.
 
-A stream has the columns that the table had when it began, or those that ``readStream.schema(...)`` declares. A column that is added:
+A stream has the columns that the tables had when it began, or those that ``readStream.schema(...)`` declares. A column that is added:
 
 - to the stream of a declared schema that has it, comes from the first row after the ``ALTER TABLE`` on, and is NULL before it;
 - to any other is left out, with one warning.
@@ -27,20 +28,23 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from .binlog import Change, Committed, LogReader, Statement
+from .binlog import LogReader
 from .chunk import read_chunks
-from .chunks import even_step, next_chunks
+from .chunks import Chunk, even_step, next_chunks
 from .declared import absent, fitted, require_declared
-from .errors import BinlogError, BinlogPurgedError, ConnectionLostError, SchemaChangedError
+from .entries import Change
+from .errors import BinlogError, ConnectionLostError, SchemaChangedError
 from .failover import begin_at, end_at, gtids_after, gtids_at, lacking
 from .keys import KeyRange
-from .offset import Offset
+from .offset import Captured, Offset
 from .options import Options, read_options
-from .rows import METADATA, ROW_KIND, Writer, spark_ddl
+from .planning import furthest, unknown
+from .rows import METADATA, ROW_KIND, Writer, changes_of, spark_ddl
 from .server import AGAIN_AFTER, Place, Position, Server, ask, connect, require_one_server
-from .shapes import reshaped_after, shape_after, with_fingerprint
+from .shapes import with_fingerprint
 from .startup import start_place
-from .table import Table, read_table
+from .table import Table, TableId, read_table
+from .tables import find_tables, matching, read_tables, require_alike, require_named
 from .validation import validate
 
 _SERVER_IDS = (2**30, 2**32 - 2**20)
@@ -51,25 +55,23 @@ _LOG = logging.getLogger(__name__)
 class Chunks(InputPartition):
     """Neighbouring chunks, for one task."""
 
-    table: Table
-    ranges: list[KeyRange]
+    chunks: list[Chunk]
     as_of: Place
     server_id: int
 
 
 @dataclass
 class Log(InputPartition):
-    """A part of the log, for one task."""
+    """A part of the log, for one task: of each table, with the keys whose chunks are done."""
 
-    table: Table
+    tables: list[tuple[Table, KeyRange]]
     start: Place
     end: Place
-    done: KeyRange
     server_id: int
 
 
 class MySqlChangelog(DataSource):
-    """A table of MySQL or MariaDB as a changelog."""
+    """Tables of MySQL or MariaDB as a changelog."""
 
     @classmethod
     def name(cls) -> str:
@@ -77,7 +79,9 @@ class MySqlChangelog(DataSource):
 
     def schema(self) -> str:
         options = read_options(self.options)
-        return ask(options, lambda server: spark_ddl(read_table(server, options)))
+        tables = ask(options, lambda server: read_tables(server, options))
+        require_alike(tables)
+        return spark_ddl(tables[0])
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 (Spark's name)
         return ChangelogReader(read_options(self.options), to_arrow_schema(schema))
@@ -94,8 +98,9 @@ class ChangelogReader(DataSourceStreamReader):
     def __init__(self, options: Options, declared: pa.Schema) -> None:
         self.options = options
         self.declared = declared
-        self._tables: dict[str, Table] = {}
-        self._told: set[str] = set()
+        self._tables: dict[Captured, Table] = {}
+        self._told: set[Captured | TableId] = set()
+        self._listed: tuple[str, Position] | None = None
         self._first: Offset | None = None
         self._seen: Offset | None = None
         self._moved = time.monotonic()
@@ -114,7 +119,8 @@ class ChangelogReader(DataSourceStreamReader):
         return self._next(server, first) if first.snapshot else first
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
-        begin, finish = Offset.of_json(start), Offset.of_json(end)
+        only = TableId(self.options.database, self.options.table)
+        begin, finish = Offset.of_json(start, only), Offset.of_json(end, only)
         self._seen = finish
         if begin == finish:
             return []
@@ -139,13 +145,13 @@ class ChangelogReader(DataSourceStreamReader):
                     raise
                 time.sleep(AGAIN_AFTER)
 
-    def _table_now(self, server: Server) -> Table:
-        """Return the table as it is now, and tell once which columns the stream does not have, or has and the table does not."""
-        table = read_table(server, self.options)
-        if table.fingerprint not in self._told:
+    def _table_now(self, server: Server, of: TableId) -> Table:
+        """Return a table as it is now, and tell once which columns the stream does not have, or has and the table does not."""
+        table = read_table(server, self.options, of)
+        if captured(table) not in self._told:
             require_declared(table, Writer(server, table, self.options).schema, self.declared)
-            self._told.add(table.fingerprint)
-            self._tables[table.fingerprint] = table
+            self._told.add(captured(table))
+            self._tables[captured(table)] = table
             names = [column.name for column in table.columns]
             for name in absent(names, self.declared.names):
                 _LOG.warning("%s: column `%s` is left out; to have it, declare it or start the query again", table.qualified, name)
@@ -153,13 +159,13 @@ class ChangelogReader(DataSourceStreamReader):
                 _LOG.warning("%s has no column `%s`: it is NULL until it is added", table.qualified, name)
         return table
 
-    def _table_at(self, server: Server, seen: Offset) -> Table | None:
-        """Return the table that rows of the log are of at an offset, None where that is not known."""
-        if seen.schema not in self._tables:
-            found = with_fingerprint(self._table_now(server), seen.schema)
+    def _table_at(self, server: Server, seen: Captured) -> Table | None:
+        """Return a table that rows of the log are of at an offset, None where that is not known."""
+        if seen not in self._tables:
+            found = with_fingerprint(self._table_now(server, seen.id), seen.schema)
             if found is not None:
-                self._tables[seen.schema] = found
-        return self._tables.get(seen.schema)
+                self._tables[seen] = found
+        return self._tables.get(seen)
 
     def _initial_once(self, server: Server) -> Offset:
         if self._first is None:
@@ -167,14 +173,14 @@ class ChangelogReader(DataSourceStreamReader):
         return self._first
 
     def _initial(self, server: Server) -> Offset:
-        table = self._table_now(server)
-        validate(server, self.options, table)
+        tables = [self._table_now(server, each) for each in find_tables(server, self.options)]
+        validate(server, self.options, tables)
         snapshot = self.options.startup_mode in ("initial", "snapshot")
-        place = start_place(server, self.options, table, self._server_id)
-        if read_table(server, self.options) != table:
+        place = start_place(server, self.options, self._server_id)
+        if read_tables(server, self.options) != tables:
             return self._initial(server)
-        step = even_step(server, table, self.options) if snapshot else None
-        return Offset(place.server, place.position, snapshot, None, step, table.fingerprint, table.key_fingerprint, place.gtids)
+        found = tuple(captured(table) for table in tables)
+        return Offset(place.server, place.position, snapshot, None, None, found, gtids=place.gtids)
 
     def _next(self, server: Server, seen: Offset) -> Offset:
         if self.options.startup_mode == "snapshot" and not seen.snapshot:
@@ -185,24 +191,28 @@ class ChangelogReader(DataSourceStreamReader):
     def _here(self, server: Server, seen: Offset) -> Offset:
         """Return an offset as one of this server, and with the transactions before it."""
         if seen.server != server.identity:
-            table = self._table_now(server)
-            validate(server, self.options, table)
-            begin = begin_at(server, table, seen.place, self._server_id)
-            _LOG.warning("%s: its server is now %s, whose log is read from %s on", table.qualified, server.identity, begin)
+            validate(server, self.options, [self._table_now(server, each.id) for each in seen.tables])
+            begin = begin_at(server, seen.place, self._server_id)
+            _LOG.warning("%s: the server is now %s, whose log is read from %s on", self.options.hostname, server.identity, begin)
             return replace(seen, server=server.identity, position=begin)
         if seen.gtids is None:
-            table = self._table_at(server, seen) or self._table_now(server)
-            return replace(seen, gtids=gtids_at(server, table, seen.position, self._server_id))
+            return replace(seen, gtids=gtids_at(server, seen.position, self._server_id))
         return seen
 
     def _with_chunks(self, server: Server, seen: Offset) -> Offset:
-        if not seen.snapshot:
-            return seen
-        last = next_chunks(server, self._table_of_chunks(server, seen), seen.frontier, self.options, seen.step)[-1]
-        return replace(seen, frontier=last.upto, snapshot=last.upto is not None)
+        planned, left = seen, self.options.chunks_per_batch
+        while planned.snapshot and left:
+            table = self._table_in_work(server, planned)
+            if planned.frontier is None:
+                planned = replace(planned, step=even_step(server, table, self.options), key=table.key_fingerprint)
+            found = next_chunks(server, table, planned.frontier, self.options, planned.step, most=left)
+            left -= len(found)
+            planned = planned.past(found[-1].upto)
+        return planned
 
-    def _table_of_chunks(self, server: Server, seen: Offset) -> Table:
-        table = self._table_at(server, seen) or self._table_now(server)
+    def _table_in_work(self, server: Server, seen: Offset) -> Table:
+        of = seen.tables[seen.work]
+        table = self._table_at(server, of) or self._table_now(server, of.id)
         if seen.frontier is not None and seen.key not in (None, table.key_fingerprint):
             raise SchemaChangedError(
                 f"{table.qualified} has another key than the chunks that are done were divided by: begin anew, with another checkpoint"
@@ -211,16 +221,30 @@ class ChangelogReader(DataSourceStreamReader):
 
     def _further(self, server: Server, planned: Offset, seen: Offset) -> Offset:
         """Return the offset with the furthest position that a batch may end at."""
-        table = self._table_at(server, seen)
-        reach = furthest(server, self.options, table, seen, self._server_id)
+        tables = {each.id: self._table_at(server, each) for each in seen.tables}
+        reach = furthest(server, self.options, tables, seen, self._server_id)
+        self._tell_others(server, seen, reach.created)
         if planned == seen and not reach.touched and time.monotonic() - self._moved < self.options.heartbeat:
             return seen
-        if reach.table is not None and reach.table != table:
-            self._tables[reach.table.fingerprint] = reach.table
-            self._table_now(server)
-        gtids = gtids_after(server, seen.gtids, reach.gtids)
-        schema = reach.table.fingerprint if reach.table else seen.schema
-        return replace(planned, position=reach.position, gtids=gtids, schema=schema)
+        for of, table in reach.tables.items():
+            if table is not None and table != tables[of]:
+                self._tables[captured(table)] = table
+                self._table_now(server, of)
+        now = tuple(captured(table) if (table := reach.tables[each.id]) else each for each in seen.tables)
+        return replace(planned, position=reach.position, gtids=gtids_after(server, seen.gtids, reach.gtids), tables=now)
+
+    def _tell_others(self, server: Server, seen: Offset, created: Position | None) -> None:
+        """Tell once which tables are not captured though the options name them, and refuse options that do not name those that are."""
+        listed, identity = self._listed, server.identity
+        if listed is not None and listed[0] == identity and (created is None or created.order <= listed[1].order):
+            return
+        self._listed, there = (identity, created or seen.position), {each.id for each in seen.tables}
+        require_named(server, self.options, there)
+        for table in matching(server, self.options):
+            if table in there or table in self._told:
+                continue
+            self._told.add(table)
+            _LOG.warning("%s is not captured: it was not there, or not named, when the stream began; to have it, begin anew", table)
 
     def _require_forward(self, begin: Offset, end: Offset) -> None:
         back = begin.server == end.server and end.position.order < begin.position.order
@@ -228,128 +252,69 @@ class ChangelogReader(DataSourceStreamReader):
             raise BinlogError(f"a batch cannot go back from {begin.position} to {end.position}")
 
     def _partitions(self, server: Server, begin: Offset, end: Offset) -> list[InputPartition]:
-        table = self._table_at(server, end)
-        if table is None:
-            raise _unknown(self.options, begin.position)
         found: list[InputPartition] = []
-        done = begin.done
-        if done is not None and begin.place != end.place:
-            found.append(Log(table, begin.place, end.place, done, self._server_id))
-        if begin.snapshot and (begin.frontier, begin.snapshot) != (end.frontier, end.snapshot):
-            ranges = next_chunks(server, table, begin.frontier, replace(self.options, chunks_per_batch=2**62), end.step, upto=end.frontier)
-            shares = divided(ranges, self.options.parallelism)
-            found += [Chunks(table, share, end.place, self._server_id + 1 + index) for index, share in enumerate(shares)]
+        done = [(index, keys) for index in range(len(end.tables)) if (keys := begin.done(index)) is not None]
+        if done and begin.place != end.place:
+            tables = [(self._known(server, begin, end, index), keys) for index, keys in done]
+            found.append(Log(tables, begin.place, end.place, self._server_id))
+        shares = divided(self._chunks(server, begin, end), self.options.parallelism)
+        return found + [Chunks(share, end.place, self._server_id + 1 + index) for index, share in enumerate(shares)]
+
+    def _chunks(self, server: Server, begin: Offset, end: Offset) -> list[Chunk]:
+        """Return the chunks of all tables between two offsets."""
+        found: list[Chunk] = []
+        for index in range(begin.work, end.work + 1) if begin.snapshot else ():
+            after = begin.frontier if index == begin.work else None
+            upto = end.frontier if index == end.work and end.snapshot else None
+            if index == end.work and end.snapshot and upto == after:
+                break
+            table = self._known(server, begin, end, index)
+            step = end.step if index == end.work else even_step(server, table, self.options)
+            found += [Chunk(table, keys) for keys in next_chunks(server, table, after, self.options, step, upto=upto)]
         return found
 
+    def _known(self, server: Server, begin: Offset, end: Offset, index: int) -> Table:
+        table = self._table_at(server, end.tables[index])
+        if table is None:
+            raise unknown(end.tables[index].id, begin.position)
+        return table
 
-def divided(ranges: list[KeyRange], tasks: int) -> list[list[KeyRange]]:
+
+def captured(table: Table) -> Captured:
+    """Return what an offset keeps of a table."""
+    return Captured(table.database, table.name, table.fingerprint)
+
+
+def divided(chunks: list[Chunk], tasks: int) -> list[list[Chunk]]:
     """Divide chunks among tasks: neighbours to one."""
-    size = -(-len(ranges) // tasks)
-    return [ranges[start : start + size] for start in range(0, len(ranges), size)]
-
-
-@dataclass
-class Reach:
-    """How far a batch may go, what the table is there, and the transactions up to there; `touched` where its rows may have changed."""
-
-    position: Position
-    touched: bool
-    table: Table | None
-    gtids: list[str]
-
-
-def furthest(server: Server, options: Options, table: Table | None, seen: Offset, server_id: int) -> Reach:
-    """Look through the log, without its rows, for where the next batch ends.
-
-    That is the settled position of now, or earlier: where enough bytes have been read, or before a statement that alters the table's
-    columns, so that all rows of a batch have the same.
-
-    Parameters
-    ----------
-    table : Table or None
-        What the table is at `seen`; None where that is not known.
-
-    Raises
-    ------
-    BinlogPurgedError
-        When the log does not reach to where it was read.
-    SchemaChangedError
-        When such a statement is next and did more than to add columns, or when rows are next whose columns are not known.
-    """
-    target = server.settled()
-    _require_reached(server, seen.position)
-    log = LogReader(server, table or read_table(server, options), server_id, rows=False)
-    gtids: list[str] = []
-    reach, size, last = Reach(seen.position, False, table, gtids), 0, seen.position
-    for entry in log.read(seen.position, target, lacking(server, seen.gtids)):
-        if isinstance(entry, Statement):
-            after = shape_after(server, options, entry, reach.table)
-            if after is None or after != reach.table:
-                if reach.position != seen.position:
-                    return reach
-                # The log is being read by this server id.
-                if after is None or reshaped_after(server, entry, after, server_id + 1):
-                    raise _altered(log.table, entry)
-            reach.table = after
-        if isinstance(entry, Committed):
-            if entry.touched and reach.table is None:
-                raise _unknown(options, seen.position)
-            size += entry.position.pos - (last.pos if entry.position.file == last.file else 0)
-            last = entry.position
-            gtids += [entry.gtid] if entry.gtid is not None else []
-            reach = Reach(entry.position, reach.touched or entry.touched, reach.table, gtids)
-            if size >= options.max_bytes:
-                return reach
-    # What is settled now may lie before what is seen: the end of a file, where the log goes on in the next.
-    return replace(reach, position=target) if log.position.order >= target.order > reach.position.order else reach
-
-
-def _require_reached(server: Server, position: Position) -> None:
-    end = server.written()
-    if end.order < position.order:
-        raise BinlogPurgedError(
-            f"the server's log ends at {end}, before {position}: it was begun anew since (RESET MASTER), or was never there. "
-            "Begin anew, with another checkpoint"
-        )
-
-
-def _altered(table: Table, statement: Statement) -> SchemaChangedError:
-    return SchemaChangedError(
-        f"{table.qualified} is altered at {statement.position}: {statement.text[:200]!r}. All before it has been emitted, nothing "
-        "after it: start the query again from its checkpoint, and it goes on with the table's columns of then, or says again why it "
-        "cannot: then begin anew, with another checkpoint"
-    )
-
-
-def _unknown(options: Options, position: Position) -> SchemaChangedError:
-    return SchemaChangedError(
-        f"{options.database}.{options.table} was altered since {position}, and the columns that it had there are not known: "
-        "begin anew, with another checkpoint"
-    )
+    size = max(-(-len(chunks) // tasks), 1)
+    return [chunks[start : start + size] for start in range(0, len(chunks), size)]
 
 
 def _parts(server: Server, options: Options, partition: InputPartition, given: int) -> Iterator[Iterable[pa.RecordBatch]]:
     """Return the parts of a partition after those that were given: chunks, or batches of the log. They are the same each time."""
     if isinstance(partition, Chunks):
-        yield from _read_chunks(server, options, partition, partition.ranges[given:])
+        yield from _read_chunks(server, options, partition, partition.chunks[given:])
     elif isinstance(partition, Log):
         yield from ([batch] for batch in islice(_read_log(server, options, partition), given, None))
 
 
-def _read_chunks(server: Server, options: Options, partition: Chunks, ranges: list[KeyRange]) -> Iterator[Iterator[pa.RecordBatch]]:
-    table, place = partition.table, partition.as_of
-    as_of = begin_at(server, table, place, partition.server_id)
-    writer, log = Writer(server, table, options), LogReader(server, table, partition.server_id)
-    for texts in read_chunks(server, log, ranges, as_of, lacking(server, place.gtids)):
-        yield writer.snapshot(texts, as_of)
+def _read_chunks(server: Server, options: Options, partition: Chunks, chunks: list[Chunk]) -> Iterator[Iterator[pa.RecordBatch]]:
+    tables = {table.id: table for table, _ in chunks}
+    writers = {of: Writer(server, table, options) for of, table in tables.items()}
+    as_of = begin_at(server, partition.as_of, partition.server_id)
+    log = LogReader(server, list(tables.values()), partition.server_id)
+    for table, texts in read_chunks(server, log, chunks, as_of, lacking(server, partition.as_of.gtids)):
+        yield writers[table.id].snapshot(texts, as_of)
 
 
 def _read_log(server: Server, options: Options, partition: Log) -> Iterator[pa.RecordBatch]:
-    table, number = partition.table, partition.server_id
-    start, end = begin_at(server, table, partition.start, number), end_at(server, table, partition.end, number)
-    log = LogReader(server, table, number)
+    number = partition.server_id
+    start, end = begin_at(server, partition.start, number), end_at(server, partition.end, number)
+    log = LogReader(server, [table for table, _ in partition.tables], number)
+    writers = {table.id: (Writer(server, table, options), done) for table, done in partition.tables}
     changes = (entry for entry in log.read(start, end, _between(server, partition)) if isinstance(entry, Change))
-    yield from Writer(server, table, options).changes(changes, partition.done)
+    yield from changes_of(writers, changes)
     if log.position.order < end.order:
         raise BinlogError(f"the log ends at {log.position}, before {end}")
 

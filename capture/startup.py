@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from .binlog import Committed, LogReader
+from .binlog import LogReader
+from .entries import Committed
 from .failover import begin_after, gtids_at
 from .options import Options
 from .server import FIRST_EVENT, Place, Position, Server
-from .table import Table
 
 
-def start_place(server: Server, options: Options, table: Table, server_id: int) -> Place:
+def start_place(server: Server, options: Options, server_id: int) -> Place:
     """Return the place that the log is read from."""
     if options.startup_mode == "specific-offset" and options.startup_gtids is not None:
         gtids = _canonical(server, options.startup_gtids)
-        return Place(server.identity, begin_after(server, table, gtids, server_id), gtids)
-    position = _start_position(server, options, table, server_id)
-    return Place(server.identity, position, gtids_at(server, table, position, server_id))
+        return Place(server.identity, begin_after(server, gtids, server_id), gtids)
+    position = _start_position(server, options, server_id)
+    return Place(server.identity, position, gtids_at(server, position, server_id))
 
 
 def _canonical(server: Server, gtids: str) -> str:
@@ -23,13 +23,13 @@ def _canonical(server: Server, gtids: str) -> str:
     return gtids if server.is_mariadb else str(server.value("SELECT GTID_SUBTRACT(%s, '')", (gtids,)))
 
 
-def _start_position(server: Server, options: Options, table: Table, server_id: int) -> Position:
+def _start_position(server: Server, options: Options, server_id: int) -> Position:
     if options.startup_mode == "specific-offset":
         return Position(str(options.startup_file), int(options.startup_pos or FIRST_EVENT))
     if options.startup_mode == "earliest-offset":
         return _earliest(server)
     if options.startup_mode == "timestamp":
-        return _at(server, table, options.startup_timestamp or 0, server_id)
+        return _at(server, options.startup_timestamp or 0, server_id)
     return server.settled()
 
 
@@ -37,10 +37,10 @@ def _earliest(server: Server) -> Position:
     return Position(server.rows("SHOW BINARY LOGS")[0][0], FIRST_EVENT)
 
 
-def _at(server: Server, table: Table, millis: int, server_id: int) -> Position:
+def _at(server: Server, millis: int, server_id: int) -> Position:
     """Return the end of the last transaction before the first that ended at a time or later."""
     found = _earliest(server)
-    for entry in LogReader(server, table, server_id, rows=False).read(found, server.settled()):
+    for entry in LogReader(server, [], server_id, rows=False).read(found, server.settled()):
         if isinstance(entry, Committed):
             if entry.seconds * 1000 >= millis:
                 break

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from .columns import SourceColumn, select_expression
 from .errors import ServerNotReadyError
@@ -21,6 +21,16 @@ Row = tuple[Any, ...]
 def quoted(name: str) -> str:
     """Return a name as MySQL's statements write it."""
     return "`" + name.replace("`", "``") + "`"
+
+
+class TableId(NamedTuple):
+    """What a table is called."""
+
+    database: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{quoted(self.database)}.{quoted(self.name)}"
 
 
 @dataclass(frozen=True)
@@ -43,8 +53,12 @@ class Table:
     chunk_key: tuple[int, ...]
 
     @property
+    def id(self) -> TableId:
+        return TableId(self.database, self.name)
+
+    @property
     def qualified(self) -> str:
-        return f"{quoted(self.database)}.{quoted(self.name)}"
+        return str(self.id)
 
     @property
     def fingerprint(self) -> str:
@@ -95,7 +109,7 @@ _KEY_TYPES = {"tinyint", "smallint", "mediumint", "int", "bigint", "decimal", "c
 _KEY_TYPES |= {"date", "datetime", "timestamp", "year"}
 
 
-def read_table(server: Server, options: Options) -> Table:
+def read_table(server: Server, options: Options, of: TableId) -> Table:
     """Read a table's columns and keys.
 
     Raises
@@ -103,17 +117,16 @@ def read_table(server: Server, options: Options) -> Table:
     ServerNotReadyError
         When there is no such table, or none that can be captured.
     """
-    place = (options.database, options.table)
-    columns = tuple(_column(found) for found in server.rows(_COLUMNS, place))
+    columns = tuple(_column(found) for found in server.rows(_COLUMNS, of))
     if not columns:
         raise ServerNotReadyError(
-            f"there is no table {options.database}.{options.table}, or {options.username!r} may not see it: "
-            f"GRANT SELECT ON {quoted(options.database)}.* TO {server.account()}"
+            f"there is no table {of.database}.{of.name}, or {options.username!r} may not see it: "
+            f"GRANT SELECT ON {quoted(of.database)}.* TO {server.account()}"
         )
     names = [column.name for column in columns]
-    chosen = _chunk_key(names, options)
-    primary = _key_of_rows(server, options, columns, chosen)
-    table = Table(options.database, options.table, columns, primary, chosen or primary)
+    chosen = _chunk_key(of, names, options)
+    primary = _key_of_rows(server, of, columns, chosen)
+    table = Table(of.database, of.name, columns, primary, chosen or primary)
     for column in table.columns:
         column.column  # noqa: B018 (refuses a type that has none)
     for column in table.key_columns():
@@ -121,20 +134,20 @@ def read_table(server: Server, options: Options) -> Table:
     return table
 
 
-def _key_of_rows(server: Server, options: Options, columns: Sequence[SourceColumn], chosen: tuple[int, ...]) -> tuple[int, ...]:
+def _key_of_rows(server: Server, of: TableId, columns: Sequence[SourceColumn], chosen: tuple[int, ...]) -> tuple[int, ...]:
     """Return the primary key, or the chunk key that was chosen where that is unique."""
     # A part of a unique key that is no whole column, but a prefix or an expression, has no place.
     places: dict[str | None, int] = {column.name: place for place, column in enumerate(columns)}
     unique: dict[str, list[int | None]] = {}
-    for index, name in server.rows(_UNIQUE_KEYS, (options.database, options.table)):
+    for index, name in server.rows(_UNIQUE_KEYS, of):
         unique.setdefault(index, []).append(places.get(name))
     if "PRIMARY" in unique:
         return tuple(place for place in unique["PRIMARY"] if place is not None)
     if chosen and not any(columns[place].nullable for place in chosen) and any({*chosen} == {*key} for key in unique.values()):
         return chosen
     raise ServerNotReadyError(
-        f"{options.database}.{options.table} has no primary key, and so nothing tells its rows apart: "
-        f"ALTER TABLE {quoted(options.database)}.{quoted(options.table)} ADD COLUMN id BIGINT UNSIGNED AUTO_INCREMENT PRIMARY KEY; or name "
+        f"{of.database}.{of.name} has no primary key, and so nothing tells its rows apart: "
+        f"ALTER TABLE {of} ADD COLUMN id BIGINT UNSIGNED AUTO_INCREMENT PRIMARY KEY; or name "
         "the columns of another unique key, all NOT NULL, by scan.incremental.snapshot.chunk.key-column"
     )
 
@@ -146,10 +159,10 @@ def _column(found: Row) -> SourceColumn:
     )
 
 
-def _chunk_key(names: Sequence[str], options: Options) -> tuple[int, ...]:
+def _chunk_key(of: TableId, names: Sequence[str], options: Options) -> tuple[int, ...]:
     unknown = [name for name in options.chunk_key or () if name not in names]
     if unknown:
-        raise ServerNotReadyError(f"scan.incremental.snapshot.chunk.key-column: {options.table} has no column {', '.join(unknown)}")
+        raise ServerNotReadyError(f"scan.incremental.snapshot.chunk.key-column: {of} has no column {', '.join(unknown)}")
     return tuple(names.index(name) for name in options.chunk_key or ())
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from .errors import ServerNotReadyError
 from .options import Options
@@ -25,7 +25,7 @@ _REPLICA = {False: ("REPLICATION SLAVE", "REPLICATION CLIENT"), True: ("REPLICAT
 _SAME = {"BINLOG MONITOR": ("BINLOG MONITOR", "REPLICATION CLIENT"), "REPLICATION SLAVE": ("REPLICATION SLAVE", "REPLICATION REPLICA")}
 
 
-def validate(server: Server, options: Options, table: Table) -> None:
+def validate(server: Server, options: Options, tables: Sequence[Table]) -> None:
     """Refuse a server that cannot be captured from.
 
     Raises
@@ -33,7 +33,8 @@ def validate(server: Server, options: Options, table: Table) -> None:
     ServerNotReadyError
         With all reasons.
     """
-    reasons = [*_version(server), *_settings(server), *_engine(server, table), *_cascades(server, table), *_privileges(server, options)]
+    of_tables = [reason for table in tables for reason in (*_engine(server, table), *_cascades(server, table))]
+    reasons = [*_version(server), *_settings(server), *of_tables, *_privileges(server, options)]
     if reasons:
         raise ServerNotReadyError("; ".join(reasons))
 

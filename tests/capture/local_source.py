@@ -20,9 +20,9 @@ from local_databases import LocalMariaDb
 
 from capture.options import Options, read_options
 from capture.rows import Writer
-from capture.server import ask
+from capture.server import Server, ask
 from capture.source import ChangelogReader
-from capture.table import read_table
+from capture.tables import read_tables, require_alike
 
 LOG = (
     "--log-bin=binlog",
@@ -39,7 +39,8 @@ class LocalSource(LocalMariaDb):
     more: Sequence[str] = ("--skip-ssl",)  # a server's own certificate is 4096 bits long, which takes longer than the tests
 
     def _start(self, command: list[str]) -> None:
-        super()._start([*command, *LOG, *self.more])
+        # Another server that starts removes what it takes for its own of before from the folder that they would share.
+        super()._start([*command, *LOG, f"--tmpdir={self._scratch}", *self.more])
 
     def connect(self, **settings: Any) -> pymysql.Connection[Any]:
         settings = {"user": self.user, "password": self.password, "database": "test", "autocommit": True, "ssl_disabled": True} | settings
@@ -97,7 +98,13 @@ SMALL = {"scan.incremental.snapshot.chunk.size": "5", "scan.snapshot.chunks-per-
 
 def inferred(options: Options) -> pa.Schema:
     """The schema of a stream that declares none."""
-    return ask(options, lambda server: Writer(server, read_table(server, options), options).schema)
+
+    def schema(server: Server) -> pa.Schema:
+        tables = read_tables(server, options)
+        require_alike(tables)
+        return Writer(server, tables[0], options).schema
+
+    return ask(options, schema)
 
 
 class Stream:

@@ -12,7 +12,7 @@ from capture.errors import ConnectionLostError, ServerUnavailableError
 from capture.options import read_options
 from capture.select import Selector
 from capture.server import Server, ask, connect
-from capture.table import read_table
+from capture.tables import read_tables
 
 
 @pytest.mark.parametrize("kind", ["Chunks", "Log"])
@@ -78,7 +78,7 @@ def test_authority_of_the_server_is_checked_where_one_is_given(encrypted: Encryp
     assert [row["id"] for row in stream.batch()] == [2]
     for given in (options, options | {"ssl.ca": str(encrypted.trusted)}):
         with connect(read_options(given)) as server:
-            selector = Selector(server, read_options(given), read_table(server, read_options(given)))
+            selector = Selector(server, read_options(given), *read_tables(server, read_options(given)))
             assert selector.select("TRUE").to_pylist() == [{"id": "1"}, {"id": "2"}]
             assert (selector.by_arrow, selector.encrypted) == (True, True)
     with pytest.raises(ServerUnavailableError, match="certificate verify failed"):

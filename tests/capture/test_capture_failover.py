@@ -16,7 +16,7 @@ from capture.binlog import LogReader
 from capture.errors import BinlogPurgedError, ServerChangedError, ServerUnavailableError
 from capture.options import read_options
 from capture.server import connect
-from capture.table import read_table
+from capture.tables import read_tables
 from cdc_formats.position import debezium
 
 
@@ -197,11 +197,11 @@ def test_connections_to_several_servers_are_refused(source: LocalSource, followe
     stream = made(source, "several")
     follower.catch_up(source)
     with connect(stream.options) as server:
-        start, table = server.settled(), read_table(server, stream.options)
+        start, tables = server.settled(), read_tables(server, stream.options)
         source.run("DELETE FROM several WHERE id = 1")
         server.options = replace(stream.options, port=follower.port)
         with pytest.raises(ServerChangedError, match="different servers"):
-            list(LogReader(server, table, 91).read(start, server.written()))
+            list(LogReader(server, tables, 91).read(start, server.written()))
 
 
 def test_gtid_set_is_where_a_capture_begins(source: LocalSource, follower: Follower) -> None:

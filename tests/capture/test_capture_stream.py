@@ -106,10 +106,11 @@ def test_password_is_in_no_plan_and_no_error(spark: SparkSession, source: LocalS
 
 
 def test_declared_column_that_is_added_later_appears(spark: SparkSession, source: LocalSource, tmp_path: Path) -> None:
-    source.run("CREATE TABLE grows (id INT PRIMARY KEY, v INT)", "INSERT INTO grows VALUES (1, 1)")
+    for name in ("grows_1", "grows_2"):
+        source.run(f"CREATE TABLE {name} (id INT PRIMARY KEY, v INT)", f"INSERT INTO {name} VALUES (1, 1)")
     capture.register(spark)
-    schema = "row_kind STRING, id INT, w STRING, v INT, op_ts TIMESTAMP"
-    changes = spark.readStream.format("mysql-changelog").options(**source.options("grows", **SMALL)).schema(schema).load()
+    schema = "row_kind STRING, id INT, w STRING, v INT, op_ts TIMESTAMP, table STRING"
+    changes = spark.readStream.format("mysql-changelog").options(**source.options("grows_[0-9]", **SMALL)).schema(schema).load()
     found: list[dict[str, Any]] = []
 
     def run() -> None:
@@ -117,6 +118,14 @@ def test_declared_column_that_is_added_later_appears(spark: SparkSession, source
         query.option("checkpointLocation", str(tmp_path)).trigger(availableNow=True).start().awaitTermination(MOST)
 
     run()
-    source.run("ALTER TABLE grows ADD COLUMN w VARCHAR(5)", "INSERT INTO grows VALUES (2, 2, 'w')")
+    assert sorted((row["table"], row["id"], row["v"], row["w"]) for row in found) == [("grows_1", 1, 1, None), ("grows_2", 1, 1, None)]
+    found.clear()
+    source.run(
+        "ALTER TABLE grows_1 ADD COLUMN w VARCHAR(5)", "INSERT INTO grows_1 VALUES (2, 2, 'w')", "UPDATE grows_2 SET v = 3 WHERE id = 1"
+    )
     run()
-    assert [(row["row_kind"], row["id"], row["v"], row["w"]) for row in found] == [("+I", 1, 1, None), ("+I", 2, 2, "w")]
+    assert sorted((row["table"], row["row_kind"], row["id"], row["v"], row["w"]) for row in found) == [
+        ("grows_1", "+I", 2, 2, "w"),
+        ("grows_2", "+U", 1, 3, None),
+        ("grows_2", "-U", 1, 1, None),
+    ]

@@ -13,7 +13,7 @@ from capture.errors import BinlogError
 from capture.options import read_options
 from capture.select import Selector
 from capture.server import connect
-from capture.table import read_table
+from capture.tables import read_tables
 
 TYPES: dict[str, tuple[str, list[tuple[str, Any]]]] = {
     "ti": ("TINYINT", [("-128", -128), ("127", 127)]),
@@ -87,7 +87,7 @@ def test_values_of_every_type_are_the_same_from_query_and_log(source: LocalSourc
 def assert_both_drivers_read_the_same(source: LocalSource, table: str) -> None:
     options = read_options(source.options(table))
     with connect(options) as server:
-        selector = Selector(server, options, read_table(server, options))
+        selector = Selector(server, options, *read_tables(server, options))
         assert selector.by_arrow
         quick = selector.select("TRUE")
         assert selector.by_arrow, "connectorx could not read it"

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import pymysql
 import pytest
@@ -15,18 +16,23 @@ from local_source import SMALL, LocalSource, Replica, Stream, inferred
 from capture.options import read_options
 from capture.source import ChangelogReader
 
-TABLES = {
+TABLES = {  # what is captured, columns and key; a name with a pattern is of several tables
     "numbers": ("id BIGINT UNSIGNED PRIMARY KEY", ("id",)),
     "unicode": ("id VARCHAR(20) CHARACTER SET utf8mb4 COLLATE utf8mb4_unicode_ci PRIMARY KEY", ("id",)),
     "pairs": ("tenant INT, id VARCHAR(9) CHARACTER SET utf8mb4 COLLATE utf8mb4_general_ci, PRIMARY KEY (tenant, id)", ("tenant", "id")),
+    "shards_[1-3]": ("id BIGINT PRIMARY KEY", ("id",)),
 }
 MORE = 1  # batches under writers after the snapshot
 
 
+def names_of(table: str) -> list[str]:
+    return [f"shards_{number}" for number in (1, 2, 3)] if table == "shards_[1-3]" else [table]
+
+
 def key_of(table: str, dice: random.Random) -> tuple[object, ...]:
     text = "".join(dice.choice("aAbBzZäÄé_ 1") for _ in range(dice.randint(1, 2)))
-    if table == "numbers":
-        return (dice.randint(1, 120),)
+    if TABLES[table][0].startswith("id BIGINT"):
+        return (dice.randint(1, 120 // len(names_of(table))),)
     return (1, text) if table == "pairs" else (text,)
 
 
@@ -55,18 +61,19 @@ class Writer:
 
     def _statement(self, cursor: pymysql.cursors.Cursor) -> None:
         key, other = key_of(self.table, self.dice), key_of(self.table, self.dice)
-        where = " AND ".join(f"{name} = %s" for name in self.columns)
+        name = self.dice.choice(names_of(self.table))
+        where = " AND ".join(f"{column} = %s" for column in self.columns)
         kind = self.dice.choice(("insert", "insert", "update", "update", "delete", "move", "range"))
         if kind == "insert":
-            cursor.execute(f"INSERT INTO {self.table} VALUES ({', '.join(['%s'] * len(key))}, %s)", (*key, self.dice.randint(0, 9)))
+            cursor.execute(f"INSERT INTO {name} VALUES ({', '.join(['%s'] * len(key))}, %s)", (*key, self.dice.randint(0, 9)))
         elif kind == "update":
-            cursor.execute(f"UPDATE {self.table} SET v = v + 1 WHERE {where}", key)
+            cursor.execute(f"UPDATE {name} SET v = v + 1 WHERE {where}", key)
         elif kind == "delete":
-            cursor.execute(f"DELETE FROM {self.table} WHERE {where}", key)
+            cursor.execute(f"DELETE FROM {name} WHERE {where}", key)
         elif kind == "move":
-            cursor.execute(f"UPDATE {self.table} SET {', '.join(f'{name} = %s' for name in self.columns)} WHERE {where}", (*other, *key))
+            cursor.execute(f"UPDATE {name} SET {', '.join(f'{column} = %s' for column in self.columns)} WHERE {where}", (*other, *key))
         else:
-            cursor.execute(f"UPDATE {self.table} SET v = v + 10 WHERE {self.columns[-1]} >= %s LIMIT 5", key[-1:])
+            cursor.execute(f"UPDATE {name} SET v = v + 10 WHERE {self.columns[-1]} >= %s LIMIT 5", key[-1:])
 
 
 @contextmanager
@@ -88,18 +95,24 @@ def writing(source: LocalSource, table: str) -> Iterator[None]:
 
 
 def fill(source: LocalSource, table: str) -> None:
-    source.run(f"CREATE OR REPLACE TABLE {table} ({TABLES[table][0]}, v INT)")
+    source.run(*(f"CREATE OR REPLACE TABLE {name} ({TABLES[table][0]}, v INT)" for name in names_of(table)))
     dice = random.Random(0)
     with source.connect() as connection, connection.cursor() as cursor:
         for _ in range(80):
             key = key_of(table, dice)
-            cursor.execute(f"INSERT IGNORE INTO {table} VALUES ({', '.join(['%s'] * len(key))}, 0)", key)
+            name = dice.choice(names_of(table))
+            cursor.execute(f"INSERT IGNORE INTO {name} VALUES ({', '.join(['%s'] * len(key))}, 0)", key)
 
 
 @pytest.mark.parametrize("table", TABLES)
 def test_changelog_under_writers_is_the_table(source: LocalSource, table: str) -> None:
     fill(source, table)
-    replica = Replica(*TABLES[table][1])
+    replicas = {name: Replica(*TABLES[table][1]) for name in names_of(table)}
+
+    def apply(rows: list[dict[str, Any]]) -> None:
+        for name, replica in replicas.items():
+            replica.apply(row for row in rows if row["table"] == name)
+
     options = source.options(table, **SMALL)
     stream = Stream(options)
     batches = []
@@ -110,13 +123,14 @@ def test_changelog_under_writers_is_the_table(source: LocalSource, table: str) -
             before = stream.start
             rows = stream.batch()
             batches.append((before, stream.start, rows))
-            replica.apply(rows)
+            apply(rows)
             if len(batches) % 2 == 0:
                 stream = Stream(options, stream.start)  # restarted from its checkpoint
     while rows := stream.batch():
-        replica.apply(rows)
-    assert replica.contents() == set(source.rows(table))
-    assert len(replica.rows) > 5
+        apply(rows)
+    for name, replica in replicas.items():
+        assert replica.contents() == set(source.rows(name))
+        assert len(replica.rows) > 5
     for start, end, rows in batches[::2]:
         again = list(stream.between(start, end))
         assert sorted(map(str, again)) == sorted(map(str, rows)), f"batch {start} to {end}, read again"
