@@ -198,7 +198,8 @@ def test_offset_of_an_older_version_is_of_the_only_table(source: LocalSource) ->
         "version": 1,
     }
     second = first | {"version": 2, "key": stream.reader.latestOffset()["key"], "step": 5}
-    for old in (first, second):
+    third = second | {"version": 3, "gtids": now["gtids"]}
+    for old in (first, second, third):
         rows = everything(Stream(options, old))
         assert sorted(brief(rows, "id", "v")) == [
             *(("older", "+I", number, int(number == 11)) for number in range(11, 41)),
