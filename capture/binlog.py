@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import cached_property
+from itertools import repeat
 from typing import Any
 
 import pymysql
@@ -34,10 +34,11 @@ from pymysqlreplication.row_event import (
     WriteRowsEvent,
 )
 
-from .columns import ZERO_DATE, SourceColumn, text_of
+from .columns import SourceColumn
 from .entries import Change, Committed, Creation, LogEntry, Statement
 from .errors import BinlogError, BinlogPurgedError, SchemaChangedError, ServerUnavailableError
 from .gtids import UNREADABLE
+from .images import Images
 from .options import Options
 from .server import Position, Server, connection_settings, identity_of, require_one_server, server_errors
 from .statements import alters, concerns, creates
@@ -61,7 +62,6 @@ def _read_or_skip(event: QueryEvent, key: int) -> None:
 QueryEvent._read_status_vars_value_for_key = _read_or_skip
 
 _PURGED = 1236
-_NULL = "null"
 _COMPRESSED = {40: "binlog_transaction_compression = OFF", **dict.fromkeys(range(165, 172), "log_bin_compress = OFF")}
 _WITHIN = ("BEGIN", "SAVEPOINT", "ROLLBACK TO", "XA START", "XA END")
 """How statements begin that do not end a transaction."""
@@ -93,20 +93,6 @@ _WIRE = {
 }
 
 
-_Texts = Sequence[Callable[[Any], Any]]
-
-
-class _Followed:
-    """A table, as the log has its rows."""
-
-    def __init__(self, table: Table) -> None:
-        self.table = table
-
-    @cached_property
-    def texts(self) -> _Texts:
-        return [text_of(column) for column in self.table.columns]
-
-
 class LogReader:
     """Reads the log from one position to another, or to its end.
 
@@ -135,16 +121,16 @@ class LogReader:
         self._number = 0
         self._gtid: str | None = None
         self._wanted = True
-        self._shapes: dict[int, Any] = {}
-        self._followed = {table.id: _Followed(table) for table in tables}
+        self._shapes: dict[int, tuple[Any, Images]] = {}
+        self._followed = {table.id: table for table in tables}
 
     def table(self, of: TableId) -> Table:
         """Return a table as the log's rows are here."""
-        return self._followed[of].table
+        return self._followed[of]
 
     def take_table(self, table: Table) -> None:
         """Read a table's rows from here on with the columns that a statement has left."""
-        self._followed[table.id] = _Followed(table)
+        self._followed[table.id] = table
         self._shapes.clear()
 
     def leave(self, table: TableId) -> None:
@@ -196,16 +182,16 @@ class LogReader:
 
     def _events(self, stream: BinLogStreamReader, end: Position) -> Iterator[Any]:
         """Return the events up to a position, which is the end of one or of several that are not asked for."""
-        while True:
-            with _log_errors(self.options, stream):
-                event = stream.fetchone()
-            # A rotation's end is a place in the file before, whose name the library has already replaced.
-            place = 0 if event is None or isinstance(event, RotateEvent) else event.packet.log_pos
-            if event is None or (place and Position(stream.log_file, place).order > end.order):
-                return
-            yield event
-            if Position(stream.log_file, stream.log_pos).order >= end.order:
-                return
+        last = end.order
+        with _log_errors(self.options, stream):
+            while (event := stream.fetchone()) is not None:
+                # A rotation's end is a place in the file before, whose name the library has already replaced.
+                place = 0 if isinstance(event, RotateEvent) else event.packet.log_pos
+                if place and Position(stream.log_file, place).order > last:
+                    return
+                yield event
+                if Position(stream.log_file, stream.log_pos).order >= last:
+                    return
 
     def _entries(self, stream: BinLogStreamReader, event: Any) -> Iterator[LogEntry]:
         position = Position(stream.log_file, event.packet.log_pos or stream.log_pos)
@@ -264,40 +250,27 @@ class LogReader:
 
     def _changes(self, stream: BinLogStreamReader, event: RowsEvent, position: Position) -> Iterator[Change]:
         of = TableId(event.schema, event.table)
-        followed = self._followed.get(of)
-        if followed is None:  # the library asks for names of databases and of tables, and not for pairs
+        table = self._followed.get(of)
+        if table is None:  # the library asks for names of databases and of tables, and not for pairs
             return
         self._touched.add(of)
         if isinstance(event, PartialUpdateRowsEvent):
             raise BinlogError(f"the log has parts of JSON values only at {position}: SET GLOBAL binlog_row_value_options = ''")
-        self._take_shape(stream, event, position, followed.table)
+        images = self._images(stream, event, position, table)
         present = [event.columns_present_bitmap, getattr(event, "columns_present_bitmap2", event.columns_present_bitmap)]
-        if not all(_all_set(bitmap, len(followed.texts)) for bitmap in present):
+        if not all(map(images.complete, present)):
             raise BinlogError(f"the log has no full row images at {position}: SET GLOBAL binlog_row_image = 'FULL'")
         made_on = event.packet.server_id
-        for row in event.rows:
-            before, after = self._images(event, row, followed.texts)
+        for before, after in _pairs(event, images.read(event)):
             yield Change(before, after, position, self._number, event.timestamp, made_on, self._gtid, of)
             self._number += 1
 
-    def _images(self, event: RowsEvent, row: dict[str, Any], texts: _Texts) -> tuple[Row | None, Row | None]:
-        if isinstance(event, UpdateRowsEvent):
-            return self._row(row, "before_", texts), self._row(row, "after_", texts)
-        image = self._row(row, "", texts)
-        return (image, None) if isinstance(event, DeleteRowsEvent) else (None, image)
-
-    def _row(self, row: dict[str, Any], which: str, texts: _Texts) -> Row:
-        values, absent = row[f"{which}values"], row[f"{which}none_sources"]
-        return tuple(
-            to_text(value) if value is not None else _none_text(absent.get(name, _NULL))
-            for to_text, (name, value) in zip(texts, values.items(), strict=True)
-        )
-
-    def _take_shape(self, stream: BinLogStreamReader, event: RowsEvent, position: Position, table: Table) -> None:
-        """Tell the library what it needs of the columns, and check that the log's are those of the table."""
+    def _images(self, stream: BinLogStreamReader, event: RowsEvent, position: Position, table: Table) -> Images:
+        """Return what reads the rows of an event, whose columns in the log must be those of the table."""
         found = stream.table_map[event.table_id]
-        if self._shapes.get(event.table_id) is found:
-            return
+        known, images = self._shapes.get(event.table_id, (None, None))
+        if known is found and images is not None:
+            return images
         columns = table.columns
         if len(found.columns) != len(columns) or any(
             wire.type not in _WIRE[column.data_type] for wire, column in zip(found.columns, columns, strict=False)
@@ -308,27 +281,23 @@ class LogReader:
             )
         for wire, column in zip(found.columns, columns, strict=True):
             _describe(wire, column)
-        self._shapes[event.table_id] = found
+        images = Images(columns, found.columns)
+        self._shapes[event.table_id] = found, images
+        return images
+
+
+def _pairs(event: RowsEvent, images: Iterator[Row]) -> Iterator[tuple[Row | None, Row | None]]:
+    """Return what rows were before and after an event."""
+    if isinstance(event, UpdateRowsEvent):
+        return zip(images, images, strict=True)
+    return zip(images, repeat(None)) if isinstance(event, DeleteRowsEvent) else zip(repeat(None), images)
 
 
 def _describe(wire: Any, column: SourceColumn) -> None:
     wire.name = column.name
     wire.unsigned = column.unsigned
-    # Texts are decoded by `columns`, which knows their character set.
-    wire.character_set_name = "binary"
     wire.enum_values = ["", *column.labels]
     wire.set_values = column.labels
-
-
-def _all_set(bitmap: bytes, count: int) -> bool:
-    return all(bitmap[index // 8] >> index % 8 & 1 for index in range(count))
-
-
-def _none_text(source: str) -> str | None:
-    """Return the text of a value that the library reads as None: NULL, an empty SET, or a date with zeros."""
-    if source == _NULL:
-        return None
-    return "" if source == "empty set" else ZERO_DATE
 
 
 def _connecting_twice(identity: str) -> Callable[..., Any]:

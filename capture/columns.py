@@ -39,7 +39,6 @@ from cdc_formats.schema import Column, SqlType
 
 from .errors import BinlogError, ServerNotReadyError
 
-_BITS = {"tinyint": 8, "smallint": 16, "mediumint": 24, "int": 32, "bigint": 64}
 _SIGNED = {"tinyint": "TINYINT", "smallint": "SMALLINT", "mediumint": "INT", "int": "INT", "bigint": "BIGINT"}
 _UNSIGNED = {"tinyint": "SMALLINT", "smallint": "INT", "mediumint": "INT", "int": "BIGINT"}
 _TEXTS = ("char", "varchar", "tinytext", "text", "mediumtext", "longtext")
@@ -177,16 +176,12 @@ def as_text(column: SourceColumn, quoted: str) -> str:
 def text_of(column: SourceColumn) -> Callable[[Any], Any]:
     """Return the function from a value of the log, as mysql-replication reads it, to what a query returns."""
     kind = column.data_type
-    if kind in _BITS:
-        mask = 2 ** _BITS[kind] if column.unsigned else 0
-        # Without the table's metadata in the log an unsigned number is read as a signed one.
-        return lambda value: str(value + mask if value < 0 else value)
+    if kind in _SIGNED:
+        return str
     if kind in _TEXTS:
         return _decoder(str(column.charset))
     if kind == "binary":
-        return lambda value: (value or b"").ljust(column.length, b"\0")
-    if kind in _BINARIES:
-        return lambda value: value or b""
+        return lambda value: value.ljust(column.length, b"\0")
     if kind == "set":
         return lambda labels: ",".join(label for label in column.labels if label in labels)
     if kind in ("datetime", "timestamp"):
@@ -241,12 +236,11 @@ _TEXT_OF: dict[str, Callable[[Any], Any]] = {
 def _decoder(charset: str) -> Callable[[bytes], str]:
     codec = _CODECS[charset]
     if charset != "latin1":
-        # Of no bytes the library makes a text itself, since Python looks for no codec then.
-        return lambda value: value.decode(codec) if value else ""
+        return lambda value: value.decode(codec)
 
     def decode(value: bytes) -> str:
         try:
-            return value.decode(codec) if value else ""
+            return value.decode(codec)
         except UnicodeDecodeError:  # five bytes that cp1252 has no character for are control characters for the server
             return "".join(bytes((byte,)).decode("latin1" if byte in b"\x81\x8d\x8f\x90\x9d" else codec) for byte in value)
 
