@@ -94,26 +94,40 @@ class Writer:
     def _judged(self, changes: Sequence[Change], done: KeyRange) -> tuple[list[bool], list[bool]]:
         """Return for the before-images and for the after-images whether they are there and among the keys that are done."""
         images = [change.before for change in changes] + [change.after for change in changes]
-        inside = iter(in_range(self.server, self.table, [self.table.key(image) for image in images if image is not None], done))
-        judged = [image is not None and next(inside) for image in images]
+        judged = [image is not None for image in images]
+        if done != KeyRange(None, None):
+            inside = iter(in_range(self.server, self.table, [self.table.key(image) for image in images if image is not None], done))
+            judged = [there and next(inside) for there in judged]
         return judged[: len(changes)], judged[len(changes) :]
 
     def _changes(self, changes: Sequence[Change], old: Sequence[bool], new: Sequence[bool]) -> pa.RecordBatch:
-        out: list[tuple[str, Any, int, tuple[Any, ...]]] = []
+        out: list[tuple[str, Any, Change]] = []
         for change, has_old, has_new in zip(changes, old, new, strict=True):
-            at = (*change.position, change.number, change.server_id, change.gtid, False)
             update = has_old and has_new and self._same_row(change)
             if has_old:
-                out.append((_BEFORE if update else _DELETE, change.before, change.seconds, at))
+                out.append((_BEFORE if update else _DELETE, change.before, change))
             if has_new:
-                out.append((_AFTER if update else _INSERT, change.after, change.seconds, at))
-        kinds, rows, seconds, places = zip(*out, strict=True) if out else ((), (), (), ())
-        columns = (pa.array(kinds, pa.string()), texts_of(self.table, rows), pa.array(seconds, pa.int64()), pa.array(places, _PLACE))
-        return self.batch(*columns)
+                out.append((_AFTER if update else _INSERT, change.after, change))
+        kinds, rows, sources = zip(*out, strict=True) if out else ((), (), ())
+        seconds = pa.array([change.seconds for change in sources], pa.int64())
+        return self.batch(pa.array(kinds, pa.string()), texts_of(self.table, rows), seconds, _places(sources))
 
     def _same_row(self, change: Change) -> bool:
         before, after = change.before, change.after
-        return before is not None and after is not None and self.table.identity(before) == self.table.identity(after)
+        return before is not None and after is not None and all([before[index] == after[index] for index in self.table.primary_key])
+
+
+def _places(changes: Sequence[Change]) -> pa.Array:
+    columns = [
+        [change.position.file for change in changes],
+        [change.position.pos for change in changes],
+        [change.number for change in changes],
+        [change.server_id for change in changes],
+        [change.gtid for change in changes],
+        [False] * len(changes),
+    ]
+    arrays = [pa.array(values, kind) for values, kind in zip(columns, _FIELDS.values(), strict=True)]
+    return pa.StructArray.from_arrays(arrays, fields=list(_PLACE))
 
 
 def changes_of(writers: Mapping[TableId, tuple[Writer, KeyRange]], changes: Iterable[Change]) -> Iterator[pa.RecordBatch]:
