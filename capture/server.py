@@ -18,6 +18,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import lru_cache
 from typing import Any, NamedTuple, TypeVar
 
 import pymysql
@@ -46,13 +47,18 @@ class Position(NamedTuple):
     @property
     def order(self) -> tuple[int, int]:
         """What positions of one server are compared by."""
-        number = self.file.rpartition(".")[2]
-        if not number.isdigit():
-            raise BinlogError(f"{self.file!r} is no name of a binary log: those end with a number, as binlog.000007")
-        return int(number), self.pos
+        return _file_number(self.file), self.pos
 
     def __str__(self) -> str:
         return f"{self.file}:{self.pos}"
+
+
+@lru_cache(64)
+def _file_number(file: str) -> int:
+    number = file.rpartition(".")[2]
+    if not number.isdigit():
+        raise BinlogError(f"{file!r} is no name of a binary log: those end with a number, as binlog.000007")
+    return int(number)
 
 
 class Place(NamedTuple):
