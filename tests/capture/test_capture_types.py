@@ -84,6 +84,25 @@ def test_values_of_every_type_are_the_same_from_query_and_log(source: LocalSourc
     assert not replica.rows
 
 
+def test_values_that_come_again_in_the_log_and_new_ones_are_those_of_a_query(source: LocalSource) -> None:
+    source.run(
+        "CREATE TABLE recurring (id INT PRIMARY KEY, d DECIMAL(9,2), t DATETIME(3), b BIT(12), x DOUBLE, s SET('p','q'), y YEAR, c CHAR(3))"
+    )
+    stream, replica = Stream(source.options("recurring")), Replica("id")
+    assert stream.batch() == []
+    source.run(
+        "INSERT INTO recurring SELECT seq, seq / 7, TIMESTAMP('2024-01-01') + INTERVAL seq % 1500 * 7001000 MICROSECOND, seq % 4096, "
+        "IF(seq % 5, seq / 3e0, NULL), seq % 4, 1901 + seq % 200, seq % 1000 FROM seq_1_to_3000",
+        "UPDATE recurring SET d = -d, b = IF(id % 3, b, NULL), x = id / 9e0",
+        "DELETE FROM recurring WHERE id % 10 = 0",
+    )
+    replica.apply(stream.batch())
+    found = Replica("id")
+    found.apply(Stream(source.options("recurring")).batch())
+    assert replica.contents() == found.contents()
+    assert len(found.rows) == 2700
+
+
 def assert_both_drivers_read_the_same(source: LocalSource, table: str) -> None:
     options = read_options(source.options(table))
     with connect(options) as server:
