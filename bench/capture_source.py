@@ -97,7 +97,14 @@ class _MariaDb(LocalMariaDb):
     """A MariaDB with a log, and with memory for the table."""
 
     def _start(self, command: list[str]) -> None:
-        log = ["--log-bin=binlog", "--server-id=7", "--binlog-format=ROW", "--performance-schema=OFF", "--default-time-zone=+00:00"]
+        log = [
+            "--log-bin=binlog",
+            "--server-id=7",
+            "--binlog-format=ROW",
+            "--performance-schema=OFF",
+            "--default-time-zone=+00:00",
+            "--skip-ssl",
+        ]
         super()._start([*command, *log, "--innodb-buffer-pool-size=1G", "--innodb-log-file-size=256M"])
 
 

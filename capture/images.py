@@ -106,7 +106,7 @@ def _reader(column: SourceColumn, wire: Any) -> Reader:
         number = _NUMBERS[wire.type][column.unsigned]
         return lambda packet: to_text(number(packet))
     value = _Value(wire)
-    of_none = {"set": "", "json": None}.get(column.data_type, ZERO_DATE)
+    of_none = {"set": "", "json": "null"}.get(column.data_type, ZERO_DATE)
 
     def read(packet: Bytes) -> Any:
         found = value.read(packet)

@@ -85,11 +85,9 @@ class Writer:
             kinds, seconds, positions = (pa.repeat(value, len(part)) for value in (_INSERT, pa.scalar(0, pa.int64()), place))
             yield self.batch(kinds, part, seconds, positions)
 
-    def changes(self, changes: Iterable[Change], done: KeyRange) -> Iterator[pa.RecordBatch]:
+    def changes(self, changes: Sequence[Change], done: KeyRange) -> pa.RecordBatch:
         """Return the changes of rows whose chunk is done; of one that moves across the frontier, the half that is."""
-        remaining = iter(changes)
-        while part := list(islice(remaining, _AT_ONCE)):
-            yield self._changes(part, *self._judged(part, done))
+        return self._changes(changes, *self._judged(changes, done))
 
     def _judged(self, changes: Sequence[Change], done: KeyRange) -> tuple[list[bool], list[bool]]:
         """Return for the before-images and for the after-images whether they are there and among the keys that are done."""
@@ -145,4 +143,4 @@ def changes_of(writers: Mapping[TableId, tuple[Writer, KeyRange]], changes: Iter
             by_table.setdefault(change.table, []).append(change)
         for table, found in by_table.items():
             writer, done = writers[table]
-            yield from writer.changes(found, done)
+            yield writer.changes(found, done)
