@@ -175,8 +175,11 @@ def identity_of(connection: Any) -> str:
 
 
 def _identity(about: Mapping[str, str]) -> str:
-    """Return MySQL's ``server_uuid``, MariaDB's ``server_uid``, or ``server_id`` before it had that."""
-    return next(about[name] for name in ("server_uuid", "server_uid", "server_id") if about.get(name))
+    """Return MySQL's ``server_uuid``, or MariaDB's ``server_id`` with its ``server_uid``.
+
+    MariaDB makes the latter of the machine's address and the port, which two containers can have in common.
+    """
+    return about.get("server_uuid") or f"{about['server_id']} {about.get('server_uid', '')}".strip()
 
 
 def require_one_server(before: str, now: str) -> str:
