@@ -6,7 +6,7 @@ python -m bench.capture --server localhost:3306 --user cdc --password cdc --no-f
 
 Each side has a process of its own for each parallelism, and first reads a small table, which is not counted. Spark has 2 cores
 whatever the parallelism, and a consumer that counts rows and sums ids and prices by row kind, which is checked against the server's
-sums; so has Flink. The log has updates of one row each, one or a hundred in a transaction, made beforehand.
+sums; so has Flink. The log has updates of one row each, one or a hundred in a transaction, and one of all rows, made beforehand.
 
 whole     from when the query or job is asked for to when its last row is counted
 running   the same from the end of the first micro-batch, or from when the last of Flink's tasks runs
@@ -43,7 +43,7 @@ from .flink_cdc import CDC_VERSION, FLINK_VERSION, run_flink_cdc
 from .spark import SETTINGS
 
 SNAPSHOT, INITIAL = {"scan.startup.mode": "snapshot"}, {"scan.startup.mode": "initial"}
-TOGETHER = (1, 100)
+TOGETHER = (1, 100, None)
 _SMALL = 100_000
 _SERVER_ID = 2_000_000_001
 _MB = 2**20
@@ -118,13 +118,13 @@ def _snapshots(source: Source, options: argparse.Namespace, parallelism: int, sm
         yield _line("Flink CDC, snapshot", parallelism, theirs[1:], watch)
 
 
-def _logs(source: Source, options: argparse.Namespace, together: int, watch: Watch) -> Iterator[Line]:
-    start = source.position()
-    counts = update(source, options.events, together, options.rows)
+def _logs(source: Source, options: argparse.Namespace, together: int | None, watch: Watch) -> Iterator[Line]:
+    start, events = source.position(), min(options.events, options.rows)
+    counts = update(source, events, together, options.rows)
     startup = {"scan.startup.specific-offset.file": start.file, "scan.startup.specific-offset.pos": str(start.pos)}
-    job = (Job(TABLE, {"scan.startup.mode": "specific-offset"} | startup, 2 * options.events), counts)
+    job = (Job(TABLE, {"scan.startup.mode": "specific-offset"} | startup, 2 * events), counts)
     jobs = [job] * (1 + options.runs)
-    name = f"{together} in a transaction"
+    name = "one statement" if together is None else f"{together} in a transaction"
     alone = [_read_log(source, start, source.position(), counts) for _ in range(options.runs)]
     yield _line(f"ours, {name}, reader alone", 1, alone, watch)
     yield _line(f"ours, {name}", 1, _checked("ours", _ours(source, options, 1), jobs)[1:], watch)

@@ -140,9 +140,13 @@ def fill(source: Source, table: str, rows: int) -> Counts:
     return {"+I": (int(found[0]), int(found[1]), int(found[2]))}
 
 
-def update(source: Source, events: int, together: int, rows: int) -> Counts:
-    """Update rows, so many in a transaction, and return what the log of it must count."""
-    source.run(f"USE {DATABASE}", f"CALL updates({events}, {together}, {rows})")
-    ids = [1 + event * _STRIDE % rows for event in range(events)]
+def update(source: Source, events: int, together: int | None, rows: int) -> Counts:
+    """Update rows (events are no more than they), so many in a transaction or all by one statement; return what the log must count."""
+    if together is None:
+        source.run(f"USE {DATABASE}", f"UPDATE {TABLE} SET quantity = quantity + 1 WHERE id <= {events}")
+        ids = [*range(1, events + 1)]
+    else:
+        source.run(f"USE {DATABASE}", f"CALL updates({events}, {together}, {rows})")
+        ids = [1 + event * _STRIDE % rows for event in range(events)]
     counted = (events, sum(ids), sum(each % _PRICES for each in ids))
     return {"-U": counted, "+U": counted}
