@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from pathlib import Path
 from typing import Any
 
@@ -31,18 +30,17 @@ def topics(kafka: Any) -> dict[str, str]:
     return names
 
 
-def test_a_topic_is_profiled_in_seconds_and_nothing_is_left_behind(kafka: Any, topics: dict[str, str]) -> None:
+def test_a_topic_is_profiled_and_nothing_is_left_behind(kafka: Any, topics: dict[str, str]) -> None:
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
     before = {group.group_id for group in admin.list_consumer_groups().result().valid}
-    began = time.monotonic()
     found = profile_topic(kafka.bootstrap_servers, topics[MAXWELL], progress=False)
-    assert time.monotonic() - began < 15  # 2 s on a quiet machine
     assert (found.topic, found.format, found.records) == (topics[MAXWELL], "maxwell-json", 1000)
     (partition,) = found.partitions
     assert (partition.begin, partition.records) == (0, 1000)
     assert partition.end > 1000
     assert partition.missing == 0
-    assert {group.group_id for group in admin.list_consumer_groups().result().valid} == before
+    # Groups of other tests may end meanwhile.
+    assert {group.group_id for group in admin.list_consumer_groups().result().valid} <= before
 
 
 def test_sample_format_and_options_are_as_given(kafka: Any, topics: dict[str, str]) -> None:
