@@ -71,8 +71,8 @@ def end_at(server: Server, place: Place, server_id: int) -> Position:
     """Return where in the server's log all that comes before a place has ended; errors are those of `begin_at`."""
     if place.server == server.identity:
         return place.position
-    gtids = gtids_of(server, _known(server, place))
-    begin = begin_after(server, str(gtids), server_id)
+    known = _known(server, place)
+    gtids, begin = gtids_of(server, known), begin_after(server, known, server_id)
     had = (entry.position for entry in _transactions(server, begin, server_id) if entry.gtid is not None and entry.gtid in gtids)
     return max(had, key=lambda each: each.order, default=begin)
 
@@ -83,7 +83,7 @@ def begin_after(server: Server, gtids: str, server_id: int) -> Position:
     _require_all(server, had)
     found = _file_before(server, had)
     for entry in _transactions(server, found, server_id):
-        if entry.gtid is not None and (entry.gtid == UNREADABLE or entry.gtid not in had):
+        if entry.gtid is not None and entry.gtid not in had:
             break
         found = entry.position
     return found

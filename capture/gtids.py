@@ -40,7 +40,7 @@ class MySqlGtids:
         return str(self._set)
 
     def __contains__(self, gtid: str) -> bool:
-        return Gtid(gtid) in self._set
+        return gtid != UNREADABLE and Gtid(gtid) in self._set
 
     def includes(self, other: MySqlGtids) -> bool:
         """Return whether all of others are among them."""
