@@ -87,7 +87,16 @@ class Writer:
 
     def changes(self, changes: Sequence[Change], done: KeyRange) -> pa.RecordBatch:
         """Return the changes of rows whose chunk is done; of one that moves across the frontier, the half that is."""
-        return self._changes(changes, *self._judged(changes, done))
+        out: list[tuple[str, Any, Change]] = []
+        for change, has_old, has_new in zip(changes, *self._judged(changes, done), strict=True):
+            update = has_old and has_new and self._same_row(change)
+            if has_old:
+                out.append((_BEFORE if update else _DELETE, change.before, change))
+            if has_new:
+                out.append((_AFTER if update else _INSERT, change.after, change))
+        kinds, rows, sources = zip(*out, strict=True) if out else ((), (), ())
+        seconds = pa.array([change.seconds for change in sources], pa.int64())
+        return self.batch(pa.array(kinds, pa.string()), texts_of(self.table, rows), seconds, _places(sources))
 
     def _judged(self, changes: Sequence[Change], done: KeyRange) -> tuple[list[bool], list[bool]]:
         """Return for the before-images and for the after-images whether they are there and among the keys that are done."""
@@ -98,21 +107,9 @@ class Writer:
             judged = [there and next(inside) for there in judged]
         return judged[: len(changes)], judged[len(changes) :]
 
-    def _changes(self, changes: Sequence[Change], old: Sequence[bool], new: Sequence[bool]) -> pa.RecordBatch:
-        out: list[tuple[str, Any, Change]] = []
-        for change, has_old, has_new in zip(changes, old, new, strict=True):
-            update = has_old and has_new and self._same_row(change)
-            if has_old:
-                out.append((_BEFORE if update else _DELETE, change.before, change))
-            if has_new:
-                out.append((_AFTER if update else _INSERT, change.after, change))
-        kinds, rows, sources = zip(*out, strict=True) if out else ((), (), ())
-        seconds = pa.array([change.seconds for change in sources], pa.int64())
-        return self.batch(pa.array(kinds, pa.string()), texts_of(self.table, rows), seconds, _places(sources))
-
     def _same_row(self, change: Change) -> bool:
         before, after = change.before, change.after
-        return before is not None and after is not None and all([before[index] == after[index] for index in self.table.primary_key])
+        return before is not None and after is not None and self.table.identity(before) == self.table.identity(after)
 
 
 def _places(changes: Sequence[Change]) -> pa.Array:

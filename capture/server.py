@@ -182,8 +182,8 @@ def _identity(about: Mapping[str, str]) -> str:
     return about.get("server_uuid") or f"{about['server_id']} {about.get('server_uid', '')}".strip()
 
 
-def require_one_server(before: str, now: str) -> str:
-    """Return what names a server, which must be the one before: another may have taken over, or be one of several behind a proxy.
+def require_one_server(before: str, now: str) -> None:
+    """Refuse another server than the one before: it may have taken over, or be one of several behind a proxy.
 
     Raises
     ------
@@ -195,7 +195,6 @@ def require_one_server(before: str, now: str) -> str:
             f"connections of one task go to different servers, {before} and {now}: where one has taken over from the other, start the "
             "query again from its checkpoint; where hostname is that of several at once, name one"
         )
-    return now
 
 
 def connection_settings(options: Options) -> dict[str, Any]:

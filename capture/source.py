@@ -134,7 +134,9 @@ class ChangelogReader(DataSourceStreamReader):
         while True:
             try:
                 with connect(self.options) as server:
-                    identity = require_one_server(identity if given else server.identity, server.identity)
+                    if given:
+                        require_one_server(identity, server.identity)
+                    identity = server.identity
                     for part in _parts(server, self.options, partition, given):
                         yield from (fitted(batch, self.declared) for batch in part)
                         given, failures = given + 1, 0
