@@ -6,6 +6,7 @@ import getpass
 import json
 import pickle
 import sys
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from local_databases import LocalMariaDb
 
 from capture.options import Options, read_options
 from capture.rows import Writer
-from capture.server import Server, ask
+from capture.server import Server, ask, connect
 from capture.source import ChangelogReader
 from capture.tables import read_tables, require_alike
 
@@ -96,6 +97,17 @@ class EncryptedSource(LocalSource):
 SMALL = {"scan.incremental.snapshot.chunk.size": "5", "scan.snapshot.chunks-per-batch": "3"}
 
 
+def purge(options: Options) -> None:
+    """Purge all of a server's log but the file that is written."""
+    with connect(options) as server:
+        last, deadline = server.written().file, time.monotonic() + 30
+        # A file that another reader has open is left alone, until the server sees that it has gone.
+        while server.rows("SHOW BINARY LOGS")[0][0] != last and time.monotonic() < deadline:
+            server.rows(f"PURGE BINARY LOGS TO '{last}'")
+            time.sleep(0.1)
+        assert server.rows("SHOW BINARY LOGS")[0][0] == last
+
+
 def inferred(options: Options) -> pa.Schema:
     """The schema of a stream that declares none."""
 
@@ -130,6 +142,11 @@ class Stream:
         for partition in self.reader.partitions(start, end):
             for batch in self.reader.read(pickle.loads(pickle.dumps(partition))):
                 yield from batch.to_pylist()
+
+
+def everything(stream: Stream) -> list[dict[str, Any]]:
+    """The rows of all batches that there are."""
+    return [row for rows in iter(stream.batch, []) for row in rows]
 
 
 def _through_json(offset: dict[str, Any]) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from local_source import SMALL, LocalSource, Replica, Stream, inferred
+from local_source import SMALL, LocalSource, Replica, Stream, everything, inferred
 
 from capture.errors import SchemaChangedError
 from capture.options import read_options
@@ -27,10 +27,6 @@ def declared_with(options: dict[str, str], *added: tuple[str, pa.DataType]) -> p
     for name, kind in added:
         found = found.insert(len(found) - 4, pa.field(name, kind))
     return found
-
-
-def everything(stream: Stream) -> list[dict[str, Any]]:
-    return [row for rows in iter(stream.batch, []) for row in rows]
 
 
 def brief(rows: list[dict[str, Any]], *names: str) -> list[tuple[Any, ...]]:

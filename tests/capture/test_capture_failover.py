@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import random
 import threading
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
 import pytest
-from local_source import SMALL, LocalSource, Replica, Stream
+from local_source import SMALL, LocalSource, Replica, Stream, purge
 
 from capture.binlog import LogReader
 from capture.errors import BinlogPurgedError, ServerChangedError, ServerUnavailableError
@@ -20,6 +19,13 @@ from capture.tables import read_tables
 from cdc_formats.position import debezium
 
 
+def current(source: LocalSource) -> str:
+    """Return the transactions that a server has."""
+    with source.connect() as connection, connection.cursor() as cursor:
+        cursor.execute("SELECT @@gtid_current_pos")
+        return str((cursor.fetchone() or ("",))[0])
+
+
 class Follower(LocalSource):
     """A replica of another server, whose log has what it does as one."""
 
@@ -27,13 +33,10 @@ class Follower(LocalSource):
 
     def follow(self, source: LocalSource) -> None:
         """Replicate what is done from now on."""
-        with source.connect() as connection, connection.cursor() as cursor:
-            cursor.execute("SELECT @@gtid_current_pos")
-            (position,) = cursor.fetchone() or ("",)
         password = source.password.replace("'", "''")
         self.run(
             "RESET MASTER",
-            f"SET GLOBAL gtid_slave_pos = '{position}'",
+            f"SET GLOBAL gtid_slave_pos = '{current(source)}'",
             f"CHANGE MASTER TO master_host = '127.0.0.1', master_port = {source.port}, master_user = '{source.user}', "
             f"master_password = '{password}', master_use_gtid = slave_pos, master_ssl = 0, master_ssl_verify_server_cert = 0",
             "START SLAVE",
@@ -41,9 +44,7 @@ class Follower(LocalSource):
 
     def catch_up(self, source: LocalSource) -> None:
         """Wait for what the other has done."""
-        with source.connect() as connection, connection.cursor() as cursor:
-            cursor.execute("SELECT @@gtid_current_pos")
-            (position,) = cursor.fetchone() or ("",)
+        position = current(source)
         with self.connect() as connection, connection.cursor() as cursor:
             cursor.execute("SELECT MASTER_GTID_WAIT(%s, 60)", [position])
             waited = cursor.fetchone()
@@ -228,11 +229,7 @@ def test_log_that_another_server_no_longer_has_is_told(source: LocalSource, foll
     follower.catch_up(source)
     follower.run("CREATE TABLE IF NOT EXISTS own_gone (id INT PRIMARY KEY)", "INSERT INTO gone VALUES (100, 0)", "FLUSH BINARY LOGS")
     there = on(follower, stream)
-    with connect(there.options) as server:
-        last, deadline = server.written().file, time.monotonic() + 30
-        while server.rows("SHOW BINARY LOGS")[0][0] != last and time.monotonic() < deadline:
-            server.rows(f"PURGE BINARY LOGS TO '{last}'")
-            time.sleep(0.1)
+    purge(there.options)
     with pytest.raises(BinlogPurgedError, match="begins after transactions"):
         there.batch()
 

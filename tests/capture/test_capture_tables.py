@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from local_source import SMALL, LocalSource, Replica, Stream, inferred
+from local_source import SMALL, LocalSource, Replica, Stream, everything, inferred
 
 from capture.binlog import LogReader
 from capture.chunk import read_chunks
@@ -25,10 +25,6 @@ LATEST = {"scan.startup.mode": "latest-offset"}
 
 def brief(rows: list[dict[str, Any]], *names: str) -> list[tuple[Any, ...]]:
     return [tuple(row[name] for name in ("table", "row_kind", *names)) for row in rows]
-
-
-def everything(stream: Stream) -> list[dict[str, Any]]:
-    return [row for rows in iter(stream.batch, []) for row in rows]
 
 
 def make(source: LocalSource, *names: str, columns: str = "id INT PRIMARY KEY, v INT") -> None:
