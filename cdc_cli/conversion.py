@@ -20,7 +20,7 @@ from .files import STANDARD, STANDARD_OUTPUT, Lines, batched, opened, read_recor
 from .reading import Start, Topic
 from .records import Record
 from .table import Sampled, Table, sample_of_topic
-from .terminal import doing
+from .terminal import doing, unbroken
 
 # ------------------------------------------------------------------------------------------------------------- sources
 
@@ -137,13 +137,14 @@ class Conversion:
         self.changelog, self.encoded, self.sink = changelog, encoded, sink
 
     def run(self, batches: Iterable[list[Record]]) -> None:
-        """Convert all there is; what was read is written, also when Ctrl-C ends it."""
+        """Convert all there is; what was read is written, and counted, also when Ctrl-C ends it."""
         try:
             with doing("converting", quiet=sys.stdout.isatty() and str(self.sink) == STANDARD_OUTPUT) as say:
                 for batch in batches:
-                    for record in batch:
-                        self._convert(record)
-                    self.sink.flush()
+                    with unbroken():
+                        for record in batch:
+                            self._convert(record)
+                        self.sink.flush()
                     say(f"converting: {self.changelog.summary()}")
         except KeyboardInterrupt:
             self._finish()
@@ -161,6 +162,7 @@ class Conversion:
         self.changelog.seen(rows)
 
     def _finish(self) -> None:
-        for partition, records in self.encoded.rest():
-            for key, value in records:
-                self.sink.write(key, value, partition)
+        with unbroken():
+            for partition, records in self.encoded.rest():
+                for key, value in records:
+                    self.sink.write(key, value, partition)

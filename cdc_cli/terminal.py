@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+import signal
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from enum import Enum
@@ -97,6 +99,32 @@ def doing(text: str, *, quiet: bool = False) -> Iterator[Callable[[str], None]]:
 
     with _stderr().status(Text(printable(text))) as status:
         yield lambda text: status.update(Text(printable(text)))
+
+
+@contextmanager
+def unbroken() -> Iterator[None]:
+    """Let a Ctrl-C take effect when the block ends, so that what it does is done and counted, or neither; a second one ends it at once."""
+    if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        yield  # no Ctrl-C is heard here, or somebody else hears it
+        return
+    pressed = 0
+
+    def press(number: int, frame: object) -> None:
+        nonlocal pressed
+        pressed += 1
+        if pressed > 1:
+            raise KeyboardInterrupt
+
+    signal.signal(signal.SIGINT, press)
+    try:
+        yield
+    except SystemError:  # what the Kafka client makes of one that falls into a callback of its
+        if pressed < 2:
+            raise
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    if pressed:
+        raise KeyboardInterrupt
 
 
 def tell_error(error: Exception) -> None:

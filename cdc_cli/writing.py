@@ -10,6 +10,7 @@ from cdc_formats.errors import ArgumentError, MissingDependencyError
 from .connection import Connection
 from .errors import DeliveryError
 from .reading import refused_property
+from .terminal import unbroken
 
 if TYPE_CHECKING:
     from confluent_kafka import Producer
@@ -60,8 +61,10 @@ class TopicSink:
 
     def __exit__(self, kind: Any, error: Any, traceback: Any) -> None:
         """Wait until what was written is delivered; after another error its own is the one that counts."""
-        while self._producer.flush(_TRY_SECONDS):
-            pass  # Ctrl-C is heard in between
+        left = 1
+        while left:
+            with unbroken():  # Ctrl-C is heard in between, not in a delivery
+                left = self._producer.flush(_TRY_SECONDS)
         if error is None:
             self._check()
 

@@ -280,6 +280,49 @@ def test_a_reader_that_goes_away_ends_it_quietly(tmp_path: Path) -> None:
     assert done.stderr == ""
 
 
+PRESSED = '''
+import os, signal
+from cdc_formats.maxwell_json import MaxwellJson
+
+class Pressed(MaxwellJson):
+    """Maxwell's, in which somebody presses Ctrl-C at the second record."""
+
+    identifier = "pressed-json"
+
+    def reader(self, rows, *, keyed=False):
+        read, records = super().reader(rows, keyed=keyed), []
+
+        def pressing(key, value):
+            records.append(value)
+            if len(records) == 2:
+                for _ in range(int(os.environ["PRESSES"])):
+                    os.kill(os.getpid(), signal.SIGINT)
+            return read(key, value)
+
+        return pressing
+'''
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize(("presses", "rows", "records"), [(1, 3, 3), (2, 1, 2)])
+def test_a_ctrl_c_ends_it_when_what_was_read_is_written_and_counted_and_a_second_one_at_once(
+    tmp_path: Path, presses: int, rows: int, records: int, unbuffered: str
+) -> None:
+    (tmp_path / "pressed.py").write_text(PRESSED)
+    info = tmp_path / "pressed-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: pressed\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[cdc_formats.formats]\npressed-json = pressed:Pressed\n")
+    lines = [json.dumps({"type": "insert", "data": {"id": id}}).encode() for id in range(3)]
+    done = cdc(
+        "convert", "--from", "pressed-json", "--to", "changelog-json", "--schema", "id INT", stdin=b"\n".join(lines),
+        PYTHONPATH=str(tmp_path), PRESSES=str(presses), PYTHONUNBUFFERED=unbuffered,
+    )  # fmt: skip
+    assert done.code == 130, done.err
+    assert done.err == f"{rows} rows ({rows} +I) of {records} records; {rows} records written to standard output\n"
+    assert [json.loads(line)["data"]["id"] for line in done.lines] == list(range(rows))
+
+
 def test_a_terminal_shows_how_far_it_is(tmp_path: Path) -> None:
     file = tmp_path / "in.jsonl"
     file.write_bytes(INSERT * 3000)
