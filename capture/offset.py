@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, NamedTuple
 
@@ -43,7 +44,7 @@ class Offset:
     step : int or None
         How many values of the key a chunk of the table in work has, where they lie evenly.
     tables : tuple of Captured
-        In the order of their snapshots.
+        In the order of their snapshots; those that join come last.
     work : int
         The index of the table in work.
     key : str or None
@@ -112,6 +113,12 @@ class Offset:
         if self.work + 1 == len(self.tables):
             return replace(self, frontier=None, snapshot=False)
         return replace(self, frontier=None, step=None, key=None, work=self.work + 1)
+
+    def joined(self, tables: Sequence[Captured]) -> Offset:
+        """Return the offset with more tables, whose chunks are to come."""
+        if not tables or self.snapshot:
+            return replace(self, tables=(*self.tables, *tables))
+        return replace(self, tables=(*self.tables, *tables), snapshot=True, work=len(self.tables), frontier=None, step=None, key=None)
 
     def done(self, index: int) -> KeyRange | None:
         """The keys of a table whose chunks are done, None for none."""

@@ -46,6 +46,12 @@ def _seconds(text: str) -> float:
     return int(match[1]) * units[match[2] or "s"]
 
 
+def _boolean(text: str) -> bool:
+    if text.lower() not in ("true", "false"):
+        raise ValueError("true or false")
+    return text.lower() == "true"
+
+
 def _server_ids(text: str) -> tuple[int, int]:
     match = re.fullmatch(r"\s*([0-9]{1,10})\s*(?:-\s*([0-9]{1,10})\s*)?", text)
     low, high = (int(match[1]), int(match[2] or match[1])) if match else (0, 0)
@@ -79,6 +85,8 @@ class Options:
         How many bytes of the binary log a micro-batch reads at most; a transaction is never divided.
     heartbeat : float
         Seconds after which the offset moves, at the latest, where only other tables change.
+    newly_added : bool
+        Whether tables that the options name join, which were not there, or not named, when the stream began.
     """
 
     hostname: str = _option("hostname", required=True)
@@ -107,6 +115,7 @@ class Options:
     chunks_per_batch: int = _option("scan.snapshot.chunks-per-batch", _integer(1), 32)
     max_bytes: int = _option("scan.binlog.max-bytes-per-batch", _integer(1), 256 * 2**20)
     heartbeat: float = _option("heartbeat.interval", _seconds, 30.0)
+    newly_added: bool = _option("scan.newly-added-table.enabled", _boolean, False)
     zero_dates: str = _option("zero-dates", _one_of(*ZERO_DATES), "fail")
 
 

@@ -31,6 +31,8 @@ class Reach:
         None where that is not known.
     gtids : list of str
         The transactions up to there, by their GTIDs.
+    complete : bool
+        Whether it is all of the log that was settled.
     """
 
     position: Position
@@ -38,6 +40,7 @@ class Reach:
     created: Position | None
     tables: dict[TableId, Table | None]
     gtids: list[str]
+    complete: bool = False
 
 
 def furthest(server: Server, options: Options, tables: Mapping[TableId, Table | None], seen: Offset, server_id: int) -> Reach:
@@ -76,7 +79,8 @@ def furthest(server: Server, options: Options, tables: Mapping[TableId, Table | 
             if size >= options.max_bytes:
                 return reach
     # What is settled now may lie before what is seen: the end of a file, where the log goes on in the next.
-    return replace(reach, position=target) if log.position.order >= target.order > reach.position.order else reach
+    reach = replace(reach, position=target) if log.position.order >= target.order > reach.position.order else reach
+    return replace(reach, complete=reach.position.order >= target.order)
 
 
 def _pass(server: Server, options: Options, reach: Reach, statement: Statement, seen: Offset, server_id: int) -> bool:

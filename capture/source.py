@@ -101,6 +101,8 @@ class ChangelogReader(DataSourceStreamReader):
         self._tables: dict[Captured, Table] = {}
         self._told: set[Captured | TableId] = set()
         self._listed: tuple[str, Position] | None = None
+        self._created: Position | None = None
+        self._newly: list[TableId] = []
         self._first: Offset | None = None
         self._seen: Offset | None = None
         self._moved = time.monotonic()
@@ -124,7 +126,9 @@ class ChangelogReader(DataSourceStreamReader):
         self._seen = finish
         if begin == finish:
             return []
-        self._require_forward(begin, finish)
+        first, begin = begin == self._first, begin.joined(finish.tables[len(begin.tables) :])
+        if not first:
+            _require_forward(begin, finish)
         self._moved = time.monotonic()
         return ask(self.options, lambda server: self._partitions(server, begin, finish))
 
@@ -188,7 +192,9 @@ class ChangelogReader(DataSourceStreamReader):
         if self.options.startup_mode == "snapshot" and not seen.snapshot:
             return seen
         here = self._here(server, seen)
-        return self._further(server, self._with_chunks(server, here), here)
+        new = self._new(server, here)
+        ended, complete = self._further(server, self._with_chunks(server, here), here, at_once=bool(new))
+        return self._with_new(server, ended, new) if complete else ended
 
     def _here(self, server: Server, seen: Offset) -> Offset:
         """Return an offset as one of this server, and with the transactions before it."""
@@ -221,37 +227,58 @@ class ChangelogReader(DataSourceStreamReader):
             )
         return table
 
-    def _further(self, server: Server, planned: Offset, seen: Offset) -> Offset:
-        """Return the offset with the furthest position that a batch may end at."""
+    def _further(self, server: Server, planned: Offset, seen: Offset, *, at_once: bool) -> tuple[Offset, bool]:
+        """Return the offset with the furthest position that a batch may end at, and whether that is all there is of the log."""
         tables = {each.id: self._table_at(server, each) for each in seen.tables}
         reach = furthest(server, self.options, tables, seen, self._server_id)
-        self._tell_others(server, seen, reach.created)
-        if planned == seen and not reach.touched and time.monotonic() - self._moved < self.options.heartbeat:
-            return seen
+        self._created = reach.created
+        if planned == seen and not reach.touched and not at_once and time.monotonic() - self._moved < self.options.heartbeat:
+            return seen, False
         for of, table in reach.tables.items():
             if table is not None and table != tables[of]:
                 self._tables[captured(table)] = table
                 self._table_now(server, of)
         now = tuple(captured(table) if (table := reach.tables[each.id]) else each for each in seen.tables)
-        return replace(planned, position=reach.position, gtids=gtids_after(server, seen.gtids, reach.gtids), tables=now)
+        gtids = gtids_after(server, seen.gtids, reach.gtids)
+        return replace(planned, position=reach.position, gtids=gtids, tables=now), reach.complete
 
-    def _tell_others(self, server: Server, seen: Offset, created: Position | None) -> None:
-        """Tell once which tables are not captured though the options name them, and refuse options that do not name those that are."""
-        listed, identity = self._listed, server.identity
-        if listed is not None and listed[0] == identity and (created is None or created.order <= listed[1].order):
+    def _new(self, server: Server, seen: Offset) -> list[Table]:
+        """Return the tables that are to join, as they are now."""
+        self._look_for_others(server, seen)
+        new = [self._table_now(server, each) for each in self._newly]
+        if new:
+            validate(server, self.options, new)
+        return new
+
+    def _with_new(self, server: Server, ended: Offset, new: list[Table]) -> Offset:
+        """Return the offset with tables that join, as of its position: they were before it what they are after it."""
+        if not new or [read_table(server, self.options, table.id) for table in new] != new:
+            return ended
+        joined = ended.joined([captured(table) for table in new])
+        return joined if ended.snapshot else self._with_chunks(server, joined)
+
+    def _look_for_others(self, server: Server, seen: Offset) -> None:
+        """Find the tables that are not captured though the options name them: they join, or are told once.
+
+        Options that do not name the tables that are captured are refused.
+        """
+        listed, created, identity = self._listed, self._created, server.identity
+        if listed is not None and listed[0] == identity and (created is None or created.order <= listed[1].order) and not self._newly:
             return
         self._listed, there = (identity, created or seen.position), {each.id for each in seen.tables}
         require_named(server, self.options, there)
-        for table in matching(server, self.options):
-            if table in there or table in self._told:
-                continue
-            self._told.add(table)
-            _LOG.warning("%s is not captured: it was not there, or not named, when the stream began; to have it, begin anew", table)
-
-    def _require_forward(self, begin: Offset, end: Offset) -> None:
-        back = begin.server == end.server and end.position.order < begin.position.order
-        if begin != self._first and (back or (end.snapshot and not begin.snapshot)):
-            raise BinlogError(f"a batch cannot go back from {begin.position} to {end.position}")
+        others = [table for table in matching(server, self.options) if table not in there]
+        if self.options.newly_added:
+            self._newly = others
+            return
+        for table in others:
+            if table not in self._told:
+                self._told.add(table)
+                _LOG.warning(
+                    "%s is not captured: it was not there, or not named, when the stream began; to have it, set "
+                    "scan.newly-added-table.enabled",
+                    table,
+                )
 
     def _partitions(self, server: Server, begin: Offset, end: Offset) -> list[InputPartition]:
         found: list[InputPartition] = []
@@ -285,6 +312,12 @@ class ChangelogReader(DataSourceStreamReader):
 def captured(table: Table) -> Captured:
     """Return what an offset keeps of a table."""
     return Captured(table.database, table.name, table.fingerprint)
+
+
+def _require_forward(begin: Offset, end: Offset) -> None:
+    back = begin.server == end.server and end.position.order < begin.position.order
+    if back or (end.snapshot and not begin.snapshot):
+        raise BinlogError(f"a batch cannot go back from {begin.position} to {end.position}")
 
 
 def divided(chunks: list[Chunk], tasks: int) -> list[list[Chunk]]:

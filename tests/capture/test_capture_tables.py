@@ -118,12 +118,69 @@ def test_table_that_appears_later_is_told_once_and_not_captured(source: LocalSou
         source.run("INSERT INTO late_2.b VALUES (3, 3)", "CREATE TABLE late_1.c (id INT)", "INSERT INTO late_2.a VALUES (4, 4)")
         assert brief(stream.batch(), "id") == [("a", "+I", 4)]
     assert [record.message for record in caplog.records] == [
-        "`late_2`.`b` is not captured: it was not there, or not named, when the stream began; to have it, begin anew"
+        "`late_2`.`b` is not captured: it was not there, or not named, when the stream began; to have it, set "
+        "scan.newly-added-table.enabled"
     ]
     with pytest.raises(
         ArgumentError, match=r"the checkpoint is of `late_1`\.`b`, which the options database-name and table-name do not name"
     ):
         Stream(options | {"table-name": "a"}, stream.start).batch()
+
+
+@pytest.mark.parametrize("mode", ["initial", "latest-offset"])
+def test_tables_that_are_new_join_with_all_their_rows(source: LocalSource, mode: str) -> None:
+    name = f"join_{mode.partition('-')[0]}"
+    make(source, f"{name}_a", f"{name}_0")
+    joining = {"scan.newly-added-table.enabled": "true", "scan.startup.mode": mode, "heartbeat.interval": "0s"}
+    options = source.options(f"{name}_a", **SMALL) | joining
+    begun = Stream(options)
+    rows = everything(begun)
+    assert {row["table"] for row in rows} == ({f"{name}_a"} if mode == "initial" else set())
+    make(source, f"{name}_b")
+    source.run(f"INSERT INTO {name}_b SELECT seq, 3 FROM seq_3_to_40", f"UPDATE {name}_a SET v = 4 WHERE id = 1")
+    stream = Stream(options | {"table-name": f"{name}_[ab]"}, begun.start)  # b is named, and was created, since the stream ended
+    rows += (first := stream.batch())
+    assert brief(first, "id")[:2] == [(f"{name}_a", kind, 1) for kind in ("-U", "+U")]
+    assert {row["table"] for row in first} == {f"{name}_a", f"{name}_b"}, "a table joins, and its chunks begin, in one batch"
+    source.run(f"UPDATE {name}_b SET v = 5 WHERE id IN (1, 40)", f"INSERT INTO {name}_a VALUES (6, 6)")
+    stream = Stream(options | {"table-name": f"{name}_."}, stream.start)  # 0, which was there all the time, is named in its snapshot
+    rows += everything(stream)
+    make(source, f"{name}_c")  # and one is created while it runs
+    source.run(f"ALTER TABLE {name}_c ADD w INT", f"ALTER TABLE {name}_c DROP w", f"UPDATE {name}_c SET v = 7")
+    rows += stream.batch()
+    source.run(f"DELETE FROM {name}_c WHERE id = 2", f"UPDATE {name}_0 SET v = 8 WHERE id = 1")
+    before = stream.start
+    rows += (last := stream.batch())
+    assert sorted(brief(last, "id")) == sorted([(f"{name}_0", "+U", 1), (f"{name}_0", "-U", 1), (f"{name}_c", "+I", 1)])
+    assert list(stream.between(before, stream.start)) == last
+    source.run(f"INSERT INTO {name}_c VALUES (9, 9)")
+    rows += everything(stream)
+    for table, lost in ((f"{name}_a", 2 * (mode == "latest-offset")), (f"{name}_b", 0), (f"{name}_c", 0), (f"{name}_0", 0)):
+        replica = Replica("id")
+        replica.rows = {(id,): (id, 1 if id == 1 else 2) for id in range(1, 1 + lost)}
+        replica.apply(row for row in rows if row["table"] == table)
+        assert replica.contents() == set(source.rows(table)), table
+
+
+def test_table_that_joins_must_be_one_that_can_be_captured(source: LocalSource) -> None:
+    make(source, "able_1")
+    options = source.options("able_.", **LATEST) | {"scan.newly-added-table.enabled": "TRUE"}
+    stream = Stream(options)
+    assert stream.batch() == []
+    source.run("CREATE TABLE able_2 (id INT)")
+    assert stream.batch() == []  # in which it is seen
+    with pytest.raises(ServerNotReadyError, match=r"test\.able_2 has no primary key"):
+        stream.batch()
+    source.run("DROP TABLE able_2", "CREATE TABLE able_2 (id INT PRIMARY KEY, v INT) ENGINE = Aria")
+    with pytest.raises(ServerNotReadyError, match=r"`able_2` is of Aria, without transactions"):
+        stream.batch()
+    source.run("DROP TABLE able_2", "CREATE TABLE able_2 (id INT PRIMARY KEY, v DATE)")
+    with pytest.raises(SchemaError, match=r"column `v` of `test`\.`able_2` has another type than declared"):
+        stream.batch()
+    source.run("DROP TABLE able_2", "INSERT INTO able_1 VALUES (3, 3)")
+    assert brief(stream.batch(), "id") == [("able_1", "+I", 3)]
+    with pytest.raises(ArgumentError, match=r"option 'scan\.newly-added-table\.enabled' is true or false, not 'yes'"):
+        read_options(options | {"scan.newly-added-table.enabled": "yes"})
 
 
 def test_statement_on_one_table_lets_the_others_go_on_or_stops_after_all_before_it(source: LocalSource) -> None:
