@@ -40,7 +40,7 @@ from .errors import BinlogError, BinlogPurgedError, SchemaChangedError, ServerUn
 from .gtids import UNREADABLE
 from .images import Images
 from .options import Options
-from .server import Position, Server, connection_settings, identity_of, require_one_server, server_errors
+from .server import Driver, Position, Server, connection_settings, identity_of, require_one_server, server_errors
 from .statements import alters, concerns, creates
 from .table import Row, Table, TableId
 
@@ -314,7 +314,7 @@ def _connecting_twice(identity: str) -> Callable[..., Any]:
         left.pop()
         if "db" in settings:  # an old name of PyMySQL's
             settings["database"] = settings.pop("db")
-        connection = pymysql.connect(**settings)
+        connection = Driver(**settings)
         if len(left) == 1:
             require_one_server(identity, identity_of(connection))
         return connection

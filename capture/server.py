@@ -17,11 +17,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from functools import lru_cache
 from typing import Any, NamedTuple, TypeVar
 
 import pymysql
+from pymysql.connections import Connection
 from pymysql.converters import encoders
 from pymysql.cursors import SSCursor
 
@@ -35,6 +36,7 @@ _UNKNOWN_STATEMENT = 1064
 _LOST = {0, 1040, 1053, 1317, 1927, 2002, 2003, 2006, 2013}
 """Errors of a connection that is refused, timed out, was killed, or whose server stops."""
 AGAIN_AFTER = 0.3  # seconds
+_KEPT_SECONDS = 10.0
 _T = TypeVar("_T")
 
 
@@ -59,6 +61,18 @@ def _file_number(file: str) -> int:
     if not number.isdigit():
         raise BinlogError(f"{file!r} is no name of a binary log: those end with a number, as binlog.000007")
     return int(number)
+
+
+class Driver(Connection):  # type: ignore[misc]
+    """PyMySQL's connection, which reads the machine's authorities once where none is asked: that takes longer than all the rest."""
+
+    _unchecked: Any = None
+
+    def _create_ssl_ctx(self, sslp: Mapping[str, Any]) -> Any:
+        if sslp:
+            return super()._create_ssl_ctx(sslp)
+        Driver._unchecked = Driver._unchecked or super()._create_ssl_ctx({})
+        return Driver._unchecked
 
 
 class Place(NamedTuple):
@@ -230,7 +244,7 @@ def connect(options: Options) -> Iterator[Server]:
         When the server does not answer, or no longer does, or refuses.
     """
     with server_errors(options):
-        connection = pymysql.connect(**connection_settings(options), conv=dict(encoders))
+        connection = Driver(**connection_settings(options), conv=dict(encoders))
     try:
         with server_errors(options):
             server = Server(connection, options)
@@ -252,15 +266,48 @@ def server_errors(options: Options) -> Iterator[None]:
         raise (ConnectionLostError if error.args and error.args[0] in _LOST else ServerUnavailableError)(text) from None
 
 
+class Connections:
+    """Connections to ask on, one after the other: each is kept for a while, and then the name may be another server's.
+
+    Parameters
+    ----------
+    options : Options
+    """
+
+    def __init__(self, options: Options) -> None:
+        self.options = options
+        self._open = ExitStack()
+        self._server: Server | None = None
+        self._until = 0.0
+
+    def ask(self, question: Callable[[Server], _T]) -> _T:
+        """Ask, and again where a connection is refused or ends before the server has answered."""
+        left = self.options.connect_max_retries
+        while True:
+            kept = self._server if time.monotonic() < self._until else None
+            try:
+                with server_errors(self.options):
+                    return question(kept or self._new())
+            except BaseException as error:
+                self.close()
+                if not isinstance(error, ConnectionLostError) or not (kept or left):
+                    raise
+            if kept is None:  # one that ended while nobody asked is no failure
+                left -= 1
+                time.sleep(AGAIN_AFTER)
+
+    def close(self) -> None:
+        """Close the connection; the next question has another."""
+        self._server = None
+        self._open.close()
+
+    def _new(self) -> Server:
+        self.close()
+        self._server, self._until = self._open.enter_context(connect(self.options)), time.monotonic() + _KEPT_SECONDS
+        return self._server
+
+
 def ask(options: Options, question: Callable[[Server], _T]) -> _T:
     """Connect and ask, again where the connection is refused or ends before the server has answered."""
-    left = options.connect_max_retries
-    while True:
-        try:
-            with connect(options) as server:
-                return question(server)
-        except ConnectionLostError:
-            if not left:
-                raise
-        left -= 1
-        time.sleep(AGAIN_AFTER)
+    with closing(Connections(options)) as connections:
+        return connections.ask(question)

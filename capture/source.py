@@ -40,7 +40,7 @@ from .offset import Captured, Offset
 from .options import Options, read_options
 from .planning import furthest, unknown
 from .rows import METADATA, ROW_KIND, Writer, changes_of, spark_ddl
-from .server import AGAIN_AFTER, Place, Position, Server, ask, connect, require_one_server
+from .server import AGAIN_AFTER, Connections, Place, Position, Server, ask, connect, require_one_server
 from .shapes import with_fingerprint
 from .startup import start_place
 from .table import Table, TableId, read_table
@@ -48,6 +48,7 @@ from .tables import find_tables, matching, read_tables, require_alike, require_n
 from .validation import validate
 
 _SERVER_IDS = (2**30, 2**32 - 2**20)
+_IDLE_SECONDS = 0.1
 _LOG = logging.getLogger(__name__)
 
 
@@ -106,13 +107,22 @@ class ChangelogReader(DataSourceStreamReader):
         self._first: Offset | None = None
         self._seen: Offset | None = None
         self._moved = time.monotonic()
+        self.connections = Connections(options)
+        self._idle_until = 0.0
         self._server_id = options.server_id[0] if options.server_id else random.randint(*_SERVER_IDS)
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
-        return ask(self.options, self._initial_once).to_json()
+        return self.connections.ask(self._initial_once).to_json()
 
     def latestOffset(self) -> dict[str, Any]:  # noqa: N802
-        return ask(self.options, self._latest).to_json()
+        time.sleep(max(self._idle_until - time.monotonic(), 0))
+        found = self.connections.ask(self._latest)
+        if found == self._seen:  # Spark asks again at once
+            self._idle_until = time.monotonic() + _IDLE_SECONDS
+        return found.to_json()
+
+    def stop(self) -> None:
+        self.connections.close()
 
     def _latest(self, server: Server) -> Offset:
         if self._seen is not None:
@@ -130,7 +140,7 @@ class ChangelogReader(DataSourceStreamReader):
         if not first:
             _require_forward(begin, finish)
         self._moved = time.monotonic()
-        return ask(self.options, lambda server: self._partitions(server, begin, finish))
+        return self.connections.ask(lambda server: self._partitions(server, begin, finish))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Return a partition's rows; where the connection ends, a new one goes on after the parts that were given."""

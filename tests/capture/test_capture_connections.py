@@ -26,6 +26,7 @@ def test_reading_whose_connections_are_killed_goes_on_after_the_rows_that_were_g
         source.run(fill)
     (partition,) = stream.reader.partitions(stream.start, stream.reader.latestOffset())
     assert type(partition).__name__ == kind
+    stream.reader.stop()  # so that what is killed is the task's
     reading = stream.reader.read(partition)
     found = next(reading).column("id").to_pylist()
     assert len(found) < rows
@@ -50,6 +51,26 @@ def test_question_whose_connection_is_killed_is_asked_again(source: LocalSource)
     killed.clear()
     with pytest.raises(ConnectionLostError):
         ask(read_options(source.options("asked", **{"connect.max-retries": "1"})), question)
+
+
+def test_stream_without_changes_keeps_its_connection_and_takes_another_where_that_has_gone(source: LocalSource) -> None:
+    source.run("CREATE TABLE kept (id INT PRIMARY KEY)")
+    stream = Stream(source.options("kept", **{"connect.max-retries": "0"}))
+
+    def opened() -> int:
+        with connect(stream.options) as server:
+            return int(dict(server.rows("SHOW GLOBAL STATUS LIKE 'Connections'"))["Connections"])
+
+    assert stream.batch() == []
+    before = opened()
+    for _ in range(5):
+        assert stream.batch() == []
+    assert opened() == before + 1, "the one that asks"
+    assert source.kill_others() == {"Sleep"}
+    source.run("INSERT INTO kept VALUES (1)")
+    assert [row["id"] for row in stream.batch()] == [1]
+    stream.reader.stop()
+    assert source.kill_others() == set()
 
 
 def test_connection_that_is_refused_is_tried_again(source: LocalSource) -> None:

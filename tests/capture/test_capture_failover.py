@@ -134,7 +134,8 @@ def test_batch_whose_server_changes_before_its_tasks_run_is_the_same(source: Loc
     assert {type(partition).__name__ for partition in partitions} == {"Chunks", "Log"}
     follower.catch_up(source)
     follower.run("DELETE FROM running WHERE id > 30")
-    stream.reader.options = replace(stream.reader.options, port=follower.port)
+    stream.reader.stop()  # what is kept of the server before has ended
+    stream.reader.options = stream.reader.connections.options = replace(stream.reader.options, port=follower.port)
     for partition in partitions:
         replica.apply(row for batch in stream.reader.read(partition) for row in batch.to_pylist())
     replica.places.clear()
