@@ -13,7 +13,6 @@ from itertools import repeat
 from typing import Any
 
 import pymysql
-from pymysqlreplication import BinLogStreamReader
 from pymysqlreplication.constants import FIELD_TYPE
 from pymysqlreplication.event import (
     GtidEvent,
@@ -24,7 +23,6 @@ from pymysqlreplication.event import (
     XAPrepareEvent,
     XidEvent,
 )
-from pymysqlreplication.exceptions import StatusVariableMismatch
 from pymysqlreplication.row_event import (
     DeleteRowsEvent,
     PartialUpdateRowsEvent,
@@ -40,26 +38,13 @@ from .errors import BinlogError, BinlogPurgedError, SchemaChangedError, ServerUn
 from .gtids import UNREADABLE
 from .images import Images
 from .options import Options
-from .server import Driver, Position, Server, connection_settings, identity_of, require_one_server, server_errors
+from .server import Position, Server, connection_settings, server_errors
 from .statements import alters, concerns, creates
+from .stream import Stream
 from .table import Row, Table, TableId
 
 # It warns on every connection that binlog_row_metadata is not FULL, which is not needed here.
 logging.getLogger("pymysqlreplication").setLevel(logging.ERROR)
-
-_read_variable = QueryEvent._read_status_vars_value_for_key
-
-
-def _read_or_skip(event: QueryEvent, key: int) -> None:
-    """Read a variable of a statement's session, or skip this and the rest where the library does not know it: newer MariaDB have more."""
-    end = vars(event).setdefault("status_vars_end", event.packet.read_bytes - 1 + event.status_vars_length)
-    try:
-        _read_variable(event, key)
-    except StatusVariableMismatch:
-        event.packet.advance(end - event.packet.read_bytes)
-
-
-QueryEvent._read_status_vars_value_for_key = _read_or_skip
 
 _PURGED = 1236
 _COMPRESSED = {40: "binlog_transaction_compression = OFF", **dict.fromkeys(range(165, 172), "log_bin_compress = OFF")}
@@ -164,9 +149,10 @@ class LogReader:
         finally:
             stream.close()
 
-    def _open(self, start: Position) -> BinLogStreamReader:
+    def _open(self, start: Position) -> Stream:
         wanted = (*_ROWS, *_ALWAYS) if self.rows else (TableMapEvent, *_ALWAYS)
-        return BinLogStreamReader(
+        return Stream(
+            self.identity,
             connection_settings=connection_settings(self.options),
             server_id=self.server_id,
             log_file=start.file,
@@ -177,10 +163,9 @@ class LogReader:
             only_tables={table.name for table in self._followed},
             freeze_schema=True,
             enable_logging=False,
-            pymysql_wrapper=_connecting_twice(self.identity),
         )
 
-    def _events(self, stream: BinLogStreamReader, end: Position) -> Iterator[Any]:
+    def _events(self, stream: Stream, end: Position) -> Iterator[Any]:
         """Return the events up to a position, which is the end of one or of several that are not asked for."""
         last = end.order
         with _log_errors(self.options, stream):
@@ -193,7 +178,7 @@ class LogReader:
                 if Position(stream.log_file, stream.log_pos).order >= last:
                     return
 
-    def _entries(self, stream: BinLogStreamReader, event: Any) -> Iterator[LogEntry]:
+    def _entries(self, stream: Stream, event: Any) -> Iterator[LogEntry]:
         position = Position(stream.log_file, event.packet.log_pos or stream.log_pos)
         if isinstance(event, _ROWS):
             yield from self._changes(stream, event, position) if self._wanted else ()
@@ -206,21 +191,21 @@ class LogReader:
             yield self._committed(event, position)
         elif isinstance(event, RotateEvent):
             # A server that starts numbers its tables anew.
-            stream.table_map = {}
+            stream.forget_tables()
             self._shapes.clear()
         elif event.event_type in _COMPRESSED:
             raise BinlogError(f"the log is compressed at {position}: SET GLOBAL {_COMPRESSED[event.event_type]}")
         else:
             self._note(stream, event)
 
-    def _note(self, stream: BinLogStreamReader, event: Any) -> None:
+    def _note(self, stream: Stream, event: Any) -> None:
         """Note what a transaction is, and that it has changed a table."""
         if isinstance(event, TableMapEvent):
             if self._wanted:
                 self._touched |= {TableId(event.schema, event.table)} & self._followed.keys()
             else:
                 # The library tells each table once; the next transaction's is to be told again.
-                stream.table_map = {}
+                stream.forget_tables()
         elif isinstance(event, _GTIDS):
             self._gtid, self._wanted = event.gtid, self._is_wanted(event.gtid)
         elif event.event_type == _TAGGED:
@@ -248,7 +233,7 @@ class LogReader:
             yield Creation(position)
         yield self._committed(event, position)
 
-    def _changes(self, stream: BinLogStreamReader, event: RowsEvent, position: Position) -> Iterator[Change]:
+    def _changes(self, stream: Stream, event: RowsEvent, position: Position) -> Iterator[Change]:
         of = TableId(event.schema, event.table)
         table = self._followed.get(of)
         if table is None:  # the library asks for names of databases and of tables, and not for pairs
@@ -265,9 +250,9 @@ class LogReader:
             yield Change(before, after, position, self._number, event.timestamp, made_on, self._gtid, of)
             self._number += 1
 
-    def _images(self, stream: BinLogStreamReader, event: RowsEvent, position: Position, table: Table) -> Images:
+    def _images(self, stream: Stream, event: RowsEvent, position: Position, table: Table) -> Images:
         """Return what reads the rows of an event, whose columns in the log must be those of the table."""
-        found = stream.table_map[event.table_id]
+        found = stream.known_table(event.table_id)
         known, images = self._shapes.get(event.table_id, (None, None))
         if known is found and images is not None:
             return images
@@ -300,30 +285,8 @@ def _describe(wire: Any, column: SourceColumn) -> None:
     wire.set_values = column.labels
 
 
-def _connecting_twice(identity: str) -> Callable[..., Any]:
-    """Return a connect for the two connections of one reading, the first of which, the log's, must be to the very server.
-
-    The library would connect a third time and go on where it was, with what it knows of tables from before; the reading is begun
-    anew instead.
-    """
-    left = [None, None]
-
-    def connect(**settings: Any) -> Any:
-        if not left:
-            raise pymysql.err.OperationalError(0, "the connection ended while the log was read")
-        left.pop()
-        if "db" in settings:  # an old name of PyMySQL's
-            settings["database"] = settings.pop("db")
-        connection = Driver(**settings)
-        if len(left) == 1:
-            require_one_server(identity, identity_of(connection))
-        return connection
-
-    return connect
-
-
 @contextmanager
-def _log_errors(options: Options, stream: BinLogStreamReader) -> Iterator[None]:
+def _log_errors(options: Options, stream: Stream) -> Iterator[None]:
     try:
         with server_errors(options):
             yield
