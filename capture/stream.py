@@ -47,6 +47,7 @@ class _LogConnection(Driver):
 
     def _write_bytes(self, data: bytes) -> None:
         self._sends_log = data[4] == COMMAND.COM_BINLOG_DUMP
+        self.tables.clear()
         super()._write_bytes(data)
 
     def _read_packet(self, packet_type: Any = MysqlPacket) -> Any:
