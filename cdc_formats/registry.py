@@ -8,8 +8,12 @@ import of anything that is not installed or registered under it.
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from difflib import get_close_matches
+from functools import lru_cache
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, TypeVar
@@ -133,6 +137,18 @@ def _path(cls: type) -> str:
 
 
 def _installed() -> dict[str, list[EntryPoint]]:
+    return _entry_points(tuple((path, _modified(path)) for path in sys.path))
+
+
+def _modified(path: str) -> int | None:
+    with suppress(OSError):
+        return os.stat(path or ".").st_mtime_ns
+    return None
+
+
+@lru_cache(maxsize=1)
+def _entry_points(_: tuple[tuple[str, int | None], ...]) -> dict[str, list[EntryPoint]]:
+    # Reading the metadata of all distributions takes milliseconds: they are read again when the folders that they are in changed.
     found: dict[str, list[EntryPoint]] = {}
     for point in entry_points(group=GROUP):
         found.setdefault(point.name, []).append(point)

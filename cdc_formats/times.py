@@ -141,6 +141,7 @@ def interval_converter(sql_type: SqlType, handling: Handling) -> Converter:
 
 
 _FRACTIONS = {"": 0, **{f".{millis:03d}": millis * 1000 for millis in range(1000)}}
+_FRACTIONS_UTC = {f"{fraction}Z": micros for fraction, micros in _FRACTIONS.items()}
 _TWO_DIGITS = {f"{number:02d}": number for number in range(60)}
 _HOURS = {text: number for text, number in _TWO_DIGITS.items() if number < 24}
 
@@ -185,7 +186,7 @@ def timestamp_converter(sql_type: SqlType, handling: Handling) -> Converter:
     with_zone = sql_type.name == "TIMESTAMP"
     to_utc = _zone_reader(handling.time_zone)
     # Whole seconds and milliseconds, with the zone that needs no thought: this is the hot path.
-    usual = {f"{fraction}{'Z' if with_zone else ''}": micros for fraction, micros in _FRACTIONS.items()}.get
+    usual = (_FRACTIONS_UTC if with_zone else _FRACTIONS).get
     seconds = _WholeSeconds()
 
     def convert(value: Any) -> int:
