@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import quick_java
 from hypothesis import settings
 
 # Spark's workers must be this interpreter and see this repository.
@@ -15,8 +16,7 @@ REPOSITORY = Path(__file__).parents[1]
 os.environ["PYSPARK_PYTHON"] = sys.executable
 os.environ["PYTHONPATH"] = os.pathsep.join([str(REPOSITORY), *filter(None, [os.environ.get("PYTHONPATH")])])
 
-# Spark's JVMs live for seconds here: compiling for long runs would take more of the two cores than it gives back.
-os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+os.environ.update({**quick_java.options(), **os.environ})
 
 # No deadline: an example that waits for a busy machine is no failure.
 settings.register_profile("dev", deadline=None)

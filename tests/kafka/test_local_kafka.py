@@ -279,6 +279,12 @@ def test_start_without_java_names_the_command_that_installs_it(monkeypatch):
         LocalKafka().start()
 
 
+def test_java_is_given_the_options_of_kafkas_own_variable(monkeypatch):
+    monkeypatch.setenv("KAFKA_JVM_PERFORMANCE_OPTS", "-XX:+UseSerialGC -XX:+NoSuchOption")
+    with pytest.raises(LocalKafkaError, match="Unrecognized VM option 'NoSuchOption'"):
+        LocalKafka().start()
+
+
 def test_jars_that_cannot_be_fetched_leave_no_half_cache(monkeypatch, tmp_path, capfd):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setenv("DEFAULT_ARTIFACT_REPOSITORY", (tmp_path / "nothing & empty").as_uri())
