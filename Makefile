@@ -14,7 +14,7 @@ CHECKS := python $(if $(filter $(JAVA_GOALS),$(MAKECMDGOALS)),java)
 export PYSPARK_PYTHON := $(abspath $(BIN)/python)
 unexport SPARK_HOME
 
-.PHONY: help demo test notebooks lint types unit fuzz bench bench-flink bench-capture soak growth kafka format clean prerequisites
+.PHONY: help demo test fetch notebooks lint types unit fuzz bench bench-flink bench-capture soak growth kafka format clean prerequisites
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -23,12 +23,16 @@ help: ## list these commands
 demo: $(VENV)/installed ## see it work: a changelog in a real Kafka becomes a table
 	$(BIN)/python -m demo
 
-test: lint types ## everything: lint, types and all tests
+test: $(VENV)/installed ## everything: lint, types and all tests
+	$(MAKE) --jobs 2 --output-sync lint types fetch
+	$(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadfile --no-loadscope-reorder
+
+# What the tests start: servers, Spark's jars, and the classes of both.
+fetch: $(VENV)/installed
 	$(BIN)/python -m normalize.local_kafka --fetch
 	$(BIN)/python tests/local_registry.py --fetch
 	$(BIN)/python tests/sinks/local_databases.py --fetch
 	$(BIN)/python tests/spark_packages.py --fetch
-	$(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadfile --no-loadscope-reorder
 
 notebooks: $(VENV)/installed ## JupyterLab with the notebooks
 	$(BIN)/python -m pip install --quiet --editable '.[notebooks]'

@@ -12,8 +12,12 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+# Before this folder, where `normalize` is the tests'.
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
 import quick_java
 
+from demo import recordings
 from normalize import LocalKafka
 from normalize.kafka import SPARK_PACKAGES
 from normalize.sinks.tables import SINK_PACKAGES
@@ -48,9 +52,6 @@ def end(spark: SparkSession) -> None:
 
 def archive_classes() -> None:
     """Let a Spark read a topic of a Kafka, and keep which classes they loaded."""
-    sys.path.append(str(Path(__file__).parents[1]))
-    from demo import recordings
-
     os.environ.update(quick_java.archiving())
     spark = session()
     with LocalKafka() as kafka:
