@@ -13,6 +13,8 @@ CHECKS := python $(if $(filter $(JAVA_GOALS),$(MAKECMDGOALS)),java)
 # Spark's Python workers must be this environment's Python, and its Spark the one inside this PySpark.
 export PYSPARK_PYTHON := $(abspath $(BIN)/python)
 unexport SPARK_HOME
+# Spark starts many Pythons, each of which would compile these packages again.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help demo test fetch notebooks lint types unit fuzz bench bench-flink bench-capture soak growth kafka format clean prerequisites
 
