@@ -58,7 +58,8 @@ def archive_classes() -> None:
         recordings.replay(spark, kafka, recordings.RECORDINGS[0], lambda line: None)
     end(spark)
     for name in quick_java.VARIABLES.values():
-        quick_java.unfinished(name).replace(quick_java.archive(name))
+        if quick_java.unfinished(name).exists():  # not every Java can write one
+            quick_java.unfinished(name).replace(quick_java.archive(name))
 
 
 def main() -> None:
