@@ -37,12 +37,14 @@ class Writer:
         self.rows = 0
 
     def __call__(self, batch: DataFrame, number: int) -> None:
+        batch.persist()  # or it would be read from the server for each format
         for name, topic in self.topics.items():
             to_kafka_changelog(batch, topic, format=name, primary_key="order_number", source=capture.SOURCE, options=self.options)
         if number in self.dies_after:
             self.dies_after.remove(number)
             raise RuntimeError("the job dies")
         self.rows += batch.count()
+        batch.unpersist()
 
 
 def start(spark: SparkSession, source: LocalSource, writer: Writer, checkpoint: Path) -> Any:
