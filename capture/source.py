@@ -103,7 +103,6 @@ class ChangelogReader(DataSourceStreamReader):
         self._told: set[Captured | TableId] = set()
         self._listed: tuple[str, Position] | None = None
         self._created: Position | None = None
-        self._newly: list[TableId] = []
         self._first: Offset | None = None
         self._seen: Offset | None = None
         self._moved = time.monotonic()
@@ -253,9 +252,12 @@ class ChangelogReader(DataSourceStreamReader):
         return replace(planned, position=reach.position, gtids=gtids, tables=now), reach.complete
 
     def _new(self, server: Server, seen: Offset) -> list[Table]:
-        """Return the tables that are to join, as they are now."""
-        self._look_for_others(server, seen)
-        new = [self._table_now(server, each) for each in self._newly]
+        """Return the tables that are to join, as they are now; where none joins, the others are told once."""
+        others = self._others(server, seen)
+        if not self.options.newly_added:
+            self._tell(others)
+            return []
+        new = [self._table_now(server, each) for each in others]
         if new:
             validate(server, self.options, new)
         return new
@@ -267,20 +269,22 @@ class ChangelogReader(DataSourceStreamReader):
         joined = ended.joined([captured(table) for table in new])
         return joined if ended.snapshot else self._with_chunks(server, joined)
 
-    def _look_for_others(self, server: Server, seen: Offset) -> None:
-        """Find the tables that are not captured though the options name them: they join, or are told once.
+    def _others(self, server: Server, seen: Offset) -> list[TableId]:
+        """Return the tables that are not captured though the options name them, where there may be others than were listed before.
 
         Options that do not name the tables that are captured are refused.
         """
         listed, created, identity = self._listed, self._created, server.identity
-        if listed is not None and listed[0] == identity and (created is None or created.order <= listed[1].order) and not self._newly:
-            return
-        self._listed, there = (identity, created or seen.position), {each.id for each in seen.tables}
+        if listed is not None and listed[0] == identity and (created is None or created.order <= listed[1].order):
+            return []
+        there = {each.id for each in seen.tables}
         require_named(server, self.options, there)
         others = [table for table in matching(server, self.options) if table not in there]
-        if self.options.newly_added:
-            self._newly = others
-            return
+        # Those that are to join are listed until they have joined.
+        self._listed = None if others and self.options.newly_added else (identity, created or seen.position)
+        return others
+
+    def _tell(self, others: list[TableId]) -> None:
         for table in others:
             if table not in self._told:
                 self._told.add(table)

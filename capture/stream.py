@@ -38,7 +38,7 @@ QueryEvent._read_status_vars_value_for_key = _read_or_skip
 
 
 class _LogConnection(Driver):
-    """A connection that passes over the maps of tables that it has had."""
+    """A connection that passes over the maps of tables that it has had, also of those that the library leaves out, and knows not."""
 
     def __init__(self, **settings: Any) -> None:
         self._sends_log = False
