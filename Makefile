@@ -26,7 +26,7 @@ demo: $(VENV)/installed ## see it work: a changelog in a real Kafka becomes a ta
 	$(BIN)/python -m demo
 
 test: $(VENV)/installed ## everything: lint, types and all tests
-	$(MAKE) --jobs 2 --output-sync lint types fetch
+	$(MAKE) --jobs 2 lint types fetch
 	$(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadfile --no-loadscope-reorder
 
 # What the tests start: servers, Spark's jars, and the classes of both.
