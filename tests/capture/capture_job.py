@@ -22,7 +22,6 @@ def main(options: str, checkpoint: str, folder: str) -> None:
         .config("spark.ui.enabled", False)
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.driver.memory", "512m")
-        .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")  # starts sooner
         .getOrCreate()
     )
     spark.sparkContext.setLogLevel("ERROR")

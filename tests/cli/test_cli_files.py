@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from commands import CDC, RECORDS, Terminal, cdc, environment, quick
+from distributions import install
 
 from cdc_cli.files import Lines, read_records
 from cdc_formats import Ignored, get_format
@@ -308,11 +309,7 @@ class Pressed(MaxwellJson):
 def test_a_ctrl_c_ends_it_when_what_was_read_is_written_and_counted_and_a_second_one_at_once(
     tmp_path: Path, presses: int, rows: int, records: int, unbuffered: str
 ) -> None:
-    (tmp_path / "pressed.py").write_text(PRESSED)
-    info = tmp_path / "pressed-1.0.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: pressed\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text("[cdc_formats.formats]\npressed-json = pressed:Pressed\n")
+    install(tmp_path, {"pressed-json": "pressed:Pressed"}, "pressed", {"pressed": PRESSED})
     lines = [json.dumps({"type": "insert", "data": {"id": id}}).encode() for id in range(3)]
     done = cdc(
         "convert", "--from", "pressed-json", "--to", "changelog-json", "--schema", "id INT", stdin=b"\n".join(lines),

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from commands import Terminal, cdc, quick
+from distributions import install
 
 from cdc_formats.registry import BUILT_IN
 
@@ -85,12 +86,9 @@ class Shop(Format):
 @pytest.fixture
 def packages(tmp_path: Path) -> str:
     """Return a folder with two packages: one with a format that has a required option, one that cannot be loaded."""
-    (tmp_path / "shop.py").write_text(THEIRS)
-    (tmp_path / "fair.py").write_text(THEIRS.replace("shop-json", "fair-json").replace("till: int", "till: int = 1"))
-    info = tmp_path / "shop-1.0.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: shop\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text("[cdc_formats.formats]\nshop-json = shop:Shop\nfair-json = fair:Shop\nbroken-json = shop:Gone\n")
+    fair = THEIRS.replace("shop-json", "fair-json").replace("till: int", "till: int = 1")
+    points = {"shop-json": "shop:Shop", "fair-json": "fair:Shop", "broken-json": "shop:Gone"}
+    install(tmp_path, points, "shop", {"shop": THEIRS, "fair": fair})
     return str(tmp_path)
 
 

@@ -9,6 +9,7 @@ from dataclasses import fields
 from pathlib import Path
 
 import pytest
+from distributions import install
 
 import cdc_formats
 from cdc_formats import Event, Format, get_format, list_formats, register_format, registry
@@ -32,16 +33,6 @@ def make(identifier: str, name: str = "Acme") -> type[Format]:
         return [Event.insert({"id": 1})]
 
     return type(name, (Format,), {"identifier": identifier, "read": read, "__module__": "acme.formats", "__qualname__": name})
-
-
-def install(folder: Path, points: dict[str, str], name: str = "acme", modules: dict[str, str] | None = None) -> None:
-    """Put a distribution with entry points, and its modules, into a folder, as an installer does."""
-    info = folder / f"{name}-1.0.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text(f"[{GROUP}]\n" + "".join(f"{key} = {value}\n" for key, value in points.items()))
-    for module, text in (modules or {}).items():
-        (folder / f"{module}.py").write_text(text)
 
 
 CODE = """

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pyspark
 import pytest
+from quick_java import QUICK
 from streams import new_topic
 from test_from_kafka_changelog import REPOSITORY, last_rows, random_history, records_of, table_of
 
@@ -20,8 +21,6 @@ pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.slow]
 
 JOB = Path(__file__).with_name("cluster_job.py")
 OURS = ("__editable__", "pyspark_kafka_changelog", "cdc_formats", "normalize")
-# Java that compiles less: these processes live for seconds.
-QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 
 def without_the_package(folder: Path) -> Path:
