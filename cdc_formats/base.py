@@ -247,6 +247,11 @@ class Format(ABC):
     """Why messages have no position in their source's log; empty: they have one, which `position` reads."""
     metadata: ClassVar[Mapping[str, MetadataColumn]] = {}
     """Readable metadata columns, by Flink's names."""
+    table_identity: ClassVar[Mapping[str, str]] = {}
+    """The `metadata` columns that together identify the table of a message, each with the option that selects its values.
+
+    The option is empty where there is none. Without an entry, messages do not name their table, and the topic takes its place.
+    """
 
     error_excerpt: bool = True
     validate: bool = False
@@ -293,6 +298,18 @@ class Format(ABC):
         """
         raise NotImplementedError(f"{type(self).__name__} defines no position()")
 
+    def table_reader(self, names: Sequence[str]) -> Callable[[Any], tuple[Any, ...]]:
+        """Return the function from `Event.message` to the values of these columns of `table_identity`.
+
+        The decoder calls it for every message; formats override it where reading `metadata` is slow.
+
+        Parameters
+        ----------
+        names : sequence of str
+        """
+        readers = [self.metadata[name].read for name in names]
+        return lambda message: tuple([read(message) for read in readers])
+
     def control_event(self, key: bytes | None, value: bytes | None, reason: Ignored, headers: Headers = ()) -> ControlEvent:
         """Return what a record says for which `read` gave `reason`; asked for only where the user wants control events.
 
@@ -333,6 +350,7 @@ class Format(ABC):
         positions: bool = False,
         images: bool = False,
         raw_text: bool = False,
+        tables: Sequence[str] = (),
     ) -> Decoder:
         """Compile a decoder.
 
@@ -349,6 +367,8 @@ class Format(ABC):
         raw_text : bool
             Whether text in the columns `RowConverter.text_columns` may stay as it stands in the message, for a caller who converts a
             column of many rows at once.
+        tables : sequence of str
+            Columns of `table_identity` whose values `Decoder.tables` collects.
 
         Raises
         ------
@@ -357,7 +377,16 @@ class Format(ABC):
         FormatOptionError
             When positions are asked for, and the format has none: the text says why.
         """
-        return Decoder(self, to_columns(columns), tuple(unique_key), tuple(metadata), positions=positions, images=images, raw_text=raw_text)
+        return Decoder(
+            self,
+            to_columns(columns),
+            tuple(unique_key),
+            tuple(metadata),
+            positions=positions,
+            images=images,
+            raw_text=raw_text,
+            tables=tables,
+        )
 
     def for_topic(self: F, topic: str) -> F:
         """Return the format as a topic is written with it; formats whose options have the topic in their defaults override this."""
@@ -446,6 +475,12 @@ class Decoder:
     before-image is looked at, and an event that changes the key becomes a delete of the old key and an upsert of the new one
     (Flink drops the old key's ``-U`` and leaves a stale row). With `images` before-images are read all the same, for a stage that does
     not store rows; with `positions` where in its source's log each change stands.
+
+    Attributes
+    ----------
+    tables : dict
+        The tables of all messages with rows that were decoded so far, in the order of their first message: tuples of the values of
+        the columns `tables` of `Format.decoder`. It is an observation; no result depends on it.
     """
 
     def __init__(
@@ -458,6 +493,7 @@ class Decoder:
         positions: bool = False,
         images: bool = False,
         raw_text: bool = False,
+        tables: Sequence[str] = (),
     ) -> None:
         format.check(columns, unique_key)
         if positions and format.positions:
@@ -475,6 +511,9 @@ class Decoder:
         self._readers = tuple(format.metadata[name].read for name in metadata)
         self._positions, self._images = positions, images
         self._in_full = positions or images
+        self._table_of = format.table_reader(tables) if tables else None
+        self._last_table: tuple[Any, ...] | None = None
+        self.tables: dict[tuple[Any, ...], None] = {}
         self._with_update_before = format.changelog_mode.contains(_UPDATE_BEFORE)
         if format.validate:
             check = message_validator(format.identifier, format.json_schema())
@@ -506,6 +545,8 @@ class Decoder:
             events = self._read(key, value, headers) if self._headers else self._read(key, value)
             if isinstance(events, Ignored):
                 return events
+            if self._table_of is not None:
+                self._collect_tables(events)
             changes: list[Change] = []
             for event in events:
                 self._changes(event, changes)
@@ -529,6 +570,8 @@ class Decoder:
             events = self._read_keyed(key, value, headers) if self._headers else self._read_keyed(key, value)
             if isinstance(events, Ignored):
                 return events
+            if self._table_of is not None:
+                self._collect_tables(events)
             changes: list[KeyedChange] = []
             keyed = self._keyed_in_full if self._in_full else self._keyed
             for event in events:
@@ -538,6 +581,17 @@ class Decoder:
             raise self._with_excerpt(error, key, value) from None
         except RecursionError:
             raise self._with_excerpt(_too_deep(), key, value) from None
+
+    def _collect_tables(self, events: Sequence[Event]) -> None:
+        assert self._table_of is not None
+        message: Any = events  # no event's message
+        for event in events:
+            if event.message is not message:
+                message = event.message
+                table = self._table_of(message)
+                if table != self._last_table:
+                    self._last_table = table
+                    self.tables[table] = None
 
     def _with_excerpt(self, error: DecodeError, key: bytes | None, value: bytes | None) -> DecodeError:
         if not self.format.error_excerpt:

@@ -91,6 +91,7 @@ class CanalJson(Format):
         "ingestion-timestamp": MetadataColumn("TIMESTAMP(3)", lambda message: epoch_ms(message.ts, "$.ts")),
         "event-timestamp": MetadataColumn("TIMESTAMP(3)", lambda message: epoch_ms(message.es, "$.es")),
     }
+    table_identity: ClassVar[Mapping[str, str]] = {"database": "database_include", "table": "table_include"}
 
     def __post_init__(self) -> None:
         self._check_choice("binary_handling_mode", ("latin1", "base64"))

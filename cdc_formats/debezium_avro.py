@@ -127,6 +127,7 @@ class DebeziumAvro(DebeziumEnvelope):
 
     # Those of debezium-json, but for the schema block.
     metadata: ClassVar[Mapping[str, MetadataColumn]] = {name: of for name, of in DebeziumJson.metadata.items() if name != "schema"}
+    table_identity: ClassVar[Mapping[str, str]] = DebeziumJson.table_identity
 
     def __post_init__(self) -> None:
         registry = self.registry

@@ -48,7 +48,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import msgspec
 
-from .base import ControlEvent, Encoder, Event, Headers, Ignored, MetadataColumn, Reader, Record
+from .base import ControlEvent, Encoder, Event, Format, Headers, Ignored, MetadataColumn, Reader, Record
 from .changelog_mode import ChangelogMode
 from .connect_schema import struct_schema, written_handling
 from .debezium_json import COMPLETE_CONNECTORS, SCHEMAS_KEPT, DebeziumJson, described, schema_of
@@ -121,6 +121,11 @@ class DebeziumFlatJson(DebeziumJson):
         "source.table": MetadataColumn("STRING", lambda m: text(_either(m.added.table, m.added.source_table))),
         "source.properties": MetadataColumn("MAP<STRING, STRING>", lambda m: _properties(m)),
     }
+    table_identity: ClassVar[Mapping[str, str]] = {
+        "source.database": "database_include",
+        "source.schema": "",
+        "source.table": "table_include",
+    }
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -162,6 +167,10 @@ class DebeziumFlatJson(DebeziumJson):
         if message.value is None:
             return None
         return of_source(_source_reader(message.prefix)(message.value), f"$.{message.prefix}")
+
+    def table_reader(self, names: Sequence[str]) -> Callable[[Any], tuple[Any, ...]]:
+        """Return the function from a message to its table, by the added fields."""
+        return Format.table_reader(self, names)
 
     def control_event(self, key: bytes | None, value: bytes | None, reason: Ignored, headers: Headers = ()) -> ControlEvent:
         """Return the reason alone: a record without its row says no more."""

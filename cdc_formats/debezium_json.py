@@ -43,7 +43,7 @@ Source: io.debezium.data.Envelope, io.debezium.time.*; Flink's DebeziumJsonDeser
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
@@ -63,7 +63,7 @@ from .errors import (
 )
 from .handling import BINARY_MODES, DECIMAL_MODES, TIME_MODES, Handling, Unfit
 from .json_reader import json_bytes, json_text, read_object
-from .metadata import epoch_ms, member, named, text, text_map
+from .metadata import epoch_ms, member, members_reader, named, text, text_map
 from .position import Position, debezium
 from .row_kind import RowKind
 from .rows import RowConverter, message_reader, undeclared
@@ -77,6 +77,7 @@ SCHEMAS_KEPT = 1000
 """For how many schemas a reader keeps what it compiled."""
 COMPLETE_CONNECTORS = ("mysql", "mariadb")
 """Connectors whose log has all values, so that they never write the placeholder."""
+_SOURCE_MEMBERS = {"source.database": "db", "source.schema": "schema", "source.table": "table"}
 _PATHS = {root: (f"{root}.before", f"{root}.after") for root in ("$", "$.payload")}
 _INSERT, _UPDATE, _DELETE = RowKind.INSERT, RowKind.UPDATE_AFTER, RowKind.DELETE
 _REMEDY = "is null. PostgreSQL: set the table's REPLICA IDENTITY to FULL, or to DEFAULT with a primary key; MySQL: binlog_row_image=FULL"
@@ -149,6 +150,11 @@ class DebeziumJson(DebeziumEnvelope):
         "source.table": MetadataColumn("STRING", lambda message: text(member(message.source, "table"))),
         "source.properties": MetadataColumn("MAP<STRING, STRING>", lambda message: text_map(message.source)),
     }
+    table_identity: ClassVar[Mapping[str, str]] = {
+        "source.database": "database_include",
+        "source.schema": "",
+        "source.table": "table_include",
+    }
 
     def __post_init__(self) -> None:
         if isinstance(self.schema_include, str) and self.schema_include.lower() in ("true", "false"):
@@ -184,6 +190,11 @@ class DebeziumJson(DebeziumEnvelope):
     def reader(self, rows: RowConverter, *, keyed: bool = False) -> Reader:
         """Return the reader of one table's messages."""
         return _Reader(self, rows, keyed).read
+
+    def table_reader(self, names: Sequence[str]) -> Callable[[Any], tuple[Any, ...]]:
+        """Return the function from a message to its table, by one look into ``source``."""
+        read = members_reader([_SOURCE_MEMBERS[name] for name in names])
+        return lambda message: read(message.source)
 
     def encoder(self, columns: str | Sequence[Column], *, unique_key: Sequence[str] = ()) -> Encoder:
         """Return the encoder of one table's rows: bare messages, or with a schema block where `schema_include` is True."""

@@ -104,6 +104,7 @@ class DebeziumMongodbJson(DebeziumEnvelope):
         "source.collection": MetadataColumn("STRING", lambda message: text(member(message.source, "collection"))),
         "source.properties": MetadataColumn("MAP<STRING, STRING>", lambda message: text_map(message.source)),
     }
+    table_identity: ClassVar[Mapping[str, str]] = {"source.database": "database_include", "source.collection": "table_include"}
 
     def __post_init__(self) -> None:
         if isinstance(self.schema_include, str) and self.schema_include.lower() in ("true", "false"):

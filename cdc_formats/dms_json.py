@@ -101,6 +101,7 @@ class DmsJson(Format):
         "transaction-id": MetadataColumn("BIGINT", lambda m: bigint(m.metadata.transaction_id, "$.metadata.transaction-id")),
         "stream-position": MetadataColumn("STRING", lambda message: text(message.metadata.stream_position)),
     }
+    table_identity: ClassVar[Mapping[str, str]] = {"schema": "schema_include", "table": "table_include"}
 
     def __post_init__(self) -> None:
         self._check_choice("before_image_column_filter", ("pk-only", "non-lob", "all"))

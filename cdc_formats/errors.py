@@ -76,6 +76,24 @@ class StateDamagedError(ChangelogError, ValueError):
     condition = "STATE_DAMAGED"
 
 
+class SeveralTablesError(ChangelogError, ValueError):
+    """Records of two tables would be merged by their primary key."""
+
+    condition = "SEVERAL_TABLES"
+
+
+class TopicReplacedError(ChangelogError, ValueError):
+    """A topic was deleted and created again after the checkpoint was written."""
+
+    condition = "TOPIC_REPLACED"
+
+
+class PartitionsAddedError(ChangelogError, ValueError):
+    """Older records of one partition arrive after newer records of a partition that was added to the topic."""
+
+    condition = "PARTITIONS_ADDED"
+
+
 class TruncateError(ChangelogError, ValueError):
     """The source table was truncated, and the user has not said what to do then."""
 

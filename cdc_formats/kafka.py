@@ -6,15 +6,16 @@ nothing behind. ``group.id`` is named in the client's configuration since librdk
 
 from __future__ import annotations
 
+import re
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .base import Format
-from .errors import ArgumentError, MissingDependencyError, SampleError
+from .errors import ArgumentError, KafkaUnavailableError, MissingDependencyError, SampleError
 from .inference import InferredSchema, infer_schema
-from .kafka_client import READ_ONLY, UNAVAILABLE, option_in, typed_error
+from .kafka_client import READ_ONLY, UNAVAILABLE, UNKNOWN_TOPIC, TopicDescription, option_in, typed_error
 from .printable import printable
 from .profiling import TopicProfile, profile_records
 from .profiling.progress import tracked
@@ -28,6 +29,9 @@ TIMEOUT_SECONDS = 30.0
 """How long sampling may take, where it is not said."""
 
 _GROUP = "cdc-formats-sample"
+_NO_ID = "AAAAAAAAAAAAAAAAAAAAAA"
+_FINAL = ("_ALL_BROKERS_DOWN", "_AUTHENTICATION", "_SSL")
+_DESCRIBE_POLL_SECONDS = 0.05
 _POLL_SECONDS = 1.0
 _TRY_SECONDS = 1.0
 _REFUSALS = {"_AUTHENTICATION": "security.protocol and sasl.*", "_SSL": "security.protocol and ssl.*"}
@@ -207,6 +211,65 @@ def key_values(records: list[SampledRecord]) -> Iterator[tuple[bytes | None, byt
     """Return the parts of records that `infer_schema` looks at, the oldest first, whatever their partition."""
     for record in sorted(records, key=lambda each: each.timestamp):
         yield record.key, record.value, record.headers
+
+
+def describe_topics(
+    servers: str, topics: Collection[str] | re.Pattern[str], config: Mapping[str, Any], *, timeout_seconds: float = 10.0
+) -> dict[str, TopicDescription]:
+    """Return the id and the number of partitions of each topic that exists.
+
+    Parameters
+    ----------
+    servers : str
+        ``bootstrap.servers``.
+    topics : collection of str or re.Pattern
+        Names, or a pattern that a whole name must match.
+    config : mapping
+        How to connect, with librdkafka's names.
+    timeout_seconds : float
+
+    Raises
+    ------
+    MissingDependencyError, ArgumentError, SampleError
+    """
+    try:
+        from confluent_kafka import KafkaException, TopicCollection
+        from confluent_kafka.admin import AdminClient
+    except ImportError as error:
+        raise MissingDependencyError("topics are described by confluent-kafka: pip install 'pyspark-kafka-changelog[kafka]'") from error
+    heard: list[str] = []
+    try:
+        listener: dict[str, Any] = {"error_cb": lambda error: heard.append(error.name())}
+        client = AdminClient({"log_level": 0, **config, "bootstrap.servers": servers, **listener})
+    except (KafkaException, TypeError, ValueError) as error:
+        raise ArgumentError(f"the Kafka client refuses an option: {option_in(error, config)}") from None
+    deadline = time.monotonic() + timeout_seconds
+    try:
+        if isinstance(topics, re.Pattern):
+            topics = [name for name in client.list_topics(timeout=timeout_seconds).topics if topics.fullmatch(name)]
+        found = {}
+        for name, described in client.describe_topics(TopicCollection(list(topics))).items() if topics else ():
+            while not described.done() and time.monotonic() < deadline and not set(heard) & set(_FINAL):
+                client.poll(_DESCRIBE_POLL_SECONDS)
+            if not described.done():
+                raise KafkaUnavailableError(f"Kafka does not describe topic {name!r}: {', '.join(dict.fromkeys(heard)) or 'no answer'}")
+            found[name] = _description(described)
+    except KafkaException as error:
+        raise typed_error(error.args[0], ", ".join(topics) if not isinstance(topics, re.Pattern) else topics.pattern) from None
+    return {name: description for name, description in found.items() if description is not None}
+
+
+def _description(described: Any) -> TopicDescription | None:
+    from confluent_kafka import KafkaException
+
+    try:
+        topic = described.result()
+    except KafkaException as error:
+        if error.args[0].name() in UNKNOWN_TOPIC:
+            return None
+        raise
+    topic_id = str(topic.topic_id)
+    return TopicDescription("" if topic_id == _NO_ID else topic_id, len(topic.partitions))
 
 
 # ------------------------------------------------------------------------------------------------------------ the client

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from .errors import KafkaUnavailableError, SampleError, UnknownTopicError
 
 UNAVAILABLE = ("_TRANSPORT", "_ALL_BROKERS_DOWN", "_TIMED_OUT", "_RESOLVE")
 """Names of Kafka's errors when no broker answers."""
-_UNKNOWN_TOPIC = ("UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC", "TOPIC_EXCEPTION")
+UNKNOWN_TOPIC = ("UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC", "TOPIC_EXCEPTION")
 READ_ONLY = {
     "enable.auto.commit": False,
     "enable.auto.offset.store": False,
@@ -37,8 +37,23 @@ def typed_error(error: Any, topic: str, *, remedy: str = "check bootstrap.server
         What to do where no broker answers.
     """
     name = error.name()
-    if name in _UNKNOWN_TOPIC:
+    if name in UNKNOWN_TOPIC:
         return UnknownTopicError(f"there is no topic {topic!r}, or this user may not see it ({name})")
     if name in UNAVAILABLE:
         return KafkaUnavailableError(f"no Kafka broker answered ({name}): {remedy}")
     return SampleError(f"Kafka does not let {topic} be read: {name}")
+
+
+class TopicDescription(NamedTuple):
+    """A topic as the brokers describe it.
+
+    Attributes
+    ----------
+    topic_id : str
+        Changes when a topic is deleted and created again; empty on brokers before Kafka 2.8.
+    partitions : int
+        The number of partitions.
+    """
+
+    topic_id: str
+    partitions: int

@@ -91,6 +91,7 @@ class MaxwellJson(Format):
         "position": MetadataColumn("STRING", lambda message: text(message.position)),
         "xid": MetadataColumn("BIGINT", lambda message: bigint(unraw(message.xid), "$.xid")),
     }
+    table_identity: ClassVar[Mapping[str, str]] = {"database": "database_include", "table": "table_include"}
 
     @property
     def handling(self) -> Handling:

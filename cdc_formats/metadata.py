@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
 
-from .errors import TypeConversionError
+from .errors import MalformedMessageError, TypeConversionError
 from .handling import Handling, Unfit
-from .json_reader import json_text, read_json
+from .json_reader import json_reader, json_text, read_json
 from .schema import SqlType
 from .times import LEAST_STAMP, MOST_STAMP
 from .types import converter
@@ -26,6 +27,24 @@ def member(value: Any, name: str) -> Any:
     """Return a member of an object, None where there is none or where it is no object."""
     value = unraw(value)
     return value.get(name) if isinstance(value, dict) else None
+
+
+def members_reader(names: Sequence[str]) -> Callable[[msgspec.Raw], tuple[Any, ...]]:
+    """Return the function from the text of a JSON object to the values of these members, None for each that is not there.
+
+    It is faster than `member`, because it does not read the other members.
+    """
+    fields: list[Any] = [(f"m{index}", Any, None) for index in range(len(names))]
+    shape = msgspec.defstruct("Members", fields, rename={f"m{index}": name for index, name in enumerate(names)}, gc=False)
+    read = json_reader(shape)
+
+    def members(value: msgspec.Raw) -> tuple[Any, ...]:
+        try:
+            return msgspec.structs.astuple(read(value))
+        except MalformedMessageError:  # it is null, or no object
+            return (None,) * len(names)
+
+    return members
 
 
 def text(value: Any) -> str | None:

@@ -84,6 +84,7 @@ class OggJson(Format):
         "event-timestamp": MetadataColumn("TIMESTAMP(6)", lambda message: timestamp(message.op_ts, "$.op_ts")),
         "position": MetadataColumn("STRING", lambda message: text(message.pos)),
     }
+    table_identity: ClassVar[Mapping[str, str]] = {"table": "table_include"}
 
     @property
     def handling(self) -> Handling:

@@ -21,6 +21,7 @@ from .changes import Gathered
 from .counts import COLUMN, beside, counts_ddl, counts_row, observed
 from .dead_letter import send
 from .group import Stage, Told, fold_changes
+from .guard import Table, decode_seen
 from .state import KeyGroup
 from .typed import Aside, Output, decode_asides
 from .where import MATCHES, told
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 ORDER = ("stamp", "source", "offset", "seq")
 COUNTS = tuple(dict.fromkeys((*decode.COUNTS, *streaming.COUNTS)))
 """What is counted: what decoding counts and what the stage counts, summed where both count it."""
-_COLUMNS = ("key", "stamp", "source", "change", "asides")
+_COLUMNS = ("key", "stamp", "source", "change", "asides", "seen")
 
 
 def normalized(keyed: DataFrame, stage: Stage, output: Output, *, split_partitions: bool, observation: Any = None) -> DataFrame:
@@ -78,11 +79,14 @@ def in_order(keyed: DataFrame, *, split_partitions: bool) -> DataFrame:
 def fold_pass(batches: Iterator[pa.RecordBatch], *, stage: Stage, output: Output) -> Iterator[pa.RecordBatch]:
     """Fold sorted changes into typed changelog rows, and the counts of all in a last row; for ``mapInArrow``."""
     counts: Counter[str] = Counter()
+    tables: list[Table] = []
     group, held = stage.layout.empty(), Gathered(stage.shape)
     # What looks at all changes of a key at once waits until they are there: the last key goes on in the next batch.
     whole_keys = stage.mini_batch or stage.layout.with_positions
     with worker():
         for batch in batches:
+            # All rows without a key come to one task, which so compares the tables of all partitions.
+            tables = stage.expected.identity.merged(tables, _tables(batch))
             asides = _read(batch, held, counts)
             ready, held = held.split_last_key() if whole_keys else (held, Gathered(stage.shape))
             folded = Told()
@@ -114,11 +118,15 @@ def _of_last_key(group: KeyGroup, folded: Gathered) -> KeyGroup:
     return replace(group, rows=group.rows.filter(pc.equal(group.rows.column("key"), last)))
 
 
+def _tables(batch: pa.RecordBatch) -> list[Table]:
+    return [table for seen in batch.column("seen").drop_null().to_pylist() for table in decode_seen(seen).tables]
+
+
 def _read(batch: pa.RecordBatch, gathered: Gathered, counts: Counter[str]) -> list[Aside]:
     asides: list[Aside] = []
     matching = batch.column(MATCHES).to_pylist() if MATCHES in batch.schema.names else repeat(True)
     columns = (batch.column(name).to_pylist() for name in _COLUMNS)
-    for (key, stamp, source, change, packed), matches in zip(zip(*columns, strict=True), matching, strict=False):
+    for (key, stamp, source, change, packed, _), matches in zip(zip(*columns, strict=True), matching, strict=False):
         if key is not None:
             # Here a key stands for itself: what is known of a redelivery is known by the key's own changes.
             gathered.add_packed(key, stamp, f"{source} {key.hex()}", change, told(matches, source))

@@ -24,6 +24,7 @@ from .dead_letter import DeadLetters
 from .decode import Mode
 from .fold import FoldOptions
 from .group import Stage
+from .guard import NOTHING_EXPECTED, Expected, Seen
 from .records import Records
 from .stage import normalized
 from .state import Layout
@@ -140,6 +141,8 @@ def make_stage(
     on_wrong_before: str = "count",
     mode: Mode = "FAILFAST",
     dead_letters: DeadLetters | None = None,
+    key_metadata: tuple[str, ...] = (),
+    expected: Expected = NOTHING_EXPECTED,
 ) -> Stage:
     """Check the stage's arguments, and return it.
 
@@ -162,7 +165,7 @@ def make_stage(
     if not isinstance(delete_retention, timedelta) or delete_retention < timedelta(0):
         raise ArgumentError(f"delete_retention is {delete_retention!r}; it is a datetime.timedelta that is not negative")
     return Stage(
-        layout=Layout(key_groups, shape.columns, unique_key, shape.compact, ttl_ms > 0, shape.positions),
+        layout=Layout(key_groups, shape.columns, (*unique_key, *key_metadata), shape.compact, ttl_ms > 0, shape.positions),
         shape=shape,
         options=FoldOptions(generate_update_before=generate_update_before, suppress_equal=ttl_ms == 0),
         mode=mode,
@@ -172,6 +175,7 @@ def make_stage(
         mini_batch=mini_batch,
         delete_retention_ms=delete_retention // timedelta(milliseconds=1),
         on_wrong_before=on_wrong_before,  # type: ignore[arg-type] # checked above
+        expected=expected,
     )
 
 
@@ -226,6 +230,7 @@ def pack_pass(batches: Iterator[pa.RecordBatch], *, target: type[Target], output
     keys = key_indices(output.columns, stage.layout.unique_key)
     held: KeyedRow | None = None
     start = 0
+    collected.see(Seen())
     for rows_batch in batches:
         offsets = np.arange(start, start + rows_batch.num_rows)
         records = Records("DataFrame", context.partitionId(), offsets, np.zeros_like(offsets), [], [])

@@ -21,6 +21,7 @@ from cdc_formats.rows import key_indices
 from cdc_formats.schema import Column, columns as to_columns
 
 from .arrow import arrow_type, of_stored, slices, spark_ddl, to_arrow
+from .guard import GUARD
 from .packing import unpack
 from .stage import STATE_DDL
 from .state import KeyGroup, Layout, holds, read
@@ -151,6 +152,10 @@ class StoredState:
 
     def key_groups(self, spark: SparkSession) -> DataFrame:
         """Return the stored key groups: ``key_group INT, state BINARY``."""
+        return self.rows(spark).where(f"key_group <> {GUARD}")
+
+    def rows(self, spark: SparkSession) -> DataFrame:
+        """Return the stored key groups and the guard: ``key_group INT, state BINARY``."""
         return self._source(spark).selectExpr("key.key_group AS key_group", "value.groupState.state AS state")
 
     def is_stage(self, spark: SparkSession) -> bool:
@@ -292,7 +297,10 @@ def _set_keys(arrays: list[Any], layout: Layout, rows: pa.RecordBatch, deleted: 
     """Give remembered deletes, which have no row, the columns of their key."""
     mask = pa.array(deleted)
     keys = zip(*map(unpack, rows.column("key").filter(mask).to_pylist()), strict=True)
-    for index, values in zip(key_indices(layout.columns, layout.unique_key), keys, strict=True):
+    names = {column.name for column in layout.columns}
+    # The metadata columns of a key come after its own columns, and are not stored.
+    unique_key = [name for name in layout.unique_key if name in names]
+    for index, values in zip(key_indices(layout.columns, unique_key), keys, strict=False):
         arrays[index] = pc.replace_with_mask(arrays[index], mask, to_arrow(layout.columns[index].type, values))
 
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import groupby, islice
 from traceback import extract_tb
 from typing import Any, Literal
@@ -23,15 +24,24 @@ import pyarrow as pa
 from msgspec.structs import replace
 
 from cdc_formats.base import Change, ControlEvent, Decoder, Format, Headers, Ignored, KeyedChange
-from cdc_formats.errors import DECODE_CONDITIONS, ChangelogError, DecodeError, FormatBugError, TruncateError, excerpt_of
+from cdc_formats.errors import (
+    DECODE_CONDITIONS,
+    ChangelogError,
+    DecodeError,
+    FormatBugError,
+    MissingFieldError,
+    TruncateError,
+    excerpt_of,
+)
 from cdc_formats.row_kind import RowKind
 from cdc_formats.rows import key_indices
-from cdc_formats.schema import Column, columns as to_columns
+from cdc_formats.schema import Column, columns as to_columns, quote
 
 from .canonical import canonical_check
 from .changes import Shape
 from .counts import beside, counts_row
 from .dead_letter import DeadLetters, Letter, send
+from .guard import Identity, Seen, Table
 from .records import Records, header_pairs
 from .targets import Target, without_update_before
 from .typed import ASIDES, CONTROL_EVENT, CORRUPT_RECORD, Output, control, corrupt
@@ -89,6 +99,10 @@ class Source:
         The columns that have no say in whether two rows are equal.
     ignore_deletes : bool
         Whether deletes are left out.
+    key_metadata : tuple of str
+        The metadata columns that are part of the primary key, after the columns `unique_key`.
+    distinguished_by : tuple of str
+        The metadata columns that tell rows of several tables apart.
     """
 
     format: Format
@@ -106,6 +120,21 @@ class Source:
     positions: bool = False
     ignored: tuple[int, ...] = ()
     ignore_deletes: bool = False
+    key_metadata: tuple[str, ...] = ()
+    distinguished_by: tuple[str, ...] = ()
+
+    @cached_property
+    def identity(self) -> Identity:
+        """Which values of a message must stay the same, since its rows are merged by key."""
+        selected = self.format.table_identity.items()
+        free = [
+            (name, option)
+            for name, option in selected
+            if name not in self.distinguished_by and not (option and getattr(self.format, option) is not None)
+        ]
+        # A format that names its table does so in every message; only without a name the topic takes its place.
+        topics = self.topic is None and "topic" not in self.distinguished_by and len(free) == len(self.format.table_identity)
+        return Identity(tuple(name for name, _ in free), tuple(option for _, option in free), topics, self.unique_key)
 
     @property
     def shape(self) -> Shape:
@@ -149,6 +178,7 @@ class Source:
             positions=self.positions,
             images=self.compact,
             raw_text=raw_text,
+            tables=self.identity.columns,
         )
 
 
@@ -174,10 +204,13 @@ class _Task:
         self.source, self.target = source, target
         decoder = source.decoder()
         self.decode_record = decoder.upserts if target.keyed else decoder.decode
-        self.decode_quickly = source.decoder(raw_text=True).upserts if target.takes_text and not source.compact else self.decode_record
+        quick = source.decoder(raw_text=True) if target.takes_text and not source.compact else decoder
+        self.decode_quickly = quick.upserts if target.keyed else quick.decode
+        self.decoders, self.tables = (quick, decoder), list[Table]()
         self.text_columns, self.looked_at = decoder.text_columns, source.looked_at
         self.drop = without_update_before(key_indices(source.columns, source.unique_key)) if source.drop_update_before else None
         self.merge = _metadata_merger(source)
+        self.key_places = [source.metadata.index(name) for name in source.key_metadata]
         # Rows come out of converters; metadata is as its format gives it, and of ours it is known to be canonical.
         ours = type(source.format).__module__.startswith("cdc_formats.")
         self.check = None if ours or not source.format_metadata else canonical_check(decoder.metadata_columns)
@@ -194,6 +227,7 @@ class _Task:
                     yield from self.flush()
                 at, stamp = (records.topic, records.partition), int(records.stamps[-1])
                 self.decode(records, kafka)
+                self.target.see(Seen(records.topic, records.partition, int(records.stamps[0]), self.tables))
                 self.held_bytes += batch.nbytes
                 if self.held >= _MOST_CHANGES or self.held_bytes >= _MOST_BYTES:
                     yield from self.flush()
@@ -201,18 +235,19 @@ class _Task:
 
     def decode(self, records: Records, kafka: Sequence[tuple[Any, ...]]) -> None:
         try:
-            decoded, ignored = self.together(records)
-            self.target.take(records, self.changes(decoded, kafka), self.text_columns)
+            decoded, ignored = self.together(records, kafka)
+            self.check_tables(records)
+            self.target.take(records, decoded, self.text_columns)
             self.counts.update(ignored)
         except Exception as error:
             if _of_the_world(error):
                 raise
             # Something is wrong with one of them: one after the other tells with which.
-            self.target.take(records, self.changes(self.one_by_one(records), kafka), {})
+            self.target.take(records, self.one_by_one(records, kafka), {})
         self.counts["RECORDS"] += len(records.values)
         self.held += len(records.values)
 
-    def together(self, records: Records) -> tuple[list[Any], Counter[str]]:
+    def together(self, records: Records, kafka: Sequence[tuple[Any, ...]]) -> tuple[list[Any], Counter[str]]:
         """Decode records without a look at each, and count those that have no rows; raises whatever is wrong with one of them."""
         decoded: list[Any] = list(map(self.decode_quickly, *self.arguments(records)))
         self.check_metadata(decoded)
@@ -222,9 +257,9 @@ class _Task:
                 raise LookupError
             ignored[decoded[index].value] += 1
             decoded[index] = ()
-        return decoded, ignored
+        return self.changes(decoded, kafka), ignored
 
-    def one_by_one(self, records: Records) -> list[Any]:
+    def one_by_one(self, records: Records, kafka: Sequence[tuple[Any, ...]]) -> list[Any]:
         """Decode records, and do with each that has no rows as the mode says."""
         decoded: list[Any] = []
         for index, arguments in enumerate(zip(*self.arguments(records), strict=True)):
@@ -234,11 +269,27 @@ class _Task:
                     self.ignore(records, index, changes)
                     changes = []
                 self.check_metadata([changes])
+                (changes,) = self.changes([changes], kafka[index : index + 1])
             except Exception as error:
+                # A record of another table is no bad record: that error comes first.
+                self.check_tables(records, index)
                 self.bad(records, index, error)
                 changes = []
+            self.check_tables(records, index)
             decoded.append(changes)
         return decoded
+
+    def check_tables(self, records: Records, index: int = 0) -> None:
+        """Refuse records of a second table, whose rows would be merged with those of the first by key."""
+        identity = self.source.identity
+        if not identity.compared:
+            return
+        place = f"{records.source}@{int(records.offsets[index])}"
+        found = [names for decoder in self.decoders for names in decoder.tables] or [()]
+        named = [{name: str(value) for name, value in zip(identity.columns, names, strict=False) if value is not None} for names in found]
+        if len(self.tables) == 1 and named == [self.tables[0].names] and records.topic == self.tables[0].topic:
+            return
+        self.tables = identity.merged(self.tables, [Table(names, records.topic, place) for names in named])
 
     def arguments(self, records: Records) -> list[Sequence[Any]]:
         headers = [header_lists(records.headers)] if self.source.format.reads_headers else []
@@ -260,7 +311,17 @@ class _Task:
                 [replace(change, metadata=merge(change.metadata, of_kafka)) for change in changes]
                 for changes, of_kafka in zip(decoded, kafka, strict=True)
             ]
+        if self.key_places:
+            decoded = [[self.with_metadata_key(change) for change in changes] for changes in decoded]
         return decoded
+
+    def with_metadata_key(self, change: KeyedChange) -> KeyedChange:
+        """Return a change with the metadata columns of the primary key in its key."""
+        values = tuple([change.metadata[place] for place in self.key_places])
+        if None in values:
+            name = self.source.key_metadata[values.index(None)]
+            raise MissingFieldError(f"metadata column {quote(name)} is part of the primary key and is null or missing", "$")
+        return replace(change, key=change.key + values)
 
     def ignore(self, records: Records, index: int, reason: Ignored) -> None:
         if reason in self.source.control_events:

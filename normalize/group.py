@@ -24,6 +24,7 @@ from .dead_letter import DeadLetters, Letter
 from .decode import DEAD_LETTERS, Mode
 from .fold import FoldOptions
 from .fold_columns import Bools, Folded, History, Ints
+from .guard import NOTHING_EXPECTED, Expected
 from .hashing import SPARE_BITS
 from .order import first_deliveries, renumbered
 from .state import POSITION, KeyGroup, Layout
@@ -70,6 +71,8 @@ class Stage:
         How long the position of a delete is kept.
     on_wrong_before : {"count", "fail"}
         What the compact layout does about a before-image that is not what was last emitted.
+    expected : Expected
+        What the guard compares in every micro-batch.
     """
 
     layout: Layout
@@ -82,11 +85,13 @@ class Stage:
     mini_batch: bool = False
     delete_retention_ms: int = 0
     on_wrong_before: Literal["count", "fail"] = "count"
+    expected: Expected = NOTHING_EXPECTED
 
     @cached_property
     def compared(self) -> tuple[int, ...]:
         """The columns that tell whether two rows of a key are equal: what changes most often (times, counters) tends to stand last."""
-        key = key_indices(self.shape.columns, self.layout.unique_key)
+        names = {column.name for column in self.shape.columns}
+        key = key_indices(self.shape.columns, [name for name in self.layout.unique_key if name in names])
         columns = reversed(range(len(self.shape.columns)))
         return (0,) if self.layout.compact else tuple(index for index in columns if index not in (*key, *self.shape.ignored))
 

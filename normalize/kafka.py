@@ -25,9 +25,11 @@ from .dead_letter import DeadLetters
 from .decode import COUNTS, KAFKA_METADATA, Mode, Source, decode_pass, needed_columns
 from .encode import encode_pass
 from .group import Stage
+from .guard import Expected
 from .source_block import columns_of, source_block
 from .stage import normalized
 from .targets import Blocks, KeyedRows, Target, TypedRows
+from .topics import described, subscribed
 from .typed import ASIDES, ROW_KIND, require_changelog, table_columns, without_update_before
 from .where import FilterRows, filtered_blocks, matched
 
@@ -109,7 +111,8 @@ def from_kafka_changelog(
     format_options : mapping
         Of the format, with Flink's names (``table_include``, ...).
     primary_key : str or sequence of str
-        The columns that tell rows apart.
+        The columns that identify a row. A column of `metadata` can be one of them: ``["source.table", "id"]`` keeps the rows of several
+        tables apart. Without that, records of a second table are an error.
     changelog_mode : {"all", "upsert"}
         What you need: ``all`` has ``-U``; ``upsert`` has ``+I +U -D``.
     source_duplicates : bool
@@ -443,6 +446,13 @@ def _stage(request: _Request, where: str | SparkColumn | None, **options: Any) -
         key_groups=source.key_groups,
         mode=source.mode,
         dead_letters=source.dead_letters,
+        key_metadata=source.key_metadata,
+        expected=Expected(
+            source.identity,
+            described(request.options) if options["streaming"] else {},
+            by_source=source.positions,
+            has_positions=not source.format.positions,
+        ),
         **options,
     )
 
@@ -482,13 +492,19 @@ class _Request:
         check_choice("on_truncate", on_truncate, ("fail", "ignore"))
         check_choice("order", order, ("arrival", "source"))
         check_choice("state_layout", state_layout, ("full", "compact"))
-        table, key = table_columns(schema), names_of(primary_key)
+        table, names = table_columns(schema), names_of(metadata)
+        key, key_metadata = _split_key(table, names_of(primary_key), _metadata(format, names))
         plan = planner.make_plan(format.changelog_mode, key, changelog_mode, source_duplicates)
+        if key_metadata and not plan.normalize:
+            raise ArgumentError(f"primary_key has the metadata column {key_metadata[0]!r}, and no stage merges rows by key: {plan.reason}")
+        # Without a stage no rows are merged: it is enough that each row names its table.
+        tables = ("topic", *format.table_identity)
+        row_names_table = not plan.normalize and any(name in tables for name in names)
         source = Source(
             format=format,
             columns=table,
             unique_key=key,
-            metadata=_metadata(format, names_of(metadata)),
+            metadata=names,
             mode=mode,
             dead_letters=dead_letters,
             control_events=control_events,
@@ -500,7 +516,14 @@ class _Request:
             positions=order == "source",
             ignored=ignored_columns(table, key, ignore_columns),
             ignore_deletes=ignore_deletes,
+            key_metadata=key_metadata,
+            distinguished_by=tables if row_names_table else key_metadata,
         )
+        if source.topic is None and source.identity.compared and not plan.normalize:
+            raise ArgumentError(
+                "several topics may be read, and without a stage their tables are not compared: add metadata=['topic'], so that each row "
+                "names its topic, or read each topic with a call of its own"
+            )
         source.decoder()  # what the format cannot read is refused here, not on a worker
         _check_names(source)
         return cls(options, source, plan)
@@ -513,6 +536,15 @@ def _metadata(format: Format, names: tuple[str, ...]) -> tuple[str, ...]:
         hint = ". Spark's Kafka source does not tell it" if unknown[0] == "leader-epoch" else ""
         raise SchemaError(f"{format.identifier} has no metadata column {unknown[0]!r}; it has {', '.join(sorted(known))}{hint}")
     return names
+
+
+def _split_key(
+    columns: Sequence[Column], primary_key: tuple[str, ...], metadata: tuple[str, ...]
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the columns of the primary key that are the table's, and those that are metadata."""
+    of_table = {column.name for column in columns}
+    of_metadata = tuple(name for name in primary_key if name not in of_table and name in metadata)
+    return tuple(name for name in primary_key if name not in of_metadata), of_metadata
 
 
 def _check_names(source: Source) -> None:
@@ -529,17 +561,13 @@ def _check_names(source: Source) -> None:
 
 
 def _only_topic(options: Mapping[str, str]) -> str | None:
-    topics = _subscribed(options)
+    topics = subscribed(options)
     return topics[0] if len(topics) == 1 else None
-
-
-def _subscribed(options: Mapping[str, str]) -> list[str]:
-    return [name.strip() for name in options.get("subscribe", "").split(",") if name.strip()]
 
 
 def _reads(topic: str, options: Mapping[str, str]) -> bool:
     """Return whether a topic is among those that are read; what these options cannot mean is for Spark to refuse."""
-    if topic in _subscribed(options):
+    if topic in subscribed(options):
         return True
     with suppress(re.error):
         if re.fullmatch(options.get("subscribePattern") or "(?!)", topic):

@@ -26,6 +26,7 @@ import pyarrow as pa
 from cdc_formats.errors import ArgumentError, ChangelogError
 
 from .checkpoint import Files, StoredState, find_state
+from .guard import GUARD, with_layout
 from .packing import key_groups_of
 from .stage import DDL, STATE_DDL
 from .state import KeyGroup, Layout
@@ -136,14 +137,14 @@ class _Rescaled:
         session = _session(self.spark, {**self.conf, **_OF_THE_LOADER})
         parts = f"{self.path}/parts"
         split = partial(_split_pass, layout=layout, key_groups=key_groups, now_ms=time.time_ns() // 1_000_000)
-        self.stored.key_groups(session).mapInArrow(split, _PARTS_DDL).write.parquet(parts)
+        self.stored.rows(session).mapInArrow(split, _PARTS_DDL).write.parquet(parts)
         self._load(session, parts, replace(layout, key_groups=key_groups))
         self._rename_versions()
         expected = session.read.schema(_PARTS_DDL).parquet(parts).select("key_group").distinct().count()
         for name in ("parts", "metadata", "sources", "offsets", "commits"):
             self.files.remove(f"{self.path}/{name}")
         self._take_over()
-        written = StoredState(self.path, 0, int(self.conf[_PARTITIONS]), self.stored.batch_id).key_groups(session).count()
+        written = StoredState(self.path, 0, int(self.conf[_PARTITIONS]), self.stored.batch_id).rows(session).count()
         if written != expected:
             raise RuntimeError(f"Spark reads {written} key groups from the new checkpoint, and {expected} were written: please report it")
 
@@ -223,7 +224,10 @@ def _split_pass(batches: Iterator[pa.RecordBatch], *, layout: Layout, key_groups
     new = replace(layout, key_groups=key_groups)
     with worker():
         for batch in batches:
-            for data in batch.column("state"):
+            for old, data in zip(batch.column("key_group").to_pylist(), batch.column("state"), strict=True):
+                if old == GUARD:
+                    yield pa.RecordBatch.from_pylist([{"key_group": GUARD, "state": with_layout(data.as_py(), new)}], _PARTS_SCHEMA)
+                    continue
                 parts = split(layout.decode(data.as_py(), now_ms), key_groups)
                 rows = [{"key_group": number, "state": new.encode(part)} for number, part in parts]
                 yield pa.RecordBatch.from_pylist(rows, _PARTS_SCHEMA)
@@ -232,8 +236,8 @@ def _split_pass(batches: Iterator[pa.RecordBatch], *, layout: Layout, key_groups
 def _load_group(key: Any, frames: Iterator[pd.DataFrame], state: GroupState, *, layout: Layout) -> Iterator[pd.DataFrame]:
     """Store a key group's parts as one; for ``applyInPandasWithState``."""
     keep_archives()
-    parts = [layout.decode(bytes(part), 0) for frame in frames for part in frame["state"]]
-    state.update((layout.encode(merged(parts, layout)),))
+    stored = [bytes(part) for frame in frames for part in frame["state"]]
+    state.update((stored[0] if key[0] == GUARD else layout.encode(merged([layout.decode(part, 0) for part in stored], layout)),))
     yield from ()
 
 

@@ -15,6 +15,7 @@ from cdc_formats.printable import printable
 from cdc_formats.schema import quote
 
 from .client_options import librdkafka_options
+from .topics import subscribed
 
 
 class Sampled(NamedTuple):
@@ -76,7 +77,7 @@ def _topics(options: Mapping[str, str]) -> list[str]:
             return sorted(json.loads(options["assign"]))
         except ValueError:
             raise ArgumentError('the option assign is no JSON, for example {"orders": [0, 1]}') from None
-    return [name.strip() for name in options["subscribe"].split(",") if name.strip()]
+    return subscribed(options)
 
 
 def _connection(options: Mapping[str, str]) -> dict[str, str]:

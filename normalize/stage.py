@@ -19,6 +19,7 @@ from .changes import Block, Changes, decode_block
 from .counts import beside, counts_ddl, counts_row, observed
 from .dead_letter import send
 from .group import COUNTS, Stage, Told, fold_changes
+from .guard import GUARD, check, decode_seen
 from .packing import encode
 from .typed import Output, decode_asides
 from .worker import keep_archives, worker
@@ -46,6 +47,8 @@ _decode_normalized = msgspec.msgpack.Decoder(Normalized).decode
 def normalize_group(key: Any, frames: Iterator[pd.DataFrame], state: GroupState, *, stage: Stage) -> Iterator[pd.DataFrame]:
     """Turn one key group's packed changes and state into packed changelog rows; for ``applyInPandasWithState``.
 
+    The key group `guard.GUARD` gives no rows: it compares the whole query with what the checkpoint remembers (`guard.check`).
+
     Parameters
     ----------
     key : tuple
@@ -59,6 +62,9 @@ def normalize_group(key: Any, frames: Iterator[pd.DataFrame], state: GroupState,
     import pandas as pd
 
     keep_archives()
+    if key[0] == GUARD:
+        _guard(frames, state, stage)
+        return
     blocks = [decode_block(block) for frame in frames for block in frame["block"]]
     stored = bytes(state.get[0]) if state.exists else None
     now_ms = state.getCurrentProcessingTimeMs()
@@ -77,6 +83,14 @@ def normalize_group(key: Any, frames: Iterator[pd.DataFrame], state: GroupState,
         asides.append(encode(told.asides))
     changelogs = [bytes(batch.serialize()) for batch in told.changelogs]
     yield pd.DataFrame({"told": [encode(Normalized(changelogs, asides, list(told.counts.values())))]})
+
+
+def _guard(frames: Iterator[pd.DataFrame], state: GroupState, stage: Stage) -> None:
+    seen = [decode_seen(block) for frame in frames for block in frame["block"]]
+    stored = bytes(state.get[0]) if state.exists else None
+    after = check(stored, seen, stage.layout, stage.expected, state.getCurrentProcessingTimeMs())
+    if after != stored:
+        state.update((after,))
 
 
 def normalize(blocks: list[Block], stored: bytes | None, stage: Stage, now_ms: int) -> tuple[Told, bytes | None]:

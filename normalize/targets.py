@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from operator import itemgetter
 from typing import Any, ClassVar
 
-import msgspec
 import numpy as np
 import pyarrow as pa
+from msgspec.structs import replace
 
 from cdc_formats.base import Change, KeyedChange
 from cdc_formats.handling import Converter
@@ -22,6 +22,7 @@ from cdc_formats.row_kind import RowKind
 
 from .changes import NO_TEXT, Block, Changes, Gathered, Shape, cut, pack_change
 from .fold_columns import Ints
+from .guard import GUARD, Seen
 from .packing import encode, key_group_of, key_groups_of, pack
 from .records import Records
 from .typed import Aside, Output
@@ -77,6 +78,10 @@ class Target(ABC):
     def add_aside(self, records: Records, index: int, aside: Aside) -> None:
         """Take what a record gives that is no row of the table."""
 
+    def see(self, seen: Seen) -> None:
+        """Take what the guard compares; a target without a stage behind it needs none of it."""
+        return None
+
     @abstractmethod
     def flush(self) -> Iterator[pa.RecordBatch]:
         """Hand out what was taken."""
@@ -104,6 +109,11 @@ class Blocks(Target):
         self.groups: list[Ints] = []
         self.asides: list[Aside] = []
         self.begin: tuple[str, int] | None = None
+        self.seen: Seen | None = None
+
+    def see(self, seen: Seen) -> None:
+        # The timestamps of a task do not fall, so that its first record has the least.
+        self.seen = seen if self.seen is None else replace(seen, first_stamp=self.seen.first_stamp)
 
     def take(self, records: Records, decoded: Sequence[Sequence[KeyedChange]], text_columns: Mapping[int, Converter]) -> None:
         gathered = Gathered(self.shape)
@@ -129,20 +139,24 @@ class Blocks(Target):
         self.begin = self.begin or (records.source, int(records.offsets[0]))
 
     def flush(self) -> Iterator[pa.RecordBatch]:
+        rows = [] if self.seen is None else [(GUARD, encode(self.seen))]
         if self.begin is not None:
             source, first = self.begin
             parts = cut(Changes.joined(self.taken, self.shape.schema), np.concatenate(self.groups)) if self.groups else []
-            rows = [(group, encode(changes.packed(source, first))) for group, changes in parts]
+            rows += [(group, encode(changes.packed(source, first))) for group, changes in parts]
             if self.asides:
                 # Asides have no key: they pass the stage with the key group of their partition's name.
                 rows.append((key_group_of(source.encode(), self.key_groups), encode(Block(source, first, asides=encode(self.asides)))))
-            if rows:
-                yield _batch(rows, self.schema)
+        if rows:
+            yield _batch(rows, self.schema)
         self.start()
 
 
 class KeyedRows(Target):
-    """A row for each change: its key, its place in the order, and what `changes.Gathered` takes of it, packed."""
+    """A row for each change: its key, its place in the order, and what `changes.Gathered` takes of it, packed.
+
+    Rows with what the guard compares (`seen`), and those with asides, have no key.
+    """
 
     keyed = True
     schema = pa.schema(
@@ -154,12 +168,13 @@ class KeyedRows(Target):
             ("seq", pa.int32()),
             ("change", pa.binary()),
             ("asides", pa.binary()),
+            ("seen", pa.binary()),
         ]
     )
 
     @staticmethod
     def ddl(output: Output) -> str:
-        return "key BINARY, stamp BIGINT, source STRING, offset BIGINT, seq INT, change BINARY, asides BINARY"
+        return "key BINARY, stamp BIGINT, source STRING, offset BIGINT, seq INT, change BINARY, asides BINARY, seen BINARY"
 
     def start(self) -> None:
         self.rows: list[tuple[Any, ...]] = []
@@ -168,10 +183,13 @@ class KeyedRows(Target):
         for index, changes in enumerate(decoded):
             place = (records.stamps[index], records.source, records.offsets[index])
             for seq, change in enumerate(changes):
-                self.rows.append((pack(change.key), *place, seq, pack_change(change, records, index), None))
+                self.rows.append((pack(change.key), *place, seq, pack_change(change, records, index), None, None))
 
     def add_aside(self, records: Records, index: int, aside: Aside) -> None:
-        self.rows.append((None, records.stamps[index], records.source, records.offsets[index], 0, None, encode([aside])))
+        self.rows.append((None, records.stamps[index], records.source, records.offsets[index], 0, None, encode([aside]), None))
+
+    def see(self, seen: Seen) -> None:
+        self.rows.append((None, seen.first_stamp, f"{seen.topic}[{seen.partition}]", 0, 0, None, None, encode(seen)))
 
     def flush(self) -> Iterator[pa.RecordBatch]:
         if self.rows:
@@ -232,7 +250,7 @@ def without_update_before(key_indices: Sequence[int]) -> Callable[[Sequence[Chan
             if change.kind is not RowKind.UPDATE_BEFORE:
                 kept.append(change)
             elif after is not None and after.kind is RowKind.UPDATE_AFTER and key_of(change.row) != key_of(after.row):
-                kept.append(msgspec.structs.replace(change, kind=RowKind.DELETE))
+                kept.append(replace(change, kind=RowKind.DELETE))
         return kept
 
     return drop

@@ -25,6 +25,7 @@ from cdc_formats.schema import Column, SqlType, backquoted
 from .arrow import arrow_type, spark_type, to_arrow
 from .changes import Gathered, Shape
 from .decode import Source
+from .guard import Seen, decode_seen
 from .records import Records
 from .targets import Blocks, KeyedRows
 from .typed import Aside, Output, decode_asides
@@ -64,6 +65,10 @@ class FilterRows(KeyedRows):
 
     def add_aside(self, records: Records, index: int, aside: Aside) -> None:
         super().add_aside(records, index, aside)
+        self.typed.append(None)
+
+    def see(self, seen: Seen) -> None:
+        super().see(seen)
         self.typed.append(None)
 
     def flush(self) -> Iterator[pa.RecordBatch]:
@@ -142,13 +147,17 @@ def block_pass(batches: Iterator[pa.RecordBatch], *, source: Source) -> Iterator
             for place, of_source in groupby(rows, lambda row: row[_KEYED.index("source")]):
                 gathered, first = Gathered(source.shape), -1
                 asides: list[Aside] = []
-                for key, stamp, _, offset, _, change, aside, matching in of_source:
+                for key, stamp, _, offset, _, change, aside, seen, matching in of_source:
+                    if seen is not None:
+                        blocks.see(decode_seen(seen))
+                        continue
                     first = offset if first < 0 else first
                     if key is None:
                         asides += decode_asides(aside)
                         continue
                     gathered.add_packed(key, stamp, place, change, told(matching, f"{place}@{offset}"))
-                blocks.take_gathered(place, first, gathered, asides)
+                if first >= 0:
+                    blocks.take_gathered(place, first, gathered, asides)
                 yield from blocks.flush()
 
 

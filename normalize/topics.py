@@ -1,0 +1,60 @@
+"""The topics that a query reads: which they are, and how Kafka describes them when the query is defined."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Collection, Mapping
+
+import msgspec
+
+from cdc_formats.errors import ArgumentError, MissingDependencyError, SampleError
+from cdc_formats.kafka_client import TopicDescription
+
+from .client_options import librdkafka_options
+
+_log = logging.getLogger(__name__)
+
+
+def subscribed(options: Mapping[str, str]) -> list[str]:
+    """Return the topics that the option ``subscribe`` names."""
+    return [name.strip() for name in options.get("subscribe", "").split(",") if name.strip()]
+
+
+def described(options: Mapping[str, str]) -> dict[str, TopicDescription]:
+    """Return the topics that a stream reads, as Kafka describes them.
+
+    When Kafka does not describe them, the result is empty and a warning says which checks the query does without.
+
+    Parameters
+    ----------
+    options : mapping
+        Options of Spark's Kafka source.
+    """
+    from cdc_formats.kafka import describe_topics  # loads inference, which workers do without
+
+    try:
+        connection = librdkafka_options(options)
+        return describe_topics(connection.pop("bootstrap.servers"), _selected(options), connection)
+    except (ArgumentError, MissingDependencyError, SampleError) as error:
+        _log.warning(
+            "Kafka did not describe the topics: this query cannot detect a topic that was deleted and created again, or partitions that "
+            "were added. %s",
+            error,
+        )
+        return {}
+
+
+def _selected(options: Mapping[str, str]) -> Collection[str] | re.Pattern[str]:
+    """Return the topics' names, or their pattern; Java's patterns are read as Python's."""
+    if "subscribePattern" in options:
+        try:
+            return re.compile(options["subscribePattern"])
+        except re.error:
+            raise ArgumentError("the topic pattern is not a regular expression of Python's: it cannot be looked up") from None
+    if "assign" in options:
+        try:
+            return list(msgspec.json.decode(options["assign"], type=dict[str, list[int]]))
+        except msgspec.DecodeError:
+            raise ArgumentError('the option assign is not JSON of topics and partitions, for example {"orders": [0, 1]}') from None
+    return subscribed(options)
