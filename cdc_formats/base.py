@@ -47,7 +47,9 @@ _ELSEWHERE = {
     "basic_auth_credentials_source": "basic_auth_user_info, or a user in the url, is enough",
     "bearer_auth_credentials_source": "bearer_auth_token is enough",
     "ignore_parse_errors": "Flink's ignore-parse-errors is from_kafka_changelog(mode='DROPMALFORMED') here, or 'PERMISSIVE'",
-    "timestamp_format_standard": "Both spellings of a timestamp are read, so that there is nothing to choose",
+    "encode_decimal_as_plain_number": "Decimals are always written as plain numbers",
+    "encode_ignore_null_fields": "NULL is always written: in a before-image, and in ogg-json, a missing column is unchanged and not NULL",
+    "json_encode_ignore_null_fields": "NULL is always written",
     "ssl_keystore_location": "Java's key stores are not read: ssl_certificate_location and ssl_key_location are PEM files",
     "ssl_truststore_location": "Java's key stores are not read: ssl_ca_location is a PEM file",
 }

@@ -43,7 +43,7 @@ from typing import Any, ClassVar
 import msgspec
 
 from .base import ControlEvent, Encoder, Event, Format, Headers, Ignored, MetadataColumn, Reader
-from .encoding import EnvelopeEncoder, Row
+from .encoding import TIMESTAMP_STANDARDS, EnvelopeEncoder, Row
 from .errors import MissingFieldError, UnknownOperationError
 from .handling import Handling
 from .json_reader import read_object
@@ -64,6 +64,8 @@ class CanalJson(Format):
 
     Parameters
     ----------
+    timestamp_format_standard : {"SQL", "ISO-8601"}
+        How timestamps are written: with a blank or with a ``T`` between date and time. Both are read.
     database_include, table_include : str or None
         Regular expressions that ``database`` and ``table`` must match in full; other tables are ignored, whatever is in them.
     binary_handling_mode : {"latin1", "base64"}
@@ -78,6 +80,7 @@ class CanalJson(Format):
         "its batches, and begins anew when it does)"
     )
 
+    timestamp_format_standard: str = "SQL"
     database_include: str | None = None
     table_include: str | None = None
     binary_handling_mode: str = "latin1"
@@ -94,6 +97,7 @@ class CanalJson(Format):
     table_identity: ClassVar[Mapping[str, str]] = {"database": "database_include", "table": "table_include"}
 
     def __post_init__(self) -> None:
+        self._check_choice("timestamp_format_standard", TIMESTAMP_STANDARDS)
         self._check_choice("binary_handling_mode", ("latin1", "base64"))
 
     @property

@@ -39,6 +39,7 @@ from typing import Any
 import msgspec
 
 from .base import Encoder, Event, Format, Ignored, Reader, Record
+from .encoding import TIMESTAMP_STANDARDS, writes_iso
 from .errors import MissingFieldError, UnknownOperationError
 from .handling import Handling
 from .json_reader import json_bytes
@@ -58,7 +59,7 @@ class ChangelogJson(Format):
     Parameters
     ----------
     timestamp_format_standard : {"SQL", "ISO-8601"}
-        How timestamps are written; both are read.
+        How timestamps are written: with a blank or with a ``T`` between date and time. Both are read.
     time_zone : str or None
         The zone of zone-less text in a TIMESTAMP column.
     """
@@ -70,7 +71,7 @@ class ChangelogJson(Format):
     time_zone: str | None = None
 
     def __post_init__(self) -> None:
-        self._check_choice("timestamp_format_standard", ("SQL", "ISO-8601"))
+        self._check_choice("timestamp_format_standard", TIMESTAMP_STANDARDS)
 
     @property
     def handling(self) -> Handling:
@@ -133,8 +134,7 @@ class _Encoder(Encoder):
     writes_source = True
 
     def __init__(self, format: ChangelogJson, columns: Sequence[Column], unique_key: Sequence[str]) -> None:
-        iso = format.timestamp_format_standard == "ISO-8601"
-        self.rows = RowWriter(columns, format.handling, unique_key, iso=iso, excerpt=format.error_excerpt)
+        self.rows = RowWriter(columns, format.handling, unique_key, iso=writes_iso(format), excerpt=format.error_excerpt)
 
     def encode(self, kind: RowKind, row: tuple[Any, ...], before: tuple[Any, ...] | None = None) -> Record:
         key = self.rows.key(row)

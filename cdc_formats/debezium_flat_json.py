@@ -52,7 +52,7 @@ from .base import ControlEvent, Encoder, Event, Format, Headers, Ignored, Metada
 from .changelog_mode import ChangelogMode
 from .connect_schema import struct_schema, written_handling
 from .debezium_json import COMPLETE_CONNECTORS, SCHEMAS_KEPT, DebeziumJson, described, schema_of
-from .encoding import refuse_filters
+from .encoding import refuse_filters, writes_iso
 from .errors import (
     DecodeError,
     FormatOptionError,
@@ -96,7 +96,9 @@ class DebeziumFlatJson(DebeziumJson):
         The transformation's ``add.fields.prefix``.
     keyless : bool
         Whether the table has no primary key, and so the records have none.
-    schema_include, decimal_handling_mode, time_precision_mode, binary_handling_mode, bigint_unsigned_handling_mode, time_zone
+    timestamp_format_standard, schema_include, decimal_handling_mode, time_precision_mode, binary_handling_mode
+        As of `DebeziumJson`.
+    bigint_unsigned_handling_mode, time_zone
         As of `DebeziumJson`.
     unavailable_value_placeholder : str
         As of `DebeziumJson`. Only where ``add.fields`` has ``connector`` does a message say that it is MySQL's or MariaDB's; for
@@ -407,7 +409,7 @@ class _Encoder(Encoder):
         self.op = f"{format.add_fields_prefix}op"
         with_schema = format.schema_include is True
         each = [written_handling(column.type, format.handling) if with_schema else format.handling for column in columns]
-        self.rows = RowWriter(columns, each, unique_key, excerpt=format.error_excerpt)
+        self.rows = RowWriter(columns, each, unique_key, iso=writes_iso(format), excerpt=format.error_excerpt)
         key = [(columns[index], each[index]) for index in self.rows.key_indices]
         self.key_schema = (
             struct_schema("changelog.Key", [c for c, _ in key], [how for _, how in key], optional=False) if with_schema else None

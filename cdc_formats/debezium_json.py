@@ -52,7 +52,7 @@ import msgspec
 
 from .base import ControlEvent, Encoder, Event, Format, Headers, Ignored, MetadataColumn, Reader, Record
 from .connect_schema import CONNECT, EPOCH_UNITS, struct_schema, written_handling
-from .encoding import EnvelopeEncoder, Row
+from .encoding import TIMESTAMP_STANDARDS, EnvelopeEncoder, Row
 from .errors import (
     FormatOptionError,
     MalformedMessageError,
@@ -107,6 +107,9 @@ class DebeziumJson(DebeziumEnvelope):
 
     Parameters
     ----------
+    timestamp_format_standard : {"SQL", "ISO-8601"}
+        How timestamps are written as text where `time_precision_mode` is not set and there is no schema block: with a blank or with
+        a ``T`` between date and time. Both are read.
     schema_include : {"auto", True, False}
         Whether messages have a schema block; ``auto`` looks at each.
     decimal_handling_mode : {"precise", "string", "double"} or None
@@ -131,6 +134,7 @@ class DebeziumJson(DebeziumEnvelope):
     identifier = "debezium-json"
     partial_after = True
 
+    timestamp_format_standard: str = "SQL"
     schema_include: Literal["auto"] | bool = "auto"
     decimal_handling_mode: str | None = None
     time_precision_mode: str | None = None
@@ -159,6 +163,7 @@ class DebeziumJson(DebeziumEnvelope):
     def __post_init__(self) -> None:
         if isinstance(self.schema_include, str) and self.schema_include.lower() in ("true", "false"):
             object.__setattr__(self, "schema_include", self.schema_include.lower() == "true")
+        self._check_choice("timestamp_format_standard", TIMESTAMP_STANDARDS)
         self._check_choice("schema_include", ("auto", True, False))
         self._check_choice("decimal_handling_mode", (None, *DECIMAL_MODES))
         self._check_choice("time_precision_mode", (None, *TIME_MODES))

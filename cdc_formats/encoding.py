@@ -15,6 +15,8 @@ from .schema import Column, columns as to_columns
 from .values import RowWriter
 
 Row = tuple[Any, ...]
+TIMESTAMP_STANDARDS = ("SQL", "ISO-8601")
+"""The values of Flink's option ``timestamp-format.standard``."""
 
 
 class EnvelopeEncoder(Encoder):
@@ -44,7 +46,8 @@ class EnvelopeEncoder(Encoder):
         declared = to_columns(columns)
         format.check(declared, unique_key)
         refuse_filters(format)
-        self.rows = RowWriter(declared, handling or format.handling, unique_key, excerpt=format.error_excerpt)
+        iso = writes_iso(format)
+        self.rows = RowWriter(declared, handling or format.handling, unique_key, iso=iso, excerpt=format.error_excerpt)
 
     @abstractmethod
     def insert(self, row: Row) -> dict[str, Any]:
@@ -76,6 +79,11 @@ class EnvelopeEncoder(Encoder):
             message["source"] = self.source
         key = self.rows.key(row)
         return None if key is None else json_bytes(key), json_bytes(message)
+
+
+def writes_iso(format: Format) -> bool:
+    """Return whether a format's options ask for a ``T`` between date and time."""
+    return getattr(format, "timestamp_format_standard", "SQL") == "ISO-8601"
 
 
 def refuse_filters(format: Format) -> None:

@@ -45,7 +45,7 @@ from typing import Any, ClassVar
 import msgspec
 
 from .base import ControlEvent, Encoder, Event, Format, Headers, Ignored, MetadataColumn, Reader
-from .encoding import EnvelopeEncoder, Row
+from .encoding import TIMESTAMP_STANDARDS, EnvelopeEncoder, Row
 from .errors import MissingFieldError, UnknownOperationError
 from .handling import Handling
 from .json_reader import read_object
@@ -69,6 +69,8 @@ class MaxwellJson(Format):
 
     Parameters
     ----------
+    timestamp_format_standard : {"SQL", "ISO-8601"}
+        How timestamps are written: with a blank or with a ``T`` between date and time. Both are read.
     database_include, table_include : str or None
         Regular expressions that ``database`` and ``table`` must match in full; other tables are ignored.
     time_zone : str or None
@@ -79,6 +81,7 @@ class MaxwellJson(Format):
     identifier = "maxwell-json"
     positions = ""
 
+    timestamp_format_standard: str = "SQL"
     database_include: str | None = None
     table_include: str | None = None
     time_zone: str | None = None
@@ -92,6 +95,9 @@ class MaxwellJson(Format):
         "xid": MetadataColumn("BIGINT", lambda message: bigint(unraw(message.xid), "$.xid")),
     }
     table_identity: ClassVar[Mapping[str, str]] = {"database": "database_include", "table": "table_include"}
+
+    def __post_init__(self) -> None:
+        self._check_choice("timestamp_format_standard", TIMESTAMP_STANDARDS)
 
     @property
     def handling(self) -> Handling:

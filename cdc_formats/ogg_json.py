@@ -44,7 +44,7 @@ from typing import Any, ClassVar
 import msgspec
 
 from .base import ControlEvent, Encoder, Event, Format, Headers, Ignored, MetadataColumn, Reader
-from .encoding import EnvelopeEncoder, Row
+from .encoding import TIMESTAMP_STANDARDS, EnvelopeEncoder, Row
 from .errors import MissingBeforeImageError, MissingFieldError, UnknownOperationError
 from .handling import Handling
 from .json_reader import read_object
@@ -64,6 +64,8 @@ class OggJson(Format):
 
     Parameters
     ----------
+    timestamp_format_standard : {"SQL", "ISO-8601"}
+        How timestamps are written: with a blank or with a ``T`` between date and time. Both are read.
     table_include : str or None
         A regular expression that ``table`` (``OWNER.TABLE``) must match in full; other tables are ignored.
     time_zone : str or None
@@ -74,6 +76,7 @@ class OggJson(Format):
     positions = ""
     partial_after = True
 
+    timestamp_format_standard: str = "SQL"
     table_include: str | None = None
     time_zone: str | None = None
 
@@ -85,6 +88,9 @@ class OggJson(Format):
         "position": MetadataColumn("STRING", lambda message: text(message.pos)),
     }
     table_identity: ClassVar[Mapping[str, str]] = {"table": "table_include"}
+
+    def __post_init__(self) -> None:
+        self._check_choice("timestamp_format_standard", TIMESTAMP_STANDARDS)
 
     @property
     def handling(self) -> Handling:

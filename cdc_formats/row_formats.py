@@ -138,7 +138,8 @@ class Json(RowFormat):
 
     def check_written(self) -> None:
         """Refuse a MAP whose keys are no text."""
-        self.writer = RowWriter(self.columns, self.options.handling, excerpt=self.options.error_excerpt)
+        iso = self.options.json_timestamp_format_standard == "ISO-8601"
+        self.writer = RowWriter(self.columns, self.options.handling, iso=iso, excerpt=self.options.error_excerpt)
 
     def write(self, row: Row) -> bytes:
         """Write an object, nulls included."""

@@ -63,7 +63,7 @@ class TicdcCanalJson(CanalJson):
 
     Parameters
     ----------
-    database_include, table_include, binary_handling_mode, time_zone
+    timestamp_format_standard, database_include, table_include, binary_handling_mode, time_zone
         As of `CanalJson`; the zone is that of the TiCDC server (``time-zone``).
     """
 

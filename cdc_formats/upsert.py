@@ -52,6 +52,7 @@ from typing import TYPE_CHECKING, Any
 
 from .base import Encoder, Event, Format, Headers, Ignored, Reader, Record
 from .changelog_mode import ChangelogMode
+from .encoding import TIMESTAMP_STANDARDS
 from .errors import DecodeError, FormatOptionError, MissingFieldError, SchemaError
 from .handling import Handling
 from .images import ABSENT
@@ -79,6 +80,8 @@ class UpsertKafka(Format):
     value_fields_include : {"ALL", "EXCEPT_KEY"}
     json_null : {"fail", "delete"}
         What a value of JSON's ``null`` is.
+    json_timestamp_format_standard : {"SQL", "ISO-8601"}
+        How timestamps are written in ``json``: with a blank or with a ``T`` between date and time. Both are read.
     csv_field_delimiter, csv_quote_character, csv_escape_character, csv_null_literal, csv_array_element_delimiter : str
         As Flink's csv format; an empty quote character disables quoting, no escape character and no null literal by default.
     raw_charset : str
@@ -108,6 +111,7 @@ class UpsertKafka(Format):
     key_fields_prefix: str = ""
     value_fields_include: str = "ALL"
     json_null: str = "fail"
+    json_timestamp_format_standard: str = "SQL"
     csv_field_delimiter: str = ","
     csv_quote_character: str = '"'
     csv_escape_character: str | None = None
@@ -134,6 +138,7 @@ class UpsertKafka(Format):
         self._check_choice("value_format", tuple(ROW_FORMATS))
         self._check_choice("value_fields_include", ("ALL", "EXCEPT_KEY"))
         self._check_choice("json_null", ("fail", "delete"))
+        self._check_choice("json_timestamp_format_standard", TIMESTAMP_STANDARDS)
         self._check_choice("raw_endianness", ("big-endian", "little-endian"))
         if self.key_fields_prefix and self.value_fields_include == "ALL":
             raise FormatOptionError("upsert-kafka: key_fields_prefix needs value_fields_include='EXCEPT_KEY', or the fields would overlap")

@@ -142,6 +142,26 @@ def test_canal_writes_every_value_as_text() -> None:
     ]
 
 
+STAMPS = "id INT, a TIMESTAMP_NTZ(3), b TIMESTAMP, c ARRAY<TIMESTAMP_NTZ>"
+
+
+@pytest.mark.parametrize("standard", ["SQL", "ISO-8601"])
+@pytest.mark.parametrize(
+    "identifier",
+    ["canal-json", "changelog-json", "debezium-flat-json", "debezium-json", "maxwell-json", "ogg-json", "ticdc-canal-json"],
+)
+def test_timestamps_have_the_spelling_that_the_option_names(identifier: str, standard: str) -> None:
+    # Flink's readers take one of the two, as their option timestamp-format.standard says.
+    format, between = get_format(identifier, **{"timestamp-format.standard": standard}), "T" if standard == "ISO-8601" else " "
+    row, before = (1, 5_000, 1_000_000, [None, 0]), (1, 6_000, 2_000_000, [1])
+    encoder, decoder = format.encoder(STAMPS, unique_key=["id"]), format.decoder(STAMPS, unique_key=["id"])
+    key, value = encoder.encode(A, row, before)
+    written = re.findall("1970-01-01(.)", value.decode())
+    assert set(written) == {between}
+    assert len(written) == (3 if identifier in ("changelog-json", "debezium-flat-json") else 6)
+    assert decoder.decode(key, value)[-1] == Change(A, row)
+
+
 # --------------------------------------------------------------------------------------------------------- the schema block
 
 
@@ -296,15 +316,19 @@ MODES = {
     "binary_handling_mode": list(BINARY_MODES),
     "bigint_unsigned_handling_mode": [None, "long", "precise"],
     "schema_include": ["auto", True, False],
+    "timestamp_format_standard": ["SQL", "ISO-8601"],
     "time_zone": [None, "UTC", "Europe/Berlin"],
 }
 zones = st.sampled_from([None, "UTC", "Europe/Berlin"])
+standards = st.sampled_from(["SQL", "ISO-8601"])
 FORMATS: dict[str, st.SearchStrategy[Format]] = {
-    "canal-json": st.builds(CanalJson, binary_handling_mode=st.sampled_from(["latin1", "base64"]), time_zone=zones),
-    "changelog-json": st.builds(ChangelogJson, timestamp_format_standard=st.sampled_from(["SQL", "ISO-8601"]), time_zone=zones),
+    "canal-json": st.builds(
+        CanalJson, binary_handling_mode=st.sampled_from(["latin1", "base64"]), time_zone=zones, timestamp_format_standard=standards
+    ),
+    "changelog-json": st.builds(ChangelogJson, timestamp_format_standard=standards, time_zone=zones),
     "debezium-json": st.builds(DebeziumJson, **{name: st.sampled_from(values) for name, values in MODES.items()}),
-    "maxwell-json": st.builds(MaxwellJson, time_zone=zones),
-    "ogg-json": st.builds(OggJson, time_zone=zones),
+    "maxwell-json": st.builds(MaxwellJson, time_zone=zones, timestamp_format_standard=standards),
+    "ogg-json": st.builds(OggJson, time_zone=zones, timestamp_format_standard=standards),
 }
 text = st.text(st.characters(codec="utf-8"), max_size=5) | st.sampled_from([PLACEHOLDER, "NULL", '"', "\\", "\x00", "0", "true", "{}"])
 DAY = 86_400_000_000

@@ -209,6 +209,10 @@ def test_booleans_can_be_text(text: object, value: bool) -> None:
     assert get_format("canal-json", error_excerpt=text).error_excerpt is value
 
 
+WITH_TIMESTAMP_STANDARD = ["canal-json", "changelog-json", "debezium-json", "maxwell-json", "ogg-json"]
+"""The formats that have the option in Flink too."""
+
+
 @pytest.mark.parametrize(
     ("identifier", "options", "text"),
     [
@@ -220,7 +224,8 @@ def test_booleans_can_be_text(text: object, value: bool) -> None:
         ("debezium-json", {"binary_handling_mode": "latin1"}, "binary_handling_mode"),
         ("debezium-json", {"bigint_unsigned_handling_mode": "string"}, "one of None, 'long', 'precise'"),
         ("debezium-json", {"unavailable_value_placeholder": ""}, "unavailable_value_placeholder is empty"),
-        ("changelog-json", {"timestamp_format_standard": "iso"}, "one of 'SQL', 'ISO-8601'"),
+        *[(name, {"timestamp_format_standard": "iso"}, "one of 'SQL', 'ISO-8601'") for name in WITH_TIMESTAMP_STANDARD],
+        ("upsert-kafka", {"json_timestamp_format_standard": "iso"}, "one of 'SQL', 'ISO-8601'"),
         ("upsert-kafka", {"value_format": "protobuf"}, "value_format is 'protobuf'; it is one of 'json', 'csv', 'raw'"),
         ("upsert-kafka", {"value_fields_include": "all"}, "one of 'ALL', 'EXCEPT_KEY'"),
         ("upsert-kafka", {"key_fields_prefix": "k_"}, "needs value_fields_include='EXCEPT_KEY'"),
@@ -271,7 +276,12 @@ def test_a_format_that_cannot_be_written_says_so() -> None:
 
 
 @pytest.mark.parametrize(
-    ("option", "hint"), [("ignore-parse-errors", "mode='DROPMALFORMED'"), ("timestamp-format.standard", "Both spellings")]
+    ("option", "hint"),
+    [
+        ("ignore-parse-errors", "mode='DROPMALFORMED'"),
+        ("encode.ignore-null-fields", "NULL is always written"),
+        ("encode.decimal-as-plain-number", "always written as plain numbers"),
+    ],
 )
 def test_flinks_options_that_are_elsewhere_say_where(option: str, hint: str) -> None:
     with pytest.raises(FormatOptionError, match=hint):

@@ -49,6 +49,7 @@ ACCEPTED: list[tuple[str, Handling, Any, Any]] = [
     ("BOOLEAN", Handling(), " TRUE ", True),
     ("BOOLEAN", Handling(), "false", False),
     ("TINYINT", Handling(), -128, -128),
+    ("TINYINT", Handling(), D("1.0"), 1),
     ("SMALLINT", Handling(), "32767", 32767),
     ("INT", Handling(), " +7 ", 7),
     ("INT", Handling(), "-0", 0),

@@ -324,6 +324,15 @@ def test_what_is_written_is_read_as_the_same(key_format: str, value_format: str,
         there_and_back(f"id INT, {NESTED}", (1, [["a", "1.5"], ["b", None]], [3, ["x", None]]), **options)
 
 
+@pytest.mark.parametrize(("standard", "between"), [("SQL", b" "), ("ISO-8601", b"T")])
+def test_json_timestamps_have_the_spelling_that_the_option_names(standard: str, between: bytes) -> None:
+    options, ddl = {"json.timestamp-format.standard": standard}, "id TIMESTAMP_NTZ, at TIMESTAMP"
+    encoder = get_format("upsert-kafka", **options).encoder(ddl, unique_key=["id"])
+    stamp = b"1970-01-01%s00:00:00" % between
+    assert encoder.encode(V, (0, 0)) == (b'{"id":"%s"}' % stamp, b'{"id":"%s","at":"%sZ"}' % (stamp, stamp))
+    there_and_back(ddl, (0, 1), **options)
+
+
 def test_prefixes_and_the_order_of_the_primary_key_are_written() -> None:
     options = {"key_fields_prefix": "k_", "value_fields_include": "EXCEPT_KEY"}
     encoder = get_format("upsert-kafka", **options).encoder("k_a INT, a INT, k_b STRING", unique_key=["k_b", "k_a"])

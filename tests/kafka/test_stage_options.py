@@ -11,6 +11,7 @@ from streams import new_topic, run_stream, servers
 
 from cdc_formats.errors import ArgumentError, FormatOptionError
 from normalize import ChangelogNormalize, from_kafka_changelog
+from normalize.local_kafka import Record
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 
@@ -67,6 +68,18 @@ def test_a_log_that_was_reset_goes_on(spark, kafka, tmp_path):
     topic = new_topic(kafka, [*HISTORY, *after_reset, HISTORY[4]])
     run = run_stream(read(spark, kafka, topic, order="source"), tmp_path)
     assert sorted(run.changelog) == sorted([*CLEAN, "-U(1,a,2)", "+U(1,a,0)", "-D(1,a,0)"])
+
+
+def test_positions_order_keys_that_move_between_partitions_within_one_millisecond(spark, kafka, tmp_path):
+    # The older changes are in the partition that is merged last.
+    moved = [(1, HISTORY[0]), (1, HISTORY[1]), (1, HISTORY[2]), (0, HISTORY[3]), (0, HISTORY[4])]
+    topic = new_topic(kafka, [Record(*message, partition, 1_700_000_000_000) for partition, message in moved], partitions=2)
+    by_arrival = ["+I(1,a,2)", "+I(2,b,0)", "+U(1,a,0)", "+U(1,a,1)", "-U(1,a,0)", "-U(1,a,2)"]
+    assert sorted(spelled(read(spark, kafka, topic, bounded=True))) == by_arrival
+    assert spelled(read(spark, kafka, topic, bounded=True, order="source")) == ["+I(1,a,2)"]
+    run = run_stream(read(spark, kafka, topic, order="source"), tmp_path)
+    assert run.changelog == ["+I(1,a,2)"]
+    assert run.metric("changelog_normalize", "REDELIVERIES") == 3
 
 
 def test_order_of_a_format_without_positions_says_why(spark, kafka):

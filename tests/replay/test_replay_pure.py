@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
+from pathlib import Path
 
+import differences
 import pytest
 from comparing import assert_before_images, assert_truth
 from replaying import decoded, normalized, read_recording
@@ -62,3 +64,12 @@ def test_flattened_table_without_a_key_is_read_as_far_as_it_says_its_rows(record
 def test_every_recording_is_replayed() -> None:
     known = {topic.recording for topic in TOPICS} | set(CONTROL) | set(SIGNALS) | set(KEYLESS)
     assert [name for name in recordings() if name not in known] == []
+
+
+def test_every_difference_is_in_the_docs() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "producers.md").read_text("utf-8")
+    functions = {name for name, of in vars(differences).items() if "Difference" in str(getattr(of, "__annotations__", {}).get("return"))}
+    constants = {name for name, of in vars(differences).items() if isinstance(of, differences.Difference)}
+    named = (functions | constants) - {"written_as"}
+    assert len(named) > 25
+    assert sorted(name for name in named if f"`{name}`" not in page) == []
