@@ -45,7 +45,7 @@ from .json_reader import json_text
 from .rows import RowConverter
 from .schema import INTEGER_BITS, Column, SqlType
 from .times import LEAST_STAMP, MOST_STAMP
-from .types import converter, decimal_text, null_or
+from .types import UNDECLARED_BINARY, converter, decimal_text, null_or, scaled
 
 Type = Mapping[str, Any]
 """A type of a schema as `AvroSchema.resolve` gives it: ``type`` is its name, whatever the schema's short form."""
@@ -207,7 +207,7 @@ def plain(schema: AvroSchema, avro: Type) -> Converter:
         fields = {name: null_or(plain(schema, of)) for name, of in schema.fields(avro).items()}
         return lambda values: {name: to(values[name]) for name, to in fields.items()}
     scale = _scale(avro)
-    return _same if scale is None else lambda raw: Decimal(_unscaled(raw)).scaleb(-scale)
+    return _same if scale is None else lambda raw: scaled(_unscaled(raw), scale)
 
 
 def _same(value: Any) -> Any:
@@ -259,7 +259,7 @@ def _variable_scale(value: Mapping[str, Any]) -> Decimal:
     scale = value["scale"]
     if abs(scale) > 20_000:
         raise refuse("DECIMAL", scale, "no scale")
-    return Decimal(_unscaled(value["value"])).scaleb(-scale)
+    return scaled(_unscaled(value["value"]), scale)
 
 
 # --------------------------------------------------------------------------------------------------------------- columns
@@ -435,7 +435,15 @@ def _of_float(kind: str, sql_type: SqlType, handling: Handling) -> Converter | N
     if sql_type.name == "FLOAT":
         return _single
     to = converter(sql_type, replace(handling, decimal="text"))
-    return (lambda value: to(Decimal(repr(value)))) if sql_type.name == "DECIMAL" else to
+    if sql_type.name != "DECIMAL":
+        return to
+    return (lambda value: to(Decimal(repr(value)))) if kind == "double" else lambda value: to(_decimal_of_single(value))
+
+
+def _decimal_of_single(value: float) -> Decimal:
+    """Return the shortest decimal that is this 32-bit float, as Java and JSON write it: 3.14, and not 3.140000104904175."""
+    texts = (f"{value:.{digits}g}" for digits in range(1, 10))
+    return Decimal(next((text for text in texts if _single(float(text)) == value), repr(value)))
 
 
 def _single(value: float) -> float:
@@ -462,13 +470,13 @@ def _of_bytes(avro: Type, sql_type: SqlType, handling: Handling) -> Converter | 
 def _of_unscaled(sql_type: SqlType, handling: Handling, scale: int) -> Converter:
     if sql_type.name != "DECIMAL" or scale != sql_type.scale or scale < 0:
         to = _of_decimal(sql_type, handling)
-        return lambda raw: to(Decimal(_unscaled(raw)).scaleb(-scale))
+        return lambda raw: to(scaled(_unscaled(raw), scale))
     limit, least_whole, digits = 10 ** (sql_type.precision or 10), 10**scale, scale + 1
 
     def convert(raw: bytes) -> str:
         number = int.from_bytes(raw, "big", signed=True) if 0 < len(raw) <= 64 else _unscaled(raw)
         if not -limit < number < limit:
-            raise refuse(sql_type, Decimal(number).scaleb(-scale), "out of its range")
+            raise refuse(sql_type, scaled(number, scale), "out of its range")
         text = str(number)
         if not scale:
             return text
@@ -481,7 +489,7 @@ def _of_unscaled(sql_type: SqlType, handling: Handling, scale: int) -> Converter
 
 def _of_decimal(sql_type: SqlType, handling: Handling) -> Converter:
     if sql_type.name == "DECIMAL":
-        return lambda value: decimal_text(value, sql_type.precision or 10, sql_type.scale or 0)
+        return lambda value: decimal_text(value, sql_type.precision or 10, sql_type.scale or 0, handling.rounding)
     if sql_type.name in _TEXT:
         return lambda value: f"{value:f}"
     return converter(sql_type, handling)
@@ -505,5 +513,5 @@ def _of_text(sql_type: SqlType, handling: Handling) -> Converter | None:
     if sql_type.name in _TEXT:
         return None
     if sql_type.name == "BINARY" and handling.binary == "bytes":
-        return _refuser(sql_type, "text: set binary_handling_mode to the connector's binary.handling.mode")
-    return converter(sql_type, replace(handling, decimal="string", time="isostring", epoch_unit=None))
+        return _refuser(sql_type, UNDECLARED_BINARY)
+    return converter(sql_type, replace(handling, decimal="text", time="isostring", epoch_unit=None))

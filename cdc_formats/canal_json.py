@@ -93,10 +93,11 @@ class CanalJson(Format):
     }
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         self._check_choice("binary_handling_mode", ("latin1", "base64"))
 
     @property
-    def handling(self) -> Handling:
+    def encodings(self) -> Handling:
         """Text; bytes as declared."""
         return Handling(binary=self.binary_handling_mode, time_zone=self.time_zone, native=False)
 

@@ -129,6 +129,7 @@ class DebeziumAvro(DebeziumEnvelope):
     metadata: ClassVar[Mapping[str, MetadataColumn]] = {name: of for name, of in DebeziumJson.metadata.items() if name != "schema"}
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         registry = self.registry
         for option in fields(registry):  # the URL without its user, properties as pairs
             object.__setattr__(self, option.name, getattr(registry, option.name))
@@ -143,7 +144,7 @@ class DebeziumAvro(DebeziumEnvelope):
         return Registry(**{option.name: getattr(self, option.name) for option in fields(Registry)})
 
     @property
-    def handling(self) -> Handling:
+    def encodings(self) -> Handling:
         """What a writer's schema does not say."""
         return Handling(
             time="isostring",

@@ -151,6 +151,7 @@ class DebeziumJson(DebeziumEnvelope):
     }
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if isinstance(self.schema_include, str) and self.schema_include.lower() in ("true", "false"):
             object.__setattr__(self, "schema_include", self.schema_include.lower() == "true")
         self._check_choice("schema_include", ("auto", True, False))
@@ -162,7 +163,7 @@ class DebeziumJson(DebeziumEnvelope):
             raise FormatOptionError(f"{self.identifier}: unavailable_value_placeholder is empty, which every empty string would be")
 
     @property
-    def handling(self) -> Handling:
+    def encodings(self) -> Handling:
         """The declared handling of a message without a schema block."""
         return Handling(
             decimal=self.decimal_handling_mode,  # type: ignore[arg-type]
@@ -355,7 +356,7 @@ def described(schema: dict[str, Any], columns: Sequence[Column], declared: Handl
         A Connect schema of an envelope: a struct with the fields ``before`` and ``after``.
     columns : sequence of Column
     declared : Handling
-        What the block does not say is as declared (the text form of bytes, unsigned BIGINT).
+        What the block does not say is as declared: the text form of bytes in a ``string``, an unsigned BIGINT in an ``int64``.
     """
     images = _by_name(schema)
     fields = _by_name(images.get("after") or images.get("before") or {})
@@ -363,16 +364,40 @@ def described(schema: dict[str, Any], columns: Sequence[Column], declared: Handl
 
 
 def _described(field: dict[str, Any], declared: Handling) -> Handling:
-    items = field.get("items")
-    if field.get("type") == "array" and isinstance(items, dict):
+    kind, items = field.get("type"), field.get("items")
+    if kind == "array" and isinstance(items, dict):
         return _described(items, declared)
     name, parameters = field.get("name"), field.get("parameters")
     scale = parameters.get("scale") if isinstance(parameters, dict) else None
     if name == CONNECT + "Decimal" and isinstance(scale, str) and re.fullmatch("-?[0-9]{1,4}", scale):
-        return replace(declared, decimal="precise", decimal_scale=int(scale), time="isostring")
+        # A number instead of base64 (JsonConverter's decimal.format=NUMERIC) is never in two's complement.
+        return replace(declared, decimal="precise", decimal_scale=int(scale), time="isostring", bigint_unsigned="precise", binary="base64")
     unit = EPOCH_UNITS.get(name) if isinstance(name, str) else None
     # Text of a described column is ISO text, and its number (but for a date's days) has the unit of its name.
-    return replace(declared, decimal="string", time="isostring", epoch_unit=unit)
+    return replace(
+        declared,
+        decimal="text" if kind == "string" else "string",
+        time="isostring",
+        epoch_unit=unit,
+        binary=_described_binary(kind, declared.binary),
+        parts=_described_parts(field, declared),
+    )
+
+
+def _described_binary(kind: Any, declared: str | None) -> str | None:
+    """Return the text form of a column's bytes. JsonConverter writes ``bytes`` as base64; binary.handling.mode makes a ``string``."""
+    if kind == "bytes":
+        return "base64"
+    return None if kind == "string" and declared == "bytes" else declared
+
+
+def _described_parts(field: dict[str, Any], declared: Handling) -> dict[str, Handling] | None:
+    if field.get("type") == "struct":
+        return {f"STRUCT.{name}": _described(of, declared) for name, of in _by_name(field).items()}
+    if field.get("type") == "map":
+        named = {"MAP.key": field.get("keys"), "MAP.value": field.get("values")}
+        return {name: _described(of, declared) for name, of in named.items() if isinstance(of, dict)}
+    return None
 
 
 def _by_name(schema: dict[str, Any]) -> dict[str, dict[str, Any]]:

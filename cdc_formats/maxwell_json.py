@@ -93,7 +93,7 @@ class MaxwellJson(Format):
     }
 
     @property
-    def handling(self) -> Handling:
+    def encodings(self) -> Handling:
         """Text and numbers, base64."""
         return Handling(time_zone=self.time_zone)
 

@@ -86,7 +86,7 @@ class OggJson(Format):
     }
 
     @property
-    def handling(self) -> Handling:
+    def encodings(self) -> Handling:
         """Text and numbers, base64."""
         return Handling(time_zone=self.time_zone)
 
