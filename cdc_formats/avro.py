@@ -437,13 +437,15 @@ def _of_float(kind: str, sql_type: SqlType, handling: Handling) -> Converter | N
     to = converter(sql_type, replace(handling, decimal="text"))
     if sql_type.name != "DECIMAL":
         return to
-    return (lambda value: to(Decimal(repr(value)))) if kind == "double" else lambda value: to(_decimal_of_single(value))
+    return (lambda value: to(Decimal(repr(value)))) if kind == "double" else lambda value: to(decimal_of_single(value))
 
 
-def _decimal_of_single(value: float) -> Decimal:
+def decimal_of_single(value: float) -> Decimal:
     """Return the shortest decimal that is this 32-bit float, as Java and JSON write it: 3.14, and not 3.140000104904175."""
+    if not abs(value) < 1e38:  # no DECIMAL holds it
+        return Decimal(repr(value))
     texts = (f"{value:.{digits}g}" for digits in range(1, 10))
-    return Decimal(next((text for text in texts if _single(float(text)) == value), repr(value)))
+    return Decimal(next(text for text in texts if _single(float(text)) == value))
 
 
 def _single(value: float) -> float:

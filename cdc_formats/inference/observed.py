@@ -17,9 +17,9 @@ objects                         MAP<STRING, ...> where at least two have no fiel
 only nulls, or of two kinds     STRING (integers and other numbers are of one kind), which takes every JSON value as text
 ==============================  ==============================================================================================
 
-A decimal has room for more digits than the sample shows: 1.5 may be followed by 1.25, and a digit too many is an error. DOUBLE would
-lose digits instead. Arrays and objects in 20 others are text. Nothing is guessed from a number's size, and text that looks like base64 or digits stays
-text: it is noted.
+A decimal has room for more digits than the sample shows: 1.5 may be followed by 1.25, and a digit too many is an error. A DOUBLE would
+lose digits instead. Arrays and objects in 20 others are text. Nothing is guessed from a number's size, and text that looks like base64 or
+digits stays text: it is noted.
 """
 
 from __future__ import annotations
