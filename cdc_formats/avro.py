@@ -18,6 +18,8 @@ uuid                                               STRING
 array, map, record                                 ARRAY, MAP, STRUCT; as JSON in a STRING
 =================================================  ==========================================================================
 
+A ``float`` in a DECIMAL is its shortest decimal, as JSON has it: 3.14, and not 3.140000104904175.
+
 fastavro reads without logical types: numbers and bytes as they are written, which the columns' converters make exact. Schemas over
 which it would not end (arrays of what takes no byte) or end the process (a type that contains itself) are refused. It takes an index of
 a union or an enum that is below zero for one from the end, so that some damage gives another value instead of an error.

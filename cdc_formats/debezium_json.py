@@ -21,11 +21,11 @@ Changelog mode: all. Key: not read. Null value: `Ignored.TOMBSTONE` (the ``d`` b
 Absent and null: a column that is not in an image is NULL; the unavailable-value placeholder (an unchanged TOAST value) is
 `ABSENT` by the column's type, taken from a full before-image or else completed by ChangelogNormalize.
 
-Types: with a schema block every column is read as the block says (io.debezium.time.*, io.debezium.data.*, Connect's Decimal,
-Date, Time and Timestamp). A bare message does not say how its decimals and times are written: ``decimal_handling_mode`` and
-``time_precision_mode`` are the connector's ``decimal.handling.mode`` and ``time.precision.mode``, and without them a string in a
-DECIMAL column and a number in a TIME or TIMESTAMP column are errors, since Debezium's defaults and Flink's reading disagree.
-Bytes are base64 for both, the default here too.
+Types: with a schema block every column is read as the block says (io.debezium.time.*, io.debezium.data.*, Connect's Decimal, Date, Time,
+Timestamp and bytes), the parts of a STRUCT, ARRAY or MAP too. A bare message does not say how its decimals and times are written:
+``decimal_handling_mode`` and ``time_precision_mode`` are the connector's ``decimal.handling.mode`` and ``time.precision.mode``, and
+without them a string in a DECIMAL column and a number in a TIME or TIMESTAMP column are errors, since Debezium's defaults and Flink's
+reading disagree. Bytes are base64 for both, the default here too.
 
 Differs from Flink:
 
@@ -114,10 +114,12 @@ class DebeziumJson(DebeziumEnvelope):
         The connector's ``time.precision.mode`` (Debezium's default is ``adaptive``, for MySQL and MariaDB
         ``adaptive_time_microseconds``), for messages without a schema block.
     binary_handling_mode : {"bytes", "base64", "base64-url-safe", "hex"}
-        The connector's ``binary.handling.mode``.
+        The connector's ``binary.handling.mode``. It applies to bare messages, and to what a schema block calls ``string``; what a
+        block calls ``bytes`` is base64. A BIT column is base64 in every mode: in bare messages of another mode declare it STRING.
     bigint_unsigned_handling_mode : {"long", "precise"} or None
-        The connector's ``bigint.unsigned.handling.mode`` (Debezium's default is ``long``): how a ``DECIMAL(20,0)`` column's
-        integers are written.
+        The connector's ``bigint.unsigned.handling.mode`` (Debezium's default is ``long``): how an unsigned BIGINT is written, which
+        is a ``DECIMAL(20,0)`` column. ``long``: a number in two's complement. ``precise``: base64, whatever `decimal_handling_mode`
+        is; digits are read too. A schema block says which of the two it is; its ``int64`` is unsigned only with ``long``.
     unavailable_value_placeholder : str
         The connector's ``unavailable.value.placeholder``. It is a text that a column may hold by chance: messages of MySQL's and
         MariaDB's connectors, which never write it, are not looked at for it; on PostgreSQL choose one that no row has.

@@ -21,7 +21,8 @@ MAP                         ``list`` of ``[key, value]``, sorted by key
 ==========================  =======================================================================================
 
 What differs between producers is data: a `Handling`. Nothing is guessed from a number's size; a number whose unit nobody
-declared is an error that names the option to set. Fractions of a second beyond microseconds are cut, since Spark has none.
+declared is an error that names the option to set. A decimal with more digits after the point than its column holds is an error
+unless rounding is asked for; zeros at the end always fit. Fractions of a second beyond microseconds are cut, since Spark has none.
 `values.py` turns canonical values into Python's and JSON's.
 """
 
