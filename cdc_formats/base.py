@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from enum import Enum
 from operator import itemgetter
-from typing import Any, ClassVar, NamedTuple, TypeVar
+from typing import Any, ClassVar, Literal, NamedTuple, TypeVar
 
 import msgspec
 
@@ -30,7 +30,7 @@ from .errors import (
     SchemaError,
     excerpt_of,
 )
-from .handling import ROUNDING, Converter, Handling, Rounding
+from .handling import ROUNDING, Converter, Handling
 from .images import ABSENT, absent_as_null, complete
 from .position import Position
 from .row_kind import RowKind
@@ -253,7 +253,7 @@ class Format(ABC):
 
     error_excerpt: bool = True
     validate: bool = False
-    rounding: Rounding = "error"
+    rounding: Literal["error", "half_up"] = "error"
 
     def __post_init__(self) -> None:
         self._check_choice("rounding", ROUNDING)

@@ -34,9 +34,8 @@ def key_names(key: bytes | None, message: Mapping[str, Any], format: Format) -> 
 def connector_of(message: Any) -> Any:
     """Return the connector that wrote a message of Debezium's, None where it does not say."""
     added = getattr(message, "added", None)
-    if added is not None:
-        return added.connector or added.source_connector
-    return member(getattr(message, "source", None), "connector")
+    found = getattr(added, "connector", None) or getattr(added, "source_connector", None)
+    return found or member(getattr(message, "source", None), "connector")
 
 
 def _of_format(table: Mapping[str, Any], format: Format) -> Any:
