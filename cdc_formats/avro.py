@@ -18,6 +18,8 @@ uuid                                               STRING
 array, map, record                                 ARRAY, MAP, STRUCT; as JSON in a STRING
 =================================================  ==========================================================================
 
+A ``float`` in a DECIMAL is its shortest decimal, as JSON has it: 3.14, and not 3.140000104904175.
+
 fastavro reads without logical types: numbers and bytes as they are written, which the columns' converters make exact. Schemas over
 which it would not end (arrays of what takes no byte) or end the process (a type that contains itself) are refused. It takes an index of
 a union or an enum that is below zero for one from the end, so that some damage gives another value instead of an error.
@@ -45,7 +47,7 @@ from .json_reader import json_text
 from .rows import RowConverter
 from .schema import INTEGER_BITS, Column, SqlType
 from .times import LEAST_STAMP, MOST_STAMP
-from .types import converter, decimal_text, null_or
+from .types import UNDECLARED_BINARY, converter, decimal_text, null_or, scaled
 
 Type = Mapping[str, Any]
 """A type of a schema as `AvroSchema.resolve` gives it: ``type`` is its name, whatever the schema's short form."""
@@ -207,7 +209,7 @@ def plain(schema: AvroSchema, avro: Type) -> Converter:
         fields = {name: null_or(plain(schema, of)) for name, of in schema.fields(avro).items()}
         return lambda values: {name: to(values[name]) for name, to in fields.items()}
     scale = _scale(avro)
-    return _same if scale is None else lambda raw: Decimal(_unscaled(raw)).scaleb(-scale)
+    return _same if scale is None else lambda raw: scaled(_unscaled(raw), scale)
 
 
 def _same(value: Any) -> Any:
@@ -259,7 +261,7 @@ def _variable_scale(value: Mapping[str, Any]) -> Decimal:
     scale = value["scale"]
     if abs(scale) > 20_000:
         raise refuse("DECIMAL", scale, "no scale")
-    return Decimal(_unscaled(value["value"])).scaleb(-scale)
+    return scaled(_unscaled(value["value"]), scale)
 
 
 # --------------------------------------------------------------------------------------------------------------- columns
@@ -435,7 +437,17 @@ def _of_float(kind: str, sql_type: SqlType, handling: Handling) -> Converter | N
     if sql_type.name == "FLOAT":
         return _single
     to = converter(sql_type, replace(handling, decimal="text"))
-    return (lambda value: to(Decimal(repr(value)))) if sql_type.name == "DECIMAL" else to
+    if sql_type.name != "DECIMAL":
+        return to
+    return (lambda value: to(Decimal(repr(value)))) if kind == "double" else lambda value: to(decimal_of_single(value))
+
+
+def decimal_of_single(value: float) -> Decimal:
+    """Return the shortest decimal that is this 32-bit float, as Java and JSON write it: 3.14, and not 3.140000104904175."""
+    if not abs(value) < 1e38:  # no DECIMAL holds it
+        return Decimal(repr(value))
+    texts = (f"{value:.{digits}g}" for digits in range(1, 10))
+    return Decimal(next(text for text in texts if _single(float(text)) == value))
 
 
 def _single(value: float) -> float:
@@ -462,13 +474,13 @@ def _of_bytes(avro: Type, sql_type: SqlType, handling: Handling) -> Converter | 
 def _of_unscaled(sql_type: SqlType, handling: Handling, scale: int) -> Converter:
     if sql_type.name != "DECIMAL" or scale != sql_type.scale or scale < 0:
         to = _of_decimal(sql_type, handling)
-        return lambda raw: to(Decimal(_unscaled(raw)).scaleb(-scale))
+        return lambda raw: to(scaled(_unscaled(raw), scale))
     limit, least_whole, digits = 10 ** (sql_type.precision or 10), 10**scale, scale + 1
 
     def convert(raw: bytes) -> str:
         number = int.from_bytes(raw, "big", signed=True) if 0 < len(raw) <= 64 else _unscaled(raw)
         if not -limit < number < limit:
-            raise refuse(sql_type, Decimal(number).scaleb(-scale), "out of its range")
+            raise refuse(sql_type, scaled(number, scale), "out of its range")
         text = str(number)
         if not scale:
             return text
@@ -481,7 +493,7 @@ def _of_unscaled(sql_type: SqlType, handling: Handling, scale: int) -> Converter
 
 def _of_decimal(sql_type: SqlType, handling: Handling) -> Converter:
     if sql_type.name == "DECIMAL":
-        return lambda value: decimal_text(value, sql_type.precision or 10, sql_type.scale or 0)
+        return lambda value: decimal_text(value, sql_type.precision or 10, sql_type.scale or 0, handling.rounding)
     if sql_type.name in _TEXT:
         return lambda value: f"{value:f}"
     return converter(sql_type, handling)
@@ -505,5 +517,5 @@ def _of_text(sql_type: SqlType, handling: Handling) -> Converter | None:
     if sql_type.name in _TEXT:
         return None
     if sql_type.name == "BINARY" and handling.binary == "bytes":
-        return _refuser(sql_type, "text: set binary_handling_mode to the connector's binary.handling.mode")
-    return converter(sql_type, replace(handling, decimal="string", time="isostring", epoch_unit=None))
+        return _refuser(sql_type, UNDECLARED_BINARY)
+    return converter(sql_type, replace(handling, decimal="text", time="isostring", epoch_unit=None))

@@ -12,10 +12,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from enum import Enum
 from operator import itemgetter
-from typing import Any, ClassVar, NamedTuple, TypeVar
+from typing import Any, ClassVar, Literal, NamedTuple, TypeVar
 
 import msgspec
 
@@ -30,7 +30,7 @@ from .errors import (
     SchemaError,
     excerpt_of,
 )
-from .handling import Converter, Handling
+from .handling import ROUNDING, Converter, Handling
 from .images import ABSENT, absent_as_null, complete
 from .position import Position
 from .row_kind import RowKind
@@ -233,6 +233,9 @@ class Format(ABC):
         hold personal data.
     validate : bool
         Whether each message is validated against `json_schema` before it is decoded: slow, and needs the package ``jsonschema``.
+    rounding : {"error", "half_up"}
+        What happens to a decimal with more digits after the point than its column holds. ``error`` refuses the record. ``half_up``
+        rounds the value, as Flink does: 9.995 becomes 10.00 in a ``DECIMAL(10,2)`` column. Zeros at the end always fit.
     """
 
     identifier: ClassVar[str]
@@ -257,6 +260,10 @@ class Format(ABC):
 
     error_excerpt: bool = True
     validate: bool = False
+    rounding: Literal["error", "half_up"] = "error"
+
+    def __post_init__(self) -> None:
+        self._check_choice("rounding", ROUNDING)
 
     @classmethod
     def json_schema(cls) -> dict[str, Any] | None:
@@ -330,9 +337,14 @@ class Format(ABC):
         return ControlEvent(reason)
 
     @property
-    def handling(self) -> Handling:
-        """How the producer spells its values."""
+    def encodings(self) -> Handling:
+        """How the producer writes its values; formats with options for that override this."""
         return Handling()
+
+    @property
+    def handling(self) -> Handling:
+        """How values are read and written: `encodings`, and the options of all formats."""
+        return replace(self.encodings, rounding=self.rounding)
 
     def check(self, columns: Sequence[Column], unique_key: Sequence[str] = ()) -> None:
         """Refuse columns or a key that this format cannot read as configured; called where the user's call is.

@@ -97,11 +97,12 @@ class CanalJson(Format):
     table_identity: ClassVar[Mapping[str, str]] = {"database": "database_include", "table": "table_include"}
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         self._check_choice("timestamp_format_standard", TIMESTAMP_STANDARDS)
         self._check_choice("binary_handling_mode", ("latin1", "base64"))
 
     @property
-    def handling(self) -> Handling:
+    def encodings(self) -> Handling:
         """Text; bytes as declared."""
         return Handling(binary=self.binary_handling_mode, time_zone=self.time_zone, native=False)
 

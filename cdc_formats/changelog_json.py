@@ -71,10 +71,11 @@ class ChangelogJson(Format):
     time_zone: str | None = None
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         self._check_choice("timestamp_format_standard", TIMESTAMP_STANDARDS)
 
     @property
-    def handling(self) -> Handling:
+    def encodings(self) -> Handling:
         """Text and numbers, base64."""
         return Handling(time_zone=self.time_zone)
 

@@ -130,6 +130,7 @@ class DebeziumAvro(DebeziumEnvelope):
     table_identity: ClassVar[Mapping[str, str]] = DebeziumJson.table_identity
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         registry = self.registry
         for option in fields(registry):  # the URL without its user, properties as pairs
             object.__setattr__(self, option.name, getattr(registry, option.name))
@@ -144,7 +145,7 @@ class DebeziumAvro(DebeziumEnvelope):
         return Registry(**{option.name: getattr(self, option.name) for option in fields(Registry)})
 
     @property
-    def handling(self) -> Handling:
+    def encodings(self) -> Handling:
         """What a writer's schema does not say."""
         return Handling(
             time="isostring",

@@ -21,11 +21,11 @@ Changelog mode: all. Key: not read. Null value: `Ignored.TOMBSTONE` (the ``d`` b
 Absent and null: a column that is not in an image is NULL; the unavailable-value placeholder (an unchanged TOAST value) is
 `ABSENT` by the column's type, taken from a full before-image or else completed by ChangelogNormalize.
 
-Types: with a schema block every column is read as the block says (io.debezium.time.*, io.debezium.data.*, Connect's Decimal,
-Date, Time and Timestamp). A bare message does not say how its decimals and times are written: ``decimal_handling_mode`` and
-``time_precision_mode`` are the connector's ``decimal.handling.mode`` and ``time.precision.mode``, and without them a string in a
-DECIMAL column and a number in a TIME or TIMESTAMP column are errors, since Debezium's defaults and Flink's reading disagree.
-Bytes are base64 for both, the default here too.
+Types: with a schema block every column is read as the block says (io.debezium.time.*, io.debezium.data.*, Connect's Decimal, Date, Time,
+Timestamp and bytes), the parts of a STRUCT, ARRAY or MAP too. A bare message does not say how its decimals and times are written:
+``decimal_handling_mode`` and ``time_precision_mode`` are the connector's ``decimal.handling.mode`` and ``time.precision.mode``, and
+without them a string in a DECIMAL column and a number in a TIME or TIMESTAMP column are errors, since Debezium's defaults and Flink's
+reading disagree. Bytes are base64 for both, the default here too.
 
 Differs from Flink:
 
@@ -118,10 +118,12 @@ class DebeziumJson(DebeziumEnvelope):
         The connector's ``time.precision.mode`` (Debezium's default is ``adaptive``, for MySQL and MariaDB
         ``adaptive_time_microseconds``), for messages without a schema block.
     binary_handling_mode : {"bytes", "base64", "base64-url-safe", "hex"}
-        The connector's ``binary.handling.mode``.
+        The connector's ``binary.handling.mode``. It applies to bare messages, and to what a schema block calls ``string``; what a
+        block calls ``bytes`` is base64. A BIT column is base64 in every mode: in bare messages of another mode declare it STRING.
     bigint_unsigned_handling_mode : {"long", "precise"} or None
-        The connector's ``bigint.unsigned.handling.mode`` (Debezium's default is ``long``): how a ``DECIMAL(20,0)`` column's
-        integers are written.
+        The connector's ``bigint.unsigned.handling.mode`` (Debezium's default is ``long``): how an unsigned BIGINT is written, which
+        is a ``DECIMAL(20,0)`` column. ``long``: a number in two's complement. ``precise``: base64, whatever `decimal_handling_mode`
+        is; digits are read too. A schema block says which of the two it is; its ``int64`` is unsigned only with ``long``.
     unavailable_value_placeholder : str
         The connector's ``unavailable.value.placeholder``. It is a text that a column may hold by chance: messages of MySQL's and
         MariaDB's connectors, which never write it, are not looked at for it; on PostgreSQL choose one that no row has.
@@ -161,6 +163,7 @@ class DebeziumJson(DebeziumEnvelope):
     }
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if isinstance(self.schema_include, str) and self.schema_include.lower() in ("true", "false"):
             object.__setattr__(self, "schema_include", self.schema_include.lower() == "true")
         self._check_choice("timestamp_format_standard", TIMESTAMP_STANDARDS)
@@ -173,7 +176,7 @@ class DebeziumJson(DebeziumEnvelope):
             raise FormatOptionError(f"{self.identifier}: unavailable_value_placeholder is empty, which every empty string would be")
 
     @property
-    def handling(self) -> Handling:
+    def encodings(self) -> Handling:
         """The declared handling of a message without a schema block."""
         return Handling(
             decimal=self.decimal_handling_mode,  # type: ignore[arg-type]
@@ -371,7 +374,7 @@ def described(schema: dict[str, Any], columns: Sequence[Column], declared: Handl
         A Connect schema of an envelope: a struct with the fields ``before`` and ``after``.
     columns : sequence of Column
     declared : Handling
-        What the block does not say is as declared (the text form of bytes, unsigned BIGINT).
+        What the block does not say is as declared: the text form of bytes in a ``string``, an unsigned BIGINT in an ``int64``.
     """
     images = _by_name(schema)
     fields = _by_name(images.get("after") or images.get("before") or {})
@@ -379,16 +382,40 @@ def described(schema: dict[str, Any], columns: Sequence[Column], declared: Handl
 
 
 def _described(field: dict[str, Any], declared: Handling) -> Handling:
-    items = field.get("items")
-    if field.get("type") == "array" and isinstance(items, dict):
+    kind, items = field.get("type"), field.get("items")
+    if kind == "array" and isinstance(items, dict):
         return _described(items, declared)
     name, parameters = field.get("name"), field.get("parameters")
     scale = parameters.get("scale") if isinstance(parameters, dict) else None
     if name == CONNECT + "Decimal" and isinstance(scale, str) and re.fullmatch("-?[0-9]{1,4}", scale):
-        return replace(declared, decimal="precise", decimal_scale=int(scale), time="isostring")
+        # A number instead of base64 (JsonConverter's decimal.format=NUMERIC) is never in two's complement.
+        return replace(declared, decimal="precise", decimal_scale=int(scale), time="isostring", bigint_unsigned="precise", binary="base64")
     unit = EPOCH_UNITS.get(name) if isinstance(name, str) else None
     # Text of a described column is ISO text, and its number (but for a date's days) has the unit of its name.
-    return replace(declared, decimal="string", time="isostring", epoch_unit=unit)
+    return replace(
+        declared,
+        decimal="text" if kind == "string" else "string",
+        time="isostring",
+        epoch_unit=unit,
+        binary=_described_binary(kind, declared.binary),
+        parts=_described_parts(field, declared),
+    )
+
+
+def _described_binary(kind: Any, declared: str | None) -> str | None:
+    """Return the text form of a column's bytes. JsonConverter writes ``bytes`` as base64; binary.handling.mode makes a ``string``."""
+    if kind == "bytes":
+        return "base64"
+    return None if kind == "string" and declared == "bytes" else declared
+
+
+def _described_parts(field: dict[str, Any], declared: Handling) -> dict[str, Handling] | None:
+    if field.get("type") == "struct":
+        return {f"STRUCT.{name}": _described(of, declared) for name, of in _by_name(field).items()}
+    if field.get("type") == "map":
+        named = {"MAP.key": field.get("keys"), "MAP.value": field.get("values")}
+        return {name: _described(of, declared) for name, of in named.items() if isinstance(of, dict)}
+    return None
 
 
 def _by_name(schema: dict[str, Any]) -> dict[str, dict[str, Any]]:

@@ -107,12 +107,13 @@ class DebeziumMongodbJson(DebeziumEnvelope):
     table_identity: ClassVar[Mapping[str, str]] = {"source.database": "database_include", "source.collection": "table_include"}
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if isinstance(self.schema_include, str) and self.schema_include.lower() in ("true", "false"):
             object.__setattr__(self, "schema_include", self.schema_include.lower() == "true")
         self._check_choice("schema_include", ("auto", True, False))
 
     @property
-    def handling(self) -> Handling:
+    def encodings(self) -> Handling:
         """Text and numbers; documents have converters of their own."""
         return Handling(time_zone=self.time_zone)
 
@@ -292,7 +293,7 @@ class _Reader:
 
 
 def _converter(column: Column, handling: Handling) -> Any:
-    return document_converter(column.type, handling.time_zone)
+    return document_converter(column.type, handling)
 
 
 class _Documents(RowWriter):

@@ -104,6 +104,7 @@ class DmsJson(Format):
     table_identity: ClassVar[Mapping[str, str]] = {"schema": "schema_include", "table": "table_include"}
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         self._check_choice("before_image_column_filter", ("pk-only", "non-lob", "all"))
         if self.before_image_field in ("data", "metadata", "control", ""):
             raise FormatOptionError(f"dms-json: before_image_field is {self.before_image_field!r}, which is no field of its own")
@@ -113,7 +114,7 @@ class DmsJson(Format):
             raise FormatOptionError("dms-json: set before_image_field or before_image_prefix, as the task has it, not both")
 
     @property
-    def handling(self) -> Handling:
+    def encodings(self) -> Handling:
         """Numbers and text, hex."""
         return Handling(time="isostring", binary="hex", time_zone=self.time_zone)
 

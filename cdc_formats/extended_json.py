@@ -43,21 +43,21 @@ _HEX_BYTE = re.compile("[0-9a-fA-F]{1,2}")
 _UUID_SUBTYPES = (3, 4)
 
 
-def document_converter(sql_type: SqlType, time_zone: str | None = None) -> Converter:
+def document_converter(sql_type: SqlType, handling: Handling) -> Converter:
     """Return the function from a document's value (never None) to the canonical value of `sql_type`; None for ``$undefined``.
 
     Parameters
     ----------
     sql_type : SqlType
-    time_zone : str or None
-        The zone of zone-less text in a TIMESTAMP column.
+    handling : Handling
+        The zone of zone-less text in a TIMESTAMP column, and the rounding.
 
     Raises
     ------
     Unfit
         From the returned function, when a value is not one of the type's, or out of its range.
     """
-    convert = _FACTORIES.get(sql_type.name, _number)(sql_type, Handling(time_zone=time_zone))
+    convert = _FACTORIES.get(sql_type.name, _number)(sql_type, handling)
     return lambda value: None if type(value) is dict and "$undefined" in value else convert(value)
 
 
@@ -180,7 +180,7 @@ def _text_of(sql_type: SqlType, value: dict[str, Any]) -> str:
 
 
 def _nested(sql_type: SqlType, handling: Handling) -> Converter:
-    return nested_converter(sql_type, lambda of: document_converter(of, handling.time_zone))
+    return nested_converter(sql_type, lambda column: document_converter(column.type, handling))
 
 
 _FACTORIES: dict[str, Callable[[SqlType, Handling], Converter]] = {

@@ -1,9 +1,9 @@
-"""How producers spell values whose spelling is a matter of their configuration, and how a value is refused."""
+"""Value encodings that depend on the producer's configuration, and the error of a value that its column does not take."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Any, Literal
 
@@ -14,11 +14,13 @@ Converter = Callable[[Any], Any]
 DECIMAL_MODES = ("precise", "string", "double")
 TIME_MODES = ("adaptive", "adaptive_time_microseconds", "connect", "isostring", "microseconds", "nanoseconds")
 BINARY_MODES = ("bytes", "base64", "base64-url-safe", "hex")
+ROUNDING = ("error", "half_up")
+Rounding = Literal["error", "half_up"]
 
 
 @dataclass(frozen=True)
 class Handling:
-    """How a producer writes the values whose spelling is a matter of its configuration.
+    """How a producer writes values, as far as its configuration decides that; and how decimals with too many digits are read.
 
     Parameters
     ----------
@@ -31,27 +33,40 @@ class Handling:
         ``text``: ISO or SQL text only. Debezium's ``time.precision.mode`` otherwise; ``None``: not declared.
     epoch_unit : {"ms", "us", "ns"} or None
         The unit of an epoch number, where the message's own schema tells it; else it follows from `time`.
-    binary : {"bytes", "base64", "base64-url-safe", "hex", "latin1"}
-        The text form of bytes (``bytes`` is base64 in JSON).
+    binary : {"bytes", "base64", "base64-url-safe", "hex", "latin1"} or None
+        The text form of bytes (``bytes`` is base64 in JSON). ``None``: not declared: text in a BINARY column is an error.
     bigint_unsigned : {"long", "precise"} or None
-        ``long``: a JSON integer in a ``DECIMAL(20,0)`` column is an unsigned 64-bit number in two's complement.
+        How a ``DECIMAL(20,0)`` column's unsigned 64-bit numbers are written. ``long``: a JSON integer, in two's complement.
+        ``precise``: base64 of the big-endian bytes, whatever `decimal` is.
     time_zone : str or None
         The zone of zone-less text in a TIMESTAMP column; ``None``: such text is an error.
     placeholder : str or None
         Debezium's unavailable-value placeholder; a value equal to it is `ABSENT`.
     native : bool
         Whether the producer writes booleans and integers as JSON's own: a hint for speed alone.
+    rounding : {"error", "half_up"}
+        What happens to a decimal with more digits after the point than its column holds.
+    parts : mapping or None
+        How the parts of a nested column are written, where the message describes them: by ``STRUCT.<field>``, ``MAP.key`` and
+        ``MAP.value``. A part without an entry is written as the column is.
     """
 
     decimal: Literal["text", "precise", "string", "double"] | None = "text"
     decimal_scale: int | None = None
     time: str | None = "text"
     epoch_unit: Literal["ms", "us", "ns"] | None = None
-    binary: str = "base64"
+    binary: str | None = "base64"
     bigint_unsigned: Literal["long", "precise"] | None = None
     time_zone: str | None = None
     placeholder: str | None = None
     native: bool = True
+    rounding: Rounding = "error"
+    parts: Mapping[str, Handling] | None = None
+
+    def of_part(self, name: str) -> Handling:
+        """Return how a part of a nested column is written; the placeholder stands for a whole column only."""
+        found = (self.parts or {}).get(name)
+        return replace(self, placeholder=None, parts=None) if found is None else replace(found, placeholder=None)
 
 
 class Unfit(ValueError):  # noqa: N818 - it is caught and becomes a TypeConversionError

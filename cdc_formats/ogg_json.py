@@ -90,10 +90,11 @@ class OggJson(Format):
     table_identity: ClassVar[Mapping[str, str]] = {"table": "table_include"}
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         self._check_choice("timestamp_format_standard", TIMESTAMP_STANDARDS)
 
     @property
-    def handling(self) -> Handling:
+    def encodings(self) -> Handling:
         """Text and numbers, base64."""
         return Handling(time_zone=self.time_zone)
 

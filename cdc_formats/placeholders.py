@@ -16,7 +16,7 @@ def _encoded_placeholder(handling: Handling) -> str:
     raw = (handling.placeholder or "").encode()
     if handling.binary == "hex":
         return raw.hex()
-    return base64.urlsafe_b64encode(raw).decode() if "url" in handling.binary else base64.b64encode(raw).decode()
+    return base64.urlsafe_b64encode(raw).decode() if handling.binary == "base64-url-safe" else base64.b64encode(raw).decode()
 
 
 class _OneOf:

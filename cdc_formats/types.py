@@ -21,7 +21,8 @@ MAP                         ``list`` of ``[key, value]``, sorted by key
 ==========================  =======================================================================================
 
 What differs between producers is data: a `Handling`. Nothing is guessed from a number's size; a number whose unit nobody
-declared is an error that names the option to set. Fractions of a second beyond microseconds are cut, since Spark has none.
+declared is an error that names the option to set. A decimal with more digits after the point than its column holds is an error
+unless rounding is asked for; zeros at the end always fit. Fractions of a second beyond microseconds are cut, since Spark has none.
 `values.py` turns canonical values into Python's and JSON's.
 """
 
@@ -36,11 +37,11 @@ from dataclasses import replace
 from decimal import ROUND_HALF_UP, Context, Decimal
 from typing import Any
 
-from .handling import DECIMAL_MODES, Converter, Handling, refuse
+from .handling import DECIMAL_MODES, Converter, Handling, Rounding, refuse
 from .images import ABSENT
 from .json_reader import json_text
 from .placeholders import placeholder_form
-from .schema import INTEGER_BITS, SqlType
+from .schema import INTEGER_BITS, Column, SqlType
 from .times import date_converter, interval_converter, time_converter, timestamp_converter
 
 
@@ -163,26 +164,40 @@ _DECIMAL_TEXT = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{
 _UNDECLARED_DECIMAL = (
     "is it base64 or digits? Set decimal_handling_mode to the connector's decimal.handling.mode: 'precise', 'string' or 'double'"
 )
+_TOO_MANY_DIGITS = "more digits after the point than the type holds: declare a type that holds them, or set rounding='half_up'"
+_UNSIGNED_BASE64 = re.compile("[A-Za-f][A-Za-z0-9+/]*={0,2}")
+"""Base64 of a number that is not negative: its first bit is 0. Text of digits never matches."""
+_UNDECLARED_UNSIGNED = "if it is base64 of an unsigned BIGINT, set bigint_unsigned_handling_mode='precise'"
 
 
-def decimal_text(value: Decimal, precision: int, scale: int) -> str:
-    """Return the canonical text of a decimal, rounded half up to `scale` as Flink and SQL do.
+def decimal_text(value: Decimal, precision: int, scale: int, rounding: Rounding = "error") -> str:
+    """Return the canonical text of a decimal.
+
+    Parameters
+    ----------
+    value : Decimal
+    precision, scale : int
+    rounding : {"error", "half_up"}
+        What happens to more than `scale` digits after the point; zeros at the end always fit. Flink rounds half up.
 
     Raises
     ------
     Unfit
-        When it is not finite, or has more than ``precision - scale`` digits before the point (Flink: NULL).
+        When the value is not finite, has more than ``precision - scale`` digits before the point (Flink: NULL), or needs rounding
+        that is not asked for.
 
     Examples
     --------
-    >>> decimal_text(Decimal("1E+2"), 10, 2)
-    '100.00'
+    >>> decimal_text(Decimal("1E+2"), 10, 2), decimal_text(Decimal("9.990"), 10, 2), decimal_text(Decimal("9.995"), 10, 2, "half_up")
+    ('100.00', '9.99', '10.00')
     """
     if not value:
         return "0" if scale == 0 else "0." + "0" * scale
     # adjusted() first: quantizing 1E+999999999 would write out its zeros.
     if value.is_finite() and value.adjusted() < precision - scale:
         rounded = value.quantize(Decimal(1).scaleb(-scale), ROUND_HALF_UP, _EXACT)
+        if rounded != value and rounding != "half_up":
+            raise refuse(f"DECIMAL({precision},{scale})", value, _TOO_MANY_DIGITS)
         if not rounded:
             return decimal_text(Decimal(0), precision, scale)
         if rounded.adjusted() < precision - scale:
@@ -190,8 +205,13 @@ def decimal_text(value: Decimal, precision: int, scale: int) -> str:
     raise refuse(f"DECIMAL({precision},{scale})", value, "out of its range")
 
 
+def scaled(unscaled: int, scale: int) -> Decimal:
+    """Return ``unscaled / 10**scale`` with all digits: Python's default context keeps 28."""
+    return Decimal(unscaled).scaleb(-scale, _WIDE)
+
+
 def _decimal(sql_type: SqlType, handling: Handling) -> Converter:
-    precision, scale = sql_type.precision or 10, sql_type.scale or 0
+    precision, scale, rounding = sql_type.precision or 10, sql_type.scale or 0, handling.rounding
     whole = precision - scale
     unsigned = handling.bigint_unsigned if handling.decimal in DECIMAL_MODES or handling.decimal is None else "precise"
     of_text = _decimal_text_reader(sql_type, handling, precision, scale)
@@ -208,9 +228,9 @@ def _decimal(sql_type: SqlType, handling: Handling) -> Converter:
                 return str(value) if scale == 0 else f"{value}.{'0' * scale}"
             raise refuse(sql_type, value, "out of its range")
         if type(value) is Decimal:
-            return decimal_text(value, precision, scale)
+            return decimal_text(value, precision, scale, rounding)
         if type(value) is dict and set(value) == {"scale", "value"}:
-            return decimal_text(_variable_scale(sql_type, value), precision, scale)
+            return decimal_text(_variable_scale(sql_type, value), precision, scale, rounding)
         raise refuse(sql_type, value)
 
     return convert
@@ -231,15 +251,35 @@ def _decimal_text_reader(sql_type: SqlType, handling: Handling, precision: int, 
         raise refuse(sql_type, value, _UNDECLARED_DECIMAL)
 
     def of_base64(value: str) -> str:
-        return decimal_text(Decimal(_big_endian(sql_type, value)).scaleb(-written, _WIDE), precision, scale)
+        return decimal_text(scaled(_big_endian(sql_type, value), written), precision, scale, handling.rounding)
 
     def of_digits(value: str) -> str:
         if not _DECIMAL_TEXT.fullmatch(text := value.strip()):
             raise refuse(sql_type, value)
-        return decimal_text(Decimal(text), precision, scale)
+        return decimal_text(Decimal(text), precision, scale, handling.rounding)
 
     written = scale if handling.decimal_scale is None else handling.decimal_scale
-    return {None: undeclared, "precise": of_base64}.get(handling.decimal, of_digits)
+    read = {None: undeclared, "precise": of_base64}.get(handling.decimal, of_digits)
+    if (precision, scale) == (20, 0) and handling.decimal in (None, "string", "double"):
+        return _unsigned_text_reader(sql_type, handling, read)
+    return read
+
+
+def _unsigned_text_reader(sql_type: SqlType, handling: Handling, read: Callable[[str], str]) -> Callable[[str], str]:
+    # With bigint.unsigned.handling.mode=precise an unsigned BIGINT is base64 in every decimal.handling.mode. Digits never look like it:
+    # as base64 they are a negative number.
+    def convert(value: str) -> str:
+        if not _UNSIGNED_BASE64.fullmatch(value):
+            return read(value)
+        if handling.bigint_unsigned != "precise":
+            undeclared = f"{_UNDECLARED_DECIMAL}; {_UNDECLARED_UNSIGNED}" if handling.decimal is None else _UNDECLARED_UNSIGNED
+            raise refuse(sql_type, value, undeclared)
+        number = _big_endian(sql_type, value)
+        if number < 2**64:
+            return str(number)
+        raise refuse(sql_type, value, "out of the range of 64 bits")
+
+    return convert
 
 
 def _unsigned(sql_type: SqlType, value: int, mode: str | None) -> int:
@@ -267,7 +307,7 @@ def _variable_scale(sql_type: SqlType, value: Mapping[str, Any]) -> Decimal:
     # io.debezium.data.VariableScaleDecimal: a numeric without a scale of its own.
     if type(value["scale"]) is not int or abs(value["scale"]) > 20000:
         raise refuse(sql_type, value)
-    return Decimal(_big_endian(sql_type, value["value"])).scaleb(-value["scale"], _WIDE)
+    return scaled(_big_endian(sql_type, value["value"]), value["scale"])
 
 
 # ----------------------------------------------------------------------------------------------------- strings and bytes
@@ -293,6 +333,9 @@ def _string(sql_type: SqlType, handling: Handling) -> Converter:
     return convert
 
 
+UNDECLARED_BINARY = "the schema says text: set binary_handling_mode to the connector's binary.handling.mode, or declare STRING"
+
+
 def _base64(sql_type: SqlType, value: str) -> bytes:
     try:
         return base64.b64decode(value, validate=True)
@@ -313,12 +356,14 @@ def _binary(sql_type: SqlType, handling: Handling) -> Converter:
     def of_base64(value: str) -> bytes:
         return base64.b64decode(value, validate=True)
 
-    read = {"hex": of_hex, "base64-url-safe": of_url_safe, "latin1": of_latin1}.get(handling.binary, of_base64)
+    read = {"hex": of_hex, "base64-url-safe": of_url_safe, "latin1": of_latin1}.get(handling.binary or "", of_base64)
 
     def convert(value: Any) -> bytes:
         if type(value) is bytes:  # not out of JSON: upsert-kafka's raw
             return value
         if type(value) is str:
+            if handling.binary is None:
+                raise refuse(sql_type, value, UNDECLARED_BINARY)
             try:
                 return read(value)
             except ValueError:  # binascii.Error and UnicodeError are ValueErrors
@@ -331,17 +376,19 @@ def _binary(sql_type: SqlType, handling: Handling) -> Converter:
 # ---------------------------------------------------------------------------------------------------------------- nested
 
 
-def nested_converter(sql_type: SqlType, of: Callable[[SqlType], Converter]) -> Converter:
-    """Return the converter of an ARRAY, a MAP or a STRUCT whose values are converted by `of` their types; null stays None."""
-    inner = [null_or(of(column.type)) for column in sql_type.fields]
+def nested_converter(sql_type: SqlType, of: Callable[[Column], Converter]) -> Converter:
+    """Return the converter of an ARRAY, a MAP or a STRUCT; `of` returns the converter of a part, and null stays None."""
+    inner = [null_or(of(column)) for column in sql_type.fields]
     names = [column.name for column in sql_type.fields]
     return {"ARRAY": _array, "MAP": _map, "STRUCT": _struct}[sql_type.name](sql_type, inner, names)
 
 
 def _nested(sql_type: SqlType, handling: Handling) -> Converter:
-    # The placeholder stands for a whole column.
-    inner = replace(handling, placeholder=None)
-    return nested_converter(sql_type, lambda of: converter(of, inner))
+    if sql_type.name == "ARRAY":
+        # A schema block's handling of an array is that of its elements.
+        element = replace(handling, placeholder=None)
+        return nested_converter(sql_type, lambda column: converter(column.type, element))
+    return nested_converter(sql_type, lambda column: converter(column.type, handling.of_part(f"{sql_type.name}.{column.name}")))
 
 
 def _array(sql_type: SqlType, inner: Sequence[Converter], names: Sequence[str]) -> Converter:

@@ -134,6 +134,7 @@ class UpsertKafka(Format):
     time_zone: str | None = None
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         self._check_choice("key_format", tuple(ROW_FORMATS))
         self._check_choice("value_format", tuple(ROW_FORMATS))
         self._check_choice("value_fields_include", ("ALL", "EXCEPT_KEY"))
@@ -172,7 +173,7 @@ class UpsertKafka(Format):
         return "avro-confluent" in (self.key_format, self.value_format)
 
     @property
-    def handling(self) -> Handling:
+    def encodings(self) -> Handling:
         """Text and numbers, base64."""
         return Handling(time_zone=self.time_zone)
 

@@ -211,7 +211,7 @@ _BINARY: dict[str, To] = {
 
 
 def _binary_writer(sql_type: SqlType, handling: Handling, iso: bool) -> To | None:
-    return _BINARY.get(handling.binary, _base64)
+    return _BINARY.get(handling.binary or "", _base64)
 
 
 def _ranged(sql_type: SqlType, least: int, most: int, write: To | None) -> To:

@@ -156,7 +156,7 @@ def infer_schema(
     >>> value = b'{"type": "insert", "database": "shop", "table": "parts", "data": {"id": 1, "price": 9.50, "since": "2025-01-02"}}'
     >>> found = infer_schema([(b'{"database": "shop", "table": "parts", "pk.id": 1}', value)], format="maxwell-json")
     >>> found.ddl, found.primary_key
-    ('id BIGINT NOT NULL, price DECIMAL(18,2), since DATE', ('id',))
+    ('id BIGINT NOT NULL, price DECIMAL(38,18), since DATE', ('id',))
     """
     if isinstance(format, Format) and options:
         raise ArgumentError(f"options go with a format's name; give them to the format itself: {type(format).__name__}(...)")

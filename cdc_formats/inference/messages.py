@@ -8,6 +8,7 @@ from typing import Any
 from ..base import Format
 from ..errors import MalformedMessageError, SchemaError
 from ..json_reader import read_json
+from ..metadata import member
 from ..schema import Column, SqlType
 from .source_types import Declared, connect_columns, jdbc_type, mysql_type, row_schema
 
@@ -28,6 +29,13 @@ def key_names(key: bytes | None, message: Mapping[str, Any], format: Format) -> 
     """Return the columns of the primary key, as a record says them; None where it does not."""
     names = _of_format(_KEYS, format)
     return None if names is None else names(key, message, format)
+
+
+def connector_of(message: Any) -> Any:
+    """Return the connector that wrote a message of Debezium's, None where it does not say."""
+    added = getattr(message, "added", None)
+    found = getattr(added, "connector", None) or getattr(added, "source_connector", None)
+    return found or member(getattr(message, "source", None), "connector")
 
 
 def _of_format(table: Mapping[str, Any], format: Format) -> Any:

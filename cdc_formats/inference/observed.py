@@ -5,10 +5,9 @@ values seen                     type
 ==============================  ==============================================================================================
 booleans                        BOOLEAN
 integers                        BIGINT; DECIMAL(20,0) or DECIMAL(38,0) beyond 63 bits
-numbers with a fraction         DECIMAL(18,s) or DECIMAL(38,s) where all have ``s`` digits after the point, with room for two more
-                                digits before it; DECIMAL(38,18) where they differ, since a scale that is too small rounds;
-                                DOUBLE where one is written with an exponent above zero or does not fit 38 digits, and in formats
-                                whose producer writes exact decimals otherwise
+numbers with a fraction         DECIMAL(38,18), or another scale where values have more digits; DOUBLE where one is written with an
+                                exponent above zero or does not fit 38 digits, and in formats whose producer writes exact decimals
+                                otherwise, unless a value has more than the 17 digits of a double
 ``"NaN"``, ``"Infinity"`` too   DOUBLE
 text                            DATE, TIMESTAMP (all with an offset) or TIMESTAMP_NTZ (none with) where every value is ISO text;
                                 else STRING
@@ -18,8 +17,9 @@ objects                         MAP<STRING, ...> where at least two have no fiel
 only nulls, or of two kinds     STRING (integers and other numbers are of one kind), which takes every JSON value as text
 ==============================  ==============================================================================================
 
-Arrays and objects in 20 others are text. Nothing is guessed from a number's size, and text that looks like base64 or digits stays
-text: it is noted.
+A decimal has room for more digits than the sample shows: 1.5 may be followed by 1.25, and a digit too many is an error. A DOUBLE would
+lose digits instead. Arrays and objects in 20 others are text. Nothing is guessed from a number's size, and text that looks like base64 or
+digits stays text: it is noted.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from __future__ import annotations
 import base64
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from decimal import Decimal
 from typing import Any, ClassVar
@@ -52,8 +52,8 @@ _KINDS = {
 _PLAIN = {"boolean": "BOOLEAN", "bytes": "BINARY", "timestamp": "TIMESTAMP"}
 _NUMBERS = ("integer", "number", "double")
 _SPECIAL_FLOATS = ("NaN", "Infinity", "-Infinity")
-_SHORT_DECIMAL = 18  # of the digits that fit into 64 bits
-_ROOM = 2
+_DOUBLE_DIGITS = 17
+_ROOMY_SCALE = 18  # as Spark's own default, DECIMAL(38,18)
 _EXAMPLE = 40
 _MOST_DEPTH = 20
 
@@ -117,8 +117,8 @@ class Observed:
         self._none = [] if placeholder is None else unavailable_forms(placeholder)
         self._least = self._most = 0
         self._whole = 0
-        self._scales: set[int] = set()
-        self._exponent = False
+        self._scale = 0
+        self._exponent = self._beyond_double = False
         self._shapes: set[str] = set(_SHAPES)
         self._base64_marks = False
         self._special = 0
@@ -145,6 +145,7 @@ class Observed:
 
     def _add_number(self, value: Decimal) -> None:
         self._exponent |= _exponent(value) > 0
+        self._beyond_double |= len(value.as_tuple().digits) > _DOUBLE_DIGITS
         self._add_digits(value)
 
     def _add_array(self, value: list[Any]) -> None:
@@ -160,7 +161,7 @@ class Observed:
         return Observed(self._placeholder, depth=self._depth + 1)
 
     def _add_digits(self, value: Decimal) -> None:
-        self._scales.add(max(-_exponent(value), 0))
+        self._scale = max(self._scale, -_exponent(value))
         self._whole = max(self._whole, value.adjusted() + 1 if value else 1, 1)
 
     def _add_text(self, text: str) -> None:
@@ -180,6 +181,11 @@ class Observed:
         "array": _add_array,
         "object": _add_object,
     }
+
+    @property
+    def has_negative_integers(self) -> bool:
+        """Whether an integer is below zero, as an unsigned BIGINT in two's complement is from 2**63."""
+        return self._least < 0
 
     @property
     def nulls(self) -> int:
@@ -205,12 +211,13 @@ class Observed:
         if kinds == {"integer"}:
             if self._least >= -(2**63) and self._most < 2**63:
                 return SqlType("BIGINT")
-            return UNSIGNED_BIGINT if self._least >= 0 and self._most < 2**64 else _decimal(self._whole, {0})
+            unsigned = self._least >= 0 and self._most < 2**64
+            return UNSIGNED_BIGINT if unsigned else SqlType("DECIMAL", MOST_DIGITS, 0) if self._whole <= MOST_DIGITS else STRING
         if self._special and self._special == self.kinds["string"] and kinds <= {*_NUMBERS, "string"}:
             return SqlType("DOUBLE")
         if kinds and kinds <= {*_NUMBERS}:
-            doubles = "double" in kinds or self._exponent or not exact_numbers or self._whole + max(self._scales) > MOST_DIGITS
-            return SqlType("DOUBLE") if doubles else _decimal(self._whole, self._scales)
+            doubles = "double" in kinds or self._exponent or not (exact_numbers or self._beyond_double)
+            return SqlType("DOUBLE") if doubles or self._whole + self._scale > MOST_DIGITS else _decimal(self._whole, self._scale)
         if kinds == {"string"}:
             return next((SqlType(name) for name in _TIMES if name in self._shapes), STRING)
         if kinds == {"array"} and self._elements is not None:
@@ -219,7 +226,7 @@ class Observed:
 
     def digits(self) -> SqlType | None:
         """Return the DECIMAL of text that is digits, None where it is not all."""
-        return _decimal(self._whole, self._scales) if "digits" in self._shapes and self.kinds["string"] == self.values > 0 else None
+        return _decimal(self._whole, self._scale) if "digits" in self._shapes and self.kinds["string"] == self.values > 0 else None
 
     def _object(self, exact_numbers: bool) -> SqlType:
         fields = {name: each.type(exact_numbers=exact_numbers) for name, each in self._fields.items()}
@@ -262,13 +269,13 @@ def unavailable_forms(placeholder: str) -> list[Any]:
     return [placeholder, encoded, [placeholder], [encoded], list(placeholder.encode()), {placeholder: placeholder}]
 
 
-def _decimal(whole: int, scales: Collection[int]) -> SqlType:
-    scale = max(scales)
-    fixed = len(set(scales) - {0}) <= 1
-    if not fixed and scale <= _SHORT_DECIMAL and whole + _SHORT_DECIMAL <= MOST_DIGITS:
-        return SqlType("DECIMAL", MOST_DIGITS, _SHORT_DECIMAL)
-    precision = _SHORT_DECIMAL if fixed and whole + scale + _ROOM <= _SHORT_DECIMAL else MOST_DIGITS
-    return SqlType("DECIMAL", precision, scale) if whole + scale <= MOST_DIGITS else STRING
+def _decimal(whole: int, scale: int) -> SqlType:
+    """Return a DECIMAL that holds digits before and after the point, with room for more of both; STRING where none holds them."""
+    if whole + scale > MOST_DIGITS:
+        return STRING
+    if scale <= _ROOMY_SCALE and whole <= MOST_DIGITS - _ROOMY_SCALE:
+        return SqlType("DECIMAL", MOST_DIGITS, _ROOMY_SCALE)
+    return SqlType("DECIMAL", MOST_DIGITS, scale + (MOST_DIGITS - whole - scale) // 2)
 
 
 def _shown(value: Any) -> str:

@@ -13,12 +13,21 @@ from ..debezium_mongodb_json import DebeziumMongodbJson
 from ..errors import DecodeError, InferenceError, MalformedMessageError
 from ..json_reader import read_object
 from ..schema import INTEGER_BITS, Column, SqlType
-from .messages import KEY_SOURCES, declared_columns, key_names
+from .messages import KEY_SOURCES, connector_of, declared_columns, key_names
 from .observed import BASE64, DIGITS, Observed, of_document
 from .reading import AnyColumns
-from .source_types import STRING, Declared, widened
+from .source_types import MYSQL_CONNECTORS, STRING, Declared, widened
 
 VALUES = "values"
+_DECIMAL_NOTE = (
+    "a number with a fraction, and a value with more digits than this type is an error: declare the source's DECIMAL(p,s), or DOUBLE"
+)
+_DOUBLE_NOTE = "a number with a fraction: if the source's column is a DECIMAL, declare it, since a DOUBLE holds 15 digits"
+_UNSIGNED_NOTE = (
+    "it has negative numbers: if the source's column is an unsigned BIGINT, declare DECIMAL(20,0), and bigint_unsigned_handling_mode='long'"
+)
+_UNSIGNED_BASE64_NOTE = "if it is an unsigned BIGINT, declare DECIMAL(20,0), and bigint_unsigned_handling_mode='precise'"
+_UNSIGNED_BASE64_LENGTH = 12
 _EPOCH_NOTE = (
     "an integer, as Debezium writes a DATE, TIME or TIMESTAMP too, and without a schema block its unit is not in the message: "
     "if it is one, declare it, and time_precision_mode"
@@ -86,6 +95,7 @@ class TopicSample:
         self.keys: Counter[tuple[str, ...] | None] = Counter()
         self.ignored: Counter[Ignored] = Counter()
         self.refused: list[DecodeError] = []
+        self.connectors: set[str] = set()
         self.messages = self.blocks = self.rows = self.json_nulls = self.with_key = 0
 
     def add(self, key: bytes | None, value: bytes | None, headers: Headers = ()) -> None:
@@ -102,6 +112,7 @@ class TopicSample:
                 self._add_message(key, value, headers)
             for event, image in images:
                 self._add_row(image)
+                self.connectors.add(str(connector_of(event.message) or ""))
                 if (table := self.reader.table(event.message)) is not None:
                     self.tables[table] += 1
         except (DecodeError, RecursionError) as error:
@@ -197,6 +208,8 @@ class TopicSample:
         if column is None:
             column = Column(name, seen.type(exact_numbers=not self._epochs()))
             notes = [*notes, *self._guess_notes(seen, column.type)]
+        if self._may_be_unsigned() and column.type.name == "BIGINT" and seen.has_negative_integers:
+            notes = [*notes, _UNSIGNED_NOTE]
         if missing:
             notes = [*notes, f"not in {missing} of {self.rows} rows"]
         column = replace(column, nullable=not of_key and (column.nullable or missing > 0))
@@ -233,11 +246,22 @@ class TopicSample:
         """Whether the producer writes times as numbers and exact decimals as text, which a message does not tell."""
         return hasattr(self.format, "time_precision_mode")
 
+    def _may_be_unsigned(self) -> bool:
+        """Whether the source may have unsigned integers, and the format an option for them: MySQL, MariaDB, or nothing says what it is."""
+        return hasattr(self.format, "bigint_unsigned_handling_mode") and self.connectors <= {"", *MYSQL_CONNECTORS}
+
     def _guess_notes(self, seen: Observed, sql_type: SqlType) -> Iterator[str]:
         for note in seen.notes():
             yield _TEXT_NOTES.get(note, note) if self._epochs() else note
+            if note == BASE64 and self._may_be_unsigned() and (seen.longest or 0) <= _UNSIGNED_BASE64_LENGTH:
+                yield _UNSIGNED_BASE64_NOTE
         if self._epochs() and sql_type.name == "BIGINT":
             yield _EPOCH_NOTE
+        types = set(_leaves(sql_type))
+        if any(each.name == "DECIMAL" and each.scale for each in types):
+            yield _DECIMAL_NOTE
+        elif self._epochs() and SqlType("DOUBLE") in types:
+            yield _DOUBLE_NOTE
 
     def told(self) -> dict[str, tuple[Any, str]]:
         """Return the options that the sample tells, each with its reason."""
@@ -276,6 +300,13 @@ class TopicSample:
             )
         if "" in self.observed:
             yield "a column without a name cannot be declared, and is left out"
+
+
+def _leaves(sql_type: SqlType) -> Iterator[SqlType]:
+    if not sql_type.fields:
+        yield sql_type
+    for part in sql_type.fields:
+        yield from _leaves(part.type)
 
 
 def _hidden_prefixes(format: Format) -> tuple[str, ...]:

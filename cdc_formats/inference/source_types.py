@@ -186,6 +186,8 @@ def _connect_column(field: Mapping[str, Any], connector: str) -> Declared:
     }.get(str(name), "")
     if name == CONNECT + "Decimal" and not _parameter(field, "connect.decimal.precision"):
         note = "the schema has no precision: 38 takes every value"
+        if kind == "bytes" and _parameter(field, "scale") == "0":
+            note += "; an unsigned BIGINT (bigint.unsigned.handling.mode=precise) is DECIMAL(20,0)"
     return Declared(Column(str(field["field"]), _connect_type(field, connector), nullable), said, note)
 
 
@@ -405,7 +407,7 @@ _MYSQL_OTHER = {
     **{name: STRING for name in ("char", "varchar", "character", "nchar", "nvarchar")},
     **{name: SqlType("BINARY") for name in ("binary", "varbinary", "geometry", "vector")},
 }
-_NO_PRECISION = "the type has no precision: as many digits as the values have, with room for more"
+_NO_PRECISION = "the type has no precision: declare the source's DECIMAL(p,s), since a value with more digits than this type is an error"
 _LABELLED = ("enum", "set")
 
 

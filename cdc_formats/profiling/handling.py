@@ -9,8 +9,8 @@ from typing import Any
 from ..base import Format
 from ..debezium_json import COMPLETE_CONNECTORS
 from ..inference import InferredSchema
+from ..inference.messages import connector_of
 from ..inference.observed import unavailable_forms
-from ..metadata import member
 from .encodings import JSON_BLOCK, NULL
 from .read import Reading
 from .tables import TableProfile
@@ -76,19 +76,11 @@ def _placeholders(readings: Sequence[Reading], format: Format) -> str:
     placeholder = format.handling.placeholder
     if placeholder is None:
         return ""
-    events = [event for each in readings for event in each.events if _connector(event.message) not in COMPLETE_CONNECTORS]
+    events = [event for each in readings for event in each.events if connector_of(event.message) not in COMPLETE_CONNECTORS]
     forms = unavailable_forms(placeholder)
     names = Counter(name for event in events for name in _having(event.after, forms))
     shown = _some([f"{name} ({count})" for name, count in names.most_common()])
     return f"{names.total()}, for which {placeholder!r} stands: {shown}" if names else ""
-
-
-def _connector(message: Any) -> Any:
-    """Return the connector that wrote a message of Debezium's; MySQL's and MariaDB's have no unavailable values."""
-    added = getattr(message, "added", None)
-    if added is not None:
-        return added.connector or added.source_connector
-    return member(getattr(message, "source", None), "connector")
 
 
 def _having(image: Any, forms: Sequence[Any]) -> Iterator[str]:

@@ -257,7 +257,7 @@ def profile_records(
     >>> value = b'{"type": "insert", "database": "shop", "table": "parts", "data": {"id": 1, "price": 9.50}}'
     >>> found = profile_records([SampledRecord("parts", 0, 7, 0, b'{"pk.id": 1}', value, ())])
     >>> found.format, found.tables[0].name, found.tables[0].ddl, found.tables[0].kafka_key
-    ('maxwell-json', 'shop.parts', 'id BIGINT NOT NULL, price DECIMAL(18,2)', "yes: (id), equal to the row's in 1 events")
+    ('maxwell-json', 'shop.parts', 'id BIGINT NOT NULL, price DECIMAL(38,18)', "yes: (id), equal to the row's in 1 events")
     """
     looked = look_at(records)
     tried, chosen, reason = _chosen(looked, format, options)

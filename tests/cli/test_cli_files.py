@@ -212,6 +212,23 @@ def test_a_line_that_cannot_be_decoded_fails_is_skipped_or_told(tmp_path: Path, 
     assert told.err.startswith(said)
 
 
+def test_a_decimal_with_too_many_digits_is_refused_or_rounded_and_a_guessed_one_has_room() -> None:
+    lines = b'{"type": "insert", "data": {"id": 1, "p": 1.5}}\n{"type": "insert", "data": {"id": 2, "p": 9.995}}\n'
+    run = ("convert", "--from", "maxwell-json", "--to", "changelog-json")
+    declared = ("--schema", "id INT, p DECIMAL(10,2)")
+    failed = quick(*run, *declared, stdin=lines)
+    assert (failed.code, len(failed.lines)) == (1, 1)
+    assert "set rounding='half_up' - at `$.data.p` of the value in standard input:2" in failed.err
+    rounded = quick(*run, *declared, "--from-option", "rounding=half_up", stdin=lines)
+    assert rounded.code == 0
+    assert rounded.lines == ['{"data":{"id":1,"p":1.50},"op":"+I"}', '{"data":{"id":2,"p":10.00},"op":"+I"}']
+    guessed = quick(*run, "--sample", "1", stdin=lines)
+    assert guessed.code == 0
+    assert "p DECIMAL(38,18)" in guessed.err
+    assert "declare the source's DECIMAL(p,s), or DOUBLE" in guessed.err
+    assert '"p":9.995000000000000000' in guessed.out
+
+
 def test_a_truncated_table_is_not_passed_over() -> None:
     line = b'{"op_type": "T", "table": "orders"}\n'
     run = ("convert", "--from", "ogg-json", "--to", "maxwell-json", *DECLARED)

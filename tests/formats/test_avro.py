@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from cdc_formats import columns
-from cdc_formats.avro import AvroSchema, row_converter, without_logical_types
+from cdc_formats.avro import AvroSchema, decimal_of_single, row_converter, without_logical_types
 from cdc_formats.avro_writer import AvroRows, avro_bytes, record_schema
 from cdc_formats.errors import EncodeError, SchemaError, TypeConversionError
 from cdc_formats.handling import Handling
@@ -98,8 +98,12 @@ MICROS = 1_529_507_596_945_104
         (DECIMAL, b"\xff\x06", "DECIMAL(10,2)", "-2.50"),
         (DECIMAL, b"\x00", "DECIMAL(10,2)", "0.00"),
         (DECIMAL, b"\xff", "DECIMAL(10,2)", "-0.01"),
-        (DECIMAL, b"\x00\xff", "DECIMAL(10,1)", "2.6"),
         (DECIMAL, b"\x00\xfa", "DECIMAL(10,4)", "2.5000"),
+        (DECIMAL, b"\x00\xfa", "DECIMAL(10,1)", "2.5"),
+        (DECIMAL, (10**36 + 1).to_bytes(16, "big"), "DECIMAL(38,3)", f"{10**34}.010"),
+        (VARIABLE, {"scale": 2, "value": (10**36 + 1).to_bytes(16, "big")}, "STRING", f"{10**34}.01"),
+        ("float", struct.unpack("<f", struct.pack("<f", 3.14))[0], "DECIMAL(5,2)", "3.14"),
+        ("float", 16777216.0, "DECIMAL(10,2)", "16777216.00"),
         (DECIMAL, b"\x00\xfa", "STRING", "2.50"),
         (DECIMAL, b"\x00\xfa", "DOUBLE", 2.5),
         (DECIMAL, b"\x01\x2c", "INT", 3),
@@ -199,6 +203,44 @@ def test_a_value_that_a_column_does_not_take(avro: Any, value: Any, sql_type: st
         read(avro, value, sql_type)
     assert reason in str(caught.value)
     assert caught.value.path == "$.after.x"
+
+
+@pytest.mark.parametrize(
+    ("avro", "value", "rounded"),
+    [
+        (DECIMAL, b"\x00\xff", "2.6"),
+        (VARIABLE, {"scale": 2, "value": b"\x00\xff"}, "2.6"),
+        ("double", 0.30000000000000004, "0.3"),
+        ("float", 0.25, "0.3"),
+        ("string", "2.55", "2.6"),
+    ],
+)
+def test_more_digits_than_the_column_holds(avro: Any, value: Any, rounded: str) -> None:
+    with pytest.raises(TypeConversionError, match=r"more digits after the point than the type holds.*rounding='half_up'"):
+        read(avro, value, "DECIMAL(10,1)")
+    assert read(avro, value, "DECIMAL(10,1)", Handling(rounding="half_up")) == rounded
+
+
+@settings(max_examples=100, deadline=None, derandomize=True)
+@given(value=st.floats(width=32, allow_nan=False, allow_infinity=False))
+def test_the_decimal_of_a_float_is_its_shortest_one(value: float) -> None:
+    decimal = decimal_of_single(value)
+    if abs(value) >= 1e38:
+        assert decimal == Decimal(repr(value))
+        return
+    assert struct.unpack("<f", struct.pack("<f", float(decimal)))[0] == value
+    assert len(decimal.normalize().as_tuple().digits) <= 9
+
+
+def test_an_unsigned_bigint_of_both_modes() -> None:
+    most = named("bytes", CONNECT + "Decimal", **{"connect.parameters": {"scale": "0"}}), b"\0" + b"\xff" * 8
+    for mode in (None, "long", "precise"):
+        assert read(*most, "DECIMAL(20,0)", Handling(bigint_unsigned=mode)) == str(2**64 - 1)
+        assert read("string", "1234", "DECIMAL(20,0)", Handling(bigint_unsigned=mode)) == "1234"
+        with pytest.raises(TypeConversionError, match="got `str` 'AQ=='"):
+            read("string", "AQ==", "DECIMAL(20,0)", Handling(bigint_unsigned=mode))
+    with pytest.raises(TypeConversionError, match="set bigint_unsigned_handling_mode='long', else 'precise'"):
+        read("long", -1, "DECIMAL(20,0)", Handling(decimal="string"))
 
 
 def test_unsigned_numbers_and_text_of_bytes_as_declared() -> None:

@@ -8,7 +8,7 @@ import sqlite3
 import sys
 from collections import defaultdict
 from collections.abc import Iterable
-from decimal import Decimal
+from decimal import ROUND_HALF_UP, Decimal
 from random import Random
 
 import pytest
@@ -16,8 +16,8 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 from scenarios import CASE_IDS, CASES, FORMATS, OURS, SCENARIOS, UPSERT, UPSERTS, VECTORS, Scenario, read_lines, rejects
 
 from cdc_formats import Change, Ignored, RowKind, get_format, list_formats
-from cdc_formats.base import KeyedChange
-from cdc_formats.errors import MalformedMessageError
+from cdc_formats.base import Decoder, KeyedChange
+from cdc_formats.errors import MalformedMessageError, TypeConversionError
 from cdc_formats.rows import key_indices
 from cdc_formats.testing import (
     Reject,
@@ -37,6 +37,8 @@ from cdc_formats.testing import (
     render,
 )
 
+BASE64_DECIMALS = ("debezium-flat-json", "debezium-json")
+"""Formats whose vectors have decimals in base64 without a scale: they are read at the column's."""
 each_case = pytest.mark.parametrize(("scenario", "identifier"), CASES, ids=CASE_IDS)
 each_format = pytest.mark.parametrize("identifier", OURS)
 each_scenario = pytest.mark.parametrize("scenario", SCENARIOS, ids=[scenario.name for scenario in SCENARIOS])
@@ -101,6 +103,43 @@ def test_unknown_option_is_refused_with_the_list(identifier: str) -> None:
 @each_case
 def test_vector_gives_the_expected_changelog(scenario: Scenario, identifier: str) -> None:
     check_vector(FORMATS[identifier], scenario.vector(identifier))
+
+
+@pytest.mark.parametrize("identifier", [name for name in OURS if name not in BASE64_DECIMALS])
+def test_a_decimal_with_too_many_digits_is_an_error_or_rounded_as_asked_for(identifier: str) -> None:
+    name = "mongodb" if identifier == "debezium-mongodb-json" else "product"
+    scenario = next(each for each in SCENARIOS if each.name == name)
+    options, narrow = scenario.vector(identifier).options, scenario.columns.replace("DECIMAL(10,3)", "DECIMAL(10,1)")
+    assert narrow != scenario.columns
+    exact, rounds = (get_format(identifier, rounding=rounding, **options) for rounding in ("error", "half_up"))
+    wide, narrowed, strict = (
+        format.decoder(ddl, unique_key=scenario.primary_key)
+        for format, ddl in ((exact, scenario.columns), (rounds, narrow), (exact, narrow))
+    )
+    place = [column.name for column in scenario.parsed].index("weight")
+    refused = 0
+    for record in scenario.records(identifier):
+        expected, rounded = ([_value(change, place) for change in _upserts(decoder, record)] for decoder in (wide, narrowed))
+        assert rounded == [value and str(Decimal(value).quantize(Decimal("0.1"), ROUND_HALF_UP)) for value in expected]
+        if all(value is None or Decimal(value) == Decimal(value).quantize(Decimal("0.1")) for value in expected):
+            assert [_value(change, place) for change in _upserts(strict, record)] == rounded
+            continue
+        with pytest.raises(
+            TypeConversionError, match=r"DECIMAL\(10,1\)`, got `.*more digits after the point .* rounding='half_up'"
+        ) as caught:
+            strict.upserts(*record)
+        assert caught.value.path.endswith(".weight")
+        refused += 1
+    assert refused
+
+
+def _upserts(decoder: Decoder, record: tuple[bytes | None, bytes | None]) -> list[KeyedChange]:
+    changes = decoder.upserts(*record)
+    return [] if isinstance(changes, Ignored) else changes
+
+
+def _value(change: KeyedChange, place: int) -> str | None:
+    return None if change.row is None else change.row[place]
 
 
 @each_case

@@ -123,6 +123,21 @@ def test_a_key_is_read_as_its_own_schema_block_says() -> None:
         assert decoder.upserts(key, None) == [KeyedChange(("0.01", 7), None)]
 
 
+@pytest.mark.parametrize("decimals", ["string", "double", None, "precise"])
+@pytest.mark.parametrize(("mode", "written"), [("precise", "AP//////////"), ("long", -1)])
+def test_an_unsigned_key_is_read_alike_in_key_and_row(decimals: str | None, mode: str, written: Any) -> None:
+    format = get_format("debezium-flat-json", decimal_handling_mode=decimals, bigint_unsigned_handling_mode=mode)
+    decoder = format.decoder("id DECIMAL(20,0), n INT", unique_key=["id"])
+    most = str(2**64 - 1)
+    assert decoder.upserts(line({"id": written}), line({"id": written, "n": 1})) == [KeyedChange((most,), (most, 1))]
+    assert decoder.upserts(line({"id": written}), None) == [KeyedChange((most,), None)]
+    kind = {"type": "int64"} if mode == "long" else {**DECIMAL, "parameters": {"scale": "0"}}
+    fields = block({**kind, "field": "id"}, {"type": "int32", "field": "n"})
+    key = line({"schema": fields, "payload": {"id": written}})
+    assert decoder.upserts(key, line({"schema": fields, "payload": {"id": written, "n": 1}})) == [KeyedChange((most,), (most, 1))]
+    assert decoder.upserts(key, None) == [KeyedChange((most,), None)]
+
+
 def test_a_bare_key_is_read_as_declared() -> None:
     format = get_format("debezium-flat-json", decimal_handling_mode="precise", schema_include=False)
     assert format.decoder("price DECIMAL(10,2)", unique_key=["price"]).upserts(b'{"price": "AQ=="}', None) == [KeyedChange(("0.01",), None)]

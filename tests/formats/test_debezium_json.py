@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import pytest
 
 from cdc_formats import ABSENT, Change, Ignored, KeyedChange, RowKind, get_format
 from cdc_formats.debezium_json import SCHEMAS_KEPT
-from cdc_formats.errors import DecodeError, MissingBeforeImageError, PartialImageError, SchemaError
+from cdc_formats.errors import DecodeError, MissingBeforeImageError, PartialImageError, SchemaError, TypeConversionError
 
 PLACE = "__debezium_unavailable_value"
 
@@ -18,7 +19,7 @@ def message(op: str, before: Any, after: Any, **more: Any) -> bytes:
     return json.dumps({"op": op, "before": before, "after": after, **more}).encode()
 
 
-def wrapped(name: str | None, value: Any, **more: Any) -> bytes:
+def wrapped(name: str | None, value: Any, /, **more: Any) -> bytes:
     fields = [{"type": "int64", "field": "v", "name": name, **more}]
     schema = {"type": "struct", "fields": [{"type": "struct", "field": "before", "fields": fields}]}
     return json.dumps({"schema": schema, "payload": {"op": "c", "after": {"v": value}}}).encode()
@@ -163,6 +164,108 @@ def test_the_placeholder_is_an_option() -> None:
 def test_a_schema_block_is_read_where_it_may_be(include: object) -> None:
     decoder = get_format("debezium-json", schema_include=include).decoder("v TIMESTAMP_NTZ")
     assert decoder.decode(None, wrapped("io.debezium.time.MicroTimestamp", 5)) == [Change(RowKind.INSERT, (5,))]
+
+
+BYTES = {"type": "bytes"}
+BITS = {"type": "bytes", "name": "io.debezium.data.Bits", "parameters": {"length": "20"}}
+HEX = {"type": "string"}
+UNSCALED = {"type": "bytes", "name": "org.apache.kafka.connect.data.Decimal", "parameters": {"scale": "2"}}
+UNSIGNED = {"type": "bytes", "name": "org.apache.kafka.connect.data.Decimal", "parameters": {"scale": "0"}}
+MOST = str(2**64 - 1)
+POINT = {"type": "struct", "fields": [{**BYTES, "field": "wkb"}, {**HEX, "field": "hex"}, {**UNSCALED, "field": "price"}]}
+MILLIS = {"type": "int64", "name": "org.apache.kafka.connect.data.Timestamp"}
+PARTS = {"type": "map", "keys": {"type": "string"}, "values": MILLIS}
+
+
+@pytest.mark.parametrize(
+    ("options", "field", "ddl", "value", "expected"),
+    [
+        pytest.param({"binary_handling_mode": "hex"}, BITS, "BINARY", "AAAA", b"\0\0\0", id="a BIT column is base64 beside columns in hex"),
+        pytest.param({"binary_handling_mode": "hex"}, BITS, "BINARY", "zK8H", b"\xcc\xaf\x07", id="a BIT column that is no hex"),
+        pytest.param({"binary_handling_mode": "hex"}, BYTES, "BINARY", "AAAA", b"\0\0\0", id="bytes"),
+        pytest.param({"binary_handling_mode": "base64-url-safe"}, BYTES, "BINARY", "+/8=", b"\xfb\xff", id="bytes are plain base64"),
+        pytest.param({"binary_handling_mode": "hex"}, HEX, "BINARY", "deadbeef", b"\xde\xad\xbe\xef", id="text is as declared"),
+        pytest.param({"binary_handling_mode": "base64"}, HEX, "BINARY", "AAAA", b"\0\0\0", id="text in base64"),
+        pytest.param(
+            {"binary_handling_mode": "hex"},
+            {"type": "array", "items": BYTES},
+            "ARRAY<BINARY>",
+            ["AAAA", None],
+            [b"\0\0\0", None],
+            id="bytes of an array",
+        ),
+        pytest.param(
+            {"binary_handling_mode": "hex"},
+            POINT,
+            "STRUCT<wkb: BINARY, hex: BINARY, price: DECIMAL(5,2)>",
+            {"wkb": "AAAA", "hex": "aaaa", "price": "ATo="},
+            [b"\0\0\0", b"\xaa\xaa", "3.14"],
+            id="each field of a struct",
+        ),
+        pytest.param(
+            {"binary_handling_mode": "hex"},
+            {"type": "array", "items": POINT},
+            "ARRAY<STRUCT<wkb: BINARY>>",
+            [{"wkb": "AAAA"}],
+            [[b"\0\0\0"]],
+            id="structs of an array",
+        ),
+        pytest.param({}, UNSCALED, "DECIMAL(5,1)", "AUA=", "3.2", id="the scale of a Decimal"),
+        pytest.param({}, PARTS, "MAP<STRING, TIMESTAMP_NTZ>", {"a": 5}, [["a", 5000]], id="values of a map"),
+        pytest.param({}, PARTS, "MAP<STRING, BIGINT>", {"a": 5}, [["a", 5]], id="numbers of a map"),
+        pytest.param({"bigint_unsigned_handling_mode": "long"}, UNSIGNED, "DECIMAL(20,0)", "AP//////////", MOST, id="unsigned, precise"),
+        pytest.param({"bigint_unsigned_handling_mode": "long"}, UNSIGNED, "DECIMAL(20,0)", -1, "-1", id="a Decimal as a JSON number"),
+        pytest.param({"bigint_unsigned_handling_mode": "long"}, {}, "DECIMAL(20,0)", -1, MOST, id="unsigned, long"),
+        pytest.param({"bigint_unsigned_handling_mode": "precise"}, {}, "DECIMAL(20,0)", -1, "-1", id="a signed number"),
+        pytest.param({"bigint_unsigned_handling_mode": "precise"}, HEX, "DECIMAL(20,0)", "1234", "1234", id="digits"),
+    ],
+)
+def test_what_a_schema_block_says_wins(options: dict, field: dict, ddl: str, value: Any, expected: Any) -> None:
+    declared = {"decimal_handling_mode": "string", **options}
+    decoder = get_format("debezium-json", **declared).decoder(f"v {ddl}", unique_key=["v"])
+    record = wrapped(None, value, **field)
+    assert decoder.decode(None, record)[0].row == (expected,)
+    (change,) = decoder.upserts(None, record)
+    assert change.key == (expected,)
+
+
+@pytest.mark.parametrize(
+    ("options", "field", "ddl", "value", "reason"),
+    [
+        pytest.param(
+            {}, UNSCALED, "DECIMAL(5,1)", "ATo=", "got `number` 3.14: more digits after the point", id="a scale that is too large"
+        ),
+        pytest.param({}, HEX, "BINARY", "deadbeef", "the schema says text: set binary_handling_mode", id="text whose form is not declared"),
+        pytest.param({}, {}, "DECIMAL(20,0)", -1, "set bigint_unsigned_handling_mode='long', else 'precise'", id="signed or unsigned"),
+        pytest.param({"bigint_unsigned_handling_mode": "precise"}, HEX, "DECIMAL(20,0)", "AQ==", "got `str` 'AQ=='", id="text is digits"),
+    ],
+)
+def test_what_a_schema_block_does_not_say_is_no_guess(options: dict, field: dict, ddl: str, value: Any, reason: str) -> None:
+    with pytest.raises(TypeConversionError, match=re.escape(reason)) as caught:
+        get_format("debezium-json", **options).decoder(f"v {ddl}").decode(None, wrapped(None, value, **field))
+    assert caught.value.path == "$.payload.after.v"
+
+
+@pytest.mark.parametrize("decimals", ["string", "double", None, "precise"])
+def test_a_bare_unsigned_bigint_in_mode_precise_is_base64_beside_decimals_in_any_mode(decimals: str | None) -> None:
+    decoder = get_format("debezium-json", decimal_handling_mode=decimals, bigint_unsigned_handling_mode="precise").decoder(
+        "id DECIMAL(20,0), n DECIMAL(20,0)", unique_key=["id"]
+    )
+    value = message("u", {"id": "AQ==", "n": None}, {"id": "AP//////////", "n": "AQ=="})
+    assert [change.row for change in decoder.decode(None, value)] == [("1", None), (MOST, "1")]
+    assert decoder.upserts(None, value) == [KeyedChange(("1",), None), KeyedChange((MOST,), (MOST, "1"))]
+
+
+@pytest.mark.parametrize(("mode", "written"), [("string", "9.995"), ("double", 9.995), ("precise", 9.995)])
+def test_a_bare_decimal_with_too_many_digits_is_refused_or_rounded(mode: str, written: Any) -> None:
+    refuses, rounds = (
+        get_format("debezium-json", decimal_handling_mode=mode, rounding=rounding).decoder("p DECIMAL(10,2)")
+        for rounding in ("error", "half_up")
+    )
+    value = message("c", None, {"p": written})
+    with pytest.raises(TypeConversionError, match=r"got `number` 9.995: more digits .*rounding='half_up' - at `\$.after.p`"):
+        refuses.decode(None, value)
+    assert rounds.decode(None, value)[0].row == ("10.00",)
 
 
 def test_auto_reads_bare_and_wrapped_messages_of_one_topic() -> None:

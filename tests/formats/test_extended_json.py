@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
-from cdc_formats import columns, get_format, read_json
+from cdc_formats import Handling, columns, get_format, read_json
 from cdc_formats.errors import FormatOptionError, SchemaError
 from cdc_formats.extended_json import document_converter, document_writer
 from cdc_formats.handling import Unfit
@@ -21,7 +21,7 @@ UUID_TEXT = "01234567-89ab-cdef-0123-456789abcdef"
 
 def converted(sql_type: str, value: Any, time_zone: str | None = None) -> Any:
     (column,) = columns(f"c {sql_type}")
-    return document_converter(column.type, time_zone)(read_json(json.dumps(value).encode()))
+    return document_converter(column.type, Handling(time_zone=time_zone))(read_json(json.dumps(value).encode()))
 
 
 VALUES = [
@@ -153,7 +153,7 @@ def test_what_is_written_is_read_as_the_same_value(sql_type: str, data: st.DataO
     (column,) = columns(f"c {sql_type}")
     value = data.draw(CANONICAL[sql_type])
     written = read_json(json_bytes(document_writer(column.type)(value)))
-    assert repr(document_converter(column.type)(written)) == repr(value)
+    assert repr(document_converter(column.type, Handling())(written)) == repr(value)
 
 
 @pytest.mark.parametrize(

@@ -62,13 +62,15 @@ def raw(text: str, format: str = "changelog-json") -> str:
         ("-9223372036854775808 9223372036854775807", "BIGINT"),
         ("1 9223372036854775808", "DECIMAL(20,0)"),
         ("-1 9223372036854775808", "DECIMAL(38,0)"),
-        ("1.50 22.75", "DECIMAL(18,2)"),
-        ("1.50 7", "DECIMAL(18,2)"),
-        ("12345678901234.50", "DECIMAL(18,2)"),
-        ("123456789012345.50", "DECIMAL(38,2)"),
+        ("1.5", "DECIMAL(38,18)"),
+        ("1.50 7", "DECIMAL(38,18)"),
+        ("12345678901234567890.50", "DECIMAL(38,18)"),
+        ("123456789012345678901.50", "DECIMAL(38,9)"),
+        ("12345678901234567890123456789012345678.0", "DOUBLE"),
+        ("1234567890123456789012345678901234567.5", "DECIMAL(38,1)"),
         ("1.5 2.25", "DECIMAL(38,18)"),
         ("0E-18 1.000000000000000001", "DECIMAL(38,18)"),
-        ("0.0000000000000000001 1.5", "DECIMAL(38,19)"),
+        ("0.0000000000000000001 1.5", "DECIMAL(38,28)"),
         ("123456789012345678901234567890.123456789", "DOUBLE"),
         ("1.5E10 2.5", "DOUBLE"),
         ("1e400", "DOUBLE"),
@@ -80,7 +82,7 @@ def raw(text: str, format: str = "changelog-json") -> str:
         ('{"a":1} [1]', "STRING"),
         ("[1,2] [] [null]", "ARRAY<BIGINT>"),
         ("[]", "ARRAY<STRING>"),
-        ("[[1.5]]", "ARRAY<ARRAY<DECIMAL(18,1)>>"),
+        ("[[1.5]]", "ARRAY<ARRAY<DECIMAL(38,18)>>"),
         ('[1,"a"]', "ARRAY<STRING>"),
         ('{"a":1,"b":"x"} {"a":2}', "STRUCT<a: BIGINT, b: STRING>"),
         ('{"a":1} {"b":2}', "MAP<STRING, BIGINT>"),
@@ -183,7 +185,7 @@ def test_documents_of_mongodb_say_their_types() -> None:
     }
     found = infer([{"op": "c", "after": json.dumps(document)}], "debezium-mongodb-json")
     assert found.ddl == (
-        "_id STRING NOT NULL, price DECIMAL(18,2), round DECIMAL(18,0), odd DOUBLE, ratio DOUBLE, count BIGINT, at TIMESTAMP, "
+        "_id STRING NOT NULL, price DECIMAL(38,18), round DECIMAL(38,18), odd DOUBLE, ratio DOUBLE, count BIGINT, at TIMESTAMP, "
         "photo BINARY, parts ARRAY<STRUCT<n: BIGINT, of: STRING>>"
     )
     assert found.primary_key == ("_id",)
@@ -221,6 +223,65 @@ def test_a_schema_block_is_exact() -> None:
     assert {each.certainty for each in found.evidence} == {"schema block"}
     assert found.evidence[1].source_type == "org.apache.kafka.connect.data.Decimal"
     assert found.notes == ()
+
+
+def test_a_guessed_decimal_has_room_and_says_what_to_declare() -> None:
+    found = of_values(1.5)
+    decoder = get_format("changelog-json").decoder(found.columns)
+    assert decoder.decode(None, b'{"op":"+I","data":{"id":true,"x":1.25}}')[0].row == (True, f"1.25{'0' * 16}")
+    (note,) = found.evidence[1].notes
+    assert note == (
+        "a number with a fraction, and a value with more digits than this type is an error: declare the source's DECIMAL(p,s), or DOUBLE"
+    )
+    assert f"note on x: {note}" in str(found)
+    assert of_values([1.5]).evidence[1].notes == of_values({"a": 1.5}).evidence[1].notes == (note,)
+    assert of_values(1, 2**70).evidence[1].notes == ()
+
+
+def test_a_fraction_of_debeziums_is_a_double_unless_it_has_more_digits() -> None:
+    found = of_values(1.5, format="debezium-json")
+    assert str(found.columns[1].type) == "DOUBLE"
+    assert found.evidence[1].notes == (
+        "a number with a fraction: if the source's column is a DECIMAL, declare it, since a DOUBLE holds 15 digits",
+    )
+    assert raw("1.5 12345678901234.5678", "debezium-json") == "DECIMAL(38,18)"
+
+
+def test_negative_keys_of_mysql_may_be_unsigned_and_a_note_says_so() -> None:
+    number = {"type": "int64", "optional": False, "field": "id"}
+    for connector in ("mysql", "mariadb", ""):
+        found = infer_schema([block(number, id=-1, connector=connector)], format="debezium-json")
+        assert found.ddl == "id BIGINT NOT NULL"
+        (note,) = found.evidence[0].notes
+        assert note == (
+            "it has negative numbers: if the source's column is an unsigned BIGINT, declare DECIMAL(20,0), and "
+            "bigint_unsigned_handling_mode='long'"
+        )
+        assert "bigint_unsigned_handling_mode" not in found.format_options
+    for message in (block(number, id=-1), block(number, id=1, connector="mysql")):
+        assert infer_schema([message], format="debezium-json").evidence[0].notes == ()
+
+
+@pytest.mark.parametrize(("connector", "noted"), [("mysql", True), ("mariadb", True), ("postgresql", False), ("sqlserver", False)])
+def test_bare_numbers_and_base64_may_be_unsigned_where_the_source_has_such_types(connector: str, noted: bool) -> None:
+    flat = infer([{"n": -1, "p": "AP//////////", "__op": "c", "__connector": connector}], "debezium-flat-json", [b'{"n": -1}'])
+    source = {"connector": connector}
+    bare = infer([{"op": "c", "after": {"n": -1, "p": "AP//////////"}, "source": source}], "debezium-json", [b'{"n": -1}'])
+    for found in (flat, bare):
+        assert found.ddl == "n BIGINT NOT NULL, p STRING"
+        long, precise = (" ".join(each.notes) for each in found.evidence)
+        assert ("bigint_unsigned_handling_mode='long'" in long) is noted
+        assert ("bigint_unsigned_handling_mode='precise'" in precise) is noted
+        assert "decimal_handling_mode='precise'" in precise
+    long_text = infer([{"op": "c", "after": {"n": 1, "p": "AP//////////AP//////////"}, "source": source}], "debezium-json")
+    assert "bigint_unsigned_handling_mode" not in " ".join(long_text.evidence[1].notes)
+
+
+def test_a_decimal_without_precision_may_be_an_unsigned_bigint() -> None:
+    number = {"type": "bytes", "name": "org.apache.kafka.connect.data.Decimal", "parameters": {"scale": "0"}, "field": "n"}
+    found = infer_schema([block(ID, number, id=1, n="AP//////////", connector="mysql")], format="debezium-json")
+    assert str(found.columns[1].type) == "DECIMAL(38,0)"
+    assert "an unsigned BIGINT (bigint.unsigned.handling.mode=precise) is DECIMAL(20,0)" in found.evidence[1].notes[0]
 
 
 def test_mysql_times_are_intervals_and_an_unsigned_bigint_is_told_by_its_source_type() -> None:
@@ -270,7 +331,7 @@ def test_canal_types_are_mysqls() -> None:
     }
     row = {"id": "1", "label": "2", "named": "b", "at": "2025-01-02 03:04:05.123", "bare": "1.5", "odd": "x"}
     found = infer([canal(types, row)], "canal-json")
-    assert found.ddl == "id BIGINT NOT NULL, label INT, named STRING, at TIMESTAMP_NTZ(3), bare DECIMAL(18,1), odd STRING"
+    assert found.ddl == "id BIGINT NOT NULL, label INT, named STRING, at TIMESTAMP_NTZ(3), bare DECIMAL(38,18), odd STRING"
     assert [each.certainty for each in found.evidence] == [*["mysqlType"] * 5, "values"]
     assert "set time_zone, and it is a TIMESTAMP" in found.evidence[3].notes[0]
     assert str(infer([canal(types, row)], "canal-json", time_zone="UTC").columns[3].type) == "TIMESTAMP(3)"
@@ -279,7 +340,7 @@ def test_canal_types_are_mysqls() -> None:
 def test_canal_without_mysql_types_has_those_of_jdbc() -> None:
     message = canal(None, {"id": "1", "at": "2025-01-02 03:04:05", "price": "1.5"}, sqlType={"id": 4, "at": 93, "price": 3})
     found = infer([message], "canal-json")
-    assert found.ddl == "id BIGINT NOT NULL, at TIMESTAMP_NTZ, price DECIMAL(18,1)"
+    assert found.ddl == "id BIGINT NOT NULL, at TIMESTAMP_NTZ, price DECIMAL(38,18)"
     assert found.evidence[0].certainty == "sqlType"
 
 

@@ -236,6 +236,7 @@ WITH_TIMESTAMP_STANDARD = ["canal-json", "changelog-json", "debezium-json", "max
         ("upsert-kafka", {"raw_charset": "hex"}, "raw_charset 'hex' is not known"),
         ("upsert-kafka", {"raw_endianness": "big"}, "raw_endianness"),
         ("upsert-kafka", {"json_null": "ignore"}, "one of 'fail', 'delete'"),
+        *((identifier, {"rounding": "up"}, "rounding is 'up'; it is one of 'error', 'half_up'") for identifier in sorted(BUILT_IN)),
     ],
     ids=lambda value: str(value)[:40],
 )  # fmt: skip
@@ -255,7 +256,7 @@ def test_a_filter_that_is_no_regular_expression_is_refused_where_the_decoder_is_
 def test_every_option_has_a_default_and_is_documented(identifier: str) -> None:
     cls = type(get_format(identifier))
     for option in fields(cls):
-        if option.name not in ("error_excerpt", "validate"):  # of all formats, documented there
+        if option.name not in ("error_excerpt", "validate", "rounding"):  # of all formats, documented there
             assert option.name in (cls.__doc__ or ""), f"{option.name} is not in the docstring"
 
 

@@ -183,7 +183,7 @@ def test_options_that_are_not_listed_are_told() -> None:
             raise FormatOptionError("no")
         return cls(**options)
 
-    with pytest.raises(AssertionError, match="the error of an unknown option does not list error_excerpt, validate, loud"):
+    with pytest.raises(AssertionError, match="the error of an unknown option does not list error_excerpt, validate, rounding, loud"):
         check_format(broken(from_options=classmethod(from_options)))
 
 

@@ -34,6 +34,7 @@ def of(sql_type: str, handling: Handling = DEFAULT):
 PRECISE, STRING, UNDECLARED = Handling(decimal="precise"), Handling(decimal="string"), Handling(decimal=None, time=None)
 LONG, UNSIGNED = Handling(decimal="precise", bigint_unsigned="long"), Handling(decimal="precise", bigint_unsigned="precise")
 ISO, UTC = Handling(time="isostring"), Handling(time_zone="UTC")
+HALF_UP = Handling(rounding="half_up")
 MS, US, NS = Handling(time="connect"), Handling(time="microseconds"), Handling(time="nanoseconds")
 ADAPTIVE, ADAPTIVE_US = Handling(time="adaptive"), Handling(time="adaptive_time_microseconds")
 BERLIN, NEW_YORK = Handling(time_zone="Europe/Berlin"), Handling(time_zone="America/New_York")
@@ -78,21 +79,27 @@ ACCEPTED: list[tuple[str, Handling, Any, Any]] = [
     ("DECIMAL(10,3)", Handling(), "+1.000", "1.000"),
     ("DECIMAL(10,3)", Handling(), ".500", "0.500"),
     ("DECIMAL(10,3)", Handling(), "1234567.891", "1234567.891"),
-    ("DECIMAL(10,3)", Handling(), "1.0005", "1.001"),
-    ("DECIMAL(10,3)", Handling(), "-1.0005", "-1.001"),
-    ("DECIMAL(10,3)", Handling(), "0.0004", "0.000"),
+    ("DECIMAL(10,3)", Handling(), "1.00500", "1.005"),
+    ("DECIMAL(10,3)", Handling(), D("1.00500"), "1.005"),
+    ("DECIMAL(10,3)", Handling(), "1e-3", "0.001"),
+    ("DECIMAL(10,3)", Handling(), D("1.0E-3"), "0.001"),
+    ("DECIMAL(10,3)", HALF_UP, "1.0005", "1.001"),
+    ("DECIMAL(10,3)", HALF_UP, "-1.0005", "-1.001"),
+    ("DECIMAL(10,3)", HALF_UP, "0.0004", "0.000"),
+    ("DECIMAL(10,3)", HALF_UP, D("0.30000000000000004"), "0.300"),
     ("DECIMAL(10,3)", Handling(), " 1.5 ", "1.500"),
     ("DECIMAL(10,3)", Handling(), "1e3", "1000.000"),
     ("DECIMAL(10,3)", Handling(), "0E-18", "0.000"),
     ("DECIMAL(10,3)", Handling(), D("0E+999999999"), "0.000"),
-    ("DECIMAL(10,3)", Handling(), D("1E-999999999"), "0.000"),
+    ("DECIMAL(10,3)", HALF_UP, D("1E-999999999"), "0.000"),
     ("DECIMAL(10,3)", Handling(), 5, "5.000"),
     ("DECIMAL(10,3)", Handling(), -5, "-5.000"),
     ("DECIMAL(3,3)", Handling(), "0.999", "0.999"),
-    ("DECIMAL(3,3)", Handling(), D("0.0005"), "0.001"),
+    ("DECIMAL(3,3)", HALF_UP, D("0.0005"), "0.001"),
     ("DECIMAL(5,0)", Handling(), "123", "123"),
     ("DECIMAL(5,0)", Handling(), "-0", "0"),
-    ("DECIMAL(5,0)", Handling(), "1.5", "2"),
+    ("DECIMAL(5,0)", Handling(), "1.0", "1"),
+    ("DECIMAL(5,0)", HALF_UP, "1.5", "2"),
     ("DECIMAL(38,18)", Handling(), D("99999999999999999999.999999999999999999"), "99999999999999999999.999999999999999999"),
     ("DECIMAL(38,38)", Handling(), D("1E-38"), "0." + "0" * 37 + "1"),
     ("DECIMAL(38,0)", Handling(), 10**38 - 1, "9" * 38),
@@ -100,12 +107,16 @@ ACCEPTED: list[tuple[str, Handling, Any, Any]] = [
     ("DECIMAL(10,2)", PRECISE, "ATM=", "3.07"),
     ("DECIMAL(10,2)", PRECISE, "/w==", "-0.01"),
     ("DECIMAL(10,2)", PRECISE, "AA==", "0.00"),
-    ("DECIMAL(10,2)", PRECISE, {"scale": 3, "value": "BNI="}, "1.23"),
+    ("DECIMAL(10,2)", PRECISE, {"scale": 3, "value": "BM4="}, "1.23"),
+    ("DECIMAL(10,2)", Handling(decimal="precise", rounding="half_up"), {"scale": 3, "value": "BNI="}, "1.23"),
     ("DECIMAL(10,2)", PRECISE, {"scale": -2, "value": "BQ=="}, "500.00"),
     ("DECIMAL(10,2)", PRECISE, D("1.5"), "1.50"),
-    ("DECIMAL(10,2)", Handling(decimal="precise", decimal_scale=4), "ZqY=", "2.63"),
+    ("DECIMAL(10,2)", Handling(decimal="precise", decimal_scale=4), "Zrw=", "2.63"),
+    ("DECIMAL(10,2)", Handling(decimal="precise", decimal_scale=4, rounding="half_up"), "ZqY=", "2.63"),
     ("DECIMAL(10,2)", UNDECLARED, D("1.5"), "1.50"),
-    ("DECIMAL(10,2)", Handling(decimal="double"), D("1.005"), "1.01"),
+    ("DECIMAL(10,2)", Handling(decimal="double"), D("3.14"), "3.14"),
+    ("DECIMAL(10,2)", Handling(decimal="double", rounding="half_up"), D("1.005"), "1.01"),
+    ("ARRAY<STRUCT<a: DECIMAL(3,1)>>", HALF_UP, [{"a": D("1.25")}], [["1.3"]]),
     ("DECIMAL(20,0)", LONG, -1, "18446744073709551615"),
     ("DECIMAL(20,0)", LONG, -(2**63), "9223372036854775808"),
     ("DECIMAL(20,0)", LONG, 5, "5"),
@@ -199,6 +210,20 @@ REFUSED: list[tuple[str, Handling, Any]] = [
     ("DOUBLE", Handling(), 10**400),
     ("DOUBLE", Handling(), "1e999"),
     ("FLOAT", Handling(), D("3.4028236E+38")),
+    ("DECIMAL(10,3)", Handling(), "1.0005"),
+    ("DECIMAL(10,3)", Handling(), "0.0004"),
+    ("DECIMAL(10,3)", Handling(), D("1.0005")),
+    ("DECIMAL(10,3)", Handling(), D("1E-999999999")),
+    ("DECIMAL(10,3)", Handling(decimal="double"), D("0.30000000000000004")),
+    ("DECIMAL(10,2)", Handling(decimal="precise", decimal_scale=4), "ZqY="),
+    ("DECIMAL(10,2)", PRECISE, {"scale": 3, "value": "BNI="}),
+    ("DECIMAL(3,3)", Handling(), D("0.0005")),
+    ("DECIMAL(5,0)", Handling(), "1.5"),
+    ("DECIMAL(5,0)", HALF_UP, "99999.5"),
+    ("DECIMAL(10,3)", HALF_UP, "12345678.000"),
+    ("DECIMAL(10,3)", HALF_UP, "NaN"),
+    ("ARRAY<STRUCT<a: DECIMAL(3,1)>>", Handling(), [{"a": D("1.25")}]),
+    ("BINARY", Handling(binary=None), "AP8="),
     ("DECIMAL(10,3)", Handling(), "12345678.000"),
     ("DECIMAL(10,3)", Handling(), "9999999.9995"),
     ("DECIMAL(10,3)", Handling(), 10**7),
@@ -325,6 +350,64 @@ def test_refuses_and_says_what_was_expected(sql_type: str, handling: Handling, v
     assert len(str(caught.value)) < 350
 
 
+@pytest.mark.parametrize("value", ["9.999", D("9.999"), "1e-3"])
+def test_a_decimal_with_too_many_digits_says_what_to_do(value: Any) -> None:
+    with pytest.raises(Unfit) as caught:
+        of("DECIMAL(10,2)")(value)
+    said = "more digits after the point than the type holds: declare a type that holds them, or set rounding='half_up'"
+    assert str(caught.value) == f"expected `DECIMAL(10,2)`, got `number` {D(value)}: {said}"
+    assert caught.value.bare == f"expected `DECIMAL(10,2)`, got `number`: {said}"
+
+
+MOST = str(2**64 - 1)
+# Base64 of 1 and of 2**64 - 1; digits, which are base64 of a negative number too; two's complement; a small number.
+UNSIGNED_VALUES = ("AQ==", "AP//////////", "1234", -1, 5)
+UNSIGNED_READ = {
+    (None, None): ("", "", "", "", "5"),
+    (None, "long"): ("", "", "", MOST, "5"),
+    (None, "precise"): ("1", MOST, "", "-1", "5"),
+    ("precise", None): ("1", MOST, "-2658824", "", "5"),
+    ("precise", "long"): ("1", MOST, "-2658824", MOST, "5"),
+    ("precise", "precise"): ("1", MOST, "-2658824", "-1", "5"),
+    ("string", None): ("", "", "1234", "", "5"),
+    ("string", "long"): ("", "", "1234", MOST, "5"),
+    ("string", "precise"): ("1", MOST, "1234", "-1", "5"),
+    ("double", None): ("", "", "1234", "", "5"),
+    ("double", "long"): ("", "", "1234", MOST, "5"),
+    ("double", "precise"): ("1", MOST, "1234", "-1", "5"),
+}
+"""What a DECIMAL(20,0) column reads of these, by decimal and bigint_unsigned; "": an error that names the option to set."""
+
+
+@pytest.mark.parametrize(("modes", "expected"), UNSIGNED_READ.items(), ids=str)
+def test_an_unsigned_bigint_is_read_as_both_modes_say(modes: tuple[Any, Any], expected: tuple[str, ...]) -> None:
+    decimal, unsigned = modes
+    convert = of("DECIMAL(20,0)", Handling(decimal=decimal, bigint_unsigned=unsigned))
+    for value, text in zip(UNSIGNED_VALUES, expected, strict=True):
+        if text:
+            assert convert(value) == text
+            continue
+        with pytest.raises(Unfit, match=r"(set bigint_unsigned|Set decimal)_handling_mode"):
+            convert(value)
+
+
+@quick
+@given(number=st.integers(0, 2**64 - 1), decimal=st.sampled_from([None, "precise", "string", "double"]))
+def test_every_unsigned_bigint_is_read_from_base64_and_never_taken_for_digits(number: int, decimal: Any) -> None:
+    convert = of("DECIMAL(20,0)", Handling(decimal=decimal, bigint_unsigned="precise"))
+    raw = number.to_bytes(number.bit_length() // 8 + 1, "big")
+    assert convert(base64.b64encode(raw).decode()) == str(number)
+    if decimal in ("string", "double"):
+        assert convert(str(number)) == str(number)
+        assert convert(str(-number)) == str(-number)
+
+
+def test_base64_of_more_than_64_bits_is_no_unsigned_bigint() -> None:
+    convert = of("DECIMAL(20,0)", Handling(decimal="string", bigint_unsigned="precise"))
+    with pytest.raises(Unfit, match="out of the range of 64 bits"):
+        convert(base64.b64encode((2**64).to_bytes(9, "big")).decode())
+
+
 def test_nan_is_a_double() -> None:
     assert math.isnan(of("DOUBLE")("NaN"))
     assert math.isnan(of("FLOAT")("NaN"))
@@ -391,9 +474,14 @@ def test_decimal_text_is_what_decimal_arithmetic_gives(value: Decimal, sized: tu
     expected = reference(value, precision, scale)
     if expected is None:
         with pytest.raises(Unfit):
-            decimal_text(value, precision, scale)
+            decimal_text(value, precision, scale, "half_up")
         return
-    text = decimal_text(value, precision, scale)
+    text = decimal_text(value, precision, scale, "half_up")
+    if expected == value:
+        assert decimal_text(value, precision, scale) == text
+    else:
+        with pytest.raises(Unfit, match="more digits after the point"):
+            decimal_text(value, precision, scale)
     assert D(text) == expected
     assert "E" not in text
     assert not text.startswith("-0.") or D(text) != 0

@@ -260,6 +260,22 @@ def test_permissive_keeps_the_record_and_the_error(spark, kafka, tmp_path, bound
     assert bad[2].id is None
 
 
+@pytest.mark.parametrize("table", [{}, {"source_duplicates": False}], ids=["stage", "no stage"])
+def test_decimals_with_too_many_digits_are_bad_records_or_rounded_and_the_others_are_rows(spark, kafka, tmp_path, table):
+    prices = ["9.99", "9.990", "9.999", "1e-1"]
+    topic = new_topic(kafka, [(b"%d" % id, debezium("c", None, {"id": id, "price": price})) for id, price in enumerate(prices)])
+    read = {"format": "debezium-json", "schema": "id INT, price DECIMAL(10,2)", "primary_key": "id", "options": servers(kafka), **table}
+    strings = {"decimal_handling_mode": "string"}
+    strict = from_kafka_changelog(spark, topic, **read, format_options=strings, mode="PERMISSIVE")
+    rows = run_stream(strict, tmp_path / "strict").rows
+    assert sorted(spell(row) for row in rows if row.row_kind) == ["+I(0,9.99)", "+I(1,9.99)", "+I(3,0.10)"]
+    (bad,) = [row._corrupt_record for row in rows if row.row_kind is None]
+    assert bad.offset == 2
+    assert "more digits after the point than the type holds" in bad.error
+    rounds = from_kafka_changelog(spark, topic, **read, format_options={**strings, "rounding": "half_up"})
+    assert sorted(run_stream(rounds, tmp_path / "rounds").changelog) == ["+I(0,9.99)", "+I(1,9.99)", "+I(2,10.00)", "+I(3,0.10)"]
+
+
 def test_a_truncate_fails_unless_it_is_chosen(spark, kafka, tmp_path):
     topic = new_topic(kafka, [(None, debezium("t")), (b"1", debezium("c", None, {"id": 1, "name": "a", "qty": 1}))])
     with pytest.raises(StreamingQueryException, match=rf"\[TRUNCATE\].*in {topic}\[0\]@0.*on_truncate='ignore'"):

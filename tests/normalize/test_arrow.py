@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from base64 import b64encode
+from decimal import Decimal
+
 import pyarrow as pa
 import pytest
 from hypothesis import given, strategies as st
@@ -79,20 +82,24 @@ MOMENTS = st.tuples(st.datetimes(), st.sampled_from([" ", "T"]), st.sampled_from
 )
 
 
+UNSIGNED = st.integers(0, 2**65).map(lambda number: b64encode(number.to_bytes(number.bit_length() // 8 + 1, "big")).decode())
+
+
+@pytest.mark.parametrize("rounding", ["error", "half_up"])
 @pytest.mark.parametrize(
     ("sql_type", "texts"),
     [
         ("DECIMAL(7,2)", DIGITS),
-        ("DECIMAL(20,0)", DIGITS),
+        ("DECIMAL(20,0)", DIGITS | UNSIGNED),
         ("DATE", DAYS),
         ("TIMESTAMP_NTZ(3)", MOMENTS),
         ("TIMESTAMP_NTZ", MOMENTS),
     ],
 )
 @given(data=st.data())
-def test_text_of_many_rows_is_read_as_that_of_each(sql_type, texts, data):
+def test_text_of_many_rows_is_read_as_that_of_each(sql_type, texts, rounding, data):
     kind = columns(f"x {sql_type}")[0].type
-    convert = converter(kind, Handling(decimal="string"))
+    convert = converter(kind, Handling(decimal="string", bigint_unsigned="precise", rounding=rounding))
     values = data.draw(st.lists(st.none() | texts, max_size=4))
     try:
         expected = to_arrow(kind, [None if value is None else convert(value) for value in values])
@@ -101,3 +108,12 @@ def test_text_of_many_rows_is_read_as_that_of_each(sql_type, texts, data):
             of_texts(kind, values, convert)
     else:
         assert of_texts(kind, values, convert).equals(expected)
+
+
+def test_whole_columns_refuse_and_round_decimals_as_a_single_value_is():
+    (column,) = columns("x DECIMAL(10,2)")
+    exact, rounds = (converter(column.type, Handling(decimal="string", rounding=rounding)) for rounding in ("error", "half_up"))
+    assert of_texts(column.type, ["9.990", "1e-1", "1.5"], exact).to_pylist() == [Decimal("9.99"), Decimal("0.10"), Decimal("1.50")]
+    with pytest.raises(Unfit, match="more digits after the point"):
+        of_texts(column.type, ["1.00", "9.999"], exact)
+    assert of_texts(column.type, ["1.00", "9.999", "9.995"], rounds).to_pylist() == [Decimal("1.00"), Decimal("10.00"), Decimal("10.00")]
