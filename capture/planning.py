@@ -88,12 +88,14 @@ def _pass(server: Server, options: Options, reach: Reach, statement: Statement, 
     """Note what a statement has left of its table; return whether a batch may go past it."""
     before = reach.tables[statement.table]
     after = shape_after(server, options, statement, before)
-    if after is None or may_differ(statement, before, after):
-        if reach.position != seen.position:
-            return False
-        # The log is being read by this server id.
-        if after is None or reshaping(server, statement.position, [after], server_id + 1):
+    is_first = reach.position == seen.position
+    if (after is None or after != before) and not is_first:
+        return False
+    # The log is being read by this server id.
+    if after is None or (may_differ(statement, before, after) and reshaping(server, statement.position, [after], server_id + 1)):
+        if is_first:
             raise _altered(statement)
+        return False
     reach.tables[statement.table] = after
     return True
 

@@ -205,11 +205,10 @@ def _reshapes(clause: Sequence[Token]) -> bool:
 
 def _removed(clause: Sequence[Token]) -> str:
     """Return the name of the column that a clause of an ``ALTER TABLE`` drops, or gives another name; empty for no column."""
-    names = [token.name for token in clause if token.word not in ("COLUMN", "IF", "EXISTS", "TO")]
-    first, column, other = _word(clause, 0), *(*names[1:3], "", "")[:2]
-    if first == "DROP" or (first, _word(clause, 1)) == ("RENAME", "COLUMN") or (first == "CHANGE" and column != other):
-        return column
-    return ""
+    first = _word(clause, 0)
+    names = [token.name for token in clause[1:] if token.word not in ("COLUMN", "IF", "EXISTS", "TO")]
+    keeps_name = first in ("CONVERT", "MODIFY") or (first == "CHANGE" and names[:1] == names[1:2]) or _word(clause, 1) == "PRIMARY"
+    return names[0] if names and _reshapes(clause) and not keeps_name else ""
 
 
 _VERBS = {"ALTER", "CREATE", "DROP", "RENAME"}

@@ -97,6 +97,9 @@ def scan(text: str, dialect: Dialect) -> tuple[list[Token], bool]:
         elif kind == "comment":
             end = text.find("*/", at)
             at, whole = (end + 2, whole) if end >= 0 else (len(text), False)
+        elif kind == "close" and not opened and text.startswith("*", at):  # an asterisk, and a comment after it
+            tokens.append(Token("symbol", "*"))
+            at -= 1
         elif kind in ("open", "close"):
             whole = whole and opened == (kind == "close")
             opened = kind == "open"
