@@ -6,7 +6,7 @@ is not recognized may do anything to the tables that it names, and the definitio
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from enum import Enum
 from itertools import product
 from typing import NamedTuple
@@ -27,7 +27,7 @@ class Effect(Enum):
 
 
 class _Kind(NamedTuple):
-    """A kind of statements: `concerns` tells by the tokens, the default database and a table whether the table is concerned."""
+    """A kind of statements; `concerns` returns whether one has the effect on a table, by its tokens and the default database."""
 
     effect: Effect
     concerns: Callable[[Sequence[Token], str, TableId], bool] = lambda *_: False
@@ -191,8 +191,13 @@ def _keeps_rows(clause: Sequence[Token]) -> bool:
         return all(token.word != "AS" for token in clause)
     if first in ("", "ADD", "ALTER"):
         return first != "" or not clause
-    texts = {token.text.upper() for token in clause}
-    return (first in _OPTIONS or second == "=") and ("ENGINE" not in texts or "INNODB" in texts)
+    return (first in _OPTIONS or second == "=") and all(engine == "INNODB" for engine in _engines(clause))
+
+
+def _engines(clause: Sequence[Token]) -> Iterator[str]:
+    for place, token in enumerate(clause):
+        if token.word == "ENGINE":
+            yield from [value.text.upper() for value in clause[place + 1 : place + 3] if value.word != "="][:1]
 
 
 def _reshapes(clause: Sequence[Token]) -> bool:

@@ -1,6 +1,6 @@
-"""Tokens of an SQL statement, as MySQL and MariaDB divide it: comments are left out, the content of executable comments is not.
+"""Tokens of an SQL statement, as MySQL and MariaDB divide it: without comments, with the content of executable comments.
 
-The scanner reads each character of a text once: the work grows with the length of the text alone. It accepts every text.
+The scanner accepts every text, and reads each character once: its work grows with the length of the text, whatever is in it.
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ _ANSI_QUOTES = 2**2
 _NO_BACKSLASH_ESCAPES = 2**20
 _MULTIBYTE = {"big5", "cp932", "euckr", "gb18030", "gb2312", "gbk", "sjis", "ujis"}
 """Character sets in which a byte of a longer character may be that of a quotation mark, a backslash or a letter."""
+_NOPAD = 1024
+"""MariaDB adds this to the number of a collation whose NOPAD variant it is."""
 
 
 class Token(NamedTuple):
@@ -69,8 +71,8 @@ def decode(statement: bytes, charset: int) -> tuple[str, bool]:
         The number of the client's character set.
     """
     try:
-        encoding = charset_by_id(charset).encoding
-    except KeyError:  # MariaDB has more than PyMySQL knows, and they are UTF-8's
+        encoding = charset_by_id(charset % _NOPAD if charset < 2 * _NOPAD else charset).encoding
+    except KeyError:  # the numbers that PyMySQL does not know are of UTF-8
         encoding = "utf8"
     encoding = "utf8" if encoding == "binary" else encoding
     try:

@@ -230,21 +230,21 @@ def test_database_that_is_replaced_stops(source: LocalSource) -> None:
 
 
 def test_statement_that_keeps_rows_and_columns_does_not_stop(source: LocalSource) -> None:
-    stream = Stream(table(source, "kept") | LATEST)
+    stream = Stream(table(source, "harmless") | LATEST)
     source.run(
-        "ANALYZE TABLE kept",
-        "OPTIMIZE TABLE kept",
-        "CREATE OR REPLACE TRIGGER kept_trigger BEFORE INSERT ON kept FOR EACH ROW SET NEW.v = NEW.v + 1",
-        "CREATE PROCEDURE kept_procedure() BEGIN TRUNCATE TABLE kept; END",
-        "CREATE OR REPLACE VIEW kept_view AS SELECT * FROM kept",
-        "CREATE OR REPLACE TABLE kept_copy AS SELECT * FROM kept",
-        "CREATE TEMPORARY TABLE kept (x INT)",
-        "TRUNCATE kept",
-        "DROP TEMPORARY TABLE kept",
-        "ALTER TABLE kept_copy ADD FOREIGN KEY (id) REFERENCES kept (id), DROP COLUMN v",
-        "CREATE UNIQUE INDEX i ON kept (id, v)",
-        "ALTER TABLE kept ENGINE=InnoDB, MODIFY v INT COMMENT 'DROP COLUMN v', DROP INDEX i",
-        "INSERT INTO kept VALUES (4, 4)",
+        "ANALYZE TABLE harmless",
+        "OPTIMIZE TABLE harmless",
+        "CREATE OR REPLACE TRIGGER harmless_trigger BEFORE INSERT ON harmless FOR EACH ROW SET NEW.v = NEW.v + 1",
+        "CREATE PROCEDURE harmless_procedure() BEGIN TRUNCATE TABLE harmless; END",
+        "CREATE OR REPLACE VIEW harmless_view AS SELECT * FROM harmless",
+        "CREATE OR REPLACE TABLE harmless_copy AS SELECT * FROM harmless",
+        "CREATE TEMPORARY TABLE harmless (x INT)",
+        "TRUNCATE harmless",
+        "DROP TEMPORARY TABLE harmless",
+        "ALTER TABLE harmless_copy ADD FOREIGN KEY (id) REFERENCES harmless (id), DROP COLUMN v",
+        "CREATE UNIQUE INDEX i ON harmless (id, v)",
+        "ALTER TABLE harmless ENGINE=InnoDB, MODIFY v INT COMMENT 'DROP COLUMN v', DROP INDEX i",
+        "INSERT INTO harmless VALUES (4, 4)",
     )
     assert brief(everything(stream), "id", "v") == [("+I", 4, 5)]
 
