@@ -15,6 +15,7 @@ from typing import Any
 import pymysql
 from pymysqlreplication.constants import FIELD_TYPE
 from pymysqlreplication.event import (
+    ExecuteLoadQueryEvent,
     GtidEvent,
     MariadbGtidEvent,
     NotImplementedEvent,
@@ -39,21 +40,23 @@ from .gtids import UNREADABLE
 from .images import Images
 from .options import Options
 from .server import Position, Server, connection_settings, server_errors
-from .statements import alters, concerns, creates
-from .stream import Stream
+from .statements import Effect, SqlStatement
+from .stream import Stream, statement_bytes
 from .table import Row, Table, TableId
+from .tokens import Dialect, decode
 
 # It warns on every connection that binlog_row_metadata is not FULL, which is not needed here.
 logging.getLogger("pymysqlreplication").setLevel(logging.ERROR)
 
 _PURGED = 1236
 _COMPRESSED = {40: "binlog_transaction_compression = OFF", **dict.fromkeys(range(165, 172), "log_bin_compress = OFF")}
-_WITHIN = ("BEGIN", "SAVEPOINT", "ROLLBACK TO", "XA START", "XA END")
-"""How statements begin that do not end a transaction."""
+_BEGIN = "BEGIN"
+_STATEMENTS = (QueryEvent, ExecuteLoadQueryEvent)
+_UTF8 = 45
 _ROWS = (WriteRowsEvent, UpdateRowsEvent, DeleteRowsEvent, PartialUpdateRowsEvent)
 _GTIDS = (GtidEvent, MariadbGtidEvent)
 _TAGGED = 42
-_ALWAYS = (QueryEvent, XidEvent, RotateEvent, XAPrepareEvent, NotImplementedEvent, *_GTIDS)
+_ALWAYS = (*_STATEMENTS, XidEvent, RotateEvent, XAPrepareEvent, NotImplementedEvent, *_GTIDS)
 _WIRE = {
     "tinyint": {FIELD_TYPE.TINY},
     "smallint": {FIELD_TYPE.SHORT},
@@ -100,6 +103,7 @@ class LogReader:
     def __init__(self, server: Server, tables: Sequence[Table], server_id: int, *, rows: bool = True) -> None:
         self.options = server.options
         self.identity = server.identity
+        self.is_mariadb = server.is_mariadb
         self.server_id = server_id
         self.rows = rows
         self._touched: set[TableId] = set()
@@ -182,7 +186,7 @@ class LogReader:
         position = Position(stream.log_file, event.packet.log_pos or stream.log_pos)
         if isinstance(event, _ROWS):
             yield from self._changes(stream, event, position) if self._wanted else ()
-        elif isinstance(event, QueryEvent):
+        elif isinstance(event, _STATEMENTS):
             yield from self._statements(event, position)
         elif isinstance(event, XidEvent):
             yield self._committed(event, position)
@@ -222,16 +226,22 @@ class LogReader:
         self._number, self._gtid, self._wanted = 0, None, True
         return found
 
-    def _statements(self, event: QueryEvent, position: Position) -> Iterator[LogEntry]:
-        text = event.query.strip()
-        if text.upper().startswith(_WITHIN):
+    def _statements(self, event: QueryEvent | ExecuteLoadQueryEvent, position: Position) -> Iterator[LogEntry]:
+        if isinstance(event, QueryEvent) and event.query == _BEGIN:
             return
-        if self._wanted and alters(text):
-            schema = event.schema.decode(errors="replace")
-            yield from (Statement(text, position, table) for table in self._followed if concerns(text, schema, table))
-        if self._wanted and creates(text):
-            yield Creation(position)
-        yield self._committed(event, position)
+        database, statement = statement_bytes(event)
+        text, is_exact = decode(statement, getattr(event, "character_set_client", _UTF8))
+        found = SqlStatement(text, Dialect(self.is_mariadb, getattr(event, "sql_mode", 0)), is_exact=is_exact)
+        if self._wanted:
+            schema = database.decode(errors="replace")
+            for table in self._followed:
+                effect = found.effect(schema, table)
+                if effect is not Effect.NOTHING:
+                    yield Statement(text, position, table, effect, found.names, found.removed)
+            if found.may_create:
+                yield Creation(position)
+        if found.ends_transaction:
+            yield self._committed(event, position)
 
     def _changes(self, stream: Stream, event: RowsEvent, position: Position) -> Iterator[Change]:
         of = TableId(event.schema, event.table)

@@ -39,7 +39,7 @@ from .errors import SchemaChangedError
 from .keys import KeyRange, condition, in_range
 from .select import Selector, rows_of, texts_of
 from .server import Position, Server
-from .shapes import projected, projection, shape_after
+from .shapes import may_differ, projected, projection, reshaping, shape_after
 from .table import Row, Table, TableId
 
 
@@ -105,8 +105,12 @@ def read_chunks(
         if selector is None or selector.table.id != table.id:
             selector = Selector(server, log.options, table)
         selected = selector.select(condition(table, keys))
+        doubtful: list[Statement] = []
         for entry in log.read(read, server.written(), later):
-            _note(server, log, entry, undone)
+            doubtful += _note(server, log, entry, undone)
+        for statement in doubtful:
+            if reshaping(server, statement.position, [log.table(statement.table)], log.server_id):
+                raise _altered(statement)
         read = log.position
         yield table, _undone(server, undone[table.id], selected, keys)
         if after != table.id:
@@ -114,12 +118,17 @@ def read_chunks(
             del undone[table.id]
 
 
-def _note(server: Server, log: LogReader, entry: LogEntry, undone: dict[TableId, Undo]) -> None:
+def _note(server: Server, log: LogReader, entry: LogEntry, undone: dict[TableId, Undo]) -> list[Statement]:
+    """Take note of what comes next in the log; return the statement if it left columns that may be others than those of now."""
+    doubtful: list[Statement] = []
     if isinstance(entry, Statement):
-        log.take_table(_after(server, log, entry))
-        undone[entry.table].reshape(log.table(entry.table))
+        before, after = log.table(entry.table), _after(server, log, entry)
+        log.take_table(after)
+        undone[entry.table].reshape(after)
+        doubtful += [entry] if may_differ(entry, before, after) else []
     if isinstance(entry, Change):
         undone[entry.table].note(entry)
+    return doubtful
 
 
 def _undone(server: Server, undo: Undo, selected: pa.Table, keys: KeyRange) -> pa.Table:

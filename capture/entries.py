@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from .server import Position
+from .statements import Effect
 from .table import Row, TableId
 
 
@@ -39,11 +40,27 @@ class Change(NamedTuple):
 
 
 class Statement(NamedTuple):
-    """A statement that may alter a table, at the end of its event."""
+    """A statement that has an effect on a table.
+
+    Attributes
+    ----------
+    text : str
+    position : Position
+        The end of its event.
+    table : TableId
+    effect : Effect
+    names : frozenset of str
+        The words and quoted names in it, in lower case.
+    removed : frozenset of str
+        The names of columns that it drops, or gives another name, in lower case.
+    """
 
     text: str
     position: Position
     table: TableId
+    effect: Effect
+    names: frozenset[str]
+    removed: frozenset[str]
 
 
 class Creation(NamedTuple):

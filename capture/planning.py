@@ -12,7 +12,8 @@ from .failover import lacking
 from .offset import Offset
 from .options import Options
 from .server import Position, Server
-from .shapes import reshaped_after, shape_after
+from .shapes import may_differ, reshaping, shape_after
+from .statements import Effect
 from .table import Table, TableId, read_table
 
 
@@ -87,12 +88,14 @@ def _pass(server: Server, options: Options, reach: Reach, statement: Statement, 
     """Note what a statement has left of its table; return whether a batch may go past it."""
     before = reach.tables[statement.table]
     after = shape_after(server, options, statement, before)
-    if after is None or after != before:
-        if reach.position != seen.position:
-            return False
-        # The log is being read by this server id.
-        if after is None or reshaped_after(server, statement, after, server_id + 1):
+    is_first = reach.position == seen.position
+    if (after is None or after != before) and not is_first:
+        return False
+    # The log is being read by this server id.
+    if after is None or (may_differ(statement, before, after) and reshaping(server, statement.position, [after], server_id + 1)):
+        if is_first:
             raise _altered(statement)
+        return False
     reach.tables[statement.table] = after
     return True
 
@@ -113,10 +116,16 @@ def _require_reached(server: Server, position: Position) -> None:
 
 
 def _altered(statement: Statement) -> SchemaChangedError:
+    table, position, text = statement.table, statement.position, repr(statement.text[:200])
+    if statement.effect is Effect.WRITES:
+        return SchemaChangedError(
+            f"{table} is changed at {position}: {text}. The log has this statement instead of the rows that it changed. All before it has "
+            "been emitted, nothing after it. Use binlog_format = ROW in every session, and begin anew, with another checkpoint"
+        )
     return SchemaChangedError(
-        f"{statement.table} is altered at {statement.position}: {statement.text[:200]!r}. All before it has been emitted, nothing "
-        "after it: start the query again from its checkpoint, and it goes on with the table's columns of then, or says again why it "
-        "cannot: then begin anew, with another checkpoint"
+        f"{table} is altered at {position}: {text}. All before it has been emitted, nothing after it. Start the query again from its "
+        "checkpoint: it goes on with the columns that the table has then, or reports this error again. In that case begin anew, with "
+        "another checkpoint"
     )
 
 

@@ -14,26 +14,19 @@ A statement that does anything else to columns, or to rows and not by rows, is w
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from .binlog import LogReader
-from .entries import Statement
+from .entries import Committed, Statement
 from .errors import ServerNotReadyError
 from .options import Options
-from .server import Server
-from .table import Row, Table, quoted, read_table
+from .server import Position, Server
+from .statements import Effect
+from .table import Row, Table, TableId, read_table
 
-_ASIDE = re.compile(r"'(?:[^'\\]|\\.|'')*'|/\*.*?\*/|--[^\n]*", re.DOTALL)
-_KEEPS_ROWS = re.compile(r"\s*(?:ALTER|DROP\s+INDEX)\b", re.IGNORECASE)
-_LOSES_ROWS = re.compile(
-    r"\b(?:RENAME\s+(?!COLUMN\b|INDEX\b|KEY\b)|(?:TRUNCATE|DROP|EXCHANGE)\s+PARTITION\b|(?:DISCARD|IMPORT)\s+(?:PARTITION|TABLESPACE)\b)",
-    re.IGNORECASE,
-)
-_RESHAPES = re.compile(
-    r"\b(?:MODIFY|CHANGE|CONVERT|RENAME|DROP\s+(?!INDEX\b|KEY\b|CONSTRAINT\b|FOREIGN\b|CHECK\b|DEFAULT\b))", re.IGNORECASE
-)
+_CHANGING_ROWS = (Effect.EMPTIES, Effect.WRITES, Effect.REPLACES)
+_RESHAPING = (Effect.RESHAPES, Effect.REPLACES)
 
 
 def restricted(table: Table, kept: Sequence[int]) -> Table | None:
@@ -72,26 +65,27 @@ def projected(row: Row | None, places: Sequence[int]) -> Row | None:
 
 
 def shape_after(server: Server, options: Options, statement: Statement, shape: Table | None) -> Table | None:
-    """Return the table as it is after a statement, None where that is not known, or where the statement has done something to rows.
+    """Return the table as it is after a statement, None where that is not known, or where the statement may have changed rows.
 
     Parameters
     ----------
     shape : Table or None
         The table before it; None where that is not known, and is not needed: a query was started again to go on with the columns of now.
     """
-    text = _ASIDE.sub(" ", statement.text)
-    if not _KEEPS_ROWS.match(text) or _LOSES_ROWS.search(text):
+    if statement.effect in _CHANGING_ROWS:
         return None
+    if shape is not None and statement.removed & {column.name.lower() for column in shape.columns}:
+        return None  # even if the table has a column of that name now: it is another
     try:
         now = read_table(server, options, statement.table)
     except ServerNotReadyError:
         return None
-    return now if shape is None else _with_named(text, shape, now)
+    return now if shape is None else _with_named(statement.names, shape, now)
 
 
-def _with_named(text: str, shape: Table, now: Table) -> Table | None:
+def _with_named(names: frozenset[str], shape: Table, now: Table) -> Table | None:
     old = {column.name for column in shape.columns}
-    kept = [place for place, column in enumerate(now.columns) if column.name in old or _names(text, column.name)]
+    kept = [place for place, column in enumerate(now.columns) if column.name in old or column.name.lower() in names]
     found = restricted(now, kept)
     if found is None:
         return None
@@ -99,12 +93,27 @@ def _with_named(text: str, shape: Table, now: Table) -> Table | None:
     return found if before == shape else None
 
 
-def _names(text: str, name: str) -> bool:
-    return quoted(name) in text or re.search(rf"(?<![\w$`]){re.escape(name)}(?![\w$`])", text, re.IGNORECASE) is not None
+def may_differ(statement: Statement, before: Table | None, after: Table) -> bool:
+    """Return whether the columns that a statement left may be others than those of now.
+
+    Where they are the same before the statement and now, it may have changed them, and a later one may have undone that.
+    """
+    return after != before or statement.effect is Effect.RESHAPES
 
 
-def reshaped_after(server: Server, statement: Statement, shape: Table, server_id: int) -> bool:
-    """Return whether columns were changed again after a statement, so that those of now are not those that it left."""
-    log = LogReader(server, [shape], server_id, rows=False)
-    later = (entry for entry in log.read(statement.position, server.written()) if isinstance(entry, Statement))
-    return any(_RESHAPES.search(_ASIDE.sub(" ", entry.text)) for entry in later)
+def reshaping(server: Server, start: Position, tables: Sequence[Table], server_id: int, *, after_rows: bool = False) -> Statement | None:
+    """Return the first statement after a position that may have changed columns of a table, None where there is none.
+
+    Parameters
+    ----------
+    after_rows : bool
+        Look only for one that comes after a change of its table's rows.
+    """
+    log = LogReader(server, tables, server_id, rows=False)
+    changed: set[TableId] = set()
+    for entry in log.read(start, server.written()):
+        if isinstance(entry, Committed):
+            changed |= entry.touched
+        elif isinstance(entry, Statement) and entry.effect in _RESHAPING and (not after_rows or entry.table in changed):
+            return entry
+    return None

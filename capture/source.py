@@ -42,7 +42,7 @@ from .planning import furthest, unknown
 from .rows import METADATA, ROW_KIND, Writer, changes_of, spark_ddl
 from .server import AGAIN_AFTER, Connections, Place, Position, Server, ask, connect, require_one_server
 from .shapes import with_fingerprint
-from .startup import start_place
+from .startup import require_unaltered, start_place
 from .table import Table, TableId, read_table
 from .tables import find_tables, matching, read_tables, require_alike, require_named
 from .validation import validate
@@ -192,6 +192,7 @@ class ChangelogReader(DataSourceStreamReader):
         validate(server, self.options, tables)
         snapshot = self.options.startup_mode in ("initial", "snapshot")
         place = start_place(server, self.options, self._server_id)
+        require_unaltered(server, self.options, tables, place.position, self._server_id)
         if read_tables(server, self.options) != tables:
             return self._initial(server)
         found = tuple(captured(table) for table in tables)

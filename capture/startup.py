@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from .binlog import LogReader
 from .entries import Committed
+from .errors import SchemaChangedError
 from .failover import begin_after, gtids_at
 from .options import Options
 from .server import FIRST_EVENT, Place, Position, Server
+from .shapes import reshaping
+from .table import Table
 
 
 def start_place(server: Server, options: Options, server_id: int) -> Place:
@@ -16,6 +21,23 @@ def start_place(server: Server, options: Options, server_id: int) -> Place:
         return Place(server.identity, begin_after(server, gtids, server_id), gtids)
     position = _start_position(server, options, server_id)
     return Place(server.identity, position, gtids_at(server, position, server_id))
+
+
+def require_unaltered(server: Server, options: Options, tables: Sequence[Table], start: Position, server_id: int) -> None:
+    """Refuse to begin before changes of rows whose columns are not known: a later statement may have changed the columns.
+
+    Raises
+    ------
+    SchemaChangedError
+    """
+    if options.startup_mode in ("initial", "snapshot", "latest-offset"):
+        return
+    if found := reshaping(server, start, tables, server_id, after_rows=True):
+        raise SchemaChangedError(
+            f"{found.table} may have had other columns until {found.position}, where the log has {found.text[:200]!r}: the columns of "
+            f"changes before it are not known. Begin there or later: scan.startup.mode = specific-offset, "
+            f"scan.startup.specific-offset.file = {found.position.file}, scan.startup.specific-offset.pos = {found.position.pos}"
+        )
 
 
 def _canonical(server: Server, gtids: str) -> str:

@@ -1,31 +1,274 @@
-"""Statements of the log, by their text: which may alter a table, and which may make one."""
+"""What a statement of the log may do to a captured table.
+
+A statement has no effect only where it does not name the table, or its first words say that it changes no table's rows or columns. One that
+is not recognized may do anything to the tables that it names, and the definitions of all others are compared.
+"""
 
 from __future__ import annotations
 
-import re
+from collections.abc import Callable, Iterator, Sequence
+from enum import Enum
+from itertools import product
+from typing import NamedTuple
 
 from .table import TableId
-
-_FLAGS = re.IGNORECASE | re.DOTALL
-_ASIDE = r"(?:\s|/\*.*?\*/|--[^\n]*\n)*"
-_ALTERS = re.compile(rf"{_ASIDE}(?:ALTER|CREATE\s+OR\s+REPLACE|DROP|RENAME|TRUNCATE)\b", _FLAGS)
-_CREATES = re.compile(rf"{_ASIDE}(?:CREATE\b.*\bTABLE|RENAME|ALTER\b.*\bRENAME)\b", _FLAGS)
+from .tokens import Dialect, Token, scan
 
 
-def alters(text: str) -> bool:
-    """Return whether a statement may alter, empty, rename or drop a table."""
-    return _ALTERS.match(text) is not None
+class Effect(Enum):
+    """What a statement may do to a table."""
+
+    NOTHING = "keeps columns and rows"
+    KEEPS = "may add columns"
+    RESHAPES = "may change columns, and keeps rows"
+    EMPTIES = "removes rows without events in the log, and keeps columns"
+    WRITES = "changes rows, and is in the log instead of them"
+    REPLACES = "may do anything"
 
 
-def creates(text: str) -> bool:
-    """Return whether a statement may make a table, or give one another name."""
-    return _CREATES.match(text) is not None
+class _Kind(NamedTuple):
+    """A kind of statements; `concerns` returns whether one has the effect on a table, by its tokens and the default database."""
+
+    effect: Effect
+    concerns: Callable[[Sequence[Token], str, TableId], bool] = lambda *_: False
+    ends_transaction: bool = True
 
 
-def concerns(text: str, schema: str, table: TableId) -> bool:
-    """Return whether a statement that alters a table, in a session with a default database, may be of this one."""
-    database, name = (rf"(?:`{re.escape(each.replace('`', '``'))}`|(?<![\w$`]){re.escape(each)}(?![\w$`]))" for each in table)
-    qualified, bare = rf"{database}\s*\.\s*{name}", rf"(?<!\.)(?<!\.\s){name}"
-    dropped = rf"DROP\s+(?:DATABASE|SCHEMA)\b.*{database}"
-    wanted = [qualified, dropped, *([bare] if schema == table.database else [])]
-    return any(re.search(each, text, _FLAGS) for each in wanted)
+class SqlStatement:
+    """A statement.
+
+    Parameters
+    ----------
+    text : str
+    dialect : Dialect
+    is_exact : bool
+        False where the server may have read another text.
+
+    Attributes
+    ----------
+    names : frozenset of str
+        Its words and quoted names, in lower case.
+    removed : frozenset of str
+        The names of columns that it drops, or gives another name, in lower case.
+    """
+
+    def __init__(self, text: str, dialect: Dialect, *, is_exact: bool = True) -> None:
+        tokens, is_whole = scan(text, dialect)
+        self._tokens = _without_settings(tokens)
+        self._start, self._rest, self._ignores_errors = _start(self._tokens)
+        self._kind = _KINDS.get(self._start, _KINDS.get((*self._start[:1], _ANYTHING))) if is_exact and is_whole else None
+        self._target, self._clauses = _parts(self._rest) if self._start == _ALTER else ([], [])
+        self.names = frozenset(token.name for token in self._tokens)
+        self.removed = frozenset(filter(None, map(_removed, self._clauses)))
+
+    @property
+    def ends_transaction(self) -> bool:
+        """Whether the log's transaction ends with it."""
+        return self._kind is None or self._kind.ends_transaction
+
+    @property
+    def may_create(self) -> bool:
+        """Whether it may make a table, or give one another name."""
+        return self._kind is None or self._start in _NAMING
+
+    def effect(self, schema: str, table: TableId) -> Effect:
+        """Return what it may do to a table, in a session whose default database is `schema`."""
+        if self._kind is None:
+            return Effect.REPLACES if _names_table(self._tokens, schema, table) else Effect.KEEPS
+        if not self.names & {table.database.lower(), table.name.lower()}:
+            return Effect.NOTHING
+        if self._start == _ALTER:
+            return self._effect_of_alter(schema, table)
+        return self._kind.effect if self._kind.concerns(self._rest, schema, table) else Effect.NOTHING
+
+    def _effect_of_alter(self, schema: str, table: TableId) -> Effect:
+        others = [clause for clause in self._clauses if not _keeps_rows(clause)]
+        if any(_names_table(clause, schema, table) for clause in others):  # as that whose partition is exchanged
+            return Effect.REPLACES
+        if not _names_table(self._target, schema, table):
+            return Effect.NOTHING
+        if others or self._ignores_errors:
+            return Effect.REPLACES
+        return Effect.RESHAPES if any(map(_reshapes, self._clauses)) else Effect.KEEPS
+
+
+def _without_settings(tokens: list[Token]) -> list[Token]:
+    """Return a statement without MariaDB's ``SET STATEMENT ... FOR`` before it."""
+    start, depth = 0, 0
+    while [token.word for token in tokens[start : start + 2]] == ["SET", "STATEMENT"]:
+        for place in range(start, len(tokens)):
+            depth += _depth(tokens[place])
+            if tokens[place].word == "FOR" and not depth:
+                start = place + 1
+                break
+        else:
+            break
+    return tokens[start:]
+
+
+def _start(tokens: Sequence[Token]) -> tuple[tuple[str, ...], Sequence[Token], bool]:
+    """Return the words that name a statement's kind, the tokens after them, and whether it is an ``ALTER IGNORE``."""
+    words = [token.word for token in tokens[:_LONGEST_START]]
+    if not words or words[0] not in _VERBS:
+        return tuple(words[:2]), tokens[1:], False
+    first, at = (f"{words[0]} OR REPLACE", 3) if words[1:3] == ["OR", "REPLACE"] else (words[0], 1)
+    while words[at : at + 1] and words[at] in _MODIFIERS:
+        at += 1
+    return (first, *words[at : at + 1]), tokens[at + 1 :], "IGNORE" in words[1:at]
+
+
+def _depth(token: Token) -> int:
+    return (token.word == "(") - (token.word == ")")
+
+
+def _word(tokens: Sequence[Token], place: int) -> str:
+    return tokens[place].word if place < len(tokens) else ""
+
+
+def _names_table(tokens: Sequence[Token], schema: str, table: TableId) -> bool:
+    database, name = table.database.lower(), table.name.lower()
+    by_itself = schema.lower() == database
+    for place, token in enumerate(tokens):
+        if token.name != name:
+            continue
+        if not place or tokens[place - 1].word != ".":
+            found = by_itself and _word(tokens, place + 1) != "."
+        else:
+            before = tokens[place - 2] if place > 1 else None
+            qualified = before is not None and before.name == database
+            found = qualified or (by_itself and (before is None or not before.name or before.word in _BEFORE_TABLE))
+        if found:
+            return True
+    return False
+
+
+def _targets_table(tokens: Sequence[Token], schema: str, table: TableId) -> bool:
+    return _names_table(_split(tokens)[0], schema, table)
+
+
+def _names_database(tokens: Sequence[Token], schema: str, table: TableId) -> bool:
+    return any(token.name == table.database.lower() for token in tokens)
+
+
+def _split(tokens: Sequence[Token]) -> tuple[Sequence[Token], Sequence[Token]]:
+    """Return the first table's name, and the tokens after it."""
+    start = 0
+    while _word(tokens, start) in _BEFORE_TARGET:
+        start += 1
+    end = start
+    while end < len(tokens) and (end == start or "." in (tokens[end].word, tokens[end - 1].word)):
+        end += 1
+    return tokens[start:end], tokens[end:]
+
+
+def _parts(tokens: Sequence[Token]) -> tuple[Sequence[Token], list[list[Token]]]:
+    """Return the table's name and the clauses of an ``ALTER TABLE``, without what is in parentheses."""
+    target, tokens = _split(tokens)
+    start = {"WAIT": 2, "NOWAIT": 1}.get(_word(tokens, 0), 0)
+    clauses: list[list[Token]] = [[]]
+    depth = 0
+    for token in tokens[start:]:
+        depth += _depth(token)
+        if depth:
+            continue
+        if token.word == "," and _word(clauses[-1], 0) not in _PARTITIONING:
+            clauses.append([])
+        else:
+            clauses[-1].append(token)
+    return target, clauses
+
+
+def _keeps_rows(clause: Sequence[Token]) -> bool:
+    """Return whether a clause of an ``ALTER TABLE`` is known to keep the table's name, its rows and their values."""
+    first, second = _word(clause, 0), _word(clause, 1)
+    if first == "RENAME":
+        return second in ("COLUMN", "INDEX", "KEY")
+    if first == "DROP":
+        return second != "PARTITION"
+    if first == "CONVERT":
+        return second == "TO"
+    if first in ("CHANGE", "MODIFY"):  # of a generated column all values may change
+        return all(token.word != "AS" for token in clause)
+    if first in ("", "ADD", "ALTER"):
+        return first != "" or not clause
+    return (first in _OPTIONS or second == "=") and all(engine == "INNODB" for engine in _engines(clause))
+
+
+def _engines(clause: Sequence[Token]) -> Iterator[str]:
+    for place, token in enumerate(clause):
+        if token.word == "ENGINE":
+            yield from [value.text.upper() for value in clause[place + 1 : place + 3] if value.word != "="][:1]
+
+
+def _reshapes(clause: Sequence[Token]) -> bool:
+    """Return whether a clause of an ``ALTER TABLE`` may change a column that is there."""
+    first, second = _word(clause, 0), _word(clause, 1)
+    if first == "DROP":
+        return second not in _NO_COLUMN
+    return first in ("CHANGE", "CONVERT", "MODIFY") or (first, second) == ("RENAME", "COLUMN")
+
+
+def _removed(clause: Sequence[Token]) -> str:
+    """Return the name of the column that a clause of an ``ALTER TABLE`` drops, or gives another name; empty for no column."""
+    first = _word(clause, 0)
+    names = [token.name for token in clause[1:] if token.word not in ("COLUMN", "IF", "EXISTS", "TO")]
+    keeps_name = first in ("CONVERT", "MODIFY") or (first == "CHANGE" and names[:1] == names[1:2]) or _word(clause, 1) == "PRIMARY"
+    return names[0] if names and _reshapes(clause) and not keeps_name else ""
+
+
+_VERBS = {"ALTER", "CREATE", "DROP", "RENAME"}
+_MODIFIERS = {"FULLTEXT", "IGNORE", "OFFLINE", "ONLINE", "SPATIAL", "UNIQUE", "VECTOR"}
+_LONGEST_START = 12
+_BEFORE_TABLE = {"EXISTS", "FROM", "IGNORE", "INTO", "JOIN", "ON", "TABLE", "TABLES", "TO", "TRUNCATE", "UPDATE", "WITH"}
+"""Words after which ``.t`` is a table of the default database."""
+_BEFORE_TARGET = {"DELAYED", "EXISTS", "HIGH_PRIORITY", "IF", "IGNORE", "INTO", "LOW_PRIORITY", "NOT"}
+_ALTER = ("ALTER", "TABLE")
+_NAMING = {_ALTER, ("CREATE", "TABLE"), ("CREATE OR REPLACE", "TABLE"), ("RENAME", "TABLE"), ("RENAME", "TABLES")}
+_NO_COLUMN = {"CHECK", "CONSTRAINT", "FOREIGN", "INDEX", "KEY"}
+_PARTITIONING = {"ANALYZE", "CHECK", "COALESCE", "OPTIMIZE", "PARTITION", "REBUILD", "REMOVE", "REORGANIZE", "REPAIR"}
+"""Beginnings of the last clause of an ``ALTER TABLE``, in which a comma is between partitions."""
+_OPTIONS = {
+    *_PARTITIONING,
+    *("ALGORITHM", "AUTOEXTEND_SIZE", "AUTO_INCREMENT", "AVG_ROW_LENGTH", "CHARACTER", "CHARSET", "CHECKSUM", "COLLATE", "COMMENT"),
+    *("COMPRESSION", "CONNECTION", "DATA", "DEFAULT", "DELAY_KEY_WRITE", "DISABLE", "ENABLE", "ENCRYPTION", "ENGINE", "ENGINE_ATTRIBUTE"),
+    *("FORCE", "INDEX", "INSERT_METHOD", "KEY_BLOCK_SIZE", "LOCK", "MAX_ROWS", "MIN_ROWS", "ORDER", "PACK_KEYS", "PAGE_CHECKSUM"),
+    *("PASSWORD", "ROW_FORMAT", "SECONDARY_ENGINE", "SECONDARY_ENGINE_ATTRIBUTE", "SECONDARY_LOAD", "SECONDARY_UNLOAD"),
+    *("STATS_AUTO_RECALC", "STATS_PERSISTENT", "STATS_SAMPLE_PAGES", "STORAGE", "TABLESPACE", "TRANSACTIONAL", "UNION", "WITH", "WITHOUT"),
+}
+"""Beginnings of the other clauses of an ``ALTER TABLE`` that keep the rows."""
+
+_ANYTHING = "..."
+_OBJECTS = (
+    *("AGGREGATE", "ALGORITHM", "DEFINER", "EVENT", "FUNCTION", "INSTANCE", "LIBRARY", "LOGFILE", "PACKAGE", "PROCEDURE", "RESOURCE"),
+    *("ROLE", "SERVER", "SQL", "TABLESPACE", "TEMPORARY", "TRIGGER", "UNDO", "USER", "VIEW"),
+)
+"""What is neither a table nor a database, and the words that come before it alone."""
+_HARMLESS = (
+    *product(("COMMIT", "FLUSH", "GRANT", "REVOKE", "ROLLBACK", "XA"), (_ANYTHING,)),
+    *product(("SET",), ("DEFAULT", "PASSWORD", "ROLE")),
+    *product(("ANALYZE", "OPTIMIZE", "REPAIR"), ("TABLE", "TABLES")),
+    *product(("ALTER", "CREATE", "CREATE OR REPLACE", "DROP", "RENAME"), _OBJECTS),
+    *product(("ALTER", "CREATE"), ("DATABASE", "SCHEMA", "SEQUENCE")),
+    *product(("CREATE", "CREATE OR REPLACE"), ("INDEX",)),
+    ("CREATE", "TABLE"),
+    ("DROP", "SEQUENCE"),
+)
+_WITHIN_TRANSACTIONS = (
+    *((), ("BEGIN",), ("BEGIN", "WORK")),
+    *product(("SAVEPOINT",), (_ANYTHING,)),
+    *(("ROLLBACK", "TO"), ("XA", "BEGIN"), ("XA", "END"), ("XA", "START")),
+)
+_ON_ROWS = ("CALL", "DELETE", "DO", "LOAD", "SELECT", "UPDATE", "WITH")
+"""Statements that are in the log where ``binlog_format`` is not ROW: they stand between a BEGIN and a COMMIT."""
+_KINDS: dict[tuple[str, ...], _Kind] = {
+    **dict.fromkeys(_HARMLESS, _Kind(Effect.NOTHING)),
+    **dict.fromkeys(_WITHIN_TRANSACTIONS, _Kind(Effect.NOTHING, ends_transaction=False)),
+    **dict.fromkeys(product(_ON_ROWS, (_ANYTHING,)), _Kind(Effect.WRITES, _names_table, ends_transaction=False)),
+    **dict.fromkeys(product(("INSERT", "REPLACE"), (_ANYTHING,)), _Kind(Effect.WRITES, _targets_table, ends_transaction=False)),
+    ("TRUNCATE", _ANYTHING): _Kind(Effect.EMPTIES, _names_table),
+    _ALTER: _Kind(Effect.RESHAPES, _names_table),
+    ("DROP", "INDEX"): _Kind(Effect.KEEPS, _names_table),
+    **dict.fromkeys(product(("DROP", "RENAME"), ("TABLE", "TABLES")), _Kind(Effect.REPLACES, _names_table)),
+    **dict.fromkeys(product(("CREATE OR REPLACE",), ("SEQUENCE", "TABLE")), _Kind(Effect.REPLACES, _targets_table)),
+    **dict.fromkeys(product(("CREATE OR REPLACE", "DROP"), ("DATABASE", "SCHEMA")), _Kind(Effect.REPLACES, _names_database)),
+}

@@ -14,7 +14,7 @@ from pymysql.constants import COMMAND
 from pymysql.protocol import MysqlPacket
 from pymysqlreplication import BinLogStreamReader
 from pymysqlreplication.constants.BINLOG import TABLE_MAP_EVENT
-from pymysqlreplication.event import QueryEvent
+from pymysqlreplication.event import ExecuteLoadQueryEvent, QueryEvent
 from pymysqlreplication.exceptions import StatusVariableMismatch
 from pymysqlreplication.table import Table
 
@@ -35,6 +35,17 @@ def _read_or_skip(event: QueryEvent, key: int) -> None:
 
 
 QueryEvent._read_status_vars_value_for_key = _read_or_skip
+
+_EVENT_HEADER = 20
+"""Bytes of a packet before an event's own."""
+_STATEMENT_HEADERS = {QueryEvent: 13, ExecuteLoadQueryEvent: 26}
+
+
+def statement_bytes(event: QueryEvent | ExecuteLoadQueryEvent) -> tuple[bytes, bytes]:
+    """Return the default database and the statement of an event; the library takes every statement for UTF-8."""
+    start = _EVENT_HEADER + _STATEMENT_HEADERS[type(event)] + event.status_vars_length
+    found = bytes(event.packet.get_all_data()[start : _EVENT_HEADER + event.event_size])
+    return found[: event.schema_length], found[event.schema_length + 1 :]
 
 
 class _LogConnection(Driver):

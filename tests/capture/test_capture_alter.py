@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -138,18 +139,114 @@ STOPS = {
     "dropped_table": "/* now */ DROP TABLE test.`{}`",
     "replaced": "CREATE OR REPLACE TABLE {} (id INT PRIMARY KEY)",
     "emptied_partition": "ALTER TABLE {} TRUNCATE PARTITION p",
+    "partition_behind_comment": "ALTER TABLE {} /*!50000 TRUNCATE */ PARTITION p",
+    "partition_made_table": "ALTER TABLE {0} CONVERT PARTITION p TO TABLE {0}_p",
+    "behind_hash": "# comment\nTRUNCATE TABLE {}",
+    "behind_comments": "/* c */" * 40 + "-- c\n" * 40 + "TRUNCATE TABLE {}",
+    "executable": "/*!50000 TRUNCATE TABLE {} */",
+    "executable_by_mariadb": "/*M!100000 TRUNCATE TABLE {} */",
+    "of_default_database": "TRUNCATE TABLE .{}",
+    "set_and_truncated": "SET STATEMENT max_statement_time=100 FOR TRUNCATE TABLE {}",
+    "set_twice_and_renamed": "SET STATEMENT lock_wait_timeout=9 FOR SET STATEMENT max_statement_time=(SELECT 9) FOR RENAME TABLE {} TO old",
+    "replaced_behind_comment": "CREATE /* c */ OR REPLACE TABLE {} (id INT PRIMARY KEY, v INT, k INT)",
+    "replaced_by_sequence": "CREATE OR REPLACE SEQUENCE {}",
+    "rows_ignored": "ALTER IGNORE TABLE {} ADD UNIQUE (k)",
+    "renamed_by_equals": "ALTER TABLE {0} RENAME = {0}_x",
+    "dropped_and_added": "ALTER TABLE {} DROP COLUMN v, ADD COLUMN v INT",
+    "generated_anew": "ALTER TABLE {} MODIFY g INT AS (k + 2) STORED",
 }
+SWAP = "ALTER TABLE {} RENAME COLUMN k TO v, RENAME COLUMN v TO k"
 
 
 @pytest.mark.parametrize("name", STOPS)
 def test_statement_that_does_more_than_to_add_columns_stops_after_all_before_it(source: LocalSource, name: str) -> None:
-    more = " PARTITION BY HASH (id) (PARTITION p)" if name == "emptied_partition" else ""
-    source.run(f"CREATE TABLE {name} (id INT, k INT, v INT, PRIMARY KEY (id)) {more}")
+    of_partition = " PARTITION BY RANGE (id) (PARTITION p VALUES LESS THAN (9), PARTITION q VALUES LESS THAN (99))"
+    generated = ", g INT AS (k + 1) STORED" if name == "generated_anew" else ""
+    source.run(f"CREATE TABLE {name} (id INT, k INT, v INT{generated}, PRIMARY KEY (id)) {of_partition if 'partition' in name else ''}")
     stream = Stream(source.options(name, **LATEST))
-    source.run(f"INSERT INTO {name} VALUES (1, 1, 1)", STOPS[name].format(name))
+    source.run(f"INSERT INTO {name} (id, k, v) VALUES (1, 1, 1)", STOPS[name].format(name))
     assert brief(stream.batch(), "id", "v") == [("+I", 1, 1)]
     with pytest.raises(SchemaChangedError, match="All before it has been emitted"):
         stream.batch()
+
+
+@pytest.mark.parametrize(
+    "swap",
+    [
+        SWAP,
+        f"/*!50000 {SWAP} */",
+        f"# c\n{SWAP}",
+        f"SET STATEMENT max_statement_time=100 FOR {SWAP}",
+        "CREATE/* c */OR REPLACE TABLE {} (id INT PRIMARY KEY, v INT, k INT)",
+    ],
+    ids=["alter", "executable", "comment", "set", "replace"],
+)
+def test_values_stay_in_their_columns(source: LocalSource, swap: str, request: pytest.FixtureRequest) -> None:
+    name = f"swap_{request.node.callspec.id}"
+    source.run(f"CREATE TABLE {name} (id INT PRIMARY KEY, k INT, v INT)")
+    stream = Stream(source.options(name, **LATEST))
+    source.run(f"INSERT INTO {name} (id, k, v) VALUES (1, 10, 20)", swap.format(name), f"INSERT INTO {name} (id, k, v) VALUES (2, 10, 20)")
+    assert brief(stream.batch(), "id", "k", "v") == [("+I", 1, 10, 20)]
+    with pytest.raises(SchemaChangedError, match="All before it has been emitted"):
+        stream.batch()
+
+
+def test_change_of_columns_that_was_undone_since_stops(source: LocalSource) -> None:
+    source.run("CREATE TABLE undone (id INT PRIMARY KEY, k INT, v INT)")
+    stream = Stream(source.options("undone", **LATEST))
+    moves = [f"ALTER TABLE undone MODIFY v INT {place}" for place in ("AFTER id", "AFTER k")]
+    source.run(moves[0], "INSERT INTO undone (id, k, v) VALUES (1, 10, 20)", moves[1])
+    with pytest.raises(SchemaChangedError, match="MODIFY v INT AFTER id"):
+        stream.batch()
+
+
+def test_statement_of_a_session_with_settings_of_its_own_stops(source: LocalSource, tmp_path: Path) -> None:
+    (tmp_path / "row").write_text("3\t3\n")
+    load = f"LOAD DATA LOCAL INFILE '{tmp_path / 'row'}' INTO TABLE loaded"
+    statements = {
+        "quoted": ("SET sql_mode = 'ANSI_QUOTES'", 'TRUNCATE "quoted"', "is altered at .*TRUNCATE"),
+        "müll": ("SET NAMES latin1", "TRUNCATE müll", "is altered at .*TRUNCATE müll"),
+        "written": ("SET binlog_format = STATEMENT", "UPDATE written SET v = 5", "is changed at .*UPDATE.*Use binlog_format = ROW"),
+        "loaded": ("SET binlog_format = STATEMENT", load, "is changed at .*LOAD DATA.*Use binlog_format = ROW"),
+    }
+    for name, (setting, statement, reason) in statements.items():
+        stream = Stream(table(source, name) | LATEST)
+        source.run(f"INSERT INTO {name} VALUES (9, 9)")
+        with source.connect(local_infile=True) as connection, connection.cursor() as cursor:
+            cursor.execute(setting)
+            connection.encoding = "cp1252" if "latin1" in setting else "utf8"
+            cursor.execute(statement)
+        assert brief(stream.batch(), "id") == [("+I", 9)]
+        with pytest.raises(SchemaChangedError, match=reason):
+            stream.batch()
+
+
+def test_database_that_is_replaced_stops(source: LocalSource) -> None:
+    source.run("CREATE DATABASE replaced_db", "CREATE TABLE replaced_db.t (id INT PRIMARY KEY)")
+    stream = Stream(source.options("t", **LATEST) | {"database-name": "replaced_db"})
+    source.run("CREATE OR REPLACE DATABASE replaced_db")
+    with pytest.raises(SchemaChangedError, match=r"is altered at .*CREATE OR REPLACE DATABASE"):
+        stream.batch()
+
+
+def test_statement_that_keeps_rows_and_columns_does_not_stop(source: LocalSource) -> None:
+    stream = Stream(table(source, "harmless") | LATEST)
+    source.run(
+        "ANALYZE TABLE harmless",
+        "OPTIMIZE TABLE harmless",
+        "CREATE OR REPLACE TRIGGER harmless_trigger BEFORE INSERT ON harmless FOR EACH ROW SET NEW.v = NEW.v + 1",
+        "CREATE PROCEDURE harmless_procedure() BEGIN TRUNCATE TABLE harmless; END",
+        "CREATE OR REPLACE VIEW harmless_view AS SELECT * FROM harmless",
+        "CREATE OR REPLACE TABLE harmless_copy AS SELECT * FROM harmless",
+        "CREATE TEMPORARY TABLE harmless (x INT)",
+        "TRUNCATE harmless",
+        "DROP TEMPORARY TABLE harmless",
+        "ALTER TABLE harmless_copy ADD FOREIGN KEY (id) REFERENCES harmless (id), DROP COLUMN v",
+        "CREATE UNIQUE INDEX i ON harmless (id, v)",
+        "ALTER TABLE harmless ENGINE=InnoDB, MODIFY v INT COMMENT 'DROP COLUMN v', DROP INDEX i",
+        "INSERT INTO harmless VALUES (4, 4)",
+    )
+    assert brief(everything(stream), "id", "v") == [("+I", 4, 5)]
 
 
 def test_query_that_starts_again_goes_on_with_the_columns_of_then(source: LocalSource) -> None:
@@ -188,6 +285,24 @@ def test_key_that_changes_within_the_snapshot_stops_for_good(source: LocalSource
         everything(stream)
     with pytest.raises(SchemaChangedError, match="another key"):
         Stream(options, stream.start).batch()
+
+
+MOVES = {
+    "back": [("ALTER TABLE {} MODIFY k INT AFTER v",), ("ALTER TABLE {} MODIFY k INT AFTER id",)],
+    "added": [("ALTER TABLE {} ADD COLUMN w INT AFTER id",), ("ALTER TABLE {} MODIFY w INT AFTER k",)],
+    "swapped": [("SET STATEMENT max_statement_time=9 FOR " + SWAP,), ()],
+}
+
+
+@pytest.mark.parametrize("name", MOVES)
+def test_chunk_whose_columns_moved_while_it_was_read_stops(source: LocalSource, name: str) -> None:
+    source.run(f"CREATE TABLE moved_{name} (id INT PRIMARY KEY, k INT, v INT)", f"INSERT INTO moved_{name} VALUES (1, 10, 20)")
+    stream = Stream(source.options(f"moved_{name}", **SMALL))
+    partitions = stream.reader.partitions(stream.start, stream.reader.latestOffset())
+    first, second = ([statement.format(f"moved_{name}") for statement in statements] for statements in MOVES[name])
+    source.run(*first, f"UPDATE moved_{name} SET id = 2", *second)
+    with pytest.raises(SchemaChangedError, match=r"while its snapshot was read.*[Bb]egin anew"):
+        list(stream.reader.read(partitions[0]))
 
 
 @pytest.mark.parametrize("statement", ["ALTER TABLE {} DROP COLUMN v", "DROP TABLE {}"], ids=["column", "table"])

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import time
 
 import pytest
-from local_source import SMALL, LocalSource, Stream
+from local_source import SMALL, LocalSource, Stream, everything
 
-from capture.errors import BinlogPurgedError
+from capture.errors import BinlogPurgedError, SchemaChangedError
 from capture.server import ask
 
 
@@ -49,3 +50,20 @@ def test_offset_of_a_file_that_there_is_not_is_refused(source: LocalSource) -> N
     stream = Stream(source.options("startup", **{"scan.startup.mode": "specific-offset"}, **offset))
     with pytest.raises(BinlogPurgedError, match=r"ends at binlog.*, before binlog\.009999:4"):
         stream.batch()
+
+
+def test_changes_before_a_change_of_columns_are_refused(source: LocalSource) -> None:
+    source.run("CREATE TABLE shifted (id INT PRIMARY KEY, k INT, v INT)")
+    options = Stream(source.options("shifted")).options
+    at = ask(options, lambda server: server.written())
+    source.run(
+        "INSERT INTO shifted (id, k, v) VALUES (1, 10, 20)",
+        "ALTER TABLE shifted MODIFY v INT AFTER id",
+        "INSERT INTO shifted (id, k, v) VALUES (2, 10, 20)",
+    )
+    place = {"scan.startup.mode": "specific-offset", "scan.startup.specific-offset.file": at.file}
+    with pytest.raises(SchemaChangedError, match=r"`test`\.`shifted` may have had other columns until .*Begin there or later") as caught:
+        Stream(source.options("shifted", **place, **{"scan.startup.specific-offset.pos": str(at.pos)}))
+    (named,) = re.findall(r"specific-offset\.pos = ([0-9]+)", str(caught.value))
+    rows = everything(Stream(source.options("shifted", **place, **{"scan.startup.specific-offset.pos": named})))
+    assert [(row["row_kind"], row["id"], row["k"], row["v"]) for row in rows] == [("+I", 2, 10, 20)]
