@@ -45,7 +45,7 @@ from .json_reader import json_text
 from .rows import RowConverter
 from .schema import INTEGER_BITS, Column, SqlType
 from .times import LEAST_STAMP, MOST_STAMP
-from .types import converter, decimal_text, null_or
+from .types import converter, decimal_text, null_or, shortest
 
 Type = Mapping[str, Any]
 """A type of a schema as `AvroSchema.resolve` gives it: ``type`` is its name, whatever the schema's short form."""
@@ -206,6 +206,8 @@ def plain(schema: AvroSchema, avro: Type) -> Converter:
             return _variable_scale
         fields = {name: null_or(plain(schema, of)) for name, of in schema.fields(avro).items()}
         return lambda values: {name: to(values[name]) for name, to in fields.items()}
+    if kind == "float":
+        return shortest
     scale = _scale(avro)
     return _same if scale is None else lambda raw: Decimal(_unscaled(raw)).scaleb(-scale)
 
@@ -434,8 +436,8 @@ def _of_float(kind: str, sql_type: SqlType, handling: Handling) -> Converter | N
         return None
     if sql_type.name == "FLOAT":
         return _single
-    to = converter(sql_type, replace(handling, decimal="text"))
-    return (lambda value: to(Decimal(repr(value)))) if sql_type.name == "DECIMAL" else to
+    to, number = converter(sql_type, replace(handling, decimal="text")), shortest if kind == "float" else _same
+    return (lambda value: to(Decimal(repr(number(value))))) if sql_type.name == "DECIMAL" else lambda value: to(number(value))
 
 
 def _single(value: float) -> float:

@@ -155,6 +155,27 @@ def _finite(sql_type: SqlType, value: Any, single: bool) -> float:
     return number
 
 
+_FORMS = tuple(f"%.{digits}g" for digits in range(2, 9))
+_LEAST_NORMAL = 2.0**-126
+
+
+def shortest(value: float) -> float:
+    """Return the float with the fewest digits that is the same 32-bit float.
+
+    Examples
+    --------
+    >>> shortest(3.140000104904175)
+    3.14
+    """
+    packed = _SINGLE.pack(value)
+    # Six digits suffice for every decimal of up to six digits. Only subnormal floats may have fewer significant digits than that.
+    for form in _FORMS if -_LEAST_NORMAL < value < _LEAST_NORMAL else _FORMS[4:]:
+        number = float(form % value)
+        if _SINGLE.pack(number) == packed:
+            return number
+    return float(f"{value:.9g}")
+
+
 # -------------------------------------------------------------------------------------------------------------- decimals
 
 _EXACT = Context(prec=120)
