@@ -142,7 +142,10 @@ class DebeziumFlatJson(DebeziumJson):
 
     def reader(self, rows: RowConverter, *, keyed: bool = False) -> Reader:
         """Return the reader of one table's records."""
-        return _Reader(self, rows, keyed)
+        reader, prefix = _Reader(self, rows, keyed), self.add_fields_prefix
+        starts = (prefix, f"{prefix}source_")
+        places = [((*root, f"{start}db"), (*root, f"{start}table")) for root in ((), ("payload",)) for start in starts]
+        return reader.tables.guard(reader, *places)
 
     def encoder(self, columns: str | Sequence[Column], *, unique_key: Sequence[str] = ()) -> Encoder:
         """Return the encoder of one table's rows: with ``__op``, deletes as tombstones, in schema blocks where `schema_include` is True."""

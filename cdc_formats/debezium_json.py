@@ -183,7 +183,8 @@ class DebeziumJson(DebeziumEnvelope):
 
     def reader(self, rows: RowConverter, *, keyed: bool = False) -> Reader:
         """Return the reader of one table's messages."""
-        return _Reader(self, rows, keyed).read
+        reader, names = _Reader(self, rows, keyed), (("source", "db"), ("source", "table"))
+        return reader.tables.guard(reader.read, names, (("payload", *names[0]), ("payload", *names[1])))
 
     def encoder(self, columns: str | Sequence[Column], *, unique_key: Sequence[str] = ()) -> Encoder:
         """Return the encoder of one table's rows: bare messages, or with a schema block where `schema_include` is True."""

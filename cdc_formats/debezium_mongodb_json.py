@@ -122,7 +122,8 @@ class DebeziumMongodbJson(DebeziumEnvelope):
 
     def reader(self, rows: RowConverter, *, keyed: bool = False) -> Reader:
         """Return the reader of one collection's messages."""
-        return _Reader(self, rows, keyed)
+        reader, names = _Reader(self, rows, keyed), (("source", "db"), ("source", "collection"))
+        return reader.tables.guard(reader, names, (("payload", *names[0]), ("payload", *names[1])))
 
     def control_event(self, key: bytes | None, value: bytes | None, reason: Ignored, headers: Headers = ()) -> ControlEvent:
         """Return what a transaction mark is about; as `DebeziumJson`."""

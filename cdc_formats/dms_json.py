@@ -118,7 +118,8 @@ class DmsJson(Format):
 
     def reader(self, rows: RowConverter, *, keyed: bool = False) -> Reader:
         """Return the reader of one table's messages."""
-        return _Reader(self, rows, keyed)
+        reader = _Reader(self, rows, keyed)
+        return reader.tables.guard(reader, (("metadata", "schema-name"), ("metadata", "table-name")))
 
     def control_event(self, key: bytes | None, value: bytes | None, reason: Ignored, headers: Headers = ()) -> ControlEvent:
         """Return the schema and the table; the statement is the operation and, as far as it is there, the table's new definition."""

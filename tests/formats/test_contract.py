@@ -17,7 +17,7 @@ from scenarios import CASE_IDS, CASES, FORMATS, OURS, SCENARIOS, UPSERT, UPSERTS
 
 from cdc_formats import Change, Ignored, RowKind, get_format, list_formats
 from cdc_formats.base import KeyedChange
-from cdc_formats.errors import MalformedMessageError
+from cdc_formats.errors import DecodeError, MalformedMessageError
 from cdc_formats.rows import key_indices
 from cdc_formats.testing import (
     Reject,
@@ -460,6 +460,43 @@ def test_deep_values_in_columns_raise_nothing_but_decode_errors(identifier: str,
         for further in range(0, 10):
             nested = "[" * (depth + further) + "]" * (depth + further)
             check_record(decoder, b'{"k":1}', (AROUND[identifier] % nested).encode())
+
+
+# A message of the table %s that no reader of its format takes, by what is wrong in it.
+BROKEN = [
+    ("canal-json", "data is text", '{"type":"INSERT","database":"shop","table":"%s","data":"what"}'),
+    ("canal-json", "a row is a number", '{"type":"INSERT","database":"shop","table":"%s","data":[{"id":"1"},5]}'),
+    ("canal-json", "no type", '{"database":"shop","table":"%s","data":[{"id":"1"}]}'),
+    ("canal-json", "old is text", '{"type":"UPDATE","database":"shop","table":"%s","data":[{"id":"1"}],"old":"x"}'),
+    ("canal-json", "a number without end", '{"type":"INSERT","database":"shop","table":"%s","data":[{"id":1e9999999999999999999}]}'),
+    ("ticdc-canal-json", "data is text", '{"type":"INSERT","database":"shop","table":"%s","data":"what"}'),
+    ("ticdc-canal-json", "an unknown type", '{"type":"NEW","database":"shop","table":"%s","data":[{"id":"1"}]}'),
+    ("maxwell-json", "data is an array", '{"type":"insert","database":"shop","table":"%s","data":[1]}'),
+    ("maxwell-json", "the type is a number", '{"type":7,"database":"shop","table":"%s","data":{"id":1}}'),
+    ("ogg-json", "after is a number", '{"op_type":"I","table":"%s","after":7}'),
+    ("ogg-json", "the type is an array", '{"op_type":[],"table":"%s","after":{"id":1}}'),
+    ("dms-json", "data is a number", '{"metadata":{"operation":"insert","schema-name":"shop","table-name":"%s"},"data":7}'),
+    ("debezium-json", "after is a number", '{"op":"c","source":{"db":"shop","table":"%s"},"after":7}'),
+    ("debezium-json", "wrapped", '{"schema":{},"payload":{"op":"c","source":{"db":"shop","table":"%s"},"after":7}}'),
+    ("debezium-json", "no block", '{"schema":5,"payload":{"op":"c","source":{"db":"shop","table":"%s"},"after":{"id":1}}}'),
+    ("debezium-mongodb-json", "after is a number", '{"op":[],"source":{"db":"shop","collection":"%s"},"after":7}'),
+    ("debezium-mongodb-json", "wrapped", '{"schema":{},"payload":{"op":[],"source":{"db":"shop","collection":"%s"}}}'),
+    ("debezium-flat-json", "an unknown op", '{"id":1,"__op":"x","__table":"%s","__db":"shop"}'),
+    ("debezium-flat-json", "wrapped", '{"schema":{},"payload":{"id":1,"__op":"x","__source_table":"%s","__source_db":"shop"}}'),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("validate", [False, True])
+@pytest.mark.parametrize(("identifier", "why", "text"), BROKEN, ids=[f"{name}, {why}" for name, why, _ in BROKEN])
+def test_a_broken_message_of_another_table_is_ignored(identifier: str, why: str, text: str, validate: bool) -> None:
+    key = "_id" if identifier == "debezium-mongodb-json" else "id"
+    decoder = get_format(identifier, table_include="mine", validate=validate).decoder(f"{key} INT", unique_key=[key])
+    for decode in (decoder.decode, decoder.upserts):
+        with pytest.raises(DecodeError):
+            decode(b'{"id":1}', (text % "mine").encode())
+        assert decode(b'{"id":1}', (text % "other").encode()) is Ignored.OTHER_TABLE
+        with pytest.raises(DecodeError):
+            decode(b'{"id":1}', (text % "other").encode()[:-1])
 
 
 def test_damage_is_drawn_from_the_seed() -> None:

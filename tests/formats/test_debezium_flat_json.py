@@ -10,7 +10,7 @@ import pytest
 from cdc_formats import Change, ChangelogMode, Ignored, RowKind, get_format
 from cdc_formats.base import ControlEvent, KeyedChange
 from cdc_formats.debezium_json import UNAVAILABLE_VALUE_PLACEHOLDER as PLACEHOLDER
-from cdc_formats.errors import FormatOptionError, MissingBeforeImageError, PartialImageError, SchemaError
+from cdc_formats.errors import FormatOptionError, MalformedMessageError, MissingBeforeImageError, PartialImageError, SchemaError
 from cdc_formats.images import ABSENT
 
 FLAT = get_format("debezium-flat-json")
@@ -86,6 +86,14 @@ def test_tables_are_told_by_the_added_field(table: str, expected: int | None) ->
     format = get_format("debezium-flat-json", table_include="orders", database_include="shop")
     result = format.decoder("id INT", unique_key=["id"]).decode(None, line({"id": 1, "__table": table, "__db": "shop"}))
     assert result is Ignored.OTHER_TABLE if expected is None else result == [Change(RowKind.UPDATE_AFTER, (1,))]
+
+
+@pytest.mark.parametrize("field", ["__table", "__source_table"])
+def test_another_table_may_lack_the_schema_block(field: str) -> None:
+    decoder = get_format("debezium-flat-json", table_include="orders", schema_include=True).decoder("id INT", unique_key=["id"])
+    assert decoder.decode(None, line({"id": 1, field: "orders_2"})) is Ignored.OTHER_TABLE
+    with pytest.raises(MalformedMessageError, match="no schema block"):
+        decoder.decode(None, line({"id": 1, field: "orders"}))
 
 
 # ------------------------------------------------------------------------------------------------------------------ deletes
