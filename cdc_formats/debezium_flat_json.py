@@ -230,7 +230,7 @@ class _Images(NamedTuple):
     @classmethod
     def of(cls, columns: Sequence[Column], handling: Handling | Sequence[Handling], unique_key: Sequence[str]) -> _Images:
         rows = RowConverter(columns, handling, unique_key)
-        return cls(rows, json_reader(rows.shape, rows.exact), json_reader(rows.shape))
+        return cls(rows, json_reader(rows.shape, rows.exact, spelled=rows.spelled), json_reader(rows.shape, spelled=rows.spelled))
 
     def read(self, value: bytes, path: str) -> Any:
         try:

@@ -162,7 +162,7 @@ class _Reader:
     def __init__(self, format: DebeziumMongodbJson, rows: RowConverter, keyed: bool) -> None:
         self.schema_include, self.keyed = format.schema_include, keyed
         self.rows = RowConverter(rows.columns, format.handling, rows.unique_key, convert=_converter, images=rows.images)
-        self.document = json_reader(self.rows.shape, self.rows.exact)
+        self.document = json_reader(self.rows.shape, self.rows.exact, spelled=rows.spelled)
         self.tables = TableFilter(format.database_include, format.table_include)
 
     def __call__(self, key: bytes | None, value: bytes | None) -> Sequence[Event] | Ignored:

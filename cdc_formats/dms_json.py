@@ -168,8 +168,9 @@ class _Reader:
         self.field = field = format.before_image_field if keyed or self.whole else None
         self.before_path = f"$.{field}" if field else "$.data"
         exact_before = rows.key_shape if keyed and not rows.images else rows.exact
-        self.message = json_reader(_shape(rows.shape, rows.shape, field), _shape(rows.exact, exact_before, field))
-        self.beside = json_reader(self._beside_shape()) if self.prefix and (keyed or self.whole) else None
+        first = _shape(rows.exact, exact_before, field)
+        self.message = json_reader(_shape(rows.shape, rows.shape, field), first, spelled=rows.spelled)
+        self.beside = json_reader(self._beside_shape(), spelled=rows.spelled) if self.prefix and (keyed or self.whole) else None
 
     def _beside_shape(self) -> Any:
         names = [f"{self.prefix}{name}" for name in self.rows.names]

@@ -111,7 +111,7 @@ def _integer_of(sql_type: SqlType, value: Any) -> int:
     if type(value) is str and _INTEGER_TEXT.fullmatch(text := value.strip()):
         return int(text)
     # adjusted() first: int() of 1E+999999999 would not end.
-    if type(value) is Decimal and value.adjusted() <= 40 and value == value.to_integral_value():
+    if isinstance(value, Decimal) and value.adjusted() <= 40 and value == value.to_integral_value():
         return int(value)
     raise refuse(sql_type, value)
 
@@ -136,7 +136,7 @@ def _float(sql_type: SqlType, handling: Handling) -> Converter:
             if not _FLOAT_TEXT.fullmatch(text):
                 raise refuse(sql_type, value)
             value = text
-        elif type(value) not in (Decimal, int):
+        elif type(value) is not int and not isinstance(value, Decimal):
             raise refuse(sql_type, value)
         return _finite(sql_type, value, single)
 
@@ -228,7 +228,7 @@ def _decimal(sql_type: SqlType, handling: Handling) -> Converter:
             if abs(value) < 10**whole:
                 return str(value) if scale == 0 else f"{value}.{'0' * scale}"
             raise refuse(sql_type, value, "out of its range")
-        if type(value) is Decimal:
+        if isinstance(value, Decimal):
             return decimal_text(value, precision, scale)
         if type(value) is dict and set(value) == {"scale", "value"}:
             return decimal_text(_variable_scale(sql_type, value), precision, scale)

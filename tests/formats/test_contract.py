@@ -452,6 +452,39 @@ AROUND = {
 }
 
 
+NUMBERS = ["1e2", "1.0E-5", "-1.5e+3", "1E0", "0.0000000", "0.00000001", "-0.0", "1.50", "100", "123456789012345678901234567890.5"]
+
+
+@pytest.mark.parametrize("number", NUMBERS)
+@pytest.mark.parametrize("identifier", AROUND)
+def test_a_number_in_a_string_column_keeps_its_own_text(identifier: str, number: str) -> None:
+    spaced = f'{{"a": {number}, "b": [{number}]}}'
+    compact = spaced.replace(" ", "")
+    for sql_type, text, expected in (
+        ("STRING", number, number),
+        ("VARCHAR(9)", number, number),
+        ("ARRAY<STRING>", f"[{number}, 5]", [number, "5"]),
+        ("MAP<STRING, STRING>", f'{{"x": {number}}}', [["x", number]]),
+        ("STRUCT<a: INT, b: ARRAY<STRING>>", f'{{"a": 1e0, "b": [{number}]}}', [1, [number]]),
+        ("STRING", spaced, compact),
+        ("ARRAY<STRING>", f"[{spaced}]", [compact]),
+        ("STRING", f"[{number}]", f"[{number}]"),
+    ):
+        decoder = FORMATS[identifier].decoder(f"k INT, id {sql_type}", unique_key=["k"])
+        value = (AROUND[identifier] % f'{text}, "k": 1').encode()
+        (change,) = decoder.decode(b'{"k":1}', value)
+        assert change.row[-1] == expected
+
+
+@pytest.mark.parametrize("identifier", AROUND)
+def test_a_number_is_a_number_beside_a_string_column(identifier: str) -> None:
+    ddl = "k INT, id STRING, d DOUBLE, f FLOAT, w DECIMAL(10,5), n INT, m BIGINT"
+    decoder = FORMATS[identifier].decoder(ddl, unique_key=["k"])
+    rest = '"x", "k": 1, "d": 1.0E-5, "f": 2.5e-1, "w": 1.0E-5, "n": 1e2, "m": 5.0E3'
+    (change,) = decoder.decode(b'{"k":1}', (AROUND[identifier] % rest).encode())
+    assert change.row == (1, "x", 1e-5, 0.25, "0.00001", 100, 5000)
+
+
 @pytest.mark.parametrize("depth", [400, 700, 900, 930, 960, 980, 990])
 @pytest.mark.parametrize("identifier", AROUND)
 def test_deep_values_in_columns_raise_nothing_but_decode_errors(identifier: str, depth: int) -> None:

@@ -112,6 +112,12 @@ DELETES = [
 ]
 
 
+def test_a_deleted_key_has_the_text_that_the_row_has() -> None:
+    decoder = get_format("debezium-flat-json").decoder("id STRING", unique_key=["id"])
+    (upsert,), (delete,) = (decoder.upserts(b'{"id": 1e2}', value) for value in (b'{"id": 1e2}', None))
+    assert upsert.key == delete.key == ("1e2",)
+
+
 @pytest.mark.parametrize(("key", "value"), DELETES)
 def test_deletes_in_all_their_forms(key: bytes | None, value: bytes | None) -> None:
     decoder = FLAT.decoder("id INT, name STRING", unique_key=["id"])
