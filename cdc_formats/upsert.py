@@ -53,7 +53,7 @@ from typing import TYPE_CHECKING, Any
 
 from .base import Encoder, Event, Format, Headers, Ignored, Reader, Record
 from .changelog_mode import ChangelogMode
-from .errors import DecodeError, FormatOptionError, MissingFieldError, SchemaError
+from .errors import DecodeError, FormatOptionError, MissingDependencyError, MissingFieldError, SchemaError
 from .handling import Handling
 from .images import ABSENT
 from .row_formats import ROW_FORMATS, Row, RowFormat
@@ -161,8 +161,10 @@ class UpsertKafka(Format):
     @property
     def registry(self) -> Registry:
         """The registry that the options name."""
-        from .schema_registry import Registry
-
+        try:
+            from .schema_registry import Registry
+        except ImportError as error:
+            raise MissingDependencyError(f"avro-confluent needs {error.name}: pip install 'pyspark-kafka-changelog[avro]'") from error
         return Registry(**{option.name: getattr(self, _REGISTRY + option.name) for option in fields(Registry)})
 
     @property
