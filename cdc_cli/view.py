@@ -11,6 +11,7 @@ from cdc_formats.printable import printable
 from cdc_formats.registry import get_format
 from cdc_formats.row_kind import SHORT_STRINGS, RowKind
 from cdc_formats.schema import Column, SqlType
+from cdc_formats.types import shortest
 from cdc_formats.values import date_text, interval_text, time_text, timestamp_text
 
 from .records import Record
@@ -85,6 +86,7 @@ def text_of(sql_type: SqlType) -> Callable[[Any], str]:
     named = [printable(field.name) for field in sql_type.fields]
     table: dict[str, Callable[[Any], str]] = {
         "BOOLEAN": lambda value: "true" if value else "false",
+        "FLOAT": lambda value: str(shortest(value)),
         "BINARY": lambda value: f"x'{value.hex()}'",
         "DATE": date_text,
         "TIME": time_text,

@@ -20,9 +20,10 @@ array, map, record                                 ARRAY, MAP, STRUCT; as JSON i
 
 A ``float`` in a DECIMAL is its shortest decimal, as JSON has it: 3.14, and not 3.140000104904175.
 
-fastavro reads without logical types: numbers and bytes as they are written, which the columns' converters make exact. Schemas over
-which it would not end (arrays of what takes no byte) or end the process (a type that contains itself) are refused. It takes an index of
-a union or an enum that is below zero for one from the end, so that some damage gives another value instead of an error.
+fastavro reads without logical types: numbers and bytes as they are written, which the columns' converters make exact. Three kinds of
+schemas are refused. Over arrays of what takes no byte, and over records of very many such values, fastavro would not end. A type that
+contains itself would end the process. An index of a union or an enum that is below zero counts from the end in fastavro, so that some
+damage gives another value instead of an error.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from decimal import Decimal
 from io import BytesIO
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 from uuid import UUID
 
 import fastavro
@@ -47,7 +48,7 @@ from .json_reader import json_text
 from .rows import RowConverter
 from .schema import INTEGER_BITS, Column, SqlType
 from .times import LEAST_STAMP, MOST_STAMP
-from .types import UNDECLARED_BINARY, converter, decimal_text, null_or, scaled
+from .types import UNDECLARED_BINARY, converter, decimal_text, null_or, scaled, shortest
 
 Type = Mapping[str, Any]
 """A type of a schema as `AvroSchema.resolve` gives it: ``type`` is its name, whatever the schema's short form."""
@@ -74,6 +75,7 @@ _UNITS: Mapping[str, Literal["ms", "us", "ns"]] = {
 """The unit of an epoch number, by its logicalType or connect.name."""
 _TIMES = ("TIME", "TIMESTAMP", "TIMESTAMP_NTZ", "INTERVAL DAY TO SECOND")
 _TEXT = ("STRING", "CHAR", "VARCHAR")
+_MOST_EMPTY = 10_000
 _VARIABLE_SCALE = "io.debezium.data.VariableScaleDecimal"
 
 
@@ -90,18 +92,19 @@ class AvroSchema:
     Raises
     ------
     WriterSchemaError
-        When it is no Avro schema, or one that cannot be read: it contains itself, or has arrays of what takes no byte.
+        When it is no Avro schema, or one that cannot be read: it contains itself, or has values without end that take no byte.
     """
 
     def __init__(self, schema: Any, references: Sequence[Any] = ()) -> None:
         self.names: dict[str, Any] = {}
+        self.plain_records: dict[str, Converter] = {}
         raw_names: dict[str, Any] = {}
         try:
             for reference in references:
                 fastavro.parse_schema(reference, self.names)
                 fastavro.parse_schema(without_logical_types(reference), raw_names)
             self.top = self.resolve(fastavro.parse_schema(schema, self.names))
-            self._least_bytes(self.top, ())
+            self._weigh(self.top, {})
             # A record of one field has the bytes of the field, and is parsed with the names that it refers to, whatever the field is.
             self._raw = fastavro.parse_schema(_alone(without_logical_types(schema)), raw_names)
         except WriterSchemaError:
@@ -152,22 +155,42 @@ class AvroSchema:
         found = [branch for branch in self.branches(avro) if branch["type"] != "null"] if avro["type"] == "union" else [avro]
         return found[0] if len(found) == 1 and found[0]["type"] == "record" else None
 
-    def _least_bytes(self, avro: Type, around: tuple[str, ...]) -> int:
-        """Return how many bytes a value has at least, having looked at all that is in a type."""
+    def _weigh(self, avro: Type, records: dict[str, _Weight | None]) -> _Weight:
+        """Return the weight of a type after a check of all types in it; `records` has those that were weighed, None while they are."""
         kind = avro["type"]
         if kind == "null":
-            return 0
+            return _Weight(0, 1)
         if kind == "fixed":
-            return int(avro["size"])
+            return _Weight(int(avro["size"]), 0 if avro["size"] else 1)
         if kind == "record":
-            if avro["name"] in around:
-                raise WriterSchemaError(f"its writer's schema contains itself ({avro['name']}), which no declared column can")
-            return sum([self._least_bytes(field, (*around, avro["name"])) for field in self.fields(avro).values()])
+            return self._weigh_record(avro, records)
         inner = self.branches(avro) if kind == "union" else [self.resolve(avro[of]) for of in ("items", "values") if of in avro]
-        least = [self._least_bytes(of, around) for of in inner]
-        if kind == "array" and not least[0]:
+        weights = [self._weigh(of, records) for of in inner]
+        if kind == "array" and not weights[0].bytes:
             raise WriterSchemaError("its writer's schema has an array of what takes no byte, which may be of any length")
-        return 1
+        return _Weight(1, 0)
+
+    def _weigh_record(self, avro: Type, records: dict[str, _Weight | None]) -> _Weight:
+        name = avro["name"]
+        if name in records:
+            known = records[name]
+            if known is None:
+                raise WriterSchemaError(f"its writer's schema contains itself ({name}), which no declared column can")
+            return known
+        records[name] = None
+        weights = [self._weigh(field, records) for field in self.fields(avro).values()]
+        least, empty = sum(each.bytes for each in weights), sum(each.empty for each in weights)
+        if empty > _MOST_EMPTY:
+            raise WriterSchemaError(f"its writer's schema has a record ({name}) with more than {_MOST_EMPTY} values that take no byte")
+        found = records[name] = _Weight(least, empty if least else empty + 1)
+        return found
+
+
+class _Weight(NamedTuple):
+    """How many bytes a value of a type has at least, and how many of the values in it take no byte."""
+
+    bytes: int
+    empty: int
 
 
 def _alone(schema: Any) -> dict[str, Any]:
@@ -206,10 +229,21 @@ def plain(schema: AvroSchema, avro: Type) -> Converter:
     if kind == "record":
         if _name(avro) == _VARIABLE_SCALE:
             return _variable_scale
-        fields = {name: null_or(plain(schema, of)) for name, of in schema.fields(avro).items()}
-        return lambda values: {name: to(values[name]) for name, to in fields.items()}
+        return _plain_record(schema, avro)
+    if kind == "float":
+        return shortest
     scale = _scale(avro)
     return _same if scale is None else lambda raw: scaled(_unscaled(raw), scale)
+
+
+def _plain_record(schema: AvroSchema, record: Type) -> Converter:
+    # Once for each name: a type that is named twice on each of 20 levels would be compiled a million times.
+    known = schema.plain_records.get(record["name"])
+    if known is not None:
+        return known
+    fields = {name: null_or(plain(schema, of)) for name, of in schema.fields(record).items()}
+    made = schema.plain_records[record["name"]] = lambda values: {name: to(values[name]) for name, to in fields.items()}
+    return made
 
 
 def _same(value: Any) -> Any:
@@ -436,18 +470,8 @@ def _of_float(kind: str, sql_type: SqlType, handling: Handling) -> Converter | N
         return None
     if sql_type.name == "FLOAT":
         return _single
-    to = converter(sql_type, replace(handling, decimal="text"))
-    if sql_type.name != "DECIMAL":
-        return to
-    return (lambda value: to(Decimal(repr(value)))) if kind == "double" else lambda value: to(decimal_of_single(value))
-
-
-def decimal_of_single(value: float) -> Decimal:
-    """Return the shortest decimal that is this 32-bit float, as Java and JSON write it: 3.14, and not 3.140000104904175."""
-    if not abs(value) < 1e38:  # no DECIMAL holds it
-        return Decimal(repr(value))
-    texts = (f"{value:.{digits}g}" for digits in range(1, 10))
-    return Decimal(next(text for text in texts if _single(float(text)) == value))
+    to, number = converter(sql_type, replace(handling, decimal="text")), shortest if kind == "float" else _same
+    return (lambda value: to(Decimal(repr(number(value))))) if sql_type.name == "DECIMAL" else lambda value: to(number(value))
 
 
 def _single(value: float) -> float:

@@ -730,9 +730,16 @@ class Decoder:
 
 def _validated(read: Reader, check: Callable[[bytes], None]) -> Reader:
     def validated(key: bytes | None, value: bytes | None, *headers: Headers) -> Sequence[Event] | Ignored:
-        if value is not None:
+        try:
+            events = read(key, value, *headers)
+        except DecodeError:
+            if value is not None:
+                check(value)
+            raise
+        # Another table's messages are ignored whatever is in them.
+        if value is not None and events is not Ignored.OTHER_TABLE:
             check(value)
-        return read(key, value, *headers)
+        return events
 
     return validated
 

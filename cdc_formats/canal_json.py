@@ -115,7 +115,7 @@ class CanalJson(Format):
             assert value is not None  # reads_tombstones is False
             return _events(message(value), tables)
 
-        return read
+        return tables.guard(read, (("database",), ("table",)))
 
     def encoder(self, columns: str | Sequence[Column], *, unique_key: Sequence[str] = ()) -> Encoder:
         """Return the encoder of one table's rows; a message has one row."""

@@ -149,7 +149,10 @@ class DebeziumFlatJson(DebeziumJson):
 
     def reader(self, rows: RowConverter, *, keyed: bool = False) -> Reader:
         """Return the reader of one table's records."""
-        return _Reader(self, rows, keyed)
+        reader, prefix = _Reader(self, rows, keyed), self.add_fields_prefix
+        starts = (prefix, f"{prefix}source_")
+        places = [((*root, f"{start}db"), (*root, f"{start}table")) for root in ((), ("payload",)) for start in starts]
+        return reader.tables.guard(reader, *places)
 
     def encoder(self, columns: str | Sequence[Column], *, unique_key: Sequence[str] = ()) -> Encoder:
         """Return the encoder of one table's rows: with ``__op``, deletes as tombstones, in schema blocks where `schema_include` is True."""
@@ -238,7 +241,7 @@ class _Images(NamedTuple):
     @classmethod
     def of(cls, columns: Sequence[Column], handling: Handling | Sequence[Handling], unique_key: Sequence[str]) -> _Images:
         rows = RowConverter(columns, handling, unique_key)
-        return cls(rows, json_reader(rows.shape, rows.exact), json_reader(rows.shape))
+        return cls(rows, json_reader(rows.shape, rows.exact, spelled=rows.spelled), json_reader(rows.shape, spelled=rows.spelled))
 
     def read(self, value: bytes, path: str) -> Any:
         try:

@@ -197,7 +197,8 @@ class DebeziumJson(DebeziumEnvelope):
 
     def reader(self, rows: RowConverter, *, keyed: bool = False) -> Reader:
         """Return the reader of one table's messages."""
-        return _Reader(self, rows, keyed).read
+        reader, names = _Reader(self, rows, keyed), (("source", "db"), ("source", "table"))
+        return reader.tables.guard(reader.read, names, (("payload", *names[0]), ("payload", *names[1])))
 
     def table_reader(self, names: Sequence[str]) -> Callable[[Any], tuple[Any, ...]]:
         """Return the function from a message to its table, by one look into ``source``."""

@@ -124,7 +124,8 @@ class DebeziumMongodbJson(DebeziumEnvelope):
 
     def reader(self, rows: RowConverter, *, keyed: bool = False) -> Reader:
         """Return the reader of one collection's messages."""
-        return _Reader(self, rows, keyed)
+        reader, names = _Reader(self, rows, keyed), (("source", "db"), ("source", "collection"))
+        return reader.tables.guard(reader, names, (("payload", *names[0]), ("payload", *names[1])))
 
     def control_event(self, key: bytes | None, value: bytes | None, reason: Ignored, headers: Headers = ()) -> ControlEvent:
         """Return what a transaction mark is about; as `DebeziumJson`."""
@@ -163,7 +164,7 @@ class _Reader:
     def __init__(self, format: DebeziumMongodbJson, rows: RowConverter, keyed: bool) -> None:
         self.schema_include, self.keyed = format.schema_include, keyed
         self.rows = RowConverter(rows.columns, format.handling, rows.unique_key, convert=_converter, images=rows.images)
-        self.document = json_reader(self.rows.shape, self.rows.exact)
+        self.document = json_reader(self.rows.shape, self.rows.exact, spelled=rows.spelled)
         self.tables = TableFilter(format.database_include, format.table_include)
 
     def __call__(self, key: bytes | None, value: bytes | None) -> Sequence[Event] | Ignored:

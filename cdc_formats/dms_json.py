@@ -120,7 +120,8 @@ class DmsJson(Format):
 
     def reader(self, rows: RowConverter, *, keyed: bool = False) -> Reader:
         """Return the reader of one table's messages."""
-        return _Reader(self, rows, keyed)
+        reader = _Reader(self, rows, keyed)
+        return reader.tables.guard(reader, (("metadata", "schema-name"), ("metadata", "table-name")))
 
     def control_event(self, key: bytes | None, value: bytes | None, reason: Ignored, headers: Headers = ()) -> ControlEvent:
         """Return the schema and the table; the statement is the operation and, as far as it is there, the table's new definition."""
@@ -169,8 +170,9 @@ class _Reader:
         self.field = field = format.before_image_field if keyed or self.whole else None
         self.before_path = f"$.{field}" if field else "$.data"
         exact_before = rows.key_shape if keyed and not rows.images else rows.exact
-        self.message = json_reader(_shape(rows.shape, rows.shape, field), _shape(rows.exact, exact_before, field))
-        self.beside = json_reader(self._beside_shape()) if self.prefix and (keyed or self.whole) else None
+        first = _shape(rows.exact, exact_before, field)
+        self.message = json_reader(_shape(rows.shape, rows.shape, field), first, spelled=rows.spelled)
+        self.beside = json_reader(self._beside_shape(), spelled=rows.spelled) if self.prefix and (keyed or self.whole) else None
 
     def _beside_shape(self) -> Any:
         names = [f"{self.prefix}{name}" for name in self.rows.names]

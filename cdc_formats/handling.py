@@ -92,9 +92,9 @@ def refuse(sql_type: SqlType | str, value: Any, hint: str = "") -> Unfit:
 
 
 def _kind(value: Any) -> str:
-    return {Decimal: "number", int: "number", str: "str", bool: "boolean", dict: "object", list: "array"}.get(
-        type(value), type(value).__name__
-    )
+    if isinstance(value, Decimal):
+        return "number"
+    return {int: "number", str: "str", bool: "boolean", dict: "object", list: "array"}.get(type(value), type(value).__name__)
 
 
 def _shown(value: Any) -> str:

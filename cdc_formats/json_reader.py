@@ -1,6 +1,7 @@
 """JSON text to Python values, and back: the one place that names the JSON library (msgspec).
 
-Numbers with a fraction or an exponent become ``decimal.Decimal``, so that no digit of a DECIMAL column is lost on the way.
+Numbers with a fraction or an exponent become ``decimal.Decimal``, so that no digit of a DECIMAL column is lost on the way. A reader
+of STRING columns gets a `Spelled` where ``str`` would not return a number's own text.
 The reader is strict where Flink's (Jackson) is lenient: bytes after the document, unescaped control characters, lone
 surrogates and encodings other than UTF-8 are errors here; a byte order mark is skipped by both.
 """
@@ -19,7 +20,30 @@ T = TypeVar("T")
 _BOM = b"\xef\xbb\xbf"
 _MOST_SKIPPED = 255
 _FAILURES = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
-_encoder = msgspec.json.Encoder(decimal_format="number")
+
+
+class Spelled(Decimal):
+    """A number with its own text, for numbers that ``str(Decimal)`` spells otherwise: ``1e2``, ``1.0E-5``, ``0.0000000``."""
+
+    __slots__ = ("text",)
+    text: str
+
+    def __new__(cls, text: str) -> Spelled:
+        number = super().__new__(cls, text)
+        number.text = text
+        return number
+
+    def __str__(self) -> str:
+        return self.text
+
+
+def _own_text(value: Any) -> msgspec.Raw:
+    if isinstance(value, Spelled):
+        return msgspec.Raw(value.text.encode())
+    raise TypeError(f"{type(value).__name__} has no JSON")
+
+
+_encoder = msgspec.json.Encoder(decimal_format="number", enc_hook=_own_text)
 
 
 def _decimal(text: str) -> Decimal:
@@ -29,7 +53,17 @@ def _decimal(text: str) -> Decimal:
         raise ValueError("the exponent of a number is out of range") from None
 
 
-def json_reader(shape: type[T], first: type[T] | None = None) -> Callable[[bytes], T]:
+def _spelled(text: str) -> Decimal:
+    # str(Decimal) has an exponent of its own where the text has one, and below 0.000001.
+    if "e" not in text and "E" not in text and "0.000000" not in text:
+        return Decimal(text)
+    try:
+        return Spelled(text)
+    except InvalidOperation:
+        raise ValueError("the exponent of a number is out of range") from None
+
+
+def json_reader(shape: type[T], first: type[T] | None = None, *, spelled: bool = False) -> Callable[[bytes], T]:
     """Return the function from JSON text to a value of `shape` (a msgspec type; ``Any`` for whatever stands there).
 
     Parameters
@@ -37,13 +71,16 @@ def json_reader(shape: type[T], first: type[T] | None = None) -> Callable[[bytes
     shape : type
     first : type or None
         A narrower shape that is tried before, for speed: text that is not of it is read as `shape`.
+    spelled : bool
+        Whether a number can be a `Spelled`, for readers that show numbers as text.
 
     Raises
     ------
     MalformedMessageError
         From the returned function, when the bytes are not JSON of that shape.
     """
-    decode = msgspec.json.Decoder(shape, float_hook=_decimal).decode
+    number = _spelled if spelled else _decimal
+    decode = msgspec.json.Decoder(shape, float_hook=number).decode
 
     def read(text: bytes) -> T:
         try:
@@ -58,7 +95,7 @@ def json_reader(shape: type[T], first: type[T] | None = None) -> Callable[[bytes
 
     if first is None:
         return read
-    return _narrow_first(msgspec.json.Decoder(first, float_hook=_decimal).decode, read)
+    return _narrow_first(msgspec.json.Decoder(first, float_hook=number).decode, read)
 
 
 def _narrow_first(narrow: Callable[[bytes], T], wide: Callable[[bytes], T]) -> Callable[[bytes], T]:
@@ -94,7 +131,7 @@ def _malformed(error: Exception) -> MalformedMessageError:
     return MalformedMessageError(prefix + reason, path.strip("`"))
 
 
-_read_any: Callable[[bytes], Any] = json_reader(Any)
+_read_any: Callable[[bytes], Any] = json_reader(Any, spelled=True)
 
 
 def read_json(text: bytes) -> Any:

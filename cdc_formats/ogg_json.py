@@ -106,7 +106,7 @@ class OggJson(Format):
             assert value is not None  # reads_tombstones is False
             return _events(message(value), tables)
 
-        return read
+        return tables.guard(read, ((), ("table",)))
 
     def encoder(self, columns: str | Sequence[Column], *, unique_key: Sequence[str] = ()) -> Encoder:
         """Return the encoder of one table's rows; images are whole."""

@@ -14,6 +14,7 @@ Each is a class here, its reading and its writing side by side; `ROW_FORMATS` na
 from __future__ import annotations
 
 import csv
+import re
 import struct
 import sys
 from abc import ABC, abstractmethod
@@ -120,7 +121,9 @@ class Json(RowFormat):
 
     def check(self) -> None:
         """Take all columns; compile the reader of their values."""
-        self.image: Callable[[bytes], Any] = json_reader(self.rows.shape, self.rows.exact) if self.rows else read_object
+        self.image: Callable[[bytes], Any] = (
+            json_reader(self.rows.shape, self.rows.exact, spelled=self.rows.spelled) if self.rows else read_object
+        )
 
     def read(self, data: bytes, headers: Headers) -> Row:
         """Read an object."""
@@ -158,10 +161,12 @@ class Csv(RowFormat):
         # The csv module's limit is 128 KiB a field, and is the process's; a Kafka message has a limit of its own.
         csv.field_size_limit(sys.maxsize)
         options = self.options
+        self.escape = options.csv_escape_character or None
+        self.escaped = _escaped_reader(options.csv_field_delimiter, options.csv_quote_character, self.escape or "")
         self.dialect: dict[str, Any] = {
             "delimiter": options.csv_field_delimiter,
             "quotechar": options.csv_quote_character or None,
-            "escapechar": options.csv_escape_character,
+            "escapechar": self.escape,
             "quoting": csv.QUOTE_MINIMAL if options.csv_quote_character else csv.QUOTE_NONE,
             "strict": True,
         }
@@ -177,14 +182,19 @@ class Csv(RowFormat):
         line: list[str] = []
         self.feed, self.lines = line.append, csv.reader(iter(lambda: line.pop() if line else None, None), **self.dialect)
 
-    def read(self, data: bytes, headers: Headers) -> Row:
-        """Read a line."""
-        self.feed(_text(data, "UTF-8"))
+    def _cells(self, line: str) -> list[str] | None:
+        if self.escape and self.escape in line:
+            return self.escaped(line)
+        self.feed(line)
         try:
-            cells = next(self.lines, None)
+            return next(self.lines, None)
         except csv.Error as error:
             self.start()
             raise MalformedMessageError(f"not a line of CSV: {error}") from None
+
+    def read(self, data: bytes, headers: Headers) -> Row:
+        """Read a line."""
+        cells = self._cells(_text(data, "UTF-8"))
         if cells is None or len(cells) != len(self.columns):
             got = 0 if cells is None else len(cells)
             raise MalformedMessageError(f"expected one line of CSV with {len(self.columns)} fields, got {got}")
@@ -200,8 +210,10 @@ class Csv(RowFormat):
         """Write a line."""
         out = StringIO(newline="")
         try:
-            csv.writer(out, lineterminator="", **self.dialect).writerow([self._cell(index, value) for index, value in enumerate(row)])
-            line = out.getvalue().encode()
+            # The csv module quotes the characters that end a line. The message is the line without its end.
+            lines = csv.writer(out, lineterminator="\r\n", **self.dialect)
+            lines.writerow([self._cell(index, value) for index, value in enumerate(row)])
+            line = out.getvalue()[:-2].encode()
             again = self.read(line, ())
         except (csv.Error, UnicodeError, MalformedMessageError) as error:
             raise self.unwritable(f"the row is no line of CSV: {error}; see csv_escape_character") from None
@@ -223,6 +235,37 @@ class Csv(RowFormat):
             return str(value if write is None else write(value))
         except Unfit as error:
             raise self.unwritable(str(error) if self.options.error_excerpt else error.bare or str(error), name) from None
+
+
+_ESCAPES = {"n": "\n", "r": "\r", "t": "\t", "0": "\0"}
+
+
+def _escaped_reader(delimiter: str, quote: str, escape: str) -> Callable[[str], list[str]]:
+    """Return the function from a line with escapes to its fields; the csv module would read ``n``, ``r``, ``t`` and ``0`` as letters."""
+    mark, quotes, end = re.escape(escape), re.escape(quote), rf"({re.escape(delimiter)}|\r?\n?\Z)"
+    plain, inside = rf"[^{re.escape(delimiter + escape)}\r\n]*", rf"[^{re.escape(quote + escape)}]*"
+    bare = rf"({plain}(?:{mark}.{plain})*)"
+    quoted = rf"{quotes}({inside}(?:(?:{quotes}{quotes}|{mark}.){inside})*){quotes}" if quote else "((?!))"
+    field = re.compile(rf"(?:{quoted}|{f'(?!{quotes})' if quote else ''}{bare}){end}", re.DOTALL)
+    in_bare = re.compile(rf"{mark}(.)", re.DOTALL)
+    in_quoted = re.compile(rf"{mark}(.)|{quotes}{quotes}", re.DOTALL)
+
+    def character(match: re.Match[str]) -> str:
+        return _ESCAPES.get(match[1], match[1]) if match[1] else quote
+
+    def read(line: str) -> list[str]:
+        fields: list[str] = []
+        at = 0
+        while True:
+            match = field.match(line, at)
+            if match is None:
+                raise MalformedMessageError(f"not a line of CSV: there is no field at its character {at + 1}")
+            fields.append(in_bare.sub(character, match[2]) if match[1] is None else in_quoted.sub(character, match[1]))
+            if match[3] != delimiter:
+                return fields
+            at = match.end()
+
+    return read
 
 
 _RAW = {"BOOLEAN": "?", "TINYINT": "b", "SMALLINT": "h", "INT": "i", "BIGINT": "q", "FLOAT": "f", "DOUBLE": "d"}

@@ -54,6 +54,8 @@ class RowConverter:
         converter. A reader tries it first, and falls back to `shape` (see `message_reader`).
     key_shape : type
         `shape` of the key's columns alone.
+    spelled : bool
+        Whether a column shows a number's own text, so that a JSON reader has to keep it (`json_reader.json_reader`).
     has_placeholder : callable
         Whether a value of an image of `shape` or `exact` is the unavailable-value placeholder, in the form that its column has for it.
     """
@@ -82,6 +84,7 @@ class RowConverter:
         self.exact = row_shape(self.names, natives=natives)
         self.key_shape = row_shape(self.names, only=self.key_indices)
         self._with_key = (self.exact, self.shape) if images else (self.key_shape,)
+        self.spelled = any(_has_text(column.type) for column in columns)
         self.text_columns = tuple(
             index
             for index, (column, how) in enumerate(zip(columns, each, strict=True))
@@ -248,6 +251,10 @@ def _is_text(sql_type: SqlType, handling: Handling) -> bool:
     return sql_type.name in ("DATE", "TIMESTAMP_NTZ")
 
 
+def _has_text(sql_type: SqlType) -> bool:
+    return sql_type.name in ("STRING", "CHAR", "VARCHAR") or any(_has_text(field.type) for field in sql_type.fields)
+
+
 def _has_placeholder(names: Sequence[str], forms: Sequence[Any], shape: Any) -> Callable[[Any], bool]:
     known = {index: form for index, form in enumerate(forms) if form is not None}
     if not hasattr(shape, "__struct_fields__"):  # images are dicts
@@ -332,7 +339,8 @@ def message_reader(
         return msgspec.defstruct("Message", typed, bases=(base,), gc=False)
 
     exact_before = rows.key_shape if keyed and not rows.images else rows.shape if changed_only else rows.exact
-    return json_reader(shape(rows.shape, rows.shape), shape(rows.exact, exact_before) if narrow else None)
+    first = shape(rows.exact, exact_before) if narrow else None
+    return json_reader(shape(rows.shape, rows.shape), first, spelled=rows.spelled)
 
 
 def key_indices(columns: Sequence[Column], names: Sequence[str]) -> tuple[int, ...]:

@@ -3,9 +3,17 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Any
 
-from .errors import FormatOptionError, MissingFieldError
+import msgspec
+
+from .base import Event, Headers, Ignored, Reader
+from .errors import DecodeError, FormatOptionError, MissingFieldError
+from .json_reader import json_reader, read_json
+
+Path = tuple[str, ...]
+_members = json_reader(dict[str, msgspec.Raw])
 
 
 class TableFilter:
@@ -46,6 +54,44 @@ class TableFilter:
             if not pattern.fullmatch(str(name)):
                 return False
         return True
+
+    def guard(self, read: Reader, *places: tuple[Path, Path]) -> Reader:
+        """Return `read` for JSON messages, with another table's message ignored even where `read` raises an error.
+
+        Parameters
+        ----------
+        read : callable
+        *places : pair of tuple of str
+            Where a message has the name of its database and of its table: member names from the root. Each pair is tried.
+        """
+        if not self.set:
+            return read
+
+        def guarded(key: bytes | None, value: bytes | None, *headers: Headers) -> Sequence[Event] | Ignored:
+            try:
+                return read(key, value, *headers)
+            except DecodeError:
+                if value is not None and any(self._is_other(value, *place) for place in places):
+                    return Ignored.OTHER_TABLE
+                raise
+
+        return guarded
+
+    def _is_other(self, value: bytes, database: Path, table: Path) -> bool:
+        try:
+            return not self.match(_at(value, database), _at(value, table), "$")
+        except DecodeError:
+            return False  # not JSON, or without the name
+
+
+def _at(text: bytes, path: Path) -> Any:
+    """Return the value at a path, None if there is none. The other members are skipped and may hold anything."""
+    for name in path:
+        members = _members(text)
+        if name not in members:
+            return None
+        text = bytes(members[name])
+    return read_json(text)
 
 
 def _compile(option: str, text: str | None) -> re.Pattern[str] | None:

@@ -84,7 +84,7 @@ class TicdcCanalJson(CanalJson):
             assert value is not None  # reads_tombstones is False
             return _events(message(value), tables, None if keyed else rows)
 
-        return read
+        return tables.guard(read, (("database",), ("table",)))
 
     def position(self, message: Any) -> Position | None:
         """Return the transaction's ``commitTs``, which orders all changes of a key.

@@ -112,7 +112,7 @@ def _integer_of(sql_type: SqlType, value: Any) -> int:
     if type(value) is str and _INTEGER_TEXT.fullmatch(text := value.strip()):
         return int(text)
     # adjusted() first: int() of 1E+999999999 would not end.
-    if type(value) is Decimal and value.adjusted() <= 40 and value == value.to_integral_value():
+    if isinstance(value, Decimal) and value.adjusted() <= 40 and value == value.to_integral_value():
         return int(value)
     raise refuse(sql_type, value)
 
@@ -137,7 +137,7 @@ def _float(sql_type: SqlType, handling: Handling) -> Converter:
             if not _FLOAT_TEXT.fullmatch(text):
                 raise refuse(sql_type, value)
             value = text
-        elif type(value) not in (Decimal, int):
+        elif type(value) is not int and not isinstance(value, Decimal):
             raise refuse(sql_type, value)
         return _finite(sql_type, value, single)
 
@@ -154,6 +154,27 @@ def _finite(sql_type: SqlType, value: Any, single: bool) -> float:
     if number in (float("inf"), float("-inf")):
         raise refuse(sql_type, value, "out of its range")
     return number
+
+
+_FORMS = tuple(f"%.{digits}g" for digits in range(2, 9))
+_LEAST_NORMAL = 2.0**-126
+
+
+def shortest(value: float) -> float:
+    """Return the float with the fewest digits that is the same 32-bit float.
+
+    Examples
+    --------
+    >>> shortest(3.140000104904175)
+    3.14
+    """
+    packed = _SINGLE.pack(value)
+    # Six digits suffice for every decimal of up to six digits. Only subnormal floats may have fewer significant digits than that.
+    for form in _FORMS if -_LEAST_NORMAL < value < _LEAST_NORMAL else _FORMS[4:]:
+        number = float(form % value)
+        if _SINGLE.pack(number) == packed:
+            return number
+    return float(f"{value:.9g}")
 
 
 # -------------------------------------------------------------------------------------------------------------- decimals
@@ -227,7 +248,7 @@ def _decimal(sql_type: SqlType, handling: Handling) -> Converter:
             if abs(value) < 10**whole:
                 return str(value) if scale == 0 else f"{value}.{'0' * scale}"
             raise refuse(sql_type, value, "out of its range")
-        if type(value) is Decimal:
+        if isinstance(value, Decimal):
             return decimal_text(value, precision, scale, rounding)
         if type(value) is dict and set(value) == {"scale", "value"}:
             return decimal_text(_variable_scale(sql_type, value), precision, scale, rounding)

@@ -34,7 +34,8 @@ Differs from Flink (2.3, its Kafka connector 4.0):
 - A truncated value is an error in every mode; under ``ignore-parse-errors`` Flink's parser makes it a delete of the key.
 - A JSON array is no list of rows.
 - An upsert is ``+U``, as the mode declares (Flink's rows are ``+I`` at runtime).
-- ``csv``: options are common to key and value; ARRAY is the only nested type; no comments, no trailing comma.
+- ``csv``: options are common to key and value; ARRAY is the only nested type; no comments, no trailing comma. As in Flink, ``n``, ``r``,
+  ``t`` and ``0`` after the escape character are LF, CR, TAB and NUL, and quoted text may have line breaks.
 - ``avro-confluent`` reads columns by name in whatever schema a record names, and a lone value where there is one column; the id may
   stand in a header. ``avro`` has Flink's types with ``timestamp_mapping.legacy=false``. Options are common to key and value, but for
   the subject. What their types say is in `cdc_formats.avro`.
@@ -53,7 +54,7 @@ from typing import TYPE_CHECKING, Any
 from .base import Encoder, Event, Format, Headers, Ignored, Reader, Record
 from .changelog_mode import ChangelogMode
 from .encoding import TIMESTAMP_STANDARDS
-from .errors import DecodeError, FormatOptionError, MissingFieldError, SchemaError
+from .errors import DecodeError, FormatOptionError, MissingDependencyError, MissingFieldError, SchemaError
 from .handling import Handling
 from .images import ABSENT
 from .row_formats import ROW_FORMATS, Row, RowFormat
@@ -147,6 +148,9 @@ class UpsertKafka(Format):
             optional = name != "csv_field_delimiter"
             if len(getattr(self, name) or " " * optional) != 1:
                 raise FormatOptionError(f"upsert-kafka: {name} is one character, not {getattr(self, name)!r}")
+        characters = [each for each in (self.csv_field_delimiter, self.csv_quote_character, self.csv_escape_character) if each]
+        if len(set(characters)) < len(characters):
+            raise FormatOptionError("upsert-kafka: csv_field_delimiter, csv_quote_character and csv_escape_character must differ")
         try:
             "".encode(self.raw_charset)  # refuses the codecs that are not of text, such as hex
         except (LookupError, TypeError):
@@ -163,8 +167,10 @@ class UpsertKafka(Format):
     @property
     def registry(self) -> Registry:
         """The registry that the options name."""
-        from .schema_registry import Registry
-
+        try:
+            from .schema_registry import Registry
+        except ImportError as error:
+            raise MissingDependencyError(f"avro-confluent needs {error.name}: pip install 'pyspark-kafka-changelog[avro]'") from error
         return Registry(**{option.name: getattr(self, _REGISTRY + option.name) for option in fields(Registry)})
 
     @property

@@ -19,7 +19,7 @@ from .placeholders import placeholder_form
 from .rows import key_indices
 from .schema import Column, SqlType
 from .times import LEAST_STAMP, MOST_STAMP, epoch_unit
-from .types import null_or
+from .types import null_or, shortest
 
 To = Callable[[Any], Any]
 
@@ -110,9 +110,10 @@ def writer(sql_type: SqlType, handling: Handling, *, iso: bool = False) -> To | 
     """Return the function from a canonical value (never None) to the one that a message has: `types.converter`, the other way.
 
     What it returns is for `json_reader.json_bytes`, and `types.converter` of the same type and handling reads it as the same value.
-    Decimals are plain (Flink's default writes ``100.00`` as ``1E+2``), NaN and the infinities are text, a fraction of a second has
-    its significant digits. A TIMESTAMP is text with a ``Z`` in every mode (Debezium's ZonedTimestamp); where `handling` has no
-    unit for a time, it is text as well. Producers whose booleans and numbers are not JSON's own (`Handling.native`) write text.
+    Decimals are plain (Flink's default writes ``100.00`` as ``1E+2``). A FLOAT has the fewest digits that identify it among 32-bit
+    floats, as in Java. NaN and the infinities are text. A fraction of a second has its significant digits. A TIMESTAMP is text with a
+    ``Z`` in every mode (Debezium's ZonedTimestamp); where `handling` has no unit for a time, it is text as well. Producers whose
+    booleans and numbers are not JSON's own (`Handling.native`) write text.
 
     Parameters
     ----------
@@ -160,12 +161,22 @@ def _integer_writer(sql_type: SqlType, handling: Handling, iso: bool) -> To | No
 
 
 def _float_writer(sql_type: SqlType, handling: Handling, iso: bool) -> To | None:
+    single = sql_type.name == "FLOAT"
+
     def write(value: float) -> float | str:
         if math.isfinite(value):
-            return value if handling.native else repr(value)
+            number = _single(sql_type, value) if single else value
+            return number if handling.native else repr(number)
         return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
 
     return write
+
+
+def _single(sql_type: SqlType, value: float) -> float:
+    try:
+        return shortest(value)
+    except OverflowError:
+        raise refuse(sql_type, value, "out of its range") from None
 
 
 def _decimal_writer(sql_type: SqlType, handling: Handling, iso: bool) -> To | None:

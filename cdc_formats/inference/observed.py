@@ -33,6 +33,7 @@ from decimal import Decimal
 from typing import Any, ClassVar
 
 from ..handling import Handling, Unfit
+from ..json_reader import Spelled
 from ..schema import Column, SqlType
 from ..types import converter
 from .source_types import MOST_DIGITS, STRING, UNSIGNED_BIGINT
@@ -41,6 +42,7 @@ _KINDS = {
     bool: "boolean",
     int: "integer",
     Decimal: "number",
+    Spelled: "number",
     float: "double",
     str: "string",
     bytes: "bytes",

@@ -221,9 +221,12 @@ def _tried(default: Format, records: Sequence[Looked], given: Mapping[str, Any])
 
 def _needs(format: Format, records: Sequence[Looked]) -> str:
     """Return what is needed to read values whose schemas are in a registry; nothing for others."""
-    registry = getattr(format, "registry", None)
     ids = [each.value.schema_id for each in records if each.value.encoding == CONFLUENT]
-    if registry is None or registry.url or not ids or _NEEDED_SHARE * len(ids) < len(records):
+    if not ids or _NEEDED_SHARE * len(ids) < len(records):
+        return ""
+    # A format's registry needs fastavro, which is there only with the extra `avro`.
+    registry = getattr(format, "registry", None)
+    if registry is None or registry.url:
         return ""
     return f"{len(ids)} of {len(records)} values name a schema of a registry (id {_first(ids)}): give its url='https://...'"
 

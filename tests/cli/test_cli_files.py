@@ -17,7 +17,8 @@ from commands import CDC, RECORDS, Terminal, cdc, environment, quick
 from distributions import install
 
 from cdc_cli.files import Lines, read_records
-from cdc_formats import Ignored, get_format
+from cdc_cli.view import text_of
+from cdc_formats import Ignored, columns, get_format
 from cdc_formats.testing import render
 
 PRODUCT = Path(__file__).parents[1] / "vectors" / "product"
@@ -148,6 +149,15 @@ def test_upserts_become_a_changelog_by_their_key() -> None:
         ("+I", "a"), ("-U", "a"), ("+U", "b"), ("-D", "b"),
     ]  # fmt: skip
     assert "upsert-kafka has no -U: rows are normalised by id" in done.err
+
+
+def test_a_float_keeps_its_digits() -> None:
+    line = b'{"type":"insert","data":{"id":1,"f":3.14,"a":[0.1]}}'
+    schema = ("--schema", "id INT, f FLOAT, a ARRAY<FLOAT>")
+    done = quick("convert", "--from", "maxwell-json", "--to", "ogg-json", *schema, stdin=line)
+    assert (done.code, json.loads(done.out)["after"]) == (0, {"id": 1, "f": 3.14, "a": [0.1]})
+    to_text = text_of(columns("s STRUCT<f: FLOAT>")[0].type)
+    assert to_text([3.140000104904175]) == "{f: 3.14}"
 
 
 def test_a_delete_of_upserts_needs_lines_that_are_records() -> None:

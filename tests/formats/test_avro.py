@@ -14,11 +14,12 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from cdc_formats import columns
-from cdc_formats.avro import AvroSchema, decimal_of_single, row_converter, without_logical_types
+from cdc_formats.avro import AvroSchema, row_converter, without_logical_types
 from cdc_formats.avro_writer import AvroRows, avro_bytes, record_schema
 from cdc_formats.errors import EncodeError, SchemaError, TypeConversionError
 from cdc_formats.handling import Handling
 from cdc_formats.schema import TYPE_NAMES
+from cdc_formats.types import shortest
 
 CONNECT = "org.apache.kafka.connect.data."
 TIME = "io.debezium.time."
@@ -82,6 +83,11 @@ MICROS = 1_529_507_596_945_104
         ("long", 7, "DECIMAL(20,0)", "7"),
         ("float", 0.5, "FLOAT", 0.5),
         ("float", 0.5, "DOUBLE", 0.5),
+        ("float", 3.14, "DOUBLE", 3.140000104904175),
+        ("float", 3.14, "STRING", "3.14"),
+        ("float", 3.14, "DECIMAL(20,15)", "3.140000000000000"),
+        ("double", 3.140000104904175, "DECIMAL(20,15)", "3.140000104904175"),
+        ({"type": "array", "items": "float"}, [3.14], "STRING", "[3.14]"),
         ("double", 0.1, "FLOAT", struct.unpack("<f", struct.pack("<f", 0.1))[0]),
         ("double", 0.1, "DECIMAL(5,2)", "0.10"),
         ("double", float("inf"), "DOUBLE", float("inf")),
@@ -223,11 +229,8 @@ def test_more_digits_than_the_column_holds(avro: Any, value: Any, rounded: str) 
 
 @settings(max_examples=100, deadline=None, derandomize=True)
 @given(value=st.floats(width=32, allow_nan=False, allow_infinity=False))
-def test_the_decimal_of_a_float_is_its_shortest_one(value: float) -> None:
-    decimal = decimal_of_single(value)
-    if abs(value) >= 1e38:
-        assert decimal == Decimal(repr(value))
-        return
+def test_a_float_has_the_fewest_digits_that_are_the_same_float(value: float) -> None:
+    decimal = Decimal(repr(shortest(value)))
     assert struct.unpack("<f", struct.pack("<f", float(decimal)))[0] == value
     assert len(decimal.normalize().as_tuple().digits) <= 9
 

@@ -17,7 +17,7 @@ from scenarios import CASE_IDS, CASES, FORMATS, OURS, SCENARIOS, UPSERT, UPSERTS
 
 from cdc_formats import Change, Ignored, RowKind, get_format, list_formats
 from cdc_formats.base import Decoder, KeyedChange
-from cdc_formats.errors import MalformedMessageError, TypeConversionError
+from cdc_formats.errors import DecodeError, MalformedMessageError, TypeConversionError
 from cdc_formats.rows import key_indices
 from cdc_formats.testing import (
     Reject,
@@ -491,6 +491,39 @@ AROUND = {
 }
 
 
+NUMBERS = ["1e2", "1.0E-5", "-1.5e+3", "1E0", "0.0000000", "0.00000001", "-0.0", "1.50", "100", "123456789012345678901234567890.5"]
+
+
+@pytest.mark.parametrize("number", NUMBERS)
+@pytest.mark.parametrize("identifier", AROUND)
+def test_a_number_in_a_string_column_keeps_its_own_text(identifier: str, number: str) -> None:
+    spaced = f'{{"a": {number}, "b": [{number}]}}'
+    compact = spaced.replace(" ", "")
+    for sql_type, text, expected in (
+        ("STRING", number, number),
+        ("VARCHAR(9)", number, number),
+        ("ARRAY<STRING>", f"[{number}, 5]", [number, "5"]),
+        ("MAP<STRING, STRING>", f'{{"x": {number}}}', [["x", number]]),
+        ("STRUCT<a: INT, b: ARRAY<STRING>>", f'{{"a": 1e0, "b": [{number}]}}', [1, [number]]),
+        ("STRING", spaced, compact),
+        ("ARRAY<STRING>", f"[{spaced}]", [compact]),
+        ("STRING", f"[{number}]", f"[{number}]"),
+    ):
+        decoder = FORMATS[identifier].decoder(f"k INT, id {sql_type}", unique_key=["k"])
+        value = (AROUND[identifier] % f'{text}, "k": 1').encode()
+        (change,) = decoder.decode(b'{"k":1}', value)
+        assert change.row[-1] == expected
+
+
+@pytest.mark.parametrize("identifier", AROUND)
+def test_a_number_is_a_number_beside_a_string_column(identifier: str) -> None:
+    ddl = "k INT, id STRING, d DOUBLE, f FLOAT, w DECIMAL(10,5), n INT, m BIGINT"
+    decoder = FORMATS[identifier].decoder(ddl, unique_key=["k"])
+    rest = '"x", "k": 1, "d": 1.0E-5, "f": 2.5e-1, "w": 1.0E-5, "n": 1e2, "m": 5.0E3'
+    (change,) = decoder.decode(b'{"k":1}', (AROUND[identifier] % rest).encode())
+    assert change.row == (1, "x", 1e-5, 0.25, "0.00001", 100, 5000)
+
+
 @pytest.mark.parametrize("depth", [400, 700, 900, 930, 960, 980, 990])
 @pytest.mark.parametrize("identifier", AROUND)
 def test_deep_values_in_columns_raise_nothing_but_decode_errors(identifier: str, depth: int) -> None:
@@ -499,6 +532,43 @@ def test_deep_values_in_columns_raise_nothing_but_decode_errors(identifier: str,
         for further in range(0, 10):
             nested = "[" * (depth + further) + "]" * (depth + further)
             check_record(decoder, b'{"k":1}', (AROUND[identifier] % nested).encode())
+
+
+# A message of the table %s that no reader of its format takes, by what is wrong in it.
+BROKEN = [
+    ("canal-json", "data is text", '{"type":"INSERT","database":"shop","table":"%s","data":"what"}'),
+    ("canal-json", "a row is a number", '{"type":"INSERT","database":"shop","table":"%s","data":[{"id":"1"},5]}'),
+    ("canal-json", "no type", '{"database":"shop","table":"%s","data":[{"id":"1"}]}'),
+    ("canal-json", "old is text", '{"type":"UPDATE","database":"shop","table":"%s","data":[{"id":"1"}],"old":"x"}'),
+    ("canal-json", "a number without end", '{"type":"INSERT","database":"shop","table":"%s","data":[{"id":1e9999999999999999999}]}'),
+    ("ticdc-canal-json", "data is text", '{"type":"INSERT","database":"shop","table":"%s","data":"what"}'),
+    ("ticdc-canal-json", "an unknown type", '{"type":"NEW","database":"shop","table":"%s","data":[{"id":"1"}]}'),
+    ("maxwell-json", "data is an array", '{"type":"insert","database":"shop","table":"%s","data":[1]}'),
+    ("maxwell-json", "the type is a number", '{"type":7,"database":"shop","table":"%s","data":{"id":1}}'),
+    ("ogg-json", "after is a number", '{"op_type":"I","table":"%s","after":7}'),
+    ("ogg-json", "the type is an array", '{"op_type":[],"table":"%s","after":{"id":1}}'),
+    ("dms-json", "data is a number", '{"metadata":{"operation":"insert","schema-name":"shop","table-name":"%s"},"data":7}'),
+    ("debezium-json", "after is a number", '{"op":"c","source":{"db":"shop","table":"%s"},"after":7}'),
+    ("debezium-json", "wrapped", '{"schema":{},"payload":{"op":"c","source":{"db":"shop","table":"%s"},"after":7}}'),
+    ("debezium-json", "no block", '{"schema":5,"payload":{"op":"c","source":{"db":"shop","table":"%s"},"after":{"id":1}}}'),
+    ("debezium-mongodb-json", "after is a number", '{"op":[],"source":{"db":"shop","collection":"%s"},"after":7}'),
+    ("debezium-mongodb-json", "wrapped", '{"schema":{},"payload":{"op":[],"source":{"db":"shop","collection":"%s"}}}'),
+    ("debezium-flat-json", "an unknown op", '{"id":1,"__op":"x","__table":"%s","__db":"shop"}'),
+    ("debezium-flat-json", "wrapped", '{"schema":{},"payload":{"id":1,"__op":"x","__source_table":"%s","__source_db":"shop"}}'),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("validate", [False, True])
+@pytest.mark.parametrize(("identifier", "why", "text"), BROKEN, ids=[f"{name}, {why}" for name, why, _ in BROKEN])
+def test_a_broken_message_of_another_table_is_ignored(identifier: str, why: str, text: str, validate: bool) -> None:
+    key = "_id" if identifier == "debezium-mongodb-json" else "id"
+    decoder = get_format(identifier, table_include="mine", validate=validate).decoder(f"{key} INT", unique_key=[key])
+    for decode in (decoder.decode, decoder.upserts):
+        with pytest.raises(DecodeError):
+            decode(b'{"id":1}', (text % "mine").encode())
+        assert decode(b'{"id":1}', (text % "other").encode()) is Ignored.OTHER_TABLE
+        with pytest.raises(DecodeError):
+            decode(b'{"id":1}', (text % "other").encode()[:-1])
 
 
 def test_damage_is_drawn_from_the_seed() -> None:

@@ -10,7 +10,7 @@ import pytest
 from cdc_formats import Change, ChangelogMode, Ignored, RowKind, get_format
 from cdc_formats.base import ControlEvent, KeyedChange
 from cdc_formats.debezium_json import UNAVAILABLE_VALUE_PLACEHOLDER as PLACEHOLDER
-from cdc_formats.errors import FormatOptionError, MissingBeforeImageError, PartialImageError, SchemaError
+from cdc_formats.errors import FormatOptionError, MalformedMessageError, MissingBeforeImageError, PartialImageError, SchemaError
 from cdc_formats.images import ABSENT
 
 FLAT = get_format("debezium-flat-json")
@@ -88,6 +88,14 @@ def test_tables_are_told_by_the_added_field(table: str, expected: int | None) ->
     assert result is Ignored.OTHER_TABLE if expected is None else result == [Change(RowKind.UPDATE_AFTER, (1,))]
 
 
+@pytest.mark.parametrize("field", ["__table", "__source_table"])
+def test_another_table_may_lack_the_schema_block(field: str) -> None:
+    decoder = get_format("debezium-flat-json", table_include="orders", schema_include=True).decoder("id INT", unique_key=["id"])
+    assert decoder.decode(None, line({"id": 1, field: "orders_2"})) is Ignored.OTHER_TABLE
+    with pytest.raises(MalformedMessageError, match="no schema block"):
+        decoder.decode(None, line({"id": 1, field: "orders"}))
+
+
 # ------------------------------------------------------------------------------------------------------------------ deletes
 
 DELETES = [
@@ -102,6 +110,12 @@ DELETES = [
     pytest.param(None, b'{"id": 1, "name": null, "__deleted": true}', id="rewritten, as a boolean"),
     pytest.param(None, line({"schema": block({"type": "int32", "field": "id"}), "payload": {"id": 1, "__op": "d"}}), id="by __op"),
 ]
+
+
+def test_a_deleted_key_has_the_text_that_the_row_has() -> None:
+    decoder = get_format("debezium-flat-json").decoder("id STRING", unique_key=["id"])
+    (upsert,), (delete,) = (decoder.upserts(b'{"id": 1e2}', value) for value in (b'{"id": 1e2}', None))
+    assert upsert.key == delete.key == ("1e2",)
 
 
 @pytest.mark.parametrize(("key", "value"), DELETES)

@@ -54,6 +54,15 @@ def test_an_update_without_its_document_leaves_what_did_not_change_to_the_stage(
     assert DECODER.upserts(KEY, value) == [KeyedChange((HEX,), (HEX, ABSENT, 4), (), True)]
 
 
+def test_a_number_is_one_text_in_the_key_the_document_and_an_update_of_fields() -> None:
+    key = b'{"id": "1.0E10"}'
+    inserted = b'{"op": "c", "after": "{\\"_id\\": 1.0E10, \\"name\\": 1.0E-5}"}'
+    assert DECODER.upserts(key, inserted) == [KeyedChange(("1.0E10",), ("1.0E10", "1.0E-5", None))]
+    updated = b'{"op": "u", "updateDescription": {"updatedFields": "{\\"name\\": 1.0E-6}"}}'
+    assert DECODER.upserts(key, updated) == [KeyedChange(("1.0E10",), ("1.0E10", "1.0E-6", ABSENT), (), True)]
+    assert DECODER.upserts(key, b'{"op": "d"}') == [KeyedChange(("1.0E10",), None)]
+
+
 def test_a_removed_field_is_null() -> None:
     value = message("u", **description(None, ["name"]))
     assert DECODER.upserts(KEY, value) == [KeyedChange((HEX,), (HEX, None, ABSENT), (), True)]

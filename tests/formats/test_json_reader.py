@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from typing import Any
 
 import msgspec
+import pytest
 from hypothesis import given, strategies as st
 
-from cdc_formats.json_reader import json_reader
+from cdc_formats.json_reader import json_bytes, json_reader, json_text, read_json
 
 Wide = msgspec.defstruct("Wide", [("c0", Any, None)])
 Narrow = msgspec.defstruct("Narrow", [("c0", str)])
@@ -25,3 +27,16 @@ def test_the_narrow_shape_is_tried_again_after_texts_that_were_not_of_it() -> No
     for _ in range(1000):
         assert type(read(b'{"c0":1}')) is Wide
     assert [type(read(b'{"c0":"x"}')) for _ in range(400)][-1] is Narrow
+
+
+@pytest.mark.parametrize("text", ["1e2", "1E2", "1.0E-5", "0.0000001", "0.00000000", "-0.0000000", "1.50", "1234567.0000000", "1e999999"])
+def test_a_number_is_its_value_and_is_written_as_it_was_read(text: str) -> None:
+    number = read_json(text.encode())
+    assert isinstance(number, Decimal)
+    assert (number, str(number)) == (Decimal(text), text)
+    assert (json_text([number]), json_bytes({"a": number})) == (f"[{text}]", b'{"a":%s}' % text.encode())
+
+
+def test_what_is_no_json_value_is_not_written() -> None:
+    with pytest.raises(TypeError, match="complex has no JSON"):
+        json_bytes(1j)

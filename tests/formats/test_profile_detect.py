@@ -5,6 +5,8 @@ from __future__ import annotations
 import base64
 import gzip
 import json
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -227,6 +229,34 @@ def test_formats_of_other_packages_are_tried_too(others: None) -> None:
     assert by_name["broken-json"].refused == 2
     assert "KeyError: 'secret sauce'" in by_name["broken-json"].error
     assert by_name["unmakeable-json"].needs == "it cannot be tried: no licence"
+
+
+@pytest.mark.parametrize("value", ['{"id":1,"name":"bike"}', '{"name":"bike"}'])
+def test_rows_by_key_in_json_are_found_without_fastavro(value: str) -> None:
+    code = (
+        "import sys; sys.modules['fastavro'] = None\n"
+        "from cdc_formats.kafka import SampledRecord\n"
+        "from cdc_formats.profiling import profile_records\n"
+        f"values = [b'{value}', b'{value}', b'{value}', None]\n"
+        "records = [SampledRecord('t', 0, at, 0, b'{\"id\":%d}' % at, value, ()) for at, value in enumerate(values)]\n"
+        "found = profile_records(records)\n"
+        "print(found.format, [each.identifier for each in found.candidates if each.needs])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.stdout, done.stderr) == ("upsert-kafka ['debezium-avro-confluent']\n", "")
+
+
+def test_values_in_avro_need_fastavro_and_the_error_says_so() -> None:
+    code = (
+        "import sys; sys.modules['fastavro'] = None\n"
+        "from cdc_formats import get_format\n"
+        "from cdc_formats.errors import MissingDependencyError\n"
+        "try: get_format('upsert-kafka', value_format='avro-confluent', avro_confluent_url='http://localhost')\n"
+        "except MissingDependencyError as error: print(error)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    expected = "[MISSING_DEPENDENCY] avro-confluent needs fastavro: pip install 'pyspark-kafka-changelog[avro]'\n"
+    assert (done.stdout, done.stderr) == (expected, "")
 
 
 def test_an_option_that_no_format_has_is_an_error() -> None:

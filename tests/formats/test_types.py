@@ -20,7 +20,7 @@ from cdc_formats.handling import Unfit
 from cdc_formats.json_reader import read_json
 from cdc_formats.rows import RowConverter, undeclared
 from cdc_formats.times import epoch_unit
-from cdc_formats.types import converter, decimal_text
+from cdc_formats.types import converter, decimal_text, shortest
 
 quick = settings(max_examples=100, deadline=None, derandomize=True)
 D = Decimal
@@ -564,6 +564,37 @@ def test_dates_are_what_date_makes_of_them(day: date) -> None:
 @given(value=st.floats(allow_nan=False, allow_infinity=False))
 def test_doubles_are_read_to_the_bit(value: float) -> None:
     assert of("DOUBLE")(repr(value)) == of("DOUBLE")(read_json(repr(value).encode())) == value
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (3.14, "3.14"),
+        (0.1, "0.1"),
+        (1.0, "1.0"),
+        (-0.0, "-0.0"),
+        (123456.789, "123456.79"),
+        (16777216.0, "16777216.0"),
+        (0.1 + 0.2, "0.3"),
+        (1e10, "10000000000.0"),
+        (3.4028235e38, "3.4028235e+38"),
+        (1.1754944e-38, "1.1754944e-38"),
+        (1.4e-45, "1.4e-45"),
+        (1e-40, "1e-40"),
+    ],
+)
+def test_floats_of_32_bits_have_the_fewest_digits(value: float, text: str) -> None:
+    assert repr(shortest(struct.unpack("<f", struct.pack("<f", value))[0])) == text
+
+
+@quick
+@given(value=st.floats(width=32, allow_nan=False, allow_infinity=False))
+def test_the_fewest_digits_are_the_same_float_and_one_digit_fewer_is_another(value: float) -> None:
+    number = shortest(value)
+    assert struct.pack("<f", number) == struct.pack("<f", value)
+    digits = len(Decimal(repr(number)).normalize().as_tuple().digits)
+    if digits > 2:
+        assert struct.pack("<f", float(f"{value:.{digits - 2}e}")) != struct.pack("<f", value)
 
 
 # ------------------------------------------------------------------------------------------------------------ placeholder

@@ -10,6 +10,7 @@ from io import BytesIO
 import fastavro
 import pytest
 from confluent_kafka.schema_registry import Schema
+from hypothesis import given, strategies as st
 
 from cdc_formats import Change, ChangelogMode, KeyedChange, RowKind, get_format
 from cdc_formats.errors import DecodeError, EncodeError, FormatOptionError, MalformedMessageError, MissingFieldError, SchemaError
@@ -114,12 +115,47 @@ def test_a_table_needs_a_primary_key() -> None:
         pytest.param({"csv_quote_character": "'"}, "5,'a,b'", (5, "a,b"), id="another quote"),
         pytest.param({"csv_quote_character": ""}, '5,"a"', (5, '"a"'), id="no quote"),
         pytest.param({"csv_escape_character": "\\"}, "5,a\\,b", (5, "a,b"), id="an escape"),
+        pytest.param({"csv_escape_character": "\\"}, r"5,a\nb\rc\td\0e", (5, "a\nb\rc\td\0e"), id="escaped n, r, t and 0"),
+        pytest.param({"csv_escape_character": "\\"}, r'5,"a\nb,\"c\",""d"""', (5, 'a\nb,"c","d"'), id="escapes in quotes"),
+        pytest.param({"csv_escape_character": "\\"}, r"5,\\n\x\N\n", (5, "\\nxN\n"), id="an escaped escape, and letters"),
+        pytest.param({"csv_escape_character": "\\"}, "5,a\\\nb", (5, "a\nb"), id="an escaped line break"),
+        pytest.param({"csv_escape_character": "\\"}, '5,"a\r\n\\tb"\r\n', (5, "a\r\n\tb"), id="a line break and an escape in quotes"),
+        pytest.param({"csv_escape_character": "^", "csv_quote_character": "'"}, "5,'^n]'''", (5, "\n]'"), id="another escape"),
+        pytest.param({"csv_escape_character": "\\", "csv_quote_character": ""}, r'5,"\n\,', (5, '"\n,'), id="an escape without quotes"),
+        pytest.param({"csv_escape_character": "\\", "csv_field_delimiter": "]"}, r"5]\]\n^-", (5, "]\n^-"), id="an escaped delimiter"),
+        pytest.param({"csv_escape_character": "\\", "csv_null_literal": "\n"}, r"\n,\\n", (None, r"\n"), id="an escaped null literal"),
+        pytest.param({"csv_escape_character": "\\"}, "5," + r"\nx" * 300_000, (5, "\nx" * 300_000), id="many escapes"),
         pytest.param({}, "5," + "x" * 200_000, (5, "x" * 200_000), id="a field of more than the csv module's limit"),
     ],
 )
 def test_csv(options: dict, line: str, row: tuple) -> None:
     found = decoder("id INT, n INT, s STRING", value_format="csv", value_fields_include="EXCEPT_KEY", **options)
     assert found.decode(b'{"id":1}', line.encode())[0].row == (1, *row)
+
+
+@pytest.mark.parametrize("line", ["5,a\\", '5,"a\\n', '5,"a\\n"b', "5,a\\n\nb", '5,"\\"', "5,a,\\n"])
+def test_a_line_with_escapes_that_is_no_csv(line: str) -> None:
+    options = {"value_format": "csv", "value_fields_include": "EXCEPT_KEY", "csv_escape_character": "\\"}
+    with pytest.raises(MalformedMessageError):
+        decoder("id INT, n INT, s STRING", **options).decode(b'{"id":1}', line.encode())
+
+
+@pytest.mark.parametrize("escape", [None, "\\"])
+@given(texts=st.lists(st.text('ab\n\r\t\\",; nrt0é', max_size=8), min_size=1, max_size=3))
+def test_any_text_is_written_as_csv_and_read_as_the_same(texts: list[str], escape: str | None) -> None:
+    names = ", ".join(f"c{index} STRING" for index in range(len(texts)))
+    options = {"value_format": "csv", "value_fields_include": "EXCEPT_KEY", "csv_escape_character": escape}
+    there_and_back(f"id INT, {names}", (1, *texts), **options)
+
+
+def test_a_line_break_is_written_in_quotes() -> None:
+    encoder = get_format("upsert-kafka", value_format="csv").encoder("id INT, s STRING", unique_key=["id"])
+    assert [encoder.encode(V, (1, text))[1] for text in ("a\nb", "a\r", "\r\n")] == [b'1,"a\nb"', b'1,"a\r"', b'1,"\r\n"']
+
+
+def test_the_characters_of_csv_must_differ() -> None:
+    with pytest.raises(FormatOptionError, match="csv_quote_character and csv_escape_character must differ"):
+        get_format("upsert-kafka", csv_escape_character='"')
 
 
 @pytest.mark.parametrize(("line", "array"), [(b"1;2", [1, 2]), (b"", []), (b"7", [7])])

@@ -15,12 +15,18 @@ from cdc_formats.errors import MalformedMessageError, SchemaError
 from cdc_formats.json_reader import json_bytes, json_text
 from cdc_formats.values import RowWriter, date_text, interval_text, time_text, timestamp_text
 
+FLOAT_3_14 = 3.140000104904175
 VALUES = [
     ("BOOLEAN", True, True, "true"),
     ("BIGINT", -(2**63), -(2**63), "-9223372036854775808"),
     ("DOUBLE", 0.1, 0.1, "0.1"),
     ("DOUBLE", math.inf, math.inf, '"Infinity"'),
     ("FLOAT", -math.inf, -math.inf, '"-Infinity"'),
+    ("FLOAT", FLOAT_3_14, FLOAT_3_14, "3.14"),
+    ("DOUBLE", FLOAT_3_14, FLOAT_3_14, "3.140000104904175"),
+    ("ARRAY<FLOAT>", [FLOAT_3_14, None], [FLOAT_3_14, None], "[3.14,null]"),
+    ("MAP<STRING, FLOAT>", [["a", FLOAT_3_14]], {"a": FLOAT_3_14}, '{"a":3.14}'),
+    ("STRUCT<a: ARRAY<FLOAT>>", [[FLOAT_3_14]], {"a": [FLOAT_3_14]}, '{"a":[3.14]}'),
     ("DECIMAL(10,2)", "100.00", Decimal("100.00"), "100.00"),
     ("DECIMAL(38,0)", "9" * 38, Decimal("9" * 38), "9" * 38),
     ("STRING", "é\u2028", "é\u2028", '"é\u2028"'),
