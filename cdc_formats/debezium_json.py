@@ -129,6 +129,7 @@ class DebeziumJson(DebeziumEnvelope):
 
     identifier = "debezium-json"
     partial_after = True
+    whole_rows = "let PostgreSQL write whole rows (REPLICA IDENTITY FULL)"
 
     schema_include: Literal["auto"] | bool = "auto"
     decimal_handling_mode: str | None = None

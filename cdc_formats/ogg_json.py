@@ -73,6 +73,7 @@ class OggJson(Format):
     identifier = "ogg-json"
     positions = ""
     partial_after = True
+    whole_rows = "let GoldenGate write whole rows (NOCOMPRESSUPDATES, NOCOMPRESSDELETES)"
 
     table_include: str | None = None
     time_zone: str | None = None
