@@ -156,7 +156,8 @@ class Event(msgspec.Struct, gc=False):
     changed_only : bool
         Whether `before` has only the columns that changed (Canal's and Maxwell's ``old``).
     sparse : bool
-        Whether a column that is missing in `after` is unknown, not NULL (OGG's compressed updates).
+        Whether a column that is missing in `after`, or in `before` of a delete, is unknown and not NULL (OGG's compressed updates).
+        With `changed_only`, a column that is in `before` and not in `after` is NULL.
     rows : RowConverter or None
         The converter of this message's images, where the message describes its columns itself.
     single : bool
@@ -248,6 +249,8 @@ class Format(ABC):
     """Whether the reader needs the Kafka headers, and so is called with three arguments."""
     partial_after: ClassVar[bool] = False
     """Whether after-images may lack columns that only the stored row can complete."""
+    whole_rows: ClassVar[str] = ""
+    """What makes the producer write whole rows, for errors about a missing column; empty if the format has no such setting."""
     positions: ClassVar[str] = "the format does not say how they are read (`Format.position`)"
     """Why messages have no position in their source's log; empty: they have one, which `position` reads."""
     metadata: ClassVar[Mapping[str, MetadataColumn]] = {}
@@ -621,17 +624,21 @@ class Decoder:
         if partial := type(event.after) is not rows.exact and ABSENT in row:
             if not event.sparse:
                 row = _missing_as_null(row, rows.raw(event.after))
+            elif event.changed_only and event.before is not None:
+                row = _changed_as_null(row, rows.raw(event.before))
             if ABSENT in row and event.before is not None and not event.changed_only:
                 row = complete(row, rows.row(event.before, event.before_path))
             partial = ABSENT in row
         if rows.required:
-            rows.require(row, event.after_path)
+            rows.require(row, event.after, event.after_path, self.format.whole_rows)
         return row, partial
 
     def _changes(self, event: Event, changes: list[Change]) -> None:
         rows, metadata = event.rows or self._rows, self._metadata(event) if self._readers else ()
         if event.after is None:
             gone = rows.row(event.before, event.before_path)
+            if event.sparse and ABSENT in gone:
+                raise self._partial(gone, event.before_path)
             changes.append(Change(event.kind, gone if ABSENT not in gone else absent_as_null(gone), metadata))
             return
         if type(event.after) is rows.exact and not rows.required:
@@ -661,9 +668,10 @@ class Decoder:
 
     def _partial(self, row: tuple[Any, ...], path: str) -> PartialImageError:
         names = ", ".join(column.name for column, value in zip(self.columns, row, strict=True) if value is ABSENT)
+        remedy = f", or {self.format.whole_rows}" if self.format.whole_rows else ""
         return PartialImageError(
-            f"the producer left out {names} (unchanged): only ChangelogNormalize can complete it, from what it stored of the key; "
-            "give a primary_key, or let PostgreSQL write it (REPLICA IDENTITY FULL)",
+            f"the producer left out {names} (unchanged): only ChangelogNormalize can complete the row, from its state. "
+            f"Give a primary_key{remedy}",
             path,
         )
 
@@ -723,9 +731,10 @@ class Decoder:
 
     def _no_key(self, key: tuple[Any, ...], path: str) -> MissingFieldError:
         # A key is strict whatever the mode: a row without one belongs to nobody.
-        missing = next(index for index, part in zip(self._rows.key_indices, key, strict=True) if part is None or part is ABSENT)
-        name = self.columns[missing].name
-        return MissingFieldError(f"`{name}` is of the primary key and is null or missing", f"{path}.{name}")
+        index, part = next(each for each in zip(self._rows.key_indices, key, strict=True) if each[1] is None or each[1] is ABSENT)
+        name = self.columns[index].name
+        remedy = f": {self.format.whole_rows}" if part is ABSENT and self.format.whole_rows else ""
+        return MissingFieldError(f"`{name}` is of the primary key and is null or missing{remedy}", f"{path}.{name}")
 
 
 def _validated(read: Reader, check: Callable[[bytes], None]) -> Reader:
@@ -752,6 +761,11 @@ def _too_deep() -> MalformedMessageError:
 def _missing_as_null(row: tuple[Any, ...], raw: tuple[Any, ...]) -> tuple[Any, ...]:
     """Return `row` with NULL for what the message does not have (as Flink); a placeholder in it stays `ABSENT`."""
     return tuple([None if was is ABSENT else value for was, value in zip(raw, row, strict=True)])
+
+
+def _changed_as_null(row: tuple[Any, ...], before: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return `row` with NULL for the missing columns that changed: what a producer that leaves out NULLs writes."""
+    return tuple([None if value is ABSENT and was is not ABSENT else value for value, was in zip(row, before, strict=True)])
 
 
 def _getter(indices: tuple[int, ...]) -> Callable[[tuple[Any, ...]], tuple[Any, ...]]:

@@ -18,7 +18,10 @@ other DDL types        `Ignored.DDL`; ``QUERY`` without ``isDdl`` (a statement's
 
 Changelog mode: all. Key: not read (Canal writes none). Null value: `Ignored.TOMBSTONE`.
 
-Absent and null: a column missing in ``old[i]`` did not change, null there means it was NULL; missing in ``data[i]`` it is NULL.
+Absent and null: a column missing in ``old[i]`` did not change, null there means it was NULL. A column missing in ``data[i]`` of an
+insert is NULL. In an update or a delete it is `ABSENT`: MySQL's ``binlog_row_image=MINIMAL`` and ``NOBLOB`` leave out columns that did
+not change. Only ChangelogNormalize can complete such rows, from its state, and only if the statement set the primary key: Canal leaves
+out a key that did not change. ``missing_as_null=True`` reads every missing column as NULL.
 
 Types: text or null, read by the declared type (``mysqlType`` and ``sqlType`` are not used). Bytes are ISO-8859-1 characters.
 
@@ -26,6 +29,7 @@ Differs from Flink:
 
 - ``old[i]`` is looked up in ``old[i]`` alone. Flink's ``findValue`` searches all of ``old``: where row 0 changed a column that row 1
   did not, row 1's before-image gets NULL instead of its value.
+- A column that an update leaves out is completed, or an error where nothing can complete it (Flink: NULL).
 - DDL is told by ``isDdl`` and by all of Canal's types (Flink skips ``CREATE`` alone, other DDL fails the job); TRUNCATE is said.
 - BOOLEAN from ``"1"`` is true (Flink: false), bytes are decoded (Flink wants base64).
 - A message is all or nothing; under ``ignore-parse-errors`` Flink emits the rows before the broken one.
@@ -44,10 +48,11 @@ import msgspec
 
 from .base import ControlEvent, Encoder, Event, Format, Headers, Ignored, MetadataColumn, Reader
 from .encoding import TIMESTAMP_STANDARDS, EnvelopeEncoder, Row
-from .errors import MissingFieldError, UnknownOperationError
+from .errors import MissingBeforeImageError, MissingFieldError, UnknownOperationError
 from .handling import Handling
+from .images import ABSENT, MYSQL_WHOLE_ROWS
 from .json_reader import read_object
-from .metadata import epoch_ms, int_map, named, text, text_list
+from .metadata import epoch_ms, int_map, named, text, text_list, unraw
 from .row_kind import RowKind
 from .rows import RowConverter, message_reader
 from .schema import Column
@@ -59,26 +64,8 @@ _DDL = {"CREATE", "ALTER", "ERASE", "RENAME", "CINDEX", "DINDEX"}
 
 
 @dataclass(frozen=True, kw_only=True)
-class CanalJson(Format):
-    """Canal's flat messages.
-
-    Parameters
-    ----------
-    timestamp_format_standard : {"SQL", "ISO-8601"}
-        How timestamps are written: with a blank or with a ``T`` between date and time. Both are read.
-    database_include, table_include : str or None
-        Regular expressions that ``database`` and ``table`` must match in full; other tables are ignored, whatever is in them.
-    binary_handling_mode : {"latin1", "base64"}
-        ``base64`` is what Flink expects, and what it writes itself.
-    time_zone : str or None
-        The zone of zone-less text in a TIMESTAMP column (the zone of Canal's session with the server).
-    """
-
-    identifier = "canal-json"
-    positions = (
-        "Canal writes no position of the binlog (`es` is the source's time in whole seconds, `ts` is Canal's own clock, `id` numbers "
-        "its batches, and begins anew when it does)"
-    )
+class CanalFormat(Format):
+    """What Canal's and TiCDC's messages have in common."""
 
     timestamp_format_standard: str = "SQL"
     database_include: str | None = None
@@ -106,17 +93,6 @@ class CanalJson(Format):
         """Text; bytes as declared."""
         return Handling(binary=self.binary_handling_mode, time_zone=self.time_zone, native=False)
 
-    def reader(self, rows: RowConverter, *, keyed: bool = False) -> Reader:
-        """Return the reader of one table's messages."""
-        message = message_reader(rows, Message, "data", "old", keyed=keyed, changed_only=True, many=True)
-        tables = TableFilter(self.database_include, self.table_include)
-
-        def read(key: bytes | None, value: bytes | None) -> Sequence[Event] | Ignored:
-            assert value is not None  # reads_tombstones is False
-            return _events(message(value), tables)
-
-        return tables.guard(read, (("database",), ("table",)))
-
     def encoder(self, columns: str | Sequence[Column], *, unique_key: Sequence[str] = ()) -> Encoder:
         """Return the encoder of one table's rows; a message has one row."""
         return _Encoder(self, columns, unique_key)
@@ -125,6 +101,52 @@ class CanalJson(Format):
         """Return the database, the table and the statement."""
         message = read_object(value) if value else {}
         return ControlEvent(reason, named(message.get("database")), None, named(message.get("table")), named(message.get("sql")))
+
+
+@dataclass(frozen=True, kw_only=True)
+class CanalJson(CanalFormat):
+    """Canal's flat messages.
+
+    Parameters
+    ----------
+    timestamp_format_standard : {"SQL", "ISO-8601"}
+        How timestamps are written: with a blank or with a ``T`` between date and time. Both are read.
+    database_include, table_include : str or None
+        Regular expressions that ``database`` and ``table`` must match in full; other tables are ignored, whatever is in them.
+    missing_as_null : bool
+        Whether a column missing in an update or a delete is NULL: for ``binlog_row_image=FULL`` with columns that were added to the table
+        later.
+    binary_handling_mode : {"latin1", "base64"}
+        ``base64`` is what Flink expects, and what it writes itself.
+    time_zone : str or None
+        The zone of zone-less text in a TIMESTAMP column (the zone of Canal's session with the server).
+    """
+
+    identifier = "canal-json"
+    positions = (
+        "Canal writes no position of the binlog (`es` is the source's time in whole seconds, `ts` is Canal's own clock, `id` numbers "
+        "its batches, and begins anew when it does)"
+    )
+    partial_after = True
+    whole_rows = MYSQL_WHOLE_ROWS
+
+    missing_as_null: bool = False
+
+    def reader(self, rows: RowConverter, *, keyed: bool = False) -> Reader:
+        """Return the reader of one table's messages."""
+        message = message_reader(rows, Message, "data", "old", keyed=keyed, changed_only=True, many=True)
+        tables = TableFilter(self.database_include, self.table_include)
+        sparse = not self.missing_as_null
+
+        def read(key: bytes | None, value: bytes | None) -> Sequence[Event] | Ignored:
+            assert value is not None  # reads_tombstones is False
+            found = message(value)
+            events = _events(found, tables, sparse=sparse)
+            if keyed and sparse and not isinstance(events, Ignored):
+                _require_primary_key(found, events, rows)
+            return events
+
+        return tables.guard(read, (("database",), ("table",)))
 
 
 class Message(msgspec.Struct, gc=False):
@@ -142,7 +164,7 @@ class Message(msgspec.Struct, gc=False):
     sql_type: msgspec.Raw = msgspec.field(default=msgspec.Raw(b"null"), name="sqlType")
 
 
-def _events(message: Any, tables: TableFilter) -> Sequence[Event] | Ignored:
+def _events(message: Any, tables: TableFilter, *, sparse: bool) -> Sequence[Event] | Ignored:
     if not isinstance(message.type, str):
         raise MissingFieldError("`type` is missing or not a string", "$.type")
     if tables.set and not tables.match(message.database, message.table, "$"):
@@ -160,20 +182,31 @@ def _events(message: Any, tables: TableFilter) -> Sequence[Event] | Ignored:
     if message.data is None:
         raise MissingFieldError(f"missing `data` when `type` is {message.type!r}", "$.data")
     if kind is _UPDATE:
-        return _updates(message)
+        return _updates(message, sparse)
     rows = [(_row(row, f"$.data[{i}]"), f"$.data[{i}]") for i, row in enumerate(message.data)]
     if kind is _INSERT:
         return [Event(_INSERT, None, row, message, "", path) for row, path in rows]
-    return [Event(_DELETE, row, None, message, path, "") for row, path in rows]
+    return [Event(_DELETE, row, None, message, path, "", sparse=sparse) for row, path in rows]
 
 
-def _updates(message: Any) -> list[Event]:
+def _updates(message: Any, sparse: bool) -> list[Event]:
     if message.old is None or len(message.old) != len(message.data):
         raise MissingFieldError("`old` must have an element for each of `data` when `type` is 'UPDATE'", "$.old")
     return [
-        Event(_UPDATE, _row(old, f"$.old[{i}]"), _row(row, f"$.data[{i}]"), message, f"$.old[{i}]", f"$.data[{i}]", True)
+        Event(_UPDATE, _row(old, f"$.old[{i}]"), _row(row, f"$.data[{i}]"), message, f"$.old[{i}]", f"$.data[{i}]", True, sparse)
         for i, (row, old) in enumerate(zip(message.data, message.old, strict=True))
     ]
+
+
+def _require_primary_key(message: Any, events: Sequence[Event], rows: RowConverter) -> None:
+    """Refuse a partial update if the table's primary key, which the message names, is another than the declared one."""
+    for event in events:
+        if event.kind is _UPDATE and type(event.after) is not rows.exact and ABSENT in (values := rows.raw(event.after)):
+            columns = unraw(message.pk_names) or ()
+            other = [rows.names[index] for index in rows.key_indices if values[index] is not ABSENT and rows.names[index] not in columns]
+            if other:
+                reason = f"the update lacks columns, and `{other[0]}` is not in the table's primary key, so it may have changed"
+                raise MissingBeforeImageError(f"{reason}: {MYSQL_WHOLE_ROWS}", event.before_path)
 
 
 def _row(row: Any, path: str) -> Any:

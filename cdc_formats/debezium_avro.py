@@ -104,6 +104,7 @@ class DebeziumAvro(DebeziumEnvelope):
 
     identifier = "debezium-avro-confluent"
     partial_after = True
+    whole_rows = "let PostgreSQL write whole rows (REPLICA IDENTITY FULL)"
     reads_headers = True
 
     url: str = ""

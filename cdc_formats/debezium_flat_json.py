@@ -108,6 +108,7 @@ class DebeziumFlatJson(DebeziumJson):
     """
 
     identifier = "debezium-flat-json"
+    whole_rows = "let PostgreSQL write whole rows (REPLICA IDENTITY FULL)"
     reads_key = True
     reads_tombstones = True
 

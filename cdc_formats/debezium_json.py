@@ -135,6 +135,7 @@ class DebeziumJson(DebeziumEnvelope):
 
     identifier = "debezium-json"
     partial_after = True
+    whole_rows = "let PostgreSQL write whole rows (REPLICA IDENTITY FULL)"
 
     timestamp_format_standard: str = "SQL"
     schema_include: Literal["auto"] | bool = "auto"

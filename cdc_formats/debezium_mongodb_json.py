@@ -91,6 +91,7 @@ class DebeziumMongodbJson(DebeziumEnvelope):
     identifier = "debezium-mongodb-json"
     reads_key = True
     partial_after = True
+    whole_rows = "set the connector's capture.mode=change_streams_update_full_with_pre_image"
 
     schema_include: Literal["auto"] | bool = "auto"
     time_zone: str | None = None

@@ -17,8 +17,14 @@ type                                    rows
 
 Changelog mode: all. Key: not read. Null value: `Ignored.TOMBSTONE`.
 
-Absent and null: a column missing in ``old`` did not change, null there means it was NULL; a column missing in ``data`` is NULL
-(``output_nulls=false``). With ``binlog_row_image=MINIMAL`` Maxwell writes only changed columns, which nothing tells from this.
+Absent and null: a column missing in ``old`` did not change, null there means it was NULL.
+
+A column missing in ``data`` of an insert is NULL. In an update or a delete it is `ABSENT`: MySQL's ``binlog_row_image=MINIMAL`` and
+``NOBLOB`` leave out columns that did not change. Only ChangelogNormalize can complete such rows, from its state. With
+``output_nulls=false`` the state has the same NULL that Maxwell left out. ``missing_as_null=True`` reads every missing column as NULL.
+
+With ``MINIMAL`` an insert lacks the columns that the statement does not set, and their defaults: declare these NOT NULL to refuse such
+rows. An update has no ``old`` unless the table's primary key changed.
 
 Types: JSON numbers, decimals among them (read exactly), ISO text, base64. ``ts`` is in seconds.
 
@@ -28,6 +34,7 @@ Differs from Flink:
 - DDL is `Ignored.DDL` (Flink: "Unknown type").
 - ``old`` is looked up at its own level; Flink's ``findValue`` also finds the name inside a nested JSON value.
 - ``database_include`` and ``table_include``, as canal-json has them: Maxwell's default is one topic for all tables.
+- A column that an update leaves out is completed, or an error where nothing can complete it (Flink: NULL).
 - A message has a position in its log, with Maxwell's output_binlog_position, output_xoffset and, to tell servers apart,
   output_server_id (`position`).
 - Metadata has the binlog's ``position`` (Maxwell's output_binlog_position) and the transaction's ``xid`` too.
@@ -46,8 +53,9 @@ import msgspec
 
 from .base import ControlEvent, Encoder, Event, Format, Headers, Ignored, MetadataColumn, Reader
 from .encoding import TIMESTAMP_STANDARDS, EnvelopeEncoder, Row
-from .errors import MissingFieldError, UnknownOperationError
+from .errors import MissingBeforeImageError, MissingFieldError, UnknownOperationError
 from .handling import Handling
+from .images import MYSQL_WHOLE_ROWS
 from .json_reader import read_object
 from .metadata import bigint, epoch_s, named, text, text_list, unraw
 from .position import Position, maxwell
@@ -73,6 +81,9 @@ class MaxwellJson(Format):
         How timestamps are written: with a blank or with a ``T`` between date and time. Both are read.
     database_include, table_include : str or None
         Regular expressions that ``database`` and ``table`` must match in full; other tables are ignored.
+    missing_as_null : bool
+        Whether a column missing in an update or a delete is NULL: for ``binlog_row_image=FULL`` with Maxwell's ``output_nulls=false``, or
+        with columns that were added to the table later. ``output_nulls=false`` leaves NULLs out of ``old`` too, so give a primary_key.
     time_zone : str or None
         The zone of zone-less text in a TIMESTAMP column. Maxwell writes MySQL's TIMESTAMP in UTC in the stream, but in the
         server's zone when it bootstraps.
@@ -80,10 +91,13 @@ class MaxwellJson(Format):
 
     identifier = "maxwell-json"
     positions = ""
+    partial_after = True
+    whole_rows = MYSQL_WHOLE_ROWS
 
     timestamp_format_standard: str = "SQL"
     database_include: str | None = None
     table_include: str | None = None
+    missing_as_null: bool = False
     time_zone: str | None = None
 
     metadata: ClassVar[Mapping[str, MetadataColumn]] = {
@@ -112,7 +126,7 @@ class MaxwellJson(Format):
 
         def read(key: bytes | None, value: bytes | None) -> Sequence[Event] | Ignored:
             assert value is not None  # reads_tombstones is False
-            return _events(message(value), tables)
+            return _events(message(value), tables, sparse=not self.missing_as_null, unique_key=rows.unique_key if keyed else ())
 
         return tables.guard(read, (("database",), ("table",)))
 
@@ -157,7 +171,7 @@ class _Message(msgspec.Struct, gc=False):
     server_id: Any = None
 
 
-def _events(message: Any, tables: TableFilter) -> Sequence[Event] | Ignored:
+def _events(message: Any, tables: TableFilter, *, sparse: bool, unique_key: Sequence[str]) -> Sequence[Event] | Ignored:
     if not isinstance(message.type, str):
         raise MissingFieldError("`type` is missing or not a string", "$.type")
     if message.type in _DDL:
@@ -175,10 +189,18 @@ def _events(message: Any, tables: TableFilter) -> Sequence[Event] | Ignored:
     if kind is _INSERT:
         return [Event(_INSERT, None, message.data, message, "", "$.data")]
     if kind is _DELETE:
-        return [Event(_DELETE, message.data, None, message, "$.data")]
-    if message.old is None:
-        raise MissingFieldError("missing `old` when `type` is 'update'", "$.old")
-    return [Event(kind, message.old, message.data, message, "$.old", "$.data", True)]
+        return [Event(_DELETE, message.data, None, message, "$.data", sparse=sparse)]
+    if message.old is None and sparse:
+        _require_primary_key(message.primary_key_columns, unique_key)
+    return [Event(kind, message.old, message.data, message, "$.old", "$.data", True, sparse)]
+
+
+def _require_primary_key(columns: Any, unique_key: Sequence[str]) -> None:
+    """Refuse an update without ``old`` if the table's primary key, which the message names, is another than the declared one."""
+    other = [name for name in unique_key if name not in columns] if isinstance(columns, list) else []
+    if other:
+        reason = f"the update has no `old`, and `{other[0]}` is not in the table's primary key, so it may have changed"
+        raise MissingBeforeImageError(f"{reason}: {MYSQL_WHOLE_ROWS}", "$.old")
 
 
 class _Encoder(EnvelopeEncoder):

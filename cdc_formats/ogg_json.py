@@ -75,6 +75,7 @@ class OggJson(Format):
     identifier = "ogg-json"
     positions = ""
     partial_after = True
+    whole_rows = "let GoldenGate write whole rows (NOCOMPRESSUPDATES, NOCOMPRESSDELETES)"
 
     timestamp_format_standard: str = "SQL"
     table_include: str | None = None

@@ -189,8 +189,18 @@ class RowConverter:
         rest = [value for index, value in enumerate(values) if index not in self.key_indices]
         return bool(rest) and all(value is ABSENT for value in rest)
 
-    def require(self, row: tuple[Any, ...], path: str) -> None:
+    def require(self, row: tuple[Any, ...], image: Image, path: str, whole_rows: str = "") -> None:
         """Refuse NULL in a column that is declared NOT NULL.
+
+        Parameters
+        ----------
+        row : tuple
+        image : Struct or mapping
+            What the row was converted from.
+        path : str
+            Where the image stands in the message.
+        whole_rows : str
+            What makes the producer write whole rows (`Format.whole_rows`).
 
         Raises
         ------
@@ -199,7 +209,8 @@ class RowConverter:
         """
         for index in self.required:
             if row[index] is None:
-                raise MissingFieldError(f"{quote(self.names[index])} is declared NOT NULL and is null", f"{path}.{self.names[index]}")
+                missing = f"missing: {whole_rows}" if self.raw(image)[index] is ABSENT and whole_rows else "null"
+                raise MissingFieldError(f"{quote(self.names[index])} is declared NOT NULL and is {missing}", f"{path}.{self.names[index]}")
 
     def _unfit(self, values: Sequence[Any], path: str) -> TypeConversionError:
         # A converter does not know its column: the first that fails, in order, is the one to name.

@@ -20,7 +20,8 @@ other with ``isDdl``  `Ignored.DDL`
 
 Changelog mode: all. Key: not read. Null value: `Ignored.TOMBSTONE`.
 
-Absent and null: as `canal_json`. A row that is not whole is never filled with NULL. A message too large for Kafka has its handle key
+Absent and null: as `canal_json`, but that TiCDC writes all columns of the table: one that is missing is NULL. A row that is not whole
+is never filled with NULL. A message too large for Kafka has its handle key
 alone (``onlyHandleKey``), or its row is in a file (``claimCheckLocation``): of an insert and an update that is an error. Of a delete
 the key is enough for a keyed stage, and without one it is an error: ``-D`` is a whole row there. TiCDC does not mark the deletes of
 ``delete-only-output-handle-key-columns=true``; they are told by having none of the declared columns but those of ``pkNames``, and of a
@@ -43,7 +44,7 @@ from typing import Any, ClassVar
 import msgspec
 
 from .base import ControlEvent, Event, Headers, Ignored, MetadataColumn, Reader
-from .canal_json import KINDS, CanalJson, Message
+from .canal_json import KINDS, CanalFormat, Message
 from .errors import DecodeError, MissingBeforeImageError, MissingFieldError, PartialImageError, UnknownOperationError
 from .images import ABSENT
 from .json_reader import read_object
@@ -58,44 +59,14 @@ _WATERMARK = "TIDB_WATERMARK"
 
 
 @dataclass(frozen=True, kw_only=True)
-class TicdcCanalJson(CanalJson):
+class TicdcCanalJson(CanalFormat):
     """TiCDC's Canal JSON.
 
     Parameters
     ----------
     timestamp_format_standard, database_include, table_include, binary_handling_mode, time_zone
-        As of `CanalJson`; the zone is that of the TiCDC server (``time-zone``).
+        As of `canal_json.CanalJson`; the zone is that of the TiCDC server (``time-zone``).
     """
-
-    identifier = "ticdc-canal-json"
-    positions = ""
-
-    metadata: ClassVar[Mapping[str, MetadataColumn]] = {
-        **CanalJson.metadata,
-        "commit-ts": MetadataColumn("BIGINT", lambda message: bigint(message.tidb.commit_ts, "$._tidb.commitTs")),
-    }
-
-    def reader(self, rows: RowConverter, *, keyed: bool = False) -> Reader:
-        """Return the reader of one table's messages."""
-        message = message_reader(rows, _Message, "data", "old", keyed=keyed, changed_only=True, many=True)
-        tables = TableFilter(self.database_include, self.table_include)
-
-        def read(key: bytes | None, value: bytes | None) -> Sequence[Event] | Ignored:
-            assert value is not None  # reads_tombstones is False
-            return _events(message(value), tables, None if keyed else rows)
-
-        return tables.guard(read, (("database",), ("table",)))
-
-    def position(self, message: Any) -> Position | None:
-        """Return the transaction's ``commitTs``, which orders all changes of a key.
-
-        Raises
-        ------
-        MissingFieldError
-            When it is not there.
-        TypeConversionError
-            When it is no number.
-        """
         if message.tidb.commit_ts is None:
             raise MissingFieldError("`_tidb.commitTs` is missing: set TiCDC's enable-tidb-extension=true", "$._tidb.commitTs")
         return ticdc(message.tidb.commit_ts)

@@ -139,7 +139,7 @@ def fold_changes(changes: Changes, group: KeyGroup, stage: Stage, now_ms: int, t
     Raises
     ------
     PartialImageError
-        In FAILFAST mode, when a row lacks columns and nothing is stored of its key.
+        In FAILFAST mode, when a row lacks columns and nothing is stored of its key; in the compact layout, when a row lacks columns.
     MissingBeforeImageError
         In the compact layout, when a delete comes without its row; with ``on_wrong_before="fail"`` also when an update's
         before-image is missing, or not what was last emitted.
@@ -231,6 +231,13 @@ class _Fold:
 
     def _complete(self) -> None:
         """Give the rows that lack columns those of the row before them, in order."""
+        if self.stage.layout.compact:
+            raise PartialImageError(
+                "the row lacks columns that the producer left out as unchanged, and a compact state cannot complete it: set "
+                f"state_layout='full', or let the producer write all columns ({_ALL_COLUMNS})",
+                "$.after",
+                where=self.changes.partials[0].record.where,
+            )
         history, before = self.history, self.history.before
         sources: dict[int, Ints] = {}
         for partial in self.changes.partials:
@@ -352,10 +359,13 @@ class _Fold:
         return [pa.array(epoch, pa.int32()), pa.array(high, pa.uint64()), pa.array(low, pa.uint64())]
 
 
+_ALL_COLUMNS = "PostgreSQL: REPLICA IDENTITY FULL; GoldenGate: NOCOMPRESSUPDATES; MySQL: binlog_row_image=FULL, see missing_as_null"
+
+
 def _incomplete(partial: Partial, stage: Stage, told: Told) -> None:
     error = PartialImageError(
         "the row lacks columns that the producer left out as unchanged, and nothing is stored of its key. Begin where the row was "
-        "inserted, or let the producer write all columns (PostgreSQL: REPLICA IDENTITY FULL; GoldenGate: NOCOMPRESSUPDATES)",
+        f"inserted, or let the producer write all columns ({_ALL_COLUMNS})",
         "$.after",
         where=partial.record.where,
     )

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from cdc_formats import Change, Ignored, RowKind, get_format
+from cdc_formats import ABSENT, Change, Ignored, KeyedChange, RowKind, get_format
+from cdc_formats.errors import MissingBeforeImageError, MissingFieldError, PartialImageError
 
 U, V, INS, D = RowKind.UPDATE_BEFORE, RowKind.UPDATE_AFTER, RowKind.INSERT, RowKind.DELETE
 
@@ -24,8 +25,8 @@ def test_an_old_that_lists_unchanged_columns_or_none_is_taken_at_its_word() -> N
     assert decode(value) == [Change(U, (1, None, "a")), Change(V, (1, None, "a"))] * 2
 
 
-def test_null_in_old_was_null_and_missing_in_data_is_null() -> None:
-    assert decode(b'{"type":"UPDATE","data":[{"id":"1","n":"5"}],"old":[{"n":null}]}') == [
+def test_null_in_old_was_null() -> None:
+    assert decode(b'{"type":"UPDATE","data":[{"id":"1","n":"5","s":null}],"old":[{"n":null}]}') == [
         Change(U, (1, None, None)),
         Change(V, (1, 5, None)),
     ]
@@ -41,7 +42,61 @@ def test_a_message_of_no_rows_says_nothing(kind: str) -> None:
 
 
 def test_a_delete_does_not_read_old() -> None:
-    assert decode(b'{"type":"DELETE","data":[{"id":"1"}],"old":[{"id":"x"}]}') == [Change(D, (1, None, None))]
+    assert decode(b'{"type":"DELETE","data":[{"id":"1"}],"old":[{"id":"x"}]}', "id INT") == [Change(D, (1,))]
+
+
+# --------------------------------------------------------------------------------------------------------- partial images
+
+
+WHOLE = r"let MySQL write whole rows \(binlog_row_image=FULL; if it does, see missing_as_null\)"
+
+
+def upserts(value: bytes, ddl: str = "id INT, n INT, s STRING", key: str = "id", **options: object) -> object:
+    return get_format("canal-json", **options).decoder(ddl, unique_key=[key]).upserts(None, value)
+
+
+def test_an_update_that_lacks_columns_is_completed_by_its_key() -> None:
+    """MINIMAL: `UPDATE t SET id = 1, n = 5 WHERE id = 1`."""
+    value = b'{"type":"UPDATE","data":[{"id":"1","n":"5"}],"old":[{}],"pkNames":["id"]}'
+    assert upserts(value) == [KeyedChange((1,), (1, 5, ABSENT), partial=True)]
+    assert upserts(value, "id INT, n INT") == [KeyedChange((1,), (1, 5))]
+    with pytest.raises(PartialImageError, match=r"left out s \(unchanged\).* Give a primary_key, or " + WHOLE):
+        decode(value)
+
+
+def test_an_update_that_lacks_the_key_names_the_servers_setting() -> None:
+    """MINIMAL: `UPDATE t SET n = 5 WHERE id = 1`."""
+    with pytest.raises(MissingFieldError, match="`id` is of the primary key and is null or missing: " + WHOLE):
+        upserts(b'{"type":"UPDATE","data":[{"n":"5"}],"old":[{}],"pkNames":null}')
+
+
+def test_an_update_of_the_key_that_lacks_columns_has_none_of_the_old_row() -> None:
+    value = b'{"type":"UPDATE","data":[{"id":"2"}],"old":[{"id":"1"}],"pkNames":["id"]}'
+    assert upserts(value) == [KeyedChange((1,), None), KeyedChange((2,), (2, ABSENT, ABSENT), partial=True)]
+
+
+def test_a_partial_update_does_not_say_whether_a_key_that_is_not_the_tables_changed() -> None:
+    for names in (b"null", b'["id"]'):
+        value = b'{"type":"UPDATE","data":[{"id":"1","s":"b"}],"old":[{}],"pkNames":%s}' % names
+        with pytest.raises(MissingBeforeImageError, match="`s` is not in the table's primary key, so it may have changed: " + WHOLE):
+            upserts(value, key="s")
+        assert upserts(value, key="s", missing_as_null=True) == [KeyedChange(("b",), (1, None, "b"))]
+
+
+def test_a_delete_that_lacks_columns_is_a_delete_of_its_key_and_no_row() -> None:
+    value = b'{"type":"DELETE","data":[{"id":"1"}]}'
+    assert upserts(value) == [KeyedChange((1,), None)]
+    with pytest.raises(PartialImageError, match=WHOLE):
+        decode(value)
+
+
+def test_what_is_missing_is_null_in_an_insert_and_where_it_is_declared() -> None:
+    insert, update = (b'{"type":"%s","data":[{"id":"1"}],"old":[{}]}' % kind for kind in (b"INSERT", b"UPDATE"))
+    assert decode(insert) == [Change(INS, (1, None, None))]
+    assert decode(update, missing_as_null=True) == [Change(U, (1, None, None)), Change(V, (1, None, None))]
+    assert decode(update.replace(b"UPDATE", b"DELETE"), missing_as_null="true") == [Change(D, (1, None, None))]
+    with pytest.raises(MissingFieldError, match="n is declared NOT NULL and is missing: " + WHOLE):
+        decode(insert, "id INT, n INT NOT NULL")
 
 
 @pytest.mark.parametrize("old", [b'"old":{},', b'"old":"text",', b'"old":[5],'])

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
+from typing import Any
+
 import pytest
+from hypothesis import given, settings, strategies as st
 
-from cdc_formats import Change, Ignored, RowKind, get_format
+from cdc_formats import ABSENT, Change, Ignored, KeyedChange, RowKind, get_format
+from cdc_formats.errors import MissingBeforeImageError, MissingFieldError, PartialImageError
+from cdc_formats.images import complete
 
-U, V, INS = RowKind.UPDATE_BEFORE, RowKind.UPDATE_AFTER, RowKind.INSERT
+U, V, INS, D = RowKind.UPDATE_BEFORE, RowKind.UPDATE_AFTER, RowKind.INSERT, RowKind.DELETE
 
 
 def decode(value: bytes, ddl: str = "id INT, n INT, s STRING", **options: object) -> object:
@@ -20,19 +27,20 @@ def test_old_is_looked_up_at_its_own_level() -> None:
 
 
 def test_an_empty_old_is_an_update_of_nothing() -> None:
-    assert decode(b'{"type":"update","data":{"id":1,"n":5},"old":{}}') == [Change(U, (1, 5, None)), Change(V, (1, 5, None))]
+    value = b'{"type":"update","data":{"id":1,"n":5,"s":null},"old":{}}'
+    assert decode(value) == [Change(U, (1, 5, None)), Change(V, (1, 5, None))]
 
 
 def test_null_in_old_was_null() -> None:
-    assert decode(b'{"type":"update","data":{"id":1,"n":5},"old":{"n":null}}')[0] == Change(U, (1, None, None))
+    assert decode(b'{"type":"update","data":{"id":1,"n":5,"s":null},"old":{"n":null}}')[0] == Change(U, (1, None, None))
 
 
 def test_columns_of_old_that_are_not_declared_do_not_matter() -> None:
-    assert decode(b'{"type":"update","data":{"id":1},"old":{"other":1}}') == [Change(U, (1, None, None)), Change(V, (1, None, None))]
+    assert decode(b'{"type":"update","data":{"id":1},"old":{"other":1}}', "id INT") == [Change(U, (1,)), Change(V, (1,))]
 
 
 def test_a_delete_does_not_read_old() -> None:
-    assert decode(b'{"type":"delete","data":{"id":1},"old":{"id":"x"}}') == [Change(RowKind.DELETE, (1, None, None))]
+    assert decode(b'{"type":"delete","data":{"id":1},"old":{"id":"x"}}', "id INT") == [Change(RowKind.DELETE, (1,))]
 
 
 @pytest.mark.parametrize("kind", ["bootstrap-start", "bootstrap-complete"])
@@ -86,3 +94,156 @@ def test_metadata_has_flinks_names_types_and_values() -> None:
     )
     assert decoder.decode(None, value)[0].metadata == ("shop", "a", ["id", "n"], 1_596_684_883_000_000, "m.6:800", 7152)
     assert decoder.decode(None, b'{"type":"insert","data":{"id":1}}')[0].metadata == (None,) * 6
+
+
+# --------------------------------------------------------------------------------------------------------- partial images
+
+WHOLE = r"let MySQL write whole rows \(binlog_row_image=FULL; if it does, see missing_as_null\)"
+
+
+def upserts(value: bytes, ddl: str = "id INT, n INT, s STRING", key: str = "id", **options: object) -> object:
+    return get_format("maxwell-json", **options).decoder(ddl, unique_key=[key]).upserts(None, value)
+
+
+def test_an_update_without_old_is_completed_by_its_key() -> None:
+    """MINIMAL: `UPDATE t SET n = 5 WHERE id = 1`."""
+    value = b'{"type":"update","data":{"n":5,"id":1}}'
+    assert upserts(value) == [KeyedChange((1,), (1, 5, ABSENT), partial=True)]
+    assert upserts(value, "id INT, n INT NOT NULL, s STRING NOT NULL") == [KeyedChange((1,), (1, 5, ABSENT), partial=True)]
+    with pytest.raises(PartialImageError, match=r"left out s \(unchanged\).* Give a primary_key, or " + WHOLE):
+        decode(value)
+
+
+def test_an_update_without_old_has_no_row_before_it() -> None:
+    """MINIMAL: `UPDATE t SET id = 1, n = 5 WHERE id = 1`."""
+    value = b'{"type":"update","data":{"n":5,"id":1}}'
+    assert upserts(value, "id INT, n INT") == [KeyedChange((1,), (1, 5))]
+    with pytest.raises(MissingBeforeImageError, match="MySQL: binlog_row_image=FULL"):
+        decode(value, "id INT, n INT")
+
+
+def test_an_update_of_the_key_that_lacks_columns_has_none_of_the_old_row() -> None:
+    value = b'{"type":"update","data":{"id":2},"old":{"id":1}}'
+    assert upserts(value) == [KeyedChange((1,), None), KeyedChange((2,), (2, ABSENT, ABSENT), partial=True)]
+
+
+def test_a_column_in_old_that_is_missing_in_data_is_null() -> None:
+    """output_nulls=false: `UPDATE t SET n = NULL WHERE id = 1`."""
+    value = b'{"type":"update","data":{"id":1,"s":"a"},"old":{"n":5}}'
+    assert upserts(value) == [KeyedChange((1,), (1, None, "a"))]
+    assert decode(value) == [Change(U, (1, 5, "a")), Change(V, (1, None, "a"))]
+
+
+def test_a_key_that_is_not_the_tables_is_refused_where_it_may_have_changed() -> None:
+    value = b'{"type":"update","primary_key_columns":["id"],"data":{"id":1,"n":2,"s":"b"}}'
+    with pytest.raises(MissingBeforeImageError, match="has no `old`, and `s` is not in the table's primary key, so .*: " + WHOLE):
+        upserts(value, key="s")
+    assert upserts(value) == upserts(value, missing_as_null=True) == [KeyedChange((1,), (1, 2, "b"))]
+    assert upserts(value, key="s", missing_as_null=True) == [KeyedChange(("b",), (1, 2, "b"))]
+
+
+def test_an_update_that_lacks_the_key_names_the_servers_setting() -> None:
+    for value in (b'{"type":"update","data":{"n":5,"s":"a"}}', b'{"type":"delete","data":{"n":5}}'):
+        with pytest.raises(MissingFieldError, match="`id` is of the primary key and is null or missing: " + WHOLE):
+            upserts(value)
+
+
+def test_a_delete_that_lacks_columns_is_a_delete_of_its_key_and_no_row() -> None:
+    value = b'{"type":"delete","data":{"id":1}}'
+    assert upserts(value) == [KeyedChange((1,), None)]
+    with pytest.raises(PartialImageError, match=WHOLE):
+        decode(value)
+
+
+def test_what_is_missing_is_null_in_an_insert_and_where_it_is_declared() -> None:
+    insert, update = (b'{"type":"%s","data":{"id":1},"old":{}}' % kind for kind in (b"insert", b"update"))
+    assert decode(insert) == [Change(INS, (1, None, None))]
+    assert decode(update, missing_as_null=True) == [Change(U, (1, None, None)), Change(V, (1, None, None))]
+    assert decode(update.replace(b"update", b"delete"), missing_as_null="true") == [Change(D, (1, None, None))]
+    with pytest.raises(MissingFieldError, match="n is declared NOT NULL and is missing: " + WHOLE):
+        decode(insert, "id INT, n INT NOT NULL")
+
+
+BLOBS = {"s"}
+
+
+def written(kind: str, row: dict[str, Any], before: dict[str, Any] | None, assigned: set[str], image: str, nulls: bool) -> bytes:
+    """Return the message that Maxwell makes of a row event, as its BinlogConnectorEvent and RowMap do.
+
+    Parameters
+    ----------
+    kind : {"insert", "update", "delete"}
+    row : dict
+        The row after an insert or update, the deleted row.
+    before : dict or None
+        The row before an update.
+    assigned : set of str
+        The columns that an update's statement sets.
+    image : {"FULL", "MINIMAL", "NOBLOB"}
+        The server's binlog_row_image.
+    nulls : bool
+        Maxwell's output_nulls.
+    """
+    searched = {"FULL": set(row), "MINIMAL": {"id"}, "NOBLOB": set(row) - BLOBS}[image]
+    data, old = row, {}
+    if kind == "delete":
+        data = {name: row[name] for name in searched}
+    if before is not None:
+        logged = {"FULL": set(row), "MINIMAL": assigned, "NOBLOB": set(row) - BLOBS | assigned}[image]
+        data = {name: row[name] for name in logged} | {name: before[name] for name in searched - logged}
+        old = {name: before[name] for name in searched & logged if before[name] != row[name]}
+    images = {"data": data, "old": old} if old else {"data": data}
+    return json.dumps({"type": kind, **{name: _output(of, nulls) for name, of in images.items()}}).encode()
+
+
+def _output(image: Mapping[str, Any], nulls: bool) -> dict[str, Any]:
+    return {name: value for name, value in image.items() if nulls or value is not None}
+
+
+VALUES = {"n": st.none() | st.integers(0, 2), "s": st.none() | st.sampled_from("ab")}
+STATEMENT = st.tuples(
+    st.integers(1, 3), st.integers(1, 3), st.fixed_dictionaries({}, optional=VALUES), st.sampled_from(["move", "set", "delete"])
+)
+PRODUCERS = [
+    {"image": "FULL", "nulls": True},
+    {"image": "FULL", "nulls": False},
+    {"image": "FULL", "nulls": False, "missing_as_null": True},
+    {"image": "MINIMAL", "nulls": True},
+    {"image": "NOBLOB", "nulls": True},
+]
+
+
+@pytest.mark.parametrize("producer", PRODUCERS, ids=[" ".join(map(str, each.values())) for each in PRODUCERS])
+@settings(max_examples=100, deadline=None)
+@given(statements=st.lists(STATEMENT, max_size=30))
+def test_a_table_is_what_the_database_has_whatever_its_row_images(producer: dict[str, Any], statements: list[Any]) -> None:
+    image, nulls, declared = producer["image"], producer["nulls"], producer.get("missing_as_null", False)
+    decoder = get_format("maxwell-json", missing_as_null=declared).decoder("id INT, n INT, s STRING", unique_key=["id"])
+    table: dict[int, dict[str, Any]] = {}
+    folded: dict[int, tuple[Any, ...] | None] = {}
+    for key, target, values, what in statements:
+        if key not in table:
+            table[key] = {"id": key, "n": None, "s": None, **values}
+            message = written("insert", table[key], None, set(), image, nulls)
+        elif what == "delete":
+            message = written("delete", table.pop(key), None, set(), image, nulls)
+        else:
+            before, changed = table[key], {**table[key], **values}
+            assigned = set(values)
+            # A row that lacks columns cannot be completed if its key changed: such statements set all columns.
+            if what == "move" and target not in table and (nulls or declared or None not in changed.values()):
+                changed, assigned = {**changed, "id": target}, set(changed)
+            if changed == before:
+                continue  # the server logs nothing
+            del table[key]
+            table[changed["id"]] = changed
+            message = written("update", changed, before, assigned, image, nulls)
+        found = decoder.upserts(None, message)
+        assert not isinstance(found, Ignored)
+        for change in found:
+            row = change.row
+            if change.partial:
+                assert row is not None
+                row = complete(row, folded[change.key[0]] or ())
+            folded[change.key[0]] = row
+        assert {key: row for key, row in folded.items() if row} == {key: tuple(row.values()) for key, row in table.items()}

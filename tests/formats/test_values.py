@@ -146,7 +146,7 @@ def test_intervals_have_hours_beyond_a_day() -> None:
     ("text", "value"),
     [
         pytest.param(b"1.10", Decimal("1.10"), id="digits of a fraction stay"),
-        pytest.param(b"1e2", Decimal("1E+2"), id="an exponent makes a decimal"),
+        pytest.param(b"1E+2", Decimal("1E+2"), id="an exponent makes a decimal"),
         pytest.param(b"9007199254740993", 9007199254740993, id="beyond what a double holds"),
         pytest.param(b"18446744073709551616", 2**64, id="beyond 64 bits"),
         pytest.param(b'{"a":1,"a":2}', {"a": 2}, id="the last of two equal names"),
@@ -160,6 +160,13 @@ def test_json_is_read(text: bytes, value: Any, buffer: type) -> None:
     got = read_json(buffer(text))
     assert got == value
     assert str(got) == str(value)
+
+
+@pytest.mark.parametrize("text", ["1e2", "1.0E-5", "1.10", "0.000010", "-0.0"])
+def test_a_number_that_is_no_integer_is_a_decimal_with_its_own_text(text: str) -> None:
+    got = read_json(text.encode())
+    assert got == Decimal(text)
+    assert str(got) == text
 
 
 @pytest.mark.parametrize(
