@@ -67,6 +67,36 @@ class TicdcCanalJson(CanalFormat):
     timestamp_format_standard, database_include, table_include, binary_handling_mode, time_zone
         As of `canal_json.CanalJson`; the zone is that of the TiCDC server (``time-zone``).
     """
+
+    identifier = "ticdc-canal-json"
+    positions = ""
+
+    metadata: ClassVar[Mapping[str, MetadataColumn]] = {
+        **CanalFormat.metadata,
+        "commit-ts": MetadataColumn("BIGINT", lambda message: bigint(message.tidb.commit_ts, "$._tidb.commitTs")),
+    }
+
+    def reader(self, rows: RowConverter, *, keyed: bool = False) -> Reader:
+        """Return the reader of one table's messages."""
+        message = message_reader(rows, _Message, "data", "old", keyed=keyed, changed_only=True, many=True)
+        tables = TableFilter(self.database_include, self.table_include)
+
+        def read(key: bytes | None, value: bytes | None) -> Sequence[Event] | Ignored:
+            assert value is not None  # reads_tombstones is False
+            return _events(message(value), tables, None if keyed else rows)
+
+        return tables.guard(read, (("database",), ("table",)))
+
+    def position(self, message: Any) -> Position | None:
+        """Return the transaction's ``commitTs``, which orders all changes of a key.
+
+        Raises
+        ------
+        MissingFieldError
+            When it is not there.
+        TypeConversionError
+            When it is no number.
+        """
         if message.tidb.commit_ts is None:
             raise MissingFieldError("`_tidb.commitTs` is missing: set TiCDC's enable-tidb-extension=true", "$._tidb.commitTs")
         return ticdc(message.tidb.commit_ts)
