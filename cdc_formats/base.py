@@ -14,12 +14,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from enum import Enum
-from operator import itemgetter
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import msgspec
 
 from .changelog_mode import ChangelogMode
+from .equality import key_getter, row_unifier
 from .errors import (
     DecodeError,
     FormatOptionError,
@@ -119,7 +119,7 @@ class KeyedChange(msgspec.Struct, frozen=True, gc=False):
     Attributes
     ----------
     key : tuple
-        Canonical values of the unique key's columns.
+        Canonical values of the unique key's columns, the same ones for equal keys (`equality`).
     row : tuple or None
         The row after the event, `ABSENT` where the event does not say; ``None``: deleted.
     metadata : tuple
@@ -507,7 +507,8 @@ class Decoder:
         self._rows = RowConverter(columns, format.handling, unique_key, images=images, raw_text=raw_text)
         self._read = format.reader(self._rows)
         self._read_keyed = format.reader(self._rows, keyed=True)
-        self._key_of = _getter(self._rows.key_indices)
+        self._key_of = key_getter(columns, self._rows.key_indices)
+        self._unified_key = row_unifier([columns[index] for index in self._rows.key_indices]) or tuple
         self._tombstones = format.reads_tombstones
         self._headers = format.reads_headers
         self._readers = tuple(format.metadata[name].read for name in metadata)
@@ -671,7 +672,7 @@ class Decoder:
         if None in key or (partial and ABSENT in key):
             raise self._no_key(key, event.after_path)
         if before is not None and not rows.same_key(before, after):
-            old = complete(rows.key(before, event.before_path), key)
+            old = self._unified_key(complete(rows.key(before, event.before_path), key))
             if old != key:
                 changes.append(KeyedChange(self._checked(old, event.before_path), None, metadata))
         changes.append(KeyedChange(key, row, metadata, partial))
@@ -707,7 +708,7 @@ class Decoder:
     def _checked(self, key: tuple[Any, ...], path: str) -> tuple[Any, ...]:
         if None in key or ABSENT in key:
             raise self._no_key(key, path)
-        return key
+        return self._unified_key(key)
 
     def _no_key(self, key: tuple[Any, ...], path: str) -> MissingFieldError:
         # A key is strict whatever the mode: a row without one belongs to nobody.
@@ -733,10 +734,3 @@ def _too_deep() -> MalformedMessageError:
 def _missing_as_null(row: tuple[Any, ...], raw: tuple[Any, ...]) -> tuple[Any, ...]:
     """Return `row` with NULL for what the message does not have (as Flink); a placeholder in it stays `ABSENT`."""
     return tuple([None if was is ABSENT else value for was, value in zip(raw, row, strict=True)])
-
-
-def _getter(indices: tuple[int, ...]) -> Callable[[tuple[Any, ...]], tuple[Any, ...]]:
-    if len(indices) == 1:
-        (only,) = indices
-        return lambda row: (row[only],)
-    return itemgetter(*indices) if indices else lambda row: ()

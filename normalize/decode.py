@@ -34,7 +34,6 @@ from cdc_formats.errors import (
     excerpt_of,
 )
 from cdc_formats.row_kind import RowKind
-from cdc_formats.rows import key_indices
 from cdc_formats.schema import Column, columns as to_columns, quote
 
 from .canonical import canonical_check
@@ -208,7 +207,7 @@ class _Task:
         self.decode_quickly = quick.upserts if target.keyed else quick.decode
         self.decoders, self.tables = (quick, decoder), list[Table]()
         self.text_columns, self.looked_at = decoder.text_columns, source.looked_at
-        self.drop = without_update_before(key_indices(source.columns, source.unique_key)) if source.drop_update_before else None
+        self.drop = without_update_before(source.columns, source.unique_key) if source.drop_update_before else None
         self.merge = _metadata_merger(source)
         self.key_places = [source.metadata.index(name) for name in source.key_metadata]
         # Rows come out of converters; metadata is as its format gives it, and of ours it is known to be canonical.
