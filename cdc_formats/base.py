@@ -11,7 +11,7 @@ Decoding is pure: the same bytes give the same changes, whatever came before; no
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, fields
 from enum import Enum
 from typing import Any, ClassVar, NamedTuple, TypeVar
@@ -190,6 +190,39 @@ class Event(msgspec.Struct, gc=False):
         return cls(_DELETE, before, None, message, path, "")
 
 
+class RowNames(NamedTuple):
+    """Which columns a row in a message has.
+
+    Attributes
+    ----------
+    names : collection of str
+        The names in the row.
+    whole : bool
+        Whether the producer writes all columns of the table, so that the table lacks a column that is not among them.
+    added : collection of str
+        Those of `names` that the producer adds to the table's columns.
+    """
+
+    names: Collection[str]
+    whole: bool
+    added: Collection[str] = ()
+
+
+class NameDifference(NamedTuple):
+    """How the declared columns differ from those of a message.
+
+    Attributes
+    ----------
+    absent : tuple of str
+        Declared columns that the message's table lacks.
+    unknown : tuple of str
+        Columns of the message that are not declared.
+    """
+
+    absent: tuple[str, ...]
+    unknown: tuple[str, ...]
+
+
 Headers = Sequence[tuple[str, "bytes | None"]]
 """The headers of a Kafka record, in their order; a name may be there twice."""
 Record = tuple["bytes | None", "bytes | None"]
@@ -284,6 +317,22 @@ class Format(ABC):
             Whether only the key's columns of a before-image will be looked at (`Decoder.upserts`).
         """
         return self.read
+
+    def row_names(self, event: Event) -> RowNames | None:
+        """Return which columns the row of an event has; None where the format has no names.
+
+        By default these are the names in the after-image, or in the before-image of a delete, which need not be whole. Override it
+        when rows have more than the table's columns, or leave out columns that are NULL.
+
+        Parameters
+        ----------
+        event : Event
+            Its images are mappings from all names in the message; the values are not read.
+        """
+        image = event.before if event.after is None else event.after
+        if not isinstance(image, Mapping):
+            return None
+        return RowNames(image.keys(), event.after is not None and not event.sparse)
 
     def position(self, message: Any) -> Position | None:
         """Return where in its source's log a message's event stands, None where the message does not say.
@@ -509,6 +558,7 @@ class Decoder:
         self._read_keyed = format.reader(self._rows, keyed=True)
         self._key_of = key_getter(columns, self._rows.key_indices)
         self._unified_key = row_unifier([columns[index] for index in self._rows.key_indices]) or tuple
+        self._read_names: Reader | None = None
         self._tombstones = format.reads_tombstones
         self._headers = format.reads_headers
         self._readers = tuple(format.metadata[name].read for name in metadata)
@@ -595,6 +645,32 @@ class Decoder:
                 if table != self._last_table:
                     self._last_table = table
                     self.tables[table] = None
+
+    def compare_names(self, key: bytes | None, value: bytes | None, headers: Headers = ()) -> NameDifference | None:
+        """Return how the declared columns differ from those of one Kafka record's first row; None where the record names no columns.
+
+        Parameters
+        ----------
+        key, value : bytes or None
+        headers : sequence of (str, bytes or None)
+
+        Raises
+        ------
+        DecodeError
+            When the record cannot be decoded; a column that is not declared may be the reason.
+        """
+        if not value and not self._tombstones:
+            return None
+        if self._read_names is None:
+            rows = RowConverter(self.columns, self.format.handling, self.unique_key, names_only=True)
+            self._read_names = self.format.reader(rows, keyed=True)
+        events = self._read_names(key, value, headers) if self._headers else self._read_names(key, value)
+        found = self.format.row_names(events[0]) if not isinstance(events, Ignored) and events else None
+        if found is None:
+            return None
+        absent = [name for name in self._rows.names if name not in found.names] if found.whole else []
+        unknown = [name for name in found.names if name not in self._rows.names and name not in found.added]
+        return NameDifference(tuple(absent), tuple(unknown))
 
     def _with_excerpt(self, error: DecodeError, key: bytes | None, value: bytes | None) -> DecodeError:
         if not self.format.error_excerpt:
