@@ -41,6 +41,7 @@ import fastavro
 from fastavro.schema import SchemaParseException
 
 from .connect_schema import CONNECT, EPOCH_UNITS
+from .equality import sorted_entries
 from .errors import MalformedMessageError, WriterSchemaError
 from .handling import Converter, Handling, refuse
 from .images import ABSENT
@@ -357,8 +358,7 @@ def column_converter(schema: AvroSchema, avro: Type, sql_type: SqlType, handling
 
 
 def _entries(to_key: Converter, to_value: Converter) -> Converter:
-    # Sorted, since the order of a map's entries is no difference between two rows.
-    return lambda values: sorted([[to_key(name), to_value(item)] for name, item in values.items()], key=lambda entry: entry[0])
+    return lambda values: sorted_entries([to_key(name), to_value(item)] for name, item in values.items())
 
 
 def _listed_entries(entry: Type, schema: AvroSchema, sql_type: SqlType, of: Callable[[Any, Column], Converter]) -> Converter:
@@ -367,7 +367,7 @@ def _listed_entries(entry: Type, schema: AvroSchema, sql_type: SqlType, of: Call
     if set(fields) != {"key", "value"}:
         return _refuser(sql_type)
     to_key, to_value = (of(fields[name], column) for name, column in zip(("key", "value"), sql_type.fields, strict=True))
-    return lambda values: sorted([[to_key(item["key"]), to_value(item["value"])] for item in values], key=lambda entry: entry[0])
+    return lambda values: sorted_entries([to_key(item["key"]), to_value(item["value"])] for item in values)
 
 
 def _struct(names: Sequence[str], fields: Mapping[str, Converter]) -> Converter:

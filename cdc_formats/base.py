@@ -11,15 +11,15 @@ Decoding is pure: the same bytes give the same changes, whatever came before; no
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from enum import Enum
-from operator import itemgetter
 from typing import Any, ClassVar, Literal, NamedTuple, TypeVar
 
 import msgspec
 
 from .changelog_mode import ChangelogMode
+from .equality import key_getter, row_unifier
 from .errors import (
     DecodeError,
     FormatOptionError,
@@ -119,7 +119,7 @@ class KeyedChange(msgspec.Struct, frozen=True, gc=False):
     Attributes
     ----------
     key : tuple
-        Canonical values of the unique key's columns.
+        Canonical values of the unique key's columns, the same ones for equal keys (`equality`).
     row : tuple or None
         The row after the event, `ABSENT` where the event does not say; ``None``: deleted.
     metadata : tuple
@@ -189,6 +189,39 @@ class Event(msgspec.Struct, gc=False):
     def delete(cls, before: Image, message: Any = None, path: str = "$.before") -> Event:
         """A row that was deleted."""
         return cls(_DELETE, before, None, message, path, "")
+
+
+class RowNames(NamedTuple):
+    """Which columns a row in a message has.
+
+    Attributes
+    ----------
+    names : collection of str
+        The names in the row.
+    whole : bool
+        Whether the producer writes all columns of the table, so that the table lacks a column that is not among them.
+    added : collection of str
+        Those of `names` that the producer adds to the table's columns.
+    """
+
+    names: Collection[str]
+    whole: bool
+    added: Collection[str] = ()
+
+
+class NameDifference(NamedTuple):
+    """How the declared columns differ from those of a message.
+
+    Attributes
+    ----------
+    absent : tuple of str
+        Declared columns that the message's table lacks.
+    unknown : tuple of str
+        Columns of the message that are not declared.
+    """
+
+    absent: tuple[str, ...]
+    unknown: tuple[str, ...]
 
 
 Headers = Sequence[tuple[str, "bytes | None"]]
@@ -294,6 +327,22 @@ class Format(ABC):
             Whether only the key's columns of a before-image will be looked at (`Decoder.upserts`).
         """
         return self.read
+
+    def row_names(self, event: Event) -> RowNames | None:
+        """Return which columns the row of an event has; None where the format has no names.
+
+        By default these are the names in the after-image, or in the before-image of a delete, which need not be whole. Override it
+        when rows have more than the table's columns, or leave out columns that are NULL.
+
+        Parameters
+        ----------
+        event : Event
+            Its images are mappings from all names in the message; the values are not read.
+        """
+        image = event.before if event.after is None else event.after
+        if not isinstance(image, Mapping):
+            return None
+        return RowNames(image.keys(), event.after is not None and not event.sparse)
 
     def position(self, message: Any) -> Position | None:
         """Return where in its source's log a message's event stands, None where the message does not say.
@@ -522,7 +571,9 @@ class Decoder:
         self._rows = RowConverter(columns, format.handling, unique_key, images=images, raw_text=raw_text)
         self._read = format.reader(self._rows)
         self._read_keyed = format.reader(self._rows, keyed=True)
-        self._key_of = _getter(self._rows.key_indices)
+        self._key_of = key_getter(columns, self._rows.key_indices)
+        self._unified_key = row_unifier([columns[index] for index in self._rows.key_indices]) or tuple
+        self._read_names: Reader | None = None
         self._tombstones = format.reads_tombstones
         self._headers = format.reads_headers
         self._readers = tuple(format.metadata[name].read for name in metadata)
@@ -610,6 +661,32 @@ class Decoder:
                     self._last_table = table
                     self.tables[table] = None
 
+    def compare_names(self, key: bytes | None, value: bytes | None, headers: Headers = ()) -> NameDifference | None:
+        """Return how the declared columns differ from those of one Kafka record's first row; None where the record names no columns.
+
+        Parameters
+        ----------
+        key, value : bytes or None
+        headers : sequence of (str, bytes or None)
+
+        Raises
+        ------
+        DecodeError
+            When the record cannot be decoded; a column that is not declared may be the reason.
+        """
+        if not value and not self._tombstones:
+            return None
+        if self._read_names is None:
+            rows = RowConverter(self.columns, self.format.handling, self.unique_key, names_only=True)
+            self._read_names = self.format.reader(rows, keyed=True)
+        events = self._read_names(key, value, headers) if self._headers else self._read_names(key, value)
+        found = self.format.row_names(events[0]) if not isinstance(events, Ignored) and events else None
+        if found is None:
+            return None
+        absent = [name for name in self._rows.names if name not in found.names] if found.whole else []
+        unknown = [name for name in found.names if name not in self._rows.names and name not in found.added]
+        return NameDifference(tuple(absent), tuple(unknown))
+
     def _with_excerpt(self, error: DecodeError, key: bytes | None, value: bytes | None) -> DecodeError:
         if not self.format.error_excerpt:
             return error.without_data()
@@ -691,7 +768,7 @@ class Decoder:
         if None in key or (partial and ABSENT in key):
             raise self._no_key(key, event.after_path)
         if before is not None and not rows.same_key(before, after):
-            old = complete(rows.key(before, event.before_path), key)
+            old = self._unified_key(complete(rows.key(before, event.before_path), key))
             if old != key:
                 changes.append(KeyedChange(self._checked(old, event.before_path), None, metadata))
         changes.append(KeyedChange(key, row, metadata, partial))
@@ -727,7 +804,7 @@ class Decoder:
     def _checked(self, key: tuple[Any, ...], path: str) -> tuple[Any, ...]:
         if None in key or ABSENT in key:
             raise self._no_key(key, path)
-        return key
+        return self._unified_key(key)
 
     def _no_key(self, key: tuple[Any, ...], path: str) -> MissingFieldError:
         # A key is strict whatever the mode: a row without one belongs to nobody.
@@ -766,10 +843,3 @@ def _missing_as_null(row: tuple[Any, ...], raw: tuple[Any, ...]) -> tuple[Any, .
 def _changed_as_null(row: tuple[Any, ...], before: tuple[Any, ...]) -> tuple[Any, ...]:
     """Return `row` with NULL for the missing columns that changed: what a producer that leaves out NULLs writes."""
     return tuple([None if value is ABSENT and was is not ABSENT else value for value, was in zip(row, before, strict=True)])
-
-
-def _getter(indices: tuple[int, ...]) -> Callable[[tuple[Any, ...]], tuple[Any, ...]]:
-    if len(indices) == 1:
-        (only,) = indices
-        return lambda row: (row[only],)
-    return itemgetter(*indices) if indices else lambda row: ()

@@ -48,7 +48,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import msgspec
 
-from .base import ControlEvent, Encoder, Event, Format, Headers, Ignored, MetadataColumn, Reader, Record
+from .base import ControlEvent, Encoder, Event, Format, Headers, Ignored, MetadataColumn, Reader, Record, RowNames
 from .changelog_mode import ChangelogMode
 from .connect_schema import struct_schema, written_handling
 from .debezium_json import COMPLETE_CONNECTORS, SCHEMAS_KEPT, DebeziumJson, described, schema_of
@@ -155,6 +155,14 @@ class DebeziumFlatJson(DebeziumJson):
         places = [((*root, f"{start}db"), (*root, f"{start}table")) for root in ((), ("payload",)) for start in starts]
         return reader.tables.guard(reader, *places)
 
+    def row_names(self, event: Event) -> RowNames | None:
+        """Return the names in the row; a tombstone names the key alone, and has none of them."""
+        found = super().row_names(event)
+        if found is None or event.message.value is None:
+            return None
+        added = [name for name in found.names if name.startswith(self.add_fields_prefix) or name == _DELETED_FIELD]
+        return found._replace(added=added)
+
     def encoder(self, columns: str | Sequence[Column], *, unique_key: Sequence[str] = ()) -> Encoder:
         """Return the encoder of one table's rows: with ``__op``, deletes as tombstones, in schema blocks where `schema_include` is True."""
         return _Encoder(self, to_columns(columns), unique_key)
@@ -240,8 +248,8 @@ class _Images(NamedTuple):
     general: Any
 
     @classmethod
-    def of(cls, columns: Sequence[Column], handling: Handling | Sequence[Handling], unique_key: Sequence[str]) -> _Images:
-        rows = RowConverter(columns, handling, unique_key)
+    def of(cls, table: RowConverter, handling: Handling | Sequence[Handling]) -> _Images:
+        rows = RowConverter(table.columns, handling, table.unique_key, names_only=table.names_only)
         return cls(rows, json_reader(rows.shape, rows.exact, spelled=rows.spelled), json_reader(rows.shape, spelled=rows.spelled))
 
     def read(self, value: bytes, path: str) -> Any:
@@ -257,7 +265,7 @@ class _Reader:
     """Reads the records of one table. What reads a schema block's rows is compiled once for each block that is met."""
 
     def __init__(self, format: DebeziumFlatJson, rows: RowConverter, keyed: bool) -> None:
-        self.format, self.columns, self.unique_key = format, rows.columns, rows.unique_key
+        self.format, self.rows, self.columns, self.unique_key = format, rows, rows.columns, rows.unique_key
         self.refuses_updates = format.keyless and not keyed
         self.prefix = format.add_fields_prefix
         shape = _added_shape(self.prefix)
@@ -266,7 +274,7 @@ class _Reader:
         self.parts = json_reader(dict[str, msgspec.Raw])
         # MySQL and MariaDB have no values that the log leaves out: there the placeholder's text is a text like any other.
         self.handling = {False: format.handling, True: replace(format.handling, placeholder=None)}
-        self.bare = {complete: _Images.of(rows.columns, how, rows.unique_key) for complete, how in self.handling.items()}
+        self.bare = {complete: _Images.of(rows, how) for complete, how in self.handling.items()}
         self.tables = TableFilter(format.database_include, format.table_include)
         self.described: dict[tuple[bytes, bool], _Images] = {}
         self.keys: dict[bytes, RowConverter] = {}
@@ -308,7 +316,7 @@ class _Reader:
                 self.described.clear()
             for each, declared in self.handling.items():
                 how = declared if block == b"null" else described(_as_image(schema_of(block)), self.columns, declared)
-                self.described[block, each] = _Images.of(self.columns, how, self.unique_key)
+                self.described[block, each] = _Images.of(self.rows, how)
             found = self.described[block, complete]
         return found
 

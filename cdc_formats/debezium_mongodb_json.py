@@ -43,7 +43,7 @@ from typing import Any, ClassVar, Literal
 
 import msgspec
 
-from .base import ControlEvent, Encoder, Event, Headers, Ignored, MetadataColumn, Reader, Record
+from .base import ControlEvent, Encoder, Event, Headers, Ignored, MetadataColumn, Reader, Record, RowNames
 from .debezium_json import DebeziumEnvelope, DebeziumJson, without_op
 from .encoding import EnvelopeEncoder, Row
 from .errors import (
@@ -128,6 +128,11 @@ class DebeziumMongodbJson(DebeziumEnvelope):
         reader, names = _Reader(self, rows, keyed), (("source", "db"), ("source", "collection"))
         return reader.tables.guard(reader, names, (("payload", *names[0]), ("payload", *names[1])))
 
+    def row_names(self, event: Event) -> RowNames | None:
+        """Return the fields of the document; a document need not have all fields of its collection."""
+        found = super().row_names(event)
+        return found and found._replace(whole=False)
+
     def control_event(self, key: bytes | None, value: bytes | None, reason: Ignored, headers: Headers = ()) -> ControlEvent:
         """Return what a transaction mark is about; as `DebeziumJson`."""
         return DebeziumJson().control_event(key, value, reason, headers)
@@ -164,7 +169,9 @@ class _Reader:
 
     def __init__(self, format: DebeziumMongodbJson, rows: RowConverter, keyed: bool) -> None:
         self.schema_include, self.keyed = format.schema_include, keyed
-        self.rows = RowConverter(rows.columns, format.handling, rows.unique_key, convert=_converter, images=rows.images)
+        self.rows = RowConverter(
+            rows.columns, format.handling, rows.unique_key, convert=_converter, images=rows.images, names_only=rows.names_only
+        )
         self.document = json_reader(self.rows.shape, self.rows.exact, spelled=rows.spelled)
         self.tables = TableFilter(format.database_include, format.table_include)
 

@@ -44,7 +44,7 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from .base import ControlEvent, Encoder, Event, Format, Headers, Ignored, MetadataColumn, Reader
+from .base import ControlEvent, Encoder, Event, Format, Headers, Ignored, MetadataColumn, Reader, RowNames
 from .encoding import EnvelopeEncoder, Row
 from .errors import FormatOptionError, MissingFieldError, UnknownOperationError
 from .handling import Handling
@@ -122,6 +122,15 @@ class DmsJson(Format):
         """Return the reader of one table's messages."""
         reader = _Reader(self, rows, keyed)
         return reader.tables.guard(reader, (("metadata", "schema-name"), ("metadata", "table-name")))
+
+    def row_names(self, event: Event) -> RowNames | None:
+        """Return the names in ``data``; without ``IncludeNullAndEmpty`` DMS leaves out the columns that are NULL."""
+        found = super().row_names(event)
+        if found is None:
+            return None
+        prefix = self.before_image_prefix
+        added = [name for name in found.names if name.startswith(prefix)] if prefix else []
+        return RowNames(found.names, found.whole and self.include_null_and_empty, added)
 
     def control_event(self, key: bytes | None, value: bytes | None, reason: Ignored, headers: Headers = ()) -> ControlEvent:
         """Return the schema and the table; the statement is the operation and, as far as it is there, the table's new definition."""

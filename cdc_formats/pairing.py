@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+from .equality import equal
 from .row_kind import RowKind
 
 Row = tuple[Any, ...]
@@ -42,7 +43,7 @@ def pair_updates(rows: Iterable[tuple[RowKind, Row]], key_indices: Sequence[int]
     for kind, row in rows:
         before, held = held, None
         if before is not None:
-            if kind is RowKind.UPDATE_AFTER and all(before[index] == row[index] for index in key_indices):
+            if kind is RowKind.UPDATE_AFTER and all(equal(before[index], row[index]) for index in key_indices):
                 yield kind, row, before
                 continue
             yield RowKind.UPDATE_BEFORE, before, None

@@ -18,9 +18,11 @@ import re
 import struct
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from io import StringIO
 from typing import TYPE_CHECKING, Any, Literal
+
+import msgspec
 
 from .base import Headers
 from .errors import EncodeError, FormatOptionError, MalformedMessageError, MissingDependencyError, MissingFieldError, SchemaError
@@ -37,6 +39,9 @@ if TYPE_CHECKING:
     from .upsert import UpsertKafka
 
 Row = tuple[Any, ...]
+
+
+_read_names = json_reader(dict[str, msgspec.Raw])
 
 
 class RowFormat(ABC):
@@ -101,6 +106,15 @@ class RowFormat(ABC):
         DecodeError
         """
 
+    def field_names(self, data: bytes, headers: Headers) -> Collection[str]:
+        """Return the names that the data has, declared or not; a format without names has its columns by their place.
+
+        Raises
+        ------
+        DecodeError
+        """
+        return self.names
+
     @abstractmethod
     def write(self, row: Row) -> bytes:
         """Return a row as bytes.
@@ -138,6 +152,10 @@ class Json(RowFormat):
             return self.rows.row(image, "$")
         except MissingFieldError:
             return self.without_columns(read_object(data))
+
+    def field_names(self, data: bytes, headers: Headers) -> Collection[str]:
+        """Return the object's names."""
+        return _read_names(data)
 
     def check_written(self) -> None:
         """Refuse a MAP whose keys are no text."""
@@ -327,10 +345,20 @@ class Avro(RowFormat):
     def read(self, data: bytes, headers: Headers) -> Row:
         """Read a record."""
         if self.of_schema is None:
-            from .avro import AvroSchema
-
-            self.of_schema = self.reader(AvroSchema(self.schema))
+            self.of_schema = self.reader(self.schema_of(data, headers)[0])
         return self.of_schema(bytes(data), 0)
+
+    def field_names(self, data: bytes, headers: Headers) -> Collection[str]:
+        """Return the names of the writer's schema."""
+        schema = self.schema_of(bytes(data), headers)[0]
+        record = schema.record_of(schema.top)
+        return self.names if record is None else schema.fields(record)
+
+    def schema_of(self, data: bytes, headers: Headers) -> tuple[AvroSchema, int]:
+        """Return the writer's schema, and the place where the data's Avro begins."""
+        from .avro import AvroSchema
+
+        return AvroSchema(self.schema), 0
 
     def reader(self, schema: AvroSchema) -> Callable[[bytes, int], Row]:
         """Return the function from data, and the place where its Avro begins, to the columns."""
@@ -393,6 +421,13 @@ class AvroConfluent(Avro):
         if read is None:
             read = self.readers[name] = self.reader(self.registry.client.schema(name))
         return read(data, at)
+
+    def schema_of(self, data: bytes, headers: Headers) -> tuple[AvroSchema, int]:
+        """Return the schema that the record names."""
+        from .schema_registry import schema_id
+
+        name, at = schema_id(self.part, data, headers)
+        return self.registry.client.schema(name), at
 
     def write(self, row: Row) -> bytes:
         """Write a record, its schema registered with the first."""

@@ -41,6 +41,9 @@ class RowConverter:
         faster.
     images : bool
         Whether before-images are read whole where else only their key is looked at.
+    names_only : bool
+        Whether an image is a dict of all names in the message, declared or not, with values that are not read
+        (`base.Decoder.compare_names`).
 
     Attributes
     ----------
@@ -69,6 +72,7 @@ class RowConverter:
         convert: Callable[[Column, Handling], Converter] | None = None,
         raw_text: bool = False,
         images: bool = False,
+        names_only: bool = False,
     ) -> None:
         each = [handling] * len(columns) if isinstance(handling, Handling) else handling
         self.columns = tuple(columns)
@@ -78,11 +82,12 @@ class RowConverter:
         self.required = tuple(index for index, column in enumerate(columns) if not column.nullable)
         self.unique_key = tuple(unique_key)
         self.images = images
+        self.names_only = names_only
         self.key_indices = key_indices(columns, unique_key)
         natives = [Any if convert else _native(column.type, how) for column, how in zip(columns, each, strict=True)]
-        self.shape = row_shape(self.names)
-        self.exact = row_shape(self.names, natives=natives)
-        self.key_shape = row_shape(self.names, only=self.key_indices)
+        self.shape: Any = dict[str, msgspec.Raw] if names_only else row_shape(self.names)
+        self.exact = self.shape if names_only else row_shape(self.names, natives=natives)
+        self.key_shape = self.shape if names_only else row_shape(self.names, only=self.key_indices)
         self._with_key = (self.exact, self.shape) if images else (self.key_shape,)
         self.spelled = any(_has_text(column.type) for column in columns)
         self.text_columns = tuple(

@@ -1,7 +1,7 @@
 """From a message's value to a column's: one small converter per SQL type, compiled once per column.
 
 A converter takes what a JSON reader gives (``None`` never reaches it) and returns the *canonical* value of its type. Canonical
-values are plain and cheap, two rows are equal exactly when their canonical values are, and no float or clock touches them:
+values are plain and cheap, and no float or clock touches them. `equality` says when two of them are equal:
 
 ==========================  =======================================================================================
 SQL type                    canonical value
@@ -30,6 +30,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import math
 import re
 import struct
 from collections.abc import Callable, Mapping, Sequence
@@ -37,6 +38,7 @@ from dataclasses import replace
 from decimal import ROUND_HALF_UP, Context, Decimal
 from typing import Any
 
+from .equality import sorted_entries
 from .handling import DECIMAL_MODES, Converter, Handling, Rounding, refuse
 from .images import ABSENT
 from .json_reader import json_text
@@ -128,8 +130,8 @@ def _float(sql_type: SqlType, handling: Handling) -> Converter:
     single = sql_type.name == "FLOAT"
 
     def convert(value: Any) -> float:
-        if type(value) is float:  # not out of JSON: upsert-kafka's raw
-            return value
+        if type(value) is float:  # not out of JSON: upsert-kafka's raw, a custom format
+            return _finite(sql_type, value, True) if single and math.isfinite(value) else value
         if type(value) is str:
             text = value.strip()
             if text in _SPECIAL_FLOATS:
@@ -182,6 +184,7 @@ def shortest(value: float) -> float:
 _EXACT = Context(prec=120)
 _WIDE = Context(prec=200)
 _DECIMAL_TEXT = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,9})?")
+_FLOAT = "a float may have lost digits: read the message with cdc_formats.read_object, which gives a Decimal, instead of json.loads"
 _UNDECLARED_DECIMAL = (
     "is it base64 or digits? Set decimal_handling_mode to the connector's decimal.handling.mode: 'precise', 'string' or 'double'"
 )
@@ -252,7 +255,7 @@ def _decimal(sql_type: SqlType, handling: Handling) -> Converter:
             return decimal_text(value, precision, scale, rounding)
         if type(value) is dict and set(value) == {"scale", "value"}:
             return decimal_text(_variable_scale(sql_type, value), precision, scale, rounding)
-        raise refuse(sql_type, value)
+        raise refuse(sql_type, value, _FLOAT if type(value) is float else "")
 
     return convert
 
@@ -428,8 +431,7 @@ def _map(sql_type: SqlType, inner: Sequence[Converter], names: Sequence[str]) ->
 
     def convert(value: Any) -> list[Any]:
         if type(value) is dict:
-            # Sorted, since the order of a map's entries is no difference between two rows.
-            return sorted([[key(name), item(entry)] for name, entry in value.items()], key=lambda entry: entry[0])
+            return sorted_entries([key(name), item(entry)] for name, entry in value.items())
         raise refuse(sql_type, value)
 
     return convert

@@ -199,6 +199,8 @@ class UpsertKafka(Format):
 
     def reader(self, rows: RowConverter, *, keyed: bool = False) -> Reader:
         """Return the reader of one table's records."""
+        if rows.names_only:
+            return _NamesReader(self, self._parts(rows.columns, rows.unique_key)).read
         return _Reader(self, self._parts(rows.columns, rows.unique_key), _CanonicalRows(rows.columns, Handling(), rows.unique_key)).read
 
     def for_topic(self, topic: str) -> UpsertKafka:
@@ -284,6 +286,20 @@ class _Reader:
             if row[index] is None and value is not ABSENT:
                 row[index] = value
         return tuple(row)
+
+
+class _NamesReader:
+    """Reads which columns a record names."""
+
+    def __init__(self, format: UpsertKafka, parts: _Parts) -> None:
+        self.parts, self.prefix = parts, format.key_fields_prefix
+        self.json_null = format.json_null == "delete" and format.value_format == "json"
+
+    def read(self, key: bytes | None, value: bytes | None, headers: Headers = ()) -> Sequence[Event] | Ignored:
+        if key is None or value is None or (self.json_null and bytes(value) == b"null"):
+            return []
+        names = [self.prefix + name for name in self.parts.key.field_names(key, headers)]
+        return [Event(_UPDATE, None, dict.fromkeys([*names, *self.parts.value.field_names(value, headers)]))]
 
 
 class _Encoder(Encoder):

@@ -6,9 +6,11 @@ from collections.abc import Iterator, Sequence
 from itertools import accumulate, chain
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from cdc_formats.equality import equal, sorted_entries, unifier
 from cdc_formats.handling import Converter, Handling
 from cdc_formats.schema import Column, SqlType, backquoted, quote
 from cdc_formats.types import converter
@@ -210,12 +212,19 @@ def of_stored(sql_type: SqlType, array: pa.Array) -> pa.Array:
     return array
 
 
-def same(left: pa.Array, right: pa.Array) -> pa.Array:
-    """Return for each place whether two stored columns have the same value there: NULL is NULL, and NaN is NaN."""
+def same(sql_type: SqlType, left: pa.Array, right: pa.Array) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    """Return for each place whether two stored columns have equal values there (`cdc_formats.equality`)."""
+    found = pc.or_(pc.equal(left, right).fill_null(False), pc.and_(left.is_null(), right.is_null()))
     if pa.types.is_floating(left.type):
-        bits = pa.int32() if left.type == pa.float32() else pa.int64()
-        left, right = left.view(bits), right.view(bits)
-    return pc.or_kleene(pc.equal(left, right).fill_null(False), pc.and_(left.is_null(), right.is_null()))
+        found = pc.or_(found, pc.and_(*(pc.is_nan(array).fill_null(False) for array in (left, right))))
+    equals: np.ndarray[Any, np.dtype[np.bool_]] = found.to_numpy(zero_copy_only=False)
+    if pa.types.is_binary(left.type) and sql_type.name in _NESTED and unifier(sql_type) is not None:
+        # Equal floats may have different bytes: what differs is looked at again.
+        equals = equals.copy()
+        for place in np.flatnonzero(~equals):
+            values = [array[int(place)].as_py() for array in (left, right)]
+            equals[place] = None not in values and equal(*map(unpack, values))
+    return equals
 
 
 # -------------------------------------------------------------------------------------------------- Arrow to canonical
@@ -271,4 +280,4 @@ def _maps(sql_type: SqlType, array: pa.Array) -> list[Any]:
         for index, field in enumerate(sql_type.fields)
     )
     pairs = iter([[key, item] for key, item in zip(keys, items, strict=True)])
-    return [None if value is None else sorted((next(pairs) for _ in value), key=lambda pair: pair[0]) for value in entries]
+    return [None if value is None else sorted_entries(next(pairs) for _ in value) for value in entries]

@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from cdc_formats.base import KeyedChange
+from cdc_formats.equality import key_getter
 from cdc_formats.errors import ArgumentError, MissingFieldError
 from cdc_formats.row_kind import RowKind
 from cdc_formats.rows import key_indices
@@ -266,6 +267,7 @@ class KeyedRow(NamedTuple):
 def _rows(batch: pa.RecordBatch, output: Output, keys: Sequence[int]) -> tuple[list[KeyedRow], list[Aside]]:
     columns = [from_arrow(column.type, batch.column(index)) for index, column in enumerate(output.all, 1)]
     width, end = len(output.columns), len(output.columns) + len(output.metadata)
+    key_of = key_getter(output.columns, keys)
     rows, asides = [], []
     kinds, matching_rows = batch.column(ROW_KIND).to_pylist(), batch.column(MATCHES).to_pylist()
     for kind, matching, values in zip(kinds, matching_rows, zip(*columns, strict=True), strict=True):
@@ -274,7 +276,7 @@ def _rows(batch: pa.RecordBatch, output: Output, keys: Sequence[int]) -> tuple[l
             asides += aside
             continue
         row = values[:width]
-        key = tuple([row[index] for index in keys])
+        key = key_of(row)
         if None in key:
             raise MissingFieldError(f"`{output.columns[keys[key.index(None)]].name}` is of the primary key and is null", field="row")
         row_kind = RowKind.from_short_string(str(kind))

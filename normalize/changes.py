@@ -32,6 +32,7 @@ import numpy as np
 import pyarrow as pa
 
 from cdc_formats.base import KeyedChange
+from cdc_formats.equality import row_unifier
 from cdc_formats.handling import Converter
 from cdc_formats.images import ABSENT, absent_as_null
 from cdc_formats.position import Position
@@ -245,7 +246,8 @@ class Gathered:
 
     def _hashes(self, rows: Sequence[Sequence[Any] | None]) -> pa.Array:
         compared = [index for index in range(len(self.shape.columns)) if index not in self.shape.ignored]
-        return row_hashes([b"" if row is None else pack([row[index] for index in compared]) for row in rows])
+        unify = row_unifier([self.shape.columns[index] for index in compared]) or tuple
+        return row_hashes([b"" if row is None else pack(unify([row[index] for index in compared])) for row in rows])
 
 
 def _columns(

@@ -34,7 +34,6 @@ from cdc_formats.errors import (
     excerpt_of,
 )
 from cdc_formats.row_kind import RowKind
-from cdc_formats.rows import key_indices
 from cdc_formats.schema import Column, columns as to_columns, quote
 
 from .canonical import canonical_check
@@ -42,15 +41,17 @@ from .changes import Shape
 from .counts import beside, counts_row
 from .dead_letter import DeadLetters, Letter, send
 from .guard import Identity, Seen, Table
+from .notice import Report, log
 from .records import Records, header_pairs
 from .targets import Target, without_update_before
 from .typed import ASIDES, CONTROL_EVENT, CORRUPT_RECORD, Output, control, corrupt
+from .watch import COUNTS as WATCHED, Watch
 from .worker import worker
 
 Mode = Literal["FAILFAST", "DROPMALFORMED", "PERMISSIVE"]
 
 DEAD_LETTERS = "DEAD_LETTERS"
-COUNTS = ("RECORDS", *(reason.value for reason in Ignored), *DECODE_CONDITIONS, DecodeError.condition, DEAD_LETTERS)
+COUNTS = ("RECORDS", *(reason.value for reason in Ignored), *DECODE_CONDITIONS, DecodeError.condition, DEAD_LETTERS, *WATCHED)
 """What is counted: records read, records ignored (control events too) by reason, bad records by condition (``DECODE``: a condition of a
 format's own), and those of them that were written as dead letters."""
 
@@ -182,7 +183,9 @@ class Source:
         )
 
 
-def decode_pass(batches: Iterator[pa.RecordBatch], *, source: Source, target: type[Target]) -> Iterator[pa.RecordBatch]:
+def decode_pass(
+    batches: Iterator[pa.RecordBatch], *, source: Source, target: type[Target], report: Report = log
+) -> Iterator[pa.RecordBatch]:
     """Decode a task's records into a target's batches; for ``mapInArrow``.
 
     Parameters
@@ -192,23 +195,26 @@ def decode_pass(batches: Iterator[pa.RecordBatch], *, source: Source, target: ty
     source : Source
     target : type
         A subclass of `Target`; the result has its columns, and those of `counts`.
+    report : callable
+        Takes the notices of the task (`notice.reporter`).
     """
     with worker():
-        yield from _Task(source, target(source.output, source.key_groups, source.shape)).run(batches)
+        yield from _Task(source, target(source.output, source.key_groups, source.shape), report).run(batches)
 
 
 class _Task:
     """One task's records, in the order of their partition."""
 
-    def __init__(self, source: Source, target: Target) -> None:
+    def __init__(self, source: Source, target: Target, report: Report) -> None:
         self.source, self.target = source, target
         decoder = source.decoder()
+        self.watch = Watch(decoder, report)
         self.decode_record = decoder.upserts if target.keyed else decoder.decode
         quick = source.decoder(raw_text=True) if target.takes_text and not source.compact else decoder
         self.decode_quickly = quick.upserts if target.keyed else quick.decode
         self.decoders, self.tables = (quick, decoder), list[Table]()
         self.text_columns, self.looked_at = decoder.text_columns, source.looked_at
-        self.drop = without_update_before(key_indices(source.columns, source.unique_key)) if source.drop_update_before else None
+        self.drop = without_update_before(source.columns, source.unique_key) if source.drop_update_before else None
         self.merge = _metadata_merger(source)
         self.key_places = [source.metadata.index(name) for name in source.key_metadata]
         # Rows come out of converters; metadata is as its format gives it, and of ours it is known to be canonical.
@@ -226,11 +232,13 @@ class _Task:
                     # A block is of one partition: its place in the order is that of its first offset.
                     yield from self.flush()
                 at, stamp = (records.topic, records.partition), int(records.stamps[-1])
+                self.watch.begin(records.topic)
                 self.decode(records, kafka)
                 self.target.see(Seen(records.topic, records.partition, int(records.stamps[0]), self.tables))
                 self.held_bytes += batch.nbytes
                 if self.held >= _MOST_CHANGES or self.held_bytes >= _MOST_BYTES:
                     yield from self.flush()
+        self.watch.tell()
         yield from self.flush()
 
     def decode(self, records: Records, kafka: Sequence[tuple[Any, ...]]) -> None:
@@ -243,7 +251,9 @@ class _Task:
             if _of_the_world(error):
                 raise
             # Something is wrong with one of them: one after the other tells with which.
-            self.target.take(records, self.one_by_one(records, kafka), {})
+            decoded = self.one_by_one(records, kafka)
+            self.target.take(records, decoded, {})
+        self.counts.update(self.watch.see(records, decoded))
         self.counts["RECORDS"] += len(records.values)
         self.held += len(records.values)
 
@@ -350,7 +360,9 @@ class _Task:
         self.counts[error.condition if error.condition in COUNTS else DecodeError.condition] += 1
         if source.permissive:
             self.target.add_aside(records, index, corrupt(error, record))
-        elif source.dead_letters is not None:
+            return
+        self.watch.refuse(error)
+        if source.dead_letters is not None:
             self.counts[DEAD_LETTERS] += 1
             self.letters.append(Letter(error, record))
 

@@ -1,6 +1,6 @@
 """What ChangelogNormalize does to one key: the whole of its semantics, as a pure function of one change.
 
-A row is anything that can be compared with ``==``. `fold_columns` does the same to all changes of a key group at once, and tests hold
+`cdc_formats.equality` says when two rows are the same. `fold_columns` does this to all changes of a key group at once, and tests hold
 the one to the other.
 
 =================  ==============================  ==================================================================
@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from typing import NamedTuple, TypeVar
 
+from cdc_formats.equality import equal
 from cdc_formats.row_kind import RowKind
 
 Row = TypeVar("Row")
@@ -64,7 +65,7 @@ def fold(stored: Row | None, row: Row | None, options: FoldOptions) -> tuple[tup
         return (((_DELETE, stored),) if stored is not None else ()), None
     if stored is None:
         return ((_INSERT, row),), row
-    if options.suppress_equal and stored == row:
+    if options.suppress_equal and equal(stored, row):
         return (), stored
     if options.generate_update_before:
         return ((_UPDATE_BEFORE, stored), (_UPDATE_AFTER, row)), row

@@ -274,7 +274,7 @@ class _Fold:
             column = self.columns[index]
             if len(candidates):
                 here, before = (column.take(pa.array(at)) for at in (history.stored + candidates, history.before[candidates]))
-                candidates = candidates[same(here, before).to_numpy(zero_copy_only=False)]
+                candidates = candidates[same(self.stage.shape.columns[index].type, here, before)]
         suppressed[candidates] = True
         return suppressed
 

@@ -26,6 +26,7 @@ from .decode import COUNTS, KAFKA_METADATA, Mode, Source, decode_pass, needed_co
 from .encode import encode_pass
 from .group import Stage
 from .guard import Expected
+from .notice import reporter
 from .source_block import columns_of, source_block
 from .stage import normalized
 from .targets import Blocks, KeyedRows, Target, TypedRows
@@ -613,7 +614,8 @@ class _Reader:
 
     def _decoded(self, records: DataFrame, target: type[Target]) -> DataFrame:
         source = self.request.source
-        return records.mapInArrow(partial(decode_pass, source=source, target=target), f"{target.ddl(source.output)}, {counts_ddl(COUNTS)}")
+        decode = partial(decode_pass, source=source, target=target, report=reporter(self.spark))
+        return records.mapInArrow(decode, f"{target.ddl(source.output)}, {counts_ddl(COUNTS)}")
 
     def _filtered(self, records: DataFrame) -> DataFrame:
         return matched(self._decoded(records, FilterRows), self.where, self.request.source.columns)

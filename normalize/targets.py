@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from operator import itemgetter
 from typing import Any, ClassVar
 
 import numpy as np
@@ -17,8 +16,11 @@ import pyarrow as pa
 from msgspec.structs import replace
 
 from cdc_formats.base import Change, KeyedChange
+from cdc_formats.equality import key_getter
 from cdc_formats.handling import Converter
 from cdc_formats.row_kind import RowKind
+from cdc_formats.rows import key_indices
+from cdc_formats.schema import Column
 
 from .changes import NO_TEXT, Block, Changes, Gathered, Shape, cut, pack_change
 from .fold_columns import Ints
@@ -232,17 +234,17 @@ class TypedRows(Target):
         self.start()
 
 
-def without_update_before(key_indices: Sequence[int]) -> Callable[[Sequence[Change]], list[Change]]:
+def without_update_before(columns: Sequence[Column], unique_key: Sequence[str]) -> Callable[[Sequence[Change]], list[Change]]:
     """Return the function that drops ``-U`` of an event's changes, for consumers of upserts.
 
     Where the ``+U`` after it has another key, the ``-U`` is the delete of the old one.
 
     Parameters
     ----------
-    key_indices : sequence of int
-        Where the primary key's columns stand in a row.
+    columns : sequence of Column
+    unique_key : sequence of str
     """
-    key_of = itemgetter(*key_indices)
+    key_of = key_getter(columns, key_indices(columns, unique_key))
 
     def drop(changes: Sequence[Change]) -> list[Change]:
         kept = []

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import struct
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -11,10 +13,25 @@ from cdc_formats import RowKind
 from normalize.fold import FoldOptions, fold
 
 Row = tuple[Any, ...]
-KeyChange = tuple[int, Row | None]
+KeyChange = tuple[Any, Row | None]
 
-KEYS = st.integers(0, 4)
-ROWS = st.tuples(KEYS, st.sampled_from(["a", "b", None]), st.integers(0, 2))
+DDL = "id DOUBLE, name STRING, qty INT, score DOUBLE, marks MAP<FLOAT, ARRAY<DOUBLE>>"
+"""The columns of `HISTORIES`; the key is the first."""
+NAN, OTHER_NAN = (struct.unpack("<d", struct.pack("<Q", bits))[0] for bits in (0x7FF8000000000000, 0xFFF8000000000001))
+KEYS = st.sampled_from([0.0, -0.0, NAN, OTHER_NAN, 1.5])
+_MARKS = [[-0.0, [NAN, 0.0]], [NAN, None]]
+_EQUAL_MARKS = [[0.0, [OTHER_NAN, -0.0]], [NAN, None]]
+# Few rows, so that equal ones meet, and half of them equal to another one that is written otherwise.
+VALUES = [
+    ("a", 0, 0.0, None),
+    ("a", 0, -0.0, None),
+    ("a", 1, 0.0, None),
+    (None, 0, NAN, _MARKS),
+    (None, 0, OTHER_NAN, _EQUAL_MARKS),
+    (None, 0, -math.inf, _MARKS),
+    (None, 0, None, _EQUAL_MARKS),
+]
+ROWS = st.tuples(KEYS, st.sampled_from(VALUES)).map(lambda row: (row[0], *row[1]))
 
 
 @st.composite
@@ -29,45 +46,60 @@ HISTORIES = st.lists(key_changes(), max_size=40)
 """Changes in order."""
 
 
+def unified(value: Any) -> Any:
+    """The one value that stands for all equal ones, by the table in `cdc_formats.equality`."""
+    if isinstance(value, float):
+        return "NaN" if math.isnan(value) else value + 0.0
+    return type(value)(map(unified, value)) if isinstance(value, (list, tuple)) else value
+
+
+def exact(value: Any) -> Any:
+    """A value with its floats as bits: 0.0 is not -0.0 here, and each NaN is another."""
+    if isinstance(value, float):
+        return f"{value} {struct.pack('>d', value).hex()}"
+    return type(value)(map(exact, value)) if isinstance(value, (list, tuple)) else value
+
+
 def fold_history(history: Iterable[KeyChange], options: FoldOptions = RETRACT) -> list[tuple[RowKind, Row]]:
     """Fold a history with the pure function alone: what every engine must give, key by key."""
-    stored: dict[int, Row | None] = {}
+    stored: dict[Any, Row | None] = {}
     changelog: list[tuple[RowKind, Row]] = []
     for key, row in history:
-        output, stored[key] = fold(stored.get(key), row, options)
+        output, stored[unified(key)] = fold(stored.get(unified(key)), row, options)
         changelog.extend(output)
     return changelog
 
 
-def by_key(changelog: Iterable[tuple[RowKind, Sequence[Any]]]) -> dict[Any, list[tuple[str, Row]]]:
-    """Group changelog rows by their key (the first column); order across keys means nothing."""
+def by_key(changelog: Iterable[tuple[RowKind, Sequence[Any]]], values: Any = exact) -> dict[Any, list[tuple[str, Row]]]:
+    """Group changelog rows, to the bit, by their key (the first column); order across keys means nothing."""
     grouped: dict[Any, list[tuple[str, Row]]] = {}
     for kind, row in changelog:
-        grouped.setdefault(row[0], []).append((RowKind(kind).short_string, tuple(row)))
+        grouped.setdefault(unified(row[0]), []).append((RowKind(kind).short_string, values(tuple(row))))
     return grouped
 
 
 def table_of(changelog: Iterable[tuple[RowKind | str, Sequence[Any]]]) -> dict[Any, Row]:
-    """Apply a changelog to an empty table, and refuse one that is no retract stream."""
+    """Apply a changelog to an empty table, and refuse one that is no retract stream; return its `unified` rows."""
     table: dict[Any, Row] = {}
     before: tuple[str, Row] | None = None
     for kind, values in changelog:
         kind, row = kind if isinstance(kind, str) else kind.short_string, tuple(values)
+        key = unified(row[0])
         if before is not None:
             assert kind == "+U", f"{kind} {row} after -U {before}"
-            assert row[0] == before[1][0], "-U and +U of different keys"
+            assert key == unified(before[1][0]), "-U and +U of different keys"
         if kind in ("-U", "-D"):
-            assert table.get(row[0]) == row, f"{kind} of {row}, and the table has {table.get(row[0])}"
-            del table[row[0]]
+            assert exact(table.get(key)) == exact(row), f"{kind} of {row}, and the table has {table.get(key)}"
+            del table[key]
         else:
-            assert row[0] not in table, f"{kind} of {row}, and the table has {table[row[0]]}"
-            table[row[0]] = row
+            assert key not in table, f"{kind} of {row}, and the table has {table[key]}"
+            table[key] = row
         before = (kind, row) if kind == "-U" else None
     assert before is None, "a -U at the end"
-    return table
+    return {key: unified(row) for key, row in table.items()}
 
 
-def last_rows(history: Iterable[KeyChange]) -> dict[int, Row]:
-    """The table in the end, by the last change of each key alone."""
-    last = dict(history)
+def last_rows(history: Iterable[KeyChange]) -> dict[Any, Row]:
+    """The table in the end, by the last change of each key alone, its rows `unified`."""
+    last = {unified(key): unified(row) for key, row in history}
     return {key: row for key, row in last.items() if row is not None}

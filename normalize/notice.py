@@ -1,0 +1,100 @@
+"""Notices: what a task saw that a user should know, logged once in the driver's log.
+
+A worker's own log is hidden from the user of a cluster. A notice travels to the driver with the task's result, in a Spark accumulator,
+and the logger ``normalize`` of the driver's Python prints it as a warning. Under Spark Connect, which has no accumulators, the worker
+logs it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from cdc_formats.printable import printable
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+LOGGER = logging.getLogger("normalize")
+_MOST_SUBJECTS = 1_000
+_MOST_NAMES, _MOST_CHARACTERS = 10, 60
+
+
+class Notice(NamedTuple):
+    """A warning.
+
+    Attributes
+    ----------
+    subjects : tuple of str
+        What it is about. A notice is logged unless all of its subjects were logged before.
+    text : str
+    """
+
+    subjects: tuple[str, ...]
+    text: str
+
+
+Report = Callable[[list[Notice]], Any]
+"""What a task hands its notices to."""
+
+
+class _Shown:
+    """Logs each notice once."""
+
+    def __init__(self) -> None:
+        self.subjects: set[str] = set()
+
+    def show(self, notices: Sequence[Notice]) -> None:
+        for notice in notices:
+            # The bound is for producers whose columns have ever new names.
+            if not self.subjects.issuperset(notice.subjects) and len(self.subjects) < _MOST_SUBJECTS:
+                self.subjects.update(notice.subjects)
+                LOGGER.warning("%s", notice.text)
+
+
+_of_this_process = _Shown()
+
+
+def log(notices: list[Notice]) -> None:
+    """Log notices in this process."""
+    _of_this_process.show(notices)
+
+
+class _InTask:
+    """The accumulator's parameter in a task: it collects notices."""
+
+    def zero(self, value: list[Notice]) -> list[Notice]:
+        return []
+
+    def addInPlace(self, value1: list[Notice], value2: list[Notice]) -> list[Notice]:  # noqa: N802 - Spark's name
+        return value1 + value2
+
+
+class _OnDriver(_InTask):
+    """The same on the driver: it logs the notices of each task that ends, and keeps none."""
+
+    def __init__(self) -> None:
+        self.shown = _Shown()
+
+    def addInPlace(self, value1: list[Notice], value2: list[Notice]) -> list[Notice]:  # noqa: N802 - Spark's name
+        self.shown.show(value2)
+        return value1
+
+    def __reduce__(self) -> tuple[type[_InTask], tuple[()]]:
+        return _InTask, ()
+
+
+def reporter(spark: SparkSession) -> Report:
+    """Return what the tasks of a query hand their notices to."""
+    from pyspark.sql.utils import is_remote
+
+    if is_remote():
+        return log
+    return spark.sparkContext.accumulator(list[Notice](), _OnDriver()).add  # type: ignore[arg-type] # AccumulatorParam by its methods
+
+
+def shown_names(names: Sequence[str]) -> str:
+    """Return names out of messages, safe to print and few enough to read."""
+    listed = ", ".join(f"`{printable(name[:_MOST_CHARACTERS])}`" for name in names[:_MOST_NAMES])
+    return listed if len(names) <= _MOST_NAMES else f"{listed} and {len(names) - _MOST_NAMES} more"

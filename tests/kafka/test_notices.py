@@ -1,0 +1,76 @@
+"""What a user sees in the log of a job: columns that are not as declared, and a topic of which every record was refused."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from streams import debezium, new_topic, run_stream, servers
+
+from normalize import from_kafka_changelog
+
+pytestmark = [pytest.mark.spark, pytest.mark.kafka]
+
+ROWS = [(None, debezium("c", None, {"id": i, "wieght": i, "colour\x1b[31m": "red"})) for i in range(40)]
+BAD = [(None, b'{"after": {"id": %d}, "op": "no such"}' % i) for i in range(39)] + [(None, b"no JSON")]
+
+
+def job(kafka, topic, tmp_path, *, bounded, **options) -> tuple[list[str], dict]:
+    """Run a job of its own, and return what its log has of the library, and its counts."""
+    arguments = [kafka.bootstrap_servers, topic, str(bounded), str(tmp_path / "checkpoint"), json.dumps(options)]
+    script = Path(__file__).with_name("notice_job.py")
+    done = subprocess.run([sys.executable, str(script), *arguments], capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    notices = [line for line in done.stderr.splitlines() if "topic " in line and topic in line]
+    return notices, json.loads(done.stdout.splitlines()[-1])
+
+
+@pytest.mark.parametrize("bounded", [True, False])
+def test_a_job_whose_columns_are_not_as_declared_says_so_once(kafka, tmp_path, bounded):
+    topic = new_topic(kafka, ROWS)
+    (absent, unknown), told = job(kafka, topic, tmp_path, bounded=bounded, schema="id BIGINT, weight BIGINT")
+    sampled = 20 if bounded else 10
+    assert f"declared but missing from {sampled} of {sampled} sampled records (first: {topic}[0]@0): `weight`. " in absent
+    assert f"in {sampled} of {sampled} sampled records (first: {topic}[0]@0) but not declared: `wieght`, `colour\\x1b[31m`. " in unknown
+    assert told["rows"] == 40
+    assert len(told["counts"]) == (1 if bounded else 4)
+    assert {(counts["ABSENT_COLUMNS"], counts["UNKNOWN_COLUMNS"]) for counts in told["counts"]} == {(sampled, sampled)}
+
+
+@pytest.mark.parametrize("bounded", [True, False])
+def test_a_job_whose_records_were_all_refused_says_so_once(kafka, tmp_path, bounded):
+    topic = new_topic(kafka, BAD)
+    (notice,), told = job(kafka, topic, tmp_path, bounded=bounded, schema="id BIGINT", mode="DROPMALFORMED")
+    refused = "40 of 40: UNKNOWN_OPERATION 39, MALFORMED_MESSAGE 1" if bounded else "10 of 10: UNKNOWN_OPERATION 10"
+    assert f"every record that a task read was refused ({refused})" in notice
+    assert (
+        f"The first error: [UNKNOWN_OPERATION] op 'no such' is none of c, d, m, r, t, u - at `$.op` of the value in {topic}[0]@0" in notice
+    )
+    assert told["rows"] == 0
+
+
+def test_the_driver_logs_notices_whatever_process_decoded(spark, kafka, caplog):
+    topic = new_topic(kafka, BAD, partitions=1)
+    secret = {"error_excerpt": False}
+    read = {"format": "debezium-json", "format_options": secret, "schema": "id BIGINT", "primary_key": "id", "options": servers(kafka)}
+    changes = from_kafka_changelog(spark, topic, bounded=True, mode="DROPMALFORMED", **read)
+    for _ in range(2):
+        assert changes.collect() == []
+    (record,) = caplog.records
+    assert (record.name, record.levelname) == ("normalize", "WARNING")
+    assert "no such" not in record.getMessage(), "error_excerpt=False keeps data out of notices too"
+
+
+def test_what_the_result_says_itself_is_no_notice(spark, kafka, tmp_path, caplog):
+    topic = new_topic(kafka, [*ROWS[:2], *BAD])
+    read = {"format": "debezium-json", "schema": "id BIGINT, wieght BIGINT, `colour\x1b[31m` STRING", "primary_key": "id"}
+    some = from_kafka_changelog(spark, topic, bounded=True, mode="DROPMALFORMED", options=servers(kafka), **read)
+    assert some.count() == 2
+    only_bad = from_kafka_changelog(
+        spark, topic, mode="PERMISSIVE", options=servers(kafka, startingOffsets=json.dumps({topic: {"0": 2}})), **read
+    )
+    assert len(run_stream(only_bad, tmp_path / "checkpoint").rows) == 40
+    assert caplog.records == []
