@@ -15,7 +15,7 @@ import msgspec
 from cdc_formats.base import Format, Ignored
 from cdc_formats.errors import ArgumentError, SchemaError
 from cdc_formats.registry import get_format
-from cdc_formats.schema import Column, backquoted
+from cdc_formats.schema import Column
 
 from . import batch, plan as planner
 from .arrow import spark_type
@@ -28,7 +28,7 @@ from .group import Stage
 from .source_block import columns_of, source_block
 from .stage import normalized
 from .targets import Blocks, KeyedRows, Target, TypedRows
-from .typed import ASIDES, ROW_KIND, require_changelog, table_columns, without_update_before
+from .typed import ASIDES, ROW_KIND, positional, require_changelog, require_distinct, table_columns, without_update_before
 from .where import FilterRows, filtered_blocks, matched
 
 if TYPE_CHECKING:
@@ -332,8 +332,9 @@ def to_kafka_changelog(
     written = encoder.encoder(table, unique_key=names_of(primary_key))
     if source and not written.writes_source:
         raise ArgumentError(f"{encoder.identifier} as configured writes no block `source`: leave source= out, or write debezium-json")
-    wanted = [ROW_KIND, *(column.name for column in table)]
-    records = df.select(*map(backquoted, wanted), *source_block(df, source or {})).mapInArrow(
+    names = [column.name for column in table]
+    require_distinct(df, names)
+    records = df.select(ROW_KIND, *positional(names), *source_block(df, source or {})).mapInArrow(
         partial(encode_pass, format=encoder, columns=table, unique_key=names_of(primary_key)), "key BINARY, value BINARY"
     )
     sink = {**{name: str(value) for name, value in options.items()}, "topic": topic}

@@ -22,9 +22,9 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
-from ..typed import ROW_KIND
+from ..typed import ROW_KIND, positional
 from .dialects import Dialect, MySql, dialect_of
-from .tables import JdbcTable, TargetError
+from .tables import ConflictError, JdbcTable, TargetError
 from .wanted import Batch, Wanted, missing_columns, running_batch
 
 if TYPE_CHECKING:
@@ -69,8 +69,8 @@ def merge(latest: DataFrame, table: JdbcTable, wanted: Wanted) -> None:
     wanted : Wanted
     """
     with Connection.open(latest.sparkSession, table) as connection, _staged(latest, connection, table, wanted) as staging:
-        dialect, names = connection.dialect, connection.spelled(table.table, wanted.names)
-        key = connection.spelled(table.table, wanted.primary_key)
+        dialect, names = connection.dialect, connection.staged(table.table, wanted.names)
+        key = {name: names[name] for name in connection.spelled(table.table, wanted.primary_key)}
         if connection.number(dialect.twins(staging, key)):
             raise TargetError(f"{table}: keys ({', '.join(key)}) that are different in the changelog are equal by the table's collation")
         with connection.transaction():
@@ -81,7 +81,7 @@ def merge(latest: DataFrame, table: JdbcTable, wanted: Wanted) -> None:
 def append(rows: DataFrame, table: JdbcTable, wanted: Wanted, batch: Batch | None) -> None:
     """Append rows; a micro-batch that was appended before is left out."""
     with Connection.open(rows.sparkSession, table) as connection, _staged(rows, connection, table, wanted) as staging:
-        names, batches = connection.spelled(table.table, wanted.names), beside(table.table, BATCHES)
+        names, batches = connection.staged(table.table, wanted.names), beside(table.table, BATCHES)
         if batch is not None:
             connection.execute(_batches(connection.dialect, batches))
         with connection.transaction():
@@ -103,10 +103,11 @@ def _staged(rows: DataFrame, connection: Connection, table: JdbcTable, wanted: W
     staging, dialect = _staging(rows.sparkSession, table), connection.dialect
     drop = f"DROP TABLE IF EXISTS {dialect.table(staging)}"
     connection.execute(drop)
-    connection.execute(dialect.stage(staging, table.table, connection.spelled(table.table, wanted.names)))
+    connection.execute(dialect.stage(staging, table.table, connection.staged(table.table, wanted.names)))
     try:
         kind = [ROW_KIND] if ROW_KIND in rows.columns else []
-        staged = rows.select(*kind, *map(dialect.staged, wanted.fields))
+        renamed = rows.select(*kind, *positional(wanted.names))
+        staged = renamed.select(*kind, *(dialect.staged(field) for field in renamed.schema.fields[len(kind) :]))
         options = connection.options | {"dbtable": dialect.table(staging)}
         with told(table):
             staged.write.format("jdbc").options(**options).mode("append").save()
@@ -225,6 +226,10 @@ class Connection:
         found = {name.lower(): name for name in self.columns(table) or []}
         return [found.get(name.lower(), name) for name in names]
 
+    def staged(self, table: str, names: Sequence[str]) -> dict[str, str]:
+        """Return what columns, spelled as the table has them, are called in the staging table."""
+        return {name: f"c{index}" for index, name in enumerate(self.spelled(table, names))}
+
     def unique_indexes(self, table: str) -> list[set[str]]:
         """Return the columns of each unique index, in lower case."""
         *schema, name = table.split(".")
@@ -272,6 +277,7 @@ def _options(table: JdbcTable, dialect: Dialect) -> dict[str, str]:
 def _needed(connection: Connection, table: JdbcTable, wanted: Wanted) -> list[str]:
     dialect, found = connection.dialect, connection.columns(table.table)
     for field in wanted.fields:
+        dialect.require_name(field.name)
         dialect.type(field, in_key=False)  # what has no type is refused, though the table may have the column
     if found is None:
         if not wanted.create:
@@ -311,14 +317,32 @@ def told(table: JdbcTable) -> Iterator[None]:
     try:
         yield
     except (Py4JJavaError, PySparkException) as error:
+        if _deadlock(error):
+            raise ConflictError(f"another writer locked rows of {table} at the same time (deadlock)") from None
         raise TargetError(_text(error, table)) from None
+
+
+def _deadlock(error: Any) -> bool:
+    """Return whether the database rolled the transaction back in favour of another: a deadlock, or a failed serialization."""
+    from py4j.java_gateway import is_instance_of
+    from pyspark import SparkContext
+
+    if not hasattr(error, "java_exception"):
+        return False
+    root = _root(error.java_exception)
+    return is_instance_of(SparkContext._gateway, root, "java.sql.SQLException") and root.getSQLState() in ("40001", "40P01")
+
+
+def _root(java: Any) -> Any:
+    while java.getCause() is not None:
+        java = java.getCause()
+    return java
 
 
 def _text(error: Any, table: JdbcTable) -> str:
     java = getattr(error, "java_exception", None)
     if java is not None:
-        while java.getCause() is not None:
-            java = java.getCause()
+        java = _root(java)
         text = f"{java.getClass().getSimpleName()}: {java.getMessage()}"
     else:
         causes = [line for line in str(error).splitlines() if "Exception: " in line]
