@@ -20,7 +20,7 @@ from cdc_formats.schema import Column
 from . import batch, plan as planner
 from .arrow import spark_type
 from .changelog_normalize import DELETE_RETENTION, KEY_GROUPS, check_choice, ignored_columns, make_stage, names_of
-from .counts import counts_ddl, observed
+from .counts import COLUMN as COUNTS_COLUMN, counts_ddl, observed
 from .dead_letter import DeadLetters
 from .decode import COUNTS, KAFKA_METADATA, Mode, Source, decode_pass, needed_columns
 from .encode import encode_pass
@@ -519,13 +519,14 @@ def _metadata(format: Format, names: tuple[str, ...]) -> tuple[str, ...]:
 def _check_names(source: Source) -> None:
     # Spark compares names without case by default: two that differ in case alone could not be told apart.
     output = source.output
-    names = [ROW_KIND, *(column.name for column in (*output.columns, *output.metadata)), *ASIDES]
+    reserved = [ROW_KIND, *ASIDES, COUNTS_COLUMN]
+    names = [*reserved, *(column.name for column in (*output.columns, *output.metadata))]
     lower = [name.lower() for name in names]
     twice = sorted({name for name in lower if lower.count(name) > 1})
     if twice:
         raise SchemaError(
             f"column {', '.join(twice)} would stand in the result twice: of the schema, the metadata, and "
-            f"{', '.join([ROW_KIND, *ASIDES])}, rename what is yours"
+            f"{', '.join(reserved)}, rename what is yours"
         )
 
 

@@ -71,15 +71,19 @@ def apply_changes(
     Raises
     ------
     ArgumentError, SchemaError, TargetError, ChangeOrderError
-        Here, at the call, when the arguments or the table cannot be used. In a micro-batch: `ArgumentError` for a row without a row
-        kind, `MissingFieldError` for a key that is NULL, `ChangeOrderError` where a key's last change cannot be told.
+        Here, at the call, when the arguments or the table cannot be used; `SchemaError` also for a column's name that the table cannot
+        hold. In a micro-batch: `ArgumentError` for a row without a row kind, `MissingFieldError` for a key that is NULL,
+        `ChangeOrderError` where a key's last change cannot be told, `ConflictError` where other writers prevented every try.
 
     Notes
     -----
-    Of each key the last change of a micro-batch is applied, all of them in one commit of the table. A micro-batch that Spark repeats
-    after a failure is applied again, which changes nothing: it ends in the same rows. A history would have its changes twice, and
-    so remembers the query's last micro-batch in the same commit: as Delta's ``txnAppId`` and ``txnVersion``, in the summary of
-    Iceberg's snapshot, in the table ``changelog_batches`` of a database (`normalize.sinks.jdbc`).
+    Of each key the last change of a micro-batch is applied, all of them in one commit of the table. If another writer changes the table at
+    the same time (a commit conflict of Delta or Iceberg, a deadlock of a database), the micro-batch is applied again: ten times at most,
+    after pauses that double from 0.2 to 10 seconds.
+
+    A micro-batch that Spark repeats after a failure is applied again, which changes nothing: it ends in the same rows. A history would
+    have its changes twice, and so remembers the query's last micro-batch in the same commit: as Delta's ``txnAppId`` and ``txnVersion``,
+    in the summary of Iceberg's snapshot, in the table ``changelog_batches`` of a database (`normalize.sinks.jdbc`).
     """
     require_changelog(df)
     spark = df.sparkSession

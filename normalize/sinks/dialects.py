@@ -48,6 +48,12 @@ class Dialect:
     missing_table: ClassVar[str] = "42P01"
     # The server reads text as what the column is: dates and times, and json, uuid, enums, inet from STRING.
     properties: ClassVar[Mapping[str, str]] = {"stringtype": "unspecified", "reWriteBatchedInserts": "true"}
+    # Those that ON CONFLICT can name: of whole columns and all rows. A column of INCLUDE is not of the key.
+    unique_indexes: ClassVar[str] = (
+        "SELECT i.indexrelid, a.attname FROM pg_index AS i JOIN pg_attribute AS a ON a.attrelid = i.indrelid "
+        "AND a.attnum = ANY ((CAST(i.indkey AS int2[]))[0:i.indnkeyatts - 1]) "
+        "WHERE i.indrelid = CAST(? AS regclass) AND i.indisunique AND i.indimmediate AND i.indpred IS NULL AND i.indexprs IS NULL"
+    )
     timestamp_suffix: ClassVar[str] = "+00"
     types: ClassVar[Mapping[str, str]] = {
         "boolean": "BOOLEAN",
@@ -174,6 +180,10 @@ class MySql(Dialect):
         "sessionVariables": "time_zone='+00:00',sql_mode='STRICT_ALL_TABLES'",
         "rewriteBatchedStatements": "true",
     }
+    unique_indexes: ClassVar[str] = (
+        "SELECT index_name, column_name FROM information_schema.statistics "
+        "WHERE table_schema = ? AND table_name = ? AND non_unique = 0 AND column_name IS NOT NULL"
+    )
     timestamp_suffix: ClassVar[str] = ""
     types: ClassVar[Mapping[str, str]] = {
         "boolean": "BOOLEAN",

@@ -4,6 +4,8 @@
 
     workers ──Spark's JDBC writer──► products_changes_1f0c ──DELETE, INSERT ... ON CONFLICT (or ON DUPLICATE KEY)──► products
 
+The columns of the staging table are called ``c0`` and so on: Spark's JDBC writer does not escape names, which come from messages.
+
 The rows are sent by all workers at once, and readers of the table see a micro-batch as a whole or not at all. The price is that rows are
 written twice in the database. A writer that upserts in place, partition by partition, would write once, and show half a micro-batch.
 
@@ -122,7 +124,8 @@ def _staged(rows: DataFrame, connection: Connection, table: JdbcTable, wanted: W
 def _staging(spark: SparkSession, table: JdbcTable) -> str:
     running = running_batch(spark)
     owner = running.query if running else uuid4().hex
-    name = table.table.split(".")[-1]
+    # Letters that need no quotes, since Spark's JDBC writer has them in a statement too.
+    name = re.sub("[^A-Za-z0-9]", "_", table.table.split(".")[-1])
     # PostgreSQL cuts names to 63 bytes, MySQL refuses more than 64 characters.
     return beside(table.table, f"{name[:12]}_changes_{sha256(f'{owner} {table.table}'.encode()).hexdigest()[:12]}")
 
@@ -174,13 +177,12 @@ class Connection:
 
     def execute(self, statement: str, *parameters: str) -> None:
         """Run a statement."""
-        with told(self.of), self._prepared(statement, parameters) as prepared:
-            prepared.execute()
+        with told(self.of), self._executed(statement, parameters):
+            pass
 
     def number(self, query: str, *parameters: str) -> int | None:
         """Return the number that a query gives, None where it has no row."""
-        with told(self.of), self._prepared(query, parameters) as prepared:
-            rows = prepared.executeQuery()
+        with told(self.of), self._executed(query, parameters) as rows:
             return int(rows.getLong(1)) if rows.next() else None
 
     @contextmanager
@@ -213,8 +215,8 @@ class Connection:
         from py4j.protocol import Py4JJavaError
 
         try:
-            with self._prepared(f"SELECT * FROM {self.dialect.table(table)} WHERE 1 = 0", ()) as prepared:
-                found = prepared.executeQuery().getMetaData()
+            with self._executed(f"SELECT * FROM {self.dialect.table(table)} WHERE 1 = 0", ()) as rows:
+                found = rows.getMetaData()
                 return [found.getColumnName(index) for index in range(1, found.getColumnCount() + 1)]
         except Py4JJavaError as error:
             if error.java_exception.getSQLState() == self.dialect.missing_table:
@@ -231,29 +233,29 @@ class Connection:
         return {name: f"c{index}" for index, name in enumerate(self.spelled(table, names))}
 
     def unique_indexes(self, table: str) -> list[set[str]]:
-        """Return the columns of each unique index, in lower case."""
+        """Return the columns of each unique index that an upsert can use, in lower case."""
         *schema, name = table.split(".")
-        place: tuple[Any, Any]
-        if isinstance(self.dialect, MySql):
-            place = (schema[0] if schema else self.java.getCatalog(), None)
-        else:
-            place = (self.java.getCatalog(), schema[-1] if schema else self.java.getSchema())
+        of = [schema[0] if schema else self.java.getCatalog(), name] if isinstance(self.dialect, MySql) else [self.dialect.table(table)]
         indexes: dict[str, set[str]] = {}
-        rows = self.java.getMetaData().getIndexInfo(*place, name, True, True)
-        while rows.next():
-            if rows.getString("COLUMN_NAME"):
-                indexes.setdefault(rows.getString("INDEX_NAME"), set()).add(rows.getString("COLUMN_NAME").lower())
+        # Not by the driver's getIndexInfo: PostgreSQL's returns names quoted in part.
+        with told(self.of), self._executed(self.dialect.unique_indexes, of) as rows:
+            while rows.next():
+                indexes.setdefault(rows.getString(1), set()).add(rows.getString(2).lower())
         return list(indexes.values())
 
     @contextmanager
-    def _prepared(self, statement: str, parameters: Sequence[str]) -> Iterator[Any]:
-        prepared = self.java.prepareStatement(statement)
+    def _executed(self, text: str, parameters: Sequence[str]) -> Iterator[Any]:
+        """Run a statement, and return its rows, None where it has none."""
+        # Prepared only with parameters: MySQL's driver takes a question mark in a name for one.
+        statement = self.java.prepareStatement(text) if parameters else self.java.createStatement()
         try:
+            statement.setEscapeProcessing(False)
             for index, value in enumerate(parameters, 1):
-                prepared.setString(index, value)
-            yield prepared
+                statement.setString(index, value)
+            statement.execute(*([] if parameters else [text]))
+            yield statement.getResultSet()
         finally:
-            prepared.close()
+            statement.close()
 
 
 def _options(table: JdbcTable, dialect: Dialect) -> dict[str, str]:
