@@ -35,7 +35,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cdc_formats.schema import Column, SqlType
+from cdc_formats.schema import Column, SqlType, backquoted
 
 from .errors import BinlogError, ServerNotReadyError
 
@@ -152,7 +152,7 @@ def _text_type(column: SourceColumn) -> SqlType:
     if column.charset not in _CODECS:
         raise ServerNotReadyError(
             f"column `{column.name}` has the character set {column.charset}, whose texts cannot be read from the log: "
-            f"ALTER TABLE ... MODIFY `{column.name}` {column.column_type} CHARACTER SET utf8mb4"
+            f"ALTER TABLE ... MODIFY {backquoted(column.name)} {column.column_type} CHARACTER SET utf8mb4"
         )
     return SqlType("STRING")
 

@@ -86,7 +86,7 @@ TYPE_NAMES = (*_PLAIN, *_SIZED, "DECIMAL", "INTERVAL DAY TO SECOND", "ARRAY", "M
 INTEGER_BITS = {"TINYINT": 7, "SMALLINT": 15, "INT": 31, "BIGINT": 63}
 """Bits of the integer types, the sign left out."""
 
-_TOKEN = re.compile(r"\s*(?:(?P<quoted>`(?:[^`]|``)+`)|(?P<comment>'(?:[^'\\]|\\.)*')|(?P<word>[^\W\d][\w$]*|\d\w*)|(?P<mark>[<>(),:]))")
+_TOKEN = re.compile(r"\s*(?:(?P<quoted>`(?:[^`]|``)*`)|(?P<comment>'(?:[^'\\]|\\.)*')|(?P<word>[^\W\d][\w$]*|\d\w*)|(?P<mark>[<>(),:]))")
 
 
 def quote(name: str) -> str:
@@ -97,6 +97,34 @@ def quote(name: str) -> str:
 def backquoted(name: str) -> str:
     """Return `name` in backquotes, as Spark takes any name."""
     return "`" + name.replace("`", "``") + "`"
+
+
+_PART = r"`(?:[^`]|``)*`|[^`.]+"
+_PARTS = re.compile(rf"(?:{_PART})(?:\.(?:{_PART}))*")
+
+
+def name_parts(name: str) -> tuple[str, ...]:
+    """Return the parts of a qualified name; a part in backquotes may have dots.
+
+    Parameters
+    ----------
+    name : str
+
+    Returns
+    -------
+    tuple of str
+        Empty if a backquote has no partner, or a part is missing.
+
+    Examples
+    --------
+    >>> name_parts("shop.`order.items`")
+    ('shop', 'order.items')
+    """
+    return tuple(map(_unquoted, re.findall(_PART, name))) if _PARTS.fullmatch(name) else ()
+
+
+def _unquoted(token: str) -> str:
+    return token[1:-1].replace("``", "`") if token.startswith("`") else token
 
 
 def columns(ddl: str | Iterable[Column]) -> tuple[Column, ...]:
@@ -115,7 +143,7 @@ def columns(ddl: str | Iterable[Column]) -> tuple[Column, ...]:
     Raises
     ------
     SchemaError
-        When the text is not DDL, a type is unknown, or a name stands twice.
+        When the text is not DDL, a type is unknown, a name stands twice, or a name has a NUL character.
 
     Examples
     --------
@@ -129,7 +157,16 @@ def columns(ddl: str | Iterable[Column]) -> tuple[Column, ...]:
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise SchemaError(f"column {', '.join(map(quote, twice))} is declared twice")
+    for path in _with_nul(result):
+        raise SchemaError(f"the name {path!r} has a NUL character, where Arrow would cut it: declare its column as STRING, or leave it out")
     return result
+
+
+def _with_nul(fields: Iterable[Column], within: str = "") -> Iterator[str]:
+    for field in fields:
+        if "\0" in field.name:
+            yield f"{within}{field.name}"
+        yield from _with_nul(field.type.fields, f"{within}{field.name}.")
 
 
 def to_ddl(schema: Iterable[Column]) -> str:
@@ -205,7 +242,7 @@ class _Parser:
         token = self._take()
         if not token or token in "<>(),:" or token.startswith("'"):
             raise self._error(f"expected a column's name before {token or 'the end'!r}")
-        return token[1:-1].replace("``", "`") if token.startswith("`") else token
+        return _unquoted(token)
 
     def _type(self) -> SqlType:
         word = self._take().upper()

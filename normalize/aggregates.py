@@ -57,7 +57,7 @@ def aggregate_changes(changes: DataFrame, query: str) -> DataFrame:
     from pyspark.sql import functions as F
 
     try:
-        from .retraction import SIGN, retracting
+        from .retraction import retracting
     except ImportError as error:
         raise MissingDependencyError("the query is read by sqlglot: pip install 'pyspark-kafka-changelog[sql]'") from error
     require_changelog(changes)
@@ -66,7 +66,7 @@ def aggregate_changes(changes: DataFrame, query: str) -> DataFrame:
     plan = retracting(query, changes.columns)
     taken = changes.where(plan.where) if plan.where else changes
     keys = [F.expr(text).alias(name) for name, text in plan.keys.items()]
-    groups = taken.withColumn(SIGN, F.expr(_SIGN)).groupBy(*keys).agg(*(F.expr(text).alias(name) for name, text in plan.sums.items()))
+    groups = taken.withColumn(plan.sign, F.expr(_SIGN)).groupBy(*keys).agg(*(F.expr(text).alias(name) for name, text in plan.sums.items()))
     # Signed values are sometimes of wider types than the table's, and so Spark is asked for the query's own.
     on_a_table = changes.groupBy(*map(F.expr, plan.table_keys)).agg(*map(F.expr, plan.table_outputs))
     fields = on_a_table.schema.fields[len(plan.keys) :]

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from cdc_formats.equality import equal, sorted_entries, unifier
 from cdc_formats.handling import Converter, Handling
-from cdc_formats.schema import Column, SqlType, backquoted, quote
+from cdc_formats.schema import Column, SqlType, backquoted
 from cdc_formats.types import converter
 from cdc_formats.values import time_text
 
@@ -75,7 +75,7 @@ def spark_type(sql_type: SqlType) -> str:
     """Return the Spark DDL of a column's type: without precisions of times and lengths, which Spark's types lack."""
     inner = [spark_type(field.type) for field in sql_type.fields]
     if sql_type.name == "STRUCT":
-        return f"STRUCT<{', '.join(f'{quote(field.name)}: {of}' for field, of in zip(sql_type.fields, inner, strict=True))}>"
+        return f"STRUCT<{', '.join(f'{backquoted(field.name)}: {of}' for field, of in zip(sql_type.fields, inner, strict=True))}>"
     if inner:
         return f"{sql_type.name}<{', '.join(inner)}>"
     if sql_type.name in ("TIME", "CHAR", "VARCHAR"):

@@ -16,7 +16,7 @@ from cdc_formats.equality import key_getter
 from cdc_formats.errors import ArgumentError, MissingFieldError
 from cdc_formats.row_kind import RowKind
 from cdc_formats.rows import key_indices
-from cdc_formats.schema import Column, backquoted
+from cdc_formats.schema import Column
 
 from . import batch
 from .arrow import from_arrow
@@ -30,7 +30,7 @@ from .records import Records
 from .stage import normalized
 from .state import Layout
 from .targets import Blocks, KeyedRows, Target
-from .typed import ASIDES, ROW_KIND, Aside, Output, require_changelog, table_columns, without_update_before
+from .typed import ASIDES, ROW_KIND, Aside, Output, positional, require_changelog, require_distinct, table_columns, without_update_before
 from .where import MATCHES, matches
 
 if TYPE_CHECKING:
@@ -106,7 +106,9 @@ class ChangelogNormalize:
             mini_batch=self.mini_batch,
             streaming=df.isStreaming,
         )
-        rows = df.select(*map(backquoted, [ROW_KIND, *(column.name for column in output.all)]), matches(self.where))
+        names = [column.name for column in output.all]
+        require_distinct(df, names)
+        rows = df.select(ROW_KIND, *positional(names), matches(self.where))
         if df.isStreaming:
             changes = normalized(_packed(rows, Blocks, output, stage), stage, output, "changelog_normalize")
         else:

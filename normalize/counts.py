@@ -10,7 +10,7 @@ import pyarrow as pa
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-COLUMN = "counts"
+COLUMN = "_changelog_counts"
 """The column of counts, NULL in the rows that are not counts; a row of counts has NULL in all others."""
 
 

@@ -15,12 +15,12 @@ import msgspec
 from cdc_formats.base import Format, Ignored
 from cdc_formats.errors import ArgumentError, SchemaError
 from cdc_formats.registry import get_format
-from cdc_formats.schema import Column, backquoted
+from cdc_formats.schema import Column
 
 from . import batch, plan as planner
 from .arrow import spark_type
 from .changelog_normalize import DELETE_RETENTION, KEY_GROUPS, check_choice, ignored_columns, make_stage, names_of
-from .counts import counts_ddl, observed
+from .counts import COLUMN as COUNTS_COLUMN, counts_ddl, observed
 from .dead_letter import DeadLetters
 from .decode import COUNTS, KAFKA_METADATA, Mode, Source, decode_pass, needed_columns
 from .encode import encode_pass
@@ -31,7 +31,7 @@ from .source_block import columns_of, source_block
 from .stage import normalized
 from .targets import Blocks, KeyedRows, Target, TypedRows
 from .topics import described, subscribed
-from .typed import ASIDES, ROW_KIND, require_changelog, table_columns, without_update_before
+from .typed import ASIDES, ROW_KIND, positional, require_changelog, require_distinct, table_columns, without_update_before
 from .where import FilterRows, filtered_blocks, matched
 
 if TYPE_CHECKING:
@@ -336,8 +336,9 @@ def to_kafka_changelog(
     written = encoder.encoder(table, unique_key=names_of(primary_key))
     if source and not written.writes_source:
         raise ArgumentError(f"{encoder.identifier} as configured writes no block `source`: leave source= out, or write debezium-json")
-    wanted = [ROW_KIND, *(column.name for column in table)]
-    records = df.select(*map(backquoted, wanted), *source_block(df, source or {})).mapInArrow(
+    names = [column.name for column in table]
+    require_distinct(df, names)
+    records = df.select(ROW_KIND, *positional(names), *source_block(df, source or {})).mapInArrow(
         partial(encode_pass, format=encoder, columns=table, unique_key=names_of(primary_key)), "key BINARY, value BINARY"
     )
     sink = {**{name: str(value) for name, value in options.items()}, "topic": topic}
@@ -551,13 +552,14 @@ def _split_key(
 def _check_names(source: Source) -> None:
     # Spark compares names without case by default: two that differ in case alone could not be told apart.
     output = source.output
-    names = [ROW_KIND, *(column.name for column in (*output.columns, *output.metadata)), *ASIDES]
+    reserved = [ROW_KIND, *ASIDES, COUNTS_COLUMN]
+    names = [*reserved, *(column.name for column in (*output.columns, *output.metadata))]
     lower = [name.lower() for name in names]
     twice = sorted({name for name in lower if lower.count(name) > 1})
     if twice:
         raise SchemaError(
             f"column {', '.join(twice)} would stand in the result twice: of the schema, the metadata, and "
-            f"{', '.join([ROW_KIND, *ASIDES])}, rename what is yours"
+            f"{', '.join(reserved)}, rename what is yours"
         )
 
 

@@ -1,12 +1,12 @@
 """A ``SELECT ... GROUP BY`` as one that takes retracted rows back, in SQL: pure text, read and written by sqlglot.
 
-A query becomes two: sums of signed values by key, which an aggregation keeps, and the query's expressions over these. With `SIGN` 1 for
-``+I`` and ``+U``, -1 for ``-U`` and ``-D``::
+A query becomes two: sums of signed values by key, which an aggregation keeps, and the query's expressions over these. With a sign
+of 1 for ``+I`` and ``+U``, -1 for ``-U`` and ``-D``::
 
-    COUNT(*)    SUM(SIGN)
-    COUNT(x)    SUM(SIGN), of the rows in which x is not NULL
-    SUM(x)      SUM(SIGN * x), NULL where COUNT(x) is 0
-    AVG(x)      SUM(SIGN * x) / COUNT(x)
+    COUNT(*)    SUM(sign)
+    COUNT(x)    SUM(sign), of the rows in which x is not NULL
+    SUM(x)      SUM(sign * x), NULL where COUNT(x) is 0
+    AVG(x)      SUM(sign * x) / COUNT(x)
 
 Other aggregates cannot be taken back from what they keep (of ``MAX``, the second largest is forgotten), and are refused.
 """
@@ -20,9 +20,10 @@ from sqlglot import expressions as exp, parse_one
 from sqlglot.errors import SqlglotError
 
 from cdc_formats.errors import ArgumentError
+from cdc_formats.schema import quote
 
-SIGN = "_sign"
-"""The column that says whether a row is put into the sums or taken out."""
+from .typed import unused
+
 ROWS = "_rows"
 """The sum that every query has: how many rows a group has."""
 
@@ -36,12 +37,14 @@ class Retracting:
 
     Attributes
     ----------
+    sign : str
+        The column that has the sign; the changelog has none of this name.
     where : str or None
         Which rows take part.
     keys : dict
         From a name to what is grouped by; empty where all rows are one group.
     sums : dict
-        From a name to an aggregate over the changelog's columns and `SIGN`.
+        From a name to an aggregate over the changelog's columns and the sign.
     outputs : list of str
         The query's columns, over the names of keys and sums.
     there : str
@@ -50,6 +53,7 @@ class Retracting:
         The same columns and keys as the query had them, for their names and types.
     """
 
+    sign: str
     where: str | None
     keys: dict[str, str]
     sums: dict[str, str]
@@ -86,15 +90,16 @@ for others aggregate the table that apply_changes writes
     """
     select = _with_whole_keys(_spelled(_parsed(query), columns), columns)
     table_keys = [_text(key) for key in _keys(select)]
-    sums = _Sums({f"_key_{place}": key for place, key in enumerate(table_keys)})
+    sums = _Sums(unused("_sign", columns), {f"_key_{place}": key for place, key in enumerate(table_keys)})
     outputs = [sums.over(each.unalias()) for each in select.expressions]
     having = select.args.get("having")
     conditions = [*([f"{ROWS} > 0"] if table_keys else []), *([f"COALESCE({sums.over(having.this)}, FALSE)"] if having else [])]
     where = select.args.get("where")
     return Retracting(
+        sign=sums.sign,
         where=_text(where.this) if where else None,
         keys=sums.keys,
-        sums={ROWS: f"COALESCE(SUM({SIGN}), 0)", **{name: text for text, name in sums.names.items()}},
+        sums={ROWS: f"COALESCE(SUM({sums.sign}), 0)", **{name: text for text, name in sums.names.items()}},
         outputs=outputs,
         there=" AND ".join(conditions) or "TRUE",
         table_outputs=[_text(each) for each in select.expressions],
@@ -145,7 +150,8 @@ def _spelled(select: exp.Select, columns: Sequence[str]) -> exp.Select:
         if column.table.lower() == table:
             column.set("table", None)
         outermost = column.parts[0]
-        outermost.set("this", spelled.get(outermost.name.lower(), outermost.name))
+        name = spelled.get(outermost.name.lower(), outermost.name)
+        outermost.replace(exp.to_identifier(name, quoted=outermost.args.get("quoted") or quote(name) != name))
     return select
 
 
@@ -177,12 +183,14 @@ class _Sums:
 
     Attributes
     ----------
+    sign : str
     keys : dict
         From a name to its text.
     names : dict
         From the text of a sum to its name.
     """
 
+    sign: str
     keys: dict[str, str]
     names: dict[str, str] = field(default_factory=dict)
 
@@ -218,7 +226,7 @@ class _Sums:
         return parse_one(build(self, taken, *values), read="spark")
 
     def _count(self, taken: str, *_: str) -> str:
-        return f"COALESCE({self._sum(f'SUM(CASE WHEN {taken} THEN {SIGN} END)')}, 0)"
+        return f"COALESCE({self._sum(f'SUM(CASE WHEN {taken} THEN {self.sign} END)')}, 0)"
 
     def _total(self, taken: str, value: str) -> str:
         return f"CASE WHEN {self._count(taken)} > 0 THEN {self._signed(taken, value)} END"
@@ -229,7 +237,7 @@ class _Sums:
 
     def _signed(self, taken: str, value: str) -> str:
         # By CASE, and not as a product, which would be of a wider DECIMAL.
-        return self._sum(f"SUM(CASE WHEN {taken} THEN CASE WHEN {SIGN} > 0 THEN {value} ELSE -({value}) END END)")
+        return self._sum(f"SUM(CASE WHEN {taken} THEN CASE WHEN {self.sign} > 0 THEN {value} ELSE -({value}) END END)")
 
     def _sum(self, text: str) -> str:
         return self.names.setdefault(text, f"_sum_{len(self.names)}")

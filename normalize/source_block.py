@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from cdc_formats.errors import SchemaError
+from cdc_formats.schema import name_parts
 
 from .encode import SOURCE
 
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 
 def columns_of(source: Mapping[str, str]) -> list[str]:
     """Return the columns that the block's fields are, or are of: ``position`` for ``position.file``."""
-    return sorted({path.partition(".")[0] for path in source.values()})
+    return sorted({part for path in source.values() for part in name_parts(path)[:1]})
 
 
 def source_block(df: DataFrame, source: Mapping[str, str]) -> list[Column]:

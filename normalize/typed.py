@@ -7,7 +7,7 @@ table, whose ``row_kind`` and other columns are NULL. In PERMISSIVE mode ``_corr
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -15,7 +15,7 @@ import msgspec
 import pyarrow as pa
 
 from cdc_formats.base import ControlEvent
-from cdc_formats.errors import ArgumentError, DecodeError
+from cdc_formats.errors import ArgumentError, DecodeError, SchemaError
 from cdc_formats.row_kind import SHORT_STRINGS
 from cdc_formats.schema import Column, backquoted, columns as to_columns
 
@@ -23,8 +23,8 @@ from .arrow import arrow_type, of_stored, spark_ddl, to_arrow
 from .records import KafkaRecord
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-    from pyspark.sql.types import StructType
+    from pyspark.sql import Column as SparkColumn, DataFrame
+    from pyspark.sql.types import DataType, StructType
 
 ROW_KIND = "row_kind"
 _SHORT_STRINGS = pa.array([SHORT_STRINGS[kind] for kind in range(4)])
@@ -158,6 +158,39 @@ def require_changelog(df: DataFrame) -> None:
         raise ArgumentError(f"the DataFrame has no column {ROW_KIND}: it is no changelog")
 
 
+def require_distinct(df: DataFrame, names: Iterable[str]) -> None:
+    """Refuse names that several columns of a DataFrame have; by default Spark compares them without case.
+
+    Raises
+    ------
+    SchemaError
+    """
+    if df.sparkSession.conf.get("spark.sql.caseSensitive") == "true":
+        return
+    for name in names:
+        same = [column for column in df.columns if column.lower() == name.lower()]
+        if len(same) > 1:
+            raise SchemaError(f"the columns {', '.join(map(repr, same))} have the same name for Spark: rename them, or drop all but one")
+
+
+def unused(name: str, columns: Sequence[str]) -> str:
+    """Return a name that no column has, in whatever case: `name`, or `name` with underscores at its end."""
+    taken = {column.lower() for column in columns}
+    while name.lower() in taken:
+        name += "_"
+    return name
+
+
+def positional(columns: Sequence[str]) -> list[SparkColumn]:
+    """Return columns renamed to their place, ``c0`` and so on.
+
+    Spark's ``mapInArrow`` reads a name like ``a.b`` as a field, and its JDBC writer does not escape names.
+    """
+    from pyspark.sql import functions as F
+
+    return [F.col(backquoted(name)).alias(f"c{index}") for index, name in enumerate(columns)]
+
+
 def without_update_before(df: DataFrame) -> DataFrame:
     """Say in the schema that a changelog has no ``-U``: what needs them can then refuse it."""
     return df.withMetadata(ROW_KIND, {"changelog_mode": "upsert"})
@@ -196,5 +229,27 @@ def table_columns(schema: str | StructType, without: Sequence[str] = ()) -> tupl
     if isinstance(schema, str):
         return to_columns(schema)
     fields = [field for field in schema.fields if field.name not in without]
-    ddl = [f"{backquoted(field.name)} {field.dataType.simpleString()}{'' if field.nullable else ' NOT NULL'}" for field in fields]
+    ddl = [f"{backquoted(field.name)} {type_ddl(field.dataType)}{'' if field.nullable else ' NOT NULL'}" for field in fields]
     return to_columns(", ".join(ddl))
+
+
+def type_ddl(kind: DataType, plain: Callable[[DataType], str] | None = None) -> str:
+    """Return a Spark type as DDL text, with every field's name in backquotes.
+
+    Spark's own ``simpleString`` leaves names as they are, so that a name could continue the statement.
+
+    Parameters
+    ----------
+    kind : DataType
+    plain : callable or None
+        Returns the text of a type that is not nested; by default Spark's own.
+    """
+    from pyspark.sql.types import ArrayType, MapType, StructType
+
+    if isinstance(kind, StructType):
+        return f"struct<{', '.join(f'{backquoted(field.name)}: {type_ddl(field.dataType, plain)}' for field in kind.fields)}>"
+    if isinstance(kind, ArrayType):
+        return f"array<{type_ddl(kind.elementType, plain)}>"
+    if isinstance(kind, MapType):
+        return f"map<{type_ddl(kind.keyType, plain)}, {type_ddl(kind.valueType, plain)}>"
+    return plain(kind) if plain else kind.simpleString()

@@ -28,7 +28,7 @@ from .decode import Source
 from .guard import Seen, decode_seen
 from .records import Records
 from .targets import Blocks, KeyedRows
-from .typed import Aside, Output, decode_asides
+from .typed import Aside, Output, decode_asides, unused
 from .worker import worker
 
 if TYPE_CHECKING:
@@ -39,7 +39,6 @@ MATCHES = "_matches"
 _ROW = "row"
 _LACKS = "lacks"
 _GONE = "gone"
-_CHANGE = "_change"
 _KEYED = KeyedRows.schema.names
 
 
@@ -109,18 +108,19 @@ def matched(decoded: DataFrame, where: Any, columns: Sequence[Column]) -> DataFr
     from pyspark.sql import functions as F
 
     # The condition sees the table's columns alone, whatever their names.
+    change = unused("_change", [column.name for column in columns])
     here = [F.col(name) for name in decoded.columns if name not in (_ROW, _LACKS)]
-    told_by = F.struct(*here, F.col(_LACKS), F.expr(f"{_ROW} IS NULL").alias(_GONE)).alias(_CHANGE)
+    told_by = F.struct(*here, F.col(_LACKS), F.expr(f"{_ROW} IS NULL").alias(_GONE)).alias(change)
     rows = decoded.select(told_by, *(F.col(f"{_ROW}.{backquoted(column.name)}").alias(column.name) for column in columns))
     try:
         rows.select(matches(where))
     except AnalysisException as error:
         raise ArgumentError(f"where is no condition on the table's columns: {str(error).splitlines()[0]}") from None
     used = [F.lit(column.name) for column in columns if not _resolves(rows.drop(column.name), where)]
-    unknown = F.arrays_overlap(F.col(f"{_CHANGE}.{_LACKS}"), F.array(*used)) if used else F.lit(False)
+    unknown = F.arrays_overlap(F.col(f"{change}.{_LACKS}"), F.array(*used)) if used else F.lit(False)
     # A NULL in `MATCHES` says that the condition cannot be told.
-    told = F.when(F.col(f"{_CHANGE}.{_GONE}"), F.lit(True)).when(F.coalesce(unknown, F.lit(False)), F.lit(None).cast("boolean"))
-    return rows.select(f"{_CHANGE}.*", told.otherwise(matches(where)).alias(MATCHES)).drop(_LACKS, _GONE)
+    told = F.when(F.col(f"{change}.{_GONE}"), F.lit(True)).when(F.coalesce(unknown, F.lit(False)), F.lit(None).cast("boolean"))
+    return rows.select(f"{change}.*", told.otherwise(matches(where)).alias(MATCHES)).drop(_LACKS, _GONE)
 
 
 def _resolves(df: DataFrame, where: Any) -> bool:

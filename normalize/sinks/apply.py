@@ -5,19 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from cdc_formats.errors import ArgumentError
 from cdc_formats.schema import backquoted
 
 from ..changelog_normalize import names_of
-from ..typed import ASIDES, ROW_KIND, has_one_row_for_each, require_changelog
+from ..typed import ASIDES, ROW_KIND, has_one_row_for_each, require_changelog, require_distinct
 from . import jdbc, lake
 from .arrival import require_arrival_order
 from .change_feed import CHANGE_TYPE, COMMIT_TIMESTAMP, COMMIT_VERSION, to_change_feed
+from .conflicts import repeat_conflicts
 from .latest import check, last_changes
 from .tables import DeltaTable, IcebergTable, JdbcTable, LakeTable, Table, TargetError
-from .wanted import Wanted, running_batch
+from .wanted import Batch, Wanted, running_batch
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -69,15 +71,19 @@ def apply_changes(
     Raises
     ------
     ArgumentError, SchemaError, TargetError, ChangeOrderError
-        Here, at the call, when the arguments or the table cannot be used. In a micro-batch: `ArgumentError` for a row without a row
-        kind, `MissingFieldError` for a key that is NULL, `ChangeOrderError` where a key's last change cannot be told.
+        Here, at the call, when the arguments or the table cannot be used; `SchemaError` also for a column's name that the table cannot
+        hold. In a micro-batch: `ArgumentError` for a row without a row kind, `MissingFieldError` for a key that is NULL,
+        `ChangeOrderError` where a key's last change cannot be told, `ConflictError` where other writers prevented every try.
 
     Notes
     -----
-    Of each key the last change of a micro-batch is applied, all of them in one commit of the table. A micro-batch that Spark repeats
-    after a failure is applied again, which changes nothing: it ends in the same rows. A history would have its changes twice, and
-    so remembers the query's last micro-batch in the same commit: as Delta's ``txnAppId`` and ``txnVersion``, in the summary of
-    Iceberg's snapshot, in the table ``changelog_batches`` of a database (`normalize.sinks.jdbc`).
+    Of each key the last change of a micro-batch is applied, all of them in one commit of the table. If another writer changes the table at
+    the same time (a commit conflict of Delta or Iceberg, a deadlock of a database), the micro-batch is applied again: ten times at most,
+    after pauses that double from 0.2 to 10 seconds.
+
+    A micro-batch that Spark repeats after a failure is applied again, which changes nothing: it ends in the same rows. A history would
+    have its changes twice, and so remembers the query's last micro-batch in the same commit: as Delta's ``txnAppId`` and ``txnVersion``,
+    in the summary of Iceberg's snapshot, in the table ``changelog_batches`` of a database (`normalize.sinks.jdbc`).
     """
     require_changelog(df)
     spark = df.sparkSession
@@ -115,13 +121,15 @@ class Changes:
         with computed(last_changes(batch, self.wanted.names, key, self.order_by)) as latest:
             if check(latest, key, self.order_by) == 0:
                 return
-            rows = latest.drop("_flags")
-            if isinstance(self.table, JdbcTable):
-                jdbc.prepare(rows.sparkSession, self.table, self.wanted)
-                jdbc.merge(rows, self.table, self.wanted)
-            else:
-                lake.prepare(rows.sparkSession, self.table, self.wanted)
-                lake.merge(rows, self.table, self.wanted)
+            repeat_conflicts(partial(self._merge, latest.select("row.*")))
+
+    def _merge(self, rows: DataFrame) -> None:
+        if isinstance(self.table, JdbcTable):
+            jdbc.prepare(rows.sparkSession, self.table, self.wanted)
+            jdbc.merge(rows, self.table, self.wanted)
+        else:
+            lake.prepare(rows.sparkSession, self.table, self.wanted)
+            lake.merge(rows, self.table, self.wanted)
 
 
 @dataclass(frozen=True)
@@ -142,14 +150,16 @@ class History:
         stamped = changes.withColumns({COMMIT_VERSION: version, COMMIT_TIMESTAMP: F.current_timestamp()})
         # All of it, though it may be left out: the state of the query is written as its rows are computed.
         with computed(stamped) as rows:
-            if rows.isEmpty():
-                return
-            if isinstance(self.table, JdbcTable):
-                jdbc.prepare(rows.sparkSession, self.table, self.wanted)
-                jdbc.append(rows, self.table, self.wanted, running)
-            else:
-                lake.prepare(rows.sparkSession, self.table, self.wanted)
-                lake.append(rows, self.table, running)
+            if not rows.isEmpty():
+                repeat_conflicts(partial(self._append, rows, running))
+
+    def _append(self, rows: DataFrame, batch: Batch | None) -> None:
+        if isinstance(self.table, JdbcTable):
+            jdbc.prepare(rows.sparkSession, self.table, self.wanted)
+            jdbc.append(rows, self.table, self.wanted, batch)
+        else:
+            lake.prepare(rows.sparkSession, self.table, self.wanted)
+            lake.append(rows, self.table, batch)
 
 
 @contextmanager
@@ -167,7 +177,7 @@ def _of_catalog(spark: SparkSession, name: str) -> LakeTable:
 
     kinds = {kind.provider: kind for kind in (DeltaTable, IcebergTable)}
     try:
-        provider = lake.provider_of(spark, name)
+        provider = lake.provider_of(spark, LakeTable(name).sql_name)
     except AnalysisException:
         raise TargetError(
             f"there is no table {name!r} in the session's catalogs; to have it created say what it is: DeltaTable(...), IcebergTable(...)"
@@ -182,6 +192,7 @@ def _written(df: DataFrame, columns: Sequence[str], order_by: Sequence[str]) -> 
     unknown = [name for name in (*columns, *order_by) if name not in fields]
     if unknown:
         raise ArgumentError(f"the DataFrame has no column {unknown[0]!r}; it has {', '.join(fields)}")
+    require_distinct(df, [*(columns or fields), *order_by])
     return [fields[name] for name in columns or fields]
 
 
@@ -194,7 +205,7 @@ def _check_arguments(df: DataFrame, written: Sequence[StructField], key: Sequenc
         raise ArgumentError(f"primary_key has {unknown[0]!r}, which is not one of the columns to write: {', '.join(names)}")
     if history and order:
         raise ArgumentError("a history has every change, whatever their order: order_by has no say in it")
-    reserved = [name for name in names if name in (CHANGE_TYPE, COMMIT_VERSION, COMMIT_TIMESTAMP)]
+    reserved = [name for name in names if name.lower() in (CHANGE_TYPE, COMMIT_VERSION, COMMIT_TIMESTAMP)]
     if history and reserved:
         raise ArgumentError(f"a history has its own column {reserved[0]}: leave the DataFrame's out, by columns=[...]")
 

@@ -1,12 +1,14 @@
 """What PostgreSQL, and MySQL with MariaDB, say differently: types, staging, upserts, deletes.
 
-A staging table has the target's own column types, and everything is compared and stored by the database as in the target itself.
+A staging table has the target's own column types, and everything is compared and stored by the database as in the target itself. Its
+columns are called ``c0`` and so on, since Spark's JDBC writer does not escape names: statements take a mapping from the target's names to
+these.
 Dates and times travel as text, in UTC: drivers shift them by the JVM's time zone, and lose what its summer time skips.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
@@ -46,6 +48,12 @@ class Dialect:
     missing_table: ClassVar[str] = "42P01"
     # The server reads text as what the column is: dates and times, and json, uuid, enums, inet from STRING.
     properties: ClassVar[Mapping[str, str]] = {"stringtype": "unspecified", "reWriteBatchedInserts": "true"}
+    # Those that ON CONFLICT can name: of whole columns and all rows. A column of INCLUDE is not of the key.
+    unique_indexes: ClassVar[str] = (
+        "SELECT i.indexrelid, a.attname FROM pg_index AS i JOIN pg_attribute AS a ON a.attrelid = i.indrelid "
+        "AND a.attnum = ANY ((CAST(i.indkey AS int2[]))[0:i.indnkeyatts - 1]) "
+        "WHERE i.indrelid = CAST(? AS regclass) AND i.indisunique AND i.indimmediate AND i.indpred IS NULL AND i.indexprs IS NULL"
+    )
     timestamp_suffix: ClassVar[str] = "+00"
     types: ClassVar[Mapping[str, str]] = {
         "boolean": "BOOLEAN",
@@ -98,46 +106,56 @@ class Dialect:
         """Return the statement that adds a column."""
         return f"ALTER TABLE {self.table(table)} ADD COLUMN {self.name(field.name)} {self.type(field, in_key=False)}"
 
-    def stage(self, staging: str, table: str, columns: Sequence[str]) -> str:
-        """Return the statement that creates the staging table: the columns of the target, all of them nullable, and the row kind."""
+    def stage(self, staging: str, table: str, columns: Mapping[str, str]) -> str:
+        """Return the statement that creates the staging table: columns of the target's types, all of them nullable, and the row kind."""
         kind = f"CAST('' AS CHAR(2)) AS {self.name(ROW_KIND)}"
-        return f"CREATE UNLOGGED TABLE {self.table(staging)} AS SELECT {self.names(columns)}, {kind} FROM {self.table(table)} WITH NO DATA"
+        names = ", ".join(f"{self.name(name)} AS {staged}" for name, staged in columns.items())
+        return f"CREATE UNLOGGED TABLE {self.table(staging)} AS SELECT {names}, {kind} FROM {self.table(table)} WITH NO DATA"
 
-    def delete(self, staging: str, table: str, primary_key: Sequence[str]) -> str:
+    def delete(self, staging: str, table: str, primary_key: Mapping[str, str]) -> str:
         """Return the statement that deletes the rows whose last change is a retraction."""
         return (
             f"DELETE FROM {self.table(table)} AS t USING {self.table(staging)} AS s "
             f"WHERE {self.equal(primary_key)} AND s.{self.name(ROW_KIND)} NOT IN {ADDS}"
         )
 
-    def upsert(self, staging: str, table: str, columns: Sequence[str], primary_key: Sequence[str]) -> str:
+    def upsert(self, staging: str, table: str, columns: Mapping[str, str], primary_key: Mapping[str, str]) -> str:
         """Return the statement that inserts or updates the other rows."""
         sets = ", ".join(f"{self.name(name)} = EXCLUDED.{self.name(name)}" for name in columns)
         return f"{self.insert(staging, table, columns)} {self.added()} ON CONFLICT ({self.names(primary_key)}) DO UPDATE SET {sets}"
 
-    def insert(self, staging: str, table: str, columns: Sequence[str]) -> str:
+    def insert(self, staging: str, table: str, columns: Mapping[str, str]) -> str:
         """Return the statement that inserts all rows."""
-        names = self.names(columns)
-        return f"INSERT INTO {self.table(table)} ({names}) SELECT {names} FROM {self.table(staging)}"
+        return f"INSERT INTO {self.table(table)} ({self.names(columns)}) SELECT {', '.join(columns.values())} FROM {self.table(staging)}"
 
-    def twins(self, staging: str, primary_key: Sequence[str]) -> str:
+    def twins(self, staging: str, primary_key: Mapping[str, str]) -> str:
         """Return the query that counts keys which are several for Spark, and one for the database."""
         return (
             f"SELECT COUNT(*) FROM (SELECT 1 AS one FROM {self.table(staging)} {self.added()} "
-            f"GROUP BY {self.names(primary_key)} HAVING COUNT(*) > 1) AS twins"
+            f"GROUP BY {', '.join(primary_key.values())} HAVING COUNT(*) > 1) AS twins"
         )
 
     def added(self) -> str:
         """Return the condition of rows that are there in the end."""
         return f"WHERE {self.name(ROW_KIND)} IN {ADDS}"
 
-    def names(self, columns: Sequence[str]) -> str:
+    def require_name(self, name: str) -> None:
+        """Refuse a column's name that the database cannot hold.
+
+        Raises
+        ------
+        SchemaError
+        """
+        if not name or "\0" in name or len(name.encode()) > 63:
+            raise SchemaError(f"the column name {name!r} is empty, longer than PostgreSQL's 63 bytes, or has a NUL character: rename it")
+
+    def names(self, columns: Iterable[str]) -> str:
         """Return names, quoted, with commas."""
         return ", ".join(map(self.name, columns))
 
-    def equal(self, primary_key: Sequence[str]) -> str:
-        """Return the condition that two rows, t and s, have the same key."""
-        return " AND ".join(f"t.{self.name(name)} = s.{self.name(name)}" for name in primary_key)
+    def equal(self, primary_key: Mapping[str, str]) -> str:
+        """Return the condition that a row t of the target and a row s of the staging table have the same key."""
+        return " AND ".join(f"t.{self.name(name)} = s.{staged}" for name, staged in primary_key.items())
 
     def staged(self, field: StructField) -> SparkColumn:
         """Return a column as it is written into the staging table."""
@@ -162,6 +180,10 @@ class MySql(Dialect):
         "sessionVariables": "time_zone='+00:00',sql_mode='STRICT_ALL_TABLES'",
         "rewriteBatchedStatements": "true",
     }
+    unique_indexes: ClassVar[str] = (
+        "SELECT index_name, column_name FROM information_schema.statistics "
+        "WHERE table_schema = ? AND table_name = ? AND non_unique = 0 AND column_name IS NOT NULL"
+    )
     timestamp_suffix: ClassVar[str] = ""
     types: ClassVar[Mapping[str, str]] = {
         "boolean": "BOOLEAN",
@@ -183,22 +205,29 @@ class MySql(Dialect):
         sized = {"string": f"VARCHAR(255) CHARACTER SET utf8mb4 COLLATE {self.binary_collation}", "binary": "VARBINARY(255)"}
         return sized.get(kind) or self.types[kind].removesuffix(" NULL")
 
-    def stage(self, staging: str, table: str, columns: Sequence[str]) -> str:
+    def require_name(self, name: str) -> None:
+        if not name or len(name) > 64 or name.endswith(" ") or "\0" in name or any(char > "\uffff" for char in name):
+            raise SchemaError(
+                f"the column name {name!r} is empty, longer than MySQL's 64 characters, ends with a blank, or has a NUL character or one "
+                "beyond U+FFFF: rename it"
+            )
+
+    def stage(self, staging: str, table: str, columns: Mapping[str, str]) -> str:
         kind = f"CAST('' AS CHAR(2)) AS {self.name(ROW_KIND)}"
-        names = ", ".join(f"t.{self.name(name)}" for name in columns)
+        names = ", ".join(f"t.{self.name(name)} AS {staged}" for name, staged in columns.items())
         # The outer join makes the columns nullable: a delete may have the key alone.
         return (
             f"CREATE TABLE {self.table(staging)} AS SELECT {names}, {kind} "
             f"FROM (SELECT 1 AS one) AS one LEFT JOIN {self.table(table)} AS t ON one.one = 0 LIMIT 0"
         )
 
-    def delete(self, staging: str, table: str, primary_key: Sequence[str]) -> str:
+    def delete(self, staging: str, table: str, primary_key: Mapping[str, str]) -> str:
         return (
             f"DELETE t FROM {self.table(table)} AS t JOIN {self.table(staging)} AS s "
             f"ON {self.equal(primary_key)} WHERE s.{self.name(ROW_KIND)} NOT IN {ADDS}"
         )
 
-    def upsert(self, staging: str, table: str, columns: Sequence[str], primary_key: Sequence[str]) -> str:
+    def upsert(self, staging: str, table: str, columns: Mapping[str, str], primary_key: Mapping[str, str]) -> str:
         sets = ", ".join(f"{self.name(name)} = VALUES({self.name(name)})" for name in columns)
         return f"{self.insert(staging, table, columns)} {self.added()} ON DUPLICATE KEY UPDATE {sets}"
 

@@ -4,6 +4,8 @@
 
     workers ──Spark's JDBC writer──► products_changes_1f0c ──DELETE, INSERT ... ON CONFLICT (or ON DUPLICATE KEY)──► products
 
+The columns of the staging table are called ``c0`` and so on: Spark's JDBC writer does not escape names, which come from messages.
+
 The rows are sent by all workers at once, and readers of the table see a micro-batch as a whole or not at all. The price is that rows are
 written twice in the database. A writer that upserts in place, partition by partition, would write once, and show half a micro-batch.
 
@@ -22,9 +24,9 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
-from ..typed import ROW_KIND
+from ..typed import ROW_KIND, positional
 from .dialects import Dialect, MySql, dialect_of
-from .tables import JdbcTable, TargetError
+from .tables import ConflictError, JdbcTable, TargetError
 from .wanted import Batch, Wanted, missing_columns, running_batch
 
 if TYPE_CHECKING:
@@ -69,8 +71,8 @@ def merge(latest: DataFrame, table: JdbcTable, wanted: Wanted) -> None:
     wanted : Wanted
     """
     with Connection.open(latest.sparkSession, table) as connection, _staged(latest, connection, table, wanted) as staging:
-        dialect, names = connection.dialect, connection.spelled(table.table, wanted.names)
-        key = connection.spelled(table.table, wanted.primary_key)
+        dialect, names = connection.dialect, connection.staged(table.table, wanted.names)
+        key = {name: names[name] for name in connection.spelled(table.table, wanted.primary_key)}
         if connection.number(dialect.twins(staging, key)):
             raise TargetError(f"{table}: keys ({', '.join(key)}) that are different in the changelog are equal by the table's collation")
         with connection.transaction():
@@ -81,7 +83,7 @@ def merge(latest: DataFrame, table: JdbcTable, wanted: Wanted) -> None:
 def append(rows: DataFrame, table: JdbcTable, wanted: Wanted, batch: Batch | None) -> None:
     """Append rows; a micro-batch that was appended before is left out."""
     with Connection.open(rows.sparkSession, table) as connection, _staged(rows, connection, table, wanted) as staging:
-        names, batches = connection.spelled(table.table, wanted.names), beside(table.table, BATCHES)
+        names, batches = connection.staged(table.table, wanted.names), beside(table.table, BATCHES)
         if batch is not None:
             connection.execute(_batches(connection.dialect, batches))
         with connection.transaction():
@@ -103,10 +105,11 @@ def _staged(rows: DataFrame, connection: Connection, table: JdbcTable, wanted: W
     staging, dialect = _staging(rows.sparkSession, table), connection.dialect
     drop = f"DROP TABLE IF EXISTS {dialect.table(staging)}"
     connection.execute(drop)
-    connection.execute(dialect.stage(staging, table.table, connection.spelled(table.table, wanted.names)))
+    connection.execute(dialect.stage(staging, table.table, connection.staged(table.table, wanted.names)))
     try:
         kind = [ROW_KIND] if ROW_KIND in rows.columns else []
-        staged = rows.select(*kind, *map(dialect.staged, wanted.fields))
+        renamed = rows.select(*kind, *positional(wanted.names))
+        staged = renamed.select(*kind, *(dialect.staged(field) for field in renamed.schema.fields[len(kind) :]))
         options = connection.options | {"dbtable": dialect.table(staging)}
         with told(table):
             staged.write.format("jdbc").options(**options).mode("append").save()
@@ -121,7 +124,8 @@ def _staged(rows: DataFrame, connection: Connection, table: JdbcTable, wanted: W
 def _staging(spark: SparkSession, table: JdbcTable) -> str:
     running = running_batch(spark)
     owner = running.query if running else uuid4().hex
-    name = table.table.split(".")[-1]
+    # Letters that need no quotes, since Spark's JDBC writer has them in a statement too.
+    name = re.sub("[^A-Za-z0-9]", "_", table.table.split(".")[-1])
     # PostgreSQL cuts names to 63 bytes, MySQL refuses more than 64 characters.
     return beside(table.table, f"{name[:12]}_changes_{sha256(f'{owner} {table.table}'.encode()).hexdigest()[:12]}")
 
@@ -173,13 +177,12 @@ class Connection:
 
     def execute(self, statement: str, *parameters: str) -> None:
         """Run a statement."""
-        with told(self.of), self._prepared(statement, parameters) as prepared:
-            prepared.execute()
+        with told(self.of), self._executed(statement, parameters):
+            pass
 
     def number(self, query: str, *parameters: str) -> int | None:
         """Return the number that a query gives, None where it has no row."""
-        with told(self.of), self._prepared(query, parameters) as prepared:
-            rows = prepared.executeQuery()
+        with told(self.of), self._executed(query, parameters) as rows:
             return int(rows.getLong(1)) if rows.next() else None
 
     @contextmanager
@@ -212,8 +215,8 @@ class Connection:
         from py4j.protocol import Py4JJavaError
 
         try:
-            with self._prepared(f"SELECT * FROM {self.dialect.table(table)} WHERE 1 = 0", ()) as prepared:
-                found = prepared.executeQuery().getMetaData()
+            with self._executed(f"SELECT * FROM {self.dialect.table(table)} WHERE 1 = 0", ()) as rows:
+                found = rows.getMetaData()
                 return [found.getColumnName(index) for index in range(1, found.getColumnCount() + 1)]
         except Py4JJavaError as error:
             if error.java_exception.getSQLState() == self.dialect.missing_table:
@@ -225,30 +228,34 @@ class Connection:
         found = {name.lower(): name for name in self.columns(table) or []}
         return [found.get(name.lower(), name) for name in names]
 
+    def staged(self, table: str, names: Sequence[str]) -> dict[str, str]:
+        """Return what columns, spelled as the table has them, are called in the staging table."""
+        return {name: f"c{index}" for index, name in enumerate(self.spelled(table, names))}
+
     def unique_indexes(self, table: str) -> list[set[str]]:
-        """Return the columns of each unique index, in lower case."""
+        """Return the columns of each unique index that an upsert can use, in lower case."""
         *schema, name = table.split(".")
-        place: tuple[Any, Any]
-        if isinstance(self.dialect, MySql):
-            place = (schema[0] if schema else self.java.getCatalog(), None)
-        else:
-            place = (self.java.getCatalog(), schema[-1] if schema else self.java.getSchema())
+        of = [schema[0] if schema else self.java.getCatalog(), name] if isinstance(self.dialect, MySql) else [self.dialect.table(table)]
         indexes: dict[str, set[str]] = {}
-        rows = self.java.getMetaData().getIndexInfo(*place, name, True, True)
-        while rows.next():
-            if rows.getString("COLUMN_NAME"):
-                indexes.setdefault(rows.getString("INDEX_NAME"), set()).add(rows.getString("COLUMN_NAME").lower())
+        # Not by the driver's getIndexInfo: PostgreSQL's returns names quoted in part.
+        with told(self.of), self._executed(self.dialect.unique_indexes, of) as rows:
+            while rows.next():
+                indexes.setdefault(rows.getString(1), set()).add(rows.getString(2).lower())
         return list(indexes.values())
 
     @contextmanager
-    def _prepared(self, statement: str, parameters: Sequence[str]) -> Iterator[Any]:
-        prepared = self.java.prepareStatement(statement)
+    def _executed(self, text: str, parameters: Sequence[str]) -> Iterator[Any]:
+        """Run a statement, and return its rows, None where it has none."""
+        # Prepared only with parameters: MySQL's driver takes a question mark in a name for one.
+        statement = self.java.prepareStatement(text) if parameters else self.java.createStatement()
         try:
+            statement.setEscapeProcessing(False)
             for index, value in enumerate(parameters, 1):
-                prepared.setString(index, value)
-            yield prepared
+                statement.setString(index, value)
+            statement.execute(*([] if parameters else [text]))
+            yield statement.getResultSet()
         finally:
-            prepared.close()
+            statement.close()
 
 
 def _options(table: JdbcTable, dialect: Dialect) -> dict[str, str]:
@@ -272,6 +279,7 @@ def _options(table: JdbcTable, dialect: Dialect) -> dict[str, str]:
 def _needed(connection: Connection, table: JdbcTable, wanted: Wanted) -> list[str]:
     dialect, found = connection.dialect, connection.columns(table.table)
     for field in wanted.fields:
+        dialect.require_name(field.name)
         dialect.type(field, in_key=False)  # what has no type is refused, though the table may have the column
     if found is None:
         if not wanted.create:
@@ -311,14 +319,32 @@ def told(table: JdbcTable) -> Iterator[None]:
     try:
         yield
     except (Py4JJavaError, PySparkException) as error:
+        if _deadlock(error):
+            raise ConflictError(f"another writer locked rows of {table} at the same time (deadlock)") from None
         raise TargetError(_text(error, table)) from None
+
+
+def _deadlock(error: Any) -> bool:
+    """Return whether the database rolled the transaction back in favour of another: a deadlock, or a failed serialization."""
+    from py4j.java_gateway import is_instance_of
+    from pyspark import SparkContext
+
+    if not hasattr(error, "java_exception"):
+        return False
+    root = _root(error.java_exception)
+    return is_instance_of(SparkContext._gateway, root, "java.sql.SQLException") and root.getSQLState() in ("40001", "40P01")
+
+
+def _root(java: Any) -> Any:
+    while java.getCause() is not None:
+        java = java.getCause()
+    return java
 
 
 def _text(error: Any, table: JdbcTable) -> str:
     java = getattr(error, "java_exception", None)
     if java is not None:
-        while java.getCause() is not None:
-            java = java.getCause()
+        java = _root(java)
         text = f"{java.getClass().getSimpleName()}: {java.getMessage()}"
     else:
         causes = [line for line in str(error).splitlines() if "Exception: " in line]

@@ -1,26 +1,41 @@
-"""Delta and Iceberg: Spark's own ``MERGE INTO``, and appends that are told which micro-batch they are of."""
+"""Delta and Iceberg: Spark's own ``MERGE INTO``, and appends that name their micro-batch.
+
+Names of columns come from messages: in a statement each is in backquotes, at every depth. Spark replaces ``${...}`` even there, and so
+such a name is refused, as is one that the table format cannot hold.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from cdc_formats.errors import SchemaError
 from cdc_formats.schema import backquoted
 
-from ..typed import ROW_KIND
+from ..typed import ROW_KIND, type_ddl
 from .latest import ADDS
-from .tables import SINK_PACKAGES, LakeTable, TargetError
+from .tables import SINK_PACKAGES, ConflictError, LakeTable, TargetError
 from .wanted import Batch, Wanted, missing_columns
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.types import StructField, StructType
+    from pyspark.sql.types import DataType, StructField, StructType
 
 _MISSING = ("TABLE_OR_VIEW_NOT_FOUND", "DELTA_MISSING_DELTA_TABLE", "DELTA_PATH_DOES_NOT_EXIST", "PATH_NOT_FOUND", "DELTA_TABLE_NOT_FOUND")
 # Of the snapshot's summary; Iceberg's own streaming sink writes them too.
 _QUERY, _BATCH = "spark.sql.streaming.queryId", "spark.sql.streaming.epochId"
+_CONFLICT = re.compile(
+    r"(?:io\.delta|delta|org\.apache\.iceberg)\.exceptions\.(?:captured\.)?"
+    r"(Concurrent\w+|DeltaConcurrentModificationException|MetadataChangedException|ProtocolChangedException|CommitFailedException"
+    r"|ValidationException)\b|java\.lang\.(IllegalStateException): .*the table has been concurrently modified"
+)
+"""Conflicts of commits, which then wrote nothing: Delta's, as Java and as delta-spark's Python name them, and Iceberg's."""
+_RESERVED_BY_DELTA = frozenset(" ,;{}()\n\t=")
+_SUBSTITUTE = "spark.sql.variable.substitute"
+_MAPPING_OF_NEW_TABLES = "spark.databricks.delta.properties.defaults.columnMapping.mode"
 
 
 def needed(spark: SparkSession, table: LakeTable, wanted: Wanted) -> list[str]:
@@ -31,12 +46,14 @@ def needed(spark: SparkSession, table: LakeTable, wanted: Wanted) -> list[str]:
     TargetError
         When the table is missing and not to be created, is of another provider, or the session cannot reach it.
     SchemaError
-        When it lacks columns that are not to be added.
+        When it lacks columns that are not to be added, or cannot hold a column's name or type.
     """
+    _require_plain_text(spark, table, wanted.fields)
     found = _schema(spark, table)
     if found is None:
         if not wanted.create:
             raise TargetError(f"{table} is not there, and create=False")
+        _require_names(table, wanted.fields, spark.conf.get(_MAPPING_OF_NEW_TABLES, "none"))
         columns = ", ".join(_column(field, table) for field in wanted.fields)
         return [f"CREATE TABLE IF NOT EXISTS {table.sql_name} ({columns}) USING {table.provider}"]
     provider = provider_of(spark, table.sql_name)
@@ -45,6 +62,7 @@ def needed(spark: SparkSession, table: LakeTable, wanted: Wanted) -> list[str]:
     missing = missing_columns(table, wanted, found.fieldNames())
     if not missing:
         return []
+    _require_names(table, missing, _column_mapping(spark, table))
     added = f"ALTER TABLE {table.sql_name} ADD COLUMNS ({', '.join(_column(field, table) for field in missing)})"
     # Delta wants to be told that older readers are not to be, of a table that has none yet.
     ntz = table.provider == "delta" and any(field.dataType.simpleString() == "timestamp_ntz" for field in missing)
@@ -54,8 +72,9 @@ def needed(spark: SparkSession, table: LakeTable, wanted: Wanted) -> list[str]:
 
 def provider_of(spark: SparkSession, name: str) -> str:
     """Return who keeps a table, in lower case (``delta``, ``iceberg``, ``parquet``, ...)."""
-    described = spark.sql(f"DESCRIBE TABLE EXTENDED {name}").where("col_name = 'Provider'").first()
-    return str(described["data_type"]).lower() if described else "no provider"
+    described = spark.sql(f"DESCRIBE TABLE EXTENDED {name}").where("col_name = 'Provider'").collect()
+    # The table's columns come first, and one may have this name.
+    return str(described[-1]["data_type"]).lower() if described else "no provider"
 
 
 def prepare(spark: SparkSession, table: LakeTable, wanted: Wanted) -> None:
@@ -65,7 +84,8 @@ def prepare(spark: SparkSession, table: LakeTable, wanted: Wanted) -> None:
 
     for statement in needed(spark, table, wanted):
         try:
-            spark.sql(statement)
+            with _conflicts(spark, table):
+                spark.sql(statement)
         except (Py4JJavaError, PySparkException) as error:
             raise TargetError(f"{table} cannot be made or changed: {_reason(error)}; {_session(table)}") from None
 
@@ -79,11 +99,17 @@ def merge(latest: DataFrame, table: LakeTable, wanted: Wanted) -> None:
         ``row_kind`` and the columns, a row for each key.
     table : LakeTable
     wanted : Wanted
+
+    Raises
+    ------
+    ConflictError
+        When another writer commits in the meantime. Nothing is written then.
     """
     spark, changes = latest.sparkSession, f"changes_{uuid4().hex}"
     latest.createTempView(changes)
     try:
-        spark.sql(merge_statement(table, changes, wanted.names, wanted.primary_key))
+        with _conflicts(spark, table):
+            spark.sql(merge_statement(table, changes, wanted.names, wanted.primary_key))
     finally:
         spark.catalog.dropTempView(changes)
 
@@ -97,7 +123,7 @@ def merge_statement(table: LakeTable, changes: str, columns: Sequence[str], prim
     --------
     >>> from normalize.sinks.tables import DeltaTable
     >>> print(merge_statement(DeltaTable("products"), "changes", ["id", "name"], ["id"]))
-    MERGE INTO products AS t USING changes AS s ON t.`id` = s.`id`
+    MERGE INTO `products` AS t USING changes AS s ON t.`id` = s.`id`
     WHEN MATCHED AND s.row_kind NOT IN ('+I', '+U') THEN DELETE
     WHEN MATCHED THEN UPDATE SET t.`id` = s.`id`, t.`name` = s.`name`
     WHEN NOT MATCHED AND s.row_kind IN ('+I', '+U') THEN INSERT (`id`, `name`) VALUES (s.`id`, s.`name`)
@@ -118,6 +144,8 @@ def merge_statement(table: LakeTable, changes: str, columns: Sequence[str], prim
 def append(rows: DataFrame, table: LakeTable, batch: Batch | None) -> None:
     """Append rows; a micro-batch that was appended before is left out.
 
+    Raises `ConflictError` as `merge` does.
+
     Delta compares it with the query's last transaction (``txnAppId``, ``txnVersion``) itself. Of Iceberg the snapshots are asked, which
     ``expire_snapshots`` must leave as long as the query may come back with the same micro-batch.
     """
@@ -128,7 +156,35 @@ def append(rows: DataFrame, table: LakeTable, batch: Batch | None) -> None:
         if _appended(rows.sparkSession, table, batch):
             return
         writer = writer.option(f"snapshot-property.{_QUERY}", batch.query).option(f"snapshot-property.{_BATCH}", str(batch.number))
-    writer.append()
+    with _conflicts(rows.sparkSession, table):
+        writer.append()
+
+
+@contextmanager
+def _conflicts(spark: SparkSession, table: LakeTable) -> Iterator[None]:
+    """Raise a commit's conflict with another writer as a `ConflictError`."""
+    from py4j.protocol import Py4JJavaError
+    from pyspark.errors import PySparkException
+
+    try:
+        yield
+    except (Py4JJavaError, PySparkException) as error:
+        conflict = next(filter(None, map(_CONFLICT.match, _chain(error))), None)
+        if conflict is None:
+            raise
+        if table.provider == "iceberg":
+            # Its catalog keeps tables for a while, as they were.
+            spark.catalog.refreshTable(table.sql_name)
+        raise ConflictError(f"another writer changed {table} at the same time ({conflict[1] or conflict[2]})") from None
+
+
+def _chain(error: Any) -> Iterator[str]:
+    """Return an exception and its causes in Java, each with its class and message."""
+    yield f"{type(error).__module__}.{type(error).__name__}"
+    java = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
+    while java is not None:
+        yield java.toString()
+        java = java.getCause()
 
 
 def _appended(spark: SparkSession, table: LakeTable, batch: Batch) -> bool:
@@ -163,10 +219,59 @@ def _session(table: LakeTable) -> str:
 
 
 def _column(field: StructField, table: LakeTable) -> str:
-    kind = field.dataType.simpleString()
-    if table.provider == "iceberg":
+    def plain(kind: DataType) -> str:
+        text = kind.simpleString()
+        if text.startswith("interval"):
+            raise SchemaError(f"column {backquoted(field.name)} has the type {text}, which {table.provider} lacks: cast it before")
         # Iceberg has no integers of less than 32 bits.
-        kind = {"tinyint": "int", "smallint": "int"}.get(kind, kind)
-    if kind.startswith("interval"):
-        raise SchemaError(f"column {backquoted(field.name)} is {kind}, which {table.provider} does not have: cast it before")
-    return f"{backquoted(field.name)} {kind}"
+        return {"tinyint": "int", "smallint": "int"}.get(text, text) if table.provider == "iceberg" else text
+
+    return f"{backquoted(field.name)} {type_ddl(field.dataType, plain)}"
+
+
+# ------------------------------------------------------------------------------------------------------------------ names
+
+
+def _require_plain_text(spark: SparkSession, table: LakeTable, fields: Sequence[StructField]) -> None:
+    """Refuse a name that Spark would replace in a statement, by a setting's or an environment variable's value."""
+    if spark.conf.get(_SUBSTITUTE) == "true":
+        for name in (table.name, *map(".".join, _paths(fields))):
+            if "${" in name:
+                raise SchemaError(f"Spark would replace ${{...}} in the name {name!r}: rename it, or set {_SUBSTITUTE}=false")
+
+
+def _require_names(table: LakeTable, fields: Sequence[StructField], column_mapping: str | None) -> None:
+    """Refuse a name that the table format cannot hold."""
+    for path in _paths(fields):
+        name = ".".join(path)
+        if table.provider == "iceberg" and not path[-1]:
+            raise SchemaError(f"the column {name!r} of {table} has an empty name, which Iceberg cannot write: rename it")
+        if table.provider == "delta" and column_mapping == "none" and _RESERVED_BY_DELTA.intersection(path[-1]):
+            raise SchemaError(
+                f"the column {name!r} of {table} has one of the characters ' ,;{{}}()\\n\\t=' in its name: rename it, or create the table "
+                f"with delta.columnMapping.mode=name (in this session, by {_MAPPING_OF_NEW_TABLES}=name)"
+            )
+
+
+def _column_mapping(spark: SparkSession, table: LakeTable) -> str:
+    if table.provider != "delta":
+        return "none"
+    rows = spark.sql(f"SHOW TBLPROPERTIES {table.sql_name}").where("key = 'delta.columnMapping.mode'").collect()
+    return str(rows[0]["value"]) if rows else "none"
+
+
+def _paths(fields: Iterable[StructField]) -> Iterator[tuple[str, ...]]:
+    """Return where each field is, at every depth."""
+    for field in fields:
+        yield (field.name,)
+        yield from ((field.name, *path) for path in _paths(_fields_within(field.dataType)))
+
+
+def _fields_within(kind: DataType) -> list[StructField]:
+    from pyspark.sql.types import ArrayType, MapType, StructType
+
+    if isinstance(kind, ArrayType):
+        return _fields_within(kind.elementType)
+    if isinstance(kind, MapType):
+        return [*_fields_within(kind.keyType), *_fields_within(kind.valueType)]
+    return kind.fields if isinstance(kind, StructType) else []

@@ -35,7 +35,7 @@ _FLAGS = ("unkinded", "unplaced", "ambiguous")
 
 
 def last_changes(batch: DataFrame, columns: Sequence[str], primary_key: Sequence[str], order_by: Sequence[str]) -> DataFrame:
-    """Return one row for each key, with its last ``row_kind``, the columns, and `_FLAGS` for `check`.
+    """Return one row for each key: in ``row`` its last ``row_kind`` and the columns, in ``flags`` what `check` needs.
 
     Parameters
     ----------
@@ -57,7 +57,7 @@ def last_changes(batch: DataFrame, columns: Sequence[str], primary_key: Sequence
     unkinded = F.max(~F.coalesce(F.col("kind").isin(*SHORT_STRINGS), F.lit(False))).alias("unkinded")
     grouped = rows.groupBy(*keys).agg(last, unkinded, *(_by_columns(order) if order else _by_arrival()))
     named = [F.col(f"c{i}" if f"c{i}" in keys else f"last.c{i}").alias(name) for i, name in enumerate(columns)]
-    return grouped.select(F.col("last.kind").alias(ROW_KIND), *named, F.struct(*_FLAGS).alias("_flags"))
+    return grouped.select(F.struct(F.col("last.kind").alias(ROW_KIND), *named).alias("row"), F.struct(*_FLAGS).alias("flags"))
 
 
 def _added(kind: str) -> SparkColumn:
@@ -97,8 +97,8 @@ def check(latest: DataFrame, primary_key: Sequence[str], order_by: Sequence[str]
     """
     from pyspark.sql import functions as F
 
-    flags = [F.max(f"_flags.{flag}").alias(flag) for flag in _FLAGS]
-    nulls = [F.max(F.col(backquoted(name)).isNull()).alias(f"null{index}") for index, name in enumerate(primary_key)]
+    flags = [F.max(f"flags.{flag}").alias(flag) for flag in _FLAGS]
+    nulls = [F.max(F.col(f"row.{backquoted(name)}").isNull()).alias(f"null{index}") for index, name in enumerate(primary_key)]
     found = latest.agg(F.count(F.lit(1)).alias("keys"), *flags, *nulls).first()
     assert found is not None  # an aggregate without groups is one row
     if found["unkinded"]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from cdc_formats.errors import ArgumentError, ChangelogError
-from cdc_formats.schema import backquoted
+from cdc_formats.schema import backquoted, name_parts
 
 SINK_PACKAGES: Mapping[str, str] = {
     "delta": "io.delta:delta-spark_2.13:4.0.0",
@@ -26,6 +26,12 @@ class TargetError(ChangelogError, RuntimeError):
     condition = "TARGET"
 
 
+class ConflictError(TargetError):
+    """Another writer changed the table at the same time, so that nothing was written."""
+
+    condition = "CONFLICT"
+
+
 @dataclass(frozen=True)
 class LakeTable:
     """A table of the session's catalogs, that Spark's own ``MERGE INTO`` writes."""
@@ -36,11 +42,20 @@ class LakeTable:
     def __post_init__(self) -> None:
         if not self.name or not isinstance(self.name, str):
             raise ArgumentError(f"{type(self).__name__} needs the name of a table, got {self.name!r}")
+        if not self.parts:
+            raise ArgumentError(
+                f"the table name {self.name!r} has an empty part, or a backquote without its partner: write `shop`.`order``items`"
+            )
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """The catalog, namespaces and table; empty if the name cannot be read."""
+        return name_parts(self.name)
 
     @property
     def sql_name(self) -> str:
-        """The name as it stands in SQL."""
-        return self.name
+        """The name in SQL, every part in backquotes."""
+        return ".".join(map(backquoted, self.parts))
 
 
 @dataclass(frozen=True)
@@ -50,15 +65,17 @@ class DeltaTable(LakeTable):
     Parameters
     ----------
     name : str
-        A path (what has a ``/``), or a name in the session's catalogs.
+        A path (with a ``/`` outside of backquotes), or a name in the session's catalogs. Backquotes are needed only around a part with
+        a dot, a slash or a backquote: ``shop.`order.items```.
     """
 
     provider: ClassVar[str] = "delta"
 
     @property
-    def sql_name(self) -> str:
-        """The name as it stands in SQL: a path is ``delta.`path```."""
-        return f"delta.{backquoted(self.name)}" if "/" in self.name and "`" not in self.name else self.name
+    def parts(self) -> tuple[str, ...]:
+        """The catalog, namespaces and table; of a path, ``delta`` and the path."""
+        is_path = "/" in re.sub("`(?:[^`]|``)*`", "", self.name)
+        return ("delta", self.name) if is_path else super().parts
 
 
 @dataclass(frozen=True)
@@ -68,7 +85,7 @@ class IcebergTable(LakeTable):
     Parameters
     ----------
     name : str
-        As ``catalog.namespace.table``.
+        As ``catalog.namespace.table``. Backquotes are needed only around a part with a dot or a backquote: ``lake.db.`order.items```.
     """
 
     provider: ClassVar[str] = "iceberg"

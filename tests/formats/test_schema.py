@@ -7,7 +7,7 @@ from hypothesis import given, settings, strategies as st
 
 from cdc_formats import Column, SqlType, columns, get_format, to_ddl
 from cdc_formats.errors import SchemaError
-from cdc_formats.schema import TYPE_NAMES, quote
+from cdc_formats.schema import TYPE_NAMES, backquoted, name_parts, quote
 
 
 @pytest.mark.parametrize(
@@ -37,6 +37,7 @@ from cdc_formats.schema import TYPE_NAMES, quote
         pytest.param("s STRUCT<a: INT NOT NULL, `b c`: STRUCT<d DATE>>", "s STRUCT<a: INT NOT NULL, `b c`: STRUCT<d: DATE>>", id="structs"),
         pytest.param("s STRUCT<>", "s STRUCT<>", id="an empty struct"),
         pytest.param("  id\n\tINT ,\n name STRING  ", "id INT, name STRING", id="blanks and lines"),
+        pytest.param("`` INT, s STRUCT<``: INT>", "`` INT, s STRUCT<``: INT>", id="empty names, as JSON has them"),
         pytest.param("a$b INT, 1st INT", "`a$b` INT, `1st` INT", id="names that are no plain words"),
     ],
 )
@@ -75,7 +76,8 @@ def test_ddl_is_read_and_written(ddl: str, written: str | None) -> None:
         pytest.param("id INT; DROP", "cannot read '; DROP'", id="a character of no DDL"),
         pytest.param("<id INT", "expected a column's name", id="a mark for a name"),
         pytest.param("'id' INT", "expected a column's name", id="a text for a name"),
-        pytest.param("`` INT", "cannot read", id="an empty name"),
+        pytest.param("`a\0b` INT", "the name 'a.x00b' has a NUL character", id="a name with NUL"),
+        pytest.param("a ARRAY<STRUCT<`b\0`: INT>>", "the name 'a.element.b.x00' has a NUL character", id="a nested name with NUL"),
         pytest.param("id `INT`", "unknown type", id="a type in backquotes"),
     ],
 )
@@ -91,7 +93,7 @@ def test_columns_pass_through() -> None:
         columns([given_[0], given_[0]])
 
 
-names = st.text(min_size=1, max_size=6)
+names = st.text(st.characters(exclude_characters="\0") | st.sampled_from("`.-<>:,;'"), max_size=6)
 plain = st.sampled_from([name for name in TYPE_NAMES if name not in ("DECIMAL", "ARRAY", "MAP", "STRUCT")]).map(SqlType)
 sized = st.builds(
     lambda name, size: SqlType(name, size), st.sampled_from(["CHAR", "VARCHAR", "TIME", "TIMESTAMP", "TIMESTAMP_NTZ"]), st.integers(1, 6)
@@ -114,6 +116,16 @@ tables = st.lists(st.builds(Column, names, types, st.booleans()), min_size=1, ma
 @given(table=tables)
 def test_columns_are_written_as_ddl_that_reads_back(table: list[Column]) -> None:
     assert columns(to_ddl(table)) == tuple(table)
+
+
+@given(parts=st.lists(names, min_size=1, max_size=3))
+def test_a_qualified_name_has_its_parts(parts: list[str]) -> None:
+    assert name_parts(".".join(map(backquoted, parts))) == tuple(parts)
+
+
+def test_a_qualified_name_needs_backquotes_around_dots_and_backquotes_alone() -> None:
+    assert name_parts("first-name.a b; DROP") == ("first-name", "a b; DROP")
+    assert [name_parts(name) for name in ("a..b", "", "a`b", "`a", "a.`b`c")] == [()] * 5
 
 
 @pytest.mark.parametrize("name", ["id", "_x", "a1"])

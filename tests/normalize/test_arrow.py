@@ -71,7 +71,7 @@ def test_time_is_text_since_spark_has_no_such_type():
 
 def test_sparks_ddl_has_sparks_types():
     assert spark_ddl(columns("a TIMESTAMP(3), `b c` VARCHAR(9), d TIME, e STRUCT<f: TIMESTAMP_NTZ(6)>, g DECIMAL(3,1)")) == (
-        "`a` TIMESTAMP, `b c` STRING, `d` STRING, `e` STRUCT<f: TIMESTAMP_NTZ>, `g` DECIMAL(3,1)"
+        "`a` TIMESTAMP, `b c` STRING, `d` STRING, `e` STRUCT<`f`: TIMESTAMP_NTZ>, `g` DECIMAL(3,1)"
     )
 
 

@@ -43,6 +43,8 @@ def test_a_password_in_the_url_is_refused_without_being_shown(url: str) -> None:
         (lambda: JdbcTable(URL, ""), "'table' or 'schema.table'"),
         (lambda: JdbcTable(URL, "a..b"), "'table' or 'schema.table'"),
         (lambda: DeltaTable(""), "needs the name of a table"),
+        (lambda: IcebergTable("lake..t"), "'lake..t' has an empty part"),
+        (lambda: DeltaTable("shop.a`b"), "a backquote without its partner"),
         (lambda: IcebergTable(None), "needs the name of a table"),  # type: ignore[arg-type]
     ],
 )
@@ -52,8 +54,15 @@ def test_tables_that_are_none(make: Any, text: str) -> None:
 
 
 def test_a_path_is_a_table_of_delta() -> None:
-    assert DeltaTable("s3://lake/products").sql_name == "delta.`s3://lake/products`"
-    assert DeltaTable("shop.products").sql_name == "shop.products"
+    assert DeltaTable("s3://lake/products").sql_name == "`delta`.`s3://lake/products`"
+    assert DeltaTable("/lake/it`s").sql_name == "`delta`.`/lake/it``s`"
+    assert DeltaTable("shop.products").sql_name == "`shop`.`products`"
+
+
+def test_a_table_name_is_quoted_whatever_it_is() -> None:
+    assert IcebergTable("lake.db.t USING x; --").sql_name == "`lake`.`db`.`t USING x; --`"
+    assert DeltaTable("delta.`/lake/products`").sql_name == "`delta`.`/lake/products`"
+    assert DeltaTable("shop.`a/b.c``d`").sql_name == "`shop`.`a/b.c``d`"
 
 
 @pytest.mark.spark

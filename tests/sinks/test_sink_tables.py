@@ -142,6 +142,18 @@ def test_a_table_whose_indexes_cannot_upsert_is_refused(spark: SparkSession, new
         apply_changes(changelog(spark, "id INT, n INT", [("+I", 1, 1)]), sink.table, primary_key="id")
 
 
+def test_an_index_of_some_rows_finds_no_row_and_one_with_more_columns_does(spark: SparkSession, new_sink: NewSink) -> None:
+    sink, changes = new_sink("postgresql"), changelog(spark, "id INT, n INT", [("+I", 1, 1)])
+    sink.execute(f"CREATE TABLE {sink.sql_name} (id INT, n INT)")
+    for index in ("(id) WHERE n > 0", "(id, abs(n))"):
+        sink.execute(f"CREATE UNIQUE INDEX ON {sink.sql_name} {index}")
+        with pytest.raises(TargetError, match=r"has no unique index of \(id\)"):
+            apply_changes(changes, sink.table, primary_key="id")
+    sink.execute(f"CREATE UNIQUE INDEX ON {sink.sql_name} (id) INCLUDE (n)")
+    apply_changes(changes, sink.table, primary_key="id")
+    assert sink.rows() == [(1, 1)]
+
+
 def test_a_batch_that_the_database_refuses_leaves_nothing(spark: SparkSession, new_sink: NewSink) -> None:
     sink = new_sink("postgresql")
     sink.execute(f"CREATE TABLE {sink.sql_name} (id INT PRIMARY KEY, n INT CHECK (n < 10))")
