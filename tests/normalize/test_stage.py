@@ -17,6 +17,7 @@ from normalize.arrow import from_arrow
 from normalize.batch import fold_pass
 from normalize.changelog_normalize import make_stage
 from normalize.changes import Block, Shape, decode_block
+from normalize.counts import COLUMN
 from normalize.fold import FoldOptions, fold
 from normalize.group import COUNTS, Stage, Told
 from normalize.records import Records
@@ -179,7 +180,7 @@ def test_the_bounded_engine_gives_the_rows_of_the_fold(history, batch_rows, mini
         if (keys := batch.column("key").to_pylist()) is not None
     ]
     batches = [batch.slice(start, batch_rows) for batch in sorted_rows for start in range(0, batch.num_rows, batch_rows)]
-    typed = [batch.filter(batch.column("counts").is_null()) for batch in fold_pass(iter(batches), stage=stage, output=output)]
+    typed = [batch.filter(batch.column(COLUMN).is_null()) for batch in fold_pass(iter(batches), stage=stage, output=output)]
     changelog = [row for batch in typed for row in typed_rows(batch, stage)]
     if mini_batch:
         assert table_of(changelog) == last_rows(history)

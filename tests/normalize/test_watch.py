@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from cdc_formats import columns, get_format
+from normalize.counts import COLUMN
 from normalize.decode import Source, decode_pass
 from normalize.notice import Notice, _OnDriver, shown_names
 from normalize.targets import Blocks
@@ -54,7 +55,7 @@ def run(values: list[list[bytes]], ddl: str, **options) -> tuple[list[Notice], d
     batches = [batch(of, int(start)) for of, start in zip(values, starts, strict=False)]
     counts: dict[str, int] = {}
     for out in decode_pass(iter(batches), source=source, target=Blocks, report=notices.extend):
-        for row in out.column("counts").drop_null().to_pylist():
+        for row in out.column(COLUMN).drop_null().to_pylist():
             counts = {name: counts.get(name, 0) + count for name, count in row.items()}
     return notices, counts
 
