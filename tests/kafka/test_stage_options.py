@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 import time
 from datetime import timedelta
@@ -246,6 +247,13 @@ def test_floats_are_equal_as_in_sparks_sql(spark, kafka, tmp_path, layout):
     assert stream.metric("changelog_normalize", "WRONG_BEFORE_IMAGES") == 0
     bounded = read(spark, kafka, topic, bounded=True, **options)
     assert [row.row_kind for row in bounded.collect()] == ["+I", "-D"]
+
+
+def test_float_keys_of_a_changelog_from_elsewhere_are_equal_as_in_sparks_sql(spark):
+    rows = [("+I", 0.0, math.nan), ("+U", -0.0, math.nan), ("+I", math.nan, 1.0), ("-D", -0.0, None), ("-D", math.nan, None)]
+    changelog = spark.createDataFrame(rows, "row_kind STRING, id DOUBLE, score DOUBLE").coalesce(1)
+    clean = changelog.transform(ChangelogNormalize(primary_key="id"))
+    assert sorted(spelled(clean)) == ["+I(0.0,nan)", "+I(nan,1.0)", "-D(0.0,nan)", "-D(nan,1.0)"]
 
 
 def test_the_equality_of_rows_is_that_of_sparks_sql(spark):
