@@ -1,6 +1,6 @@
 """Canonical values as bytes: keys, and whatever has to travel as one value.
 
-They are MessagePack, so that two keys are equal when their bytes are.
+They are MessagePack. Equal keys have the same bytes, since decoders give equal keys the same values (`cdc_formats.equality`).
 """
 
 from __future__ import annotations

@@ -20,6 +20,7 @@ from .counts import beside, counts_ddl, counts_row, observed
 from .dead_letter import send
 from .group import COUNTS, Stage, Told, fold_changes
 from .guard import GUARD, check, decode_seen
+from .notice import Notice, Report, log, reporter
 from .packing import encode
 from .typed import Output, decode_asides
 from .worker import keep_archives, worker
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
 
 DDL = "told BINARY"
 STATE_DDL = "state BINARY"
+LARGE_STATE = 32 << 20
+"""From how many bytes on the state of one key group is reported."""
 
 
 class Normalized(msgspec.Struct, array_like=True, gc=False):
@@ -44,7 +47,9 @@ class Normalized(msgspec.Struct, array_like=True, gc=False):
 _decode_normalized = msgspec.msgpack.Decoder(Normalized).decode
 
 
-def normalize_group(key: Any, frames: Iterator[pd.DataFrame], state: GroupState, *, stage: Stage) -> Iterator[pd.DataFrame]:
+def normalize_group(
+    key: Any, frames: Iterator[pd.DataFrame], state: GroupState, *, stage: Stage, report: Report = log
+) -> Iterator[pd.DataFrame]:
     """Turn one key group's packed changes and state into packed changelog rows; for ``applyInPandasWithState``.
 
     The key group `guard.GUARD` gives no rows: it compares the whole query with what the checkpoint remembers (`guard.check`).
@@ -58,6 +63,8 @@ def normalize_group(key: Any, frames: Iterator[pd.DataFrame], state: GroupState,
     state : GroupState
         One binary value (`state.Layout`).
     stage : Stage
+    report : callable
+        Takes notices (`notice.reporter`).
     """
     import pandas as pd
 
@@ -75,6 +82,8 @@ def normalize_group(key: Any, frames: Iterator[pd.DataFrame], state: GroupState,
         state.remove()
     elif after is not None and after is not stored:
         state.update((after,))
+        if len(after) >= LARGE_STATE:
+            report([_large_state(len(after), stage)])
     if told.first_written is not None:
         # Not before its first row expires; a duration must be positive.
         state.setTimeoutDuration(max(1, told.first_written + stage.state_ttl_ms - now_ms + 1))
@@ -83,6 +92,15 @@ def normalize_group(key: Any, frames: Iterator[pd.DataFrame], state: GroupState,
         asides.append(encode(told.asides))
     changelogs = [bytes(batch.serialize()) for batch in told.changelogs]
     yield pd.DataFrame({"told": [encode(Normalized(changelogs, asides, list(told.counts.values())))]})
+
+
+def _large_state(size: int, stage: Stage) -> Notice:
+    return Notice(
+        ("large state",),
+        f"the state of one key group has {size >> 20} MB. Each micro-batch that touches the group reads and writes all of it, and holds "
+        f"several copies in memory. Use the RocksDB state store, set spark.sql.execution.arrow.maxRecordsPerBatch to 16, and use more than "
+        f"{stage.layout.key_groups} key groups (python -m normalize.rescale changes a checkpoint); see 'Memory' in docs/normalize.md",
+    )
 
 
 def _guard(frames: Iterator[pd.DataFrame], state: GroupState, stage: Stage) -> None:
@@ -152,6 +170,7 @@ def normalized(blocks: DataFrame, stage: Stage, output: Output, metrics: str) ->
 
     # With timeouts Spark looks through the whole state in every micro-batch.
     timeout = GroupStateTimeout.ProcessingTimeTimeout if stage.retract_expired else GroupStateTimeout.NoTimeout
-    packed = blocks.groupBy("key_group").applyInPandasWithState(partial(normalize_group, stage=stage), DDL, STATE_DDL, "append", timeout)
+    each_group = partial(normalize_group, stage=stage, report=reporter(blocks.sparkSession))
+    packed = blocks.groupBy("key_group").applyInPandasWithState(each_group, DDL, STATE_DDL, "append", timeout)
     typed = packed.mapInArrow(partial(typed_pass, stage=stage, output=output), f"{output.ddl}, {counts_ddl(COUNTS)}")
     return observed(typed, COUNTS, metrics)

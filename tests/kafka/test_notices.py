@@ -74,3 +74,13 @@ def test_what_the_result_says_itself_is_no_notice(spark, kafka, tmp_path, caplog
     )
     assert len(run_stream(only_bad, tmp_path / "checkpoint").rows) == 40
     assert caplog.records == []
+
+
+def test_a_large_key_group_is_reported_before_memory_ends(spark, kafka, tmp_path, caplog):
+    topic = new_topic(kafka, [(None, debezium("c", None, {"id": i, "doc": "x" * 100_000})) for i in range(340)])
+    read = {"format": "debezium-json", "schema": "id BIGINT, doc STRING", "primary_key": "id", "options": servers(kafka)}
+    stream = from_kafka_changelog(spark, topic, key_groups=1, **read).drop("doc")
+    assert len(run_stream(stream, tmp_path / "checkpoint").rows) == 340
+    (notice,) = caplog.messages
+    assert notice.startswith("the state of one key group has 32 MB. ")
+    assert "use more than 1 key groups" in notice

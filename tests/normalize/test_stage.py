@@ -8,9 +8,9 @@ from itertools import pairwise
 import numpy as np
 import pytest
 from hypothesis import given, strategies as st
-from strategies import DDL, HISTORIES, by_key, exact, fold_history, last_rows, table_of, unified
+from strategies import DDL, HISTORIES, NAN, OTHER_NAN, by_key, exact, fold_history, last_rows, table_of, unified
 
-from cdc_formats import ABSENT, KeyedChange, RowKind, columns
+from cdc_formats import ABSENT, Change, KeyedChange, RowKind, columns
 from cdc_formats.equality import row_unifier
 from cdc_formats.errors import PartialImageError, StateVersionError
 from normalize.arrow import from_arrow
@@ -22,7 +22,7 @@ from normalize.fold import FoldOptions, fold
 from normalize.group import COUNTS, Stage, Told
 from normalize.records import Records
 from normalize.stage import normalize
-from normalize.targets import Blocks, KeyedRows
+from normalize.targets import Blocks, KeyedRows, without_update_before
 from normalize.typed import Output
 
 SHAPE = Shape(columns("id BIGINT, name STRING, qty INT"))
@@ -205,6 +205,13 @@ def test_blocks_in_any_order_and_partitions_merged_by_time_give_the_order_of_wri
     random.shuffle(blocks)
     told, _ = normalize(blocks, None, stage, 0)
     assert exact(unpacked(told, stage)) == exact(fold_history(history))
+
+
+@pytest.mark.parametrize(("before", "after", "kinds"), [(NAN, OTHER_NAN, ["+U"]), (0.0, -0.0, ["+U"]), (NAN, 0.0, ["-D", "+U"])])
+def test_upserts_without_a_stage_delete_a_key_only_where_it_changed(before, after, kinds):
+    drop = without_update_before(columns("id DOUBLE"), ["id"])
+    kept = drop([Change(RowKind.UPDATE_BEFORE, (before,)), Change(RowKind.UPDATE_AFTER, (after,))])
+    assert [change.kind.short_string for change in kept] == kinds
 
 
 def test_state_is_left_as_it_is_where_nothing_changed():
