@@ -99,6 +99,12 @@ def test_a_schema_of_spark_is_read_with_all_its_names(table: Any) -> None:
     assert to_ddl(table_columns(schema)) == to_ddl(table)
 
 
+@pytest.mark.parametrize("ddl", ["`a\0b` INT", "a ARRAY<STRUCT<`b\0`: INT>>"])
+def test_a_name_that_arrow_cannot_hold_is_refused(ddl: str) -> None:
+    with pytest.raises(SchemaError, match=r"the column name 'a.*' has a NUL character"):
+        table_columns(ddl)
+
+
 _QUOTED = {'"': r'"(?:[^"]|"")*"', "`": r"`(?:[^`]|``)*`"}
 
 
