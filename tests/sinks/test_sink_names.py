@@ -308,12 +308,6 @@ def test_hostile_names_through_kafka_and_its_state(spark: SparkSession, kafka: L
 
 
 @pytest.mark.spark
-def test_a_column_with_a_dot_is_not_a_field(spark: SparkSession) -> None:
-    changes = spark.createDataFrame([("+I", 1, 2, (3,))], "row_kind STRING, id INT, `a.b` INT, a STRUCT<b: INT>")
-    assert [tuple(row) for row in ChangelogNormalize(primary_key="id")(changes).collect()] == [("+I", 1, 2, (3,))]
-
-
-@pytest.mark.spark
 @pytest.mark.parametrize("kind", ["iceberg", "postgresql", "mariadb", "mysql-driver"])
 @pytest.mark.parametrize("history", [False, True])
 def test_a_table_with_a_hostile_name(spark: SparkSession, new_sink: NewSink, kind: str, history: bool) -> None:
