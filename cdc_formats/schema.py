@@ -143,7 +143,7 @@ def columns(ddl: str | Iterable[Column]) -> tuple[Column, ...]:
     Raises
     ------
     SchemaError
-        When the text is not DDL, a type is unknown, a name stands twice, or a name has a NUL character.
+        When the text is not DDL, a type is unknown, or a name stands twice.
 
     Examples
     --------
@@ -157,16 +157,7 @@ def columns(ddl: str | Iterable[Column]) -> tuple[Column, ...]:
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise SchemaError(f"column {', '.join(map(quote, twice))} is declared twice")
-    for path in _with_nul(result):
-        raise SchemaError(f"the name {path!r} has a NUL character, where Arrow would cut it: declare its column as STRING, or leave it out")
     return result
-
-
-def _with_nul(fields: Iterable[Column], within: str = "") -> Iterator[str]:
-    for field in fields:
-        if "\0" in field.name:
-            yield f"{within}{field.name}"
-        yield from _with_nul(field.type.fields, f"{within}{field.name}.")
 
 
 def to_ddl(schema: Iterable[Column]) -> str:

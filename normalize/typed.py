@@ -224,13 +224,23 @@ def table_columns(schema: str | StructType, without: Sequence[str] = ()) -> tupl
     Raises
     ------
     SchemaError
-        When a type cannot be a table's.
+        When a type cannot be a table's, or a name has a NUL character.
     """
     if isinstance(schema, str):
-        return to_columns(schema)
+        return _without_nul(to_columns(schema))
     fields = [field for field in schema.fields if field.name not in without]
     ddl = [f"{backquoted(field.name)} {type_ddl(field.dataType)}{'' if field.nullable else ' NOT NULL'}" for field in fields]
-    return to_columns(", ".join(ddl))
+    return _without_nul(to_columns(", ".join(ddl)))
+
+
+def _without_nul(columns: tuple[Column, ...], within: str = "") -> tuple[Column, ...]:
+    for column in columns:
+        path = f"{within}{column.name}"
+        if "\0" in column.name:
+            # Arrow would cut the name, and Spark would then read NULL.
+            raise SchemaError(f"the column name {path!r} has a NUL character: leave the column out, or declare the outermost one as STRING")
+        _without_nul(column.type.fields, f"{path}.")
+    return columns
 
 
 def type_ddl(kind: DataType, plain: Callable[[DataType], str] | None = None) -> str:
