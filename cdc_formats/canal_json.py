@@ -142,7 +142,8 @@ class CanalJson(CanalFormat):
             assert value is not None  # reads_tombstones is False
             found = message(value)
             events = _events(found, tables)
-            if not isinstance(events, Ignored):
+            # The reader takes all rows of a message for whole, or none.
+            if not isinstance(events, Ignored) and events and type(found.data[0]) is not rows.exact:
                 _mark_partial(events, found, value, partial, unique_key)
             return events
 
@@ -200,9 +201,8 @@ def _updates(message: Any) -> list[Event]:
 
 def _mark_partial(events: Sequence[Event], message: Any, value: bytes, partial: PartialRows, unique_key: Sequence[str]) -> None:
     """Mark the events whose missing columns are unchanged, not NULL, and refuse those whose key may have changed unseen."""
-    exact = partial.rows.exact
     for index, event in enumerate(events):
-        if event.kind is _INSERT or type(event.after) is exact or type(event.before) is exact:
+        if event.kind is _INSERT:
             continue
         keys = text_list(message.pk_names) or []
         key = {*keys, *unique_key}

@@ -45,7 +45,7 @@ Source: Maxwell's dataformat.md and bootstrapping.md; Flink's MaxwellJsonDeseria
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -57,7 +57,7 @@ from .errors import MissingBeforeImageError, MissingFieldError, UnknownOperation
 from .handling import Handling
 from .json_reader import read_object
 from .metadata import bigint, epoch_s, named, text, text_list, unraw
-from .mysql_images import ROW_IMAGES, WHOLE_ROWS, Names, PartialRows
+from .mysql_images import ROW_IMAGES, WHOLE_ROWS, PartialRows
 from .position import Position, maxwell
 from .row_kind import RowKind
 from .rows import RowConverter, message_reader
@@ -122,7 +122,7 @@ class MaxwellJson(Format):
 
         def read(key: bytes | None, value: bytes | None) -> Sequence[Event] | Ignored:
             assert value is not None  # reads_tombstones is False
-            return _events(message(value), tables, partial, unique_key, lambda field: read_object(value)[field])
+            return _events(message(value), value, tables, partial, unique_key)
 
         return tables.guard(read, (("database",), ("table",)))
 
@@ -167,7 +167,7 @@ class _Message(msgspec.Struct, gc=False):
     server_id: Any = None
 
 
-def _events(message: Any, tables: TableFilter, partial: PartialRows, unique_key: Sequence[str], names: Names) -> Sequence[Event] | Ignored:
+def _events(message: Any, value: bytes, tables: TableFilter, partial: PartialRows, unique_key: Sequence[str]) -> Sequence[Event] | Ignored:
     if not isinstance(message.type, str):
         raise MissingFieldError("`type` is missing or not a string", "$.type")
     if message.type in _DDL:
@@ -184,13 +184,26 @@ def _events(message: Any, tables: TableFilter, partial: PartialRows, unique_key:
         raise MissingFieldError(f"missing `data` when `type` is {message.type!r}", "$.data")
     if kind is _INSERT:
         return [Event(_INSERT, None, message.data, message, "", "$.data")]
-    key = message.primary_key_columns if isinstance(message.primary_key_columns, list) else unique_key
+    whole = type(message.data) is partial.rows.exact
     if kind is _DELETE:
-        return [Event(_DELETE, message.data, None, message, "$.data", sparse=partial.delete(message.data, key, names))]
+        sparse = not whole and _is_partial(message, value, partial, unique_key)
+        return [Event(_DELETE, message.data, None, message, "$.data", sparse=sparse)]
+    sparse = (message.old is None or not whole) and _is_partial(message, value, partial, unique_key)
+    return [Event(kind, message.old, message.data, message, "$.old", "$.data", True, sparse)]
+
+
+def _is_partial(message: Any, value: bytes, partial: PartialRows, unique_key: Sequence[str]) -> bool:
+    key = message.primary_key_columns if isinstance(message.primary_key_columns, list) else unique_key
+
+    def names(field: str) -> Collection[str]:
+        found: Mapping[str, Any] = read_object(value)[field]
+        return found
+
+    if message.type == "delete":
+        return partial.delete(message.data, key, names)
     if message.old is None and partial.row_image != "FULL":
         _require_key(key, unique_key)
-    sparse = partial.update(message.data, message.old, key, names)
-    return [Event(kind, message.old, message.data, message, "$.old", "$.data", True, sparse)]
+    return partial.update(message.data, message.old, key, names)
 
 
 def _require_key(key: Sequence[str], unique_key: Sequence[str]) -> None:
