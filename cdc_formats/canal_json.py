@@ -18,10 +18,12 @@ other DDL types        `Ignored.DDL`; ``QUERY`` without ``isDdl`` (a statement's
 
 Changelog mode: all. Key: not read (Canal writes none). Null value: `Ignored.TOMBSTONE`.
 
-Absent and null: a column missing in ``old[i]`` did not change, null there means it was NULL. A column missing in ``data[i]`` of an
-insert is NULL. In an update or a delete it is `ABSENT`: MySQL's ``binlog_row_image=MINIMAL`` and ``NOBLOB`` leave out columns that did
-not change. Only ChangelogNormalize can complete such rows, from its state, and only if the statement set the primary key: Canal leaves
-out a key that did not change. ``missing_as_null=True`` reads every missing column as NULL.
+Absent and null: a column missing in ``old[i]`` did not change, null there means it was NULL.
+
+A column missing in ``data[i]`` is NULL, unless MySQL's ``binlog_row_image`` is ``MINIMAL`` or ``NOBLOB``: there it did not change, and is
+`ABSENT`. Only ChangelogNormalize can complete such a row, from its state, and only if the statement set the primary key: Canal leaves out
+a key that did not change. If the option ``binlog_row_image`` does not say it, an update with nothing in ``old[i]`` and a message with the
+primary key alone in ``data[i]`` show that it is ``MINIMAL``; other messages are read as whole. In an insert a missing column is NULL.
 
 Types: text or null, read by the declared type (``mysqlType`` and ``sqlType`` are not used). Bytes are ISO-8859-1 characters.
 
@@ -40,7 +42,7 @@ Source: Canal's FlatMessage, MQMessageUtils and EventType; Flink's CanalJsonDese
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -50,9 +52,10 @@ from .base import ControlEvent, Encoder, Event, Format, Headers, Ignored, Metada
 from .encoding import TIMESTAMP_STANDARDS, EnvelopeEncoder, Row
 from .errors import MissingBeforeImageError, MissingFieldError, UnknownOperationError
 from .handling import Handling
-from .images import ABSENT, MYSQL_WHOLE_ROWS
+from .images import ABSENT
 from .json_reader import read_object
-from .metadata import epoch_ms, int_map, named, text, text_list, unraw
+from .metadata import epoch_ms, int_map, named, text, text_list
+from .mysql_images import ROW_IMAGES, WHOLE_ROWS, PartialRows
 from .row_kind import RowKind
 from .rows import RowConverter, message_reader
 from .schema import Column
@@ -113,9 +116,8 @@ class CanalJson(CanalFormat):
         How timestamps are written: with a blank or with a ``T`` between date and time. Both are read.
     database_include, table_include : str or None
         Regular expressions that ``database`` and ``table`` must match in full; other tables are ignored, whatever is in them.
-    missing_as_null : bool
-        Whether a column missing in an update or a delete is NULL: for ``binlog_row_image=FULL`` with columns that were added to the table
-        later.
+    binlog_row_image : {"FULL", "MINIMAL", "NOBLOB"} or None
+        The server's ``binlog_row_image``. With ``FULL`` a missing column is NULL, and else it did not change.
     binary_handling_mode : {"latin1", "base64"}
         ``base64`` is what Flink expects, and what it writes itself.
     time_zone : str or None
@@ -128,22 +130,27 @@ class CanalJson(CanalFormat):
         "its batches, and begins anew when it does)"
     )
     partial_after = True
-    whole_rows = MYSQL_WHOLE_ROWS
+    whole_rows = WHOLE_ROWS
 
-    missing_as_null: bool = False
+    binlog_row_image: str | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._check_choice("binlog_row_image", ROW_IMAGES)
 
     def reader(self, rows: RowConverter, *, keyed: bool = False) -> Reader:
         """Return the reader of one table's messages."""
         message = message_reader(rows, Message, "data", "old", keyed=keyed, changed_only=True, many=True)
         tables = TableFilter(self.database_include, self.table_include)
-        sparse = not self.missing_as_null
+        partial, unique_key = PartialRows(rows, self.binlog_row_image), rows.unique_key if keyed else ()
 
         def read(key: bytes | None, value: bytes | None) -> Sequence[Event] | Ignored:
             assert value is not None  # reads_tombstones is False
             found = message(value)
-            events = _events(found, tables, sparse=sparse)
-            if keyed and sparse and not isinstance(events, Ignored):
-                _require_primary_key(found, events, rows)
+            events = _events(found, tables)
+            # The reader takes all rows of a message for whole, or none.
+            if not isinstance(events, Ignored) and events and type(found.data[0]) is not rows.exact:
+                _mark_partial(events, found, value, partial, unique_key)
             return events
 
         return tables.guard(read, (("database",), ("table",)))
@@ -164,7 +171,7 @@ class Message(msgspec.Struct, gc=False):
     sql_type: msgspec.Raw = msgspec.field(default=msgspec.Raw(b"null"), name="sqlType")
 
 
-def _events(message: Any, tables: TableFilter, *, sparse: bool) -> Sequence[Event] | Ignored:
+def _events(message: Any, tables: TableFilter) -> Sequence[Event] | Ignored:
     if not isinstance(message.type, str):
         raise MissingFieldError("`type` is missing or not a string", "$.type")
     if tables.set and not tables.match(message.database, message.table, "$"):
@@ -182,31 +189,53 @@ def _events(message: Any, tables: TableFilter, *, sparse: bool) -> Sequence[Even
     if message.data is None:
         raise MissingFieldError(f"missing `data` when `type` is {message.type!r}", "$.data")
     if kind is _UPDATE:
-        return _updates(message, sparse)
+        return _updates(message)
     rows = [(_row(row, f"$.data[{i}]"), f"$.data[{i}]") for i, row in enumerate(message.data)]
     if kind is _INSERT:
         return [Event(_INSERT, None, row, message, "", path) for row, path in rows]
-    return [Event(_DELETE, row, None, message, path, "", sparse=sparse) for row, path in rows]
+    return [Event(_DELETE, row, None, message, path, "") for row, path in rows]
 
 
-def _updates(message: Any, sparse: bool) -> list[Event]:
+def _updates(message: Any) -> list[Event]:
     if message.old is None or len(message.old) != len(message.data):
         raise MissingFieldError("`old` must have an element for each of `data` when `type` is 'UPDATE'", "$.old")
     return [
-        Event(_UPDATE, _row(old, f"$.old[{i}]"), _row(row, f"$.data[{i}]"), message, f"$.old[{i}]", f"$.data[{i}]", True, sparse)
+        Event(_UPDATE, _row(old, f"$.old[{i}]"), _row(row, f"$.data[{i}]"), message, f"$.old[{i}]", f"$.data[{i}]", True)
         for i, (row, old) in enumerate(zip(message.data, message.old, strict=True))
     ]
 
 
-def _require_primary_key(message: Any, events: Sequence[Event], rows: RowConverter) -> None:
-    """Refuse a partial update if the table's primary key, which the message names, is another than the declared one."""
-    for event in events:
-        if event.kind is _UPDATE and type(event.after) is not rows.exact and ABSENT in (values := rows.raw(event.after)):
-            columns = unraw(message.pk_names) or ()
-            other = [rows.names[index] for index in rows.key_indices if values[index] is not ABSENT and rows.names[index] not in columns]
-            if other:
-                reason = f"the update lacks columns, and `{other[0]}` is not in the table's primary key, so it may have changed"
-                raise MissingBeforeImageError(f"{reason}: {MYSQL_WHOLE_ROWS}", event.before_path)
+def _mark_partial(events: Sequence[Event], message: Any, value: bytes, partial: PartialRows, unique_key: Sequence[str]) -> None:
+    """Mark the events whose missing columns are unchanged, not NULL, and refuse those whose key may have changed unseen."""
+    for index, event in enumerate(events):
+        if event.kind is _INSERT:
+            continue
+        keys = text_list(message.pk_names) or []
+        key = {*keys, *unique_key}
+
+        def names(field: str, index: int = index) -> Collection[str]:
+            found: Mapping[str, Any] = read_object(value)[field][index]
+            return found
+
+        if event.kind is _DELETE:
+            event.sparse = partial.delete(event.before, key, names)
+            continue
+        # The reader skips columns that are not declared: only the message tells whether one of them is in `old`.
+        any_changed = set(partial.rows.raw(event.before)) != {ABSENT} or names("old")
+        event.sparse = partial.update(event.after, event.before if any_changed else None, key, names)
+        if event.sparse:
+            _require_key(event, partial.rows, unique_key, keys)
+
+
+def _require_key(event: Event, rows: RowConverter, unique_key: Sequence[str], names: Sequence[str]) -> None:
+    """Refuse a partial update without a declared column, and one whose key is another than the table's primary key `names`."""
+    present = [name for name, value in zip(rows.names, rows.raw(event.after), strict=True) if value is not ABSENT]
+    if not present:
+        raise MissingFieldError(f"the update has none of the declared columns: {WHOLE_ROWS}", event.after_path)
+    other = [name for name in unique_key if name in present and name not in names]
+    if other:
+        reason = f"the update lacks columns, and `{other[0]}` is not in the table's primary key, so it may have changed"
+        raise MissingBeforeImageError(f"{reason}: {WHOLE_ROWS}", event.before_path)
 
 
 def _row(row: Any, path: str) -> Any:

@@ -1,7 +1,7 @@
 """Row images: what stands in a message of a row before or after a change, and what does not.
 
 A column that is not in an image is `ABSENT`, which is not NULL: in Canal's and Maxwell's ``old`` it did not change, in a
-compressed OGG update, in a row image of MySQL that is not FULL and under Debezium's unavailable-value placeholder the producer does
+compressed OGG update, in a minimal row image of MySQL and under Debezium's unavailable-value placeholder the producer does
 not say. Absent columns of a
 before-image are the after-image's; absent columns of an after-image can only come from what is stored of the key.
 """
@@ -9,9 +9,6 @@ before-image are the after-image's; absent columns of an after-image can only co
 from __future__ import annotations
 
 from typing import Any, Final
-
-MYSQL_WHOLE_ROWS = "let MySQL write whole rows (binlog_row_image=FULL; if it does, see missing_as_null)"
-"""What an error says about a row that MySQL's log does not have in full."""
 
 
 class Absent:

@@ -19,12 +19,12 @@ Changelog mode: all. Key: not read. Null value: `Ignored.TOMBSTONE`.
 
 Absent and null: a column missing in ``old`` did not change, null there means it was NULL.
 
-A column missing in ``data`` of an insert is NULL. In an update or a delete it is `ABSENT`: MySQL's ``binlog_row_image=MINIMAL`` and
-``NOBLOB`` leave out columns that did not change. Only ChangelogNormalize can complete such rows, from its state. With
-``output_nulls=false`` the state has the same NULL that Maxwell left out. ``missing_as_null=True`` reads every missing column as NULL.
+A column missing in ``data`` is NULL, unless MySQL's ``binlog_row_image`` is ``MINIMAL`` or ``NOBLOB``: there it did not change, and is
+`ABSENT`. Only ChangelogNormalize can complete such a row, from its state. If the option ``binlog_row_image`` does not say it, an update
+without ``old`` and a message with the primary key alone in ``data`` show that it is ``MINIMAL``; other messages are read as whole.
 
-With ``MINIMAL`` an insert lacks the columns that the statement does not set, and their defaults: declare these NOT NULL to refuse such
-rows. An update has no ``old`` unless the table's primary key changed.
+In an insert a missing column is NULL. With ``MINIMAL`` these are the columns that the statement does not set, whatever their defaults:
+declare them NOT NULL to refuse such rows.
 
 Types: JSON numbers, decimals among them (read exactly), ISO text, base64. ``ts`` is in seconds.
 
@@ -45,7 +45,7 @@ Source: Maxwell's dataformat.md and bootstrapping.md; Flink's MaxwellJsonDeseria
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -55,9 +55,9 @@ from .base import ControlEvent, Encoder, Event, Format, Headers, Ignored, Metada
 from .encoding import TIMESTAMP_STANDARDS, EnvelopeEncoder, Row
 from .errors import MissingBeforeImageError, MissingFieldError, UnknownOperationError
 from .handling import Handling
-from .images import MYSQL_WHOLE_ROWS
 from .json_reader import read_object
 from .metadata import bigint, epoch_s, named, text, text_list, unraw
+from .mysql_images import ROW_IMAGES, WHOLE_ROWS, PartialRows
 from .position import Position, maxwell
 from .row_kind import RowKind
 from .rows import RowConverter, message_reader
@@ -81,9 +81,9 @@ class MaxwellJson(Format):
         How timestamps are written: with a blank or with a ``T`` between date and time. Both are read.
     database_include, table_include : str or None
         Regular expressions that ``database`` and ``table`` must match in full; other tables are ignored.
-    missing_as_null : bool
-        Whether a column missing in an update or a delete is NULL: for ``binlog_row_image=FULL`` with Maxwell's ``output_nulls=false``, or
-        with columns that were added to the table later. ``output_nulls=false`` leaves NULLs out of ``old`` too, so give a primary_key.
+    binlog_row_image : {"FULL", "MINIMAL", "NOBLOB"} or None
+        The server's ``binlog_row_image``. With ``FULL`` a missing column is NULL, and else it did not change. Maxwell's
+        ``output_nulls=false`` needs ``FULL``, and leaves NULLs out of ``old`` too: give a primary_key.
     time_zone : str or None
         The zone of zone-less text in a TIMESTAMP column. Maxwell writes MySQL's TIMESTAMP in UTC in the stream, but in the
         server's zone when it bootstraps.
@@ -92,12 +92,12 @@ class MaxwellJson(Format):
     identifier = "maxwell-json"
     positions = ""
     partial_after = True
-    whole_rows = MYSQL_WHOLE_ROWS
+    whole_rows = WHOLE_ROWS
 
     timestamp_format_standard: str = "SQL"
     database_include: str | None = None
     table_include: str | None = None
-    missing_as_null: bool = False
+    binlog_row_image: str | None = None
     time_zone: str | None = None
 
     metadata: ClassVar[Mapping[str, MetadataColumn]] = {
@@ -114,6 +114,9 @@ class MaxwellJson(Format):
         super().__post_init__()
         self._check_choice("timestamp_format_standard", TIMESTAMP_STANDARDS)
 
+    def __post_init__(self) -> None:
+        self._check_choice("binlog_row_image", ROW_IMAGES)
+
     @property
     def encodings(self) -> Handling:
         """Text and numbers, base64."""
@@ -123,10 +126,11 @@ class MaxwellJson(Format):
         """Return the reader of one table's messages."""
         message = message_reader(rows, _Message, "data", "old", keyed=keyed, changed_only=True)
         tables = TableFilter(self.database_include, self.table_include)
+        partial, unique_key = PartialRows(rows, self.binlog_row_image), rows.unique_key if keyed else ()
 
         def read(key: bytes | None, value: bytes | None) -> Sequence[Event] | Ignored:
             assert value is not None  # reads_tombstones is False
-            return _events(message(value), tables, sparse=not self.missing_as_null, unique_key=rows.unique_key if keyed else ())
+            return _events(message(value), value, tables, partial, unique_key)
 
         return tables.guard(read, (("database",), ("table",)))
 
@@ -171,7 +175,7 @@ class _Message(msgspec.Struct, gc=False):
     server_id: Any = None
 
 
-def _events(message: Any, tables: TableFilter, *, sparse: bool, unique_key: Sequence[str]) -> Sequence[Event] | Ignored:
+def _events(message: Any, value: bytes, tables: TableFilter, partial: PartialRows, unique_key: Sequence[str]) -> Sequence[Event] | Ignored:
     if not isinstance(message.type, str):
         raise MissingFieldError("`type` is missing or not a string", "$.type")
     if message.type in _DDL:
@@ -188,19 +192,34 @@ def _events(message: Any, tables: TableFilter, *, sparse: bool, unique_key: Sequ
         raise MissingFieldError(f"missing `data` when `type` is {message.type!r}", "$.data")
     if kind is _INSERT:
         return [Event(_INSERT, None, message.data, message, "", "$.data")]
+    whole = type(message.data) is partial.rows.exact
     if kind is _DELETE:
+        sparse = not whole and _is_partial(message, value, partial, unique_key)
         return [Event(_DELETE, message.data, None, message, "$.data", sparse=sparse)]
-    if message.old is None and sparse:
-        _require_primary_key(message.primary_key_columns, unique_key)
+    sparse = (message.old is None or not whole) and _is_partial(message, value, partial, unique_key)
     return [Event(kind, message.old, message.data, message, "$.old", "$.data", True, sparse)]
 
 
-def _require_primary_key(columns: Any, unique_key: Sequence[str]) -> None:
-    """Refuse an update without ``old`` if the table's primary key, which the message names, is another than the declared one."""
-    other = [name for name in unique_key if name not in columns] if isinstance(columns, list) else []
+def _is_partial(message: Any, value: bytes, partial: PartialRows, unique_key: Sequence[str]) -> bool:
+    key = message.primary_key_columns if isinstance(message.primary_key_columns, list) else unique_key
+
+    def names(field: str) -> Collection[str]:
+        found: Mapping[str, Any] = read_object(value)[field]
+        return found
+
+    if message.type == "delete":
+        return partial.delete(message.data, key, names)
+    if message.old is None and partial.row_image != "FULL":
+        _require_key(key, unique_key)
+    return partial.update(message.data, message.old, key, names)
+
+
+def _require_key(key: Sequence[str], unique_key: Sequence[str]) -> None:
+    """Refuse an update without ``old`` if the table's primary key `key` is another than the declared one."""
+    other = [name for name in unique_key if name not in key]
     if other:
         reason = f"the update has no `old`, and `{other[0]}` is not in the table's primary key, so it may have changed"
-        raise MissingBeforeImageError(f"{reason}: {MYSQL_WHOLE_ROWS}", "$.old")
+        raise MissingBeforeImageError(f"{reason}: {WHOLE_ROWS}", "$.old")
 
 
 class _Encoder(EnvelopeEncoder):

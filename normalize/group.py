@@ -359,7 +359,7 @@ class _Fold:
         return [pa.array(epoch, pa.int32()), pa.array(high, pa.uint64()), pa.array(low, pa.uint64())]
 
 
-_ALL_COLUMNS = "PostgreSQL: REPLICA IDENTITY FULL; GoldenGate: NOCOMPRESSUPDATES; MySQL: binlog_row_image=FULL, see missing_as_null"
+_ALL_COLUMNS = "PostgreSQL: REPLICA IDENTITY FULL; GoldenGate: NOCOMPRESSUPDATES; MySQL: binlog_row_image=FULL"
 
 
 def _incomplete(partial: Partial, stage: Stage, told: Told) -> None:

@@ -48,7 +48,7 @@ def test_a_delete_does_not_read_old() -> None:
 # --------------------------------------------------------------------------------------------------------- partial images
 
 
-WHOLE = r"let MySQL write whole rows \(binlog_row_image=FULL; if it does, see missing_as_null\)"
+WHOLE = r"let MySQL write whole rows \(binlog_row_image=FULL; if it does, declare it with the option binlog_row_image\)"
 
 
 def upserts(value: bytes, ddl: str = "id INT, n INT, s STRING", key: str = "id", **options: object) -> object:
@@ -80,21 +80,28 @@ def test_a_partial_update_does_not_say_whether_a_key_that_is_not_the_tables_chan
         value = b'{"type":"UPDATE","data":[{"id":"1","s":"b"}],"old":[{}],"pkNames":%s}' % names
         with pytest.raises(MissingBeforeImageError, match="`s` is not in the table's primary key, so it may have changed: " + WHOLE):
             upserts(value, key="s")
-        assert upserts(value, key="s", missing_as_null=True) == [KeyedChange(("b",), (1, None, "b"))]
+        assert upserts(value, key="s", binlog_row_image="FULL") == [KeyedChange(("b",), (1, None, "b"))]
 
 
 def test_a_delete_that_lacks_columns_is_a_delete_of_its_key_and_no_row() -> None:
-    value = b'{"type":"DELETE","data":[{"id":"1"}]}'
+    value = b'{"type":"DELETE","data":[{"id":"1"}],"pkNames":["id"]}'
     assert upserts(value) == [KeyedChange((1,), None)]
     with pytest.raises(PartialImageError, match=WHOLE):
         decode(value)
+    assert decode(value, binlog_row_image="FULL") == [Change(D, (1, None, None))]
 
 
-def test_what_is_missing_is_null_in_an_insert_and_where_it_is_declared() -> None:
-    insert, update = (b'{"type":"%s","data":[{"id":"1"}],"old":[{}]}' % kind for kind in (b"INSERT", b"UPDATE"))
+@pytest.mark.parametrize("old", [b'{"n":"4"}', b'{"id":"0","n":"4"}', b'{"other":"1"}'])
+def test_what_is_missing_is_null_if_old_shows_that_the_row_is_whole(old: bytes) -> None:
+    """A column that was added later."""
+    value = b'{"type":"UPDATE","data":[{"id":"1","n":"5"}],"old":[%s],"pkNames":["id"]}' % old
+    assert upserts(value)[-1] == KeyedChange((1,), (1, 5, None))
+    assert decode(value)[1] == Change(V, (1, 5, None))
+
+
+def test_what_is_missing_in_an_insert_is_null() -> None:
+    insert = b'{"type":"INSERT","data":[{"id":"1"}]}'
     assert decode(insert) == [Change(INS, (1, None, None))]
-    assert decode(update, missing_as_null=True) == [Change(U, (1, None, None)), Change(V, (1, None, None))]
-    assert decode(update.replace(b"UPDATE", b"DELETE"), missing_as_null="true") == [Change(D, (1, None, None))]
     with pytest.raises(MissingFieldError, match="n is declared NOT NULL and is missing: " + WHOLE):
         decode(insert, "id INT, n INT NOT NULL")
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from cdc_formats import ABSENT, Change, Ignored, KeyedChange, RowKind, get_format
-from cdc_formats.errors import MissingBeforeImageError, MissingFieldError, PartialImageError
+from cdc_formats.errors import FormatOptionError, MissingBeforeImageError, MissingFieldError, PartialImageError
 from cdc_formats.images import complete
 
 U, V, INS, D = RowKind.UPDATE_BEFORE, RowKind.UPDATE_AFTER, RowKind.INSERT, RowKind.DELETE
@@ -98,7 +98,7 @@ def test_metadata_has_flinks_names_types_and_values() -> None:
 
 # --------------------------------------------------------------------------------------------------------- partial images
 
-WHOLE = r"let MySQL write whole rows \(binlog_row_image=FULL; if it does, see missing_as_null\)"
+WHOLE = r"let MySQL write whole rows \(binlog_row_image=FULL; if it does, declare it with the option binlog_row_image\)"
 
 
 def upserts(value: bytes, ddl: str = "id INT, n INT, s STRING", key: str = "id", **options: object) -> object:
@@ -138,8 +138,8 @@ def test_a_key_that_is_not_the_tables_is_refused_where_it_may_have_changed() -> 
     value = b'{"type":"update","primary_key_columns":["id"],"data":{"id":1,"n":2,"s":"b"}}'
     with pytest.raises(MissingBeforeImageError, match="has no `old`, and `s` is not in the table's primary key, so .*: " + WHOLE):
         upserts(value, key="s")
-    assert upserts(value) == upserts(value, missing_as_null=True) == [KeyedChange((1,), (1, 2, "b"))]
-    assert upserts(value, key="s", missing_as_null=True) == [KeyedChange(("b",), (1, 2, "b"))]
+    assert upserts(value) == upserts(value, binlog_row_image="FULL") == [KeyedChange((1,), (1, 2, "b"))]
+    assert upserts(value, key="s", binlog_row_image="FULL") == [KeyedChange(("b",), (1, 2, "b"))]
 
 
 def test_an_update_that_lacks_the_key_names_the_servers_setting() -> None:
@@ -149,17 +149,44 @@ def test_an_update_that_lacks_the_key_names_the_servers_setting() -> None:
 
 
 def test_a_delete_that_lacks_columns_is_a_delete_of_its_key_and_no_row() -> None:
-    value = b'{"type":"delete","data":{"id":1}}'
+    value = b'{"type":"delete","primary_key_columns":["id"],"data":{"id":1}}'
     assert upserts(value) == [KeyedChange((1,), None)]
     with pytest.raises(PartialImageError, match=WHOLE):
         decode(value)
+    assert decode(value, binlog_row_image="FULL") == [Change(D, (1, None, None))]
 
 
-def test_what_is_missing_is_null_in_an_insert_and_where_it_is_declared() -> None:
-    insert, update = (b'{"type":"%s","data":{"id":1},"old":{}}' % kind for kind in (b"insert", b"update"))
+@pytest.mark.parametrize("old", [b'{"n":4}', b'{"id":0,"n":4}', b"{}", b'{"other":1}'])
+def test_what_is_missing_is_null_if_old_shows_that_the_row_is_whole(old: bytes) -> None:
+    """A column that was added later, or output_nulls=false."""
+    value = b'{"type":"update","data":{"id":1,"n":5},"old":%s}' % old
+    assert upserts(value)[-1] == KeyedChange((1,), (1, 5, None))
+    assert decode(value)[1] == Change(V, (1, 5, None))
+
+
+def test_what_is_missing_is_unchanged_if_that_is_declared() -> None:
+    value = b'{"type":"update","data":{"id":2,"n":5},"old":{"id":1,"n":4}}'
+    for image in ("MINIMAL", "NOBLOB"):
+        found = upserts(value, binlog_row_image=image)
+        assert found == [KeyedChange((1,), None), KeyedChange((2,), (2, 5, ABSENT), partial=True)]
+    assert upserts(value, binlog_row_image="FULL") == upserts(value) == [KeyedChange((1,), None), KeyedChange((2,), (2, 5, None))]
+    with pytest.raises(FormatOptionError, match="binlog_row_image is 'full'; it is one of None, 'FULL', 'MINIMAL', 'NOBLOB'"):
+        upserts(value, binlog_row_image="full")
+
+
+def test_columns_that_are_not_declared_show_that_a_row_is_whole() -> None:
+    ddl = "id INT, added INT"
+    whole, minimal = (b'{"type":"update","data":{"id":2%s},"old":{"id":1}}' % rest for rest in (b',"n":5', b""))
+    assert upserts(whole, ddl) == [KeyedChange((1,), None), KeyedChange((2,), (2, None))]
+    assert upserts(minimal, ddl) == [KeyedChange((1,), None), KeyedChange((2,), (2, ABSENT), partial=True)]
+    assert decode(whole, ddl) == [Change(U, (1, None)), Change(V, (2, None))]
+    with pytest.raises(PartialImageError):
+        decode(minimal, ddl)
+
+
+def test_what_is_missing_in_an_insert_is_null() -> None:
+    insert = b'{"type":"insert","data":{"id":1}}'
     assert decode(insert) == [Change(INS, (1, None, None))]
-    assert decode(update, missing_as_null=True) == [Change(U, (1, None, None)), Change(V, (1, None, None))]
-    assert decode(update.replace(b"update", b"delete"), missing_as_null="true") == [Change(D, (1, None, None))]
     with pytest.raises(MissingFieldError, match="n is declared NOT NULL and is missing: " + WHOLE):
         decode(insert, "id INT, n INT NOT NULL")
 
@@ -205,20 +232,22 @@ STATEMENT = st.tuples(
     st.integers(1, 3), st.integers(1, 3), st.fixed_dictionaries({}, optional=VALUES), st.sampled_from(["move", "set", "delete"])
 )
 PRODUCERS = [
-    {"image": "FULL", "nulls": True},
-    {"image": "FULL", "nulls": False},
-    {"image": "FULL", "nulls": False, "missing_as_null": True},
-    {"image": "MINIMAL", "nulls": True},
-    {"image": "NOBLOB", "nulls": True},
+    ("FULL", True, None),
+    ("FULL", False, None),
+    ("FULL", False, "FULL"),
+    ("MINIMAL", True, None),
+    ("MINIMAL", True, "MINIMAL"),
+    ("NOBLOB", True, "NOBLOB"),
 ]
 
 
-@pytest.mark.parametrize("producer", PRODUCERS, ids=[" ".join(map(str, each.values())) for each in PRODUCERS])
+@pytest.mark.parametrize(("image", "nulls", "declared"), PRODUCERS)
 @settings(max_examples=100, deadline=None)
 @given(statements=st.lists(STATEMENT, max_size=30))
-def test_a_table_is_what_the_database_has_whatever_its_row_images(producer: dict[str, Any], statements: list[Any]) -> None:
-    image, nulls, declared = producer["image"], producer["nulls"], producer.get("missing_as_null", False)
-    decoder = get_format("maxwell-json", missing_as_null=declared).decoder("id INT, n INT, s STRING", unique_key=["id"])
+def test_a_table_is_what_the_database_has_whatever_its_row_images(
+    image: str, nulls: bool, declared: str | None, statements: list[Any]
+) -> None:
+    decoder = get_format("maxwell-json", binlog_row_image=declared).decoder("id INT, n INT, s STRING", unique_key=["id"])
     table: dict[int, dict[str, Any]] = {}
     folded: dict[int, tuple[Any, ...] | None] = {}
     for key, target, values, what in statements:
@@ -231,7 +260,7 @@ def test_a_table_is_what_the_database_has_whatever_its_row_images(producer: dict
             before, changed = table[key], {**table[key], **values}
             assigned = set(values)
             # A row that lacks columns cannot be completed if its key changed: such statements set all columns.
-            if what == "move" and target not in table and (nulls or declared or None not in changed.values()):
+            if what == "move" and target not in table and (nulls or declared == "FULL" or None not in changed.values()):
                 changed, assigned = {**changed, "id": target}, set(changed)
             if changed == before:
                 continue  # the server logs nothing

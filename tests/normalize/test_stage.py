@@ -257,9 +257,7 @@ def test_a_partial_row_is_completed_from_the_batch(mini_batch):
 
 
 def test_a_partial_row_of_an_unknown_key_says_where_and_what_to_do():
-    with pytest.raises(
-        PartialImageError, match=r"REPLICA IDENTITY FULL.*MySQL: binlog_row_image=FULL, see missing_as_null[)] - at .* in t\[0\]@0"
-    ):
+    with pytest.raises(PartialImageError, match=r"REPLICA IDENTITY FULL.*MySQL: binlog_row_image=FULL[)] - at .* in t\[0\]@0"):
         Stream(stage_of(1)).run([(1, (1, ABSENT, 6))])
 
 
@@ -267,9 +265,7 @@ def test_a_partial_row_of_an_unknown_key_says_where_and_what_to_do():
 def test_a_compact_state_cannot_complete_a_partial_row_and_says_so(mode):
     stream = Stream(stage_of(1, shape=Shape(SHAPE.columns, compact=True), mode=mode))
     stream.run_changes([[KeyedChange((1,), (1, "a", 5))]])
-    with pytest.raises(
-        PartialImageError, match=r"set state_layout='full', or .*MySQL: binlog_row_image=FULL, see missing_as_null[)] - at .* in t\[0\]@"
-    ):
+    with pytest.raises(PartialImageError, match=r"set state_layout='full', or .*MySQL: binlog_row_image=FULL[)] - at .* in t\[0\]@"):
         stream.run_changes([[KeyedChange((1,), (1, ABSENT, 6), partial=True)]])
 
 

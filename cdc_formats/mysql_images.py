@@ -1,0 +1,75 @@
+"""Rows that MySQL's log does not have in full, as Canal and Maxwell write them.
+
+With ``binlog_row_image=MINIMAL`` an update has the primary key and the columns that the statement set, and a delete has the primary key.
+``NOBLOB`` leaves out TEXT and BLOB columns that did not change. If the setting is not declared, a message counts as minimal in two cases:
+an update in which no column changed, going by ``old``, and an update or delete that has nothing but the primary key. Of a table whose
+primary key is not known, the second case is an update of a single column, which changed.
+
+In all other messages a missing column is NULL: one that was added to the table later, or a NULL that Maxwell leaves out
+(``output_nulls=false``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from typing import Any
+
+from .images import ABSENT
+from .rows import RowConverter
+
+ROW_IMAGES = (None, "FULL", "MINIMAL", "NOBLOB")
+WHOLE_ROWS = "let MySQL write whole rows (binlog_row_image=FULL; if it does, declare it with the option binlog_row_image)"
+"""What an error says about a row that lacks columns."""
+
+Names = Callable[[str], Collection[str]]
+"""From a field of the message, ``data`` or ``old``, to all names in it, declared or not. It reads the message once more."""
+
+
+class PartialRows:
+    """Recognises rows whose missing columns are unchanged, not NULL.
+
+    Parameters
+    ----------
+    rows : RowConverter
+    row_image : str or None
+        The server's ``binlog_row_image``; None if it is not declared.
+    """
+
+    def __init__(self, rows: RowConverter, row_image: str | None) -> None:
+        self.rows, self.row_image = rows, row_image
+
+    def update(self, after: Any, old: Any, key: Collection[str], names: Names) -> bool:
+        """Whether an update lacks columns that did not change.
+
+        Parameters
+        ----------
+        after : Struct or mapping
+        old : Struct, mapping or None
+            The columns that changed; None if there are none, declared or not.
+        key : collection of str
+            The primary key's columns; empty if unknown.
+        names : callable
+        """
+        present = self._present(after)
+        if present is None or self.row_image is not None:
+            return present is not None
+        if old is None:
+            return True
+        if key:
+            return present <= set(key) and set(names("data")) <= set(key)
+        # Without the key's columns, a lone column that changed is taken for the key.
+        return len(present) == 1 and set(names("data")) == set(names("old"))
+
+    def delete(self, before: Any, key: Collection[str], names: Names) -> bool:
+        """Whether a delete lacks columns; parameters as of `update`."""
+        present = self._present(before)
+        if present is None or self.row_image is not None:
+            return present is not None
+        return present <= set(key) and set(names("data")) <= set(key)
+
+    def _present(self, image: Any) -> set[str] | None:
+        """Return the declared columns in an image; None if these are all, or if every image is whole."""
+        if self.row_image == "FULL" or type(image) is self.rows.exact:
+            return None
+        present = {name for name, value in zip(self.rows.names, self.rows.raw(image), strict=True) if value is not ABSENT}
+        return None if len(present) == len(self.rows.names) else present
