@@ -251,10 +251,10 @@ def test_a_truncated_table_is_not_passed_over() -> None:
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        (b"[1]", "is no record"),
+        (b"[1]", "is not a record"),
         (b'{"key": 1}', "it has neither value nor value_base64"),
-        (b'{"value_base64": "*"}', "is no record"),
-        (INSERT, "For values alone: --from-lines values"),
+        (b'{"value_base64": "*"}', "is not a record"),
+        (INSERT, "For lines of values: --from-lines values"),
     ],
 )
 def test_a_line_that_is_no_record_is_told_with_its_number(line: bytes, said: str) -> None:

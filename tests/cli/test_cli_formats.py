@@ -106,7 +106,7 @@ def test_formats_of_installed_packages_are_there_and_a_broken_one_hides_none(pac
 
 def test_an_option_of_theirs_is_read_as_the_type_that_it_has(packages: str) -> None:
     done = cdc("convert", "--from", "fair-json", "--to", "ogg-json", "--from-option", "till=one", PYTHONPATH=packages)
-    assert done.err == "error: [FORMAT_OPTION] fair-json: till is a number (int), and what was given is not\n"
+    assert done.err == "error: [FORMAT_OPTION] fair-json: till must be a number (int); the given text is not\n"
     done = cdc("convert", "--from", "shop-json", "--to", "ogg-json", PYTHONPATH=packages)
     assert "till" in done.err
     assert done.err.startswith("error: [FORMAT_OPTION]")

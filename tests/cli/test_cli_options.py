@@ -37,9 +37,9 @@ def test_what_is_shown_of_a_connection_has_no_secret() -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        (f"{SECRET}\n", "line 1 of {file} is no property: name=value"),
-        (f"client.id=x\n={SECRET}\n", "line 2 of {file} is no property: name=value"),
-        ("sasl.password=env:NO_SUCH_VARIABLE\n", "sasl.password is to be taken from the environment, which has no NO_SUCH_VARIABLE"),
+        (f"{SECRET}\n", "line 1 of {file} is not a property: write name=value"),
+        (f"client.id=x\n={SECRET}\n", "line 2 of {file} is not a property: write name=value"),
+        ("sasl.password=env:NO_SUCH_VARIABLE\n", "sasl.password refers to the environment variable NO_SUCH_VARIABLE, which is not set"),
     ],
 )
 def test_a_file_of_properties_that_is_none_is_told_without_what_is_in_it(tmp_path: Path, text: str, said: str) -> None:
@@ -117,7 +117,7 @@ def test_options_are_read_as_the_format_declares_them() -> None:
     assert make_format("debezium-json", {"schema-include": "true", "error_excerpt": "false"}).schema_include is True
     avro = make_format("debezium-avro-confluent", {"url": "http://r", "properties": '{"a": "b"}'})
     assert avro.properties == (("a", "b"),)
-    with pytest.raises(FormatOptionError, match="properties is JSON"):
+    with pytest.raises(FormatOptionError, match="properties must be JSON"):
         make_format("debezium-avro-confluent", {"url": "http://r", "properties": "a=b"})
 
 

@@ -200,7 +200,7 @@ def test_the_table_is_as_wide_as_the_terminal_whatever_its_width(kafka: Any, top
         table = [line for line in text.splitlines() if line.startswith(("+", "|"))]
         assert len(table) == 5
         assert max(len(line) + len(re.findall("[日本語]", line)) for line in table) <= columns
-        assert ("has no room for" in text) == (columns < 100)
+        assert ("is too narrow for" in text) == (columns < 100)
 
 
 def test_a_terminal_that_is_resized_gets_a_table_that_fits(kafka: Any, topic: str) -> None:
@@ -240,7 +240,7 @@ def test_a_broker_that_goes_away_is_told_and_waited_for() -> None:
             assert process.stdout is not None
             assert process.stderr is not None
             assert [process.stdout.readline(), process.stdout.readline()] == [b"op\tid\tname\n", b"+I\t1\ta\n"]
-            assert process.stderr.readline().startswith(b"from the last 10 records")
+            assert process.stderr.readline().startswith(b"starting with the last 10 records")
             kafka.stop()
             assert process.stderr.readline() == b"no Kafka broker answers: waiting for one\n"
             assert interrupted(process).code == 130
