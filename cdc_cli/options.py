@@ -22,9 +22,7 @@ OnErrors = Annotated[
 ]
 Normalize = Annotated[
     bool,
-    typer.Option(
-        "--normalize", help="Keep the newest row of each key in memory: add -U, complete deletes, drop changes without effect."
-    ),
+    typer.Option("--normalize", help="Keep the newest row of each key in memory: add -U, complete deletes, drop changes without effect."),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Write JSON.")]
 WhichColor = Annotated[Color, typer.Option("--color", help="When to use colours.")]

@@ -35,9 +35,7 @@ Most = Annotated[int | None, typer.Option("--max", min=1, help="Stop after this 
 Follow = Annotated[bool, typer.Option(help="Continue at the end of the topic, or stop where it ended at the start.")]
 WhereKey = Annotated[
     list[str] | None,
-    typer.Option(
-        metavar="NAME=VALUE", help="Show only rows of this key; VALUE as it is shown. Can be repeated for more columns."
-    ),
+    typer.Option(metavar="NAME=VALUE", help="Show only rows of this key; VALUE as it is shown. Can be repeated for more columns."),
 ]
 
 

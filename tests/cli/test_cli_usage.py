@@ -12,7 +12,7 @@ from commands import cdc, environment, interrupted, quick, running
 HEAVY = {"confluent_kafka", "numpy", "pandas", "pyarrow", "pyspark", "fastavro", "jsonschema"}
 
 
-def test_help_names_the_commands_and_loads_nothing_heavy() -> None:
+def test_help_names_the_commands_and_imports_no_heavy_package() -> None:
     code = (
         "import sys; sys.argv = ['cdc', '--help']\n"
         "import cdc_cli\n"
@@ -25,7 +25,7 @@ def test_help_names_the_commands_and_loads_nothing_heavy() -> None:
     assert done.stdout.strip().endswith("LOADED []")
 
 
-def test_the_version_is_the_packages() -> None:
+def test_version_is_the_version_of_the_package() -> None:
     assert cdc("--version") == (0, f"cdc {version('pyspark-kafka-changelog')}\n", "")
 
 
@@ -54,7 +54,7 @@ def test_every_command_has_help_without_a_broker(command: str) -> None:
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
-def test_wrong_usage_ends_with_two(arguments: list[str], said: str) -> None:
+def test_wrong_usage_exits_with_two(arguments: list[str], said: str) -> None:
     done = quick(*arguments)
     assert done.code == 2
     assert said in done.err
@@ -75,7 +75,7 @@ def test_wrong_usage_ends_with_two(arguments: list[str], said: str) -> None:
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
-def test_what_cannot_be_used_is_told_in_a_line_before_kafka_is_asked(arguments: list[str], said: str) -> None:
+def test_invalid_value_is_a_one_line_error_without_contacting_kafka(arguments: list[str], said: str) -> None:
     done = quick("tail", "t", "-b", "127.0.0.1:1", *arguments)
     assert done.code == 1
     assert done.err.startswith("error: [")
@@ -83,21 +83,21 @@ def test_what_cannot_be_used_is_told_in_a_line_before_kafka_is_asked(arguments: 
     assert said in done.err
 
 
-def test_a_traceback_is_shown_where_it_is_asked_for() -> None:
+def test_traceback_is_shown_on_request() -> None:
     done = cdc("formats", "nosuch", "--traceback")
     assert done.code == 1
     assert "Traceback" in done.err
     assert "UnknownFormatError" in done.err
 
 
-def test_a_broker_that_does_not_answer_is_told_in_time() -> None:
+def test_unreachable_broker_is_an_error_after_the_timeout() -> None:
     done = cdc("tail", "t", "-b", "127.0.0.1:1", "-f", "maxwell-json", "--timeout", "1", "-v")
     assert done.code == 1
     assert done.err.splitlines()[-1].startswith("error: [KAFKA_UNAVAILABLE]")
     assert done.err.count("Connection refused") == 1
 
 
-def test_ctrl_c_is_heard_while_no_broker_answers() -> None:
+def test_ctrl_c_works_while_no_broker_answers() -> None:
     with running("tail", "t", "-b", "127.0.0.1:1", "-f", "maxwell-json", "--timeout", "60", "-v") as process:
         assert process.stderr is not None
         assert process.stderr.readline() == b"connecting with bootstrap.servers=127.0.0.1:1\n"
@@ -106,6 +106,6 @@ def test_ctrl_c_is_heard_while_no_broker_answers() -> None:
     assert "Traceback" not in done.err
 
 
-def test_the_shell_completes_the_names_of_formats() -> None:
+def test_shell_completes_format_names() -> None:
     completed = cdc(_CDC_COMPLETE="complete_bash", COMP_WORDS="cdc tail -f ma", COMP_CWORD="3")
     assert completed.lines == ["maxwell-json"]

@@ -52,28 +52,28 @@ def test_java_that_spark_supports_passes(path, version):
 
 
 @pytest.mark.parametrize(("version", "major"), [("1.8.0_402", 1), ("11.0.22", 11), ("22.0.1", 22), ("25", 25)])
-def test_java_that_spark_does_not_support_is_named(path, version, major):
+def test_java_that_spark_does_not_support_is_an_error_that_names_it(path, version, major):
     install_java(path, version)
     code, [line] = check("java", path=path)
     assert code == 1
     assert line.startswith(f"A JDK 17 or 21 is needed, and {path}/java is Java {major}: ")
 
 
-def test_java_missing_gives_one_sentence(path):
+def test_missing_java_is_an_error_of_one_sentence(path):
     assert check("java", path=path) == (
         1,
         ["A JDK 17 or 21 is needed, and none was found: install one from https://adoptium.net/ and export JAVA_HOME"],
     )
 
 
-def test_java_home_comes_before_the_path(path, tmp_path):
+def test_java_home_takes_precedence_over_the_path(path, tmp_path):
     install_java(path, "17.0.1")
     code, [line] = check("java", path=path, JAVA_HOME=str(tmp_path / "gone"))
     assert code == 1
     assert line.startswith(f"A JDK 17 or 21 is needed, and JAVA_HOME is {tmp_path}/gone, which has none: ")
 
 
-def test_java_that_is_installed_elsewhere_is_offered(path):
+def test_java_installed_elsewhere_is_suggested(path):
     install_java(path, "25")
     install_java(path.parent / "homes" / "jdk-21" / "bin", "21.0.2")
     _, [line] = check("java", path=path)
@@ -88,7 +88,7 @@ def test_java_that_is_installed_elsewhere_is_offered(path):
         pytest.param("", "openjdk-17-jdk-headless", id="no package lists"),
     ],
 )
-def test_java_on_debian_is_a_package_that_the_release_has(path, known, offered):
+def test_java_on_debian_is_a_package_of_the_release(path, known, offered):
     install(path, "apt-get", "")
     install(path, "apt-cache", f'case " {known} " in *" $3 "*) echo "Package: $3";; esac')
     _, [line] = check("java", path=path)
@@ -105,7 +105,7 @@ def test_python_of_this_environment_passes(path):
     assert check("python", path=path) == (0, [])
 
 
-def test_python_without_ensurepip_gives_the_package(path, tmp_path):
+def test_python_without_ensurepip_names_the_package(path, tmp_path):
     # A Debian without python3-venv: the module is not there.
     install(path, "apt-get", "")
     (tmp_path / "ensurepip.py").write_text("raise ImportError")
@@ -116,7 +116,7 @@ def test_python_without_ensurepip_gives_the_package(path, tmp_path):
     assert re.search(rf": (sudo )?apt-get install python{version}-venv$", line)
 
 
-def test_pythons_that_are_too_old_are_told_so_not_a_syntax_error(path):
+def test_old_pythons_get_a_clear_error_instead_of_a_syntax_error(path):
     # As many as this machine has; the next test stands in for those that it has not.
     install(path, "python3.12", "echo Python 3.12.1")
     for name in ("python2.7", "python3.6", "python3.7", "python3.8", "python3.9"):
@@ -133,7 +133,7 @@ def working(name):
     return program if works else None
 
 
-def test_script_has_nothing_that_python_2_cannot_parse():
+def test_script_uses_only_syntax_that_python_2_can_parse():
     # On machines without old Pythons: the constructs that slip in most easily.
     text = SCRIPT.read_text()
     assert not re.search(r"""\bf["']|print\(|->|:=|\bnonlocal\b|async |\*, """, text)

@@ -39,7 +39,7 @@ class Broken(Format):
         (b'{"ddl": 1}', "KeyError, which is no DecodeError: 'table'"),
     ],
 )
-def test_what_is_no_decode_error_is_found(value: bytes, said: str) -> None:
+def test_errors_other_than_decode_errors_are_found(value: bytes, said: str) -> None:
     found = fuzz.broken(Broken().decoder("id INT"), None, value)
     assert said in found
     assert bool(found) == bool(said)
@@ -64,7 +64,7 @@ def test_the_same_seed_gives_the_same_messages() -> None:
     assert first == again != other
 
 
-def test_it_runs_and_counts() -> None:
+def test_fuzzer_runs_and_counts_messages() -> None:
     command = [sys.executable, str(SCRIPT), "--format", "changelog-json", "--messages", "300", "--processes", "1"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
