@@ -41,7 +41,7 @@ def rows(found: list[SampledRecord], format: str, options: dict[str, Any], schem
 
 
 def by_key(lines: list[str]) -> dict[str, list[str]]:
-    """Return each key's rows, an update of the key taken apart as it is written."""
+    """Return the rows of each key; an update that changes the key is a delete and an insert, as it is written."""
     kept: dict[str, list[str]] = {}
     for before, line, after in zip(["", *lines], lines, [*lines[1:], ""], strict=False):
         key = line[2:].split(",")[0]

@@ -1,4 +1,4 @@
-"""``cdc convert`` from files to files: the rows stay what they are, in every format that can hold them."""
+"""``cdc convert`` from files to files: every format that can hold the rows keeps them."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def option(name: str, values: dict[str, Any]) -> list[str]:
 
 
 def rows_of(path: Path, format: str, options: dict[str, Any], schema: str, key: str = "id", lines: Lines = Lines.RECORDS) -> Iterator[str]:
-    """Return the changelog of a file as `cdc_formats` decodes it, without ``cdc``."""
+    """Return the changelog of a file, decoded by `cdc_formats` without ``cdc``."""
     decoder = get_format(format, **options).decoder(schema, unique_key=[key])
     with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
         for record in read_records(file, path.name, lines):
@@ -45,7 +45,7 @@ def rows_of(path: Path, format: str, options: dict[str, Any], schema: str, key: 
 
 
 def table_of(lines: Iterator[str]) -> dict[str, str]:
-    """Return what a changelog ends in: a row's text by its first column."""
+    """Return the final table of a changelog: each row's text by its first column."""
     table: dict[str, str] = {}
     for line in lines:
         key = line[3:-1].split(",")[0]
@@ -57,7 +57,7 @@ def table_of(lines: Iterator[str]) -> dict[str, str]:
 
 
 def keys_apart(lines: list[str]) -> list[str]:
-    """Return a changelog whose updates of the key are a delete and an insert, as they are written."""
+    """Return a changelog in which an update that changes the key is a delete and an insert, as it is written."""
     apart = list(lines)
     for index, (line, following) in enumerate(pairwise(lines)):
         if line.startswith("-U") and line.split(",")[0][2:] != following.split(",")[0][2:]:
@@ -199,27 +199,27 @@ def test_rows_of_an_update_are_paired_within_their_partition() -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "said"),
+    ("line", "error"),
     [
         (b"{", "[MALFORMED_MESSAGE]"),
         (b'{"type": "nosuch", "data": {"id": 2}}', "[UNKNOWN_OPERATION]"),
         (b'{"type": "insert", "data": {"id": "x"}}', "[TYPE_CONVERSION]"),
     ],
 )
-def test_undecodable_line_fails_is_skipped_or_is_shown(tmp_path: Path, line: bytes, said: str) -> None:
+def test_undecodable_line_fails_is_skipped_or_is_shown(tmp_path: Path, line: bytes, error: str) -> None:
     file = tmp_path / "in.jsonl"
     file.write_bytes(INSERT + line + b"\n" + DELETE)
     run = (*TO_OGG, *DECLARED, "--from-file", file)
     failed = quick(*run)
     assert (failed.code, len(failed.lines)) == (1, 1)
-    assert f"error: {said}" in failed.err
+    assert f"error: {error}" in failed.err
     assert f"the value in {file}:2" in failed.err
     skipped = quick(*run, "--errors", "skip")
     assert (skipped.code, len(skipped.lines)) == (0, 2)
-    assert skipped.err.startswith(f"2 rows (1 +I, 1 -D) of 3 records, 1 corrupt ({said[1:-1]})")
-    told = quick(*run, "--errors", "show")
-    assert told.code == 0
-    assert told.err.startswith(said)
+    assert skipped.err.startswith(f"2 rows (1 +I, 1 -D) of 3 records, 1 corrupt ({error[1:-1]})")
+    shown = quick(*run, "--errors", "show")
+    assert shown.code == 0
+    assert shown.err.startswith(error)
 
 
 def test_decimal_with_too_many_digits_is_refused_or_rounded_and_an_inferred_type_is_wide() -> None:
@@ -249,7 +249,7 @@ def test_truncated_table_fails_unless_ignored() -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "said"),
+    ("line", "error"),
     [
         (b"[1]", "is not a record"),
         (b'{"key": 1}', "it has neither value nor value_base64"),
@@ -257,11 +257,11 @@ def test_truncated_table_fails_unless_ignored() -> None:
         (INSERT, "For lines of values: --from-lines values"),
     ],
 )
-def test_line_that_is_not_a_record_is_an_error_with_its_number(line: bytes, said: str) -> None:
+def test_line_that_is_not_a_record_is_an_error_with_its_number(line: bytes, error: str) -> None:
     done = quick(*TO_OGG, *DECLARED, "--from-lines", "records", stdin=b'{"value": null}\n' + line)
     assert done.code == 1
     assert "error: [LINE] standard input:2" in done.err
-    assert said in done.err
+    assert error in done.err
 
 
 def test_value_that_a_format_cannot_hold_is_an_error_that_names_column_and_record() -> None:
@@ -313,7 +313,7 @@ import os, signal
 from cdc_formats.maxwell_json import MaxwellJson
 
 class Pressed(MaxwellJson):
-    """Maxwell's, in which somebody presses Ctrl-C at the second record."""
+    """Maxwell's format that sends Ctrl-C at the second record."""
 
     identifier = "pressed-json"
 

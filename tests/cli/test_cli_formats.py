@@ -99,9 +99,9 @@ def test_formats_of_installed_packages_are_listed_despite_a_broken_one(packages:
     assert "shop-json\t+I -U +U -D\tnot read\tignored\tno\tno" in done.lines
     assert len(done.lines) == 1 + len(BUILT_IN) + 2
     assert done.err.startswith("broken-json cannot be loaded: [UNKNOWN_FORMAT]")
-    told = cdc("formats", "shop-json", PYTHONPATH=packages).out
-    assert told.startswith("Shop's messages.\n\nOne for each change.\n\nshop-json:")
-    assert "till\tint\trequired\tWhich till." in told
+    shown = cdc("formats", "shop-json", PYTHONPATH=packages).out
+    assert shown.startswith("Shop's messages.\n\nOne for each change.\n\nshop-json:")
+    assert "till\tint\trequired\tWhich till." in shown
 
 
 def test_option_of_an_installed_format_is_read_as_its_declared_type(packages: str) -> None:

@@ -1,4 +1,4 @@
-"""What is given on the command line, read; secrets are nowhere shown."""
+"""Parsing of command-line values; secrets are never shown."""
 
 from __future__ import annotations
 
@@ -35,19 +35,19 @@ def test_connection_text_and_repr_mask_secrets() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "error"),
     [
         (f"{SECRET}\n", "line 1 of {file} is not a property: write name=value"),
         (f"client.id=x\n={SECRET}\n", "line 2 of {file} is not a property: write name=value"),
         ("sasl.password=env:NO_SUCH_VARIABLE\n", "sasl.password refers to the environment variable NO_SUCH_VARIABLE, which is not set"),
     ],
 )
-def test_malformed_properties_file_is_an_error_without_its_content(tmp_path: Path, text: str, said: str) -> None:
+def test_malformed_properties_file_is_an_error_without_its_content(tmp_path: Path, text: str, error: str) -> None:
     file = tmp_path / "client.properties"
     file.write_text(text)
     with pytest.raises(ArgumentError) as caught:
         connection("b:1", file)
-    assert caught.value.args[0] == said.format(file=file)
+    assert caught.value.args[0] == error.format(file=file)
 
 
 def test_unreadable_properties_file_is_an_error(tmp_path: Path) -> None:

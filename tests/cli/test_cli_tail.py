@@ -1,4 +1,4 @@
-"""``cdc tail`` on a real broker: recorded topics, live ones, in pipes and in terminals."""
+"""``cdc tail`` on a real broker: recorded and live topics, in pipes and in terminals."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def message(kind: str, id: int, name: str, old: str | None = None) -> bytes:
 
 
 def story(count: int) -> list[tuple[bytes, bytes]]:
-    """Return records of `count` rows, each inserted and renamed."""
+    """Return the records of `count` rows; each row is inserted and renamed."""
     return [
         (str(id).encode(), value)
         for id in range(count)
@@ -47,7 +47,7 @@ def topic(kafka: Any) -> str:
 
 @pytest.fixture(scope="module")
 def customers(kafka: Any) -> str:
-    """A topic that Debezium wrote."""
+    """A topic recorded from Debezium."""
     name = f"cli-{CUSTOMERS}"
     kafka.load_recording(RECORDS / f"{CUSTOMERS}.jsonl.gz", name)
     return name
@@ -127,11 +127,11 @@ def test_ignored_and_corrupt_records_are_reported_in_order(kafka: Any, topic: st
     kafka.produce(topic, [(None, value) for value in values])
     run = ("tail", topic, "-b", kafka.bootstrap_servers, *DECLARED, "--no-follow", "--from", "beginning")
     both = subprocess.run([*CDC, *run], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment(), check=True)
-    told = both.stdout.splitlines()
-    assert told[:3] == ["op\tid\tname", "+I\t1\ta", f"ignored DDL in {topic}[0]@1"]
-    assert told[3].startswith("[MALFORMED_MESSAGE]")
-    assert f"the value in {topic}[0]@2" in told[3]
-    assert told[4:] == ["+I\t2\tb", "2 rows (2 +I) of 4 records, 1 corrupt (MALFORMED_MESSAGE), 1 ignored (DDL)"]
+    lines = both.stdout.splitlines()
+    assert lines[:3] == ["op\tid\tname", "+I\t1\ta", f"ignored DDL in {topic}[0]@1"]
+    assert lines[3].startswith("[MALFORMED_MESSAGE]")
+    assert f"the value in {topic}[0]@2" in lines[3]
+    assert lines[4:] == ["+I\t2\tb", "2 rows (2 +I) of 4 records, 1 corrupt (MALFORMED_MESSAGE), 1 ignored (DDL)"]
     skipped = quick(*run, "--errors", "skip")
     assert (skipped.code, skipped.err) == (0, "2 rows (2 +I) of 4 records, 1 corrupt (MALFORMED_MESSAGE), 1 ignored (DDL)\n")
     failed = quick(*run, "--errors", "fail")

@@ -1,4 +1,4 @@
-"""The command line as such: help, versions, usage errors, exit codes, completion, how fast it starts."""
+"""The command line: help, version, usage errors, exit codes, completion, imports at start."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_every_command_has_help_without_a_broker(command: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "error"),
     [
         (["nosuch"], "No such command"),
         (["tail"], "TOPIC"),
@@ -54,15 +54,15 @@ def test_every_command_has_help_without_a_broker(command: str) -> None:
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
-def test_wrong_usage_exits_with_two(arguments: list[str], said: str) -> None:
+def test_wrong_usage_exits_with_two(arguments: list[str], error: str) -> None:
     done = quick(*arguments)
     assert done.code == 2
-    assert said in done.err
+    assert error in done.err
     assert done.out == ""
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "error"),
     [
         (["-f", "maxwel-json"], "[UNKNOWN_FORMAT] no format 'maxwel-json'; did you mean 'maxwell-json'?"),
         (["-f", "maxwell-json", "-o", "tabel_include=x"], "Did you mean table_include for tabel_include?"),
@@ -75,12 +75,12 @@ def test_wrong_usage_exits_with_two(arguments: list[str], said: str) -> None:
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
-def test_invalid_value_is_a_one_line_error_without_contacting_kafka(arguments: list[str], said: str) -> None:
+def test_invalid_value_is_a_one_line_error_without_contacting_kafka(arguments: list[str], error: str) -> None:
     done = quick("tail", "t", "-b", "127.0.0.1:1", *arguments)
     assert done.code == 1
     assert done.err.startswith("error: [")
     assert done.err.count("\n") == 1
-    assert said in done.err
+    assert error in done.err
 
 
 def test_traceback_is_shown_on_request() -> None:

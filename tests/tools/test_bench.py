@@ -1,4 +1,4 @@
-"""The benchmark's own arithmetic: what it asks for, what it expects, and what its tables say."""
+"""The benchmark's arithmetic: its options, expected counts and tables."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The arithmetic of the capture's benchmark."""
+"""The arithmetic of the capture benchmark."""
 
 import pytest
 
@@ -8,7 +8,7 @@ from bench.capture_source import Source
 from bench.flink_cdc import _ivy_module
 
 COUNTS = {"+I": (1000, 1, 1)}
-# Asked for at 0, running at 2 s with 100 rows; then 300 rows in 3 s, 600 in 2 s.
+# Started at 0, running at 2 s with 100 rows; then 300 rows in 3 s, 600 in 2 s.
 RUN = Run(0, (2_000, 100), [(2_000, 100), (5_000, 400), (7_000, 1_000)], COUNTS)
 
 

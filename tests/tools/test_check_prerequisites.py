@@ -1,4 +1,4 @@
-"""The check that `make` runs first: real programs on a PATH of our own."""
+"""The check that `make` runs first, with real programs on a PATH made for the test."""
 
 import os
 import re
@@ -14,7 +14,7 @@ SCRIPT = Path(__file__).parents[2] / "tools" / "check_prerequisites.py"
 
 @pytest.fixture
 def path(tmp_path):
-    """A folder that is all of the PATH."""
+    """A folder that is the whole PATH."""
     folder = tmp_path / "bin"
     folder.mkdir()
     return folder
@@ -32,7 +32,7 @@ def install_java(folder, version):
 
 
 def check(*names, path, python=sys.executable, **environment):
-    """Return exit code and lines of the check, which finds Java on `path` and in its neighbour `homes` only."""
+    """Return the exit code and lines of the check. It finds Java only on `path` and in the folder `homes` next to it."""
     program = f"""
 import sys
 script = {{"__name__": "check"}}
@@ -106,7 +106,7 @@ def test_python_of_this_environment_passes(path):
 
 
 def test_python_without_ensurepip_names_the_package(path, tmp_path):
-    # A Debian without python3-venv: the module is not there.
+    # As on a Debian without python3-venv, where the module is missing.
     install(path, "apt-get", "")
     (tmp_path / "ensurepip.py").write_text("raise ImportError")
     code, [line] = check("python", path=path, PYTHONPATH=str(tmp_path))
@@ -117,7 +117,7 @@ def test_python_without_ensurepip_names_the_package(path, tmp_path):
 
 
 def test_old_pythons_get_a_clear_error_instead_of_a_syntax_error(path):
-    # As many as this machine has; the next test stands in for those that it has not.
+    # Tests the versions that this machine has; the next test covers the others.
     install(path, "python3.12", "echo Python 3.12.1")
     for name in ("python2.7", "python3.6", "python3.7", "python3.8", "python3.9"):
         if python := working(name):
@@ -134,7 +134,7 @@ def working(name):
 
 
 def test_script_uses_only_syntax_that_python_2_can_parse():
-    # On machines without old Pythons: the constructs that slip in most easily.
+    # For machines without old Pythons: the most likely mistakes.
     text = SCRIPT.read_text()
     assert not re.search(r"""\bf["']|print\(|->|:=|\bnonlocal\b|async |\*, """, text)
     assert text.isascii()

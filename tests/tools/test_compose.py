@@ -1,6 +1,6 @@
-"""compose.yaml and what it mounts: by the specification's schema, by the rules of this repository, and as the formats read it.
+"""Checks compose.yaml and the files that it mounts against the specification's schema, this repository's rules and the formats.
 
-There is no Docker where the tests run: nothing here starts a container.
+The tests start no container, because their machines have no Docker.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def test_dependencies_of_a_service_are_in_its_profiles(name: str) -> None:
 
 def test_every_variable_has_a_default_and_is_in_the_readme() -> None:
     text = (REPOSITORY / "compose.yaml").read_text()
-    named = set(re.findall(r"(?<!\$)\$\{?([A-Z_]+)", text))  # one that is only asked for (:+) has its default elsewhere
+    named = set(re.findall(r"(?<!\$)\$\{?([A-Z_]+)", text))  # a variable that is only tested (:+) has its default elsewhere
     assert named == {name for name, _ in DEFAULTED.findall(text)}
     assert [name for name in sorted(named) if f"`{name}`" not in README] == []
 
@@ -130,8 +130,8 @@ def test_connector_has_its_own_prefix_and_reads_its_password_from_the_environmen
 def test_server_ids_are_unique() -> None:
     maxwell = properties("maxwell/maxwell.properties")["replica_server_id"]
     numbers = [json.loads(file.read_text()).get("database.server.id") for file in CONNECTORS]
-    told = [number for number in [*numbers, maxwell, "1"] if number]
-    assert len(set(told)) == len(told) == 4
+    used = [number for number in [*numbers, maxwell, "1"] if number]
+    assert len(set(used)) == len(used) == 4
 
 
 def test_connector_settings_match_the_options_in_the_readme() -> None:
