@@ -56,13 +56,13 @@ def test_java_that_spark_does_not_support_is_an_error_that_names_it(path, versio
     install_java(path, version)
     code, [line] = check("java", path=path)
     assert code == 1
-    assert line.startswith(f"A JDK 17 or 21 is needed, and {path}/java is Java {major}: ")
+    assert line.startswith(f"A JDK 17 or 21 is required, but {path}/java is Java {major}: ")
 
 
 def test_missing_java_is_an_error_of_one_sentence(path):
     assert check("java", path=path) == (
         1,
-        ["A JDK 17 or 21 is needed, and none was found: install one from https://adoptium.net/ and export JAVA_HOME"],
+        ["A JDK 17 or 21 is required, but none was found: install one from https://adoptium.net/ and export JAVA_HOME"],
     )
 
 
@@ -70,7 +70,7 @@ def test_java_home_takes_precedence_over_the_path(path, tmp_path):
     install_java(path, "17.0.1")
     code, [line] = check("java", path=path, JAVA_HOME=str(tmp_path / "gone"))
     assert code == 1
-    assert line.startswith(f"A JDK 17 or 21 is needed, and JAVA_HOME is {tmp_path}/gone, which has none: ")
+    assert line.startswith(f"A JDK 17 or 21 is required, but JAVA_HOME={tmp_path}/gone does not contain one: ")
 
 
 def test_java_installed_elsewhere_is_suggested(path):
@@ -123,7 +123,7 @@ def test_old_pythons_get_a_clear_error_instead_of_a_syntax_error(path):
         if python := working(name):
             code, [line] = check("python", path=path, python=python)
             assert code == 1
-            assert line.startswith("Python 3.10 to 3.13 is needed, and ")
+            assert line.startswith("Python 3.10 to 3.13 is required, but ")
             assert line.endswith(f" is {name[6:]}: run make with PYTHON=python3.12")
 
 
