@@ -19,11 +19,13 @@ def test_parse_formats_separated_by_commas():
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        pytest.param(["--format", "canal-json,avro"], "'avro' is none of debezium-json", id="unknown format"),
-        pytest.param(["--warm-up", "0"], "--runs and --warm-up are at least 1", id="no warm-up"),
-        pytest.param(["--topic", "orders"], "--servers and --topic go together", id="topic of no broker"),
+        pytest.param(["--format", "canal-json,avro"], "'avro' is not one of debezium-json", id="unknown format"),
+        pytest.param(["--warm-up", "0"], "--runs and --warm-up must be at least 1", id="no warm-up"),
+        pytest.param(["--topic", "orders"], "--servers and --topic must be given together", id="topic of no broker"),
         pytest.param(
-            ["--servers", "a:1", "--topic", "t", "--format", "canal-json,upsert-kafka"], "--topic is of one --format", id="two formats"
+            ["--servers", "a:1", "--topic", "t", "--format", "canal-json,upsert-kafka"],
+            "--topic requires exactly one --format",
+            id="two formats",
         ),
     ],
 )
@@ -57,7 +59,7 @@ def test_running_seconds_leave_the_first_micro_batch_out():
 
 
 def test_require_counts_exits_on_different_counts():
-    whole.require_counts("ours", ({"+I": 1}, {"+I": 7}), ({"+I": 1}, {"+I": 7}))
+    whole.require_counts("this library's", ({"+I": 1}, {"+I": 7}), ({"+I": 1}, {"+I": 7}))
     with pytest.raises(SystemExit, match="Flink's rows by kind"):
         whole.require_counts("Flink's", ({"+I": 1}, {"+I": 8}), ({"+I": 1}, {"+I": 7}))
 
