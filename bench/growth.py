@@ -241,9 +241,9 @@ def measure(kafka: LocalKafka, options: argparse.Namespace, setting: Setting, ev
     try:
         place = [json.dumps(setting), kafka.bootstrap_servers, f"{topic_of(setting.keys, setting.partitions)},{changes}", folder]
         seeded = run_child(options, "seed", *place)
-        gone_on = run_child(options, "go-on", *place, *(str(each * setting.key_groups) for each in events))
-        small, *by_events = (Batches(*batches) for batches in gone_on["batches"])
-        resident = [*seeded.pop("resident"), *gone_on["resident"]]
+        continued = run_child(options, "go-on", *place, *(str(each * setting.key_groups) for each in events))
+        small, *by_events = (Batches(*batches) for batches in continued["batches"])
+        resident = [*seeded.pop("resident"), *continued["resident"]]
         return Checkpoint(**seeded, resident=resident, small=small, by_events=by_events)
     finally:
         shutil.rmtree(folder)

@@ -187,8 +187,8 @@ def job(options: argparse.Namespace) -> None:
 
 def run(servers: str, options: argparse.Namespace, folder: Path) -> Runs:
     """Start the job, kill it, and start it again, until it has read the topic."""
-    given = {"batch": options.batch, "key-groups": options.key_groups, "layout": options.layout}
-    settings = [argument for name, value in given.items() for argument in (f"--{name}", str(value))]
+    job_options = {"batch": options.batch, "key-groups": options.key_groups, "layout": options.layout}
+    settings = [argument for name, value in job_options.items() for argument in (f"--{name}", str(value))]
     command = [sys.executable, "-m", "bench.soak", "--job", servers, str(folder), *settings]
     begin, kills, fruitless, done = time.monotonic(), 0, 0, 0
     with (folder / "job.log").open("wb") as log:

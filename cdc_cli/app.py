@@ -23,16 +23,16 @@ class _Commands(TyperGroup):
     """Prints a short error and exits with a code, instead of a traceback, when a command fails."""
 
     def main(self, args: Sequence[str] | None = None, *rest: Any, **extra: Any) -> Any:
-        given = sys.argv[1:] if args is None else args
-        others = [each for each in given if each != "--traceback"]
+        arguments = sys.argv[1:] if args is None else args
+        others = [each for each in arguments if each != "--traceback"]
         # Users add it after a failure, at the end of the line that failed.
-        return super().main(["--traceback", *others] if len(others) < len(given) else others, *rest, **extra)
+        return super().main(["--traceback", *others] if len(others) < len(arguments) else others, *rest, **extra)
 
     def invoke(self, ctx: Any) -> Any:
         try:
-            done = super().invoke(ctx)
+            result = super().invoke(ctx)
             sys.stdout.flush()
-            return done
+            return result
         except BrokenPipeError:
             # The buffer still holds data that cannot be written: without this, Python prints an error at exit.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

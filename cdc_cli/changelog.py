@@ -83,7 +83,7 @@ class Changelog:
         tell: Callable[[str, str], None] = tell,
     ) -> None:
         if normalize and not table.primary_key:
-            raise ArgumentError("--normalize requires a primary key: pass --primary-key")
+            raise ArgumentError("rows cannot be normalised without a primary key: pass --primary-key")
         decoder = table.format.decoder(table.columns, unique_key=table.primary_key)
         self.format, self.errors, self.on_truncate, self.show_ignored = table.format, errors, on_truncate, show_ignored
         self._tell = tell

@@ -93,8 +93,8 @@ class Connection:
 
     def __str__(self) -> str:
         """Return all properties; values that may be secret are masked."""
-        given = {"bootstrap.servers": self.servers, **self.config}
-        return ", ".join(f"{name}={value if name in _SHOWN else '***'}" for name, value in sorted(given.items()))
+        properties = {"bootstrap.servers": self.servers, **self.config}
+        return ", ".join(f"{name}={value if name in _SHOWN else '***'}" for name, value in sorted(properties.items()))
 
     def client_config(self, hear: Callable[[Any], None] | None = None) -> dict[str, Any]:
         """Return the properties for a client. Its errors go to `hear`, and are also printed if `verbose`."""
@@ -103,13 +103,13 @@ class Connection:
 
 
 def _teller() -> Callable[[Any], None]:
-    said: set[str] = set()
+    printed: set[str] = set()
 
     def hear(error: Any) -> None:
         # librdkafka repeats it at each attempt to connect, with the duration.
         text = f"brokers: {error.name()}: {error.str().partition(' (after ')[0]}"
-        if text not in said:
-            said.add(text)
+        if text not in printed:
+            printed.add(text)
             tell(text)
 
     return hear
@@ -127,15 +127,15 @@ def connection(
     FileError, ArgumentError
         When the file cannot be read, a line in it is not ``name=value``, or an environment variable is not set.
     """
-    given = {**(_file(config) if config else {}), **pairs(properties or (), "-X")}
-    found = servers or given.pop("bootstrap.servers", "")
-    given.pop("bootstrap.servers", None)
-    if not found:
+    values = {**(_file(config) if config else {}), **pairs(properties or (), "-X")}
+    brokers = servers or values.pop("bootstrap.servers", "")
+    values.pop("bootstrap.servers", None)
+    if not brokers:
         raise typer.BadParameter("no Kafka broker is given: pass -b host:port, or set CDC_BOOTSTRAP_SERVERS")
-    made = Connection(found, given, timeout_seconds, verbose)
+    result = Connection(brokers, values, timeout_seconds, verbose)
     if verbose:
-        tell(f"connecting with {made}")
-    return made
+        tell(f"connecting with {result}")
+    return result
 
 
 def _file(path: Path) -> dict[str, str]:

@@ -139,13 +139,13 @@ class Conversion:
     def run(self, batches: Iterable[list[Record]]) -> None:
         """Convert all records. After Ctrl-C, too, the records that were read are written and counted."""
         try:
-            with doing("converting", quiet=sys.stdout.isatty() and str(self.sink) == STANDARD_OUTPUT) as say:
+            with doing("converting", quiet=sys.stdout.isatty() and str(self.sink) == STANDARD_OUTPUT) as show_status:
                 for batch in batches:
                     with unbroken():
                         for record in batch:
                             self._convert(record)
                         self.sink.flush()
-                    say(f"converting: {self.changelog.summary()}")
+                    show_status(f"converting: {self.changelog.summary()}")
         except KeyboardInterrupt:
             self._finish()
             raise

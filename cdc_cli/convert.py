@@ -86,12 +86,14 @@ def convert(
     """
     _check(from_topic, from_file, to_topic, to_file, follow)
     way = connection(servers, config, properties, timeout, verbose) if from_topic or to_topic else None
-    read = make_format(from_, given := pairs(from_option or (), "--from-option"))
+    read = make_format(from_, options := pairs(from_option or (), "--from-option"))
     written = make_format(to, pairs(to_option or (), "--to-option"))
     with ExitStack() as stack:
         lines = from_lines or lines_of(read)
         source: Source = TopicSource(way, from_topic, follow) if way and from_topic else FileSource(stack, from_file or STANDARD, lines)
-        table = table_of(read, given, schema=schema, primary_key=primary_key, option="--from-option", sample=lambda: source.sample(sample))
+        table = table_of(
+            read, options, schema=schema, primary_key=primary_key, option="--from-option", sample=lambda: source.sample(sample)
+        )
         changelog = Changelog(table, normalize=normalize or _needs_before(read, written, table), errors=errors, on_truncate=on_truncate)
         encoder = (written.for_topic(to_topic) if to_topic else written).encoder(table.columns, unique_key=table.primary_key)
         sink: Sink = _topic_sink(way, to_topic) if way and to_topic else FileSink(to_file or STANDARD, to_lines or lines_of(written))

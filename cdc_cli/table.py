@@ -72,9 +72,9 @@ def table_of(
 
     with doing("inferring the columns from a sample"):
         found = infer_schema(sample(), format=format, primary_key=names(primary_key))
-    told = {name: found.format_options[name] for name in found.option_reasons if name not in set(map(spelled, given))}
-    tell(_said(found, told, option), "dim")
-    return Table(replace(format, **told), found.columns, found.primary_key)
+    inferred = {name: found.format_options[name] for name in found.option_reasons if name not in set(map(spelled, given))}
+    tell(_said(found, inferred, option), "dim")
+    return Table(replace(format, **inferred), found.columns, found.primary_key)
 
 
 def sample_of_topic(way: Connection, topic: str, sample: int) -> list[Sampled]:
@@ -88,7 +88,7 @@ def sample_of_topic(way: Connection, topic: str, sample: int) -> list[Sampled]:
 
 def _said(found: InferredSchema, told: Mapping[str, Any], option: str) -> str:
     """Return the inferred table as options to paste, with notes for the user."""
-    given = [
+    options = [
         f"--schema {shlex.quote(found.ddl)}",
         *([f"--primary-key {shlex.quote(','.join(found.primary_key))}"] if found.primary_key else []),
         *(f"{option} {shlex.quote(f'{name}={value}')}" for name, value in told.items()),
@@ -100,7 +100,7 @@ def _said(found: InferredSchema, told: Mapping[str, Any], option: str) -> str:
     return "\n".join(
         [
             f"inferred from {found.records:,} records, {found.rows:,} rows; to declare it, pass",
-            *(f"  {each}" for each in given),
+            *(f"  {each}" for each in options),
             *(f"  {', '.join(map(quote, columns))}: {note}" for note, columns in noted.items()),
             *(f"  {note}" for note in found.notes),
         ]

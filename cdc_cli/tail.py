@@ -71,8 +71,8 @@ def tail(
     way = connection(servers, config, properties, timeout, verbose)
     begin = Start.parse(start or (_ALL if normalize else _LAST))
     table = table_of(
-        make_format(format, given := pairs(option or (), "--option")),
-        given,
+        make_format(format, options := pairs(option or (), "--option")),
+        options,
         schema=schema,
         primary_key=primary_key,
         option="-o",

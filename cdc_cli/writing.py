@@ -117,11 +117,11 @@ def _producer(connection: Connection) -> Producer:
         from confluent_kafka import KafkaException, Producer
     except ImportError as error:
         raise MissingDependencyError("writing to Kafka requires confluent-kafka: pip install 'pyspark-kafka-changelog[cli]'") from error
-    given = {name: value for name, value in connection.client_config().items() if not name.startswith("group.")}
+    properties = {name: value for name, value in connection.client_config().items() if not name.startswith("group.")}
     for name, kept in _KEPT.items():
-        if str(given.get(name, kept[0])).lower() not in kept:
+        if str(properties.get(name, kept[0])).lower() not in kept:
             raise ArgumentError(f"{name} must be {kept[0]!r}, otherwise records could be lost or duplicated: remove the property")
     try:
-        return Producer({**_DEFAULTS, **given, "bootstrap.servers": connection.servers})
+        return Producer({**_DEFAULTS, **properties, "bootstrap.servers": connection.servers})
     except (KafkaException, TypeError, ValueError) as error:
         raise refused_property(error, connection) from None
