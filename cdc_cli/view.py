@@ -54,7 +54,7 @@ class View(Protocol):
         """Show more rows."""
 
     def end(self) -> None:
-        """Show that there are no more."""
+        """Show the end of the rows."""
 
 
 def view_of(columns: Sequence[Column], *, json: bool, color: Color) -> View:
