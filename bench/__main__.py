@@ -1,9 +1,9 @@
-"""``python -m bench``: rows per second of decode, of the stage, and of the whole, from Kafka to a consumer of all row kinds.
+"""``python -m bench``: rows per second of decoding, of the stage, and of the whole query from Kafka to a consumer.
 
-python -m bench                                          # its own broker and topic: 1,000,000 messages over 100,000 keys
+python -m bench                                          # a local broker and topic: 1,000,000 messages over 100,000 keys
 python -m bench --messages 200000 --state rocksdb
-python -m bench --servers localhost:9092 --topic orders  # a topic that is there, of the same columns
-python -m bench --only whole --flink --state both --format debezium-json,canal-json   # Apache Flink on the same topics beside it
+python -m bench --servers localhost:9092 --topic orders  # an existing topic with the same columns
+python -m bench --only whole --flink --state both --format debezium-json,canal-json   # also Apache Flink on the same topics
 python -m bench --only costs                             # where a message's CPU time goes
 """
 
@@ -37,7 +37,7 @@ PARTS = ("decode", "stage", "whole", "costs")
 
 
 def main() -> None:
-    """Run what was asked for, and print it."""
+    """Run the requested benchmarks and print the results."""
     options = parse()
     print(f"machine: {os.cpu_count()} cores, {platform.machine()}, {platform.system()}; Python {platform.python_version()}; "
           + ", ".join(f"{name} {version(name)}" for name in ("pyspark", "pyarrow", "msgspec", "pandas")))  # fmt: skip
@@ -48,27 +48,29 @@ def main() -> None:
 
 
 def parse(arguments: list[str] | None = None) -> argparse.Namespace:
-    """Return the options; leave with a sentence where they do not fit together."""
+    """Return the options; exit with an error if they cannot be combined."""
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--messages", type=int, default=1_000_000)
     parser.add_argument("--keys", type=int, default=100_000)
     parser.add_argument("--key-groups", type=int, default=KEY_GROUPS)
     parser.add_argument("--batch", type=int, default=250_000, help="messages in a micro-batch")
-    parser.add_argument("--runs", type=int, default=3, help="of the whole, of Flink, and of each of the costs")
-    parser.add_argument("--warm-up", type=int, default=1, help="runs before them that are not counted, of each")
-    parser.add_argument("--format", type=_formats, default=FORMATS[:1], help=f"of the whole, with commas between: {', '.join(FORMATS)}")
-    parser.add_argument("--state", choices=("heap", "rocksdb", "both"), default="heap", help="state store of the whole")
-    parser.add_argument("--flink", action="store_true", help="run Flink too, on the same topics (fetches 180 MB, once; needs a JDK)")
-    parser.add_argument("--servers", help="a broker that is there; default: a local one of its own")
-    parser.add_argument("--topic", help="a topic that is there, with the benchmark's columns; its counts are not checked")
+    parser.add_argument("--runs", type=int, default=3, help="measured runs of each query, and of Flink")
+    parser.add_argument("--warm-up", type=int, default=1, help="runs before them that are not measured")
+    parser.add_argument(
+        "--format", type=_formats, default=FORMATS[:1], help=f"formats for the whole query, comma-separated: {', '.join(FORMATS)}"
+    )
+    parser.add_argument("--state", choices=("heap", "rocksdb", "both"), default="heap", help="state store of the whole query")
+    parser.add_argument("--flink", action="store_true", help="also run Flink on the same topics (downloads 180 MB, once; requires a JDK)")
+    parser.add_argument("--servers", help="an existing broker; default: start a local one")
+    parser.add_argument("--topic", help="an existing topic with the benchmark's columns; its counts are not checked")
     parser.add_argument("--only", choices=PARTS, action="append", help="default: all but costs")
     options = parser.parse_args(arguments)
     if options.runs < 1 or options.warm_up < 1:
-        parser.error("--runs and --warm-up are at least 1")
+        parser.error("--runs and --warm-up must be at least 1")
     if (options.topic is None) != (options.servers is None):
-        parser.error("--servers and --topic go together: a broker that is there, and a topic of it")
+        parser.error("--servers and --topic must be given together: an existing broker and its topic")
     if options.topic and len(options.format) > 1:
-        parser.error("--topic is of one --format")
+        parser.error("--topic requires exactly one --format")
     return options
 
 
@@ -76,12 +78,12 @@ def _formats(text: str) -> tuple[str, ...]:
     names = tuple(text.split(","))
     for name in names:
         if name not in FORMATS:
-            raise argparse.ArgumentTypeError(f"{name!r} is none of {', '.join(FORMATS)}")
+            raise argparse.ArgumentTypeError(f"{name!r} is not one of {', '.join(FORMATS)}")
     return names
 
 
 def timed(work: Any, runs: int = 5) -> list[float]:
-    """Return the seconds that each run of `work` takes."""
+    """Return the seconds of each run of `work`."""
     seconds = []
     for _ in range(runs):
         begin = time.perf_counter()
@@ -91,7 +93,7 @@ def timed(work: Any, runs: int = 5) -> list[float]:
 
 
 def decode(options: argparse.Namespace) -> None:
-    """Decode in pure Python, on one core, each format's own messages: as a changelog, and as what the stage reads."""
+    """Measure decoding of each format's messages in pure Python on one core, as a changelog and for the stage."""
     count = min(options.messages, 100_000)
     history = list(events(count, options.keys))
     for name, settings, write, schema, key in PRODUCERS:
@@ -107,7 +109,7 @@ def decode(options: argparse.Namespace) -> None:
 
 
 def stage(options: argparse.Namespace) -> None:
-    """Fold packed blocks into state in pure Python, on one core: what the stage's worker does to a micro-batch."""
+    """Measure the folding of packed blocks into state in pure Python on one core, as the stage does for a micro-batch."""
     count = min(options.messages, options.batch)
     table = columns(SCHEMA)
     decoder = get_format("debezium-json", **FORMAT_OPTIONS).decoder(table, unique_key=["id"])

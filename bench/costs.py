@@ -1,13 +1,13 @@
-"""Where a message's CPU time goes: queries that grow by a step each, on one topic, into Spark's noop sink.
+"""CPU time per message by step: queries of increasing length on one topic, into Spark's noop sink.
 
-A step's cost is the CPU time of its query less that of the query before it, in the JVM and in the Python workers. All are streams with the
-same micro-batches and checkpoints, so that what a micro-batch costs in any case is in the first step alone. The last query is
+A step's cost is the CPU time of its query minus that of the previous query, in the JVM and in the Python workers. All queries are streams
+with the same micro-batches and checkpoints, so the fixed cost of a micro-batch appears only in the first step. The last query is
 `from_kafka_changelog` itself with the consumer of `whole`.
 
-Where a step replaces what stood before it, its cost is the difference: the stage's groups come by the exchange of the step before, and
-are sorted and handed to Python besides. ``fold`` is the stage without the rows of earlier micro-batches; ``state`` is what they add.
-A difference may be below zero: it has the noise of both queries, and a step changes the pace of those before it. What stands together is
-then to be read together.
+If a step replaces the previous one, its cost is the difference. For example, the stage reuses the shuffle of the step before, and adds
+the sort and the transfer to Python. ``fold`` is the stage without the rows of earlier micro-batches; ``state`` is the cost of those rows.
+A difference may be negative: it contains the noise of both queries, and a step changes the pace of the steps before it. Read such
+neighbouring steps as a sum.
 """
 
 from __future__ import annotations
@@ -38,16 +38,16 @@ if TYPE_CHECKING:
 
 
 class Cost(NamedTuple):
-    """CPU µs of a message."""
+    """CPU µs per message."""
 
     jvm: float
     python: float
 
 
 def costs(options: argparse.Namespace) -> None:
-    """Measure the first of the formats with one state store, and print the table."""
+    """Measure the first format with one state store, and print the table."""
     if not is_known():
-        raise SystemExit("costs are read from /proc, which only Linux has")
+        raise SystemExit("costs are read from /proc: run the benchmark on Linux")
     state = "heap" if options.state == "both" else options.state
     spark = start_session()
     use_state(spark, state)
@@ -63,7 +63,7 @@ def costs(options: argparse.Namespace) -> None:
 
 
 def queries(spark: Any, options: argparse.Namespace, format: str, servers: str, topic: str) -> dict[str, DataFrame]:
-    """Return the queries by the step that each adds, put together as `from_kafka_changelog` does."""
+    """Return the queries by the step that each adds, built as `from_kafka_changelog` builds them."""
     from pyspark.sql import functions as F
 
     source = Source(
@@ -109,13 +109,13 @@ def _grouped(blocks: DataFrame, function: Callable[..., Iterator[Any]]) -> DataF
 
 
 def _read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Take a task's records, and give nothing."""
+    """Read a task's records and return no rows."""
     with worker():
         yield from _discard(batches, iter)
 
 
 def _discard(batches: Iterator[pa.RecordBatch], of: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]) -> Iterator[Any]:
-    """Run a pass, and give nothing."""
+    """Run a pass and return no rows."""
     for _ in of(batches):
         pass
     yield from ()
@@ -129,14 +129,14 @@ def _read_group(key: Any, frames: Iterator[Any], state: Any) -> Iterator[Any]:
 
 
 def _keep_group(key: Any, frames: Iterator[Any], state: Any, *, stage: Any) -> Iterator[Any]:
-    """Run the stage, and give nothing."""
+    """Run the stage and return no rows."""
     for _ in normalize_group(key, frames, state, stage=stage):
         pass
     yield from ()
 
 
 def _fold_group(key: Any, frames: Iterator[Any], state: Any, *, stage: Any) -> Iterator[Any]:
-    """Run the stage on what each micro-batch has alone, and give nothing."""
+    """Run the stage on each micro-batch without earlier state and return no rows."""
     yield from _keep_group(key, frames, _Forgetting(state), stage=stage)
 
 
@@ -160,10 +160,10 @@ def _into_noop(df: DataFrame) -> int:
 
 
 def measure(queries: dict[str, Callable[[], int]], runs: int, warm_up: int) -> dict[str, Cost]:
-    """Return what each query costs, the median of its runs; a query returns how many messages it read.
+    """Return the cost of each query, the median of its runs; a query returns how many messages it read.
 
-    The queries take turns, so that what changes while they run (Java still compiles, a machine has other work) is in all of them; the
-    first turns are not counted.
+    The queries take turns, so that changes over time (compilation in Java, other load on the machine) affect all of them. The first
+    turns are not measured.
     """
     messages = dict.fromkeys(queries, 0)
     seconds: dict[str, list[dict[str, float]]] = {step: [] for step in queries}
@@ -177,7 +177,7 @@ def measure(queries: dict[str, Callable[[], int]], runs: int, warm_up: int) -> d
 
 
 def table(measured: dict[str, Cost]) -> Iterator[str]:
-    """Yield the lines of the table: what each step adds to the query before it."""
+    """Yield the lines of the table: the cost that each step adds to the previous query."""
     yield f"{'step':<32}{'JVM':>8}{'Python':>8}{'both':>8}"
     before = Cost(0.0, 0.0)
     for step, cost in measured.items():

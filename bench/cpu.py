@@ -1,6 +1,6 @@
-"""CPU time of the processes that a benchmark started: what explains a rate, and is steadier than one.
+"""CPU time of the processes that a benchmark started; it explains a rate and varies less.
 
-Linux alone tells it (``/proc``); elsewhere nothing is measured, and nothing printed.
+Requires Linux (``/proc``); on other systems nothing is measured or printed.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _MARKS = (
 
 
 class Process(NamedTuple):
-    """A process: its parent's id, its command, and its CPU seconds with those of the children that it has waited for."""
+    """A process: its parent's id, its command, and its CPU seconds, including children that it has waited for."""
 
     parent: int
     command: str
@@ -30,19 +30,19 @@ class Process(NamedTuple):
 
 
 def is_known() -> bool:
-    """Return whether this system tells."""
+    """Return whether this system has ``/proc``."""
     return Path("/proc/self/stat").is_file()
 
 
 def cpu_seconds(root: int | None = None, processes: dict[int, Process] | None = None) -> dict[str, float]:
-    """Return the CPU seconds so far of the processes below one, by what they are.
+    """Return the CPU seconds so far of a process's descendants, by kind of process.
 
     Parameters
     ----------
     root : int, optional
         Default: this process.
     processes : dict, optional
-        By process id. Default: those that run.
+        Processes by id. Default: the running ones.
     """
     found = _running() if processes is None else processes
     total: Counter[str] = Counter()
@@ -54,12 +54,12 @@ def cpu_seconds(root: int | None = None, processes: dict[int, Process] | None = 
 
 
 def microseconds(runs: list[dict[str, float]], messages: int) -> dict[str, float]:
-    """Return the CPU µs of a message, by process: the median of the runs, whose CPU seconds are given."""
+    """Return the CPU µs per message by kind of process: the median of the runs' CPU seconds."""
     return {label: median(run.get(label, 0.0) for run in runs) * 1e6 / messages for label in sorted({name for run in runs for name in run})}
 
 
 def spent(before: dict[str, float], after: dict[str, float]) -> dict[str, float]:
-    """Return what was spent between two looks."""
+    """Return the CPU seconds between two measurements."""
     return {label: seconds - before.get(label, 0.0) for label, seconds in after.items()}
 
 
@@ -74,13 +74,13 @@ def _is_below(number: int, root: int, processes: dict[int, Process]) -> bool:
 def _running() -> dict[int, Process]:
     processes = {}
     for folder in Path("/proc").glob("[0-9]*"):
-        with suppress(OSError):  # it has ended meanwhile
+        with suppress(OSError):  # the process has ended meanwhile
             processes[int(folder.name)] = parsed((folder / "stat").read_text(), (folder / "cmdline").read_text(errors="replace"))
     return processes
 
 
 def parsed(stat: str, cmdline: str) -> Process:
-    """Return a process as ``/proc/<id>/stat`` and ``/proc/<id>/cmdline`` tell of it."""
-    # The name before it stands in parentheses, and may have spaces and parentheses of its own.
+    """Return a process from the texts of ``/proc/<id>/stat`` and ``/proc/<id>/cmdline``."""
+    # The fields follow the name in parentheses, which may itself contain spaces and parentheses.
     fields = stat.rpartition(")")[2].split()
     return Process(int(fields[1]), cmdline.replace("\0", " "), sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK"))

@@ -1,10 +1,10 @@
-"""Apache Flink on the benchmark's topic: the peer that the library is measured against.
+"""Runs Apache Flink on the benchmark's topic, to compare this library with it.
 
-``INSERT INTO counted SELECT * FROM source`` with ChangelogNormalize in the plan, into a sink that asks for all four row kinds
-(`KindCount.java`). One process with a cluster of one task manager; parallelism 2, and checkpoints every 2 s to local disk.
+``INSERT INTO counted SELECT * FROM source`` with ChangelogNormalize in the plan, into a sink that requests all four row kinds
+(`KindCount.java`). One process with a cluster of one task manager; parallelism 2; checkpoints every 2 s to local disk.
 
-The jars come from Maven Central, or from the repository that ``DEFAULT_ARTIFACT_REPOSITORY`` names, with the Ivy of PySpark, as
-`normalize.local_kafka` fetches Kafka. The sink is compiled here with the JDK's javac.
+PySpark's Ivy downloads the jars from Maven Central, or from the repository in ``DEFAULT_ARTIFACT_REPOSITORY``, as `normalize.local_kafka`
+downloads Kafka. This module compiles the sink with the JDK's javac.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ STATES = {
     "rocksdb": {"state.backend.type": "rocksdb", "execution.checkpointing.incremental": "true"},
 }
 
-# What Flink's own configuration opens to it on Java 17.
+# The packages that Flink's configuration opens on Java 17.
 _PACKAGES = ("lang", "lang.reflect", "io", "net", "nio", "text", "time", "util", "util.concurrent", "util.concurrent.atomic")
 _OPENED = [f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in (*(f"java.{name}" for name in _PACKAGES), "sun.nio.ch")]
 
@@ -59,13 +59,13 @@ class Run(msgspec.Struct):
     Attributes
     ----------
     run_ms : int
-        From when the last of its tasks was running until the job was finished.
+        From when all tasks were running until the job was finished.
     checkpoints : int
-        Completed ones.
+        Completed checkpoints.
     rows, ids : dict
         Rows, and the sum of their ids, by row kind.
     cpu : dict
-        CPU seconds by process, with the start of the job.
+        CPU seconds by process, including the start of the job.
     """
 
     run_ms: int
@@ -76,22 +76,22 @@ class Run(msgspec.Struct):
 
 
 def run_flink(format: str, state: str, servers: str, topic: str, runs: int, warm_up: int = 1) -> Iterator[Run]:
-    """Run the job in a new process, and yield its runs, each when it is over.
+    """Run the job in a new process, and yield each run when it is finished.
 
     Parameters
     ----------
     format : str
-        Flink's identifier, as ours.
+        Flink's identifier, which is also this library's.
     state : {"heap", "rocksdb"}
     servers, topic : str
     runs : int
     warm_up : int
-        Runs before them, at least one, that are not yielded.
+        Runs before them that are not yielded; at least one.
 
     Raises
     ------
     RuntimeError
-        When Flink cannot be fetched or compiled, or the job fails; with the end of what it says.
+        When Flink cannot be downloaded, the sink cannot be compiled, or the job fails; with the end of the log.
     """
     jars, java = flink_jars(), local_kafka._find_java()
     with tempfile.TemporaryDirectory(prefix="bench-flink-") as name:
@@ -100,15 +100,15 @@ def run_flink(format: str, state: str, servers: str, topic: str, runs: int, warm
         options = [f"{option}={value}" for option, value in {**OPTIONS, **STATES[state], "io.tmp.dirs": f"{work}/tmp"}.items()]
         job = [str(work / "checkpoints"), str(warm_up + runs), source_table(format, servers, topic), _flink_columns()]
         command = [java, f"-Xmx{HEAP}", *_OPENED, "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"]
-        # The guard of local_kafka ends Flink with this process, whatever ends that.
+        # The guard of local_kafka ends Flink when this process ends for any reason.
         guard = [sys.executable, "-I", local_kafka.__file__, "--guard", ""]
         log = work / "log"
-        with log.open("wb") as said:
+        with log.open("wb") as errors:
             process = subprocess.Popen(
                 [*guard, *command, "-cp", f"{classes}:{jars}/*", "KindCount", *job, *options],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
-                stderr=said,
+                stderr=errors,
             )
         try:
             assert process.stdout is not None
@@ -121,14 +121,14 @@ def run_flink(format: str, state: str, servers: str, topic: str, runs: int, warm
                     yield run
                 before = now
             if process.wait() != 0:
-                raise RuntimeError(f"Flink failed; the end of what it says:\n{log.read_text(errors='replace')[-5000:]}")
+                raise RuntimeError(f"Flink failed; the end of its log:\n{log.read_text(errors='replace')[-5000:]}")
         finally:
             process.terminate()
             process.wait()
 
 
 def source_table(format: str, servers: str, topic: str) -> str:
-    """Return the DDL of the table ``source``: the topic, read from its beginning to its end of now."""
+    """Return the DDL of the table ``source``: the topic from its beginning to its current end."""
     upsert = {"connector": "upsert-kafka", "key.format": "json", "value.format": "json"}
     kafka = {"connector": "kafka", "format": format, "scan.startup.mode": "earliest-offset"}
     where = {"topic": topic, "properties.bootstrap.servers": servers, "scan.bounded.mode": "latest-offset"}
@@ -145,20 +145,20 @@ def _flink_columns() -> str:
 
 
 def compiled(java: Path, sink: str, jars: Path, classes: Path) -> Path:
-    """Compile a sink, and announce it as Flink looks for connectors.
+    """Compile a sink and register it for Flink's connector lookup; return the folder of its classes.
 
     Parameters
     ----------
     java : Path
-        Beside which javac is, or its bare name.
+        The program, next to which javac is, or its bare name.
     sink : str
-        The class, which has a ``Factory`` in it.
+        The class, which contains a class ``Factory``.
     jars, classes : Path
-        Folders: Flink's jars, and what is compiled, to be made.
+        The folder of Flink's jars, and a new folder for the compiled classes.
     """
     javac = shutil.which("javac", path=str(java.parent)) if java.parent != Path() else shutil.which("javac")
     if javac is None:
-        raise RuntimeError(f"no javac beside {java}: a JDK is needed, not a JRE alone: sudo apt install openjdk-17-jdk-headless")
+        raise RuntimeError(f"no javac next to {java}: a JDK is required, not only a JRE: sudo apt install openjdk-17-jdk-headless")
     services = classes / "META-INF" / "services"
     services.mkdir(parents=True)
     (services / "org.apache.flink.table.factories.Factory").write_text(f"{sink}$Factory\n")
@@ -170,17 +170,17 @@ def compiled(java: Path, sink: str, jars: Path, classes: Path) -> Path:
 
 
 def flink_jars() -> Path:
-    """Return the folder of Flink's jars, fetched if the user's cache has none."""
+    """Return the folder of Flink's jars; download them if they are not in the user's cache."""
     return fetched(f"flink-{FLINK_VERSION}", f"Flink {FLINK_VERSION}", "about 50 jars, 190 MB, once", _ivy_module())
 
 
 def fetched(folder: str, what: str, size: str, module: str) -> Path:
-    """Return a folder of jars in the user's cache: what an Ivy module depends on, fetched if there is none.
+    """Return a folder in the user's cache with the dependencies of an Ivy module; download them if it is missing.
 
     Raises
     ------
     RuntimeError
-        When it cannot be fetched, or kept.
+        When the jars cannot be downloaded or stored.
     """
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "pyspark-kafka-changelog"
     jars = cache / folder
@@ -189,7 +189,7 @@ def fetched(folder: str, what: str, size: str, module: str) -> Path:
         print(f"Fetching {what} ({size}) into {jars}", file=sys.stderr, flush=True)
         with tempfile.TemporaryDirectory(prefix="fetching-", dir=cache) as work:
             _fetch(Path(work), what, module)
-            # Renamed when whole, so that a half download is never taken for it; another process may have been faster.
+            # Renamed when complete, so that a partial download is never used; another process may have been faster.
             with suppress(OSError):
                 (Path(work) / "jars").rename(jars)
         if not jars.is_dir():
@@ -211,7 +211,7 @@ def _fetch(work: Path, what: str, module: str) -> None:
 
 
 def _ivy_module() -> str:
-    """Return what Ivy is to fetch; those jars alone which are complete in themselves."""
+    """Return the Ivy module of the jars; jars that include their dependencies are not transitive."""
 
     def needs(name: str, version: str, transitive: bool, organisation: str = "org.apache.flink") -> str:
         follow = str(transitive).lower()

@@ -4,19 +4,19 @@ python -m bench.growth                                              # 10,000 to 
 python -m bench.growth --keys 1000000 --store rocksdb               # one size, one store
 python -m bench.growth --keys 10000000 --key-groups 4096 --layout compact --store rocksdb
 
-Each line is a checkpoint of its own, made by a real query from Kafka: one insert for each key, in micro-batches of ``--batch``. Then
-another process goes on from it with small micro-batches of updates of keys drawn at random, before-images and all. Each process is
-Spark on 2 cores; what is measured of micro-batches is the median, without the first of a process.
+Each line is a new checkpoint, which a real query from Kafka creates: one insert for each key, in micro-batches of ``--batch``. Then
+another process continues from it with small micro-batches of updates with before-images; the keys are random. Each process runs Spark
+on 2 cores. The values for micro-batches are medians, without the first micro-batch of a process.
 
 ==============  ==========================================================================================================
-seed/s          messages a second of making the checkpoint, without its first micro-batch; - where that is the only one
-state           bytes a key: the values in the state store, not compressed, as Spark's state data source reads them
-disk            bytes a key: the checkpoint's state when it is made, compressed, all versions that are kept
-memory          bytes a key: what the state store says it has in memory (``memoryUsedBytes``)
+seed/s          messages per second while creating the checkpoint, without the first micro-batch; - if that is the only one
+state           bytes per key: the uncompressed values in the state store, as Spark's state data source reads them
+disk            bytes per key: the state of the new checkpoint, compressed, with all retained versions
+memory          bytes per key: the memory that the state store reports (``memoryUsedBytes``)
 restart         seconds from start() to the end of the first micro-batch, in a new process
-ms, KB          of a micro-batch of 100 updates: how long it took, and what its commit wrote into the state's files
-JVM, Python     MB: most resident memory (VmHWM) of Spark's JVM, and of its Python workers together (what they share counts in each):
-                making the checkpoint, and going on
+ms, KB          for a micro-batch of 100 updates: its duration, and the bytes that its commit wrote to the state files
+JVM, Python     MB: peak resident memory (VmHWM) of Spark's JVM, and of all Python workers (shared pages count in each):
+                while creating the checkpoint, and while continuing
 ==============  ==========================================================================================================
 """
 
@@ -48,11 +48,11 @@ from .topics import PARTITIONS
 CHANGES = 100
 _EVENTS = (1, 10, 100)
 _CITIES = ("Amsterdam", "Berlin", "Copenhagen", "Dublin", "Helsinki", "Lisbon", "Madrid", "Oslo")
-_OF_A_BATCH = (".delta", ".changelog")  # what a commit waits for; snapshots are written in the background
+_OF_A_BATCH = (".delta", ".changelog")  # a commit waits for these files; snapshots are written in the background
 
 
 class Setting(NamedTuple):
-    """A checkpoint: what it has, and how it is read."""
+    """The settings of a checkpoint."""
 
     keys: int
     layout: str
@@ -62,7 +62,7 @@ class Setting(NamedTuple):
 
 
 class Batches(NamedTuple):
-    """Micro-batches of one size: events in each, ms and bytes written; seconds to the end of the first."""
+    """Micro-batches of one size: events, ms and bytes written per micro-batch; seconds to the end of the first."""
 
     events: float
     ms: float
@@ -71,7 +71,7 @@ class Batches(NamedTuple):
 
 
 class Checkpoint(NamedTuple):
-    """What was measured of a checkpoint: `small` are micro-batches of `CHANGES`, `resident` bytes of JVM and Python, of both processes."""
+    """The results for a checkpoint. `small`: micro-batches of `CHANGES`; `resident`: bytes of JVM and Python, of both processes."""
 
     rate: float | None
     state: float
@@ -89,7 +89,7 @@ def main() -> None:
         print(json.dumps(child(options, *options.child)))
         return
     if not is_known():
-        raise SystemExit("memory is read from /proc, which only Linux has")
+        raise SystemExit("memory is read from /proc: run the benchmark on Linux")
     print("python -m bench.growth", *sys.argv[1:], flush=True)
     settings = [
         Setting(keys, layout, store, groups)
@@ -129,13 +129,13 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m bench.growth", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--keys", type=numbers, default=(10_000, 100_000, 1_000_000), help="with commas between")
-    parser.add_argument("--key-groups", type=numbers, default=(64, 512, 4096), help="with commas between")
-    parser.add_argument("--partitions", type=numbers, default=(1, 4, 16), help="with commas between")
+    parser.add_argument("--keys", type=numbers, default=(10_000, 100_000, 1_000_000), help="comma-separated")
+    parser.add_argument("--key-groups", type=numbers, default=(64, 512, 4096), help="comma-separated")
+    parser.add_argument("--partitions", type=numbers, default=(1, 4, 16), help="comma-separated")
     parser.add_argument("--layout", choices=("full", "compact"), action="append", help="default: both")
     parser.add_argument("--store", choices=("heap", "rocksdb"), action="append", help="default: both")
-    parser.add_argument("--batch", type=int, default=250_000, help="messages in a micro-batch while the checkpoint is made")
-    parser.add_argument("--batches", type=int, default=10, help="small micro-batches that are measured")
+    parser.add_argument("--batch", type=int, default=250_000, help="messages in a micro-batch while the checkpoint is created")
+    parser.add_argument("--batches", type=int, default=10, help="how many small micro-batches to measure")
     parser.add_argument("--child", nargs="+", help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     options.layout = options.layout or ["full", "compact"]
@@ -144,7 +144,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
 
 
 def numbers(text: str) -> tuple[int, ...]:
-    """Return numbers with commas between."""
+    """Return the numbers in a comma-separated text."""
     return tuple(map(int, text.split(",")))
 
 
@@ -152,17 +152,17 @@ def numbers(text: str) -> tuple[int, ...]:
 
 
 def heads(*names: str) -> str:
-    """Return a table's head."""
+    """Return the header of a table."""
     return f"{'keys':>10} {'layout':<8}{'store':<8}{'groups':>7}" + "".join(f"{name:>10}" for name in names)
 
 
 def line(setting: Setting, *values: str) -> str:
-    """Return a table's line."""
+    """Return a line of a table."""
     return f"{setting.keys:>10,} {setting.layout:<8}{setting.store:<8}{setting.key_groups:>7}" + "".join(f"{value:>10}" for value in values)
 
 
 def of_setting(checkpoint: Checkpoint) -> Iterator[str]:
-    """Yield what the first table says of a checkpoint."""
+    """Yield the values of the first table for a checkpoint."""
     small = checkpoint.small
     yield rate_of(checkpoint)
     yield from (f"{size:,.1f}" for size in (checkpoint.state, checkpoint.disk, checkpoint.memory))
@@ -171,12 +171,12 @@ def of_setting(checkpoint: Checkpoint) -> Iterator[str]:
 
 
 def rate_of(checkpoint: Checkpoint) -> str:
-    """Return the rate at which a checkpoint was made."""
+    """Return the rate at which a checkpoint was created, as text."""
     return f"{checkpoint.rate:,.0f}" if checkpoint.rate else "-"
 
 
 def of_events(batches: Batches) -> Iterator[str]:
-    """Yield what the second table says of micro-batches of one size."""
+    """Yield the values of the second table for micro-batches of one size."""
     yield from (f"{batches.events:,.0f}", f"{batches.ms:,.0f}")
     yield from (f"{batches.ms * 1000 / batches.events:,.0f}", f"{batches.written / batches.events:,.0f}")
 
@@ -190,19 +190,19 @@ def topic_of(keys: int, partitions: int) -> str:
 
 
 def row_of(key: int, version: int) -> Row:
-    """Return a key's row after so many updates."""
+    """Return a key's row after `version` updates."""
     stamp = f"2023-11-{14 + version % 10:02d} {key % 24:02d}:{key % 60:02d}:00.123"
     name, email = f"Customer {key:08d}", f"customer.{key:08d}@example.com"
     return key, name, email, _CITIES[key % len(_CITIES)], f"{key % 1_000_000}.{version % 100:02d}", version, stamp, key % 2 == 0
 
 
 def inserts(keys: int) -> Iterator[tuple[bytes, bytes, int]]:
-    """Yield the messages of each key's first row."""
+    """Return an iterator over the messages that insert each key."""
     return ((*message(key, None, row_of(key, 0)), key) for key in range(1, keys + 1))
 
 
 def updates(keys: int, versions: dict[int, int], count: int, source: random.Random) -> Iterator[tuple[bytes, bytes, int]]:
-    """Yield the messages of updates of keys drawn at random; `versions` has how often a key was updated."""
+    """Yield messages that update random keys; `versions` counts the updates of each key."""
     for number in range(count):
         key = source.randrange(keys) + 1
         before = versions.get(key, 0)
@@ -211,7 +211,7 @@ def updates(keys: int, versions: dict[int, int], count: int, source: random.Rand
 
 
 def write(servers: str, topic: str, messages: Iterable[tuple[bytes, bytes, int]], partitions: int) -> None:
-    """Write messages, those of a key into one partition."""
+    """Write messages; those of a key go to one partition."""
     from confluent_kafka import Producer
 
     failures: list[str] = []
@@ -227,46 +227,46 @@ def write(servers: str, topic: str, messages: Iterable[tuple[bytes, bytes, int]]
         producer.poll(0)
     producer.flush()
     if failures:
-        raise SystemExit(f"{len(failures)} messages could not be written: {failures[0]}")
+        raise SystemExit(f"{len(failures)} messages could not be written to {topic}: {failures[0]}")
 
 
 # --------------------------------------------------------------------------------------------------------- a checkpoint
 
 
 def measure(kafka: LocalKafka, options: argparse.Namespace, setting: Setting, events: Sequence[int]) -> Checkpoint:
-    """Make a checkpoint in one process, go on from it in another, and return what they measured."""
+    """Create a checkpoint in one process, continue from it in another, and return their results."""
     folder = tempfile.mkdtemp(prefix="growth-")
     changes = Path(folder).name
     kafka.create_topic(changes, setting.partitions)
     try:
         place = [json.dumps(setting), kafka.bootstrap_servers, f"{topic_of(setting.keys, setting.partitions)},{changes}", folder]
         seeded = run_child(options, "seed", *place)
-        gone_on = run_child(options, "go-on", *place, *(str(each * setting.key_groups) for each in events))
-        small, *by_events = (Batches(*batches) for batches in gone_on["batches"])
-        resident = [*seeded.pop("resident"), *gone_on["resident"]]
+        continued = run_child(options, "go-on", *place, *(str(each * setting.key_groups) for each in events))
+        small, *by_events = (Batches(*batches) for batches in continued["batches"])
+        resident = [*seeded.pop("resident"), *continued["resident"]]
         return Checkpoint(**seeded, resident=resident, small=small, by_events=by_events)
     finally:
         shutil.rmtree(folder)
 
 
 def run_child(options: argparse.Namespace, *arguments: str) -> dict[str, Any]:
-    """Run a part in a process of its own, and return what it measured."""
+    """Run a part in a new process, and return its results."""
     command = [sys.executable, "-m", "bench.growth", "--batch", str(options.batch), "--batches", str(options.batches), "--child"]
     ran = subprocess.run([*command, *arguments], capture_output=True, text=True)
     if ran.returncode:
-        raise SystemExit(f"{' '.join(arguments)} ended with {ran.returncode}:\n{ran.stderr[-20_000:]}")
+        raise SystemExit(f"{' '.join(arguments)} exited with code {ran.returncode}:\n{ran.stderr[-20_000:]}")
     measured: dict[str, Any] = json.loads(ran.stdout.splitlines()[-1])
     return measured
 
 
 def child(options: argparse.Namespace, what: str, setting: str, servers: str, topics: str, folder: str, *sizes: str) -> dict[str, Any]:
-    """Be such a process."""
+    """Run a part in this process, and return its results."""
     query = Query(options, Setting(*json.loads(setting)), servers, topics, Path(folder))
     return query.seed() if what == "seed" else query.go_on([CHANGES, *map(int, sizes)])
 
 
 class Query:
-    """A query on a checkpoint, in this process."""
+    """Runs a query on a checkpoint in this process."""
 
     def __init__(self, options: argparse.Namespace, setting: Setting, servers: str, topics: str, folder: Path) -> None:
         self.options, self.setting, self.servers, self.topics, self.folder = options, setting, servers, topics, folder
@@ -274,7 +274,7 @@ class Query:
         use_state(self.spark, setting.store)
 
     def seed(self) -> dict[str, Any]:
-        """Make the checkpoint."""
+        """Create the checkpoint, and return the results."""
         progress, _ = self.run(self.options.batch)
         later = progress[1:]
         rate = sum(batch["numInputRows"] for batch in later) / sum(map(seconds, later)) if later else None
@@ -289,7 +289,7 @@ class Query:
         return int(values.selectExpr("sum(length(value.groupState.state))").first()[0])
 
     def go_on(self, sizes: Sequence[int]) -> dict[str, Any]:
-        """Run micro-batches of each size."""
+        """Run micro-batches of each size, and return the results."""
         source, versions = random.Random(7), dict[int, int]()
         measured = []
         for size in sizes:
@@ -303,7 +303,7 @@ class Query:
         return {"batches": measured, "resident": most_resident()}
 
     def run(self, batch: int) -> tuple[list[dict[str, Any]], float]:
-        """Read all there is; return the progress of the micro-batches that had rows, and the seconds to the end of the first."""
+        """Read all available records; return the progress of micro-batches with rows, and the seconds to the end of the first."""
         changes = from_kafka_changelog(
             self.spark,
             self.topics.split(","),
@@ -325,25 +325,25 @@ class Query:
 
 
 def seconds(batch: dict[str, Any]) -> float:
-    """Return what a micro-batch took."""
+    """Return the seconds that a micro-batch took."""
     return float(batch["durationMs"]["triggerExecution"] / 1000)
 
 
 def files_of(folder: Path) -> dict[Path, int]:
-    """Return the sizes of the state's files."""
+    """Return the sizes of the state files."""
     sizes = {}
     for file in (folder / "checkpoint" / "state").rglob("*"):
-        with suppress(FileNotFoundError):  # it was of a version that is not kept
+        with suppress(FileNotFoundError):  # its version was removed meanwhile
             if file.is_file():
                 sizes[file] = file.stat().st_size
     return sizes
 
 
 def most_resident() -> tuple[int, int]:
-    """Return the most bytes that the JVM had resident, and all Python workers, of the processes below this one."""
+    """Return the peak resident bytes of the JVM, and of all Python workers, among the descendants of this process."""
     found = {}
     for status in Path("/proc").glob("[0-9]*/status"):
-        with suppress(OSError):  # it has ended meanwhile
+        with suppress(OSError):  # the process has ended meanwhile
             fields = dict(field.split(":", 1) for field in status.read_text().splitlines())
             kilobytes = int(fields["VmHWM"].split()[0]) if "VmHWM" in fields else 0
             found[int(status.parent.name)] = (int(fields["PPid"]), fields["Name"].strip() == "java", kilobytes * 1024)

@@ -1,4 +1,4 @@
-"""The benchmark's history as each producer writes it, envelope and all: key and value of an event, by format."""
+"""Encodes the benchmark's history as each producer writes it: key and value of an event, by format."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _image(row: Row) -> dict[str, Any]:
 
 
 def _numbers(row: Row) -> dict[str, Any]:
-    """Return a row with its decimal as a number and its flag as MySQL has it."""
+    """Return a row with its decimal as a number and its flag as 0 or 1, as in MySQL."""
     return {**_image(row), "amount": msgspec.Raw(row[4].encode()), "flag": int(row[7])}
 
 
@@ -55,7 +55,7 @@ def _key(row: Row) -> bytes:
 
 
 def canal_json(number: int, before: Row | None, after: Row | None) -> tuple[None, bytes]:
-    """Canal's flat message of one row."""
+    """Return Canal's flat message of one row."""
     what, row = _what(before, after, ("INSERT", "UPDATE", "DELETE"))
     old = [_changed(_texts(before), _texts(after))] if before and after else None
     times = {"es": _MILLIS + number, "ts": _MILLIS + number + 200}
@@ -65,7 +65,7 @@ def canal_json(number: int, before: Row | None, after: Row | None) -> tuple[None
 
 
 def ticdc_canal_json(number: int, before: Row | None, after: Row | None) -> tuple[None, bytes]:
-    """TiCDC's message: Canal's with all columns in ``old``."""
+    """Return TiCDC's message: Canal's with all columns in ``old``."""
     what, row = _what(before, after, ("INSERT", "UPDATE", "DELETE"))
     old = [_texts(before)] if before and after else None
     head = {"id": 0, "database": "shop", "table": "customers", "pkNames": ["id"], "isDdl": False, "type": what, "es": _MILLIS + number}
@@ -74,7 +74,7 @@ def ticdc_canal_json(number: int, before: Row | None, after: Row | None) -> tupl
 
 
 def dms_json(number: int, before: Row | None, after: Row | None) -> tuple[bytes, bytes]:
-    """DMS's message, with whole before-images."""
+    """Return DMS's message with a full before-image."""
     what, row = _what(before, after, ("insert", "update", "delete"))
     where = {"partition-key-type": "primary-key", "schema-name": "shop", "table-name": "customers", "transaction-id": number}
     metadata = {"timestamp": "2023-11-14T22:13:20.713000Z", "record-type": "data", "operation": what, **where}
@@ -83,14 +83,14 @@ def dms_json(number: int, before: Row | None, after: Row | None) -> tuple[bytes,
 
 
 def debezium_flat_json(number: int, before: Row | None, after: Row | None) -> tuple[bytes, bytes | None]:
-    """Debezium's row without its envelope; a delete is JSON's null."""
+    """Return Debezium's row without its envelope; a delete is a JSON null."""
     what, row = _what(before, after, ("c", "u", "d"))
     added = {"__op": what, "__table": "customers", "__source_ts_ms": _MILLIS + number}
     return _key(row), b"null" if after is None else json_bytes({**_image(after), **added})
 
 
 def maxwell_json(number: int, before: Row | None, after: Row | None) -> tuple[bytes, bytes]:
-    """Maxwell's message."""
+    """Return Maxwell's message."""
     what, row = _what(before, after, ("insert", "update", "delete"))
     value = {"database": "shop", "table": "customers", "type": what, "ts": (_MILLIS + number) // 1000, "xid": number, "commit": True}
     old = {"old": _changed(_numbers(before), _numbers(after))} if before and after else {}
@@ -98,7 +98,7 @@ def maxwell_json(number: int, before: Row | None, after: Row | None) -> tuple[by
 
 
 def ogg_json(number: int, before: Row | None, after: Row | None) -> tuple[None, bytes]:
-    """GoldenGate's message, not compressed."""
+    """Return GoldenGate's message with full images."""
     what, _ = _what(before, after, ("I", "U", "D"))
     times = {"op_ts": "2023-11-14 22:13:20.000000", "current_ts": "2023-11-14T22:13:20.713000", "pos": f"{number:023d}"}
     value = {"table": "SHOP.CUSTOMERS", "op_type": what, **times, "primary_keys": ["id"], "tokens": {}}
@@ -106,18 +106,18 @@ def ogg_json(number: int, before: Row | None, after: Row | None) -> tuple[None, 
 
 
 def changelog_json(number: int, before: Row | None, after: Row | None) -> tuple[bytes, bytes]:
-    """A changelog's row: of an update the ``+U``."""
+    """Return a changelog-json row; for an update, only the ``+U``."""
     what, row = _what(before, after, ("+I", "+U", "-D"))
     return _key(row), json_bytes({"data": _image(row), "op": what})
 
 
 def upsert_json(number: int, before: Row | None, after: Row | None) -> tuple[bytes, bytes | None]:
-    """The newest row by key."""
+    """Return the newest row by key as JSON."""
     return _key(after or before or ()), after and json_bytes(_image(after))
 
 
 def upsert_csv(number: int, before: Row | None, after: Row | None) -> tuple[bytes, bytes | None]:
-    """The newest row by key, as a line."""
+    """Return the newest row by key as CSV."""
     return b"%d" % (after or before or ())[0], after and ",".join(map(str, after)).lower().encode()
 
 
@@ -155,7 +155,7 @@ def _avro_writer() -> Callable[[Any], bytes]:
 
 
 def debezium_avro(number: int, before: Row | None, after: Row | None) -> tuple[bytes, bytes]:
-    """Debezium's envelope in Avro, with a schema registry's framing."""
+    """Return Debezium's envelope in Avro, with a schema registry's framing."""
 
     def image(row: Row | None) -> dict[str, Any] | None:
         if row is None:
@@ -173,7 +173,7 @@ def debezium_avro(number: int, before: Row | None, after: Row | None) -> tuple[b
 
 
 def debezium_mongodb_json(number: int, before: Row | None, after: Row | None) -> tuple[bytes, bytes]:
-    """Debezium's envelope of MongoDB, with pre-images."""
+    """Return Debezium's MongoDB envelope with pre-images."""
 
     def document(row: Row | None) -> str | None:
         if row is None:
@@ -188,7 +188,7 @@ def debezium_mongodb_json(number: int, before: Row | None, after: Row | None) ->
 
 
 class Producer(NamedTuple):
-    """A format, the options that its messages need, the function that writes them, and the columns and key that they have."""
+    """A format, the options for its messages, the function that encodes them, their columns and their key."""
 
     format: str
     options: dict[str, Any]

@@ -1,4 +1,4 @@
-"""A line of a benchmark's result."""
+"""Prints a line of a benchmark's result."""
 
 from __future__ import annotations
 

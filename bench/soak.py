@@ -1,13 +1,18 @@
-"""``python -m bench.soak``: a long catch-up whose job is killed again and again, and whose table must be right in the end.
+"""``python -m bench.soak``: runs a long catch-up, kills its job repeatedly, and checks the resulting table.
 
 python -m bench.soak                                                          # 10,000,000 messages over 1,000,000 keys
 python -m bench.soak --messages 200000 --keys 20000 --batch 10000 --kill-every 5   # a short one
 
-The topic is the benchmark's history in Debezium's messages, a part of the keys in each Kafka partition; the table that it ends in is
-counted while it is written. The job is a process of its own with its state in RocksDB; each micro-batch overwrites a folder of Parquet
-files. Its process group gets SIGKILL so many seconds after it has begun its first micro-batch, is started again, and so on until the
-topic is read. Then the folders are applied one after the other: each ``-U`` and ``-D`` must be of the row that is there, each ``-U``
-be followed by its ``+U``, rows by kind be as many as they must, and the table be the truth, by SHA-256 over its sorted rows.
+The topic is the benchmark's history in Debezium's messages; each Kafka partition has its own keys. The expected table is computed while
+the topic is written. The job is a process with its state in RocksDB; each micro-batch overwrites a folder of Parquet files. Its process
+group gets SIGKILL some seconds after its first micro-batch began, and is started again, until the topic is read.
+
+Then the folders are applied in order, and these conditions are checked:
+
+- each ``-U`` and ``-D`` matches the stored row;
+- each ``-U`` is followed by its ``+U``;
+- the number of rows by kind is the expected one;
+- the SHA-256 of the table's sorted rows is that of the expected table.
 """
 
 from __future__ import annotations
@@ -41,12 +46,12 @@ _FRUITLESS = 5  # starts in a row in which no micro-batch was committed
 
 
 class Truth(NamedTuple):
-    """What the job must give.
+    """The expected result of the job.
 
     Attributes
     ----------
     table : list of str
-        The rows that are left, as text.
+        The rows of the final table, as text.
     rows : Counter
         Rows by kind.
     """
@@ -56,7 +61,7 @@ class Truth(NamedTuple):
 
 
 class Runs(NamedTuple):
-    """What became of the job: how often it was killed, its micro-batches, those of them that were begun again, and seconds."""
+    """The job's statistics: kills, micro-batches, micro-batches that were repeated, and seconds."""
 
     kills: int
     batches: int
@@ -65,12 +70,12 @@ class Runs(NamedTuple):
 
 
 def main() -> None:
-    """Write, run, kill, and check; leave with a sentence where something is not as it must be."""
+    """Write the topic, run and kill the job, and check the result; exit with an error if it is wrong."""
     options = parse()
     if options.job:
         job(options)
         return
-    # The job is in a session of its own, and must not outlive this one.
+    # The job runs in its own session and must end with this process.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("terminated"))
     folder = Path(options.folder or tempfile.mkdtemp(prefix="soak-"))
     with LocalKafka(data_dir=folder / "kafka") as kafka:
@@ -78,16 +83,14 @@ def main() -> None:
         truth = write(kafka, options)
         print(f"topic: {options.messages:,} messages over {options.keys:,} keys, {time.monotonic() - begin:.0f} s", flush=True)
         runs = run(kafka.bootstrap_servers, options, folder)
-    print(
-        f"job: killed {runs.kills} times, {runs.batches} micro-batches, {runs.again} of them begun again, {runs.seconds:.0f} s", flush=True
-    )
+    print(f"job: killed {runs.kills} times, {runs.batches} micro-batches, {runs.again} of them repeated, {runs.seconds:.0f} s", flush=True)
     table, rows = applied(folder / "changelog")
-    print(f"rows by kind: {spelled(rows)}; to be {spelled(truth.rows)}")
-    found, wanted = digest(table.values()), digest(truth.table)
-    print(f"table: {len(table):,} rows, sha256 {found}\ntruth: {len(truth.table):,} rows, sha256 {wanted}")
-    if found != wanted or rows != truth.rows:
-        raise SystemExit(f"the job's changelog is not the truth; it is kept in {folder}")
-    print("the changelog can be retracted from front to back, and ends in the truth")
+    print(f"rows by kind: {spelled(rows)}; expected {spelled(truth.rows)}")
+    found, expected = digest(table.values()), digest(truth.table)
+    print(f"table: {len(table):,} rows, sha256 {found}\nexpected: {len(truth.table):,} rows, sha256 {expected}")
+    if found != expected or rows != truth.rows:
+        raise SystemExit(f"the job's changelog does not result in the expected table; it is kept in {folder}")
+    print("every retraction matches its row, and the changelog results in the expected table")
     if not options.folder:
         shutil.rmtree(folder)
 
@@ -97,11 +100,11 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench.soak", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--messages", type=int, default=10_000_000)
     parser.add_argument("--keys", type=int, default=1_000_000)
-    parser.add_argument("--kill-every", type=float, default=120, help="seconds after the first micro-batch of each start")
+    parser.add_argument("--kill-every", type=float, default=120, help="seconds from the first micro-batch of each start to its kill")
     parser.add_argument("--batch", type=int, default=100_000, help="messages in a micro-batch")
     parser.add_argument("--key-groups", type=int, default=KEY_GROUPS)
-    parser.add_argument("--layout", choices=("full", "compact"), default="full", help="of the state")
-    parser.add_argument("--folder", help="for the topic, the checkpoint and the changelog; kept. Default: a temporary one")
+    parser.add_argument("--layout", choices=("full", "compact"), default="full", help="layout of the state")
+    parser.add_argument("--folder", help="folder for the topic, the checkpoint and the changelog; it is kept. Default: a temporary one")
     parser.add_argument("--job", nargs=2, metavar=("SERVERS", "FOLDER"), help=argparse.SUPPRESS)
     return parser.parse_args(arguments)
 
@@ -110,17 +113,17 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
 
 
 def write(kafka: LocalKafka, options: argparse.Namespace) -> Truth:
-    """Write the topic, a process for each core and a history for each Kafka partition, and return what must come of it."""
+    """Write the topic, with a process per core and a history per Kafka partition; return the expected result."""
     kafka.create_topic(TOPIC, partitions=PARTITIONS)
     part = partial(write_partition, kafka.bootstrap_servers, options.messages // PARTITIONS, options.keys // PARTITIONS)
-    # Not forked: the broker's client has threads.
+    # Not forked: the Kafka client has threads.
     with get_context("spawn").Pool(os.cpu_count()) as pool:
         parts = pool.map(part, range(PARTITIONS))
     return Truth([row for each in parts for row in each.table], sum((each.rows for each in parts), Counter()))
 
 
 def write_partition(servers: str, messages: int, keys: int, partition: int) -> Truth:
-    """Write a Kafka partition: a history of its own, of the keys that are in it."""
+    """Write the history of one Kafka partition's keys, and return the expected result."""
     from confluent_kafka import Producer
 
     failures: list[str] = []
@@ -138,17 +141,17 @@ def write_partition(servers: str, messages: int, keys: int, partition: int) -> T
         producer.poll(0)
     producer.flush()
     if failures:
-        raise SystemExit(f"{len(failures)} messages could not be written: {failures[0]}")
+        raise SystemExit(f"{len(failures)} messages could not be written to {TOPIC}: {failures[0]}")
     return Truth(["|".join(map(text, row)) for row in expected.table.values()], expected.rows)
 
 
 def placed(row: Row | None, partition: int) -> Row | None:
-    """Return a row with a key that only this partition has."""
+    """Return a row with a key that is unique to this partition."""
     return row and (row[0] * PARTITIONS + partition, *row[1:])
 
 
 def text(value: Any) -> str:
-    """Return a value of the history as Arrow spells it."""
+    """Return a value of the history as Arrow writes it as text."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
@@ -156,7 +159,7 @@ def text(value: Any) -> str:
 
 
 def job(options: argparse.Namespace) -> None:
-    """Read the topic until its end, a folder of files for each micro-batch."""
+    """Read the topic to its end, and write a folder of files for each micro-batch."""
     servers, folder = options.job
     spark = start_session()
     use_state(spark, "rocksdb")
@@ -164,7 +167,7 @@ def job(options: argparse.Namespace) -> None:
     def keep(batch: Any, number: int) -> None:
         with open(f"{folder}/begun", "a") as numbers:
             numbers.write(f"{number}\n")
-        # A batch that is run again after a kill writes its folder anew.
+        # A micro-batch that is repeated after a kill overwrites its folder.
         batch.write.mode("overwrite").parquet(f"{folder}/changelog/{number:06d}")
 
     changes = from_kafka_changelog(
@@ -184,8 +187,8 @@ def job(options: argparse.Namespace) -> None:
 
 def run(servers: str, options: argparse.Namespace, folder: Path) -> Runs:
     """Start the job, kill it, and start it again, until it has read the topic."""
-    given = {"batch": options.batch, "key-groups": options.key_groups, "layout": options.layout}
-    settings = [argument for name, value in given.items() for argument in (f"--{name}", str(value))]
+    job_options = {"batch": options.batch, "key-groups": options.key_groups, "layout": options.layout}
+    settings = [argument for name, value in job_options.items() for argument in (f"--{name}", str(value))]
     command = [sys.executable, "-m", "bench.soak", "--job", servers, str(folder), *settings]
     begin, kills, fruitless, done = time.monotonic(), 0, 0, 0
     with (folder / "job.log").open("wb") as log:
@@ -195,16 +198,16 @@ def run(servers: str, options: argparse.Namespace, folder: Path) -> Runs:
             fruitless = 0 if done > before else fruitless + 1
             print(f"killed {kills} times, {time.monotonic() - begin:.0f} s: {done} micro-batches committed", flush=True)
             if fruitless == _FRUITLESS:
-                raise SystemExit(f"{_FRUITLESS} starts in a row came to nothing: a longer --kill-every, or a smaller --batch")
+                raise SystemExit(f"{_FRUITLESS} starts in a row committed no micro-batch: raise --kill-every, or lower --batch")
     if code:
-        raise SystemExit(f"the job ended with {code}; the end of {folder / 'job.log'}:\n{(folder / 'job.log').read_text()[-5000:]}")
+        raise SystemExit(f"the job exited with code {code}; the end of {folder / 'job.log'}:\n{(folder / 'job.log').read_text()[-5000:]}")
     numbers = begun(folder)
     return Runs(kills, len(set(numbers)), len(numbers) - len(set(numbers)), time.monotonic() - begin)
 
 
 def killed_or_ended(command: list[str], folder: Path, log: Any, seconds: float) -> int | None:
-    """Run the job until so many seconds after its first micro-batch began; return its exit code, None if it was killed."""
-    # What a killed job leaves behind is here, and goes before the next one starts.
+    """Run the job, kill it `seconds` after its first micro-batch began; return its exit code, None if it was killed."""
+    # A killed job leaves files here; they are removed before the next start.
     scratch = folder / "scratch"
     shutil.rmtree(scratch, ignore_errors=True)
     environment = {**os.environ, "SPARK_LOCAL_DIRS": str(scratch)}
@@ -224,7 +227,7 @@ def killed_or_ended(command: list[str], folder: Path, log: Any, seconds: float) 
 
 
 def begun(folder: Path) -> list[str]:
-    """Return the numbers of the micro-batches that the job has begun, each as often as it was."""
+    """Return the numbers of the micro-batches that the job has begun; a repeated one appears repeatedly."""
     file = folder / "begun"
     return file.read_text().split() if file.exists() else []
 
@@ -254,18 +257,18 @@ def applied(changelog: Path) -> tuple[dict[int, str], Counter[str]]:
 
 
 def apply(table: dict[int, str], kind: str, key: int, image: str, updated: int | None, file: Path) -> None:
-    """Apply a row, after a ``-U`` of the key `updated`; leave where the row cannot be what it says."""
+    """Apply a row after a ``-U`` of the key `updated`; exit if the row contradicts the table."""
     stored = table.pop(key, None)
     if (updated is not None) != (kind == "+U") or (kind == "+U" and updated != key):
-        raise SystemExit(f"{file}: {kind} {image} comes after the -U of {updated}")
+        raise SystemExit(f"{file}: {kind} {image} follows the -U of {updated}")
     if stored != (None if kind[0] == "+" else image):
-        raise SystemExit(f"{file}: {kind} {image}, and the table has {stored}")
+        raise SystemExit(f"{file}: {kind} {image}, but the table has {stored}")
     if kind[0] == "+":
         table[key] = image
 
 
 def spelled_rows(file: Path) -> tuple[list[str], list[int], list[str]]:
-    """Return kinds, ids and rows as text of a file of the changelog."""
+    """Return the kinds, ids and rows of a changelog file; rows as text."""
     import pyarrow as pa
     import pyarrow.compute as pc
     import pyarrow.parquet as pq
@@ -277,7 +280,7 @@ def spelled_rows(file: Path) -> tuple[list[str], list[int], list[str]]:
 
 
 def digest(rows: Iterable[str]) -> str:
-    """Return the SHA-256 of the sorted rows, a line each."""
+    """Return the SHA-256 of the sorted rows, one line each."""
     of_rows = sha256()
     for row in sorted(rows):
         of_rows.update(f"{row}\n".encode())

@@ -1,4 +1,4 @@
-"""Spark as the benchmark runs it: its session, its state stores, and one run of a stream."""
+"""The benchmark's Spark: the session, the state stores, and one run of a stream."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from normalize.kafka import READER_DEFAULTS
 SETTINGS = {
     "spark.sql.shuffle.partitions": "2",
     "spark.driver.memory": "4g",
-    # Else Spark computes a batch's size after each row that it writes for Python.
+    # Otherwise Spark computes a batch's size after each row that it writes for Python.
     "spark.sql.execution.arrow.maxBytesPerBatch": "2147483647",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
@@ -31,7 +31,7 @@ STATES = {
 
 
 def start_session() -> Any:
-    """Start Spark on 2 cores, and say how it is set."""
+    """Return a Spark session on 2 cores, and print its settings."""
     from pyspark.sql import SparkSession
 
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -40,7 +40,7 @@ def start_session() -> Any:
         builder = builder.config(name, value)
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
-    print("Spark's settings that are not its defaults: local[2]", *_pairs(SETTINGS), *_pairs(READER_DEFAULTS), sep=", ")
+    print("Spark settings other than the defaults: local[2]", *_pairs(SETTINGS), *_pairs(READER_DEFAULTS), sep=", ")
     print("and with rocksdb state:", ", ".join(_pairs(STATES["rocksdb"])), flush=True)
     return spark
 
@@ -50,13 +50,13 @@ def _pairs(settings: dict[str, str]) -> list[str]:
 
 
 def use_state(spark: Any, state: str) -> None:
-    """Let the streams that are started from now on have a state store."""
+    """Set the state store of the streams that are started afterwards."""
     for name, value in STATES[state].items():
         spark.conf.set(name, value)
 
 
 def run_stream(writer: Any) -> list[dict[str, Any]]:
-    """Run a stream over all that is there, from an empty checkpoint, and return the progress of its micro-batches that had rows."""
+    """Run a stream over all available records from an empty checkpoint; return the progress of the micro-batches with rows."""
     folder = tempfile.mkdtemp(prefix="bench-checkpoint-")
     try:
         query = writer.option("checkpointLocation", folder).trigger(availableNow=True).start()

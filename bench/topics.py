@@ -1,4 +1,4 @@
-"""The benchmark's topic: the history of one table in one producer's messages, in a broker of its own or in one that is there."""
+"""The benchmark's topic: one table's history in one producer's messages, on a local or an existing broker."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from .producers import PRODUCERS, Producer
 
 PARTITIONS = 4
 FORMATS = ("debezium-json", "upsert-kafka", "canal-json", "maxwell-json")
-"""What is measured as a whole: formats that Flink reads too."""
+"""The formats of the whole-query benchmark, which Flink also reads."""
 
 Topic = tuple[str, "Expected | None"]
 
 
 @contextmanager
 def broker(options: argparse.Namespace) -> Iterator[tuple[str, Callable[[str], Topic]]]:
-    """Give a broker's servers, and the function that gives a format's topic there, with what is expected of it."""
+    """Provide a broker's servers, and a function that returns a format's topic with the expected counts."""
     if options.topic:
         yield options.servers, lambda _: (options.topic, None)
         return
@@ -44,9 +44,9 @@ def _written(kafka: LocalKafka, format: str, options: argparse.Namespace) -> Top
 
 
 def records(producer: Producer, messages: int, keys: int, expected: Expected) -> Iterator[Record]:
-    """Yield the history's records, and count what is expected of them."""
+    """Yield the history's records, and count the expected rows."""
     for number, before, after in events(messages, keys):
         key = (after or before or ())[0]
         expected.take(key, after)
-        # Some producers write no Kafka key; all of them can keep a row's events in one partition.
+        # Some producers write no Kafka key, but all can keep a row's events in one partition.
         yield Record(*producer.write(number, before, after), partition=key % PARTITIONS)

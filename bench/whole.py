@@ -1,10 +1,10 @@
-"""The whole, from Kafka to a consumer of all row kinds; and Apache Flink on the same topic beside it.
+"""Measures the whole query, from Kafka to a consumer of all row kinds, and Apache Flink on the same topic.
 
-What is compared: messages a second of a stream that runs. On our side a run's first micro-batch, in which Spark starts the query, is
-left out; on Flink's the time until the last of its tasks is running. The checkpoint at the end is in both.
+Compares messages per second of a running stream. For this library, the first micro-batch of a run is excluded, because Spark starts the
+query in it. For Flink, the time until all tasks are running is excluded. Both include the checkpoint at the end.
 
-Runs to warm Java up are not counted. Flink begins in a new process for each format and state store, while Spark's is one for all, and so
-more of such runs help Flink (``--warm-up``).
+Warm-up runs are not measured. Flink starts a new process for each format and state store, while Spark uses one process for all. More
+warm-up runs (``--warm-up``) therefore help Flink.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ Counted = tuple[dict[str, int], dict[str, int]]
 
 
 class Run(NamedTuple):
-    """A run of ours.
+    """A run of this library.
 
     Attributes
     ----------
     rows : list of int
         Messages of each micro-batch.
     seconds : list of float
-        What each took.
+        The duration of each micro-batch.
     counted : (dict, dict)
         Rows, and the sum of their ids, by row kind.
     cpu : dict
-        CPU seconds by process, with the start of the query.
+        CPU seconds by process, including the start of the query.
     """
 
     rows: list[int]
@@ -47,13 +47,13 @@ class Run(NamedTuple):
 
     @property
     def running_seconds(self) -> float:
-        """What all messages would take at the rate of the micro-batches after the first (of the first, if it is the only one)."""
+        """The seconds for all messages at the rate of the micro-batches after the first (of the first, if it is the only one)."""
         first = 1 if len(self.rows) > 1 else 0
         return sum(self.seconds[first:]) / sum(self.rows[first:]) * sum(self.rows)
 
 
 class Side(NamedTuple):
-    """The runs of one side: what they took, and the CPU µs of a message by process."""
+    """The runs of one side: their seconds, and the CPU µs per message by process."""
 
     seconds: list[float]
     cpu: dict[str, float]
@@ -70,7 +70,7 @@ class Comparison(NamedTuple):
 
 
 def whole(options: argparse.Namespace) -> None:
-    """Measure each format with each state store, and print it."""
+    """Measure each format with each state store, and print the table."""
     spark = start_session()
     lines = []
     with broker(options) as (servers, topic_of):
@@ -90,7 +90,7 @@ def _compared(
     counted = (dict(expected.rows), dict(expected.ids)) if expected is not None else runs[0].counted
     messages = sum(runs[0].rows)
     for run in runs:
-        require_counts("ours", run.counted, counted)
+        require_counts("this library's", run.counted, counted)
     counting = runs[options.warm_up :]
     note = f", 2 cores, {state} state, {len(runs[0].rows)} micro-batches, {options.key_groups} key groups"
     report(f"whole {format}", messages, [sum(run.seconds) for run in counting], note)
@@ -114,13 +114,13 @@ def _flink(options: argparse.Namespace, format: str, state: str, servers: str, t
 
 
 def require_counts(whose: str, counted: Counted, expected: Counted) -> None:
-    """Refuse a run that counted other rows than it must have."""
+    """Exit if a run did not count the expected rows."""
     if counted != expected:
-        raise SystemExit(f"{whose} rows by kind and their sums of ids are {counted}, and not {expected}: nothing was measured")
+        raise SystemExit(f"{whose} rows by kind and their sums of ids are {counted}, expected {expected}: the run is not valid")
 
 
 def run_ours(spark: Any, options: argparse.Namespace, format: str, servers: str, topic: str) -> Run:
-    """Run the whole query, checkpoints and all, into a consumer that counts rows and sums ids by row kind."""
+    """Run the whole query with checkpoints into a consumer that counts rows and sums ids by row kind."""
     from pyspark.sql import functions as F
 
     rows: dict[str, int] = {}
@@ -149,11 +149,11 @@ def run_ours(spark: Any, options: argparse.Namespace, format: str, servers: str,
 
 
 def table(lines: list[Comparison]) -> Iterator[str]:
-    """Yield the lines of a text that shows both sides: rates first, then the CPU where it is known."""
+    """Yield the lines of the result: the rates of both sides, then the CPU time if it is known."""
     runs, messages = len(lines[0].ours.seconds), lines[0].messages
     yield ""
-    yield f"messages/s, median of {runs} runs of {messages:,} messages, warm-up left out; of ours without each run's"
-    yield "first micro-batch (unless it is the only one), of Flink's without the time until all of its tasks are running"
+    yield f"messages/s, median of {runs} runs of {messages:,} messages without warm-up; ours without each run's"
+    yield "first micro-batch (unless it is the only one), Flink without the time until all tasks are running"
     yield f"{'format':<16}{'state':<9}{'ours':>10}{'Flink':>10}{'ratio':>7}  runs: ours | Flink"
     for line in lines:
         ours, flink = ([messages / seconds for seconds in side.seconds] if side else [] for side in (line.ours, line.flink))
@@ -165,7 +165,7 @@ def table(lines: list[Comparison]) -> Iterator[str]:
     if not lines[0].ours.cpu:
         return
     yield ""
-    yield "CPU µs a message, with the start of each run's query or job"
+    yield "CPU µs per message, including the start of each run's query or job"
     parts = (SPARK_JVM, PYTHON_WORKERS, BROKER, "ours")
     yield f"{'format':<16}{'state':<9}" + "".join(f"{part:>16}" for part in (*parts, FLINK_JVM, BROKER, "Flink's"))
     for line in lines:
@@ -178,6 +178,6 @@ def _rates(rates: list[float]) -> str:
 
 
 def _cpu(side: Side, parts: tuple[str, ...]) -> str:
-    """Return the parts' CPU and their sum; a broker that is not ours is unknown."""
+    """Return the CPU of the parts and their sum; that of an existing broker is unknown."""
     shown = [f"{side.cpu[part]:>16.1f}" if part in side.cpu else f"{'-':>16}" for part in parts]
     return "".join(shown) + f"{sum(side.cpu.get(part, 0.0) for part in parts):>16.1f}"

@@ -1,4 +1,4 @@
-"""The application: its commands, and how each of them ends."""
+"""The typer application: its commands, errors and exit codes."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ from .profile import profile
 from .tail import tail
 from .terminal import tell_error
 
-_READER_IS_GONE = 141  # 128 + SIGPIPE, as a shell says it of any program
+_READER_IS_GONE = 141  # 128 + SIGPIPE, as shells report it
 
 
 class _Commands(TyperGroup):
-    """Ends a command that failed with a few lines and an exit code, instead of a traceback."""
+    """Prints a short error and exits with a code, instead of a traceback, when a command fails."""
 
     def main(self, args: Sequence[str] | None = None, *rest: Any, **extra: Any) -> Any:
-        given = sys.argv[1:] if args is None else args
-        others = [each for each in given if each != "--traceback"]
-        # It is asked for after a failure, at the end of the line that failed.
-        return super().main(["--traceback", *others] if len(others) < len(given) else others, *rest, **extra)
+        arguments = sys.argv[1:] if args is None else args
+        others = [each for each in arguments if each != "--traceback"]
+        # Users add it after a failure, at the end of the line that failed.
+        return super().main(["--traceback", *others] if len(others) < len(arguments) else others, *rest, **extra)
 
     def invoke(self, ctx: Any) -> Any:
         try:
-            done = super().invoke(ctx)
+            result = super().invoke(ctx)
             sys.stdout.flush()
-            return done
+            return result
         except BrokenPipeError:
-            # Nobody reads what is left in the buffer: without this Python would complain when it ends.
+            # The buffer still holds data that cannot be written: without this, Python prints an error at exit.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             raise typer.Exit(_READER_IS_GONE) from None
         except Exception as error:
@@ -78,13 +78,13 @@ def _tell_version(wanted: bool) -> None:
 def cdc(
     context: typer.Context,
     traceback: Annotated[
-        bool, typer.Option("--traceback", help="Show where in the program an error comes from; it may stand anywhere on the line.")
+        bool, typer.Option("--traceback", help="Show where in the program an error occurs. Accepted anywhere on the line.")
     ] = False,
     version: Annotated[bool, typer.Option("--version", callback=_tell_version, is_eager=True, help="Show the version.")] = False,
 ) -> None:
-    """Look into Kafka topics of CDC messages, follow them as changelogs, convert them."""
+    """Inspect Kafka topics of CDC messages, follow them as changelogs, convert them."""
     context.meta[_TRACEBACK] = traceback
-    # A terminal that cannot show a character gets its escape.
+    # If a terminal cannot show a character, it gets the escape sequence.
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")

@@ -1,4 +1,4 @@
-"""From records to the rows of a changelog: decoded, normalised where that is wanted, and counted."""
+"""Decodes records to the rows of a changelog, normalises them on request, and counts them."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ Rows = list[tuple[RowKind, Row]]
 Decode = Callable[[Record], "Rows | Ignored"]
 
 _WORLD = (ChangelogError, OSError, ImportError, MemoryError)
-"""What no record is to blame for (all of ours but `DecodeError`)."""
+"""Errors that no record causes (all of this package's but `DecodeError`)."""
 
 
 class Errors(str, Enum):
-    """What a record that cannot be decoded does."""
+    """What happens when a record cannot be decoded."""
 
     FAIL = "fail"
     SKIP = "skip"
@@ -44,32 +44,32 @@ class Errors(str, Enum):
 
 
 class OnTruncate(str, Enum):
-    """What a truncated source table does: no row of a changelog says it."""
+    """What happens when the source table was truncated: no changelog row can represent that."""
 
     FAIL = "fail"
     IGNORE = "ignore"
 
 
 class Changelog:
-    """Decodes records, one after the other.
+    """Decodes records one at a time.
 
     Parameters
     ----------
     table : Table
     normalize : bool
-        Whether the newest row of each key is kept, in memory, so that ``-U`` is made, deletes are completed, and what changes nothing
-        gives nothing (`normalize.fold`).
+        Whether to keep the newest row of each key in memory. It adds ``-U`` rows, completes deletes and drops changes without effect
+        (`normalize.fold`).
     errors : Errors
     on_truncate : OnTruncate
     show_ignored : bool
-        Whether records without rows are told, each with its place.
+        Whether to print each record without rows, with its position.
     tell : callable
-        Says a text, in a style of rich.
+        Prints a text in a rich style.
 
     Raises
     ------
     SchemaError, FormatOptionError, ArgumentError
-        When the format cannot read the table, or there is no key to normalise by.
+        When the format cannot read the table, or when rows are normalised without a primary key.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class Changelog:
         tell: Callable[[str, str], None] = tell,
     ) -> None:
         if normalize and not table.primary_key:
-            raise ArgumentError("rows are normalised by their primary key, and none is known: give --primary-key")
+            raise ArgumentError("rows cannot be normalised without a primary key: pass --primary-key")
         decoder = table.format.decoder(table.columns, unique_key=table.primary_key)
         self.format, self.errors, self.on_truncate, self.show_ignored = table.format, errors, on_truncate, show_ignored
         self._tell = tell
@@ -93,12 +93,12 @@ class Changelog:
         self._normalizes = normalize
 
     def rows(self, record: Record) -> Rows:
-        """Return the rows of a record; none of one that has none, or that is skipped.
+        """Return the rows of a record; an empty list if it has none or is skipped.
 
         Raises
         ------
         DecodeError
-            Where errors fail.
+            When the record cannot be decoded and `errors` is ``FAIL``.
         TruncateError
         """
         self.counts["records"] += 1
@@ -119,13 +119,13 @@ class Changelog:
 
     def _bug(self, error: Exception, record: Record) -> DecodeError:
         what = f"{self.format.identifier} failed with {type(error).__name__}"
-        rule = "; a format may raise DecodeError alone, so that this is a bug of the format's"
+        rule = "; this is a bug in the format: it may raise only DecodeError"
         bug = FormatBugError(f"{what}: {error}{rule}", bare=what + rule)
         return bug.at(excerpt=excerpt_of(record.value)) if self.format.error_excerpt else bug.without_data()
 
     def _bad(self, error: DecodeError) -> None:
         if isinstance(error, (MissingBeforeImageError, PartialImageError)) and not self._normalizes:
-            error = type(error)(f"{error.reason}. Here: --normalize", *error.args[1:])
+            error = type(error)(f"{error.reason}. In cdc: pass --normalize", *error.args[1:])
         if self.errors is Errors.FAIL:
             raise error from None
         self.counts[f"corrupt ({error.condition})"] += 1
@@ -135,20 +135,20 @@ class Changelog:
     def _ignore(self, reason: Ignored, record: Record) -> None:
         if reason is Ignored.TRUNCATE and self.on_truncate is OnTruncate.FAIL:
             raise TruncateError(
-                f"the source table was truncated - in {record.where}. The changelog has no row for that: start anew from a snapshot, or "
-                "give --on-truncate ignore"
+                f"the source table was truncated - in {record.where}. A changelog has no row for that: start again from a snapshot, or "
+                "pass --on-truncate ignore"
             )
         self.counts[f"ignored ({reason.value})"] += 1
-        if self.show_ignored and reason is not Ignored.OTHER_TABLE:  # which is what the format's options ask for
+        if self.show_ignored and reason is not Ignored.OTHER_TABLE:  # the user left these out with the format's options
             self._tell(f"ignored {reason.value} in {record.where}", "dim")
 
     def seen(self, rows: Rows) -> None:
-        """Count rows that were handed on."""
+        """Count rows that were written or shown."""
         for kind, _ in rows:
             self.kinds[kind] += 1
 
     def summary(self) -> str:
-        """Return what was counted, in a line."""
+        """Return the counts as one line."""
         kinds = ", ".join(f"{count:,} {SHORT_STRINGS[kind]}" for kind, count in sorted(self.kinds.items()))
         rows = f"{self.kinds.total():,} rows" + (f" ({kinds})" if kinds else "")
         others = "".join(f", {count:,} {what}" for what, count in sorted(self.counts.items()) if what != "records")
@@ -157,7 +157,7 @@ class Changelog:
 
 @contextmanager
 def summed_up(summary: Callable[[], str]) -> Iterator[None]:
-    """Tell what was counted when the block ends, however it does; but not when the reader of a pipe has gone."""
+    """Print the counts when the block ends, also after an error; but not when the reader of a pipe has closed it."""
     try:
         yield
     except BrokenPipeError:
@@ -180,7 +180,7 @@ def _decoded(decoder: Decoder) -> Decode:
 
 
 class _Normalized:
-    """The newest row of each key, and what each record changes of it."""
+    """Keeps the newest row of each key and returns the changes that each record makes."""
 
     def __init__(self, decoder: Decoder) -> None:
         from normalize.fold import FoldOptions, fold
@@ -192,7 +192,7 @@ class _Normalized:
         found = self.decoder.upserts(record.key, record.value, record.headers)
         if isinstance(found, Ignored):
             return found
-        # A record is all or nothing: what it stores is kept when all of it is good.
+        # A record is applied as a whole: its rows are stored only when all of them are valid.
         rows: Rows = []
         stored: dict[Row, Row | None] = {}
         for change in found:
@@ -210,6 +210,8 @@ class _Normalized:
         if not change.partial:
             return change.row
         if before is None:
-            raise PartialImageError("the producer left columns out (unchanged), and no row of this key was read before: begin earlier")
-        assert change.row is not None  # a delete has no columns that could be left out
+            raise PartialImageError(
+                "the producer left unchanged columns out, and no earlier row of the key was read: start at an earlier offset"
+            )
+        assert change.row is not None  # a delete never leaves columns out
         return complete(change.row, before)

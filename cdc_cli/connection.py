@@ -1,4 +1,4 @@
-"""How to connect to Kafka: the options that every command has which does, and their secrets, which are nowhere shown."""
+"""Connection options shared by the commands. Secrets in them are never shown."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _SHOWN = frozenset(
         "ssl.keystore.location",
     }
 )
-"""Properties whose values may be seen."""
+"""Properties whose values may be printed; all others are masked."""
 
 Servers = Annotated[
     str,
@@ -42,7 +42,7 @@ Servers = Annotated[
         "-b",
         envvar="CDC_BOOTSTRAP_SERVERS",
         metavar="SERVERS",
-        help="Kafka's brokers: host:port, with commas between them.",
+        help="Kafka brokers as host:port, separated by commas.",
         rich_help_panel=_PANEL,
     ),
 ]
@@ -51,38 +51,39 @@ Properties = Annotated[
     typer.Option(
         "-X",
         metavar="NAME=VALUE",
-        help="A property of librdkafka, such as security.protocol=SASL_SSL; may stand more than once. "
-        "sasl.password=env:NAME takes it from the environment, where no list of processes has it.",
+        help="A librdkafka property, such as security.protocol=SASL_SSL. Can be repeated. "
+        "sasl.password=env:NAME reads the value from an environment variable, which keeps it out of process lists.",
         rich_help_panel=_PANEL,
     ),
 ]
 Config = Annotated[
     Path | None,
     typer.Option(
-        "--config", "-F", metavar="FILE", help="A file of librdkafka's properties, name=value on each line.", rich_help_panel=_PANEL
+        "--config", "-F", metavar="FILE", help="A file of librdkafka properties, one name=value per line.", rich_help_panel=_PANEL
     ),
 ]
 Timeout = Annotated[
     float, typer.Option("--timeout", min=0.1, metavar="SECONDS", help="How long to wait for Kafka.", rich_help_panel=_PANEL)
 ]
 Verbose = Annotated[
-    bool, typer.Option("--verbose", "-v", help="Tell how it connects, and what brokers say; no secrets.", rich_help_panel=_PANEL)
+    bool,
+    typer.Option("--verbose", "-v", help="Print how cdc connects and what the brokers answer, without secrets.", rich_help_panel=_PANEL),
 ]
 
 
 @dataclass(frozen=True)
 class Connection:
-    """A way to Kafka.
+    """How to connect to Kafka.
 
     Parameters
     ----------
     servers : str
         ``bootstrap.servers``.
     config : mapping
-        The other properties of librdkafka; passwords may be among them.
+        The other librdkafka properties; may include passwords.
     timeout_seconds : float
     verbose : bool
-        Whether to tell what brokers say.
+        Whether to print what the brokers answer.
     """
 
     servers: str
@@ -91,24 +92,24 @@ class Connection:
     verbose: bool
 
     def __str__(self) -> str:
-        """Return all properties, with the values of those alone that are no secrets."""
-        given = {"bootstrap.servers": self.servers, **self.config}
-        return ", ".join(f"{name}={value if name in _SHOWN else '***'}" for name, value in sorted(given.items()))
+        """Return all properties; values that may be secret are masked."""
+        properties = {"bootstrap.servers": self.servers, **self.config}
+        return ", ".join(f"{name}={value if name in _SHOWN else '***'}" for name, value in sorted(properties.items()))
 
     def client_config(self, hear: Callable[[Any], None] | None = None) -> dict[str, Any]:
-        """Return the properties for a client that tells what its brokers say, where that is wanted, and tells it `hear` in any case."""
+        """Return the properties for a client. Its errors go to `hear`, and are also printed if `verbose`."""
         listeners = [*([hear] if hear else []), *([_teller()] if self.verbose else [])]
         return {**self.config, "error_cb": lambda error: [listen(error) for listen in listeners]} if listeners else dict(self.config)
 
 
 def _teller() -> Callable[[Any], None]:
-    said: set[str] = set()
+    printed: set[str] = set()
 
     def hear(error: Any) -> None:
-        # It is said again with each attempt to connect, and how long that took.
+        # librdkafka repeats it at each attempt to connect, with the duration.
         text = f"brokers: {error.name()}: {error.str().partition(' (after ')[0]}"
-        if text not in said:
-            said.add(text)
+        if text not in printed:
+            printed.add(text)
             tell(text)
 
     return hear
@@ -117,37 +118,37 @@ def _teller() -> Callable[[Any], None]:
 def connection(
     servers: str, config: Path | None = None, properties: Sequence[str] | None = None, timeout_seconds: float = 10.0, verbose: bool = False
 ) -> Connection:
-    """Return the way to Kafka that was given; ``-X`` wins over the file, ``-b`` over both.
+    """Return the connection from the command line; ``-X`` overrides the file, ``-b`` overrides both.
 
     Raises
     ------
     typer.BadParameter
-        When there are no servers, or what is given is no property.
+        When no servers are given, or a property is not ``name=value``.
     FileError, ArgumentError
-        When the file cannot be read, a line of it is no property, or a variable of the environment is not there.
+        When the file cannot be read, a line in it is not ``name=value``, or an environment variable is not set.
     """
-    given = {**(_file(config) if config else {}), **pairs(properties or (), "-X")}
-    found = servers or given.pop("bootstrap.servers", "")
-    given.pop("bootstrap.servers", None)
-    if not found:
-        raise typer.BadParameter("which Kafka? Give -b host:port, or set CDC_BOOTSTRAP_SERVERS")
-    made = Connection(found, given, timeout_seconds, verbose)
+    values = {**(_file(config) if config else {}), **pairs(properties or (), "-X")}
+    brokers = servers or values.pop("bootstrap.servers", "")
+    values.pop("bootstrap.servers", None)
+    if not brokers:
+        raise typer.BadParameter("no Kafka broker is given: pass -b host:port, or set CDC_BOOTSTRAP_SERVERS")
+    result = Connection(brokers, values, timeout_seconds, verbose)
     if verbose:
-        tell(f"connecting with {made}")
-    return made
+        tell(f"connecting with {result}")
+    return result
 
 
 def _file(path: Path) -> dict[str, str]:
     try:
         lines = path.read_text("utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is no UTF-8"
-        raise FileError(f"the properties of Kafka's client cannot be read from {path}: {reason}") from None
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        raise FileError(f"the Kafka client's properties cannot be read from {path}: {reason}") from None
     found = {}
     for number, line in enumerate(map(str.strip, lines), 1):
         if line and not line.startswith("#"):
             name, equals, value = line.partition("=")
             if not equals or not name.strip():
-                raise ArgumentError(f"line {number} of {path} is no property: name=value")
+                raise ArgumentError(f"line {number} of {path} is not a property: write name=value")
             found[name.strip()] = from_environment(name.strip(), value.strip())
     return found

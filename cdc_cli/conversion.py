@@ -1,4 +1,4 @@
-"""What a conversion is made of: where records come from, how rows become records again, and where they go."""
+"""The parts of a conversion: sources of records, the encoding of rows as records, and sinks."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ from .terminal import doing, unbroken
 
 
 class Source(Protocol):
-    """Gives records."""
+    """Where records are read from."""
 
     def sample(self, count: int) -> list[Sampled]:
-        """Return some records, to infer the columns from."""
+        """Return up to `count` records, to infer the columns from."""
 
     def batches(self) -> Iterator[list[Record]]:
         """Return all records."""
@@ -59,7 +59,7 @@ class FileSource:
         self._records: Iterable[Record] = read_records(file, "standard input" if path == STANDARD else path, lines)
 
     def sample(self, count: int) -> list[Sampled]:
-        """Return its first records, which are read again by `batches`."""
+        """Return its first records; `batches` returns them again."""
         records = iter(self._records)
         first = list(islice(records, count))
         self._records = chain(first, records)
@@ -74,31 +74,31 @@ class FileSource:
 
 
 class Sink(Protocol):
-    """Takes records, between the begin and the end of a ``with`` block."""
+    """Where records are written to, inside a ``with`` block."""
 
     written: int
-    """How many are written for sure."""
+    """How many records are certainly written."""
 
     def __enter__(self) -> object: ...
 
     def __exit__(self, *exc_info: Any) -> None: ...
 
     def write(self, key: bytes | None, value: bytes | None, partition: int) -> None:
-        """Write a record that comes from what was read of a partition."""
+        """Write a record that was converted from a record of `partition`."""
 
     def flush(self) -> None:
-        """Hand on what is written."""
+        """Pass buffered records on."""
 
 
 class Encoding:
-    """Encodes rows; a ``-U`` waits for the ``+U`` that follows it in its partition."""
+    """Encodes rows as records; a ``-U`` is held until the next row of its partition."""
 
     def __init__(self, encoder: Encoder, table: Table) -> None:
         self.encoder, self.key = encoder, key_indices(table.columns, table.primary_key)
         self.held: dict[int, Rows] = {}
 
     def records(self, rows: Rows, partition: int) -> list[KeyValue]:
-        """Return the records of some more rows.
+        """Return the records for the next rows of a partition.
 
         Raises
         ------
@@ -115,7 +115,7 @@ class Encoding:
         return self._paired(rows)
 
     def rest(self) -> Iterator[tuple[int, list[KeyValue]]]:
-        """Return what waited in vain."""
+        """Return the records of the ``-U`` rows that are still held."""
         held, self.held = self.held, {}
         for partition, rows in held.items():
             yield partition, self._paired(rows)
@@ -123,7 +123,7 @@ class Encoding:
     def _paired(self, rows: Rows) -> list[KeyValue]:
         records = []
         for kind, row, before in pair_updates(rows, self.key):
-            # What is left of a key that changed is a delete, in a format of upserts too, which has no record for a -U.
+            # If the key changed, the old key's row becomes a delete: upsert formats have no record for a -U.
             record = self.encoder.encode(RowKind.DELETE if kind is RowKind.UPDATE_BEFORE else kind, row, before)
             if record is not None:
                 records.append(record)
@@ -137,15 +137,15 @@ class Conversion:
         self.changelog, self.encoded, self.sink = changelog, encoded, sink
 
     def run(self, batches: Iterable[list[Record]]) -> None:
-        """Convert all there is; what was read is written, and counted, also when Ctrl-C ends it."""
+        """Convert all records. After Ctrl-C, too, the records that were read are written and counted."""
         try:
-            with doing("converting", quiet=sys.stdout.isatty() and str(self.sink) == STANDARD_OUTPUT) as say:
+            with doing("converting", quiet=sys.stdout.isatty() and str(self.sink) == STANDARD_OUTPUT) as show_status:
                 for batch in batches:
                     with unbroken():
                         for record in batch:
                             self._convert(record)
                         self.sink.flush()
-                    say(f"converting: {self.changelog.summary()}")
+                    show_status(f"converting: {self.changelog.summary()}")
         except KeyboardInterrupt:
             self._finish()
             raise

@@ -1,4 +1,4 @@
-"""Errors of the command line's own, of the hierarchy in `cdc_formats.errors`."""
+"""Errors that only the command line raises; they extend `cdc_formats.errors`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from cdc_formats.errors import ChangelogError
 
 
 class DeliveryError(ChangelogError, RuntimeError):
-    """A record was not taken by Kafka."""
+    """Kafka did not accept a record."""
 
     condition = "DELIVERY"
 
@@ -21,6 +21,6 @@ class FileError(ChangelogError, OSError):
 
 
 class LineError(ChangelogError, ValueError):
-    """A line of a file is none of the form that was asked for, or a record cannot be written as one."""
+    """A line of a file does not have the requested form, or a record cannot be written as a line."""
 
     condition = "LINE"

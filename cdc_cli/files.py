@@ -1,12 +1,12 @@
-"""Records in files: a line for each, either its value alone, or an object with its key, value and headers.
+"""Reads and writes records in files, one line each: the value only, or an object with key, value and headers.
 
 =============  ====================================================================================================
-lines          what a line is
+lines          meaning of a line
 =============  ====================================================================================================
 ``values``     the value, byte for byte; there is no key
-``records``    ``{"key": ..., "value": ..., "headers": [[name, base64], ...]}``. An object is the JSON text as it stands; text is
-               the bytes in UTF-8; null is null; ``key_base64`` and ``value_base64`` are any bytes. ``partition`` and
-               ``offset`` may be there, as in recorded topics; whatever else is there is not read
+``records``    ``{"key": ..., "value": ..., "headers": [[name, base64], ...]}``. An object is kept as JSON text, byte for byte;
+               a string is its UTF-8 bytes; null is null; ``key_base64`` and ``value_base64`` hold any bytes. ``partition``
+               and ``offset`` are optional, as in recorded topics; other fields are ignored
 =============  ====================================================================================================
 
 A file whose name ends in ``.gz`` is compressed. ``-`` is standard input or output.
@@ -35,14 +35,14 @@ _BATCH = 1000
 
 
 class Lines(str, Enum):
-    """What the lines of a file are."""
+    """The form of a file's lines."""
 
     VALUES = "values"
     RECORDS = "records"
 
 
 def lines_of(format: Format) -> Lines:
-    """Return the form that can hold a format's records: keys and null values are more than a line with a value can."""
+    """Return the form that can hold a format's records; a line with only a value has no key and no null value."""
     return Lines.RECORDS if format.reads_key or format.reads_tombstones else Lines.VALUES
 
 
@@ -61,7 +61,7 @@ _decode_line = msgspec.json.Decoder(_Line).decode
 
 @contextmanager
 def opened(path: str, mode: str) -> Iterator[IO[bytes]]:
-    """Open a file, or standard input or output, which stay open.
+    """Open a file, or standard input or output, which are not closed at the end.
 
     Raises
     ------
@@ -79,12 +79,12 @@ def opened(path: str, mode: str) -> Iterator[IO[bytes]]:
 
 
 def read_records(file: Iterable[bytes], name: str, lines: Lines) -> Iterator[Record]:
-    """Return the records of a file, lines without anything in them left out.
+    """Return the records of a file; empty lines are skipped.
 
     Raises
     ------
     LineError
-        When a line is no record.
+        When a line is not a record.
     """
     if lines is Lines.VALUES:
         for number, line in enumerate(file, 1):
@@ -108,14 +108,14 @@ def _record(line: bytes, name: str, number: int) -> Record:
         return Record(name, read.partition, offset, _bytes(read.key, read.key_base64), _bytes(value, value64), headers, number)
     except (msgspec.DecodeError, ValueError) as error:
         raise LineError(
-            f'{name}:{number} is no record ({error}): a line is {{"key": ..., "value": ...}}. For values alone: --from-lines values'
+            f'{name}:{number} is not a record ({error}): a line is {{"key": ..., "value": ...}}. For lines of values: --from-lines values'
         ) from None
 
 
 def _bytes(raw: msgspec.Raw | None, base64: str | None) -> bytes | None:
     if base64 is not None:
         return _binary(base64)
-    text = b"null" if raw is None else bytes(raw)  # not parsed and written again: the digits of a number stay as they are
+    text = b"null" if raw is None else bytes(raw)  # not parsed and encoded again, which would change the digits of numbers
     if text == b"null":
         return None
     return msgspec.json.decode(text, type=str).encode() if text.startswith(b'"') else text
@@ -126,7 +126,7 @@ def _binary(text: str) -> bytes:
 
 
 def batched(records: Iterable[Record]) -> Iterator[list[Record]]:
-    """Return records some at a time."""
+    """Return records in batches."""
     batch: list[Record] = []
     for record in records:
         batch.append(record)
@@ -165,14 +165,14 @@ class FileSink:
         Raises
         ------
         LineError
-            When a line of this form cannot hold it.
+            When a line of this form cannot hold the record.
         """
         line = self._encode(key, value)
         self._file.write((json_for_eyes(line) if self._for_eyes else line) + b"\n")
         self.written += 1
 
     def flush(self) -> None:
-        """Hand on what is written."""
+        """Flush the file."""
         self._file.flush()
 
     def __str__(self) -> str:
@@ -181,9 +181,9 @@ class FileSink:
 
 def _value_line(key: bytes | None, value: bytes | None) -> bytes:
     if value is None:
-        raise LineError("a null value (a delete by its key) is no line: write keys too, by --to-lines records")
+        raise LineError("a null value (a delete by key) cannot be written as a line of values: pass --to-lines records")
     if b"\n" in value or not value:
-        raise LineError("a value that is empty, or has a line's end in it, is no line: --to-lines records")
+        raise LineError("a value that is empty or contains a line break cannot be written as a line of values: pass --to-lines records")
     return value
 
 

@@ -1,4 +1,4 @@
-"""``cdc formats``: the formats there are, ours and those of installed packages, or one of them with its options."""
+"""``cdc formats``: lists the formats, built in and from installed packages, or shows one with its options."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ _AFTER_THE_RULES = ("Differs from Flink", "Source:")
 
 
 def formats(
-    name: Annotated[str, typer.Argument(help="One of them: what it reads, and its options.", autocompletion=complete_format)] = "",
+    name: Annotated[str, typer.Argument(help="Show what this format reads, and its options.", autocompletion=complete_format)] = "",
     json: Json = False,
     color: WhichColor = Color.AUTO,
 ) -> None:
-    """List the formats, or tell one of them with its options."""
+    """List the formats, or show one with its options."""
     if name:
         described = describe(_declared(name))
         _print_json(described) if json else _show_one(described, color)
@@ -40,7 +40,7 @@ def formats(
 
 
 def _declared(identifier: str) -> Format | type[Format]:
-    """Return a format with the defaults of its options, or its class where it has an option without a default."""
+    """Return a format with default options, or its class if an option has no default."""
     try:
         return get_format(identifier)
     except (FormatOptionError, TypeError):
@@ -48,7 +48,7 @@ def _declared(identifier: str) -> Format | type[Format]:
 
 
 def summary_of(format: Format | type[Format]) -> dict[str, Any]:
-    """Return what a format declares, as values that JSON has."""
+    """Return what a format declares, as JSON values."""
     cls = format if isinstance(format, type) else type(format)
     return {
         "identifier": format.identifier,
@@ -62,7 +62,7 @@ def summary_of(format: Format | type[Format]) -> dict[str, Any]:
 
 
 def describe(format: Format | type[Format]) -> dict[str, Any]:
-    """Return what a format declares, its options, and what its module says of it."""
+    """Return what a format declares, its options, and the description from its module's docstring."""
     cls = format if isinstance(format, type) else type(format)
     documented = option_texts(cls)
     options = [
@@ -79,19 +79,19 @@ def describe(format: Format | type[Format]) -> dict[str, Any]:
 
 
 def option_texts(cls: type) -> dict[str, str]:
-    """Return what a class and those above it say of their parameters, in numpydoc's form, by name."""
+    """Return the descriptions of parameters by name, from the numpydoc docstrings of a class and its bases."""
     found: dict[str, str] = {}
     for each in reversed(cls.__mro__):
         _, _, section = inspect.cleandoc(each.__dict__.get("__doc__") or "").partition("\nParameters\n----------\n")
         for names, text in re.findall(r"((?:^\S.*\n)+)((?:^ +.*\n?)+)", section.split("\n\n")[0], re.MULTILINE):
-            # Several lines of names may share what is said below them.
+            # Several lines of names may share one description.
             named = [name.strip() for line in names.splitlines() for name in line.partition(" : ")[0].split(",")]
             found.update(dict.fromkeys(named, " ".join(text.split())))
     return found
 
 
 def _rules(cls: type) -> str:
-    """Return a module's docstring up to where it compares and names its sources."""
+    """Return a module's docstring without the comparison with Flink and the sources at its end."""
     text = inspect.getdoc(sys.modules[cls.__module__]) or inspect.getdoc(cls) or ""
     paragraphs = re.split(r"\n\n(?=\S)", text)
     end = next((index for index, each in enumerate(paragraphs) if each.startswith(_AFTER_THE_RULES)), len(paragraphs))
@@ -102,7 +102,7 @@ def _summary_or_none(identifier: str) -> dict[str, Any] | None:
     try:
         return summary_of(_declared(identifier))
     except (ChangelogError, ImportError, TypeError, AttributeError) as error:
-        # A package that is broken does not hide the others.
+        # A broken package does not hide the others.
         tell(f"{identifier} cannot be loaded: {error}", "red")
         return None
 
@@ -145,7 +145,7 @@ def _show_one(described: Mapping[str, Any], color: Color) -> None:
 
 
 def _show_table(heads: Sequence[str], rows: Sequence[Sequence[str]], color: Color) -> None:
-    """Show rows: a table for eyes, else lines with tabs between their columns."""
+    """Show rows: a table for a person, otherwise lines with tab-separated columns."""
     if not for_eyes(color):
         for cells in (heads, *rows):
             typer.echo("\t".join(map(printable, cells)))

@@ -1,4 +1,4 @@
-"""What a person gives on the command line, read: formats and their options, columns, where to begin."""
+"""Parses command-line values: formats and their options, names, values from environment variables."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ _VARIABLE = re.compile(r"env:([A-Za-z_]\w*)", re.ASCII)
 
 
 def pairs(texts: Sequence[str], option: str) -> dict[str, str]:
-    """Return ``name=value`` texts as a mapping; a value ``env:NAME`` is that of an environment variable.
+    """Return ``name=value`` texts as a mapping; ``env:NAME`` is the value of an environment variable.
 
     Parameters
     ----------
     texts : sequence of str
     option : str
-        What they were given as, for errors, in which no value stands.
+        The option that they were passed with, for errors. Errors never contain a value.
 
     Raises
     ------
     typer.BadParameter
         When there is no ``=``.
     ArgumentError
-        When there is no such variable.
+        When the environment variable is not set.
 
     Examples
     --------
@@ -45,50 +45,50 @@ def pairs(texts: Sequence[str], option: str) -> dict[str, str]:
     for text in texts:
         name, equals, value = text.partition("=")
         if not equals or not name.strip():
-            raise typer.BadParameter(f"{option} takes name=value")
+            raise typer.BadParameter(f"{option} requires name=value")
         found[name.strip()] = from_environment(name.strip(), value.strip())
     return found
 
 
 def from_environment(name: str, value: str) -> str:
-    """Return a value, or that of the environment's variable which it names.
+    """Return a value, or the value of the environment variable that it names.
 
     Raises
     ------
     ArgumentError
-        When there is no such variable.
+        When the environment variable is not set.
     """
     variable = _VARIABLE.fullmatch(value)
     if variable is None:
         return value
     if variable[1] not in os.environ:
-        raise ArgumentError(f"{name} is to be taken from the environment, which has no {variable[1]}")
+        raise ArgumentError(f"{name} refers to the environment variable {variable[1]}, which is not set")
     return os.environ[variable[1]]
 
 
 def names(text: str) -> tuple[str, ...]:
-    """Return names that stand with commas between them."""
+    """Return the names in a comma-separated text."""
     return tuple(name.strip() for name in text.split(",") if name.strip())
 
 
 def spelled(name: str) -> str:
-    """Return an option's name as a format has it: Flink's dots and dashes are underscores."""
+    """Return an option's name as a format declares it, with underscores in place of Flink's dots and dashes."""
     return name.replace("-", "_").replace(".", "_")
 
 
 def complete_format(incomplete: str) -> list[str]:
-    """Return the formats whose names begin so, for the shell."""
+    """Return the formats whose names begin with `incomplete`, for shell completion."""
     return [name for name in list_formats() if name.startswith(incomplete)]
 
 
 def make_format(identifier: str, options: Mapping[str, str]) -> Format:
-    """Return a format with options that were given as text.
+    """Return a format with options that are given as text.
 
     Raises
     ------
     UnknownFormatError, AmbiguousFormatError, MissingDependencyError
     FormatOptionError
-        When an option does not exist (the text has the nearest that does), or its value cannot be used.
+        When an option does not exist (the error suggests the nearest one), or its value is not valid.
     """
     types = {field.name: field.type for field in fields(format_class(identifier))}
     texts = {spelled(name): text for name, text in options.items()}
@@ -104,7 +104,7 @@ def make_format(identifier: str, options: Mapping[str, str]) -> Format:
 
 
 def format_class(identifier: str) -> type[Format]:
-    """Return the class that is registered as `identifier`, also of a format that cannot be made without some option.
+    """Return the class that is registered as `identifier`, also if it has required options.
 
     Raises
     ------
@@ -119,7 +119,7 @@ def format_class(identifier: str) -> type[Format]:
 
 
 def _value(identifier: str, name: str, declared: Any, text: str) -> Any:
-    """Return text as the type that an option is declared with; which values it takes is for the format to say."""
+    """Return text as the option's declared type; the format itself checks the value."""
     kind = getattr(declared, "__name__", str(declared))
     try:
         if kind in ("int", "float"):
@@ -128,5 +128,5 @@ def _value(identifier: str, name: str, declared: Any, text: str) -> Any:
             return json.loads(text)
     except ValueError:
         expected = "JSON" if kind == "Any" else f"a number ({kind})"
-        raise FormatOptionError(f"{identifier}: {name} is {expected}, and what was given is not") from None
+        raise FormatOptionError(f"{identifier}: {name} must be {expected}; the given text is not") from None
     return {"true": True, "false": False}.get(text.lower(), text) if "bool" in kind else text

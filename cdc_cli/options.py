@@ -1,4 +1,4 @@
-"""Options that several commands have."""
+"""Options that several commands share."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from .given import complete_format
 from .terminal import Color
 
 FormatOption = Annotated[
-    list[str] | None, typer.Option("--option", "-o", metavar="NAME=VALUE", help="An option of the format; may stand more than once.")
+    list[str] | None, typer.Option("--option", "-o", metavar="NAME=VALUE", help="An option of the format. Can be repeated.")
 ]
-Schema = Annotated[str, typer.Option(metavar="DDL", help="The columns, such as 'id INT, name STRING'. Without, they are inferred.")]
-PrimaryKey = Annotated[str, typer.Option(metavar="NAME,...", help="The columns that tell rows apart. Without, as the sample says.")]
-Sample = Annotated[int, typer.Option(min=1, help="How many records to look at.")]
+Schema = Annotated[str, typer.Option(metavar="DDL", help="The columns, such as 'id INT, name STRING'. By default, inferred from a sample.")]
+PrimaryKey = Annotated[str, typer.Option(metavar="NAME,...", help="The primary key columns. By default, inferred from a sample.")]
+Sample = Annotated[int, typer.Option(min=1, help="How many records to sample.")]
 OnErrors = Annotated[
     Errors,
-    typer.Option("--errors", help="A record that cannot be decoded ends the command, is counted, or is told with its place and counted."),
+    typer.Option("--errors", help="For a record that cannot be decoded: end the command, count it, or print the error and count it."),
 ]
 Normalize = Annotated[
     bool,
-    typer.Option("--normalize", help="Keep the newest row of each key, in memory: make -U, complete deletes, drop what changes nothing."),
+    typer.Option("--normalize", help="Keep the newest row of each key in memory: add -U, complete deletes, drop changes without effect."),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Write JSON.")]
 WhichColor = Annotated[Color, typer.Option("--color", help="When to use colours.")]
@@ -30,6 +30,6 @@ Topic = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic.", show_d
 
 
 def format_option(*names: str, help: str, panel: str | None = None) -> typer.models.OptionInfo:
-    """Return an option that takes the name of a format, which the shell completes."""
+    """Return an option for a format's name, with shell completion."""
     made: typer.models.OptionInfo = typer.Option(*names, help=help, metavar="FORMAT", autocompletion=complete_format, rich_help_panel=panel)
     return made

@@ -1,4 +1,4 @@
-"""``cdc profile``: what is in a topic."""
+"""``cdc profile``: reports what a topic contains."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def profile(
     topic: Topic,
     servers: Servers = "",
     sample: Sample = SAMPLE,
-    format: Annotated[str, format_option("--format", "-f", help="The format, where it is known; else it is found out.")] = "",
+    format: Annotated[str, format_option("--format", "-f", help="The format. By default, detected.")] = "",
     option: FormatOption = None,
     json: Json = False,
     color: WhichColor = Color.AUTO,
@@ -30,12 +30,12 @@ def profile(
     timeout: Timeout = 30.0,
     verbose: Verbose = False,
 ) -> None:
-    """Tell what is in a topic: its format, tables, columns, keys, operations, and what is wrong with it."""
+    """Report what a topic contains: its format, tables, columns, keys, operations, and problems."""
     from cdc_formats.kafka import profile_topic
 
     way = connection(servers, config, properties, timeout, verbose)
     options: dict[str, Any] = dict(pairs(option or (), "--option"))
-    # Without a format each that is tried takes of the options what it has.
+    # Without a format, each one that is tried uses the options that it declares.
     known = {"format": make_format(format, options)} if format else options
     reach(way, topic)
     found = profile_topic(

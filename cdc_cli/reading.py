@@ -1,4 +1,4 @@
-"""Reading a topic by assignment, from any place, to its end or on and on: no consumer group is joined, nothing is committed."""
+"""Reads a topic by assignment, from any position, to its end or continuously. No consumer group, no commits."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from confluent_kafka import Consumer
 
 _BATCH = 1000
-_POLL_SECONDS = 0.2  # Ctrl-C waits for it, and so does a row that comes alone
-_TRY_SECONDS = 0.5  # inside the client Ctrl-C is not heard
+_POLL_SECONDS = 0.2  # the longest delay of Ctrl-C, and of a single row
+_TRY_SECONDS = 0.5  # Ctrl-C has no effect inside the client
 _DEFAULTS = {
-    "group.id": "cdc",  # librdkafka makes no consumer without one
-    "isolation.level": "read_uncommitted",  # as Spark's source
+    "group.id": "cdc",  # librdkafka requires one for every consumer
+    "isolation.level": "read_uncommitted",  # as Spark's Kafka source
     "log_level": 0,
 }
 _OURS = {**READ_ONLY, "auto.offset.reset": "error"}
@@ -34,16 +34,16 @@ _OURS = {**READ_ONLY, "auto.offset.reset": "error"}
 
 @dataclass(frozen=True)
 class Start:
-    """Where reading begins, in each partition.
+    """Where reading starts in each partition.
 
     Parameters
     ----------
     offset : int
-        From 0 on an offset; below 0 counted from the end, so that -10 are the last ten.
+        An offset; if negative, counted from the end: -10 is the last ten records.
     timestamp_ms : int or None
-        The first record of this time or later, in milliseconds since 1970-01-01 UTC; None: `offset` says it.
+        Start at the first record of this time or later, in milliseconds since 1970-01-01 UTC. None: start at `offset`.
     end : bool
-        Whether only what is still to come is read.
+        Whether to read new records only.
     """
 
     offset: int = 0
@@ -52,7 +52,7 @@ class Start:
 
     @classmethod
     def parse(cls, text: str) -> Start:
-        """Read ``beginning``, ``end``, an offset, ``-N`` for the last N, or a time in ISO 8601 with its zone.
+        """Parse ``beginning``, ``end``, an offset, ``-N`` for the last N, or an ISO 8601 time with a time zone.
 
         Raises
         ------
@@ -70,38 +70,40 @@ class Start:
         try:
             moment = datetime.fromisoformat(text.removesuffix("Z") + "+00:00" if text.endswith("Z") else text)
         except ValueError:
-            raise typer.BadParameter(f"{text!r} is none of: beginning, end, an offset, -N, a time such as 2026-11-21T10:00:00Z") from None
+            raise typer.BadParameter(
+                f"{text!r} is not a position: use beginning, end, an offset, -N, or a time such as 2026-11-21T10:00:00Z"
+            ) from None
         if moment.tzinfo is None:
-            raise typer.BadParameter(f"{text!r} has no zone: end it in Z for UTC, or in an offset such as +01:00")
+            raise typer.BadParameter(f"{text!r} has no time zone: append Z for UTC, or an offset such as +01:00")
         return cls(timestamp_ms=round(moment.timestamp() * 1000))
 
     def among(self, low: int, high: int) -> int:
-        """Return the offset to begin with in a partition that has those from `low` until before `high`."""
+        """Return the offset to start at in a partition with the offsets from `low` (included) to `high` (excluded)."""
         if self.end:
             return high
         return min(max(self.offset if self.offset >= 0 else high + self.offset, low), high)
 
 
 class Topic:
-    """A topic that is open for reading.
+    """A topic, open for reading.
 
     Parameters
     ----------
     connection : Connection
     name : str
     partitions : sequence of int
-        Those to read; none: all.
+        The partitions to read; empty: all.
 
     Raises
     ------
     UnknownTopicError
-        When there is no such topic, or the user may not see it.
+        When the topic does not exist, or the user may not see it.
     KafkaUnavailableError
         When no broker answers in time.
     SampleError
-        When Kafka does not let it be read.
+        When Kafka refuses access to the topic.
     ArgumentError
-        When it has not got a partition, or a property of the client cannot be used.
+        When the topic does not have a partition, or a client property is not valid.
     MissingDependencyError
         When ``confluent-kafka`` is not installed.
     """
@@ -146,7 +148,7 @@ class Topic:
                 if time.monotonic() >= deadline or error.args[0].name() not in UNAVAILABLE:
                     raise typed_error(error.args[0], self.name) from None
             finally:
-                _heard(self._consumer.poll, 0)  # what brokers said comes out here
+                _heard(self._consumer.poll, 0)  # calls the callbacks with the brokers' errors
 
     def _range(self, partition: int) -> tuple[int, int]:
         from confluent_kafka import KafkaException, TopicPartition
@@ -158,18 +160,18 @@ class Topic:
         return low, high
 
     def batches(self, start: Start, *, follow: bool) -> Iterator[list[Record]]:
-        """Read, and give what came in some tenths of a second; nothing, where nothing came.
+        """Return the records in batches, one every few tenths of a second; a batch may be empty.
 
         Parameters
         ----------
         start : Start
         follow : bool
-            Whether to go on when what was there at the beginning is read.
+            Whether to continue after the end that the topic had at the start.
 
         Raises
         ------
         KafkaUnavailableError
-            When nothing comes in time of what is there.
+            When no record arrives in time although there are more.
         UnknownTopicError, SampleError
         """
         begins = self._begins(start)
@@ -191,7 +193,8 @@ class Topic:
                     waited_since = time.monotonic()
                 elif time.monotonic() - waited_since > self.connection.timeout_seconds:
                     raise KafkaUnavailableError(
-                        f"no record of {self.name} came for {self.connection.timeout_seconds:g} s, and there are more"
+                        f"no record of {self.name} arrived for {self.connection.timeout_seconds:g} s, although there are more: check the "
+                        "brokers, or raise --timeout"
                     )
             yield records
 
@@ -205,7 +208,7 @@ class Topic:
             found = self._consumer.offsets_for_times(asked, timeout=self.connection.timeout_seconds)
         except KafkaException as error:
             raise typed_error(error.args[0], self.name) from None
-        # Below 0: there is none of this time or later.
+        # Negative: the partition has no record of this time or later.
         return {each.partition: each.offset if each.offset >= 0 else self.ranges[each.partition][1] for each in found}
 
     def _assign(self, begins: Mapping[int, int]) -> None:
@@ -221,7 +224,7 @@ class Topic:
         self._consumer.pause([TopicPartition(self.name, partition) for partition in left])
 
     def _consume(self) -> tuple[list[Record], list[int]]:
-        """Return records, and the partitions that are at their end (the last offsets of a compacted topic may hold none)."""
+        """Return records, and the partitions read to the end (the last offsets of a compacted topic may have no record)."""
         records: list[Record] = []
         ended: list[int] = []
         messages: list[Any] = _heard(self._consumer.consume, _BATCH, timeout=_POLL_SECONDS)
@@ -238,7 +241,7 @@ class Topic:
 
 
 def _heard(call: Callable[..., Any], *args: Any, **more: Any) -> Any:
-    """Return what a call of the client returns. A Ctrl-C that falls into a callback is lost in the client, and leaves a SystemError."""
+    """Call the client. During a callback, the client turns a Ctrl-C into a SystemError: raise KeyboardInterrupt instead."""
     try:
         return call(*args, **more)
     except SystemError as error:
@@ -246,7 +249,7 @@ def _heard(call: Callable[..., Any], *args: Any, **more: Any) -> Any:
 
 
 def reach(connection: Connection, topic: str) -> None:
-    """See that a topic is there and can be read, in a way that Ctrl-C ends at once.
+    """Check that a topic exists and can be read; Ctrl-C ends the check at once.
 
     Raises
     ------
@@ -261,7 +264,7 @@ def _consumer(connection: Connection, hear: Callable[[Any], None]) -> Consumer:
     try:
         from confluent_kafka import Consumer, KafkaException
     except ImportError as error:
-        raise MissingDependencyError("Kafka is read by confluent-kafka: pip install 'pyspark-kafka-changelog[cli]'") from error
+        raise MissingDependencyError("reading Kafka requires confluent-kafka: pip install 'pyspark-kafka-changelog[cli]'") from error
     try:
         return Consumer({**_DEFAULTS, **connection.client_config(hear), "bootstrap.servers": connection.servers, **_OURS})
     except (KafkaException, TypeError, ValueError) as error:
@@ -269,10 +272,10 @@ def _consumer(connection: Connection, hear: Callable[[Any], None]) -> Consumer:
 
 
 def refused_property(error: Exception, connection: Connection) -> ArgumentError:
-    """Return the error of a client that cannot be made: with the property's name, without its value."""
+    """Return the error for a client that cannot be created, with the property's name and without its value."""
     return ArgumentError(f"the Kafka client refuses a property: {option_in(error, connection.config)}")
 
 
 def typed_error(error: Any, topic: str) -> SampleError:
-    """Return a Kafka error as one of ours, with the command line's remedy."""
-    return kafka_client.typed_error(error, topic, remedy="check -b, and how the client connects; -v says more")
+    """Return a Kafka error as an error of this package, with advice for the command line."""
+    return kafka_client.typed_error(error, topic, remedy="check -b and the connection properties; -v prints details")

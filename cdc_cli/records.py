@@ -1,4 +1,4 @@
-"""A record to convert or to show, wherever it comes from."""
+"""A record to convert or to show, from a topic or a file."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ class Record(NamedTuple):
     source : str
         The topic, or the file.
     partition, offset : int
-        In a file those that the line says, else 0 and the line.
+        In a file, those on the line, otherwise 0 and the line number.
     key, value : bytes or None
     headers : sequence of (str, bytes or None)
     line : int
-        The number of the line in a file; 0 of a topic's record.
+        The line number in a file; 0 for a record of a topic.
     """
 
     source: str

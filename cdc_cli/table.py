@@ -1,4 +1,4 @@
-"""Which table a topic or file has: its columns and key, declared or inferred from a sample."""
+"""The columns and key of a topic or file, declared or inferred from a sample."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ if TYPE_CHECKING:
     from cdc_formats.inference import InferredSchema
 
 SAMPLE = 1000
-"""How many records a sample has, where it is not said."""
+"""The default sample size, in records."""
 
 Sampled = tuple["bytes | None", "bytes | None", Any]
 """The key, the value and the headers of a record."""
 
 
 class Table(NamedTuple):
-    """What records are read as.
+    """The format, columns and key that records are decoded with.
 
     Attributes
     ----------
     format : Format
     columns : tuple of Column
     primary_key : tuple of str
-        Empty: nobody knows it.
+        Empty: not known.
     """
 
     format: Format
@@ -44,41 +44,41 @@ class Table(NamedTuple):
 def table_of(
     format: Format, given: Iterable[str], *, schema: str, primary_key: str, option: str, sample: Callable[[], Sequence[Sampled]]
 ) -> Table:
-    """Return the table that was declared, or infer it from a sample and say so on standard error.
+    """Return the declared table, or infer it from a sample and print it on standard error.
 
     Parameters
     ----------
     format : Format
     given : iterable of str
-        The names of its options that a person gave: what a sample tells of them does not count.
+        The names of the options that the user set. A sample does not override them.
     schema : str
-        DDL; empty: it is inferred, with the options of the format that are not given.
+        DDL; empty: inferred, together with the format options that are not given.
     primary_key : str
-        Names with commas between them; empty: the sample's, where there is one.
+        Comma-separated names; empty: the sample's key, if it has one.
     option : str
-        How the format's options are given, for what is said.
+        The command-line option for format options, to print the inferred ones.
     sample : callable
-        Takes a sample: only where it is needed.
+        Takes a sample; called only if the table is inferred.
 
     Raises
     ------
     SchemaError
     InferenceError
-        When the sample says too little.
+        When the sample does not determine the columns.
     """
     if schema:
         return Table(format, to_columns(schema), names(primary_key))
-    from cdc_formats.inference import infer_schema  # a tenth of a second, for those who need it
+    from cdc_formats.inference import infer_schema  # importing it takes a tenth of a second
 
     with doing("inferring the columns from a sample"):
         found = infer_schema(sample(), format=format, primary_key=names(primary_key))
-    told = {name: found.format_options[name] for name in found.option_reasons if name not in set(map(spelled, given))}
-    tell(_said(found, told, option), "dim")
-    return Table(replace(format, **told), found.columns, found.primary_key)
+    inferred = {name: found.format_options[name] for name in found.option_reasons if name not in set(map(spelled, given))}
+    tell(_said(found, inferred, option), "dim")
+    return Table(replace(format, **inferred), found.columns, found.primary_key)
 
 
 def sample_of_topic(way: Connection, topic: str, sample: int) -> list[Sampled]:
-    """Return a sample of a topic's records, the oldest first."""
+    """Return a sample of a topic's records, oldest first."""
     from cdc_formats.kafka import key_values, sample_topic
 
     reach(way, topic)
@@ -87,8 +87,8 @@ def sample_of_topic(way: Connection, topic: str, sample: int) -> list[Sampled]:
 
 
 def _said(found: InferredSchema, told: Mapping[str, Any], option: str) -> str:
-    """Return what was inferred, as the options that pin it, and what a person should know of it."""
-    given = [
+    """Return the inferred table as options to paste, with notes for the user."""
+    options = [
         f"--schema {shlex.quote(found.ddl)}",
         *([f"--primary-key {shlex.quote(','.join(found.primary_key))}"] if found.primary_key else []),
         *(f"{option} {shlex.quote(f'{name}={value}')}" for name, value in told.items()),
@@ -99,8 +99,8 @@ def _said(found: InferredSchema, told: Mapping[str, Any], option: str) -> str:
             noted.setdefault(note, []).append(each.column.name)
     return "\n".join(
         [
-            f"inferred from {found.records:,} records, {found.rows:,} rows; declare it by",
-            *(f"  {each}" for each in given),
+            f"inferred from {found.records:,} records, {found.rows:,} rows; to declare it, pass",
+            *(f"  {each}" for each in options),
             *(f"  {', '.join(map(quote, columns))}: {note}" for note, columns in noted.items()),
             *(f"  {note}" for note in found.notes),
         ]

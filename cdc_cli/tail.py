@@ -1,4 +1,4 @@
-"""``cdc tail``: a topic as a live changelog, as Flink's SQL client shows one."""
+"""``cdc tail``: shows a topic as a live changelog, as Flink's SQL client does."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ From = Annotated[
     typer.Option(
         "--from",
         metavar="WHERE",
-        help="beginning, end, an offset, -N for the last N of each partition, or a time such as 2026-11-21T10:00:00Z. "
+        help="Where to start: beginning, end, an offset, -N for the last N of each partition, or a time such as 2026-11-21T10:00:00Z. "
         f"Default: {_LAST}; with --normalize {_ALL}.",
         show_default=False,
     ),
 ]
-Partitions = Annotated[list[int] | None, typer.Option(min=0, help="Read this partition alone; may stand more than once.")]
-Most = Annotated[int | None, typer.Option("--max", min=1, help="End after so many rows.", show_default=False)]
-Follow = Annotated[bool, typer.Option(help="Go on at the end of the topic, or end where it ended at the start.")]
+Partitions = Annotated[list[int] | None, typer.Option(min=0, help="Read only this partition. Can be repeated.")]
+Most = Annotated[int | None, typer.Option("--max", min=1, help="Stop after this many rows.", show_default=False)]
+Follow = Annotated[bool, typer.Option(help="Continue at the end of the topic, or stop where it ended at the start.")]
 WhereKey = Annotated[
     list[str] | None,
-    typer.Option(metavar="NAME=VALUE", help="Rows of this key alone, its value as it is shown; may stand for each of its columns."),
+    typer.Option(metavar="NAME=VALUE", help="Show only rows of this key; VALUE as it is shown. Can be repeated for more columns."),
 ]
 
 
@@ -43,7 +43,7 @@ def tail(
     topic: TopicName,
     servers: Servers = "",
     *,
-    format: Annotated[str, format_option("--format", "-f", help="The format of its messages: cdc formats lists them.")],
+    format: Annotated[str, format_option("--format", "-f", help="The format of the messages; cdc formats lists them.")],
     option: FormatOption = None,
     schema: Schema = "",
     primary_key: PrimaryKey = "",
@@ -64,14 +64,15 @@ def tail(
 ) -> None:
     """Follow a topic as a changelog.
 
-    Rows are coloured by their kind: +I, -U, +U, -D. In a pipe they are lines with tabs; --json writes messages of changelog-json with
-    the place of their records. What has no rows, and what cannot be decoded, is told on standard error. No consumer group is joined.
+    Rows are coloured by kind: +I, -U, +U, -D. In a pipe they are tab-separated lines; --json writes changelog-json messages with the
+    position of each record. Records without rows and records that cannot be decoded are reported on standard error. No consumer group
+    is joined.
     """
     way = connection(servers, config, properties, timeout, verbose)
     begin = Start.parse(start or (_ALL if normalize else _LAST))
     table = table_of(
-        make_format(format, given := pairs(option or (), "--option")),
-        given,
+        make_format(format, options := pairs(option or (), "--option")),
+        options,
         schema=schema,
         primary_key=primary_key,
         option="-o",
@@ -81,19 +82,19 @@ def tail(
     changelog = Changelog(table, normalize=normalize, errors=errors, show_ignored=errors is not Errors.SKIP, tell=shown.tell)
     with Topic(way, topic, partition or ()) as opened, summed_up(changelog.summary):
         if not start and not normalize:
-            tell(f"from the last {_LAST[1:]} records of each partition on; --from {_ALL} shows all", "dim")
+            tell(f"starting with the last {_LAST[1:]} records of each partition; --from {_ALL} shows all", "dim")
         shown.follow(opened.batches(begin, follow=follow), changelog)
 
 
 class _Shown:
-    """What is shown: rows on standard output, the rest on standard error, in the order of the records."""
+    """Shows rows on standard output and messages on standard error, in the order of the records."""
 
     def __init__(self, view: View, wanted: Callable[[Row], bool], most: int | None) -> None:
         self.view, self.wanted, self.left = view, wanted, most
         self.pending: list[Shown] = []
 
     def follow(self, batches: Iterable[list[Record]], changelog: Changelog) -> None:
-        """Show rows until there are no more, or as many as are wanted."""
+        """Show rows until there are no more, or until the requested number is reached."""
         try:
             for batch in batches:
                 for record in batch:
@@ -108,7 +109,7 @@ class _Shown:
         self.view.end()
 
     def tell(self, text: str, style: str) -> None:
-        """Say something of a record, below the rows that came before."""
+        """Print a message about a record, below the rows before it."""
         self._flush()
         tell(text, style)
 
@@ -125,10 +126,10 @@ class _Shown:
 
 
 def _wanted(table: Table, key: Mapping[str, str]) -> Callable[[Row], bool]:
-    """Return whether a row has a key, of which some columns are given as they are shown."""
+    """Return the test whether a row has the given key columns; their values are given as they are shown."""
     known = table.primary_key or tuple(column.name for column in table.columns)
     for name in key:
         if name not in known:
-            raise typer.BadParameter(f"--where-key {name}: the key has {', '.join(known)}")
+            raise typer.BadParameter(f"--where-key {name}: not a key column; the key has {', '.join(known)}")
     tests = [(index, text_of(column.type), key[column.name]) for index, column in enumerate(table.columns) if column.name in key]
     return lambda row: all(text(row[index]) == value for index, text, value in tests)

@@ -1,4 +1,4 @@
-"""What goes to a terminal: consoles, colours, and what is said on standard error. Nothing out of a message acts on the terminal."""
+"""Terminal output: consoles, colours, and messages on standard error. Kafka messages cannot control the terminal."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ def console(color: Color = Color.AUTO, *, stderr: bool = False) -> Console:
     ----------
     color : Color
     stderr : bool
-        Whether it is of standard error.
+        Whether the console writes to standard error.
     """
     from rich.console import Console
 
     always = color is Color.ALWAYS
-    # What a person asked for is not less for a terminal that says nothing of itself; "never" has no codes at all.
+    # "always" is kept for a terminal that does not report its abilities; "never" writes no escape codes.
     systems: dict[Color, Literal["auto", "standard"] | None] = {Color.AUTO: "auto", Color.ALWAYS: "standard", Color.NEVER: None}
     return Console(
         stderr=stderr,
@@ -54,20 +54,20 @@ def console(color: Color = Color.AUTO, *, stderr: bool = False) -> Console:
 
 
 def for_eyes(color: Color) -> bool:
-    """Whether standard output is looked at by a person: it is a terminal, or colours are wanted."""
+    """Whether a person reads standard output: it is a terminal, or colours are requested."""
     return color is Color.ALWAYS or sys.stdout.isatty()
 
 
 def tell(text: str, style: str = "") -> None:
-    """Say something on standard error; lines stay lines, whatever else is in the text is shown.
+    """Print a message on standard error; line breaks are kept, other control characters are escaped.
 
     Parameters
     ----------
     text : str
     style : str
-        Of rich, for the whole.
+        A rich style for the whole text.
     """
-    sys.stdout.flush()  # what was written before comes before
+    sys.stdout.flush()  # so that earlier output appears first
     lines = "\n".join(map(printable, text.split("\n")))
     if not sys.stderr.isatty():
         print(lines, file=sys.stderr, flush=True)
@@ -79,18 +79,18 @@ def tell(text: str, style: str = "") -> None:
 
 @cache
 def _stderr() -> Console:
-    return console(stderr=True)  # one, so that what is said stands above what is being done
+    return console(stderr=True)  # shared, so that messages appear above the status line
 
 
 @contextmanager
 def doing(text: str, *, quiet: bool = False) -> Iterator[Callable[[str], None]]:
-    """Show what is being done, where standard error is a terminal, and give the function that changes the text.
+    """Show a status line, if standard error is a terminal, and return the function that changes its text.
 
     Parameters
     ----------
     text : str
     quiet : bool
-        Whether nothing is to be shown after all.
+        Whether to show nothing.
     """
     if quiet or not sys.stderr.isatty():
         yield lambda text: None
@@ -103,9 +103,9 @@ def doing(text: str, *, quiet: bool = False) -> Iterator[Callable[[str], None]]:
 
 @contextmanager
 def unbroken() -> Iterator[None]:
-    """Let a Ctrl-C take effect when the block ends, so that what it does is done and counted, or neither; a second one ends it at once."""
+    """Delay a Ctrl-C until the block ends, so that work and counts agree. A second Ctrl-C ends the block at once."""
     if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
-        yield  # no Ctrl-C is heard here, or somebody else hears it
+        yield  # Ctrl-C does not arrive here, or another handler is installed
         return
     pressed = 0
 
@@ -118,7 +118,7 @@ def unbroken() -> Iterator[None]:
     signal.signal(signal.SIGINT, press)
     try:
         yield
-    except SystemError:  # what the Kafka client makes of one that falls into a callback of its
+    except SystemError:  # the Kafka client raises it for a Ctrl-C during one of its callbacks
         if pressed < 2:
             raise
     finally:
@@ -128,7 +128,7 @@ def unbroken() -> Iterator[None]:
 
 
 def tell_error(error: Exception) -> None:
-    """Say why a command failed."""
+    """Print why a command failed."""
     if isinstance(error, (ChangelogError, OSError)):
         tell(f"error: {error}", "red")
     else:
@@ -139,7 +139,7 @@ _UNSAFE_IN_JSON = re.compile("[\x7f-\x9f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u
 
 
 def json_for_eyes(line: bytes) -> bytes:
-    r"""Return JSON text with escapes in place of what a terminal would obey, or what hides or reorders text: the same JSON.
+    r"""Return the same JSON, with escapes for control characters and for characters that hide or reorder text.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""The rows of a changelog as a person sees them, as a pipe gets them, and as JSON."""
+"""Shows changelog rows as a table, as tab-separated lines, or as JSON."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Row = tuple[Any, ...]
 Shown = tuple[Record, RowKind, Row]
 """A row, its kind, and the record that it came in."""
 
-NULL = "<NULL>"  # as in Flink's SQL client: no text of a STRING looks like it but itself
+NULL = "<NULL>"  # as in Flink's SQL client
 _STYLES = {RowKind.INSERT: "green", RowKind.UPDATE_BEFORE: "yellow", RowKind.UPDATE_AFTER: "bright_yellow", RowKind.DELETE: "red"}
 _WIDEST = 30  # as Flink's display.max-column-width
 _NARROWEST, _NARROW_TEXT = 4, 10
@@ -42,7 +42,7 @@ _WIDTHS = {
     "STRING": 12,
     "VARCHAR": 12,
 }
-"""Least widths by type: the first rows need not be the widest."""
+"""Minimum widths by type: later rows may be wider than the first ones."""
 _RIGHT = frozenset({"TINYINT", "SMALLINT", "INT", "BIGINT", "FLOAT", "DOUBLE", "DECIMAL"})
 _FIXED = _RIGHT | {"BOOLEAN", "DATE", "TIME", "TIMESTAMP", "TIMESTAMP_NTZ"}
 
@@ -51,14 +51,14 @@ class View(Protocol):
     """Shows rows."""
 
     def show(self, rows: Sequence[Shown]) -> None:
-        """Show some more."""
+        """Show more rows."""
 
     def end(self) -> None:
-        """Show that there are no more."""
+        """Show the end of the rows."""
 
 
 def view_of(columns: Sequence[Column], *, json: bool, color: Color) -> View:
-    """Return the view: JSON where it is wanted, a table for eyes, else lines with tabs between their columns.
+    """Return the view: JSON if requested, a table for a person, otherwise tab-separated lines.
 
     Raises
     ------
@@ -74,7 +74,7 @@ def view_of(columns: Sequence[Column], *, json: bool, color: Color) -> View:
 
 
 def text_of(sql_type: SqlType) -> Callable[[Any], str]:
-    """Return the function from a canonical value to its text, in which nothing acts on a terminal.
+    """Return the function from a canonical value to its text, in which control characters are escaped.
 
     Examples
     --------
@@ -118,7 +118,7 @@ class RowTexts:
 
 
 class TextView:
-    """A line for each row, tabs between its columns, names first; text that has a tab or a line's end has its escape there."""
+    """Writes a header and a tab-separated line for each row; tabs and line breaks in texts are escaped."""
 
     def __init__(self, columns: Sequence[Column]) -> None:
         self.texts = RowTexts(columns)
@@ -133,7 +133,7 @@ class TextView:
         sys.stdout.flush()
 
     def end(self) -> None:
-        """Nothing: lines need no end."""
+        """Do nothing: lines need no end."""
 
     @staticmethod
     def _line(cells: Sequence[str]) -> str:
@@ -141,7 +141,7 @@ class TextView:
 
 
 class JsonView:
-    """A message of changelog-json for each row, with the place of the record that it came in."""
+    """Writes a changelog-json message for each row, with the position of its record."""
 
     def __init__(self, columns: Sequence[Column]) -> None:
         self.encoder = get_format("changelog-json").encoder(tuple(columns))
@@ -152,7 +152,7 @@ class JsonView:
         sys.stdout.buffer.flush()
 
     def end(self) -> None:
-        """Nothing: lines need no end."""
+        """Do nothing: lines need no end."""
 
     def _line(self, record: Record, kind: RowKind, row: Row) -> bytes:
         encoded = self.encoder.encode(kind, row)
@@ -162,9 +162,9 @@ class JsonView:
 
 
 class TableView:
-    """A table as wide as the terminal, a colour for each row kind.
+    """Prints a table as wide as the terminal, with a colour for each row kind.
 
-    Widths are chosen when the first rows come, and again when the terminal's changes; a text that is longer is cut.
+    The first rows determine the widths; they are chosen again when the terminal's width changes. Longer texts are cut.
     """
 
     def __init__(self, columns: Sequence[Column], console: Console) -> None:
@@ -174,7 +174,7 @@ class TableView:
         self.fitted_to = 0
 
     def show(self, rows: Sequence[Shown]) -> None:
-        """Print rows, below their names where these are not there."""
+        """Print rows; print the header first if it is missing."""
         cells = [self.texts(row) for _, _, row in rows]
         if rows and self.console.width != self.fitted_to:
             self._fit(cells)
@@ -200,7 +200,7 @@ class TableView:
 
         shown = len(self.widths) - 1
         if shown < len(self.wanted):
-            tell(f"the terminal has no room for {', '.join(self.texts.names[shown:])}: widen it, or declare fewer columns by --schema")
+            tell(f"the terminal is too narrow for {', '.join(self.texts.names[shown:])}: widen it, or declare fewer columns with --schema")
         self._print(self._rule())
         self._print(self._line(["op", *self.texts.names], "bold"))
         self._print(self._rule())
@@ -216,7 +216,7 @@ class TableView:
         right = [False, *(column.type.name in _RIGHT for column in self.texts.columns)]
         line = Text()
         line.append("|", "dim")
-        for text, width, to_right in zip(texts, self.widths, right, strict=False):  # there may be no room for all
+        for text, width, to_right in zip(texts, self.widths, right, strict=False):  # not all columns may fit
             line.append(f" {_cut(text, width, to_right)} ", f"{style} dim" if text == NULL else style).append("|", "dim")
         return line
 
@@ -240,15 +240,15 @@ def _cut(text: str, width: int, to_right: bool) -> str:
 
 
 def fitted(wanted: Sequence[int], room: int, fixed: Sequence[bool] = ()) -> list[int]:
-    """Return widths that fit: the widest are cut first, text before numbers and times; then the last columns are left out.
+    """Return widths that fit: the widest columns shrink first, text before numbers and times; then the last columns are dropped.
 
     Parameters
     ----------
     wanted : sequence of int
     room : int
-        For all columns, each with three characters around it.
+        The width for all columns; each takes three more characters.
     fixed : sequence of bool
-        Whether a column's values say little when they are cut.
+        Whether a column's values are of little use when cut.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Writing to a topic: each record's delivery is checked, and none is lost or written twice without a word."""
+"""Writes to a topic and checks each delivery: a lost record is an error."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
 _DEFAULTS = {
     "acks": "all",
-    # No retry reorders records or writes one twice.
+    # Retries neither reorder nor duplicate records.
     "enable.idempotence": True,
     "linger.ms": 20,
-    # As Java's producers: tools in any language find a key in one partition.
+    # As in Java's producers, so that all of them write a key to the same partition.
     "partitioner": "murmur2_random",
     "message.timeout.ms": 120_000,
-    # The broker alone decides what is too large.
+    # Only the broker limits the size.
     "message.max.bytes": 100_000_000,
     "log_level": 0,
 }
@@ -40,12 +40,12 @@ class TopicSink:
     connection : Connection
     topic : str
     partition_of : callable
-        From a record's key and the partition that it was read from to the partition to write, None for the key's own.
+        Returns the partition to write to, from a record's key and source partition. None: the partitioner decides by key.
 
     Raises
     ------
     ArgumentError
-        When a property cannot be used, or gives up that each record is delivered once.
+        When a property is not valid, or would allow lost or duplicate records.
     MissingDependencyError
         When ``confluent-kafka`` is not installed.
     """
@@ -60,21 +60,21 @@ class TopicSink:
         return self
 
     def __exit__(self, kind: Any, error: Any, traceback: Any) -> None:
-        """Wait until what was written is delivered; after another error its own is the one that counts."""
+        """Wait until all records are delivered; an earlier error takes precedence over failed deliveries."""
         left = 1
         while left:
-            with unbroken():  # Ctrl-C is heard in between, not in a delivery
+            with unbroken():  # Ctrl-C takes effect between deliveries, not during one
                 left = self._producer.flush(_TRY_SECONDS)
         if error is None:
             self._check()
 
     def write(self, key: bytes | None, value: bytes | None, partition: int) -> None:
-        """Write a record that comes from what was read of a partition.
+        """Write a record that was converted from a record of `partition`.
 
         Raises
         ------
         DeliveryError
-            When Kafka did not take a record that was written before, or cannot take this one.
+            When Kafka rejected an earlier record, or rejects this one.
         """
         from confluent_kafka import KafkaException
 
@@ -94,7 +94,7 @@ class TopicSink:
         self._check()
 
     def flush(self) -> None:
-        """Let deliveries be told; nothing waits."""
+        """Process delivery reports without waiting."""
         self._producer.poll(0)
         self._check()
 
@@ -106,9 +106,7 @@ class TopicSink:
 
     def _check(self) -> None:
         if self.failures:
-            raise DeliveryError(
-                f"{self.topic} did not take a record: {self.failures[0]}; {self.written:,} were written before, or beside it"
-            )
+            raise DeliveryError(f"{self.topic} did not accept a record: {self.failures[0]}; {self.written:,} other records were written")
 
     def __str__(self) -> str:
         return self.topic
@@ -118,12 +116,12 @@ def _producer(connection: Connection) -> Producer:
     try:
         from confluent_kafka import KafkaException, Producer
     except ImportError as error:
-        raise MissingDependencyError("Kafka is written by confluent-kafka: pip install 'pyspark-kafka-changelog[cli]'") from error
-    given = {name: value for name, value in connection.client_config().items() if not name.startswith("group.")}
+        raise MissingDependencyError("writing to Kafka requires confluent-kafka: pip install 'pyspark-kafka-changelog[cli]'") from error
+    properties = {name: value for name, value in connection.client_config().items() if not name.startswith("group.")}
     for name, kept in _KEPT.items():
-        if str(given.get(name, kept[0])).lower() not in kept:
-            raise ArgumentError(f"{name} is {kept[0]!r} here, or a record could be lost, or be there twice")
+        if str(properties.get(name, kept[0])).lower() not in kept:
+            raise ArgumentError(f"{name} must be {kept[0]!r}, otherwise records could be lost or duplicated: remove the property")
     try:
-        return Producer({**_DEFAULTS, **given, "bootstrap.servers": connection.servers})
+        return Producer({**_DEFAULTS, **properties, "bootstrap.servers": connection.servers})
     except (KafkaException, TypeError, ValueError) as error:
         raise refused_property(error, connection) from None

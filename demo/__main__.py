@@ -1,8 +1,8 @@
-"""``python -m demo`` (``make demo``): a real Kafka, recorded real topics, and what becomes of them.
+"""``python -m demo`` (``make demo``): replays recorded topics through a real Kafka and compares the tables.
 
-For each recording: load it into the broker byte for byte, read it with `from_kafka_changelog` as a streaming query, print the changelog
-and the table that it ends in, and hold that to the source database's own table. Then the two small stories: a sum that follows its rows,
-and a changelog that is written to Kafka and read back.
+Each recording is loaded into the broker byte for byte and read with `from_kafka_changelog` as a streaming query. The demo prints the
+changelog and its final table, and compares that with the source database's table. Two small examples follow: a sum that is updated
+with its rows, and a changelog that is written to Kafka and read back.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from . import recordings, stories
 
 
 def main() -> int:
-    """Run the demo; the exit status is 1 where a table is not the database's."""
+    """Run the demo; return exit code 1 if a table differs from the database's."""
     begin = time.monotonic()
-    say("Starting Spark (the first time it fetches its Kafka source) ...")
+    say("Starting Spark (the first start downloads its Kafka source) ...")
     spark = session()
     say("Starting Kafka ...")
     with LocalKafka() as kafka:
@@ -28,17 +28,17 @@ def main() -> int:
         equal = [recordings.replay(spark, kafka, recording, say) for recording in recordings.RECORDINGS]
         equal += [stories.product(spark, kafka, say), stories.demo_orders(spark, kafka, say)]
     spark.stop()
-    say(f"\n{sum(equal)} of {len(equal)} end in exactly the source's own rows; {time.monotonic() - begin:.0f} s.")
+    say(f"\n{sum(equal)} of {len(equal)} results are exactly the source's rows; {time.monotonic() - begin:.0f} s.")
     return 0 if all(equal) else 1
 
 
 def say(line: str) -> None:
-    """Print a line now."""
+    """Print a line at once."""
     print(line, flush=True)
 
 
 def session():
-    """Start a local Spark; a demo needs few partitions and no noise."""
+    """Return a local Spark session with few partitions and little output."""
     from pyspark.sql import SparkSession
 
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)

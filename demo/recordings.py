@@ -1,4 +1,4 @@
-"""Recorded topics of real producers, replayed, and held to the tables of their source databases."""
+"""Replays recorded topics of real producers and compares the results with the tables of their source databases."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SHOWN = 6
 
 @dataclass(frozen=True)
 class Recording:
-    """A recorded topic, how to read it, and the table it ends in."""
+    """A recorded topic, how to read it, and the expected table."""
 
     title: str
     file: str
@@ -42,7 +42,7 @@ RECORDINGS = (
         "Maxwell 1.44 on MariaDB: one topic for several tables, numbers for decimals, bootstraps in mid-stream",
         "maxwell-mariadb",
         "maxwell-json",
-        # A bootstrap writes TIMESTAMP in the server's zone and the stream in UTC, so that the column has no one reading.
+        # Without `created`: a bootstrap writes TIMESTAMP in the server's time zone, the stream in UTC.
         "id INT, name STRING, email STRING, balance DECIMAL(20,4), updated TIMESTAMP_NTZ",
         ("id",),
         "mariadb2.customers",
@@ -61,7 +61,7 @@ RECORDINGS = (
 
 
 def replay(spark: Any, kafka: Any, recording: Recording, say: Callable[[str], None]) -> bool:
-    """Load a recording, read it as a stream, print what comes, and return whether it ends in the source's table."""
+    """Load a recording, read it as a stream, print it, and return whether the final table equals the source's."""
     topic = f"demo.{recording.file}"
     say(f"\n=== {recording.title}")
     loaded = kafka.load_recording(TOPICS / "records" / f"{recording.file}.jsonl.gz", topic)
@@ -87,7 +87,7 @@ def replay(spark: Any, kafka: Any, recording: Recording, say: Callable[[str], No
 
 
 def collect(changes: Any) -> list[Any]:
-    """Run a stream until it has read all there is, and return its rows."""
+    """Run a stream until it has read all available records, and return its rows."""
     rows: list[Any] = []
     with tempfile.TemporaryDirectory() as checkpoint:
         writer = changes.writeStream.foreachBatch(lambda batch, _: rows.extend(batch.collect()))
@@ -96,7 +96,7 @@ def collect(changes: Any) -> list[Any]:
 
 
 def table_of(rows: list[Any], primary_key: tuple[str, ...]) -> dict[tuple[Any, ...], tuple[Any, ...]]:
-    """Apply a changelog to an empty table."""
+    """Return the table that results from applying a changelog to an empty one."""
     table: dict[tuple[Any, ...], tuple[Any, ...]] = {}
     for row in rows:
         key = tuple(row[name] for name in primary_key)
@@ -108,7 +108,7 @@ def table_of(rows: list[Any], primary_key: tuple[str, ...]) -> dict[tuple[Any, .
 
 
 def show_changelog(rows: list[Any], say: Callable[[str], None], shown: int = _SHOWN) -> None:
-    """Print a changelog, shortened: the beginning, and the first rows of each other kind."""
+    """Print the beginning of a changelog and the first rows of each other kind."""
     kinds = {kind: sum(row.row_kind == kind for row in rows) for kind in ("+I", "-U", "+U", "-D")}
     say("changelog: " + ", ".join(f"{count:,} {kind}" for kind, count in kinds.items()))
     first_update = next((index for index, row in enumerate(rows) if row.row_kind == "-U"), len(rows))
@@ -132,5 +132,5 @@ def show_table(table: dict[Any, tuple[Any, ...]], columns: list[str], say: Calla
 
 
 def _values(values: tuple[Any, ...]) -> str:
-    # ascii(): what strangers wrote into a database may hold control codes, which a terminal would obey.
+    # ascii(): texts from a database may contain control codes for the terminal.
     return ", ".join("NULL" if value is None else ascii(value) if isinstance(value, str) else str(value) for value in values)

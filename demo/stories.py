@@ -1,4 +1,4 @@
-"""Two small stories: a sum that follows its rows whichever format carries them, and a changelog written to Kafka and read back."""
+"""Two small examples: a sum over changelogs in several formats, and a changelog written to Kafka and read back."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FORMATS = ("canal-json", "debezium-json", "maxwell-json", "ogg-json", "upsert-ka
 
 
 def product(spark: Any, kafka: Any, say: Callable[[str], None]) -> bool:
-    """Sum weights by name over the changelog of a table of products, in every format; the database's own answer is SQLite's."""
+    """Sum weights by name over a product table's changelog in each format; return whether all sums equal SQLite's."""
     from pyspark.sql import DataFrame, functions as F
 
     say("\n=== SELECT name, SUM(weight) FROM product GROUP BY name, over its changelog")
@@ -69,7 +69,7 @@ def _database_sums(statements: str) -> dict[str, Decimal]:
 
 
 def demo_orders(spark: Any, kafka: Any, say: Callable[[str], None]) -> bool:
-    """Read orders 1000 to 1010, an update of 1005 and a delete of 1000; write them as changelog-json, and read that back."""
+    """Write eleven orders, an update and a delete as changelog-json, read them back; return whether the table is right."""
     say("\n=== demo_orders: a changelog written to Kafka as changelog-json, and read back")
     servers = {"kafka.bootstrap.servers": kafka.bootstrap_servers}
     table = {"schema": "id INT, item STRING, price DECIMAL(10,2)", "primary_key": ["id"]}
@@ -85,7 +85,7 @@ def demo_orders(spark: Any, kafka: Any, say: Callable[[str], None]) -> bool:
     expected = {
         (number,): (number, f"item {number}", Decimal("9.99") if number == 1005 else Decimal("5.00")) for number in range(1001, 1011)
     }
-    say(f"{len(found)} orders: {'EQUAL to what was done' if found == expected else 'NOT EQUAL'}")
+    say(f"{len(found)} orders: {'EQUAL to the expected orders' if found == expected else 'NOT EQUAL'}")
     return found == expected
 
 

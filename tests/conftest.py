@@ -1,4 +1,4 @@
-"""What all tests share: one Spark session, one local broker, and how hypothesis looks for failures."""
+"""Shared fixtures: one Spark session, one local broker, one schema registry; and the settings of hypothesis."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ REPOSITORY = Path(__file__).parents[1]
 os.environ["PYSPARK_PYTHON"] = sys.executable
 os.environ["PYTHONPATH"] = os.pathsep.join([str(REPOSITORY), *filter(None, [os.environ.get("PYTHONPATH")])])
 
-# A background job ignores Ctrl-C, and so would all that the tests start, some of which they interrupt.
+# A background job ignores Ctrl-C, and its child processes inherit that. Some tests interrupt theirs.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 os.environ.update({**quick_java.options(), **os.environ})
 
-# No deadline: an example that waits for a busy machine is no failure.
+# No deadline: a slow example on a busy machine is not a failure.
 settings.register_profile("dev", deadline=None)
 settings.register_profile("ci", deadline=None, max_examples=200, derandomize=True)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "dev"))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Let the longest files begin, so that no process has one left for itself in the end: first slow ones, then those with Java."""
+    """Start with the longest files, so that the processes end together: slow ones first, then those with Java."""
     weights: dict[Path, int] = {}
     for item in items:
         weight = 2 if item.get_closest_marker("slow") else 1 if any(map(item.get_closest_marker, ("spark", "kafka", "registry"))) else 0
@@ -40,7 +40,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[object]:
-    """A Spark session with the Kafka source, Delta, Iceberg (the catalog ``lake``), and drivers of databases."""
+    """A Spark session with the Kafka source, Delta, Iceberg (the catalog ``lake``), and JDBC drivers."""
     from pyspark.sql import SparkSession
     from spark_packages import PACKAGES
 
@@ -70,7 +70,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[object]:
 
 @pytest.fixture(scope="session")
 def kafka() -> Iterator[object]:
-    """A real broker of its own, with its data gone in the end."""
+    """A real local broker; its data is removed at the end."""
     from normalize import LocalKafka
 
     with LocalKafka() as broker:
@@ -79,7 +79,7 @@ def kafka() -> Iterator[object]:
 
 @pytest.fixture(scope="session")
 def registry() -> Iterator[object]:
-    """A real schema registry of its own."""
+    """A real local schema registry."""
     from local_registry import LocalRegistry
 
     with LocalRegistry() as server:

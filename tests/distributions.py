@@ -1,4 +1,4 @@
-"""Distributions with formats, as an installer leaves them."""
+"""Installs distributions with formats for the tests."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from cdc_formats.registry import GROUP
 
 
 def install(folder: Path, points: dict[str, str], name: str = "acme", modules: dict[str, str] | None = None) -> None:
-    """Put a distribution with entry points, and its modules, into a folder, as an installer does."""
+    """Write a distribution with entry points, and its modules, into a folder, as an installer does."""
     info = folder / f"{name}-1.0.dist-info"
     info.mkdir()
     (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")

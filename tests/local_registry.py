@@ -1,12 +1,12 @@
-"""A real schema registry for the tests: Apicurio with its API of Confluent's, in memory.
+"""A real schema registry for the tests: Apicurio in memory, with its Confluent-compatible API.
 
 ::
 
     with LocalRegistry() as registry:
         get_format("debezium-avro-confluent", url=registry.url)
 
-``python tests/local_registry.py --fetch`` fetches it beforehand (140 MB, once, into the user's cache folder) with the Ivy of PySpark, as
-`normalize.local_kafka` fetches Kafka. It is ready in about ten seconds, and does not outlive the process that started it.
+``python tests/local_registry.py --fetch`` downloads it (140 MB, once, into the user's cache folder) with PySpark's Ivy, as
+`normalize.local_kafka` downloads Kafka. It starts in about ten seconds and ends with the process that started it.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ IVY_MODULE = f"""\
 
 
 class LocalRegistry:
-    """A registry on a free port of 127.0.0.1, empty at its start."""
+    """An empty registry on a free port of 127.0.0.1."""
 
     def __enter__(self) -> LocalRegistry:
         home = registry_home()
@@ -52,11 +52,11 @@ class LocalRegistry:
         self.url = f"http://127.0.0.1:{port}/apis/ccompat/v7"
         self._scratch = tempfile.mkdtemp(prefix="local-registry-")
         self._log = Path(self._scratch) / "registry.log"
-        # The compiler that is quick to start is quick enough for a few hundred requests.
+        # The quick compiler is fast enough for a few hundred requests.
         java = [local_kafka._find_java(), "-Xmx300m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
         quarkus = [f"-Dquarkus.http.port={port}", "-Dquarkus.http.host=127.0.0.1"]
         jar = str(home / f"apicurio-registry-app-{VERSION}-runner.jar")
-        # The guard of local_kafka ends the server with this process, whatever ends that.
+        # The guard of local_kafka ends the server when this process ends for any reason.
         guard = [sys.executable, "-I", local_kafka.__file__, "--guard", self._scratch]
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
@@ -86,7 +86,7 @@ class LocalRegistry:
 
 
 def registry_home() -> Path:
-    """Return the folder of the registry, fetched if the user's cache has none."""
+    """Return the registry's folder; download the registry if it is not in the user's cache."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "pyspark-kafka-changelog"
     home = cache / f"apicurio-{VERSION}"
     if not home.is_dir():
@@ -94,7 +94,7 @@ def registry_home() -> Path:
         print(f"Fetching Apicurio Registry {VERSION} (140 MB, once) into {home}", file=sys.stderr, flush=True)
         with tempfile.TemporaryDirectory(prefix="fetching-", dir=cache) as work:
             _fetch(Path(work))
-            # Renamed when whole, so that a half download is never taken for the registry.
+            # Renamed when complete, so that a partial download is never used.
             (Path(work) / "home").rename(home)
     return home
 
@@ -115,9 +115,9 @@ def _fetch(work: Path) -> None:
 
 
 def main(arguments: list[str]) -> None:
-    """Fetch the registry, or run it until Ctrl-C."""
+    """Download the registry, or run it until Ctrl-C."""
     parser = argparse.ArgumentParser(description="Run a schema registry.")
-    parser.add_argument("--fetch", action="store_true", help="fetch it, if the cache has none, and end")
+    parser.add_argument("--fetch", action="store_true", help="download it, if it is not in the cache, and exit")
     if parser.parse_args(arguments).fetch:
         registry_home()
         return

@@ -1,7 +1,7 @@
-"""Options for the tests' JVMs, which live for seconds: most of their work would be to load, verify and compile classes.
+"""Java options that let the tests' JVMs start quickly; loading and compiling classes would take most of their time.
 
-`spark_packages` archives the classes that a Spark and a Kafka load (Java's AppCDS) in this environment's folder. Where there is no archive,
-or it is not of this Java and these jars, a JVM loads its classes from the jars.
+`spark_packages` archives the classes that Spark and Kafka load (Java's AppCDS) in this environment's folder. Without an archive for
+this Java and these jars, a JVM loads its classes from the jars.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from pathlib import Path
 
 from normalize.local_kafka import KAFKA_VERSION
 
-# No compiling for long runs, which would take more of the two cores than it gives back; nothing said of archives that do not fit.
+# Only the quick compiler: the optimising one costs more CPU than it saves in short runs. No warnings about unusable archives.
 QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto -Xlog:cds=off -Xlog:cds+dynamic=off"
 VARIABLES = {"SPARK_SUBMIT_OPTS": "spark", "KAFKA_JVM_PERFORMANCE_OPTS": "kafka"}
 
 
 def archive(name: str) -> Path:
-    """Return where the classes of a Spark or a Kafka are, for the Java that both would take."""
+    """Return the path of the class archive of Spark or Kafka, for the Java that both would use."""
     home = os.environ.get("JAVA_HOME")
     java = Path(shutil.which(os.path.join(home, "bin", "java") if home else "java") or "java").resolve()
     built = java.stat().st_mtime_ns if java.exists() else 0
@@ -31,17 +31,17 @@ def archive(name: str) -> Path:
 
 
 def options() -> dict[str, str]:
-    """Return the environment of quick JVMs."""
+    """Return the environment variables that make JVMs start quickly."""
     return {variable: _option("SharedArchiveFile", archive(name), archive(name).exists()) for variable, name in VARIABLES.items()}
 
 
 def archiving() -> dict[str, str]:
-    """Return the environment of JVMs that write their archives when they end, each beside its place."""
+    """Return the environment variables that make JVMs write their archives when they end, to the `unfinished` path."""
     return {variable: _option("ArchiveClassesAtExit", unfinished(name), True) for variable, name in VARIABLES.items()}
 
 
 def unfinished(name: str) -> Path:
-    """Return where an archive is written; it is moved when it is whole, as Java dies of one that is cut short."""
+    """Return the path that an archive is written to. It is renamed when complete: Java crashes on a truncated archive."""
     return archive(name).with_suffix(".part")
 
 

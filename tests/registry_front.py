@@ -1,4 +1,4 @@
-"""An HTTP server in front of a schema registry: with TLS, with users, out of order at times; or with schemas of its own.
+"""An HTTP server in front of a schema registry, with TLS, users and failures; or with its own schemas.
 
 ::
 
@@ -29,17 +29,17 @@ class RegistryFront:
     Parameters
     ----------
     behind : str
-        The URL of a registry that requests are handed on to; empty: there is none.
+        The URL of a registry that requests are forwarded to; empty: none.
     schemas : mapping
-        Id to the text of a schema, where there is no registry behind.
+        The texts of schemas by id, without a registry behind.
     basic, bearer : str or None
-        The user and password, or the token, that a request must bring.
+        The user and password, or the token, that a request must contain.
     answers : sequence of (int, bytes)
-        Status and body of the first answers, whatever is asked.
+        Status and body of the first answers, for any request.
     certificate : Path or None
-        A folder for `make_certificates`' files: TLS.
+        The folder with the files of `make_certificates`; enables TLS.
     client_certificate : bool
-        Whether the client has to show a certificate.
+        Whether to require a client certificate.
     """
 
     def __init__(
@@ -125,7 +125,7 @@ def _handed_on(url: str, body: bytes | None) -> tuple[int, bytes]:
 
 
 def make_certificates(folder: Path, password: bytes) -> None:
-    """Write an authority's certificate, a server's and a client's with their keys, the client's key with a password."""
+    """Write certificates of an authority, a server and a client, with their keys; a password protects the client's key."""
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes, serialization
     from cryptography.hazmat.primitives.asymmetric import ec
@@ -133,7 +133,7 @@ def make_certificates(folder: Path, password: bytes) -> None:
 
     now, keys = datetime.now(timezone.utc), {name: ec.generate_private_key(ec.SECP256R1()) for name in ("authority", "server", "client")}
     issuer = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "authority")])
-    # Python 3.13 asks for the keys' identifiers, and for what an authority's key is for.
+    # Python 3.13 requires key identifiers and the usage of an authority's key.
     usage = dict.fromkeys(("content_commitment", "key_encipherment", "data_encipherment", "key_agreement"), False)
     usage |= {"encipher_only": False, "decipher_only": False, "digital_signature": True}
     for name, key in keys.items():

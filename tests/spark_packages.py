@@ -1,7 +1,7 @@
-"""The jars of the tests' Spark session; ``python tests/spark_packages.py --fetch`` fetches them beforehand.
+"""The jars of the tests' Spark session; ``python tests/spark_packages.py --fetch`` downloads them.
 
-Ivy has one cache for all processes and no lock on it: test processes that begin side by side must find it filled. As Spark has to start
-for it, it reads a topic, and the classes that it and Kafka load are archived for all who start them later (`quick_java`).
+All processes share Ivy's cache, which has no lock: it must be filled before parallel test processes start. Spark is started for that
+in any case, so it also reads a topic, and the classes that Spark and Kafka load are archived for later starts (`quick_java`).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-# Before this folder, where `normalize` is the tests'.
+# Before this folder, whose `normalize` holds tests.
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import quick_java
@@ -29,7 +29,7 @@ PACKAGES = ",".join([SPARK_PACKAGES, *SINK_PACKAGES.values()])
 
 
 def session() -> SparkSession:
-    """Start a Spark with the jars."""
+    """Return a Spark session with the jars."""
     from pyspark.sql import SparkSession
 
     settings = {
@@ -51,7 +51,7 @@ def end(spark: SparkSession) -> None:
 
 
 def archive_classes() -> None:
-    """Let a Spark read a topic of a Kafka, and keep which classes they loaded."""
+    """Let Spark read a topic from Kafka, and archive the classes that they load."""
     os.environ.update(quick_java.archiving())
     spark = session()
     with LocalKafka() as kafka:
@@ -63,9 +63,9 @@ def archive_classes() -> None:
 
 
 def main() -> None:
-    """Start Spark with the jars once, and more of it where there are no archives."""
+    """Start Spark once to download the jars; write the class archives if they are missing."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--fetch", action="store_true", required=True, help="fetch the jars into Ivy's cache")
+    parser.add_argument("--fetch", action="store_true", required=True, help="download the jars into Ivy's cache")
     parser.parse_args()
     os.environ["PYSPARK_PYTHON"] = sys.executable
     if all(quick_java.archive(name).exists() for name in quick_java.VARIABLES.values()):

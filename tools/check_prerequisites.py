@@ -1,9 +1,9 @@
-"""Is this machine ready for `make`? Says in one sentence what is missing, with the command that installs it.
+"""Check whether this machine is ready for `make`; print what is missing and the command that installs it.
 
     python3 tools/check_prerequisites.py [python] [java]      default: both; exit code 1 if something is missing
 
-Runs before anything is downloaded, with the standard library only, and on the old Pythons that it refuses: keep it free
-of syntax and functions that Python 2.7 does not have.
+Runs before anything is downloaded, also on the old Pythons that it refuses. Use only the standard library, and only syntax
+and functions that Python 2.7 has.
 """
 
 import glob
@@ -26,7 +26,7 @@ JAVA_HOMES = [
 
 
 def main(names):
-    """Print a sentence for each prerequisite that is not met; return the exit code."""
+    """Print a sentence for each missing prerequisite; return the exit code."""
     checks = {"python": python_problem, "java": java_problem}
     problems = [checks[name]() for name in names or sorted(checks)]
     for problem in filter(None, problems):
@@ -35,9 +35,9 @@ def main(names):
 
 
 def python_problem():
-    """Return what is wrong with the Python that runs this, None if nothing."""
+    """Return the problem with the Python that runs this script, None if there is no problem."""
     if sys.version_info[:2] not in PYTHONS:
-        sentence = "Python 3.10 to 3.13 is needed, and {0} is {1}.{2}: {3}"
+        sentence = "Python 3.10 to 3.13 is required, but {0} is {1}.{2}: {3}"
         return sentence.format(sys.executable, sys.version_info[0], sys.version_info[1], python_command())
     try:
         import ensurepip  # noqa: F401
@@ -50,10 +50,10 @@ def python_problem():
 
 
 def python_command():
-    """Return the command that leads to a suitable Python: one that is installed, or an installation."""
+    """Return the command that selects or installs a suitable Python."""
     names = ["python{0}.{1}".format(*version) for version in PYTHONS]
     for name in names:
-        # Run it: a version manager puts programs on the PATH that only say that they are not installed.
+        # Run it: version managers put programs on the PATH that only report that they are not installed.
         if find_program(name) and output_of([name, "--version"]).startswith("Python 3."):
             return "run make with PYTHON=" + name
     if find_program("brew"):
@@ -67,7 +67,7 @@ def python_command():
 
 
 def java_problem():
-    """Return what is wrong with the Java that Spark will take, None if nothing."""
+    """Return the problem with the Java that Spark would use, None if there is no problem."""
     home = os.environ.get("JAVA_HOME")
     java = os.path.join(home, "bin", "java") if home else find_program("java")
     version = java_version(java) if java else None
@@ -76,14 +76,14 @@ def java_problem():
     if version:
         found = "{0} is Java {1}".format(java, version)
     elif home:
-        found = "JAVA_HOME is {0}, which has none".format(home)
+        found = "JAVA_HOME={0} does not contain one".format(home)
     else:
         found = "none was found"
-    return "A JDK 17 or 21 is needed, and {0}: {1}".format(found, java_command())
+    return "A JDK 17 or 21 is required, but {0}: {1}".format(found, java_command())
 
 
 def java_command():
-    """Return the command that leads to a suitable Java: one that is installed, or an installation."""
+    """Return the command that selects or installs a suitable Java."""
     for home in sorted(path for pattern in JAVA_HOMES for path in glob.glob(pattern)):
         if java_version(os.path.join(home, "bin", "java")) in JAVAS:
             return "export JAVA_HOME=" + home
@@ -116,7 +116,7 @@ def has_apt_package(package):
 
 
 def find_program(name):
-    """Return the path of a program, None if the PATH has none (shutil.which is too young)."""
+    """Return the path of a program, None if it is not on the PATH (Python 2.7 has no shutil.which)."""
     for folder in os.environ.get("PATH", "").split(os.pathsep):
         path = os.path.join(folder, name)
         if os.path.isfile(path) and os.access(path, os.X_OK):
@@ -125,7 +125,7 @@ def find_program(name):
 
 
 def output_of(command, with_errors=True):
-    """Return what a program prints, "" if it cannot be run."""
+    """Return the output of a program, "" if it cannot be run."""
     errors = subprocess.STDOUT if with_errors else subprocess.PIPE
     try:
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors)

@@ -1,12 +1,12 @@
-"""Feed formats damaged messages of real producers: nothing but changes, `Ignored` and `DecodeError` may come out.
+"""Feed damaged messages of real producers to the formats; only changes, `Ignored` and `DecodeError` are allowed.
 
     python tools/fuzz.py                                      # 1,000,000 messages for every registered format
     python tools/fuzz.py --format canal-json --messages 50000 --seed 7
-    CDC_TOPICS=/path/to/topics python tools/fuzz.py           # with all recorded topics of a folder, not those of demo/topics
+    CDC_TOPICS=/path/to/topics python tools/fuzz.py           # with the recorded topics of another folder than demo/topics
 
-Messages are the vectors of the tests and recorded topics, read with several sets of options, for the changelog and for a keyed stage,
-with all metadata, control events, and ``validate=True``. A finding is printed as what reproduces it, and the exit code is 1; the same
-seed gives the same messages.
+The messages are the tests' vectors and recorded topics. They are decoded with several sets of options, as a changelog and for a keyed
+stage, with all metadata, control events, and ``validate=True``. A finding is printed as code that reproduces it, and the exit code is 1.
+The same seed produces the same messages.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ TOPICS = Path(os.environ.get("CDC_TOPICS") or REPOSITORY / "demo" / "topics")
 MESSAGES = 1_000_000
 CHUNK = 2_000
 MOST_RECORDS = 500  # of one recorded topic
-MOST_SECONDS = 2.0  # of a processor, for one message
+MOST_SECONDS = 2.0  # CPU time for one message
 FROM_OTHERS, AT_RANDOM, CONTROL = 0.02, 0.03, 0.2  # shares of the messages
 
 RECORDED = {
@@ -57,9 +57,9 @@ RECORDED = {
     "flink-ogg": "ogg-json",
     "maxwell-": "maxwell-json",
 }
-"""How the name of a recording begins, and its format."""
+"""The format by the first characters of a recording's name."""
 TABLES = ("customers", "all_types")
-"""Which tables are read of a topic that has several."""
+"""The tables to read from a topic with several tables."""
 VARIATIONS: tuple[Mapping[str, Any], ...] = (
     {},
     {"error_excerpt": False},
@@ -77,12 +77,12 @@ VARIATIONS: tuple[Mapping[str, Any], ...] = (
     {"keyless": True},
     {"include_null_and_empty": True, "before_image_prefix": "BI_"},
 )
-"""Sets of options, each for the formats that have them."""
+"""Sets of options; each is used with the formats that have all of its options."""
 
 
 @dataclass(frozen=True)
 class Subject:
-    """Records, and how they are read."""
+    """Records, and the options, schema and decoders to read them with."""
 
     options: Mapping[str, Any]
     schema: str
@@ -92,7 +92,7 @@ class Subject:
 
 
 class Finding(NamedTuple):
-    """What broke the contract, and what reproduces it."""
+    """A record that breaks the contract, with code that reproduces the failure."""
 
     decoder: Decoder
     key: bytes | None
@@ -126,7 +126,7 @@ class Finding(NamedTuple):
 
 @lru_cache(maxsize=None)
 def subjects(identifier: str) -> list[Subject]:
-    """Return all that a format is tried with."""
+    """Return all records and decoders that a format is tested with."""
     found = [*_of_vectors(identifier), *_of_recordings(identifier)]
     for subject in found:
         subject.decoders.extend(_decoders(identifier, subject))
@@ -159,7 +159,7 @@ def _of_recording(identifier: str, records: Sequence[Record]) -> Iterator[Subjec
 
 
 def read_recording(path: Path) -> list[Record]:
-    """Return records from all over a recording."""
+    """Return records that are spread evenly over a recording."""
 
     def data(text: str | None) -> bytes | None:
         return None if text is None else base64.b64decode(text)
@@ -172,7 +172,7 @@ def read_recording(path: Path) -> list[Record]:
 
 
 def _decoders(identifier: str, subject: Subject) -> Iterator[Decoder]:
-    """Return the ways in which a subject is read, as far as its columns allow them."""
+    """Yield a decoder for each set of options that fits the subject's columns."""
     known = {option.name for option in fields(FORMATS[identifier])}
     for variation in VARIATIONS:
         if not set(variation) <= known:
@@ -193,7 +193,7 @@ def _of_all_formats() -> list[bytes]:
 
 
 def mutated(record: Record, draw: random.Random) -> Record:
-    """Return a record with its key or its value damaged, or another value."""
+    """Return a record with a damaged key, a damaged value, or another value."""
     key, value = record
     kind = draw.random()
     if kind < FROM_OTHERS:
@@ -209,7 +209,7 @@ def mutated(record: Record, draw: random.Random) -> Record:
 
 
 def fuzz(task: tuple[str, int, int]) -> tuple[int, str]:
-    """Try a format with some messages; return how many were tried, and what was found; empty text for nothing.
+    """Test a format with damaged messages; return their number and the finding, an empty text if there is none.
 
     Parameters
     ----------
@@ -230,7 +230,7 @@ def fuzz(task: tuple[str, int, int]) -> tuple[int, str]:
 
 
 def broken(decoder: Decoder, key: bytes | None, value: bytes | None, *, control: bool = True) -> str:
-    """Return how a record breaks the contract, empty text where it does not."""
+    """Return how a record breaks the contract, or an empty text."""
     begin = time.process_time()
     try:
         check_record(decoder, key, value)
@@ -245,7 +245,7 @@ def broken(decoder: Decoder, key: bytes | None, value: bytes | None, *, control:
 
 
 def _slow(decoder: Decoder, key: bytes | None, value: bytes | None) -> str:
-    # A busy machine makes any record slow once: what counts is the fastest of three.
+    # On a busy machine any record can be slow once: use the fastest of three runs.
     taken = []
     for _ in range(3):
         begin = time.process_time()
@@ -264,7 +264,7 @@ def _check_control(format: Format, decoder: Decoder, key: bytes | None, value: b
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Fuzz what was asked for; return the exit code."""
+    """Fuzz the requested formats; return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--format", choices=list_formats(), action="append", help="default: all")
     parser.add_argument("--messages", type=int, default=MESSAGES, help="for each format")

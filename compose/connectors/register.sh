@@ -1,5 +1,5 @@
 #!/bin/bash
-# Registers a connector for each file of a folder, by the file's name; again gives the same.
+# Registers a connector for each file of a folder, named after the file. Can be run again.
 set -eu
 
 for file in "$1"/*.json; do

@@ -1,4 +1,4 @@
-"""Running ``cdc`` as its users do: as a process, in a pipe or in a terminal."""
+"""Runs ``cdc`` as users do: as a process, in a pipe or in a terminal."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _KEPT = ("CDC_BOOTSTRAP_SERVERS", "NO_COLOR", "FORCE_COLOR", "COLUMNS", "LINES")
 
 
 class Done(NamedTuple):
-    """How a command ended.
+    """The exit code and output of a command.
 
     Attributes
     ----------
@@ -45,7 +45,7 @@ class Done(NamedTuple):
 
 
 def environment(**more: str) -> dict[str, str]:
-    """Return an environment in which nothing but what is said here decides how the command behaves."""
+    """Return the environment without variables that change the command's behaviour, and with the given ones."""
     return {**{name: value for name, value in os.environ.items() if name not in _KEPT}, "TERM": "xterm-256color", **more}
 
 
@@ -67,7 +67,7 @@ def quick(*arguments: object, stdin: bytes | None = None, **env: str) -> Done:
 
 @contextmanager
 def running(*arguments: object) -> Iterator[subprocess.Popen[bytes]]:
-    """Start ``cdc``, its output in pipes; it is gone in the end."""
+    """Start ``cdc`` with its output in pipes; kill it at the end."""
     process = subprocess.Popen([*CDC, *map(str, arguments)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment())
     try:
         yield process
@@ -77,7 +77,7 @@ def running(*arguments: object) -> Iterator[subprocess.Popen[bytes]]:
 
 
 def interrupted(process: subprocess.Popen[bytes]) -> Done:
-    """Press Ctrl-C and return how it ended."""
+    """Send Ctrl-C and return the exit code and output."""
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=20)
     return Done(process.returncode, out.decode(), err.decode())
@@ -89,11 +89,11 @@ class Terminal:
     Parameters
     ----------
     *arguments
-        Of ``cdc``.
+        The arguments of ``cdc``.
     columns : int
         The terminal's width.
     **env
-        More of the environment.
+        Additional environment variables.
     """
 
     def __init__(self, *arguments: object, columns: int = 100, **env: str) -> None:
@@ -118,23 +118,23 @@ class Terminal:
         fcntl.ioctl(self._screen, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
 
     def read_until(self, text: str) -> str:
-        """Read what is shown until some text has come, and return all of it."""
+        """Read the output until it contains `text`, and return all of it."""
         while text not in self.text and self._read():
             pass
         assert text in self.text, self.text
         return self.text
 
     def end(self) -> tuple[int, str]:
-        """Read to the end, and return the exit code and all that was shown."""
+        """Read to the end, and return the exit code and all output."""
         while self._read():
             pass
         return self.process.wait(timeout=20), self.text
 
     def _read(self) -> bool:
-        assert select.select([self._screen], [], [], 30)[0], f"nothing more came; there is\n{self.text}"
+        assert select.select([self._screen], [], [], 30)[0], f"no more output within 30 s; so far:\n{self.text}"
         try:
             data = os.read(self._screen, 65536)
-        except OSError as error:  # Linux says so that nobody has the other end any more
+        except OSError as error:  # Linux raises EIO when the other end is closed
             if error.errno != errno.EIO:
                 raise
             return False

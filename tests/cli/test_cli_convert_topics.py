@@ -41,7 +41,7 @@ def rows(found: list[SampledRecord], format: str, options: dict[str, Any], schem
 
 
 def by_key(lines: list[str]) -> dict[str, list[str]]:
-    """Return each key's rows, an update of the key taken apart as it is written."""
+    """Return the rows of each key; an update that changes the key is a delete and an insert, as it is written."""
     kept: dict[str, list[str]] = {}
     for before, line, after in zip(["", *lines], lines, [*lines[1:], ""], strict=False):
         key = line[2:].split(",")[0]
@@ -57,7 +57,7 @@ def message(kind: str, id: int, name: str, **more: Any) -> bytes:
     return json.dumps({"type": kind, "data": {"id": id, "name": name}, **more}).encode()
 
 
-def test_maxwells_topic_becomes_debeziums_with_the_same_rows_for_each_key(kafka: Any) -> None:
+def test_maxwell_topic_converts_to_debezium_with_the_same_rows_per_key(kafka: Any) -> None:
     source, target = f"cli-maxwell-{uuid4().hex[:6]}", new_topic(kafka, 3)
     kafka.load_recording(RECORDS / "maxwell-mariadb.jsonl.gz", source)
     options = [part for name, value in TO.items() for part in ("--to-option", f"{name}={value}")]
@@ -78,7 +78,7 @@ def test_maxwells_topic_becomes_debeziums_with_the_same_rows_for_each_key(kafka:
     assert {record.partition for record in written} == {0, 1, 2}
 
 
-def test_without_a_key_the_records_of_a_partition_stay_in_order_in_one(kafka: Any) -> None:
+def test_records_without_a_key_keep_their_order_within_a_partition(kafka: Any) -> None:
     source, target = new_topic(kafka, 3), new_topic(kafka, 2)
     kafka.produce(source, [Record(None, message("insert", id, str(id % 3)), id % 3) for id in range(90)])
     run = ("convert", "--from", "maxwell-json", "--to", "ogg-json", "-b", kafka.bootstrap_servers, *DECLARED)
@@ -103,7 +103,7 @@ def test_upserts_are_written_with_tombstones_and_read_back_as_a_changelog(kafka:
     assert rows(records(kafka, target), "maxwell-json", {}, DECLARED[1]) == ["+I(1,a)", "-U(1,a)", "+U(1,b)", "-D(1,b)"]
 
 
-def test_it_ends_where_the_topic_ended_or_follows_it_until_ctrl_c(kafka: Any) -> None:
+def test_conversion_stops_at_the_end_of_the_topic_or_follows_it_until_ctrl_c(kafka: Any) -> None:
     source, target = new_topic(kafka), new_topic(kafka)
     kafka.produce(source, [(None, message("insert", 1, "a"))])
     run = ("convert", "--from", "maxwell-json", "--to", "changelog-json", "--from-topic", source, *DECLARED, "-b", kafka.bootstrap_servers)
@@ -133,7 +133,7 @@ def _wait_for(condition: Any, seconds: float = 30) -> None:
         time.sleep(0.2)
 
 
-def test_a_topic_ends_where_its_last_offsets_hold_no_record(kafka: Any) -> None:
+def test_conversion_stops_when_the_last_offsets_hold_no_record(kafka: Any) -> None:
     from confluent_kafka import Producer
 
     source = new_topic(kafka)
@@ -146,7 +146,7 @@ def test_a_topic_ends_where_its_last_offsets_hold_no_record(kafka: Any) -> None:
     assert len(quick(*run).lines) == 1
 
 
-def test_lines_of_a_file_go_to_a_topic_and_back(kafka: Any) -> None:
+def test_lines_of_a_file_are_written_to_a_topic_and_read_back(kafka: Any) -> None:
     target = new_topic(kafka)
     lines = b"".join(message("insert", id, "é") + b"\n" for id in range(500))
     keyed = (*DECLARED, "--primary-key", "id", "-b", kafka.bootstrap_servers)
@@ -156,7 +156,7 @@ def test_lines_of_a_file_go_to_a_topic_and_back(kafka: Any) -> None:
     assert [json.loads(line)["data"]["id"] for line in back.lines] == list(range(500))
 
 
-def test_a_topic_to_write_has_to_be_there(kafka: Any) -> None:
+def test_missing_topic_is_an_error(kafka: Any) -> None:
     source = new_topic(kafka)
     kafka.produce(source, [(None, message("insert", 1, "a"))])
     run = ("convert", "--from", "maxwell-json", "--to", "ogg-json", "-b", kafka.bootstrap_servers, *DECLARED)
@@ -166,20 +166,20 @@ def test_a_topic_to_write_has_to_be_there(kafka: Any) -> None:
         assert "error: [UNKNOWN_TOPIC] there is no topic 'nosuch'" in done.err
 
 
-def test_a_record_that_kafka_does_not_take_fails_the_conversion(kafka: Any) -> None:
+def test_record_that_kafka_rejects_fails_the_conversion(kafka: Any) -> None:
     source, target = new_topic(kafka), new_topic(kafka, **{"max.message.bytes": "2000"})
     kafka.produce(source, [(None, message("insert", id, "x" * (5000 if id == 2 else 1))) for id in range(4)])
     run = ("convert", "--from", "maxwell-json", "--to", "ogg-json", "-b", kafka.bootstrap_servers, *DECLARED)
     done = quick(*run, "--from-topic", source, "--to-topic", target)
     assert done.code == 1
-    assert f"error: [DELIVERY] {target} did not take a record: MSG_SIZE_TOO_LARGE: raise max.message.bytes of the topic" in done.err
+    assert f"error: [DELIVERY] {target} did not accept a record: MSG_SIZE_TOO_LARGE: raise max.message.bytes of the topic" in done.err
 
 
 @pytest.mark.parametrize("given", ["acks=1", "enable.idempotence=false", "request.required.acks=0"])
-def test_what_gives_up_delivery_once_is_refused(kafka: Any, given: str) -> None:
+def test_property_that_weakens_delivery_is_refused(kafka: Any, given: str) -> None:
     target = new_topic(kafka)
     run = ("convert", "--from", "maxwell-json", "--to", "ogg-json", "--to-topic", target, "-b", kafka.bootstrap_servers, *DECLARED)
     done = quick(*run, "-X", given, stdin=message("insert", 1, "a"))
     assert done.code == 1
-    assert f"error: [ARGUMENT] {given.partition('=')[0]} is" in done.err
+    assert f"error: [ARGUMENT] {given.partition('=')[0]} must be" in done.err
     assert records(kafka, target) == []

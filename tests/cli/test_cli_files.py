@@ -1,4 +1,4 @@
-"""``cdc convert`` from files to files: the rows stay what they are, in every format that can hold them."""
+"""``cdc convert`` from files to files: every format that can hold the rows keeps them."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def option(name: str, values: dict[str, Any]) -> list[str]:
 
 
 def rows_of(path: Path, format: str, options: dict[str, Any], schema: str, key: str = "id", lines: Lines = Lines.RECORDS) -> Iterator[str]:
-    """Return the changelog of a file as `cdc_formats` decodes it, without ``cdc``."""
+    """Return the changelog of a file, decoded by `cdc_formats` without ``cdc``."""
     decoder = get_format(format, **options).decoder(schema, unique_key=[key])
     with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
         for record in read_records(file, path.name, lines):
@@ -45,7 +45,7 @@ def rows_of(path: Path, format: str, options: dict[str, Any], schema: str, key: 
 
 
 def table_of(lines: Iterator[str]) -> dict[str, str]:
-    """Return what a changelog ends in: a row's text by its first column."""
+    """Return the final table of a changelog: each row's text by its first column."""
     table: dict[str, str] = {}
     for line in lines:
         key = line[3:-1].split(",")[0]
@@ -57,7 +57,7 @@ def table_of(lines: Iterator[str]) -> dict[str, str]:
 
 
 def keys_apart(lines: list[str]) -> list[str]:
-    """Return a changelog whose updates of the key are a delete and an insert, as they are written."""
+    """Return a changelog in which an update that changes the key is a delete and an insert, as it is written."""
     apart = list(lines)
     for index, (line, following) in enumerate(pairwise(lines)):
         if line.startswith("-U") and line.split(",")[0][2:] != following.split(",")[0][2:]:
@@ -67,7 +67,7 @@ def keys_apart(lines: list[str]) -> list[str]:
 
 @pytest.mark.parametrize("written", FORMATS)
 @pytest.mark.parametrize("read", FORMATS)
-def test_the_product_story_from_each_format_to_each(tmp_path: Path, read: str, written: str) -> None:
+def test_product_changes_convert_from_each_format_to_each(tmp_path: Path, read: str, written: str) -> None:
     source, target = PRODUCT / f"{read}.jsonl", tmp_path / "out.jsonl"
     options, made = STORY["options"].get(read, {}), MADE.get(written, {})
     if written == "dms-json":
@@ -85,7 +85,7 @@ def test_the_product_story_from_each_format_to_each(tmp_path: Path, read: str, w
         assert found == expected
 
 
-def test_a_recorded_topic_of_maxwell_becomes_debeziums_with_the_same_rows(tmp_path: Path) -> None:
+def test_recorded_maxwell_topic_converts_to_debezium_with_the_same_rows(tmp_path: Path) -> None:
     source, target = RECORDS / "maxwell-mariadb.jsonl.gz", tmp_path / "customers.jsonl.gz"
     options = {"decimal_handling_mode": "precise", "time_precision_mode": "microseconds", "unavailable_value_placeholder": "-"}
     done = quick(
@@ -109,7 +109,7 @@ TO_OGG = ("convert", "--from", "maxwell-json", "--to", "ogg-json")
 DECLARED = ("--schema", "id INT, name STRING", *KEYED)
 
 
-def test_values_go_from_standard_input_to_standard_output() -> None:
+def test_values_are_converted_from_standard_input_to_standard_output() -> None:
     done = cdc(*TO_OGG, *DECLARED, stdin=INSERT + b"\n" + UPDATE + DELETE)
     assert done.code == 0
     assert [json.loads(line) for line in done.lines] == [
@@ -120,14 +120,14 @@ def test_values_go_from_standard_input_to_standard_output() -> None:
     assert done.err == "4 rows (1 +I, 1 -U, 1 +U, 1 -D) of 3 records; 3 records written to standard output\n"
 
 
-def test_without_a_schema_the_first_lines_say_it_and_are_converted_too() -> None:
+def test_schema_is_inferred_from_the_first_lines_which_are_converted_too() -> None:
     done = quick(*TO_OGG, "--sample", "2", stdin=INSERT + UPDATE + DELETE)
     assert done.code == 0
     assert len(done.lines) == 3
     assert "--schema 'id BIGINT, name STRING'" in done.err
 
 
-def test_what_is_said_of_an_inferred_schema_can_be_pasted(tmp_path: Path) -> None:
+def test_printed_options_of_an_inferred_schema_can_be_pasted(tmp_path: Path) -> None:
     file = tmp_path / "in.jsonl"
     key = '{"database": "d", "table": "it\'s", "pk.id": 1}'
     value = '{"database": "d", "table": "it\'s", "type": "insert", "data": {"id": 1, "it\'s": "a"}}'
@@ -160,7 +160,7 @@ def test_a_float_keeps_its_digits() -> None:
     assert to_text([3.140000104904175]) == "{f: 3.14}"
 
 
-def test_a_delete_of_upserts_needs_lines_that_are_records() -> None:
+def test_delete_in_an_upsert_format_requires_lines_of_records() -> None:
     done = quick("convert", "--from", "maxwell-json", "--to", "upsert-kafka", *DECLARED, stdin=INSERT + UPDATE + DELETE)
     assert done.lines == [
         '{"key": {"id":1}, "value": {"id":1,"name":"a"}}',
@@ -174,7 +174,7 @@ def test_a_delete_of_upserts_needs_lines_that_are_records() -> None:
 
 
 @pytest.mark.parametrize("value_format", ["csv", "raw"])
-def test_values_that_are_no_json_stand_in_records_as_text(value_format: str) -> None:
+def test_values_other_than_json_are_text_in_records(value_format: str) -> None:
     schema = ("--schema", "id INT, name STRING", *KEYED)
     more = ["--to-option", f"value_format={value_format}"]
     if value_format == "raw":
@@ -187,7 +187,7 @@ def test_values_that_are_no_json_stand_in_records_as_text(value_format: str) -> 
     assert json.loads(back.out)["data"] == {"id": 1, "name": '{tab\tq"é'}
 
 
-def test_the_two_rows_of_an_update_find_each_other_in_their_partition() -> None:
+def test_rows_of_an_update_are_paired_within_their_partition() -> None:
     def line(partition: int, op: str, id: int, name: str) -> str:
         return json.dumps({"key": None, "value": {"op": op, "data": {"id": id, "name": name}}, "partition": partition}) + "\n"
 
@@ -199,30 +199,30 @@ def test_the_two_rows_of_an_update_find_each_other_in_their_partition() -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "said"),
+    ("line", "error"),
     [
         (b"{", "[MALFORMED_MESSAGE]"),
         (b'{"type": "nosuch", "data": {"id": 2}}', "[UNKNOWN_OPERATION]"),
         (b'{"type": "insert", "data": {"id": "x"}}', "[TYPE_CONVERSION]"),
     ],
 )
-def test_a_line_that_cannot_be_decoded_fails_is_skipped_or_told(tmp_path: Path, line: bytes, said: str) -> None:
+def test_undecodable_line_fails_is_skipped_or_is_shown(tmp_path: Path, line: bytes, error: str) -> None:
     file = tmp_path / "in.jsonl"
     file.write_bytes(INSERT + line + b"\n" + DELETE)
     run = (*TO_OGG, *DECLARED, "--from-file", file)
     failed = quick(*run)
     assert (failed.code, len(failed.lines)) == (1, 1)
-    assert f"error: {said}" in failed.err
+    assert f"error: {error}" in failed.err
     assert f"the value in {file}:2" in failed.err
     skipped = quick(*run, "--errors", "skip")
     assert (skipped.code, len(skipped.lines)) == (0, 2)
-    assert skipped.err.startswith(f"2 rows (1 +I, 1 -D) of 3 records, 1 corrupt ({said[1:-1]})")
-    told = quick(*run, "--errors", "show")
-    assert told.code == 0
-    assert told.err.startswith(said)
+    assert skipped.err.startswith(f"2 rows (1 +I, 1 -D) of 3 records, 1 corrupt ({error[1:-1]})")
+    shown = quick(*run, "--errors", "show")
+    assert shown.code == 0
+    assert shown.err.startswith(error)
 
 
-def test_a_decimal_with_too_many_digits_is_refused_or_rounded_and_a_guessed_one_has_room() -> None:
+def test_decimal_with_too_many_digits_is_refused_or_rounded_and_an_inferred_type_is_wide() -> None:
     lines = b'{"type": "insert", "data": {"id": 1, "p": 1.5}}\n{"type": "insert", "data": {"id": 2, "p": 9.995}}\n'
     run = ("convert", "--from", "maxwell-json", "--to", "changelog-json")
     declared = ("--schema", "id INT, p DECIMAL(10,2)")
@@ -239,7 +239,7 @@ def test_a_decimal_with_too_many_digits_is_refused_or_rounded_and_a_guessed_one_
     assert '"p":9.995000000000000000' in guessed.out
 
 
-def test_a_truncated_table_is_not_passed_over() -> None:
+def test_truncated_table_fails_unless_ignored() -> None:
     line = b'{"op_type": "T", "table": "orders"}\n'
     run = ("convert", "--from", "ogg-json", "--to", "maxwell-json", *DECLARED)
     failed = quick(*run, stdin=line)
@@ -249,22 +249,22 @@ def test_a_truncated_table_is_not_passed_over() -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "said"),
+    ("line", "error"),
     [
-        (b"[1]", "is no record"),
+        (b"[1]", "is not a record"),
         (b'{"key": 1}', "it has neither value nor value_base64"),
-        (b'{"value_base64": "*"}', "is no record"),
-        (INSERT, "For values alone: --from-lines values"),
+        (b'{"value_base64": "*"}', "is not a record"),
+        (INSERT, "For lines of values: --from-lines values"),
     ],
 )
-def test_a_line_that_is_no_record_is_told_with_its_number(line: bytes, said: str) -> None:
+def test_line_that_is_not_a_record_is_an_error_with_its_number(line: bytes, error: str) -> None:
     done = quick(*TO_OGG, *DECLARED, "--from-lines", "records", stdin=b'{"value": null}\n' + line)
     assert done.code == 1
     assert "error: [LINE] standard input:2" in done.err
-    assert said in done.err
+    assert error in done.err
 
 
-def test_what_a_format_cannot_hold_is_an_error_that_names_the_column_and_the_record() -> None:
+def test_value_that_a_format_cannot_hold_is_an_error_that_names_column_and_record() -> None:
     line = b'{"type": "insert", "data": {"id": 1, "at": "2026-01-01 00:00:00.000001"}}\n'
     done = quick(
         "convert", "--from", "maxwell-json", "--to", "debezium-json", "--to-option", "time_precision_mode=connect", "--schema",
@@ -276,7 +276,7 @@ def test_what_a_format_cannot_hold_is_an_error_that_names_the_column_and_the_rec
     assert done.err.endswith("row of standard input:1\n")
 
 
-def test_updates_without_a_before_image_need_normalising_and_the_error_says_how() -> None:
+def test_update_without_a_before_image_is_an_error_that_names_the_normalize_option() -> None:
     lines = b'{"op": "c", "before": null, "after": {"id": 1, "name": "a"}}\n{"op": "u", "before": null, "after": {"id": 1, "name": "b"}}\n'
     run = ("convert", "--from", "debezium-json", "--to", "changelog-json", *DECLARED)
     failed = quick(*run, stdin=lines)
@@ -286,7 +286,7 @@ def test_updates_without_a_before_image_need_normalising_and_the_error_says_how(
     assert [json.loads(line)["op"] for line in quick(*run, "--normalize", stdin=lines).lines] == ["+I", "-U", "+U"]
 
 
-def test_files_that_cannot_be_are_told(tmp_path: Path) -> None:
+def test_unusable_files_are_errors(tmp_path: Path) -> None:
     file = tmp_path / "in.jsonl"
     file.write_bytes(INSERT)
     assert "cannot be read: No such file" in quick(*TO_OGG, "--from-file", tmp_path / "nosuch").err
@@ -297,7 +297,7 @@ def test_files_that_cannot_be_are_told(tmp_path: Path) -> None:
     assert file.read_bytes() == INSERT
 
 
-def test_a_reader_that_goes_away_ends_it_quietly(tmp_path: Path) -> None:
+def test_closed_pipe_ends_the_conversion_without_an_error(tmp_path: Path) -> None:
     file = tmp_path / "in.jsonl"
     file.write_bytes(INSERT * 200_000)
     command = " ".join([*CDC, *TO_OGG, "--schema", "'id INT, name STRING'", "--from-file", str(file)])
@@ -313,7 +313,7 @@ import os, signal
 from cdc_formats.maxwell_json import MaxwellJson
 
 class Pressed(MaxwellJson):
-    """Maxwell's, in which somebody presses Ctrl-C at the second record."""
+    """Maxwell's format that sends Ctrl-C at the second record."""
 
     identifier = "pressed-json"
 
@@ -333,7 +333,7 @@ class Pressed(MaxwellJson):
 
 @pytest.mark.parametrize("unbuffered", ["", "1"])
 @pytest.mark.parametrize(("presses", "rows", "records"), [(1, 3, 3), (2, 1, 2)])
-def test_a_ctrl_c_ends_it_when_what_was_read_is_written_and_counted_and_a_second_one_at_once(
+def test_ctrl_c_ends_after_the_batch_and_a_second_one_at_once(
     tmp_path: Path, presses: int, rows: int, records: int, unbuffered: str
 ) -> None:
     install(tmp_path, {"pressed-json": "pressed:Pressed"}, "pressed", {"pressed": PRESSED})
@@ -347,7 +347,7 @@ def test_a_ctrl_c_ends_it_when_what_was_read_is_written_and_counted_and_a_second
     assert [json.loads(line)["data"]["id"] for line in done.lines] == list(range(rows))
 
 
-def test_a_terminal_shows_how_far_it_is(tmp_path: Path) -> None:
+def test_terminal_shows_progress(tmp_path: Path) -> None:
     file = tmp_path / "in.jsonl"
     file.write_bytes(INSERT * 3000)
     with Terminal(*TO_OGG, *DECLARED, "--from-file", file, "--to-file", tmp_path / "out.jsonl") as terminal:
@@ -360,7 +360,7 @@ def test_a_terminal_shows_how_far_it_is(tmp_path: Path) -> None:
 HOSTILE = "\x1b]0;owned\x07\x1b[31m\u202e\u009b2J[bold]x[/bold]"
 
 
-def test_a_terminal_is_not_acted_upon_by_what_is_written_to_it(tmp_path: Path) -> None:
+def test_output_cannot_control_a_terminal(tmp_path: Path) -> None:
     file = tmp_path / "in.jsonl"
     file.write_text(json.dumps({"type": "insert", "data": {"id": 1, "name": HOSTILE}}, ensure_ascii=False) + "\n")
     run = (*TO_OGG, *DECLARED, "--from-file", file)
@@ -373,7 +373,7 @@ def test_a_terminal_is_not_acted_upon_by_what_is_written_to_it(tmp_path: Path) -
     assert json.loads(quick(*run).out)["after"]["name"] == HOSTILE
 
 
-def test_a_hostile_message_that_is_corrupt_does_not_act_on_a_terminal_either(tmp_path: Path) -> None:
+def test_errors_about_a_hostile_message_cannot_control_a_terminal(tmp_path: Path) -> None:
     file = tmp_path / "in.jsonl"
     file.write_text(json.dumps({"type": HOSTILE, "data": {HOSTILE: 1}}, ensure_ascii=False) + "\n")
     for arguments in ([*DECLARED], ["--schema", "id INT", "--errors", "show"]):

@@ -12,7 +12,7 @@ from distributions import install
 from cdc_formats.registry import BUILT_IN
 
 
-def test_all_formats_are_listed_with_what_they_declare() -> None:
+def test_all_formats_are_listed_with_their_properties() -> None:
     rows = [line.split("\t") for line in cdc("formats").lines]
     assert rows[0] == ["identifier", "rows", "Kafka key", "null value", "positions", "written"]
     assert [row[0] for row in rows[1:]] == sorted(BUILT_IN)
@@ -20,7 +20,7 @@ def test_all_formats_are_listed_with_what_they_declare() -> None:
     assert ["maxwell-json", "+I -U +U -D", "not read", "ignored", "yes", "yes"] in rows
 
 
-def test_as_json_a_program_reads_them() -> None:
+def test_formats_are_listed_as_json() -> None:
     found = {each["identifier"]: each for each in json.loads(quick("formats", "--json").out)}
     assert found["debezium-flat-json"] == {
         "identifier": "debezium-flat-json",
@@ -34,21 +34,21 @@ def test_as_json_a_program_reads_them() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(BUILT_IN))
-def test_each_format_has_its_options_with_a_type_a_default_and_a_meaning(name: str) -> None:
+def test_each_option_of_a_format_has_a_type_a_default_and_a_description(name: str) -> None:
     described = json.loads(quick("formats", name, "--json").out)
     assert described["description"]
     assert all(option["type"] and option["description"] and not option["required"] for option in described["options"])
     assert {"error_excerpt", "validate"} <= {option["name"] for option in described["options"]}
 
 
-def test_one_format_is_told_up_to_where_it_compares_itself() -> None:
+def test_description_of_a_format_leaves_out_the_comparison_with_flink() -> None:
     done = quick("formats", "maxwell-json")
     assert done.out.startswith("Maxwell JSON, as written by Zendesk's Maxwell's daemon")
     assert "Differs from Flink" not in done.out
     assert "table_include\tstr | None\tNone\tRegular expressions" in done.out
 
 
-def test_in_a_terminal_it_is_a_table_as_wide_as_that() -> None:
+def test_options_in_a_terminal_are_a_table_as_wide_as_the_terminal() -> None:
     with Terminal("formats", "debezium-json", columns=70) as terminal:
         code, text = terminal.end()
     assert code == 0
@@ -92,21 +92,21 @@ def packages(tmp_path: Path) -> str:
     return str(tmp_path)
 
 
-def test_formats_of_installed_packages_are_there_and_a_broken_one_hides_none(packages: str) -> None:
+def test_formats_of_installed_packages_are_listed_despite_a_broken_one(packages: str) -> None:
     done = cdc("formats", PYTHONPATH=packages)
     assert done.code == 0
     assert "fair-json\t+I -U +U -D\tnot read\tignored\tno\tno" in done.lines
     assert "shop-json\t+I -U +U -D\tnot read\tignored\tno\tno" in done.lines
     assert len(done.lines) == 1 + len(BUILT_IN) + 2
     assert done.err.startswith("broken-json cannot be loaded: [UNKNOWN_FORMAT]")
-    told = cdc("formats", "shop-json", PYTHONPATH=packages).out
-    assert told.startswith("Shop's messages.\n\nOne for each change.\n\nshop-json:")
-    assert "till\tint\trequired\tWhich till." in told
+    shown = cdc("formats", "shop-json", PYTHONPATH=packages).out
+    assert shown.startswith("Shop's messages.\n\nOne for each change.\n\nshop-json:")
+    assert "till\tint\trequired\tWhich till." in shown
 
 
-def test_an_option_of_theirs_is_read_as_the_type_that_it_has(packages: str) -> None:
+def test_option_of_an_installed_format_is_read_as_its_declared_type(packages: str) -> None:
     done = cdc("convert", "--from", "fair-json", "--to", "ogg-json", "--from-option", "till=one", PYTHONPATH=packages)
-    assert done.err == "error: [FORMAT_OPTION] fair-json: till is a number (int), and what was given is not\n"
+    assert done.err == "error: [FORMAT_OPTION] fair-json: till must be a number (int); the given text is not\n"
     done = cdc("convert", "--from", "shop-json", "--to", "ogg-json", PYTHONPATH=packages)
     assert "till" in done.err
     assert done.err.startswith("error: [FORMAT_OPTION]")

@@ -1,4 +1,4 @@
-"""What is given on the command line, read; secrets are nowhere shown."""
+"""Parsing of command-line values; secrets are never shown."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from cdc_formats.errors import ArgumentError, FormatOptionError
 SECRET = "kept-9f2c"
 
 
-def test_properties_come_from_a_file_the_line_and_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_properties_come_from_a_file_the_command_line_and_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ORDERS_PASSWORD", SECRET)
     file = tmp_path / "client.properties"
     file.write_text("# ours\nbootstrap.servers = file:1\n\nsasl.password = env:ORDERS_PASSWORD\nclient.id=file\n")
@@ -28,29 +28,29 @@ def test_properties_come_from_a_file_the_line_and_the_environment(tmp_path: Path
     assert connection("", file, ["bootstrap.servers=line:1"]).servers == "line:1"
 
 
-def test_what_is_shown_of_a_connection_has_no_secret() -> None:
+def test_connection_text_and_repr_mask_secrets() -> None:
     found = connection("b:1", None, [f"sasl.password={SECRET}", f"ssl.key.pem={SECRET}", "security.protocol=SASL_SSL"])
     assert str(found) == "bootstrap.servers=b:1, sasl.password=***, security.protocol=SASL_SSL, ssl.key.pem=***"
     assert SECRET not in repr(found)
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "error"),
     [
-        (f"{SECRET}\n", "line 1 of {file} is no property: name=value"),
-        (f"client.id=x\n={SECRET}\n", "line 2 of {file} is no property: name=value"),
-        ("sasl.password=env:NO_SUCH_VARIABLE\n", "sasl.password is to be taken from the environment, which has no NO_SUCH_VARIABLE"),
+        (f"{SECRET}\n", "line 1 of {file} is not a property: write name=value"),
+        (f"client.id=x\n={SECRET}\n", "line 2 of {file} is not a property: write name=value"),
+        ("sasl.password=env:NO_SUCH_VARIABLE\n", "sasl.password refers to the environment variable NO_SUCH_VARIABLE, which is not set"),
     ],
 )
-def test_a_file_of_properties_that_is_none_is_told_without_what_is_in_it(tmp_path: Path, text: str, said: str) -> None:
+def test_malformed_properties_file_is_an_error_without_its_content(tmp_path: Path, text: str, error: str) -> None:
     file = tmp_path / "client.properties"
     file.write_text(text)
     with pytest.raises(ArgumentError) as caught:
         connection("b:1", file)
-    assert caught.value.args[0] == said.format(file=file)
+    assert caught.value.args[0] == error.format(file=file)
 
 
-def test_a_file_of_properties_that_cannot_be_read_is_told(tmp_path: Path) -> None:
+def test_unreadable_properties_file_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(FileError, match="No such file"):
         connection("b:1", tmp_path / "nosuch")
     (tmp_path / "latin").write_bytes(b"client.id=\xff")
@@ -73,7 +73,7 @@ LOGIN = ("-X", f"sasl.password={SECRET}", "-X", "security.protocol=SASL_PLAINTEX
     ids=lambda given: " ".join(given).replace(SECRET, "..."),
 )
 @pytest.mark.parametrize("command", ["tail", "convert", "profile"])
-def test_no_secret_stands_in_what_is_said(command: str, given: tuple[str, ...]) -> None:
+def test_output_contains_no_secret(command: str, given: tuple[str, ...]) -> None:
     of = {"tail": ["t", "-f", "maxwell-json"], "profile": ["t"]}.get(command)
     arguments = of or ["--from", "maxwell-json", "--to", "ogg-json", "--from-topic", "t"]
     given = tuple("--from-option" if each == "-o" and command == "convert" else each for each in given)
@@ -83,7 +83,7 @@ def test_no_secret_stands_in_what_is_said(command: str, given: tuple[str, ...]) 
     assert SECRET not in done.out + done.err
 
 
-def test_a_traceback_that_was_asked_for_has_no_secret_either() -> None:
+def test_traceback_contains_no_secret() -> None:
     done = cdc("tail", "t", "-f", "maxwell-json", "-b", "127.0.0.1:1", "-X", f"security.protocol={SECRET}", "--traceback")
     assert "Traceback" in done.err
     assert SECRET not in done.err
@@ -100,14 +100,14 @@ def test_a_traceback_that_was_asked_for_has_no_secret_either() -> None:
         ("2026-11-21 11:00:00.5+01:00", Start(timestamp_ms=1_795_255_200_500)),
     ],
 )
-def test_where_to_begin(text: str, start: Start) -> None:
+def test_start_position_is_parsed(text: str, start: Start) -> None:
     assert Start.parse(text) == start
 
 
 @pytest.mark.parametrize(
     ("start", "offset"), [(Start(), 5), (Start(end=True), 9), (Start(7), 7), (Start(99), 9), (Start(-3), 6), (Start(-99), 5)]
 )
-def test_an_offset_is_one_that_the_partition_has(start: Start, offset: int) -> None:
+def test_start_offset_is_limited_to_the_offsets_of_the_partition(start: Start, offset: int) -> None:
     assert start.among(5, 9) == offset
 
 
@@ -117,10 +117,10 @@ def test_options_are_read_as_the_format_declares_them() -> None:
     assert make_format("debezium-json", {"schema-include": "true", "error_excerpt": "false"}).schema_include is True
     avro = make_format("debezium-avro-confluent", {"url": "http://r", "properties": '{"a": "b"}'})
     assert avro.properties == (("a", "b"),)
-    with pytest.raises(FormatOptionError, match="properties is JSON"):
+    with pytest.raises(FormatOptionError, match="properties must be JSON"):
         make_format("debezium-avro-confluent", {"url": "http://r", "properties": "a=b"})
 
 
-def test_pairs_need_their_sign() -> None:
+def test_pairs_require_an_equals_sign() -> None:
     with pytest.raises(typer.BadParameter):
         pairs(["=x"], "-X")

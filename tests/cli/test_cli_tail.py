@@ -1,4 +1,4 @@
-"""``cdc tail`` on a real broker: recorded topics, live ones, in pipes and in terminals."""
+"""``cdc tail`` on a real broker: recorded and live topics, in pipes and in terminals."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def message(kind: str, id: int, name: str, old: str | None = None) -> bytes:
 
 
 def story(count: int) -> list[tuple[bytes, bytes]]:
-    """Return records of `count` rows, each inserted and renamed."""
+    """Return the records of `count` rows; each row is inserted and renamed."""
     return [
         (str(id).encode(), value)
         for id in range(count)
@@ -47,7 +47,7 @@ def topic(kafka: Any) -> str:
 
 @pytest.fixture(scope="module")
 def customers(kafka: Any) -> str:
-    """A topic that Debezium wrote."""
+    """A topic recorded from Debezium."""
     name = f"cli-{CUSTOMERS}"
     kafka.load_recording(RECORDS / f"{CUSTOMERS}.jsonl.gz", name)
     return name
@@ -57,7 +57,7 @@ def options() -> list[str]:
     return [part for name, value in PRODUCER.items() for part in ("-o", f"{name}={value}")]
 
 
-def test_a_recorded_topic_gives_the_rows_that_the_library_gives(kafka: Any, customers: str) -> None:
+def test_recorded_topic_shows_the_same_rows_as_the_library(kafka: Any, customers: str) -> None:
     done = cdc(
         "tail", customers, "-b", kafka.bootstrap_servers, "-f", "debezium-json", *options(), "--schema", SCHEMA, "--primary-key", "id",
         "--from", "beginning", "--no-follow", "--json",
@@ -75,7 +75,7 @@ def test_a_recorded_topic_gives_the_rows_that_the_library_gives(kafka: Any, cust
     assert re.search(rf"^{len(shown):,} rows .* of 3,828 records, \d+ ignored \(TOMBSTONE\)$", done.err, re.MULTILINE)
 
 
-def test_in_a_pipe_rows_are_lines_with_tabs_and_the_schema_is_inferred(kafka: Any, customers: str) -> None:
+def test_rows_in_a_pipe_are_tab_separated_and_the_schema_is_inferred(kafka: Any, customers: str) -> None:
     done = cdc("tail", customers, "-b", kafka.bootstrap_servers, "-f", "debezium-json", "--from", "2", "--max", "3")
     assert done.code == 0, done.err
     assert done.lines[0] == "op\tid\tname\temail\tbalance\tcreated\tupdated"
@@ -85,7 +85,7 @@ def test_in_a_pipe_rows_are_lines_with_tabs_and_the_schema_is_inferred(kafka: An
     assert "\x1b" not in done.out + done.err
 
 
-def test_where_to_begin_and_to_end(kafka: Any, topic: str) -> None:
+def test_start_and_end_positions(kafka: Any, topic: str) -> None:
     kafka.produce(topic, [Record(None, message("insert", id, "x"), 0, 1_700_000_000_000 + id * 1000) for id in range(100)])
 
     def ids(*arguments: object) -> list[int]:
@@ -104,7 +104,7 @@ def test_where_to_begin_and_to_end(kafka: Any, topic: str) -> None:
     assert ids("--from", "beginning", "--where-key", "id=42") == [42]
 
 
-def test_one_partition_and_one_key(kafka: Any) -> None:
+def test_partition_and_key_filters(kafka: Any) -> None:
     topic = f"cli-{uuid4().hex[:12]}"
     kafka.create_topic(topic, partitions=3)
     kafka.produce(topic, [Record(None, message("insert", id, "x"), id % 3) for id in range(9)])
@@ -115,23 +115,23 @@ def test_one_partition_and_one_key(kafka: Any) -> None:
     assert quick(*run, "--where-key", "name=x").code == 2
 
 
-def test_normalised_the_topic_is_clean(kafka: Any, topic: str) -> None:
+def test_normalized_changelog_has_no_duplicates(kafka: Any, topic: str) -> None:
     values = [*[message("insert", 1, "a")] * 2, message("insert", 1, "b"), message("delete", 7, "z")]
     kafka.produce(topic, [(b"1", value) for value in values])
     done = quick("tail", topic, "-b", kafka.bootstrap_servers, *DECLARED, "--no-follow", "--normalize")
     assert done.lines[1:] == ["+I\t1\ta", "-U\t1\ta", "+U\t1\tb"]
 
 
-def test_what_has_no_rows_and_what_is_corrupt_is_told_in_its_place(kafka: Any, topic: str) -> None:
+def test_ignored_and_corrupt_records_are_reported_in_order(kafka: Any, topic: str) -> None:
     values = [message("insert", 1, "a"), b'{"type": "table-create"}', b"{", message("insert", 2, "b")]
     kafka.produce(topic, [(None, value) for value in values])
     run = ("tail", topic, "-b", kafka.bootstrap_servers, *DECLARED, "--no-follow", "--from", "beginning")
     both = subprocess.run([*CDC, *run], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment(), check=True)
-    told = both.stdout.splitlines()
-    assert told[:3] == ["op\tid\tname", "+I\t1\ta", f"ignored DDL in {topic}[0]@1"]
-    assert told[3].startswith("[MALFORMED_MESSAGE]")
-    assert f"the value in {topic}[0]@2" in told[3]
-    assert told[4:] == ["+I\t2\tb", "2 rows (2 +I) of 4 records, 1 corrupt (MALFORMED_MESSAGE), 1 ignored (DDL)"]
+    lines = both.stdout.splitlines()
+    assert lines[:3] == ["op\tid\tname", "+I\t1\ta", f"ignored DDL in {topic}[0]@1"]
+    assert lines[3].startswith("[MALFORMED_MESSAGE]")
+    assert f"the value in {topic}[0]@2" in lines[3]
+    assert lines[4:] == ["+I\t2\tb", "2 rows (2 +I) of 4 records, 1 corrupt (MALFORMED_MESSAGE), 1 ignored (DDL)"]
     skipped = quick(*run, "--errors", "skip")
     assert (skipped.code, skipped.err) == (0, "2 rows (2 +I) of 4 records, 1 corrupt (MALFORMED_MESSAGE), 1 ignored (DDL)\n")
     failed = quick(*run, "--errors", "fail")
@@ -139,7 +139,7 @@ def test_what_has_no_rows_and_what_is_corrupt_is_told_in_its_place(kafka: Any, t
     assert failed.err.splitlines()[-1].startswith("error: [MALFORMED_MESSAGE]")
 
 
-def test_a_live_topic_is_shown_as_it_grows_until_ctrl_c(kafka: Any, topic: str) -> None:
+def test_live_topic_is_followed_until_ctrl_c(kafka: Any, topic: str) -> None:
     kafka.produce(topic, [(b"1", message("insert", 1, "a"))])
     with running("tail", topic, "-b", kafka.bootstrap_servers, *DECLARED) as process:
         assert process.stdout is not None
@@ -154,7 +154,7 @@ def test_a_live_topic_is_shown_as_it_grows_until_ctrl_c(kafka: Any, topic: str) 
     assert "Traceback" not in done.err
 
 
-def test_a_reader_that_goes_away_ends_it_quietly(kafka: Any, topic: str) -> None:
+def test_closed_pipe_ends_tail_without_an_error(kafka: Any, topic: str) -> None:
     kafka.produce(topic, story(3000))
     command = " ".join([*CDC, "tail", topic, "-b", kafka.bootstrap_servers, "-f", "maxwell-json", "--schema", "'id INT, name STRING'"])
     line = f"{command} --from beginning | head -2; echo ${{PIPESTATUS[0]}}"
@@ -163,7 +163,7 @@ def test_a_reader_that_goes_away_ends_it_quietly(kafka: Any, topic: str) -> None
     assert done.stderr == ""
 
 
-def test_in_a_terminal_it_is_a_table_with_a_colour_for_each_kind(kafka: Any, topic: str) -> None:
+def test_rows_in_a_terminal_are_a_table_with_a_colour_for_each_kind(kafka: Any, topic: str) -> None:
     kafka.produce(topic, [*story(1), (b"0", message("delete", 0, "renamed 0"))])
     with Terminal("tail", topic, "-b", kafka.bootstrap_servers, *DECLARED, "--no-follow", columns=60) as terminal:
         code, text = terminal.end()
@@ -182,14 +182,14 @@ def test_colours_can_be_turned_off(kafka: Any, topic: str, env: dict[str, str], 
     assert not re.search(r"\x1b\[(?:\d+;)*(?:3|4|9)\d", text)
 
 
-def test_colours_can_be_had_in_a_pipe(kafka: Any, topic: str) -> None:
+def test_colours_can_be_forced_in_a_pipe(kafka: Any, topic: str) -> None:
     kafka.produce(topic, story(1))
     run = ("tail", topic, "-b", kafka.bootstrap_servers, *DECLARED, "--no-follow")
     assert "\x1b[32m +I " in cdc(*run, "--color", "always").out
     assert "\x1b" not in cdc(*run).out
 
 
-def test_the_table_is_as_wide_as_the_terminal_whatever_its_width(kafka: Any, topic: str) -> None:
+def test_table_fits_terminals_of_any_width(kafka: Any, topic: str) -> None:
     wide = json.dumps({"type": "insert", "data": {f"column {n}": f"日本語 value {n} " * 9 for n in range(12)}}, ensure_ascii=False)
     kafka.produce(topic, [(None, wide.encode())])
     run = ("tail", topic, "-b", kafka.bootstrap_servers, "-f", "maxwell-json", "--no-follow", "--color", "never")
@@ -200,10 +200,10 @@ def test_the_table_is_as_wide_as_the_terminal_whatever_its_width(kafka: Any, top
         table = [line for line in text.splitlines() if line.startswith(("+", "|"))]
         assert len(table) == 5
         assert max(len(line) + len(re.findall("[日本語]", line)) for line in table) <= columns
-        assert ("has no room for" in text) == (columns < 100)
+        assert ("is too narrow for" in text) == (columns < 100)
 
 
-def test_a_terminal_that_is_resized_gets_a_table_that_fits(kafka: Any, topic: str) -> None:
+def test_table_fits_again_after_the_terminal_is_resized(kafka: Any, topic: str) -> None:
     kafka.produce(topic, [(None, message("insert", 1, "x" * 60))])
     with Terminal("tail", topic, "-b", kafka.bootstrap_servers, *DECLARED, columns=100) as terminal:
         terminal.read_until("x…")
@@ -216,7 +216,7 @@ def test_a_terminal_that_is_resized_gets_a_table_that_fits(kafka: Any, topic: st
 HOSTILE = "\x1b]0;owned\x07\x1b[2J\u202e\u009b31m[red]x[/red]\r\n\t:smile:"
 
 
-def test_a_hostile_message_does_not_act_on_a_terminal(kafka: Any, topic: str) -> None:
+def test_hostile_message_cannot_control_a_terminal(kafka: Any, topic: str) -> None:
     kafka.produce(topic, [(None, message("insert", 1, HOSTILE)), (None, message(HOSTILE, 1, "x")), (None, message("insert", 2, "plain"))])
     run = ("tail", topic, "-b", kafka.bootstrap_servers, *DECLARED, "--no-follow")
     for more in ((), ("--json",)):
@@ -232,7 +232,7 @@ def test_a_hostile_message_does_not_act_on_a_terminal(kafka: Any, topic: str) ->
     assert len(piped.lines) == 3
 
 
-def test_a_broker_that_goes_away_is_told_and_waited_for() -> None:
+def test_lost_broker_is_reported_and_waited_for() -> None:
     with LocalKafka() as kafka:
         kafka.create_topic("orders")
         kafka.produce("orders", [(b"1", message("insert", 1, "a"))])
@@ -240,13 +240,13 @@ def test_a_broker_that_goes_away_is_told_and_waited_for() -> None:
             assert process.stdout is not None
             assert process.stderr is not None
             assert [process.stdout.readline(), process.stdout.readline()] == [b"op\tid\tname\n", b"+I\t1\ta\n"]
-            assert process.stderr.readline().startswith(b"from the last 10 records")
+            assert process.stderr.readline().startswith(b"starting with the last 10 records")
             kafka.stop()
             assert process.stderr.readline() == b"no Kafka broker answers: waiting for one\n"
             assert interrupted(process).code == 130
 
 
-def test_nothing_is_committed_and_no_group_is_left(kafka: Any, topic: str) -> None:
+def test_tail_commits_no_offsets_and_joins_no_group(kafka: Any, topic: str) -> None:
     from confluent_kafka.admin import AdminClient
 
     kafka.produce(topic, story(2))
@@ -270,7 +270,7 @@ def test_a_profile_is_shown_as_text_as_json_and_in_a_terminal(kafka: Any, custom
     assert "\x1b[" in shown
 
 
-def test_a_topic_that_is_not_there_is_told(kafka: Any) -> None:
+def test_unknown_topic_is_an_error(kafka: Any) -> None:
     for arguments in (["tail", "nosuch", *DECLARED], ["tail", "nosuch", "-f", "maxwell-json"], ["profile", "nosuch"]):
         done = quick(*arguments, "-b", kafka.bootstrap_servers)
         assert done.code == 1

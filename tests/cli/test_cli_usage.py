@@ -1,4 +1,4 @@
-"""The command line as such: help, versions, usage errors, exit codes, completion, how fast it starts."""
+"""The command line: help, version, usage errors, exit codes, completion, imports at start."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from commands import cdc, environment, interrupted, quick, running
 HEAVY = {"confluent_kafka", "numpy", "pandas", "pyarrow", "pyspark", "fastavro", "jsonschema"}
 
 
-def test_help_names_the_commands_and_loads_nothing_heavy() -> None:
+def test_help_names_the_commands_and_imports_no_heavy_package() -> None:
     code = (
         "import sys; sys.argv = ['cdc', '--help']\n"
         "import cdc_cli\n"
@@ -25,7 +25,7 @@ def test_help_names_the_commands_and_loads_nothing_heavy() -> None:
     assert done.stdout.strip().endswith("LOADED []")
 
 
-def test_the_version_is_the_packages() -> None:
+def test_version_is_the_version_of_the_package() -> None:
     assert cdc("--version") == (0, f"cdc {version('pyspark-kafka-changelog')}\n", "")
 
 
@@ -37,7 +37,7 @@ def test_every_command_has_help_without_a_broker(command: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "error"),
     [
         (["nosuch"], "No such command"),
         (["tail"], "TOPIC"),
@@ -49,20 +49,20 @@ def test_every_command_has_help_without_a_broker(command: str) -> None:
         (["tail", "t", "-b", "x:1", "-f", "maxwell-json", "--errors", "nosuch"], "fail"),
         (["convert", "--from", "maxwell-json", "--to", "ogg-json", "--from-topic", "a"], "CDC_BOOTSTRAP_SERVERS"),
         (["convert", "--from", "maxwell-json", "--to", "ogg-json", "--from-topic", "a", "--to-topic", "a", "-b", "x:1"], "itself"),
-        (["convert", "--from", "maxwell-json", "--to", "ogg-json", "--from-topic", "a", "--from-file", "b"], "not both"),
+        (["convert", "--from", "maxwell-json", "--to", "ogg-json", "--from-topic", "a", "--from-file", "b"], "cannot be combined"),
         (["convert", "--from", "maxwell-json", "--to", "ogg-json", "--follow"], "--from-topic"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
-def test_wrong_usage_ends_with_two(arguments: list[str], said: str) -> None:
+def test_wrong_usage_exits_with_two(arguments: list[str], error: str) -> None:
     done = quick(*arguments)
     assert done.code == 2
-    assert said in done.err
+    assert error in done.err
     assert done.out == ""
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "error"),
     [
         (["-f", "maxwel-json"], "[UNKNOWN_FORMAT] no format 'maxwel-json'; did you mean 'maxwell-json'?"),
         (["-f", "maxwell-json", "-o", "tabel_include=x"], "Did you mean table_include for tabel_include?"),
@@ -70,34 +70,34 @@ def test_wrong_usage_ends_with_two(arguments: list[str], said: str) -> None:
         (["-f", "maxwell-json", "--schema", "id NUMBR"], "[SCHEMA]"),
         (["-f", "maxwell-json", "--schema", "id INT", "--primary-key", "key"], "primary key column key is not declared"),
         (["-f", "maxwell-json", "--schema", "id INT", "--normalize"], "--primary-key"),
-        (["-f", "upsert-kafka", "-o", "avro_confluent_retry_seconds=soon", "--schema", "id INT"], "is a number (float)"),
+        (["-f", "upsert-kafka", "-o", "avro_confluent_retry_seconds=soon", "--schema", "id INT"], "must be a number (float)"),
         (["-f", "maxwell-json", "--schema", "id INT", "-X", "no.such.property=1"], "refuses a property: no.such.property"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
-def test_what_cannot_be_used_is_told_in_a_line_before_kafka_is_asked(arguments: list[str], said: str) -> None:
+def test_invalid_value_is_a_one_line_error_without_contacting_kafka(arguments: list[str], error: str) -> None:
     done = quick("tail", "t", "-b", "127.0.0.1:1", *arguments)
     assert done.code == 1
     assert done.err.startswith("error: [")
     assert done.err.count("\n") == 1
-    assert said in done.err
+    assert error in done.err
 
 
-def test_a_traceback_is_shown_where_it_is_asked_for() -> None:
+def test_traceback_is_shown_on_request() -> None:
     done = cdc("formats", "nosuch", "--traceback")
     assert done.code == 1
     assert "Traceback" in done.err
     assert "UnknownFormatError" in done.err
 
 
-def test_a_broker_that_does_not_answer_is_told_in_time() -> None:
+def test_unreachable_broker_is_an_error_after_the_timeout() -> None:
     done = cdc("tail", "t", "-b", "127.0.0.1:1", "-f", "maxwell-json", "--timeout", "1", "-v")
     assert done.code == 1
     assert done.err.splitlines()[-1].startswith("error: [KAFKA_UNAVAILABLE]")
     assert done.err.count("Connection refused") == 1
 
 
-def test_ctrl_c_is_heard_while_no_broker_answers() -> None:
+def test_ctrl_c_works_while_no_broker_answers() -> None:
     with running("tail", "t", "-b", "127.0.0.1:1", "-f", "maxwell-json", "--timeout", "60", "-v") as process:
         assert process.stderr is not None
         assert process.stderr.readline() == b"connecting with bootstrap.servers=127.0.0.1:1\n"
@@ -106,6 +106,6 @@ def test_ctrl_c_is_heard_while_no_broker_answers() -> None:
     assert "Traceback" not in done.err
 
 
-def test_the_shell_completes_the_names_of_formats() -> None:
+def test_shell_completes_format_names() -> None:
     completed = cdc(_CDC_COMPLETE="complete_bash", COMP_WORDS="cdc tail -f ma", COMP_CWORD="3")
     assert completed.lines == ["maxwell-json"]

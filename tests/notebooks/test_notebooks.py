@@ -1,4 +1,4 @@
-"""The notebooks run from top to bottom against a real Kafka and Spark, and are kept without what they printed."""
+"""The notebooks run from top to bottom against a real Kafka and Spark, and are stored without outputs."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ import pytest
 from nbclient import NotebookClient
 
 NOTEBOOKS = sorted((Path(__file__).parents[2] / "notebooks").glob("*.ipynb"))
-CELL_SECONDS = 300  # a machine that is busy; together they take less than two minutes each on an idle one
+CELL_SECONDS = 300  # for a busy machine; on an idle one, a notebook takes less than two minutes
 
 
-def test_there_are_notebooks():
+def test_notebooks_are_found():
     assert len(NOTEBOOKS) == 3
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_a_notebook_is_kept_without_outputs(path):
+def test_notebook_is_stored_without_outputs(path):
     cells = nbformat.read(path, as_version=4).cells
     code = [cell for cell in cells if cell.cell_type == "code"]
     assert not any(cell.outputs or cell.execution_count or cell.metadata for cell in code)
@@ -28,7 +28,7 @@ def test_a_notebook_is_kept_without_outputs(path):
 @pytest.mark.kafka
 @pytest.mark.slow
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_a_notebook_runs(path, monkeypatch):
+def test_notebook_runs(path, monkeypatch):
     for name in ("CDC_BOOTSTRAP_SERVERS", "CDC_TOPIC"):
         monkeypatch.delenv(name, raising=False)
     notebook = nbformat.read(path, as_version=4)

@@ -1,4 +1,4 @@
-"""The benchmark's own arithmetic: what it asks for, what it expects, and what its tables say."""
+"""The benchmark's arithmetic: its options, expected counts and tables."""
 
 import pytest
 
@@ -19,15 +19,17 @@ def test_parse_formats_separated_by_commas():
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        pytest.param(["--format", "canal-json,avro"], "'avro' is none of debezium-json", id="unknown format"),
-        pytest.param(["--warm-up", "0"], "--runs and --warm-up are at least 1", id="no warm-up"),
-        pytest.param(["--topic", "orders"], "--servers and --topic go together", id="topic of no broker"),
+        pytest.param(["--format", "canal-json,avro"], "'avro' is not one of debezium-json", id="unknown format"),
+        pytest.param(["--warm-up", "0"], "--runs and --warm-up must be at least 1", id="no warm-up"),
+        pytest.param(["--topic", "orders"], "--servers and --topic must be given together", id="topic of no broker"),
         pytest.param(
-            ["--servers", "a:1", "--topic", "t", "--format", "canal-json,upsert-kafka"], "--topic is of one --format", id="two formats"
+            ["--servers", "a:1", "--topic", "t", "--format", "canal-json,upsert-kafka"],
+            "--topic requires exactly one --format",
+            id="two formats",
         ),
     ],
 )
-def test_parse_what_does_not_fit_together_is_refused(arguments, text, capsys):
+def test_parse_refuses_invalid_combinations(arguments, text, capsys):
     with pytest.raises(SystemExit):
         parse(arguments)
     assert text in capsys.readouterr().err
@@ -56,8 +58,8 @@ def test_running_seconds_leave_the_first_micro_batch_out():
     assert whole.Run([100], [9.0], ({}, {}), {}).running_seconds == 9.0
 
 
-def test_require_counts_other_counts_end_the_benchmark():
-    whole.require_counts("ours", ({"+I": 1}, {"+I": 7}), ({"+I": 1}, {"+I": 7}))
+def test_require_counts_exits_on_different_counts():
+    whole.require_counts("this library's", ({"+I": 1}, {"+I": 7}), ({"+I": 1}, {"+I": 7}))
     with pytest.raises(SystemExit, match="Flink's rows by kind"):
         whole.require_counts("Flink's", ({"+I": 1}, {"+I": 8}), ({"+I": 1}, {"+I": 7}))
 
@@ -83,7 +85,7 @@ def test_source_table_of_upsert_kafka_has_two_formats():
     assert "updated_at TIMESTAMP(3)" in debezium
 
 
-def test_costs_are_what_a_step_adds():
+def test_costs_table_shows_the_cost_that_each_step_adds():
     lines = list(costs.table({"read": costs.Cost(10.0, 0.0), "decode": costs.Cost(12.5, 8.0)}))
     assert [line.split() for line in lines[1:]] == [
         ["read", "10.0", "0.0", "10.0"],
@@ -99,7 +101,7 @@ def test_costs_are_measured_in_turns_after_warm_up():
     assert turns == ["read", "decode"] * 2
 
 
-def test_cpu_seconds_are_of_the_processes_below_one():
+def test_cpu_seconds_sums_the_descendants_of_a_process():
     processes = {
         1: Process(0, "init", 99.0),
         10: Process(1, "python -m bench", 1.0),
@@ -113,7 +115,7 @@ def test_cpu_seconds_are_of_the_processes_below_one():
     assert cpu_seconds(10, processes) == {"broker": 2.5, "Spark JVM": 4.0, "Python workers": 8.25}
 
 
-def test_cpu_of_a_message_is_the_median_of_the_runs():
+def test_cpu_per_message_is_the_median_of_the_runs():
     runs = [spent({"broker": 1.0}, {"broker": seconds}) for seconds in (2.0, 3.0, 9.0)]
     assert microseconds(runs, 1_000_000) == {"broker": 2.0}
 

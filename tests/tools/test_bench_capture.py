@@ -1,4 +1,4 @@
-"""The arithmetic of the capture's benchmark."""
+"""The arithmetic of the capture benchmark."""
 
 import pytest
 
@@ -8,7 +8,7 @@ from bench.capture_source import Source
 from bench.flink_cdc import _ivy_module
 
 COUNTS = {"+I": (1000, 1, 1)}
-# Asked for at 0, running at 2 s with 100 rows; then 300 rows in 3 s, 600 in 2 s.
+# Started at 0, running at 2 s with 100 rows; then 300 rows in 3 s, 600 in 2 s.
 RUN = Run(0, (2_000, 100), [(2_000, 100), (5_000, 400), (7_000, 1_000)], COUNTS)
 
 
@@ -23,22 +23,22 @@ def test_rate_between_shares_of_the_rows():
     assert RUN.rate_between(0.0, 1.0) == pytest.approx(RUN.running_rate)
 
 
-def test_table_tells_events_of_several_rows():
+def test_table_counts_events_of_several_rows():
     usage = Usage({JVM: 1.0}, {JVM: 3 * 2**20, PYTHON: 2**20}, (2**20, 2 * 2**20))
     line = list(_table("log", [Line("ours", 1, [RUN], usage)], rows=2))[-1]
     assert line.split() == ["ours", "1", "71", "90", "2,000.0", "-", "-", "3", "1", "50", "150", "1", "2"]
 
 
-def test_usage_of_a_run_shorter_than_a_look_is_unknown():
+def test_usage_of_a_run_shorter_than_a_sample_is_unknown():
     assert Watch(None).usage(RUN) == Usage({}, {}, (0.0, 0.0))
 
 
-def test_parse_defaults_are_the_products():
+def test_parse_uses_the_defaults_of_the_package():
     options = parse(["--parallelism", "1,2,8"])
     assert (options.parallelism, options.chunk_size, options.flink) == ((1, 2, 8), 8096, True)
 
 
-def test_source_keeps_its_password_to_itself():
+def test_repr_of_source_hides_the_password():
     assert "secret" not in repr(Source("db", 3306, "cdc", "secret"))
 
 

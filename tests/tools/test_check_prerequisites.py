@@ -1,4 +1,4 @@
-"""The check that `make` runs first: real programs on a PATH of our own."""
+"""The check that `make` runs first, with real programs on a PATH made for the test."""
 
 import os
 import re
@@ -14,7 +14,7 @@ SCRIPT = Path(__file__).parents[2] / "tools" / "check_prerequisites.py"
 
 @pytest.fixture
 def path(tmp_path):
-    """A folder that is all of the PATH."""
+    """A folder that is the whole PATH."""
     folder = tmp_path / "bin"
     folder.mkdir()
     return folder
@@ -32,7 +32,7 @@ def install_java(folder, version):
 
 
 def check(*names, path, python=sys.executable, **environment):
-    """Return exit code and lines of the check, which finds Java on `path` and in its neighbour `homes` only."""
+    """Return the exit code and lines of the check. It finds Java only on `path` and in the folder `homes` next to it."""
     program = f"""
 import sys
 script = {{"__name__": "check"}}
@@ -52,28 +52,28 @@ def test_java_that_spark_supports_passes(path, version):
 
 
 @pytest.mark.parametrize(("version", "major"), [("1.8.0_402", 1), ("11.0.22", 11), ("22.0.1", 22), ("25", 25)])
-def test_java_that_spark_does_not_support_is_named(path, version, major):
+def test_java_that_spark_does_not_support_is_an_error_that_names_it(path, version, major):
     install_java(path, version)
     code, [line] = check("java", path=path)
     assert code == 1
-    assert line.startswith(f"A JDK 17 or 21 is needed, and {path}/java is Java {major}: ")
+    assert line.startswith(f"A JDK 17 or 21 is required, but {path}/java is Java {major}: ")
 
 
-def test_java_missing_gives_one_sentence(path):
+def test_missing_java_is_an_error_of_one_sentence(path):
     assert check("java", path=path) == (
         1,
-        ["A JDK 17 or 21 is needed, and none was found: install one from https://adoptium.net/ and export JAVA_HOME"],
+        ["A JDK 17 or 21 is required, but none was found: install one from https://adoptium.net/ and export JAVA_HOME"],
     )
 
 
-def test_java_home_comes_before_the_path(path, tmp_path):
+def test_java_home_takes_precedence_over_the_path(path, tmp_path):
     install_java(path, "17.0.1")
     code, [line] = check("java", path=path, JAVA_HOME=str(tmp_path / "gone"))
     assert code == 1
-    assert line.startswith(f"A JDK 17 or 21 is needed, and JAVA_HOME is {tmp_path}/gone, which has none: ")
+    assert line.startswith(f"A JDK 17 or 21 is required, but JAVA_HOME={tmp_path}/gone does not contain one: ")
 
 
-def test_java_that_is_installed_elsewhere_is_offered(path):
+def test_java_installed_elsewhere_is_suggested(path):
     install_java(path, "25")
     install_java(path.parent / "homes" / "jdk-21" / "bin", "21.0.2")
     _, [line] = check("java", path=path)
@@ -88,7 +88,7 @@ def test_java_that_is_installed_elsewhere_is_offered(path):
         pytest.param("", "openjdk-17-jdk-headless", id="no package lists"),
     ],
 )
-def test_java_on_debian_is_a_package_that_the_release_has(path, known, offered):
+def test_java_on_debian_is_a_package_of_the_release(path, known, offered):
     install(path, "apt-get", "")
     install(path, "apt-cache", f'case " {known} " in *" $3 "*) echo "Package: $3";; esac')
     _, [line] = check("java", path=path)
@@ -105,8 +105,8 @@ def test_python_of_this_environment_passes(path):
     assert check("python", path=path) == (0, [])
 
 
-def test_python_without_ensurepip_gives_the_package(path, tmp_path):
-    # A Debian without python3-venv: the module is not there.
+def test_python_without_ensurepip_names_the_package(path, tmp_path):
+    # As on a Debian without python3-venv, where the module is missing.
     install(path, "apt-get", "")
     (tmp_path / "ensurepip.py").write_text("raise ImportError")
     code, [line] = check("python", path=path, PYTHONPATH=str(tmp_path))
@@ -116,14 +116,14 @@ def test_python_without_ensurepip_gives_the_package(path, tmp_path):
     assert re.search(rf": (sudo )?apt-get install python{version}-venv$", line)
 
 
-def test_pythons_that_are_too_old_are_told_so_not_a_syntax_error(path):
-    # As many as this machine has; the next test stands in for those that it has not.
+def test_old_pythons_get_a_clear_error_instead_of_a_syntax_error(path):
+    # Tests the versions that this machine has; the next test covers the others.
     install(path, "python3.12", "echo Python 3.12.1")
     for name in ("python2.7", "python3.6", "python3.7", "python3.8", "python3.9"):
         if python := working(name):
             code, [line] = check("python", path=path, python=python)
             assert code == 1
-            assert line.startswith("Python 3.10 to 3.13 is needed, and ")
+            assert line.startswith("Python 3.10 to 3.13 is required, but ")
             assert line.endswith(f" is {name[6:]}: run make with PYTHON=python3.12")
 
 
@@ -133,8 +133,8 @@ def working(name):
     return program if works else None
 
 
-def test_script_has_nothing_that_python_2_cannot_parse():
-    # On machines without old Pythons: the constructs that slip in most easily.
+def test_script_uses_only_syntax_that_python_2_can_parse():
+    # For machines without old Pythons: the most likely mistakes.
     text = SCRIPT.read_text()
     assert not re.search(r"""\bf["']|print\(|->|:=|\bnonlocal\b|async |\*, """, text)
     assert text.isascii()

@@ -1,4 +1,4 @@
-"""The fuzzer itself: it finds what is broken, says how to reproduce it, and does the same again with the same seed."""
+"""The fuzzer finds broken formats, prints how to reproduce a failure, and repeats itself with the same seed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SCRIPT = Path(fuzz.__file__)
 
 
 class Broken(Format):
-    """Fails on what its author did not think of."""
+    """A format that raises KeyError for unexpected messages."""
 
     identifier = "broken-of-fuzz"
 
@@ -31,7 +31,7 @@ class Broken(Format):
 
 
 @pytest.mark.parametrize(
-    ("value", "said"),
+    ("value", "error"),
     [
         (b'{"row": {"id": 1}}', ""),
         (b"{", ""),
@@ -39,10 +39,10 @@ class Broken(Format):
         (b'{"ddl": 1}', "KeyError, which is no DecodeError: 'table'"),
     ],
 )
-def test_what_is_no_decode_error_is_found(value: bytes, said: str) -> None:
+def test_errors_other_than_decode_errors_are_found(value: bytes, error: str) -> None:
     found = fuzz.broken(Broken().decoder("id INT"), None, value)
-    assert said in found
-    assert bool(found) == bool(said)
+    assert error in found
+    assert bool(found) == bool(error)
 
 
 def test_a_finding_reproduces_itself() -> None:
@@ -64,7 +64,7 @@ def test_the_same_seed_gives_the_same_messages() -> None:
     assert first == again != other
 
 
-def test_it_runs_and_counts() -> None:
+def test_fuzzer_runs_and_counts_messages() -> None:
     command = [sys.executable, str(SCRIPT), "--format", "changelog-json", "--messages", "300", "--processes", "1"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -1,5 +1,5 @@
 #!/bin/bash
-# The users of the producers, each with what its documentation asks for, and the passwords of the environment.
+# The producers' users, with the grants that each producer's documentation requires and passwords from the environment.
 set -eu
 
 MYSQL_PWD=$MYSQL_ROOT_PASSWORD mysql --user=root <<SQL

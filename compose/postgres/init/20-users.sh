@@ -1,5 +1,5 @@
 #!/bin/bash
-# Debezium's user: it may replicate, and read the tables for its snapshot.
+# Debezium's user: may replicate, and read the tables for the snapshot.
 set -eu
 
 psql --set=ON_ERROR_STOP=1 --set=password="$POSTGRES_DEBEZIUM_PASSWORD" --username="$POSTGRES_USER" --dbname="$POSTGRES_DB" <<'SQL'
