@@ -301,6 +301,8 @@ class LocalKafka:
         producer = Producer(_producer_config(self.bootstrap_servers))
         count = 0
         try:
+            # The client must know the partitions before the first record: it would append records that it kept until then after later ones.
+            producer.list_topics(topic, timeout=60)
             for record in records:
                 _send(producer, topic, record if isinstance(record, Record) else Record(*record), on_delivery)
                 count += 1
