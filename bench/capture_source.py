@@ -129,11 +129,11 @@ def _with_database(source: Source) -> Iterator[Source]:
 
 def fill(source: Source, table: str, rows: int) -> Counts:
     """Create a table whose rows are derived from their ids, without logging them; return the expected counts of its snapshot."""
-    doubled, there = [], 1
-    while there < rows:
-        keys = f"SELECT id + {there} AS k FROM {table} WHERE id <= {rows - there}"
+    doubled, count = [], 1
+    while count < rows:
+        keys = f"SELECT id + {count} AS k FROM {table} WHERE id <= {rows - count}"
         doubled.append(f"INSERT INTO {table} SELECT {_ROW} FROM ({keys}) AS further")
-        there *= 2
+        count *= 2
     first = f"INSERT INTO {table} SELECT {_ROW} FROM (SELECT 1 AS k) AS first"
     made = ["SET sql_log_bin = 0", f"USE {DATABASE}", f"CREATE TABLE {table} ({COLUMNS})", first, *doubled, f"ANALYZE TABLE {table}"]
     found = source.run(*made, f"SELECT COUNT(*), SUM(id), CAST(SUM(price) * 100 AS SIGNED) FROM {table}")[0]

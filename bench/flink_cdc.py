@@ -59,8 +59,8 @@ def run_flink_cdc(source: Source, jobs: list[Job], parallelism: int) -> list[Run
         arguments = [f"{work}/checkpoints", f"{work}/jobs", COLUMNS, *(f"{option}={value}" for option, value in options.items())]
         command = [java, f"-Xmx{HEAP}", *_OPENED, "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"]
         classes = compiled(Path(java), "CaptureCount", jars, work / "classes")
-        said = _said([*command, "-cp", f"{classes}:{jars}/*", "CaptureCount", *arguments], work / "log")
-        return [_run(msgspec.json.decode(line, type=_Found)) for line in said.splitlines()]
+        output = _said([*command, "-cp", f"{classes}:{jars}/*", "CaptureCount", *arguments], work / "log")
+        return [_run(msgspec.json.decode(line, type=_Found)) for line in output.splitlines()]
 
 
 def _run(found: _Found) -> Run:
@@ -74,10 +74,10 @@ def _said(command: list[str], log: Path) -> bytes:
         done = subprocess.Popen([*guard, *command], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=file)
     assert done.stdout is not None
     try:
-        said = done.stdout.read()
+        output = done.stdout.read()
         if done.wait() != 0:
             raise RuntimeError(f"Flink failed; the end of its output:\n{log.read_text(errors='replace')[-5000:]}")
-        return said
+        return output
     finally:
         done.terminate()
         done.wait()

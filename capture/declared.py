@@ -44,6 +44,6 @@ def absent(names: list[str], known: list[str]) -> list[str]:
 
 def fitted(batch: pa.RecordBatch, declared: pa.Schema) -> pa.RecordBatch:
     """Return a batch with the declared columns; a column that the table did not have yet is NULL."""
-    there = {name.lower(): array for name, array in zip(batch.schema.names, batch.columns, strict=True)}
-    arrays = [there[field.name.lower()] if field.name.lower() in there else pa.nulls(len(batch), field.type) for field in declared]
+    found = {name.lower(): array for name, array in zip(batch.schema.names, batch.columns, strict=True)}
+    arrays = [found[field.name.lower()] if field.name.lower() in found else pa.nulls(len(batch), field.type) for field in declared]
     return pa.RecordBatch.from_arrays(arrays, schema=declared)

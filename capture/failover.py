@@ -50,8 +50,8 @@ def lacking(server: Server, gtids: str | None) -> Callable[[str], bool]:
     """Return a function that returns whether a transaction is missing from `gtids`."""
     if gtids is None:
         return lambda _: True
-    had = gtids_of(server, gtids)
-    return lambda gtid: gtid not in had
+    known = gtids_of(server, gtids)
+    return lambda gtid: gtid not in known
 
 
 def begin_at(server: Server, place: Place, server_id: int) -> Position:
@@ -73,17 +73,17 @@ def end_at(server: Server, place: Place, server_id: int) -> Position:
         return place.position
     known = _known(server, place)
     gtids, begin = gtids_of(server, known), begin_after(server, known, server_id)
-    had = (entry.position for entry in _transactions(server, begin, server_id) if entry.gtid is not None and entry.gtid in gtids)
-    return max(had, key=lambda each: each.order, default=begin)
+    ends = (entry.position for entry in _transactions(server, begin, server_id) if entry.gtid is not None and entry.gtid in gtids)
+    return max(ends, key=lambda each: each.order, default=begin)
 
 
 def begin_after(server: Server, gtids: str, server_id: int) -> Position:
     """Return the start of the first transaction that is missing from `gtids`; raises the errors of `begin_at`."""
-    had = gtids_of(server, gtids)
-    _require_all(server, had)
-    found = _file_before(server, had)
+    known = gtids_of(server, gtids)
+    _require_all(server, known)
+    found = _file_before(server, known)
     for entry in _transactions(server, found, server_id):
-        if entry.gtid is not None and entry.gtid not in had:
+        if entry.gtid is not None and entry.gtid not in known:
             break
         found = entry.position
     return found

@@ -107,7 +107,7 @@ class Writer:
         judged = [image is not None for image in images]
         if done != KeyRange(None, None):
             inside = iter(in_range(self.server, self.table, [self.table.key(image) for image in images if image is not None], done))
-            judged = [there and next(inside) for there in judged]
+            judged = [exists and next(inside) for exists in judged]
         return judged[: len(changes)], judged[len(changes) :]
 
     def _same_row(self, change: Change) -> bool:

@@ -279,9 +279,9 @@ class ChangelogReader(DataSourceStreamReader):
         listed, created, identity = self._listed, self._created, server.identity
         if listed is not None and listed[0] == identity and (created is None or created.order <= listed[1].order):
             return []
-        there = {each.id for each in seen.tables}
-        require_named(server, self.options, there)
-        others = [table for table in matching(server, self.options) if table not in there]
+        known = {each.id for each in seen.tables}
+        require_named(server, self.options, known)
+        others = [table for table in matching(server, self.options) if table not in known]
         # Tables to add are listed again until they are added.
         self._listed = None if others and self.options.newly_added else (identity, created or seen.position)
         return others

@@ -1,6 +1,6 @@
 """Determines the possible effect of a logged statement on a captured table.
 
-A statement has no effect if it does not name the table, or if its first words identify a kind that changes no rows or columns. An
+A statement has no effect if it does not name the table, or if its first words show that it changes no rows and columns. An
 unrecognized statement may have any effect on the tables that it names. The definitions of all other tables are then compared.
 """
 

@@ -70,9 +70,9 @@ class _LogConnection(Driver):
     def _is_had(self, data: bytes) -> bool:
         if data[0] != _EVENT or data[5] != TABLE_MAP_EVENT:
             return False
-        had, table = len(self.tables), data[20:26]
+        count, table = len(self.tables), data[20:26]
         self.tables.add(table)
-        return len(self.tables) == had
+        return len(self.tables) == count
 
 
 class _Table(Table):  # type: ignore[misc]

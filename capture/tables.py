@@ -29,9 +29,9 @@ def matching(server: Server, options: Options) -> list[TableId]:
     """Return the existing tables that match the options, sorted by database and name."""
     case = _case(server)
     databases = _named(options.database, {name for (name,) in server.rows(_DATABASES)}, case) - (_OWN - {options.database})
-    there = [TableId(database, name) for database in databases for (name,) in server.rows(_TABLES, (database,))]
-    names = _named(options.table, {each.name for each in there}, case)
-    return sorted(each for each in there if each.name in names)
+    tables = [TableId(database, name) for database in databases for (name,) in server.rows(_TABLES, (database,))]
+    names = _named(options.table, {each.name for each in tables}, case)
+    return sorted(each for each in tables if each.name in names)
 
 
 def _case(server: Server) -> re.RegexFlag:

@@ -153,7 +153,7 @@ STOPS = {
     "rows_ignored": "ALTER IGNORE TABLE {} ADD UNIQUE (k)",
     "renamed_by_equals": "ALTER TABLE {0} RENAME = {0}_x",
     "dropped_and_added": "ALTER TABLE {} DROP COLUMN v, ADD COLUMN v INT",
-    "generated_anew": "ALTER TABLE {} MODIFY g INT AS (k + 2) STORED",
+    "regenerated": "ALTER TABLE {} MODIFY g INT AS (k + 2) STORED",
 }
 SWAP = "ALTER TABLE {} RENAME COLUMN k TO v, RENAME COLUMN v TO k"
 
@@ -161,7 +161,7 @@ SWAP = "ALTER TABLE {} RENAME COLUMN k TO v, RENAME COLUMN v TO k"
 @pytest.mark.parametrize("name", STOPS)
 def test_statement_that_does_more_than_add_columns_stops_after_all_earlier_changes(source: LocalSource, name: str) -> None:
     of_partition = " PARTITION BY RANGE (id) (PARTITION p VALUES LESS THAN (9), PARTITION q VALUES LESS THAN (99))"
-    generated = ", g INT AS (k + 1) STORED" if name == "generated_anew" else ""
+    generated = ", g INT AS (k + 1) STORED" if name == "regenerated" else ""
     source.run(f"CREATE TABLE {name} (id INT, k INT, v INT{generated}, PRIMARY KEY (id)) {of_partition if 'partition' in name else ''}")
     stream = Stream(source.options(name, **LATEST))
     source.run(f"INSERT INTO {name} (id, k, v) VALUES (1, 1, 1)", STOPS[name].format(name))
