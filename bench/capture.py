@@ -110,9 +110,9 @@ def _snapshots(source: Source, options: argparse.Namespace, parallelism: int, sm
     count = table["+I"][0]
     first = (Job(SMALL_TABLE, SNAPSHOT, small["+I"][0]), small)
     whole, then = (Job(TABLE, SNAPSHOT, count), table), (Job(TABLE, INITIAL, count), table)
-    ours = _checked("ours", _ours(source, options, parallelism), [first, *[whole] * options.runs, *[then] * options.runs])
-    yield _line("ours, snapshot", parallelism, ours[1 : 1 + options.runs], watch)
-    yield _line("ours, initial", parallelism, ours[1 + options.runs :], watch)
+    ours = _checked("capture", _ours(source, options, parallelism), [first, *[whole] * options.runs, *[then] * options.runs])
+    yield _line("capture, snapshot", parallelism, ours[1 : 1 + options.runs], watch)
+    yield _line("capture, initial", parallelism, ours[1 + options.runs :], watch)
     if options.flink:
         theirs = _checked("Flink CDC", _flink(source, options, parallelism), [first, *[whole] * options.runs])
         yield _line("Flink CDC, snapshot", parallelism, theirs[1:], watch)
@@ -126,8 +126,8 @@ def _logs(source: Source, options: argparse.Namespace, together: int | None, wat
     jobs = [job] * (1 + options.runs)
     name = "one statement" if together is None else f"{together} in a transaction"
     alone = [_read_log(source, start, source.position(), counts) for _ in range(options.runs)]
-    yield _line(f"ours, {name}, reader alone", 1, alone, watch)
-    yield _line(f"ours, {name}", 1, _checked("ours", _ours(source, options, 1), jobs)[1:], watch)
+    yield _line(f"log reader alone, {name}", 1, alone, watch)
+    yield _line(f"capture, {name}", 1, _checked("capture", _ours(source, options, 1), jobs)[1:], watch)
     if options.flink:
         yield _line(f"Flink CDC, {name}", 1, _checked("Flink CDC", _flink(source, options, 1), jobs)[1:], watch)
 
