@@ -1,18 +1,18 @@
-"""``python -m bench.capture``: rows a second of a MySQL table's snapshot and of its log, beside Flink CDC's connector.
+"""``python -m bench.capture``: rows per second of a MySQL table's snapshot and log, compared with Flink CDC's connector.
 
-python -m bench.capture                                                  # a MariaDB of its own, 1,000,000 rows
+python -m bench.capture                                                  # starts a MariaDB, 1,000,000 rows
 python -m bench.capture --rows 10000000 --parallelism 1,2 --runs 3
-python -m bench.capture --server localhost:3306 --user cdc --password cdc --no-flink    # a server that is there
+python -m bench.capture --server localhost:3306 --user cdc --password cdc --no-flink    # uses an existing server
 
-Each side has a process of its own for each parallelism, and first reads a small table, which is not counted. Spark has 2 cores
-whatever the parallelism, and a consumer that counts rows and sums ids and prices by row kind, which is checked against the server's
-sums; so has Flink. The log has updates of one row each, one or a hundred in a transaction, and one of all rows, made beforehand.
+Each side starts a new process for each parallelism. It first reads a small table, which is not measured. Spark and Flink both have 2 cores
+at every parallelism. Both count rows and sum ids and prices by row kind, and the results must equal the server's sums. The log is written
+beforehand. It has updates of one row each (one or a hundred per transaction), and one statement that updates all rows.
 
-whole     from when the query or job is asked for to when its last row is counted
-running   the same from the end of the first micro-batch, or from when the last of Flink's tasks runs
+whole     from the start of the query or job until its last row is counted
+running   the same, from the end of the first micro-batch, or from the start of Flink's last task
 
-On a server that is there, it makes a database `bench_capture`, and drops it in the end. MySQL since 8.4 is not for Flink CDC 3.5, which
-asks for ``SHOW MASTER STATUS``.
+On an existing server, it creates the database `bench_capture` and finally drops it. Flink CDC 3.5 does not support MySQL 8.4 or later,
+because it uses ``SHOW MASTER STATUS``.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _MB = 2**20
 
 
 class Line(NamedTuple):
-    """A line of the table: runs of one kind, and what the one with the median rate used."""
+    """A line of the table: runs of one kind, and the usage of the run with the median rate."""
 
     what: str
     parallelism: int
@@ -63,42 +63,42 @@ class Line(NamedTuple):
 
 
 def main() -> None:
-    """Run what was asked for, and print it."""
+    """Run the requested benchmarks and print the results."""
     options = parse()
     begun = os.getloadavg()
     with source_of(options.server, options.user, options.password) as source, Watch(source.process()) as watch:
         print(_about(source), flush=True)
         small, table = fill(source, SMALL_TABLE, min(_SMALL, options.rows)), fill(source, TABLE, options.rows)
-        print(f"table: {options.rows:,} rows of 8 columns, {_megabytes(source):,.0f} MB; to be counted: {table}", flush=True)
+        print(f"table: {options.rows:,} rows of 8 columns, {_megabytes(source):,.0f} MB; expected counts: {table}", flush=True)
         if options.only != "log":
             lines = [line for each in options.parallelism for line in _snapshots(source, options, each, small, table, watch)]
             print("\n".join(_table("snapshot, rows", lines)), flush=True)
         if options.only != "snapshot":
             lines = [line for together in TOGETHER for line in _logs(source, options, together, watch)]
             print("\n".join(_table("log, events (of two rows each)", lines, rows=2)), flush=True)
-    print(f"\nload of the machine: {_load(begun)} when it began, {_load(os.getloadavg())} when it ended")
+    print(f"\nload of the machine: {_load(begun)} at the start, {_load(os.getloadavg())} at the end")
 
 
 def parse(arguments: list[str] | None = None) -> argparse.Namespace:
-    """Return the options."""
+    """Return the parsed options."""
     product = Options()
     parser = argparse.ArgumentParser(
         prog="python -m bench.capture", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--events", type=int, default=100_000, help="updates in each log")
-    parser.add_argument("--parallelism", type=_numbers, default=(1, 2), help="with commas between; the log is read by one task")
-    parser.add_argument("--runs", type=int, default=1, help="of each kind; the median is told")
-    parser.add_argument("--chunk-size", type=int, default=product.chunk_size, help="of both (default: %(default)s)")
+    parser.add_argument("--parallelism", type=_numbers, default=(1, 2), help="comma-separated; one task reads the log (default: 1,2)")
+    parser.add_argument("--runs", type=int, default=1, help="runs of each kind; the median is printed (default: %(default)s)")
+    parser.add_argument("--chunk-size", type=int, default=product.chunk_size, help="for Spark and Flink (default: %(default)s)")
     parser.add_argument("--chunks-per-batch", type=int, default=product.chunks_per_batch, help="default: %(default)s")
-    parser.add_argument("--server", help="host:port of a server that is there; default: a MariaDB of its own")
+    parser.add_argument("--server", help="host:port of an existing server; default: start a MariaDB")
     parser.add_argument("--user", default="root")
     parser.add_argument("--password", default="")
     parser.add_argument("--only", choices=("snapshot", "log"), help="default: both")
-    parser.add_argument("--no-flink", dest="flink", action="store_false", help="ours alone")
+    parser.add_argument("--no-flink", dest="flink", action="store_false", help="run only Spark")
     options = parser.parse_args(arguments)
     if options.rows < 1 or options.events < 1 or options.runs < 1:
-        parser.error("--rows, --events and --runs are at least 1")
+        parser.error("--rows, --events and --runs must be at least 1")
     return options
 
 
@@ -110,9 +110,9 @@ def _snapshots(source: Source, options: argparse.Namespace, parallelism: int, sm
     count = table["+I"][0]
     first = (Job(SMALL_TABLE, SNAPSHOT, small["+I"][0]), small)
     whole, then = (Job(TABLE, SNAPSHOT, count), table), (Job(TABLE, INITIAL, count), table)
-    ours = _checked("ours", _ours(source, options, parallelism), [first, *[whole] * options.runs, *[then] * options.runs])
-    yield _line("ours, snapshot", parallelism, ours[1 : 1 + options.runs], watch)
-    yield _line("ours, initial", parallelism, ours[1 + options.runs :], watch)
+    ours = _checked("capture", _ours(source, options, parallelism), [first, *[whole] * options.runs, *[then] * options.runs])
+    yield _line("capture, snapshot", parallelism, ours[1 : 1 + options.runs], watch)
+    yield _line("capture, initial", parallelism, ours[1 + options.runs :], watch)
     if options.flink:
         theirs = _checked("Flink CDC", _flink(source, options, parallelism), [first, *[whole] * options.runs])
         yield _line("Flink CDC, snapshot", parallelism, theirs[1:], watch)
@@ -126,8 +126,8 @@ def _logs(source: Source, options: argparse.Namespace, together: int | None, wat
     jobs = [job] * (1 + options.runs)
     name = "one statement" if together is None else f"{together} in a transaction"
     alone = [_read_log(source, start, source.position(), counts) for _ in range(options.runs)]
-    yield _line(f"ours, {name}, reader alone", 1, alone, watch)
-    yield _line(f"ours, {name}", 1, _checked("ours", _ours(source, options, 1), jobs)[1:], watch)
+    yield _line(f"log reader alone, {name}", 1, alone, watch)
+    yield _line(f"capture, {name}", 1, _checked("capture", _ours(source, options, 1), jobs)[1:], watch)
     if options.flink:
         yield _line(f"Flink CDC, {name}", 1, _checked("Flink CDC", _flink(source, options, 1), jobs)[1:], watch)
 
@@ -139,11 +139,11 @@ def _line(what: str, parallelism: int, runs: list[Run], watch: Watch) -> Line:
 
 
 def _checked(whose: str, run: Callable[[list[Job]], list[Run]], jobs: list[tuple[Job, Counts]]) -> list[Run]:
-    """Run jobs, and refuse what counted other rows than it must have."""
+    """Run jobs; raise an error if a job counted other rows than expected."""
     runs = run([job for job, _ in jobs])
     for found, (job, counts) in zip(runs, jobs, strict=True):
         if found.counts != counts:
-            raise SystemExit(f"{whose}: {job.startup} of {job.table} counted {found.counts}, and not {counts}: nothing was measured")
+            raise SystemExit(f"{whose}: {job.startup} of {job.table} counted {found.counts} instead of {counts}: no result is valid")
     return runs
 
 
@@ -153,7 +153,7 @@ def _flink(source: Source, options: argparse.Namespace, parallelism: int) -> Cal
 
 
 def _ours(source: Source, options: argparse.Namespace, parallelism: int) -> Callable[[list[Job]], list[Run]]:
-    """Return what runs jobs in a new process with a Spark of its own."""
+    """Return a function that runs jobs in a new process with its own Spark session."""
     settings = {
         "scan.snapshot.parallelism": str(parallelism),
         "scan.incremental.snapshot.chunk.size": str(options.chunk_size),
@@ -182,14 +182,14 @@ def _run_in_spark(source: Source, jobs: list[Job], settings: dict[str, str]) -> 
     capture.register(spark)
     try:
         return [_run_query(spark, source.reader(job.table, **settings, **job.startup), job.rows) for job in jobs]
-    except PySparkException as error:  # one that cannot be sent to the process that waits
+    except PySparkException as error:  # cannot be pickled for the parent process
         raise RuntimeError(str(error)) from None
     finally:
         spark.stop()
 
 
 def _run_query(spark: Any, reader: dict[str, str], rows: int) -> Run:
-    """Run a query until so many rows have come, and a little longer, in which no more must come."""
+    """Run a query until it has counted `rows`, and a second longer to detect surplus rows."""
     from pyspark.sql import functions as F
 
     counts: Counts = {}
@@ -228,7 +228,7 @@ def _read_log(source: Source, start: Position, end: Position, counts: Counts) ->
     begun = _now_ms()
     changes = sum(isinstance(entry, Change) for entry in log.read(start, end))
     if changes != counts["+U"][0]:
-        raise SystemExit(f"the log's reader alone found {changes} changes, and not {counts['+U'][0]}: nothing was measured")
+        raise SystemExit(f"the log reader alone found {changes} changes instead of {counts['+U'][0]}: no result is valid")
     return Run(begun, (begun, 0), [(_now_ms(), 2 * changes)], counts)
 
 
@@ -245,7 +245,7 @@ def _about(source: Source) -> str:
     return (
         f"machine: {os.cpu_count()} cores, {platform.machine()}, {platform.system()}; Python {platform.python_version()}; {versions}; "
         f"Flink {FLINK_VERSION}, Flink CDC {CDC_VERSION}; server {source.run('SELECT VERSION()')[0][0]}\n"
-        f"Spark's settings that are not its defaults: local[2], {', '.join(f'{name}={value}' for name, value in SETTINGS.items())}"
+        f"Spark settings that differ from the defaults: local[2], {', '.join(f'{name}={value}' for name, value in SETTINGS.items())}"
     )
 
 
@@ -259,8 +259,11 @@ def _load(load: Iterable[float]) -> str:
 
 
 def _table(title: str, lines: list[Line], rows: int = 1) -> Iterator[str]:
-    """Yield the lines of a text; `rows` are what a unit of it has."""
-    yield f"\n{title}: a second, CPU µs of each, and MB at most; then a second and MB (Python's, or Flink's) in the first and last tenth"
+    """Yield the lines of a text table; a unit of the title has `rows` rows."""
+    yield (
+        f"\n{title}: rate per second, CPU µs per unit, and peak MB; then rate per second and MB (Python's or Flink's) "
+        "in the first and last tenth"
+    )
     heads = ("whole", "running", "JVM µs", "Python µs", "server µs", "JVM MB", "Python MB", "tenths", "MB")
     yield f"{'':<38}{'par.':>5}" + "".join(f"{head:>{_WIDTHS.get(head, 11)}}" for head in heads)
     for line in lines:

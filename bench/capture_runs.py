@@ -1,4 +1,4 @@
-"""What the capture's benchmark measures: jobs, what came of them, and what they used."""
+"""Jobs of the capture benchmark, their results, and their CPU and memory usage."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _INTERVAL = 0.5  # seconds
 
 
 class Job(NamedTuple):
-    """A job: a table, where it begins (options of both readers), and how many rows are to come."""
+    """A job: a table, the startup options (the same for both readers), and the expected number of rows."""
 
     table: str
     startup: dict[str, str]
@@ -26,16 +26,16 @@ class Job(NamedTuple):
 
 
 class Run(msgspec.Struct):
-    """What came of a job.
+    """The result of a job.
 
     Attributes
     ----------
     start_ms : int
-        When it was asked for, since 1970-01-01 UTC.
+        The time of its submission, in milliseconds since 1970-01-01 UTC.
     running : (int, int)
-        When it ran, and the rows that had come by then.
+        The time when it was running, and the number of rows until then.
     points : list of (int, int)
-        Times, and the rows that had come by then.
+        Times, and the number of rows until then.
     counts : dict
     """
 
@@ -54,16 +54,16 @@ class Run(msgspec.Struct):
 
     @property
     def whole_rate(self) -> float:
-        """Rows a second, from when it was asked for."""
+        """Rows per second since its submission."""
         return self.rows / (self.end_ms - self.start_ms) * 1000
 
     @property
     def running_rate(self) -> float:
-        """Rows a second, from when it ran."""
+        """Rows per second since it was running."""
         return (self.rows - self.running[1]) / max(self.end_ms - self.running[0], 1) * 1000
 
     def rate_between(self, first: float, last: float) -> float:
-        """Return the rows a second between two shares of the rows that came while it ran."""
+        """Return the rows per second between two fractions of the rows since it was running."""
         wanted = self.rows - self.running[1]
         begin, end = (self._time_of(self.running[1] + share * wanted) for share in (first, last))
         return wanted * (last - first) / max(end - begin, 1) * 1000
@@ -78,7 +78,7 @@ class Run(msgspec.Struct):
 
 
 class Sample(NamedTuple):
-    """CPU seconds so far and bytes of memory now, by what processes are."""
+    """Total CPU seconds and current bytes of memory, by kind of process."""
 
     ms: float
     cpu: dict[str, float]
@@ -86,16 +86,16 @@ class Sample(NamedTuple):
 
 
 class Usage(NamedTuple):
-    """What a run used.
+    """The CPU and memory usage of a run, by kind of process.
 
     Attributes
     ----------
     cpu : dict
         Seconds.
     peak : dict
-        Bytes at most. Python's workers share some of theirs, which are counted for each.
+        Maximum bytes. Memory that Python workers share counts for each worker.
     tenths : (float, float)
-        Mean bytes of Python's workers, or of the JVM where there are none, in the first and in the last tenth of the run's time.
+        Mean bytes of the Python workers in the first and the last tenth of the run's time; of the JVM if there are no workers.
     """
 
     cpu: dict[str, float]
@@ -104,7 +104,7 @@ class Usage(NamedTuple):
 
 
 class Watch(threading.Thread):
-    """Looks at the server, and at all Java below this process with its children, while it is entered."""
+    """Samples the server, and all Java processes started by this process with their children, inside its context."""
 
     def __init__(self, server: psutil.Process | None) -> None:
         super().__init__(daemon=True)
@@ -128,7 +128,7 @@ class Watch(threading.Thread):
     def _sample(self) -> Sample:
         memory: dict[str, int] = defaultdict(int)
         for label, process in self._processes():
-            with suppress(psutil.Error):  # it has ended meanwhile
+            with suppress(psutil.Error):  # the process may have ended
                 memory[label] += process.memory_info().rss
                 times = process.cpu_times()
                 self._seconds[label, process.pid, process.create_time()] = times.user + times.system
@@ -149,7 +149,7 @@ class Watch(threading.Thread):
         return found
 
     def usage(self, run: Run) -> Usage:
-        """Return what was used between a run's start and its end."""
+        """Return the usage between a run's start and its end."""
         within = [sample for sample in self.samples if run.start_ms <= sample.ms <= run.end_ms + 1000 * _INTERVAL]
         if not within:
             return Usage({}, {}, (0.0, 0.0))

@@ -1,4 +1,4 @@
-"""The database of the capture's benchmark: a server, its table, and a log of updates."""
+"""The database of the capture benchmark: a server, its table, and a log of updates."""
 
 from __future__ import annotations
 
@@ -47,11 +47,11 @@ END
 """
 
 Counts = dict[str, tuple[int, int, int]]
-"""Rows, the sum of their ids, and of their prices in hundredths, by row kind."""
+"""The number of rows, the sum of their ids and the sum of their prices in cents, by row kind."""
 
 
 class Source(NamedTuple):
-    """A server, and who reads it."""
+    """A server and a user."""
 
     host: str
     port: int
@@ -81,12 +81,12 @@ class Source(NamedTuple):
         return read_options(self.reader(TABLE))
 
     def position(self) -> Position:
-        """Return where the log is now."""
+        """Return the current position of the log."""
         with connect(self.options()) as server:
             return server.settled()
 
     def process(self) -> psutil.Process | None:
-        """Return the server's process, if it is one of this machine."""
+        """Return the server's process, if it runs on this machine."""
         if self.host not in ("127.0.0.1", "localhost"):
             return None
         listening = (each for each in psutil.net_connections("tcp") if each.status == psutil.CONN_LISTEN and each.laddr.port == self.port)
@@ -94,7 +94,7 @@ class Source(NamedTuple):
 
 
 class _MariaDb(LocalMariaDb):
-    """A MariaDB with a log, and with memory for the table."""
+    """A MariaDB with a binary log and a large buffer pool."""
 
     def _start(self, command: list[str]) -> None:
         log = [
@@ -110,7 +110,7 @@ class _MariaDb(LocalMariaDb):
 
 @contextmanager
 def source_of(server: str | None, user: str, password: str) -> Iterator[Source]:
-    """Yield a server that is there (``host:port``), or a MariaDB of its own; with the benchmark's database, which is dropped in the end."""
+    """Yield an existing server (``host:port``) or a new MariaDB, with the benchmark's database; finally drop the database."""
     if server is not None:
         host, _, port = server.partition(":")
         yield from _with_database(Source(host, int(port or 3306), user, password))
@@ -128,12 +128,12 @@ def _with_database(source: Source) -> Iterator[Source]:
 
 
 def fill(source: Source, table: str, rows: int) -> Counts:
-    """Make a table of rows that follow from their ids, and return what a snapshot of it must count; nothing of it is in the log."""
-    doubled, there = [], 1
-    while there < rows:
-        keys = f"SELECT id + {there} AS k FROM {table} WHERE id <= {rows - there}"
+    """Create a table whose rows are derived from their ids, without logging them; return the expected counts of its snapshot."""
+    doubled, count = [], 1
+    while count < rows:
+        keys = f"SELECT id + {count} AS k FROM {table} WHERE id <= {rows - count}"
         doubled.append(f"INSERT INTO {table} SELECT {_ROW} FROM ({keys}) AS further")
-        there *= 2
+        count *= 2
     first = f"INSERT INTO {table} SELECT {_ROW} FROM (SELECT 1 AS k) AS first"
     made = ["SET sql_log_bin = 0", f"USE {DATABASE}", f"CREATE TABLE {table} ({COLUMNS})", first, *doubled, f"ANALYZE TABLE {table}"]
     found = source.run(*made, f"SELECT COUNT(*), SUM(id), CAST(SUM(price) * 100 AS SIGNED) FROM {table}")[0]
@@ -141,7 +141,10 @@ def fill(source: Source, table: str, rows: int) -> Counts:
 
 
 def update(source: Source, events: int, together: int | None, rows: int) -> Counts:
-    """Update rows (events are no more than they), so many in a transaction or all by one statement; return what the log must count."""
+    """Update rows, `together` in a transaction or all with one statement; return the expected counts of the log.
+
+    `events` must not exceed `rows`.
+    """
     if together is None:
         source.run(f"USE {DATABASE}", f"UPDATE {TABLE} SET quantity = quantity + 1 WHERE id <= {events}")
         ids = [*range(1, events + 1)]

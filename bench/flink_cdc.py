@@ -1,7 +1,7 @@
-"""Flink CDC's MySQL connector on the table of the capture's benchmark: the peer that the capture is measured against.
+"""Runs Flink CDC's MySQL connector on the table of the capture benchmark, for comparison.
 
-``INSERT INTO counted SELECT * FROM source`` in a process of its own, into a sink that counts (`CaptureCount.java`), with checkpoints as in
-`bench.flink`. The connector and MySQL's driver, which it does not bring, come from where Flink does.
+A separate process runs ``INSERT INTO counted SELECT * FROM source`` into a counting sink (`CaptureCount.java`), with checkpoints as in
+`bench.flink`. The connector does not include MySQL's driver. Both come from the same repository as Flink.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .capture_runs import Job, Run
 from .capture_source import Source
 from .flink import _OPENED, HEAP, OPTIONS, compiled, fetched
 
-FLINK_VERSION = "1.20.3"  # the last that the connector is made for
+FLINK_VERSION = "1.20.3"  # the latest version that the connector supports
 CDC_VERSION = "3.5.0"
 DRIVER_VERSION = "8.0.33"
 _WHOLE = ("flink-clients", "flink-table-api-java-bridge")
@@ -31,7 +31,7 @@ COLUMNS = (
 
 
 class _Found(msgspec.Struct):
-    """What `CaptureCount` prints of a job."""
+    """The line that `CaptureCount` prints for a job."""
 
     start_ms: int
     running_ms: int
@@ -40,27 +40,27 @@ class _Found(msgspec.Struct):
 
 
 def run_flink_cdc(source: Source, jobs: list[Job], parallelism: int) -> list[Run]:
-    """Run jobs one after the other in a Flink that is started for them.
+    """Run jobs one after the other in a new Flink process.
 
     Raises
     ------
     RuntimeError
-        When Flink cannot be fetched or compiled, or a job fails; with the end of what it says.
+        If Flink cannot be fetched or compiled, or a job fails; with the end of Flink's output.
     """
     java = local_kafka._find_java()
     jars = fetched(f"flink-cdc-{CDC_VERSION}", f"Flink CDC {CDC_VERSION} and Flink {FLINK_VERSION}", "once", _ivy_module())
     with tempfile.TemporaryDirectory(prefix="bench-capture-") as name:
         work = Path(name)
-        # In a file, since the password is in it.
+        # In a file, because the text contains the password.
         (work / "jobs").write_text("\n".join(f"{job.rows}\t{source_table(source, job)}" for job in jobs))
-        # A changelog as it comes: with duplicates to expect, Flink would keep all rows in a state.
+        # The changelog passes unchanged: if Flink expected duplicates, it would keep all rows in its state.
         options = OPTIONS | {"table.exec.source.cdc-events-duplicate": "false"}
         options |= {"parallelism.default": str(parallelism), "io.tmp.dirs": f"{work}/tmp"}
         arguments = [f"{work}/checkpoints", f"{work}/jobs", COLUMNS, *(f"{option}={value}" for option, value in options.items())]
         command = [java, f"-Xmx{HEAP}", *_OPENED, "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"]
         classes = compiled(Path(java), "CaptureCount", jars, work / "classes")
-        said = _said([*command, "-cp", f"{classes}:{jars}/*", "CaptureCount", *arguments], work / "log")
-        return [_run(msgspec.json.decode(line, type=_Found)) for line in said.splitlines()]
+        output = _said([*command, "-cp", f"{classes}:{jars}/*", "CaptureCount", *arguments], work / "log")
+        return [_run(msgspec.json.decode(line, type=_Found)) for line in output.splitlines()]
 
 
 def _run(found: _Found) -> Run:
@@ -68,16 +68,16 @@ def _run(found: _Found) -> Run:
 
 
 def _said(command: list[str], log: Path) -> bytes:
-    """Run a command that ends with this process, whatever ends that."""
+    """Return the output of a command; the command is killed if this process ends."""
     guard = [sys.executable, "-I", local_kafka.__file__, "--guard", ""]
     with log.open("wb") as file:
         done = subprocess.Popen([*guard, *command], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=file)
     assert done.stdout is not None
     try:
-        said = done.stdout.read()
+        output = done.stdout.read()
         if done.wait() != 0:
-            raise RuntimeError(f"Flink failed; the end of what it says:\n{log.read_text(errors='replace')[-5000:]}")
-        return said
+            raise RuntimeError(f"Flink failed; the end of its output:\n{log.read_text(errors='replace')[-5000:]}")
+        return output
     finally:
         done.terminate()
         done.wait()
@@ -94,7 +94,7 @@ def source_table(source: Source, job: Job) -> str:
 
 
 def _ivy_module() -> str:
-    """Return what Ivy is to fetch; the driver too, which the connector does not bring."""
+    """Return the Ivy module with all dependencies; the connector does not include the driver."""
     flink = [("org.apache.flink", name, FLINK_VERSION, name in _WHOLE) for name in (*_WHOLE, *_SINGLE)]
     others = [
         ("org.apache.flink", "flink-sql-connector-mysql-cdc", CDC_VERSION, False),

@@ -1,7 +1,7 @@
-"""The benchmark's history of one table, in Debezium's messages: seeded, so that every run reads the same topic.
+"""Generates the benchmark's history of one table as Debezium messages, from a seed: every run reads the same topic.
 
-60 % updates, 30 % inserts (of a new key, or again of one that is there), 10 % deletes; 5 % of the events are delivered a second time
-within the next 20. What a clean changelog must give is counted beside it.
+It has 60 % updates, 30 % inserts (of a new or an existing key) and 10 % deletes; 5 % of the events are redelivered within the next 20
+events. `Expected` counts the rows of the normalized changelog.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ Row = tuple[Any, ...]
 
 @dataclass
 class Expected:
-    """Counts rows and sums ids by row kind, as ChangelogNormalize must give them."""
+    """Counts the rows and sums the ids by row kind that ChangelogNormalize must return."""
 
     table: dict[int, Row] = field(default_factory=dict)
     rows: Counter[str] = field(default_factory=Counter)
     ids: Counter[str] = field(default_factory=Counter)
 
     def take(self, key: int, after: Row | None) -> None:
-        """Take one event."""
+        """Add one event."""
         stored = self.table.pop(key, None)
         if after is not None:
             self.table[key] = after
@@ -46,7 +46,7 @@ class Expected:
 
 
 def events(count: int, keys: int, seed: int = 42) -> Iterator[tuple[int, Row | None, Row | None]]:
-    """Yield `count` events: (number, before, after), second deliveries among them."""
+    """Yield `count` events (number, before, after), including redeliveries."""
     source = random.Random(seed)
     table: dict[int, Row] = {}
     alive: list[int] = []
@@ -109,7 +109,7 @@ def _stamp(number: int) -> str:
 
 
 def message(number: int, before: Row | None, after: Row | None) -> tuple[bytes, bytes]:
-    """Return an event as Debezium writes it: key and value."""
+    """Return the key and the value of an event in Debezium's format."""
     key = (after or before or ())[0]
     op = "d" if after is None else "c" if before is None else "u"
     at = {"file": "mysql-bin.000003", "pos": 1000 + number * 37, "row": 0, "ts_ms": 1_700_000_000_000 + number, "snapshot": "false"}

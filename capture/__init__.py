@@ -1,4 +1,4 @@
-"""MySQL or MariaDB tables as a changelog, without a lock: the whole tables first, then their changes, on Spark.
+"""A Spark source that reads MySQL and MariaDB tables as a changelog: first a snapshot without locks, then the changes.
 
 ::
 
@@ -7,8 +7,8 @@
     capture.register(spark)
     changes = spark.readStream.format("mysql-changelog").options(**{"hostname": "db", "username": "cdc", ...}).load()
 
-The rows are ``row_kind`` (``+I -U +U -D``), the tables' columns, and ``database``, ``table``, ``op_ts``, ``position``. How it is exact
-is told in `capture.chunk`. Importing this loads neither Spark nor a driver until it is used.
+A row has ``row_kind`` (``+I -U +U -D``), the table's columns, and ``database``, ``table``, ``op_ts``, ``position``. `capture.chunk`
+explains why the snapshot is exact. Spark and the database driver are imported on first use.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ SOURCE = {
     "ts_ms": "op_ts",
     **{field: f"position.{field}" for field in ("file", "pos", "row", "server_id", "gtid", "snapshot")},
 }
-"""Where a row stands, for ``to_kafka_changelog(source=...)``: the fields of Debezium's ``source`` and the columns that they are."""
+"""The columns for each field of Debezium's ``source`` block: pass it to ``to_kafka_changelog(source=...)``."""
 
 
 def register(spark: SparkSession) -> None:
-    """Make ``mysql-changelog`` a format of a session's ``readStream``.
+    """Register the format ``mysql-changelog`` for ``spark.readStream``.
 
     Raises
     ------
     MissingDependencyError
-        When the driver is not installed.
+        If the database driver is not installed.
     """
     from cdc_formats.errors import MissingDependencyError
 

@@ -1,7 +1,7 @@
-"""The binary log between two positions: the changes of tables' rows, and the statements that alter them.
+"""Reads row changes and schema changes between two positions of the binary log.
 
-The protocol is mysql-replication's. What the log says of a table's columns depends on ``binlog_row_metadata``; here it comes from the
-server's ``information_schema`` instead, and the log's rows are checked to have that shape.
+mysql-replication implements the protocol. Column names and types come from the server's ``information_schema``, because the log's own
+depend on ``binlog_row_metadata``. Rows whose columns differ from it raise an error.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from .stream import Stream, statement_bytes
 from .table import Row, Table, TableId
 from .tokens import Dialect, decode
 
-# It warns on every connection that binlog_row_metadata is not FULL, which is not needed here.
+# The library warns on every connection if binlog_row_metadata is not FULL. This reader does not need FULL.
 logging.getLogger("pymysqlreplication").setLevel(logging.ERROR)
 
 _PURGED = 1236
@@ -82,22 +82,22 @@ _WIRE = {
 
 
 class LogReader:
-    """Reads the log from one position to another, or to its end.
+    """Reads the log from one position to another, or to the end of the log.
 
     Parameters
     ----------
     server : Server
-        A connection to it; one to another server is refused.
+        A connection to the server. The log connection must reach the same server.
     tables : sequence of Table
     server_id : int
-        No other reader of the server's log may have it at the same time.
+        Must differ from the id of every other reader of the server's log.
     rows : bool
-        False leaves out changes: statements and ends of transactions alone, which is much faster.
+        False returns only statements and ends of transactions, which is much faster.
 
     Attributes
     ----------
     position : Position
-        How far it has read.
+        Where the reader has arrived.
     """
 
     def __init__(self, server: Server, tables: Sequence[Table], server_id: int, *, rows: bool = True) -> None:
@@ -114,33 +114,33 @@ class LogReader:
         self._followed = {table.id: table for table in tables}
 
     def table(self, of: TableId) -> Table:
-        """Return a table as the log's rows are here."""
+        """Return a table with the columns that its rows have at the current position."""
         return self._followed[of]
 
     def take_table(self, table: Table) -> None:
-        """Read a table's rows from here on with the columns that a statement has left."""
+        """Use new columns for a table's rows from the current position on."""
         self._followed[table.id] = table
         self._shapes.clear()
 
     def leave(self, table: TableId) -> None:
-        """Read no more of a table."""
+        """Stop reading a table."""
         del self._followed[table]
 
     def read(self, start: Position, end: Position, wanted: Callable[[str], bool] = lambda _: True) -> Iterator[LogEntry]:
-        """Return what is in the log after `start` up to `end`, or up to the end of what is on the server's disk.
+        """Return the log entries after `start` up to `end`, or up to the end of the log.
 
-        Of transactions whose GTIDs are not wanted there is the end alone, as of one that has not touched the table.
+        A transaction whose GTID `wanted` rejects yields only its end, without tables.
 
         Raises
         ------
         BinlogPurgedError
-            When the server has no such part of its log.
+            If the server no longer has this part of the log.
         BinlogError
-            When the log has what cannot be read as rows.
+            If the log contains something that cannot be read as rows.
         SchemaChangedError
-            When rows have another shape than the table.
+            If rows have other columns than the table.
         ServerUnavailableError
-            When the connection ends.
+            If the connection ends.
         """
         self.position, self._is_wanted = start, wanted
         if start.order >= end.order:
@@ -170,11 +170,11 @@ class LogReader:
         )
 
     def _events(self, stream: Stream, end: Position) -> Iterator[Any]:
-        """Return the events up to a position, which is the end of one or of several that are not asked for."""
+        """Return the events up to a position, which is the end of a returned or a skipped event."""
         last = end.order
         with _log_errors(self.options, stream):
             while (event := stream.fetchone()) is not None:
-                # A rotation's end is a place in the file before, whose name the library has already replaced.
+                # The end of a rotation is a position in the previous file, but the library already has the next file's name.
                 place = 0 if isinstance(event, RotateEvent) else event.packet.log_pos
                 if place and Position(stream.log_file, place).order > last:
                     return
@@ -194,21 +194,21 @@ class LogReader:
             self._refuse_xa(position)
             yield self._committed(event, position)
         elif isinstance(event, RotateEvent):
-            # A server that starts numbers its tables anew.
+            # A restarted server numbers its tables from the start.
             stream.forget_tables()
             self._shapes.clear()
         elif event.event_type in _COMPRESSED:
-            raise BinlogError(f"the log is compressed at {position}: SET GLOBAL {_COMPRESSED[event.event_type]}")
+            raise BinlogError(f"the log is compressed at {position}, which is not supported: SET GLOBAL {_COMPRESSED[event.event_type]}")
         else:
             self._note(stream, event)
 
     def _note(self, stream: Stream, event: Any) -> None:
-        """Note what a transaction is, and that it has changed a table."""
+        """Record the GTID of a transaction and the tables that it changes."""
         if isinstance(event, TableMapEvent):
             if self._wanted:
                 self._touched |= {TableId(event.schema, event.table)} & self._followed.keys()
             else:
-                # The library tells each table once; the next transaction's is to be told again.
+                # The library returns the TABLE_MAP event of a table once; the next transaction needs it again.
                 stream.forget_tables()
         elif isinstance(event, _GTIDS):
             self._gtid, self._wanted = event.gtid, self._is_wanted(event.gtid)
@@ -218,7 +218,10 @@ class LogReader:
     def _refuse_xa(self, position: Position) -> None:
         if self._touched:
             names = ", ".join(map(str, sorted(self._touched)))
-            raise BinlogError(f"an XA transaction at {position} changes {names}: its rows are logged before it is known whether it commits")
+            raise BinlogError(
+                f"an XA transaction at {position} changes {names}: XA transactions are not supported, because the log has their rows "
+                "before they commit"
+            )
 
     def _committed(self, event: Any, position: Position) -> Committed:
         found = Committed(position, frozenset(self._touched), event.timestamp, self._gtid if self._wanted else None)
@@ -246,11 +249,11 @@ class LogReader:
     def _changes(self, stream: Stream, event: RowsEvent, position: Position) -> Iterator[Change]:
         of = TableId(event.schema, event.table)
         table = self._followed.get(of)
-        if table is None:  # the library asks for names of databases and of tables, and not for pairs
+        if table is None:  # the library filters by database and by table name separately, not by pairs
             return
         self._touched.add(of)
         if isinstance(event, PartialUpdateRowsEvent):
-            raise BinlogError(f"the log has parts of JSON values only at {position}: SET GLOBAL binlog_row_value_options = ''")
+            raise BinlogError(f"the log has only parts of JSON values at {position}: SET GLOBAL binlog_row_value_options = ''")
         images = self._images(stream, event, position, table)
         present = [event.columns_present_bitmap, getattr(event, "columns_present_bitmap2", event.columns_present_bitmap)]
         if not all(map(images.complete, present)):
@@ -261,7 +264,7 @@ class LogReader:
             self._number += 1
 
     def _images(self, stream: Stream, event: RowsEvent, position: Position, table: Table) -> Images:
-        """Return what reads the rows of an event, whose columns in the log must be those of the table."""
+        """Return the reader of an event's rows; raise an error if the event has other columns than the table."""
         found = stream.known_table(event.table_id)
         known, images = self._shapes.get(event.table_id, (None, None))
         if known is found and images is not None:
@@ -271,8 +274,8 @@ class LogReader:
             wire.type not in _WIRE[column.data_type] for wire, column in zip(found.columns, columns, strict=False)
         ):
             raise SchemaChangedError(
-                f"at {position} the rows of {table.qualified} have other columns than the table has now: it was altered since. "
-                "Begin anew from a later position, with another checkpoint"
+                f"the rows of {table.qualified} at {position} have other columns than the table: it was altered since. "
+                "Start from a later position with a new checkpoint"
             )
         for wire, column in zip(found.columns, columns, strict=True):
             _describe(wire, column)
@@ -282,7 +285,7 @@ class LogReader:
 
 
 def _pairs(event: RowsEvent, images: Iterator[Row]) -> Iterator[tuple[Row | None, Row | None]]:
-    """Return what rows were before and after an event."""
+    """Return the before-image and after-image of each row of an event; None for an image that does not exist."""
     if isinstance(event, UpdateRowsEvent):
         return zip(images, images, strict=True)
     return zip(images, repeat(None)) if isinstance(event, DeleteRowsEvent) else zip(repeat(None), images)
@@ -304,7 +307,7 @@ def _log_errors(options: Options, stream: Stream) -> Iterator[None]:
         if not isinstance(error.__context__, pymysql.err.MySQLError) or error.__context__.args[0] != _PURGED:
             raise
         raise BinlogPurgedError(
-            f"the server cannot send its log from {stream.log_file}:{stream.log_pos} on: {error.__context__.args[-1]}. "
-            "What it had is gone for this capture: begin anew with another checkpoint, and keep the log longer "
+            f"the server cannot send its log from {stream.log_file}:{stream.log_pos}: {error.__context__.args[-1]}. "
+            "The changes after this position are lost: start with a new checkpoint, and keep the log longer "
             "(SET GLOBAL binlog_expire_logs_seconds = 604800)"
         ) from None

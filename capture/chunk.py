@@ -1,9 +1,9 @@
-"""A chunk of a table as it was at a position of the log: selected later, and rolled back by the log.
+"""Returns a chunk of a table as of a position of the log: a task selects the rows later and rolls back the changes since.
 
-Netflix's DBLog and Flink CDC select a chunk between two watermarks of the log and *replay* what happened in between, so that the chunk
-is as of the high watermark. Here it is turned around. A micro-batch of Spark ends at an offset that is chosen before its tasks run: at a
-position E. So a task selects the chunk at any time after E, reads the log from E to HIGH, the position after its SELECT, and *rolls back*
-what happened in between, by the before-images that the log has. The chunk is as of E, whenever it is selected::
+Netflix's DBLog and Flink CDC select a chunk between two watermarks of the log and *replay* the changes in between. Their chunk is as of
+the high watermark. This module does the reverse. Spark chooses the end of a micro-batch, position E, before its tasks run. A task selects
+the chunk at any time after E. It then reads the log from E to HIGH, the position after its SELECT, and *rolls back* these changes with
+the before-images of the log. The chunk is as of E, whenever the task selects it::
 
     log      ... ── E ── ~k1 ── -k3 ── +k7 ── SELECT ── ~k5 ── ~k1 ── HIGH ── ...
 
@@ -16,14 +16,14 @@ what happened in between, by the before-images that the log has. The chunk is as
     k6 = f          │ k6 = f                                                 +I k6 = f
     (nothing)       │ k7 = g              +k7: was nothing                   (nothing)
 
-The rule needs no more than the first event of each key: its before-image is the row as of E, and none where the event is an insert.
-A key without an event has the row that was selected. What follows after E, the log's reader emits in later batches: for keys up to the
-*frontier*, the key up to which chunks are done, from the position that their chunk is as of.
+Only the first event of each key matters. Its before-image is the row as of E; an insert means that the row did not exist. A key without
+an event keeps the selected row. The log reader emits the changes after E in later batches, for keys up to the *frontier*: the last key
+whose chunk is done.
 
-- A chunk that is read again, by a task tried again or by a batch replayed after a crash, gives the very same rows: nothing but E and the
-  range of keys has to be kept, so that the offset does not grow with the table.
-- It needs all of the log up to E to be visible to the SELECT: E is a settled position (`capture.server`).
-- Rows are told apart by the exact value of their primary key, whatever its collation: ``A`` that becomes ``a`` is an event of both.
+- A retried task and a batch replayed after a crash return the same rows. The offset stores only E and the range of keys, so it does not
+  grow with the table.
+- The SELECT must see every transaction up to E: E is a settled position (`capture.server`).
+- Rows are identified by the exact value of the primary key, whatever its collation: an update from ``A`` to ``a`` changes two keys.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from .table import Row, Table, TableId
 
 
 class Undo:
-    """What a table's rows were before the changes since a position: the before-image of the first change of each key."""
+    """Collects the before-image of the first change of each key: a table's rows before the changes."""
 
     def __init__(self, table: Table) -> None:
         self.table = table
@@ -52,11 +52,11 @@ class Undo:
         self.images: dict[Row, Row | None] = {}
 
     def reshape(self, now: Table) -> None:
-        """Take note of changes whose rows have columns more."""
+        """Accept further changes with the columns of an altered table."""
         self.places = projection(now, self.table)
 
     def note(self, change: Change) -> None:
-        """Take note of the next change in the log."""
+        """Add the next change of the log."""
         before, after = projected(change.before, self.places), projected(change.after, self.places)
         if before is not None:
             self.images.setdefault(self.table.identity(before), before)
@@ -64,39 +64,39 @@ class Undo:
             self.images.setdefault(self.table.identity(after), None)
 
     def untouched(self, texts: pa.Table) -> pa.Table:
-        """Return the rows that no change was of."""
+        """Return the rows that did not change."""
         if not self.images:
             return texts
         return texts.filter(pa.array([identity not in self.images for identity in rows_of(texts, self.table.primary_key)], pa.bool_()))
 
     def present(self) -> list[Row]:
-        """Return the rows that there were, of the keys that changes were of."""
+        """Return the earlier rows of the keys that changed."""
         return [row for row in self.images.values() if row is not None]
 
 
 def read_chunks(
     server: Server, log: LogReader, chunks: Sequence[Chunk], as_of: Position, later: Callable[[str], bool] = lambda _: True
 ) -> Iterator[tuple[Table, pa.Table]]:
-    """Return the rows of chunks as they were at a position, one chunk after the other, as columns of texts.
+    """Return the rows of each chunk as of a position, as columns of text.
 
-    The log is read once, each chunk going on where the one before it stopped; a table that no more chunks are of is left. Rows have the
-    columns that their table had at the position, whatever was added since.
+    The log is read once: each chunk continues where the previous one stopped. A table is no longer read after its last chunk. Rows have the
+    columns that the table had at the position.
 
     Parameters
     ----------
     log : LogReader
-        Of the chunks' tables.
+        A reader of the chunks' tables.
     chunks : sequence of Chunk
-        Those of one table are neighbours.
+        Grouped by table.
     as_of : Position
         No transaction before it is rolled back.
     later : callable
-        Of transactions after it, by their GTIDs, whether they are: in another server's log those before it may come after it.
+        Returns whether a transaction, given by its GTID, is after the position. Logs of different servers can differ in order.
 
     Raises
     ------
     SchemaChangedError
-        When a table was altered before its chunks were read, other than by a column that was added.
+        If a table was altered before its chunks were read. Added columns are allowed.
     """
     undone = {table.id: Undo(table) for table, _ in chunks}
     read, following = as_of, [*(chunk.table.id for chunk in chunks[1:]), None]
@@ -119,7 +119,7 @@ def read_chunks(
 
 
 def _note(server: Server, log: LogReader, entry: LogEntry, undone: dict[TableId, Undo]) -> list[Statement]:
-    """Take note of what comes next in the log; return the statement if it left columns that may be others than those of now."""
+    """Apply the next log entry; return it in a list if it is a statement whose resulting columns are uncertain."""
     doubtful: list[Statement] = []
     if isinstance(entry, Statement):
         before, after = log.table(entry.table), _after(server, log, entry)
@@ -148,5 +148,5 @@ def _after(server: Server, log: LogReader, statement: Statement) -> Table:
 def _altered(statement: Statement) -> SchemaChangedError:
     return SchemaChangedError(
         f"{statement.table} was changed at {statement.position} while its snapshot was read: {statement.text[:200]!r}. "
-        "Begin anew, with another checkpoint"
+        "Start with a new checkpoint"
     )

@@ -1,8 +1,8 @@
-"""Where chunks are divided: Flink's rules, one step further at a time.
+"""Divides a table into chunks by Flink's rules, one chunk at a time.
 
-Even: of a table with one integer key whose values lie about as dense as its rows, ``(max - min + 1) / rows`` between the bounds, chunks are
-steps of that many values. Else: the key of every n-th row, ``... WHERE key > ? ORDER BY key LIMIT n - 1, 1``, which an index answers.
-How a batch is divided is not kept: its rows are the same, however they are.
+Even: the key is one integer and ``(max - min + 1) / rows`` is between the two bounds. A chunk is then a fixed number of key values.
+Otherwise a chunk ends at the key of every n-th row: ``... WHERE key > ? ORDER BY key LIMIT n - 1, 1``, which an index answers.
+Offsets do not store how a batch was divided, because its rows do not depend on it.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ _ROWS = "SELECT table_rows FROM information_schema.tables WHERE table_schema = %
 
 
 class Chunk(NamedTuple):
-    """A chunk of one of the tables."""
+    """A table and a range of its keys."""
 
     table: Table
     keys: KeyRange
 
 
 def even_step(server: Server, table: Table, options: Options) -> int | None:
-    """Return how many values of the key a chunk has, None where the key is not one integer, or not evenly distributed."""
+    """Return the number of key values in a chunk; None if the key is not one integer or not evenly distributed."""
     column = table.key_columns()[0]
     if len(table.chunk_key) > 1 or column.data_type not in _INTEGERS:
         return None
@@ -47,16 +47,16 @@ def _ends(server: Server, table: Table, keys: KeyRange) -> tuple[int, int] | Non
 def next_chunks(
     server: Server, table: Table, after: Key | None, options: Options, step: int | None, *, upto: Key | None = None, most: int = 2**62
 ) -> list[KeyRange]:
-    """Return the next chunks, the last one open where it ends the table.
+    """Return the next chunks; the last chunk of the table has no upper bound.
 
     Parameters
     ----------
     after : Key or None
-        The end of the chunks so far.
+        The end of the previous chunk.
     upto : Key or None
-        The end of the batch, where that is known.
+        The end of the batch, if it is known.
     most : int
-        How many chunks, where it is not.
+        The largest number of chunks, if `upto` is None.
     """
     found: list[KeyRange] = []
     while upto is not None or len(found) < most:
@@ -79,7 +79,7 @@ def _next_end(server: Server, table: Table, keys: KeyRange, options: Options, st
 
 
 def _even_end(server: Server, table: Table, keys: KeyRange, step: int) -> Key | None:
-    """Return the end of a step from the next key that there is: a gap has no chunks."""
+    """Return the end of a chunk that starts at the next existing key, so that a gap between keys has no chunks."""
     ends = _ends(server, table, keys)
     if ends is None or ends[0] + step > ends[1]:
         return None

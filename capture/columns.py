@@ -1,25 +1,26 @@
-"""A table's columns: their types in Spark, and values of the log in the very text that a query returns.
+"""The Spark types of a table's columns, and the conversion of their values.
 
-There is one way from values to Arrow, so that a row of the snapshot and the same row of the log cannot differ: what a query returns as text
-(or bytes) becomes Arrow, and a value of the log is first written as that text.
+Values of the log are first converted to the text (or bytes) that a query returns. One function converts that text to Arrow. So a row of the
+snapshot and the same row of the log are equal.
 
 ========================================  ==========================================================================================
 MySQL, MariaDB                            Spark
 ========================================  ==========================================================================================
-``TINYINT`` .. ``BIGINT``, ``YEAR``       TINYINT, SMALLINT, INT, BIGINT; unsigned the next larger, DECIMAL(20,0) in the end; INT
-``DECIMAL(p,s)``                          DECIMAL(p,s); STRING where p is more than Spark's 38
+``TINYINT`` .. ``BIGINT``                 TINYINT, SMALLINT, INT, BIGINT; unsigned: the next larger type, DECIMAL(20,0) for BIGINT
+``YEAR``                                  INT
+``DECIMAL(p,s)``                          DECIMAL(p,s); STRING if p is more than Spark's 38
 ``FLOAT``, ``DOUBLE``                     FLOAT, DOUBLE
 ``CHAR``, ``VARCHAR``, ``TEXT``, ``JSON`` STRING
 ``ENUM``, ``SET``                         STRING, the labels
 ``BINARY``, ``VARBINARY``, ``BLOB``       BINARY
 ``DATE``, ``DATETIME(p)``                 DATE, TIMESTAMP_NTZ
-``TIMESTAMP(p)``                          TIMESTAMP, whatever the server's time zone
+``TIMESTAMP(p)``                          TIMESTAMP, independent of the server's time zone
 ``TIME(p)``                               STRING, from ``-838:59:59`` to ``838:59:59``
 ``BIT(1)``, ``BIT(n)``                    BOOLEAN, BINARY
 ========================================  ==========================================================================================
 
-Dates with zeros (``0000-00-00``) are refused, or NULL with ``zero-dates`` = ``null``. JSON is written as Python's ``json`` does, its keys
-in the server's order.
+Dates with zeros (``0000-00-00``) raise an error, or become NULL with ``zero-dates`` = ``null``. JSON is formatted by Python's ``json``,
+with keys in the server's order.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ _CODECS = {
     "utf16le": "utf-16-le",
     "utf32": "utf-32-be",
 }
-"""Character sets whose texts Python reads as the server does."""
+"""Character sets that Python decodes as the server does."""
 _SPARK_DIGITS = 38
 ZERO_DATE = "0000-00-00"
 _ARROW = {
@@ -78,7 +79,7 @@ _ARROW = {
 
 @dataclass(frozen=True)
 class SourceColumn:
-    """A column as the server's ``information_schema`` has it.
+    """A column as described by the server's ``information_schema``.
 
     Attributes
     ----------
@@ -87,9 +88,9 @@ class SourceColumn:
     nullable : bool
     charset, collation : str or None
     precision, scale : int
-        Digits of a DECIMAL; of a time, `precision` is that of its fraction.
+        Digits of a DECIMAL. For a time, `precision` is the number of fractional digits.
     length : int
-        Bytes of a BINARY.
+        The number of bytes of a BINARY.
     """
 
     name: str
@@ -108,7 +109,7 @@ class SourceColumn:
 
     @property
     def labels(self) -> list[str]:
-        """The labels of an ENUM or a SET, in their order."""
+        """The labels of an ENUM or a SET, in order of declaration."""
         return [label.replace("''", "'") for label in _LABEL.findall(self.column_type)]
 
     @property
@@ -118,17 +119,17 @@ class SourceColumn:
 
     @property
     def text_type(self) -> pa.DataType:
-        """The type of its values as a query returns them: text, or bytes of what is binary."""
+        """The Arrow type of values as a query returns them: text, or bytes for binary columns."""
         return pa.binary() if self.data_type in (*_BINARIES, "bit") else pa.string()
 
 
 def sql_type(column: SourceColumn) -> SqlType:
-    """Return a column's type.
+    """Return a column's Spark type.
 
     Raises
     ------
     ServerNotReadyError
-        When it has none here, or its character set is not known.
+        If the type or the character set is not supported.
     """
     kind = column.data_type
     if kind == "decimal":
@@ -144,37 +145,37 @@ def sql_type(column: SourceColumn) -> SqlType:
         return SqlType("BINARY")
     name = _TIMES.get(kind) or _OTHER.get(kind)
     if name is None:
-        raise ServerNotReadyError(f"column `{column.name}` has the type {column.column_type}, which cannot be captured")
+        raise ServerNotReadyError(f"column `{column.name}` has the type {column.column_type}, which is not supported")
     return SqlType(name)
 
 
 def _text_type(column: SourceColumn) -> SqlType:
     if column.charset not in _CODECS:
         raise ServerNotReadyError(
-            f"column `{column.name}` has the character set {column.charset}, whose texts cannot be read from the log: "
+            f"column `{column.name}` has the character set {column.charset}, which is not supported: "
             f"ALTER TABLE ... MODIFY {backquoted(column.name)} {column.column_type} CHARACTER SET utf8mb4"
         )
     return SqlType("STRING")
 
 
 def select_expression(column: SourceColumn, quoted: str) -> str:
-    """Return what is selected of a column: a FLOAT in all its digits, a number without its display's zeros."""
+    """Return the SQL expression that selects a column: a FLOAT with all digits, a number without ZEROFILL's zeros."""
     if column.data_type == "float":
         return f"CAST({quoted} AS DOUBLE)"
     return f"{quoted} + 0" if "zerofill" in column.column_type else quoted
 
 
 def as_text(column: SourceColumn, quoted: str) -> str:
-    """Return what is selected of a column so that it comes as text, or bytes, whatever reads it."""
+    """Return the SQL expression that selects a column as text or bytes, for any driver."""
     expression = select_expression(column, quoted)
     return expression if column.text_type == pa.binary() else f"CAST({expression} AS CHAR)"
 
 
-# ------------------------------------------------------------------------------------------------- the log's values as texts
+# ------------------------------------------------------------------------------------------------- values of the log to text
 
 
 def text_of(column: SourceColumn) -> Callable[[Any], Any]:
-    """Return the function from a value of the log, as mysql-replication reads it, to what a query returns."""
+    """Return a function that converts a value read by mysql-replication to what a query returns."""
     kind = column.data_type
     if kind in _SIGNED:
         return str
@@ -198,7 +199,7 @@ def _same(value: Any) -> Any:
 
 
 def _decimal_text(value: Decimal) -> str:
-    # The log's -0.00 is 0.00 for a query.
+    # A query returns 0.00 for the log's -0.00.
     return format(value if value else abs(value), "f")
 
 
@@ -219,7 +220,7 @@ def _plain_json(value: Any) -> Any:
         return value.decode()
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
-    raise BinlogError(f"a JSON value has a {type(value).__name__} in it, as only functions of the server make it: it has no one text")
+    raise BinlogError(f"a JSON document contains a {type(value).__name__}, which has no JSON text: store it as a number or a string")
 
 
 _TEXT_OF: dict[str, Callable[[Any], Any]] = {
@@ -241,14 +242,14 @@ def _decoder(charset: str) -> Callable[[bytes], str]:
     def decode(value: bytes) -> str:
         try:
             return value.decode(codec)
-        except UnicodeDecodeError:  # five bytes that cp1252 has no character for are control characters for the server
+        except UnicodeDecodeError:  # cp1252 has no character for five bytes, which the server reads as control characters
             return "".join(bytes((byte,)).decode("latin1" if byte in b"\x81\x8d\x8f\x90\x9d" else codec) for byte in value)
 
     return decode
 
 
 def _instant_text(value: datetime, digits: int, timestamp: bool) -> str:
-    # A TIMESTAMP of 0 is how the zero date is stored.
+    # The server stores the zero date as a TIMESTAMP of 0.
     if timestamp and value == datetime(1970, 1, 1):
         return ZERO_DATE
     text = value.isoformat(" ", "microseconds")
@@ -262,16 +263,16 @@ def _time_text(value: timedelta, digits: int) -> str:
     return f"{text}.{fraction:06d}"[: len(text) + 1 + digits] if digits else text
 
 
-# ------------------------------------------------------------------------------------------------------ texts to Arrow
+# ------------------------------------------------------------------------------------------------------ text to Arrow
 
 
 def arrow_type(of: SqlType) -> pa.DataType:
-    """Return the Arrow type of a column."""
+    """Return the Arrow type of a Spark type."""
     return pa.decimal128(of.precision or 10, of.scale or 0) if of.name == "DECIMAL" else _ARROW[of.name]
 
 
 def to_arrow(column: SourceColumn, texts: pa.ChunkedArray, *, zero_dates: str) -> pa.ChunkedArray:
-    """Return a column of what queries return in its Spark type.
+    """Return a column of query results, converted to its Spark type.
 
     Parameters
     ----------
@@ -279,12 +280,12 @@ def to_arrow(column: SourceColumn, texts: pa.ChunkedArray, *, zero_dates: str) -
     texts : pa.ChunkedArray
         Of `SourceColumn.text_type`.
     zero_dates : str
-        ``null`` or ``fail``: what a date with zeros is.
+        ``null`` or ``fail``: a date with zeros becomes NULL or raises an error.
 
     Raises
     ------
     BinlogError
-        When a date has zeros in it, and `zero_dates` is ``fail``.
+        If a date has zeros and `zero_dates` is ``fail``.
     """
     kind, target = column.data_type, arrow_type(sql_type(column))
     if kind in _TIMES:
@@ -301,6 +302,6 @@ def _dates(column: SourceColumn, texts: pa.ChunkedArray, zero_dates: str) -> pa.
     if pc.any(zeros).as_py():
         if zero_dates == "fail":
             bad = texts.filter(zeros)[0].as_py()
-            raise BinlogError(f"column `{column.name}` has the date {bad}, which is none: zero-dates = null reads it as NULL")
+            raise BinlogError(f"column `{column.name}` has the date {bad}, which is not valid: set zero-dates = null to read it as NULL")
         texts = pc.if_else(zeros, pa.scalar(None, pa.string()), texts)
     return texts.cast(pa.timestamp("us"))

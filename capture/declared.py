@@ -1,4 +1,4 @@
-"""The columns that a stream has, which Spark fixes when it starts: those of the table then, or those that a user declares."""
+"""The columns of a stream: those of the table when the stream starts, or those that the user declares."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .table import Table
 
 
 def require_declared(table: Table, found: pa.Schema, declared: pa.Schema) -> None:
-    """Refuse declared columns that are not the table's; one that it does not have yet may be of any type.
+    """Check that the declared columns have the table's types; a column that the table does not have yet may have any type.
 
     Parameters
     ----------
@@ -21,9 +21,9 @@ def require_declared(table: Table, found: pa.Schema, declared: pa.Schema) -> Non
     Raises
     ------
     SchemaError
-        When a column has another type than declared, or the kind of row or a column of the key is not declared.
+        If a column has another type than declared, or if ``row_kind`` or a key column is not declared.
     """
-    spark_ddl(table)  # refuses names that the changelog has itself
+    spark_ddl(table)  # raises an error for a column named like one of the changelog
     types = {field.name.lower(): field.type for field in found}
     ddl = {ROW_KIND: "STRING", **METADATA, **{column.name.lower(): str(column.column.type) for column in table.columns}}
     for field in declared:
@@ -33,17 +33,17 @@ def require_declared(table: Table, found: pa.Schema, declared: pa.Schema) -> Non
     keys = {table.columns[place].name for place in (*table.primary_key, *table.chunk_key)}
     lacking = absent([ROW_KIND, *sorted(keys)], declared.names)
     if lacking:
-        raise SchemaError(f"the schema declared for {table.qualified} lacks {', '.join(lacking)}, which tell what a change is of")
+        raise SchemaError(f"the schema declared for {table.qualified} lacks {', '.join(lacking)}: declare the row kind and the key columns")
 
 
 def absent(names: list[str], known: list[str]) -> list[str]:
-    """Return the names of columns that are not among others, in upper or lower case."""
+    """Return the names that are not known, ignoring case."""
     others = {name.lower() for name in known}
     return [name for name in names if name.lower() not in others]
 
 
 def fitted(batch: pa.RecordBatch, declared: pa.Schema) -> pa.RecordBatch:
-    """Return a batch's declared columns, NULL where the table did not have one yet."""
-    there = {name.lower(): array for name, array in zip(batch.schema.names, batch.columns, strict=True)}
-    arrays = [there[field.name.lower()] if field.name.lower() in there else pa.nulls(len(batch), field.type) for field in declared]
+    """Return a batch with the declared columns; a column that the table did not have yet is NULL."""
+    found = {name.lower(): array for name, array in zip(batch.schema.names, batch.columns, strict=True)}
+    arrays = [found[field.name.lower()] if field.name.lower() in found else pa.nulls(len(batch), field.type) for field in declared]
     return pa.RecordBatch.from_arrays(arrays, schema=declared)

@@ -1,4 +1,4 @@
-"""What a binary log has: changes of rows, statements, and the ends of transactions."""
+"""Entries of a binary log: row changes, statements, and ends of transactions."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from .table import Row, TableId
 
 
 class Change(NamedTuple):
-    """A change of a row.
+    """A row change.
 
     Attributes
     ----------
     before, after : Row or None
-        None where there was no row, or is none.
+        `before` is None for an insert, `after` for a delete.
     position : Position
-        The end of its event; where the server does not write that (MariaDB since 11.4), the end of the last event that has one.
+        The end of its event. If the server does not write that (MariaDB since 11.4), the end of the last event that has one.
     number : int
-        Its place among the captured tables' rows in the transaction.
+        The index of the row among the captured tables' rows in the transaction.
     seconds : int
         The source's time, since 1970-01-01 UTC.
     server_id : int
-        The server that it was made on.
+        The server where the change was made.
     gtid : str or None
-        The transaction; None where it has none that can be read.
+        The transaction's GTID; None if there is none or it cannot be read.
     table : TableId
     """
 
@@ -40,7 +40,7 @@ class Change(NamedTuple):
 
 
 class Statement(NamedTuple):
-    """A statement that has an effect on a table.
+    """A statement that affects a table.
 
     Attributes
     ----------
@@ -50,9 +50,9 @@ class Statement(NamedTuple):
     table : TableId
     effect : Effect
     names : frozenset of str
-        The words and quoted names in it, in lower case.
+        Its words and quoted names, in lower case.
     removed : frozenset of str
-        The names of columns that it drops, or gives another name, in lower case.
+        The columns that it drops or renames, in lower case.
     """
 
     text: str
@@ -64,7 +64,7 @@ class Statement(NamedTuple):
 
 
 class Creation(NamedTuple):
-    """A statement that may have made a table, or given one another name."""
+    """A statement that may have created or renamed a table."""
 
     position: Position
 
@@ -75,9 +75,9 @@ class Committed(NamedTuple):
     Attributes
     ----------
     touched : frozenset of TableId
-        The tables that it may have changed; where changes are left out, a table is in the first that did alone.
+        The tables that the transaction may have changed. A reader without row changes reports a table only for the first such transaction.
     seconds, gtid
-        As of a change.
+        See `Change`.
     """
 
     position: Position

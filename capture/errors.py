@@ -1,4 +1,4 @@
-"""Errors of the capture: why a server cannot be read from, or can no longer be."""
+"""Errors of the capture."""
 
 from __future__ import annotations
 
@@ -6,46 +6,46 @@ from cdc_formats.errors import ChangelogError
 
 
 class CaptureError(ChangelogError, RuntimeError):
-    """Base of the errors of a capture."""
+    """The base class of capture errors."""
 
     condition = "CAPTURE"
 
 
 class ServerNotReadyError(CaptureError):
-    """A server or table is not set up for a capture: each reason is a sentence with the statement that mends it."""
+    """A server or table is not set up for a capture. Each reason includes the SQL that fixes it."""
 
     condition = "SERVER_NOT_READY"
 
 
 class ServerUnavailableError(CaptureError):
-    """A server does not answer, refuses the user, or ended the connection."""
+    """A server does not answer, denies access, or ended the connection."""
 
     condition = "SERVER_UNAVAILABLE"
 
 
 class ConnectionLostError(ServerUnavailableError):
-    """A connection was refused, timed out or ended: it is tried again."""
+    """A connection was refused, timed out or ended. The capture retries."""
 
 
 class ServerChangedError(CaptureError):
-    """Another server answers than the one whose log the offset is of."""
+    """The connection reaches another server than the one that the offset belongs to."""
 
     condition = "SERVER_CHANGED"
 
 
 class BinlogPurgedError(CaptureError):
-    """The server no longer has the part of its log that is to be read."""
+    """The server no longer has the required part of its log."""
 
     condition = "BINLOG_PURGED"
 
 
 class BinlogError(CaptureError):
-    """The log has what cannot be read as rows."""
+    """The log contains something that cannot be read as rows."""
 
     condition = "BINLOG"
 
 
 class SchemaChangedError(CaptureError):
-    """The captured table was altered, truncated, renamed or dropped."""
+    """A captured table was altered, truncated, renamed or dropped."""
 
     condition = "SCHEMA_CHANGED"

@@ -1,8 +1,8 @@
-"""Another server with the same transactions, as a replica that takes over: where in its log a capture goes on.
+"""Finds the position in another server's log where a capture continues after a failover.
 
-Its log has the transactions of the server before it under the same GTIDs, in files of its own, perhaps in another order (MySQL's
-``replica_preserve_commit_order = OFF``, MariaDB's domains), and perhaps others in between that were made on it. So it is read from the
-first transaction on that the capture has not had, without those that it has had: what a replica does that finds its place by GTIDs.
+The new server has the same transactions under the same GTIDs, but in other files. Their order can differ (MySQL's
+``replica_preserve_commit_order = OFF``, MariaDB's domains), and local transactions can lie in between. The capture reads from the first
+transaction that it has not read, and skips those that it has read. A replica with GTID auto-positioning does the same.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from .server import AGAIN_AFTER, FIRST_EVENT, Place, Position, Server
 
 
 def gtids_of(server: Server, text: str) -> Gtids:
-    """Read GTIDs as a server writes them."""
+    """Parse GTIDs in the format of a server."""
     return MariaDbGtids(text) if server.is_mariadb else MySqlGtids(text)
 
 
 def gtids_at(server: Server, position: Position, server_id: int) -> str | None:
-    """Return the transactions before a position of the server's log; None where their GTIDs cannot be read.
+    """Return the transactions before a position of the server's log; None if their GTIDs cannot be read.
 
-    MariaDB tells it. For MySQL it is what the server has, without what comes after the position.
+    MariaDB has a function for it. For MySQL, these are all transactions of the server except those after the position.
     """
     if server.is_mariadb:
         return _gtids_before(server, position)
@@ -39,7 +39,7 @@ def gtids_at(server: Server, position: Position, server_id: int) -> str | None:
 
 
 def gtids_after(server: Server, before: str | None, gtids: Iterable[str]) -> str | None:
-    """Return transactions and those after them; None where their GTIDs cannot be read."""
+    """Return the transactions `before` and the later `gtids`; None if their GTIDs cannot be read."""
     found = list(gtids)
     if before is None or UNREADABLE in found:
         return None
@@ -47,43 +47,43 @@ def gtids_after(server: Server, before: str | None, gtids: Iterable[str]) -> str
 
 
 def lacking(server: Server, gtids: str | None) -> Callable[[str], bool]:
-    """Return what tells whether a transaction is not among some."""
+    """Return a function that returns whether a transaction is missing from `gtids`."""
     if gtids is None:
         return lambda _: True
-    had = gtids_of(server, gtids)
-    return lambda gtid: gtid not in had
+    known = gtids_of(server, gtids)
+    return lambda gtid: gtid not in known
 
 
 def begin_at(server: Server, place: Place, server_id: int) -> Position:
-    """Return where in the server's log what comes after a place begins.
+    """Return the position in the server's log where the transactions after a place begin.
 
     Raises
     ------
     ServerChangedError
-        When this is another server, and transactions cannot be told there, or it does not have those before the place.
+        If this is another server, and the GTIDs are unknown or it lacks transactions before the place.
     BinlogPurgedError
-        When this is another server, and has had others, whose log it no longer has.
+        If this is another server, and it purged the log of transactions that the capture has not read.
     """
     return place.position if place.server == server.identity else begin_after(server, _known(server, place), server_id)
 
 
 def end_at(server: Server, place: Place, server_id: int) -> Position:
-    """Return where in the server's log all that comes before a place has ended; errors are those of `begin_at`."""
+    """Return the position in the server's log after all transactions before a place; raises the errors of `begin_at`."""
     if place.server == server.identity:
         return place.position
     known = _known(server, place)
     gtids, begin = gtids_of(server, known), begin_after(server, known, server_id)
-    had = (entry.position for entry in _transactions(server, begin, server_id) if entry.gtid is not None and entry.gtid in gtids)
-    return max(had, key=lambda each: each.order, default=begin)
+    ends = (entry.position for entry in _transactions(server, begin, server_id) if entry.gtid is not None and entry.gtid in gtids)
+    return max(ends, key=lambda each: each.order, default=begin)
 
 
 def begin_after(server: Server, gtids: str, server_id: int) -> Position:
-    """Return where the first transaction begins that is not among some; errors are those of `begin_at`."""
-    had = gtids_of(server, gtids)
-    _require_all(server, had)
-    found = _file_before(server, had)
+    """Return the start of the first transaction that is missing from `gtids`; raises the errors of `begin_at`."""
+    known = gtids_of(server, gtids)
+    _require_all(server, known)
+    found = _file_before(server, known)
     for entry in _transactions(server, found, server_id):
-        if entry.gtid is not None and entry.gtid not in had:
+        if entry.gtid is not None and entry.gtid not in known:
             break
         found = entry.position
     return found
@@ -92,8 +92,8 @@ def begin_after(server: Server, gtids: str, server_id: int) -> Position:
 def _known(server: Server, place: Place) -> str:
     if place.gtids is None:
         raise ServerChangedError(
-            f"{server.options.hostname}:{server.options.port} is another server than the one whose log was read so far, {place.server}: "
-            "positions of its log mean nothing in this one's, and transactions of it are not known by GTIDs that can be read"
+            f"{server.options.hostname}:{server.options.port} is not the server whose log was read before ({place.server}), and the "
+            "checkpoint has no GTIDs that can be read: connect to that server, or start with a new checkpoint"
         )
     return place.gtids
 
@@ -104,25 +104,25 @@ def _transactions(server: Server, start: Position, server_id: int) -> Iterable[C
 
 
 def _require_all(server: Server, gtids: Gtids) -> None:
-    """Wait until the server has transactions, as a replica that is behind will, and refuse one that has them not, or not in its log."""
+    """Wait until the server has all transactions; raise an error after the timeout, or if its log lacks replicated transactions."""
     if not _logs_all(server):
         raise ServerChangedError(
-            f"the log of {server.options.hostname}:{server.options.port} lacks what it did as a replica: start replicas with "
-            f"{'--log-slave-updates' if server.is_mariadb else '--log-replica-updates'}, and begin anew, with another checkpoint"
+            f"the log of {server.options.hostname}:{server.options.port} lacks replicated transactions: start replicas with "
+            f"{'--log-slave-updates' if server.is_mariadb else '--log-replica-updates'}, and start with a new checkpoint"
         )
     deadline = time.monotonic() + server.options.connect_timeout
     while not _has(server, gtids):
         if time.monotonic() > deadline:
             raise ServerChangedError(
-                f"{server.options.hostname}:{server.options.port}, which is {server.identity}, has the transactions {server.executed()}, "
-                f"but not all of {gtids}, which come before what is to be read: start the query again when it has; if they are lost, begin "
-                "anew, with another checkpoint"
+                f"{server.options.hostname}:{server.options.port} ({server.identity}) has the transactions {server.executed()}, "
+                f"but not all of {gtids}, which come before the start position: restart the query when the server has them. If they are "
+                "lost, start with a new checkpoint"
             )
         time.sleep(AGAIN_AFTER)
 
 
 def _logs_all(server: Server) -> bool:
-    """Return whether what was done as a replica is in the server's own log."""
+    """Return whether the server's own log contains replicated transactions."""
     if server.is_mariadb:
         return MariaDbGtids(server.executed()).includes(MariaDbGtids(str(server.value("SELECT @@GLOBAL.gtid_slave_pos"))))
     found = server.rows("SHOW GLOBAL VARIABLES WHERE Variable_name IN ('log_replica_updates', 'log_slave_updates')")
@@ -130,7 +130,7 @@ def _logs_all(server: Server) -> bool:
 
 
 def _has(server: Server, gtids: Gtids) -> bool:
-    """Return whether transactions are in the server's log and can be seen."""
+    """Return whether transactions are in the server's log and visible to queries."""
     if isinstance(gtids, MySqlGtids):
         return MySqlGtids(server.executed()).includes(gtids)
     seen = MariaDbGtids(_gtids_before(server, server.settled()))
@@ -138,13 +138,13 @@ def _has(server: Server, gtids: Gtids) -> bool:
 
 
 def _file_before(server: Server, gtids: Gtids) -> Position:
-    """Return the beginning of the last file before which there are no others."""
+    """Return the start of the last file that has only these transactions before it."""
     for file, *_ in reversed(server.rows("SHOW BINARY LOGS")):
         if _covers(gtids, server, Position(file, FIRST_EVENT)):
             return Position(file, FIRST_EVENT)
     raise BinlogPurgedError(
-        f"the log of {server.options.hostname}:{server.options.port} begins after transactions that are not among those before what is to "
-        f"be read, {gtids}: what it had is gone for this capture: begin anew with another checkpoint, and keep the log longer "
+        f"the log of {server.options.hostname}:{server.options.port} begins after transactions that are not in {gtids}, the set to "
+        "continue from. Their changes are lost: start with a new checkpoint, and keep the log longer "
         "(SET GLOBAL binlog_expire_logs_seconds = 604800)"
     )
 
@@ -158,5 +158,5 @@ def _covers(gtids: Gtids, server: Server, head: Position) -> bool:
 
 
 def _gtids_before(server: Server, position: Position) -> str:
-    """Ask MariaDB for the transactions before a position of its log."""
+    """Return the transactions before a position of a MariaDB log."""
     return str(server.value("SELECT BINLOG_GTID_POS(%s, %s)", position) or "")

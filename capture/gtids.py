@@ -1,8 +1,8 @@
-"""Transactions by their GTIDs: those that a log has up to a place, as an offset keeps them.
+"""Sets of transactions, given by GTIDs: an offset stores those before its position.
 
 ========  =========================================================================================================================
-MySQL     a set: of each source the numbers, ``3e11fa47-71ca-11e1-9e33-c80aa9429562:1-7:9``
-MariaDB   a state: of each domain the last transaction of each server, by domain, server and number, ``0-7-12,1-8-5``
+MySQL     a set: the numbers of each source, ``3e11fa47-71ca-11e1-9e33-c80aa9429562:1-7:9``
+MariaDB   a state: the last transaction of each domain and server, as domain-server-number, ``0-7-12,1-8-5``
 ========  =========================================================================================================================
 """
 
@@ -16,12 +16,12 @@ from pymysqlreplication.gtid import Gtid, GtidSet
 from .errors import BinlogError
 
 UNREADABLE = "?"
-"""A transaction whose GTID mysql-replication cannot read: one with a tag (MySQL 8.3)."""
+"""Replaces a GTID that mysql-replication cannot read: one with a tag (MySQL 8.3)."""
 _MARIADB = re.compile("([0-9]+)-([0-9]+)-([0-9]+)")
 
 
 class MySqlGtids:
-    """The transactions of a MySQL.
+    """A set of MySQL transactions.
 
     Examples
     --------
@@ -34,7 +34,7 @@ class MySqlGtids:
         try:
             self._set = GtidSet(text)
         except ValueError:
-            raise _unreadable(text, "of MySQL, without tags") from None
+            raise _unreadable(text, "MySQL GTIDs without tags") from None
 
     def __str__(self) -> str:
         return str(self._set)
@@ -43,13 +43,13 @@ class MySqlGtids:
         return gtid != UNREADABLE and Gtid(gtid) in self._set
 
     def includes(self, other: MySqlGtids) -> bool:
-        """Return whether all of others are among them."""
+        """Return whether the set contains all of another set."""
         return all(each in self._set for each in other._set.gtids)
 
     covers = includes
 
     def plus(self, gtids: Iterable[str]) -> MySqlGtids:
-        """Return them with others, which are not among them."""
+        """Return the set with further transactions, which it must not contain yet."""
         found = MySqlGtids("")
         found._set = self._set
         for each in _runs(gtids):
@@ -57,7 +57,7 @@ class MySqlGtids:
         return found
 
     def minus(self, gtids: Iterable[str]) -> MySqlGtids:
-        """Return them without others."""
+        """Return the set without some transactions."""
         left = self._set.gtids
         for run in _runs(gtids):
             left = [each - run for each in left]
@@ -67,7 +67,7 @@ class MySqlGtids:
 
 
 def _runs(gtids: Iterable[str]) -> list[Gtid]:
-    """Return transactions with neighbours as one: in the log they mostly are."""
+    """Return transactions as runs of consecutive numbers, which are common in a log."""
     ends: dict[str, list[list[int]]] = {}
     for gtid in gtids:
         source, _, number = gtid.rpartition(":")
@@ -80,7 +80,7 @@ def _runs(gtids: Iterable[str]) -> list[Gtid]:
 
 
 class MariaDbGtids:
-    """The transactions of a MariaDB: of each domain those up to a number, whichever server they are of.
+    """A set of MariaDB transactions: in each domain those up to a number, from any server.
 
     Examples
     --------
@@ -108,15 +108,15 @@ class MariaDbGtids:
         return number <= self._number.get(domain, 0)
 
     def includes(self, other: MariaDbGtids) -> bool:
-        """Return whether all of others are among them, and of the same servers."""
+        """Return whether the set contains all of another set, compared by domain, server and number."""
         return all(number <= self._last.get(place, 0) for place, number in other._last.items())
 
     def covers(self, other: MariaDbGtids) -> bool:
-        """Return whether all of others are among them, by their numbers."""
+        """Return whether the set contains all of another set, compared by domain and number."""
         return all(number <= self._number.get(domain, 0) for domain, number in other._number.items())
 
     def plus(self, gtids: Iterable[str]) -> MariaDbGtids:
-        """Return them with others, which came after them."""
+        """Return the set with later transactions."""
         found = MariaDbGtids(str(self))
         for gtid in gtids:
             found._take(gtid)
@@ -126,12 +126,12 @@ class MariaDbGtids:
 def _parts(gtid: str) -> tuple[int, int, int]:
     match = _MARIADB.fullmatch(gtid.strip())
     if match is None:
-        raise _unreadable(gtid, "of MariaDB, as in 0-7-12,1-8-5")
+        raise _unreadable(gtid, "MariaDB GTIDs, for example 0-7-12,1-8-5")
     return int(match[1]), int(match[2]), int(match[3])
 
 
 def _unreadable(text: str, what: str) -> BinlogError:
-    return BinlogError(f"{text[:200]!r} has what is no GTID {what}")
+    return BinlogError(f"{text[:200]!r} is not a list of {what}")
 
 
 Gtids = MySqlGtids | MariaDbGtids

@@ -1,7 +1,7 @@
-"""Row images of the log as texts: how a column is read is decided once for a table, and not value by value.
+"""Reads row images of the log as text, with one reader function for each column.
 
-What reads a value is mysql-replication's. A value of a column whose values all have the same number of bytes is read once while it is
-remembered by its bytes: an update's after-image mostly has those of its before-image.
+mysql-replication decodes the values. Decoded values of fixed-size columns are cached by their bytes, because the after-image of an update
+mostly repeats its before-image.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _NUMBERS = {
 
 
 class Bytes(BinLogPacketWrapper):  # type: ignore[misc]
-    """The library's packet, on bytes of an event alone."""
+    """The library's packet class, reading from the bytes of one event."""
 
     def __init__(self, data: bytes) -> None:
         self.data = data
@@ -47,7 +47,7 @@ class Bytes(BinLogPacketWrapper):  # type: ignore[misc]
 
 
 class _Value(RowsEvent):  # type: ignore[misc]
-    """An event of one value."""
+    """The library's event class, reading a single value."""
 
     def __init__(self, wire: Any) -> None:
         self.table_id = 0
@@ -70,7 +70,7 @@ class Images:
     ----------
     columns : sequence of SourceColumn
     wires : sequence
-        The same columns as the library has them of the log.
+        The same columns as the library read them from the log.
     """
 
     def __init__(self, columns: Sequence[SourceColumn], wires: Sequence[Any]) -> None:
@@ -79,16 +79,16 @@ class Images:
         self._size = (len(self._readers) + 7) // 8
 
     def complete(self, present: bytes) -> bool:
-        """Return whether images with a bitmap of columns have all of them."""
+        """Return whether a bitmap of present columns has all columns."""
         return not self._all & ~int.from_bytes(present, "little")
 
     def read(self, event: RowsEvent) -> Iterator[Row]:
-        """Return the images of an event: of an update the one before and the one after, in turn."""
+        """Return the images of an event; an update has a before-image and an after-image in turn."""
         packet = Bytes(event.packet.read(event.event_size - event.packet.read_bytes))
         while packet.place < len(packet.data):
             yield self._image(packet)
         if packet.place != len(packet.data):
-            raise BinlogError("an event of the log ends within a row")
+            raise BinlogError("a log event ends within a row: the log is damaged, or mysql-replication cannot read it")
 
     def _image(self, packet: Bytes) -> Row:
         nulls = int.from_bytes(packet.read(self._size), "little") & self._all
@@ -122,7 +122,7 @@ def _length_size(wire: Any) -> int:
 
 
 def _remembering(read: Reader) -> Reader:
-    """Read a value's bytes only where they were not read lately; the first value tells how many they are."""
+    """Return a reader with a cache of recently decoded bytes; the first value determines their number."""
     size = 0
 
     @lru_cache(_REMEMBERED)

@@ -1,8 +1,8 @@
-"""The order of keys: as conditions of a query, and of keys that stand in the log.
+"""Ranges of keys: as SQL conditions, and as a test for keys from the log.
 
-A range of keys is open below and closed above, ``(after, upto]``; None is the end of the table on that side. Keys of several columns
-compare row by row, so that a first column which is the same everywhere still divides. What the collation of a text decides only the
-server decides: keys of the log are put to it with the very comparison that the chunk was selected by.
+A range ``(after, upto]`` excludes its lower end and includes its upper end; None is the end of the table. Keys of several columns are
+compared as rows, so a constant first column can still be divided. Only the server can compare text by its collation. So text keys from the
+log are sent to the server, in the condition that selected the chunk.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ _ASK = 500
 
 
 class KeyRange(NamedTuple):
-    """The keys after one, up to another."""
+    """The keys greater than `after`, up to and including `upto`."""
 
     after: Key | None
     upto: Key | None
 
 
 def condition(table: Table, keys: KeyRange) -> str:
-    """Return the condition that a row's key is in a range."""
+    """Return the SQL condition that selects the rows of a range."""
     return _condition(table, [quoted(column.name) for column in table.key_columns()], keys)
 
 
@@ -46,7 +46,7 @@ def _condition(table: Table, operands: Sequence[str], keys: KeyRange) -> str:
 
 
 def _compared(operands: Sequence[str], strict: str, last: str, values: Sequence[str]) -> str:
-    """Compare row by row: (a > 1) OR (a = 1 AND b > 2), which the server reads as one range of the index (not so (a, b) > (1, 2))."""
+    """Return (a > 1) OR (a = 1 AND b > 2), which the server executes as one index range; it does not for (a, b) > (1, 2)."""
     cases = []
     for index, (operand, value) in enumerate(zip(operands, values, strict=True)):
         equal = [f"{operands[i]} = {values[i]}" for i in range(index)]
@@ -64,7 +64,7 @@ def _literal(column: SourceColumn, text: str) -> str:
 
 
 def in_range(server: Server, table: Table, keys: Sequence[Key], wanted: KeyRange) -> list[bool]:
-    """Return which keys, of rows in the log, are in a range."""
+    """Return for each key of the log whether it is in a range."""
     if wanted == KeyRange(None, None) or not keys:
         return [True] * len(keys)
     if any(column.data_type in _TEXTS for column in table.key_columns()):
@@ -75,7 +75,7 @@ def in_range(server: Server, table: Table, keys: Sequence[Key], wanted: KeyRange
 
 
 def _comparable(table: Table, key: Key) -> tuple[Any, ...]:
-    """Return a key that Python orders as the server does: dates are texts of one length, binaries hexadecimal digits."""
+    """Return a key that Python orders as the server does: dates are text of equal length, binary values are hexadecimal."""
     columns = table.key_columns()
     return tuple(Decimal(text) if column.data_type in _NUMBERS else text for column, text in zip(columns, key, strict=True))
 
@@ -90,6 +90,6 @@ def _asked(server: Server, table: Table, keys: Sequence[Key], wanted: KeyRange) 
 
 
 def _as_of_column(column: SourceColumn, text: str) -> str:
-    """Return a literal with the collation of a column, which then decides as it does for the column."""
+    """Return a literal with the collation of a column, so that the server compares both in the same way."""
     literal = _literal(column, text)
     return f"CONVERT({literal} USING {column.charset}) COLLATE {column.collation}" if column.data_type in _TEXTS else literal

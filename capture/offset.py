@@ -1,4 +1,4 @@
-"""How far a stream is: a position of the log, and the table and the key up to which the snapshot is done."""
+"""The offset of a stream: a position of the log, and the table and key that the snapshot has reached."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ VERSION = 4
 
 
 class Captured(NamedTuple):
-    """A table of a stream; `schema` is the fingerprint of what it is where the offset is."""
+    """A table of a stream; `schema` is the fingerprint of its columns and keys at the offset."""
 
     database: str
     name: str
@@ -29,28 +29,28 @@ class Captured(NamedTuple):
 
 @dataclass(frozen=True)
 class Offset:
-    """An offset; its size depends on how many tables there are, and not on their rows.
+    """An offset. Its size depends on the number of tables, not on their rows.
 
     Attributes
     ----------
     server : str
-        Whose log it is.
+        The identity of the server whose log this is.
     position : Position
-        All rows are as of here.
+        All emitted rows are as of this position.
     snapshot : bool
-        Whether there are chunks to come: of the table in work those after `frontier`, or all where that is None, and all of the tables
-        after it.
+        Whether chunks remain: those of the current table after `frontier`, and all chunks of the later tables.
     frontier : Key or None
+        The end of the current table's last chunk; None before its first chunk.
     step : int or None
-        How many values of the key a chunk of the table in work has, where they lie evenly.
+        The number of key values in a chunk of the current table, if its keys are evenly distributed.
     tables : tuple of Captured
-        In the order of their snapshots; those that join come last.
+        In the order of their snapshots; newly added tables come last.
     work : int
-        The index of the table in work.
+        The index of the current table.
     key : str or None
-        The fingerprint of the key that `frontier` is of; None where there is none, and in the first version.
+        The fingerprint of the key that `frontier` belongs to; None without a frontier, and in version 1.
     gtids : str or None
-        The transactions before `position`; None in the first two versions, and where GTIDs cannot be read.
+        The transactions before `position`; None in versions 1 and 2, and if GTIDs cannot be read.
     """
 
     server: str
@@ -64,7 +64,7 @@ class Offset:
     gtids: str | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """Return it as Spark keeps it."""
+        """Return the offset as JSON, for Spark's checkpoint."""
         fields = asdict(self) | {"file": self.position.file, "pos": self.position.pos, "version": VERSION}
         del fields["position"]
         frontier = list(self.frontier) if self.frontier is not None else None
@@ -72,21 +72,22 @@ class Offset:
 
     @classmethod
     def of_json(cls, found: dict[str, Any], only: TableId) -> Offset:
-        """Read it back.
+        """Return an offset from its JSON.
 
         Parameters
         ----------
         only : TableId
-            What the options name, which is the table of an offset of versions 1 to 3: they do not have its name.
+            The table that the options name. Offsets of versions 1 to 3 do not contain it.
 
         Raises
         ------
         StateVersionError
-            When it is of a newer version.
+            If the version is newer than `VERSION`.
         """
         if found["version"] > VERSION:
             raise StateVersionError(
-                f"the checkpoint's offset has version {found['version']}, of a newer release: this one reads those up to {VERSION}"
+                f"the checkpoint's offset has version {found['version']}, of a newer release; this release reads versions up to {VERSION}: "
+                "install the newer release"
             )
         frontier = tuple(found["frontier"]) if found["frontier"] is not None else None
         tables = found["tables"] if "tables" in found else [(*only, found["schema"])]
@@ -107,7 +108,7 @@ class Offset:
         return Place(self.server, self.position, self.gtids)
 
     def past(self, upto: Key | None) -> Offset:
-        """Return the offset past a chunk of the table in work, which is its last where `upto` is None."""
+        """Return the offset after a chunk of the current table; the table's last chunk has `upto` None."""
         if upto is not None:
             return replace(self, frontier=upto)
         if self.work + 1 == len(self.tables):
@@ -115,13 +116,13 @@ class Offset:
         return replace(self, frontier=None, step=None, key=None, work=self.work + 1)
 
     def joined(self, tables: Sequence[Captured]) -> Offset:
-        """Return the offset with more tables, whose chunks are to come."""
+        """Return the offset with further tables, whose snapshots remain."""
         if not tables or self.snapshot:
             return replace(self, tables=(*self.tables, *tables))
         return replace(self, tables=(*self.tables, *tables), snapshot=True, work=len(self.tables), frontier=None, step=None, key=None)
 
     def done(self, index: int) -> KeyRange | None:
-        """The keys of a table whose chunks are done, None for none."""
+        """The range of a table's keys whose chunks are done; None if no chunk is."""
         if not self.snapshot or index < self.work:
             return KeyRange(None, None)
         return KeyRange(None, self.frontier) if index == self.work and self.frontier is not None else None

@@ -1,4 +1,4 @@
-"""The options of ``mysql-changelog``: Flink CDC's names and defaults, and those that Spark's batches need."""
+"""The options of ``mysql-changelog``: Flink CDC's names and defaults, and additional options for Spark's batches."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def _one_of(*known: str) -> Callable[[str], str]:
 
 
 def _seconds(text: str) -> float:
-    """Read a duration as Flink writes it: ``30s``, ``500ms``, ``1 min``."""
+    """Parse a duration in Flink's format: ``30s``, ``500ms``, ``1 min``."""
     units = {"ms": 0.001, "s": 1.0, "sec": 1.0, "min": 60.0, "m": 60.0}
     match = re.fullmatch(r"([0-9]+)\s*([a-z]*)", text.strip().lower())
     if match is None or (match[2] or "s") not in units:
@@ -71,22 +71,22 @@ def _option(name: str, read: Callable[[str], Any] = str, default: Any = None, *,
 
 @dataclass(frozen=True)
 class Options:
-    """The options, read and checked; the password is not in the repr.
+    """The validated options; the repr omits the password.
 
     Attributes
     ----------
     database, table : str
-        Names, or regular expressions that match whole names: `capture.tables`.
+        Names, or regular expressions that match whole names: see `capture.tables`.
     connect_max_retries : int
-        How often a connection that is refused, times out or ends is tried again, without a row in between.
+        The number of retries after a connection is refused, times out or ends. Each row that is read resets the count.
     chunks_per_batch : int
-        How many chunks a micro-batch of the snapshot has at most.
+        The largest number of chunks in a micro-batch.
     max_bytes : int
-        How many bytes of the binary log a micro-batch reads at most; a transaction is never divided.
+        The number of bytes of the binary log after which a micro-batch ends. A transaction is never divided.
     heartbeat : float
-        Seconds after which the offset moves, at the latest, where only other tables change.
+        The longest time in seconds between offsets while only other tables change.
     newly_added : bool
-        Whether tables that the options name join, which were not there, or not named, when the stream began.
+        Whether the stream adds tables that match the options but did not when it began.
     """
 
     hostname: str = _option("hostname", required=True)
@@ -120,18 +120,18 @@ class Options:
 
 
 def read_options(given: Mapping[str, str]) -> Options:
-    """Read the options of a reader; Spark may have put their names into lower case.
+    """Return the validated options of a reader. Names may be in lower case, because Spark can change them.
 
     Raises
     ------
     ArgumentError
-        When one is unknown, missing, or has a value that cannot be used.
+        If an option is unknown, missing, or has an invalid value.
 
     Examples
     --------
     >>> read_options({"hostname": "db"})
     Traceback (most recent call last):
-    cdc_formats.errors.ArgumentError: [ARGUMENT] mysql-changelog needs the option 'username'
+    cdc_formats.errors.ArgumentError: [ARGUMENT] mysql-changelog requires the option 'username'
     """
     known = {each.metadata["name"]: each for each in fields(Options)}
     values: dict[str, Any] = {}
@@ -142,7 +142,7 @@ def read_options(given: Mapping[str, str]) -> Options:
         values[option.name] = _read(option, text)
     for name, option in known.items():
         if option.metadata["required"] and not values.get(option.name):
-            raise ArgumentError(f"mysql-changelog needs the option {name!r}")
+            raise ArgumentError(f"mysql-changelog requires the option {name!r}")
     return _checked(Options(**values))
 
 
@@ -150,7 +150,7 @@ def _read(option: Any, text: str) -> Any:
     try:
         return option.metadata["read"](text)
     except ValueError as error:
-        raise ArgumentError(f"option {option.metadata['name']!r} is {error}, not {text!r}") from None
+        raise ArgumentError(f"option {option.metadata['name']!r} must be {error}, not {text!r}") from None
 
 
 def _checked(options: Options) -> Options:
@@ -158,16 +158,19 @@ def _checked(options: Options) -> Options:
     placed = options.startup_file is not None and options.startup_pos is not None
     if mode == "specific-offset" and placed == (options.startup_gtids is not None):
         raise ArgumentError(
-            "scan.startup.mode 'specific-offset' needs scan.startup.specific-offset.file and scan.startup.specific-offset.pos, or "
-            "scan.startup.specific-offset.gtid-set, and not both"
+            "scan.startup.mode 'specific-offset' requires either scan.startup.specific-offset.file and scan.startup.specific-offset.pos, "
+            "or scan.startup.specific-offset.gtid-set"
         )
     if mode == "timestamp" and options.startup_timestamp is None:
-        raise ArgumentError("scan.startup.mode 'timestamp' needs scan.startup.timestamp-millis")
+        raise ArgumentError("scan.startup.mode 'timestamp' requires scan.startup.timestamp-millis")
     if options.lower_factor > 1 or options.upper_factor < 1:
-        raise ArgumentError("the even-distribution factor's lower bound is at most 1, its upper bound at least 1")
+        raise ArgumentError(
+            "chunk-key.even-distribution.factor.lower-bound must be at most 1, and "
+            "chunk-key.even-distribution.factor.upper-bound at least 1"
+        )
     if options.server_id is not None and options.server_id[1] - options.server_id[0] < options.parallelism:
         raise ArgumentError(
-            f"option 'server-id' needs {options.parallelism + 1} numbers, one for each task that reads the log at once "
+            f"option 'server-id' requires {options.parallelism + 1} numbers, one for each concurrent reader of the log "
             f"(scan.snapshot.parallelism is {options.parallelism}): for example 5400-{5400 + options.parallelism}"
         )
     return options

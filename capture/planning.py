@@ -1,4 +1,4 @@
-"""How far a micro-batch may go: the driver's look through the log, without its rows."""
+"""Finds the end of the next micro-batch: the driver scans the log without its rows."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ from .table import Table, TableId, read_table
 
 @dataclass
 class Reach:
-    """How far a batch may go, and what the tables are there.
+    """The possible end of a batch, and the tables at that position.
 
     Attributes
     ----------
     position : Position
     touched : bool
-        Whether rows of the tables may have changed since.
+        Whether rows of the tables may have changed since the previous batch.
     created : Position or None
-        Where the last statement is that may have made a table.
+        The position of the last statement that may have created a table.
     tables : dict of TableId to (Table or None)
-        None where that is not known.
+        None for a table whose columns are unknown.
     gtids : list of str
-        The transactions up to there, by their GTIDs.
+        The GTIDs of the transactions up to the position.
     complete : bool
-        Whether it is all of the log that was settled.
+        Whether the whole settled log was scanned.
     """
 
     position: Position
@@ -45,22 +45,22 @@ class Reach:
 
 
 def furthest(server: Server, options: Options, tables: Mapping[TableId, Table | None], seen: Offset, server_id: int) -> Reach:
-    """Look through the log, without its rows, for where the next batch ends.
+    """Scan the log without its rows and return where the next batch ends.
 
-    That is the settled position of now, or earlier: where enough bytes have been read, or before a statement that alters a table's
-    columns, so that all of a table's rows in a batch have the same.
+    The batch ends at the current settled position. It ends earlier after `Options.max_bytes`, or before a statement that alters a table's
+    columns: all rows of a table in a batch have the same columns.
 
     Parameters
     ----------
     tables : mapping of TableId to (Table or None)
-        What the tables are at `seen`; None where that is not known.
+        The tables at `seen`; None for a table whose columns are unknown.
 
     Raises
     ------
     BinlogPurgedError
-        When the log does not reach to where it was read.
+        If the log ends before `seen`.
     SchemaChangedError
-        When such a statement is next and did more than to add columns, or when rows are next whose columns are not known.
+        If the next statement does more than add columns, or the columns of the next rows are unknown.
     """
     target = server.settled()
     _require_reached(server, seen.position)
@@ -79,19 +79,19 @@ def furthest(server: Server, options: Options, tables: Mapping[TableId, Table | 
             reach = replace(reach, position=entry.position, touched=reach.touched or bool(entry.touched))
             if size >= options.max_bytes:
                 return reach
-    # What is settled now may lie before what is seen: the end of a file, where the log goes on in the next.
+    # The settled position can be before `seen`, which is the end of a file: the log continues in the next file.
     reach = replace(reach, position=target) if log.position.order >= target.order > reach.position.order else reach
     return replace(reach, complete=reach.position.order >= target.order)
 
 
 def _pass(server: Server, options: Options, reach: Reach, statement: Statement, seen: Offset, server_id: int) -> bool:
-    """Note what a statement has left of its table; return whether a batch may go past it."""
+    """Record a table's columns after a statement; return whether the batch may continue past it."""
     before = reach.tables[statement.table]
     after = shape_after(server, options, statement, before)
     is_first = reach.position == seen.position
     if (after is None or after != before) and not is_first:
         return False
-    # The log is being read by this server id.
+    # Another reader of the log is using server_id.
     if after is None or (may_differ(statement, before, after) and reshaping(server, statement.position, [after], server_id + 1)):
         if is_first:
             raise _altered(statement)
@@ -110,8 +110,8 @@ def _require_reached(server: Server, position: Position) -> None:
     end = server.written()
     if end.order < position.order:
         raise BinlogPurgedError(
-            f"the server's log ends at {end}, before {position}: it was begun anew since (RESET MASTER), or was never there. "
-            "Begin anew, with another checkpoint"
+            f"the server's log ends at {end}, before the start position {position}: the log was reset (RESET MASTER), or the position is "
+            "wrong. Start with a new checkpoint"
         )
 
 
@@ -119,18 +119,17 @@ def _altered(statement: Statement) -> SchemaChangedError:
     table, position, text = statement.table, statement.position, repr(statement.text[:200])
     if statement.effect is Effect.WRITES:
         return SchemaChangedError(
-            f"{table} is changed at {position}: {text}. The log has this statement instead of the rows that it changed. All before it has "
-            "been emitted, nothing after it. Use binlog_format = ROW in every session, and begin anew, with another checkpoint"
+            f"{table} is changed at {position}: {text}. The log has this statement instead of the rows that it changed. The query has "
+            "emitted all changes before it and none after it. Use binlog_format = ROW in every session, and start with a new checkpoint"
         )
     return SchemaChangedError(
-        f"{table} is altered at {position}: {text}. All before it has been emitted, nothing after it. Start the query again from its "
-        "checkpoint: it goes on with the columns that the table has then, or reports this error again. In that case begin anew, with "
-        "another checkpoint"
+        f"{table} is altered at {position}: {text}. The query has emitted all changes before it and none after it. Restart the query from "
+        "its checkpoint: it continues with the table's new columns. If this error repeats, start with a new checkpoint"
     )
 
 
 def unknown(table: TableId, position: Position) -> SchemaChangedError:
-    """Return the error of rows of the log whose columns are not known."""
+    """Return the error for rows whose columns are unknown."""
     return SchemaChangedError(
-        f"{table} was altered since {position}, and the columns that it had there are not known: begin anew, with another checkpoint"
+        f"{table} was altered since {position}, and the columns that it had there are unknown: start with a new checkpoint"
     )

@@ -1,11 +1,16 @@
-"""Rows and changes as Arrow: ``row_kind``, the table's columns, ``database``, ``table``, ``op_ts``, ``position``.
+"""Converts rows and changes to Arrow: ``row_kind``, the table's columns, ``database``, ``table``, ``op_ts``, ``position``.
 
-``op_ts`` is when the source changed the row, and 0 of a snapshot's (as Flink's). ``position`` is where in the log the change stands, with
-Debezium's names, so that positions of one server sort as its log does: ``file``, ``pos`` (the end of its event, or of one before it
-where the server does not write that, or what a snapshot's row is as of), ``row`` in the transaction, ``server_id`` (where the change was
-made; of a snapshot's row where it was read), ``gtid``, ``snapshot``.
+``op_ts`` is the time of the change at the source, and 0 for a row of the snapshot (as in Flink). ``position`` is the position in the log,
+with Debezium's field names. Positions of one server sort in the order of its log:
 
-An update that changes the primary key is a ``-D`` and a ``+I``, so that whoever drops ``-U`` has no stale row (Flink: ``-U`` and ``+U``).
+- ``file``, ``pos``: the end of the event. If the server does not write that, the end of an earlier event. For a row of the snapshot, the
+  position that it is as of.
+- ``row``: the index of the row in the transaction.
+- ``server_id``: the server where the change was made, or where a row of the snapshot was read.
+- ``gtid``, ``snapshot``.
+
+An update that changes the primary key becomes ``-D`` and ``+I``, so that a consumer that drops ``-U`` keeps no stale row (Flink: ``-U``
+and ``+U``).
 """
 
 from __future__ import annotations
@@ -39,25 +44,23 @@ _INSERT, _BEFORE, _AFTER, _DELETE = (kind.short_string for kind in RowKind)
 
 
 def spark_ddl(table: Table) -> str:
-    """Return the schema of a table's changelog.
+    """Return the schema of a table's changelog, as DDL.
 
     Raises
     ------
     SchemaError
-        When the table has a column of one of the names that the changelog adds.
+        If a column of the table has the name of a column that the changelog adds.
     """
     columns = [column.column for column in table.columns]
     taken = sorted({column.name.lower() for column in columns} & {ROW_KIND, *METADATA})
     if taken:
-        raise SchemaError(
-            f"{table.qualified} has a column {', '.join(taken)}, as the changelog has itself: capture it through a view's name"
-        )
+        raise SchemaError(f"{table.qualified} has a column {', '.join(taken)}, a name that the changelog uses itself: rename the column")
     typed = [f"{backquoted(column.name)} {column.type}" for column in columns]
     return ", ".join([f"{ROW_KIND} STRING", *typed, *(f"{name} {kind}" for name, kind in METADATA.items())])
 
 
 class Writer:
-    """Makes record batches of rows."""
+    """Converts rows and changes of a table to record batches."""
 
     def __init__(self, server: Server, table: Table, options: Options) -> None:
         self.server = server
@@ -68,7 +71,7 @@ class Writer:
         self.schema = pa.schema([(ROW_KIND, pa.string()), *fields, *about])
 
     def batch(self, kinds: pa.Array, texts: pa.Table, seconds: pa.Array, positions: pa.Array) -> pa.RecordBatch:
-        """Return rows, as columns of texts, as a batch, their kinds, times and places beside them."""
+        """Return a batch of rows, given as columns of text, with their kinds, times and positions."""
         typed = [
             to_arrow(column, values, zero_dates=self.zero_dates) for column, values in zip(self.table.columns, texts.columns, strict=True)
         ]
@@ -78,7 +81,7 @@ class Writer:
         return pa.RecordBatch.from_arrays([kinds, *arrays, *names, times, positions], schema=self.schema)
 
     def snapshot(self, texts: pa.Table, as_of: Position) -> Iterator[pa.RecordBatch]:
-        """Return a chunk's rows, given as columns of texts."""
+        """Return batches of a chunk's rows, given as columns of text."""
         place = pa.scalar((as_of.file, as_of.pos, 0, self.server.id, None, True), _PLACE)
         for start in range(0, len(texts), _AT_ONCE):
             part = texts.slice(start, _AT_ONCE)
@@ -86,7 +89,7 @@ class Writer:
             yield self.batch(kinds, part, seconds, positions)
 
     def changes(self, changes: Sequence[Change], done: KeyRange) -> pa.RecordBatch:
-        """Return the changes of rows whose chunk is done; of one that moves across the frontier, the half that is."""
+        """Return the changes of rows whose chunk is done; if an update moves a row across the frontier, only that half of it."""
         out: list[tuple[str, Any, Change]] = []
         for change, has_old, has_new in zip(changes, *self._judged(changes, done), strict=True):
             update = has_old and has_new and self._same_row(change)
@@ -99,12 +102,12 @@ class Writer:
         return self.batch(pa.array(kinds, pa.string()), texts_of(self.table, rows), seconds, _places(sources))
 
     def _judged(self, changes: Sequence[Change], done: KeyRange) -> tuple[list[bool], list[bool]]:
-        """Return for the before-images and for the after-images whether they are there and among the keys that are done."""
+        """Return for each before-image and each after-image whether it exists and its key is done."""
         images = [change.before for change in changes] + [change.after for change in changes]
         judged = [image is not None for image in images]
         if done != KeyRange(None, None):
             inside = iter(in_range(self.server, self.table, [self.table.key(image) for image in images if image is not None], done))
-            judged = [there and next(inside) for there in judged]
+            judged = [exists and next(inside) for exists in judged]
         return judged[: len(changes)], judged[len(changes) :]
 
     def _same_row(self, change: Change) -> bool:
@@ -126,12 +129,12 @@ def _places(changes: Sequence[Change]) -> pa.Array:
 
 
 def changes_of(writers: Mapping[TableId, tuple[Writer, KeyRange]], changes: Iterable[Change]) -> Iterator[pa.RecordBatch]:
-    """Return the changes of several tables, each table's in their order: a batch for each table of each part of the log.
+    """Return batches of changes, one table in each; changes of a table keep their order.
 
     Parameters
     ----------
     writers : mapping of TableId to (Writer, KeyRange)
-        Of each table, with the keys whose chunks are done.
+        For each table a writer and the keys whose chunks are done.
     """
     remaining = iter(changes)
     while part := list(islice(remaining, _AT_ONCE)):

@@ -1,7 +1,8 @@
-"""Rows of a chunk as columns of texts: by connectorx, which reads them as Arrow, or by PyMySQL.
+"""Selects the rows of a chunk as columns of text, with connectorx or PyMySQL.
 
-connectorx takes a tenth of PyMySQL's time. It has no place for a client's certificate: where there is one, or connectorx cannot read
-(another kind of login), rows come by PyMySQL, and are the same. Its connection is encrypted and checked where PyMySQL's is.
+connectorx returns Arrow and takes a tenth of PyMySQL's time. PyMySQL replaces it for a client certificate, which connectorx does not
+support, and if connectorx fails, for example at another login method. Both return the same rows. Both encrypt the connection and verify
+the server in the same cases.
 """
 
 from __future__ import annotations
@@ -22,23 +23,23 @@ from .table import Row, Table, quoted
 
 _LOG = logging.getLogger(__name__)
 _ALTERED = (1054, 1146)
-"""Errors of a column or a table that is no longer there."""
+"""Error codes for a missing column or table."""
 
 
 def texts_of(table: Table, rows: Sequence[Row]) -> pa.Table:
-    """Return rows as columns of texts, with the table's names."""
+    """Return rows as columns of text, with the table's column names."""
     columns = list(zip(*rows, strict=True)) if rows else [()] * len(table.columns)
     arrays = [pa.array(values, column.text_type) for column, values in zip(table.columns, columns, strict=True)]
     return pa.table(arrays, names=[column.name for column in table.columns])
 
 
 def rows_of(texts: pa.Table, columns: Sequence[int]) -> list[Row]:
-    """Return some columns of texts as rows."""
+    """Return some columns of text as rows."""
     return list(zip(*(texts.column(index).to_pylist() for index in columns), strict=True))
 
 
 class Selector:
-    """Selects chunks of a table as columns of texts.
+    """Selects chunks of a table as columns of text.
 
     Parameters
     ----------
@@ -55,13 +56,13 @@ class Selector:
         self.by_arrow = options.ssl_cert is None and options.ssl_key is None
 
     def select(self, condition: str) -> pa.Table:
-        """Return the rows for which a condition holds."""
+        """Return the rows that satisfy a condition."""
         if self.by_arrow:
             try:
                 return self._read_arrow(condition)
-            except Exception as error:  # whatever it is, the other driver reads the same, or says what is wrong
-                # Not its text, which may have the address with the password.
-                _LOG.warning("%s: connectorx cannot read it (%s), PyMySQL does, more slowly", self.table.qualified, type(error).__name__)
+            except Exception as error:  # PyMySQL reads the same rows, or raises the error again
+                # The error's text can contain the address with the password, so the log has only its type.
+                _LOG.warning("%s: connectorx failed (%s); PyMySQL reads the table, more slowly", self.table.qualified, type(error).__name__)
                 self.by_arrow = False
         try:
             return texts_of(self.table, list(self.server.stream(f"SELECT {self.table.selected} {self._source(condition)}")))
@@ -69,7 +70,7 @@ class Selector:
             if error.args[0] not in _ALTERED:
                 raise
             raise SchemaChangedError(
-                f"{self.table.qualified} was altered while its snapshot was read: {error.args[-1]}. Begin anew, with another checkpoint"
+                f"{self.table.qualified} was altered while its snapshot was read: {error.args[-1]}. Start with a new checkpoint"
             ) from None
 
     def _read_arrow(self, condition: str) -> pa.Table:
@@ -90,7 +91,7 @@ class Selector:
         return pa.table(arrays, names=[column.name for column in columns])
 
     def _guard(self) -> str:
-        """Return an assignment that fails on another server than the one whose log is read."""
+        """Return an SQL assignment that fails on any other server than the one whose log is read."""
         return f"@one_server = IF(@@server_id = {self.server.id}, 1, (SELECT 1 UNION SELECT 2))"
 
     def _encryption(self) -> str:

@@ -1,13 +1,13 @@
-"""Connections to a server, and where in its log the data stand.
+"""Connections to a server, and positions in its log.
 
-A position of the log is *settled* when every transaction up to it can be seen by a query that begins now. The position that
-``SHOW MASTER STATUS`` tells is not: a transaction is written to the log first, and becomes visible only when the log is on the disk and,
-with semi-synchronous replication, on another server. A chunk selected in between lacks the transaction, and so does the log from there on.
+A position of the log is *settled* when a new query sees every transaction up to it. The position of ``SHOW MASTER STATUS`` is not settled.
+The server writes a transaction to its log first. The transaction becomes visible once the log is on disk and, with semi-synchronous
+replication, on another server. A chunk selected in between lacks the transaction, and so does the log after that position.
 
 ========  ==================================================================================================================
-MariaDB   ``START TRANSACTION WITH CONSISTENT SNAPSHOT`` tells the position that it stands at (``binlog_snapshot_position``)
-MySQL     the transactions that have a GTID and are not visible yet are in ``@@gtid_owned``: those that are there when the
-          position has been read are waited for
+MariaDB   ``START TRANSACTION WITH CONSISTENT SNAPSHOT`` returns the position of its snapshot (``binlog_snapshot_position``)
+MySQL     ``@@gtid_owned`` lists transactions that have a GTID and are not visible yet: read the position, then wait until
+          the transactions listed at that time are gone
 ========  ==================================================================================================================
 
 Neither takes a lock.
@@ -30,25 +30,25 @@ from .errors import BinlogError, CaptureError, ConnectionLostError, ServerChange
 from .options import Options
 
 FIRST_EVENT = 4
-"""Where in a file of the log its first event is."""
+"""The position of the first event in a log file."""
 _POLL = 0.005  # seconds
 _UNKNOWN_STATEMENT = 1064
 _LOST = {0, 1040, 1053, 1317, 1927, 2002, 2003, 2006, 2013}
-"""Errors of a connection that is refused, timed out, was killed, or whose server stops."""
+"""Error codes of a connection that was refused, timed out or was killed, or whose server stops."""
 AGAIN_AFTER = 0.3  # seconds
 _KEPT_SECONDS = 10.0
 _T = TypeVar("_T")
 
 
 class Position(NamedTuple):
-    """A place in a server's log, between two transactions or events."""
+    """A position in a server's log, between two transactions or events."""
 
     file: str
     pos: int
 
     @property
     def order(self) -> tuple[int, int]:
-        """What positions of one server are compared by."""
+        """The sort key for positions of one server."""
         return _file_number(self.file), self.pos
 
     def __str__(self) -> str:
@@ -59,12 +59,12 @@ class Position(NamedTuple):
 def _file_number(file: str) -> int:
     number = file.rpartition(".")[2]
     if not number.isdigit():
-        raise BinlogError(f"{file!r} is no name of a binary log: those end with a number, as binlog.000007")
+        raise BinlogError(f"{file!r} is not the name of a binary log file: the name must end with a number, for example binlog.000007")
     return int(number)
 
 
 class Driver(Connection):  # type: ignore[misc]
-    """PyMySQL's connection, which reads the machine's authorities once where none is asked: that takes longer than all the rest."""
+    """PyMySQL's connection, with a shared TLS context if no certificate option is set: loading the system's CAs is slow."""
 
     _unchecked: Any = None
 
@@ -76,15 +76,15 @@ class Driver(Connection):  # type: ignore[misc]
 
 
 class Place(NamedTuple):
-    """A place in the log of one server, and what tells it in another's.
+    """A position in the log of one server, with GTIDs that identify it in the log of another.
 
     Attributes
     ----------
     server : str
-        Whose log it is in: `Server.identity`.
+        The server's `Server.identity`.
     position : Position
     gtids : str or None
-        The transactions before it; None where they are not known.
+        The transactions before it; None if they are unknown.
     """
 
     server: str
@@ -93,9 +93,9 @@ class Place(NamedTuple):
 
 
 class Server:
-    """A connection that asks: for rows as texts, for settings, for positions.
+    """A connection for queries: rows, settings, log positions.
 
-    Values come as MySQL writes them, undecided: text, bytes of what is binary, None.
+    Values are not converted: they are text, bytes for binary columns, or None.
     """
 
     def __init__(self, connection: Any, options: Options) -> None:
@@ -118,14 +118,14 @@ class Server:
         return self.rows(statement, values)[0][0]
 
     def stream(self, statement: str) -> Iterator[tuple[Any, ...]]:
-        """Return the rows of a statement as they come, a fetch at a time."""
+        """Yield the rows of a statement, fetched in batches."""
         with self.connection.cursor(SSCursor) as cursor:
             cursor.execute(statement)
             while found := cursor.fetchmany(self.options.fetch_size):
                 yield from found
 
     def written(self) -> Position:
-        """Return the position up to which the log is written: all that a query has seen is before it."""
+        """Return the end of the written log; every transaction that a query has seen is before it."""
         try:
             found = self.rows("SHOW MASTER STATUS" if self.is_mariadb else "SHOW BINARY LOG STATUS")
         except pymysql.err.ProgrammingError as error:
@@ -133,11 +133,11 @@ class Server:
                 raise
             found = self.rows("SHOW MASTER STATUS")  # MySQL before 8.2
         if not found:
-            raise BinlogError("the server writes no binary log: start it with --log-bin")
+            raise BinlogError("the server does not write a binary log: start it with --log-bin")
         return Position(found[0][0], int(found[0][1]))
 
     def settled(self) -> Position:
-        """Return a position whose transactions all can be seen by a query that begins now."""
+        """Return a settled position: a new query sees every transaction before it."""
         return self._snapshot_position() if self.is_mariadb else self._when_visible(self.written())
 
     def _snapshot_position(self) -> Position:
@@ -154,7 +154,7 @@ class Server:
         return position
 
     def _owned(self) -> set[str]:
-        """Return the GTIDs in use: ``uuid:number#thread``, where the uuid is written once for several."""
+        """Return the GTIDs in use: ``uuid:number#thread``, where several numbers can share one uuid."""
         owned: set[str] = set()
         source = ""
         for part in self.value("SELECT @@GLOBAL.gtid_owned").replace("\n", "").split(","):
@@ -164,7 +164,7 @@ class Server:
         return owned
 
     def account(self) -> str:
-        """Return the account that the server takes the user for, as GRANT writes it."""
+        """Return the account that the server matched to the user, in the syntax of GRANT."""
         name, _, host = str(self.value("SELECT CURRENT_USER()")).rpartition("@")
         return f"'{name}'@'{host}'"
 
@@ -173,7 +173,7 @@ class Server:
         return bool(dict(self.rows("SHOW SESSION STATUS LIKE 'Ssl_cipher'")).get("Ssl_cipher"))
 
     def executed(self) -> str:
-        """Return the GTIDs of all transactions that the server has."""
+        """Return the GTIDs of all transactions on the server."""
         return str(self.value("SELECT @@GLOBAL.gtid_binlog_state" if self.is_mariadb else "SELECT @@GLOBAL.gtid_executed"))
 
 
@@ -184,30 +184,30 @@ def _about(connection: Any) -> dict[str, str]:
 
 
 def identity_of(connection: Any) -> str:
-    """Return what names the log of the server that a connection is to."""
+    """Return the `Server.identity` of the server that a connection reaches."""
     return _identity(_about(connection))
 
 
 def _identity(about: Mapping[str, str]) -> str:
     """Return MySQL's ``server_uuid``, or MariaDB's ``server_id`` with its ``server_uid``.
 
-    MariaDB makes the latter of the machine's address and the port, which two containers can have in common.
+    MariaDB derives ``server_uid`` from the machine's address and the port, which two containers can share.
     """
     return about.get("server_uuid") or f"{about['server_id']} {about.get('server_uid', '')}".strip()
 
 
 def require_one_server(before: str, now: str) -> None:
-    """Refuse another server than the one before: it may have taken over, or be one of several behind a proxy.
+    """Check that a new connection reaches the same server: not one that took over, or another one behind a proxy.
 
     Raises
     ------
     ServerChangedError
-        When it is another.
+        If the identities differ.
     """
     if before != now:
         raise ServerChangedError(
-            f"connections of one task go to different servers, {before} and {now}: where one has taken over from the other, start the "
-            "query again from its checkpoint; where hostname is that of several at once, name one"
+            f"connections of one task reach different servers, {before} and {now}: after a failover, restart the query from its "
+            "checkpoint; if 'hostname' resolves to several servers, set it to one of them"
         )
 
 
@@ -224,24 +224,24 @@ def connection_settings(options: Options) -> dict[str, Any]:
     }
     tls = {"ssl_ca": options.ssl_ca, "ssl_cert": options.ssl_cert, "ssl_key": options.ssl_key}
     given = {name: value for name, value in tls.items() if value is not None}
-    # The server's name is checked too where its authority is.
+    # With a CA, the host name is verified too.
     return settings | given | ({"ssl_verify_cert": True, "ssl_verify_identity": True} if "ssl_ca" in given else {})
 
 
 def session_settings(is_mariadb: bool) -> str:
-    """Return the statement that begins a session: UTC, no modes that change what is read, no limit of time."""
+    """Return the first statement of a session: UTC, no SQL modes, no time limit for queries."""
     limit = "max_statement_time" if is_mariadb else "max_execution_time"
     return f"SET time_zone = '+00:00', sql_mode = '', {limit} = 0, net_write_timeout = 600"
 
 
 @contextmanager
 def connect(options: Options) -> Iterator[Server]:
-    """Connect to the server, in UTC and without modes that change what is read.
+    """Connect to the server, in UTC and without SQL modes.
 
     Raises
     ------
     ServerUnavailableError
-        When the server does not answer, or no longer does, or refuses.
+        If the server does not answer, denies access, or ends the connection.
     """
     with server_errors(options):
         connection = Driver(**connection_settings(options), conv=dict(encoders))
@@ -256,7 +256,7 @@ def connect(options: Options) -> Iterator[Server]:
 
 @contextmanager
 def server_errors(options: Options) -> Iterator[None]:
-    """Raise the driver's errors as the capture's: what the server said, with no password."""
+    """Convert the driver's errors to `ServerUnavailableError`, with the server's message and without the password."""
     try:
         yield
     except CaptureError:
@@ -267,7 +267,7 @@ def server_errors(options: Options) -> Iterator[None]:
 
 
 class Connections:
-    """Connections to ask on, one after the other: each is kept for a while, and then the name may be another server's.
+    """Runs queries on one connection at a time, and reconnects after a while: the host name may then be another server's.
 
     Parameters
     ----------
@@ -281,7 +281,7 @@ class Connections:
         self._until = 0.0
 
     def ask(self, question: Callable[[Server], _T]) -> _T:
-        """Ask, and again where a connection is refused or ends before the server has answered."""
+        """Return the result of a function of the server; retry if the connection is refused or ends."""
         left = self.options.connect_max_retries
         while True:
             kept = self._server if time.monotonic() < self._until else None
@@ -292,12 +292,12 @@ class Connections:
                 self.close()
                 if not isinstance(error, ConnectionLostError) or not (kept or left):
                     raise
-            if kept is None:  # one that ended while nobody asked is no failure
+            if kept is None:  # a kept connection that ended while idle does not count as a failure
                 left -= 1
                 time.sleep(AGAIN_AFTER)
 
     def close(self) -> None:
-        """Close the connection; the next question has another."""
+        """Close the connection; the next `ask` opens a new one."""
         self._server = None
         self._open.close()
 
@@ -308,6 +308,6 @@ class Connections:
 
 
 def ask(options: Options, question: Callable[[Server], _T]) -> _T:
-    """Connect and ask, again where the connection is refused or ends before the server has answered."""
+    """Connect and return the result of a function of the server; retry if the connection is refused or ends."""
     with closing(Connections(options)) as connections:
         return connections.ask(question)

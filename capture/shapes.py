@@ -1,15 +1,15 @@
-"""The columns that rows of the log have: the table's before an ``ALTER TABLE``, or those after it.
+"""Determines the columns of log rows before and after an ``ALTER TABLE``.
 
-The server tells the columns of now alone, and the log has no names. What is known:
+The server returns only the current columns, and the log has no column names. The columns of rows are derived as follows:
 
-==================  ================================================================================================================
-rows                columns
-==================  ================================================================================================================
-before a statement  those whose fingerprint the offset has: the columns of now, or these without one run of neighbours, added since
-after it            the same, and of the columns of now those that the statement names
-==================  ================================================================================================================
+====================  ==============================================================================================================
+rows                  columns
+====================  ==============================================================================================================
+before the statement  those with the offset's fingerprint: the current columns, or these without one run of neighbouring columns
+after the statement   the same, and those current columns that the statement names
+====================  ==============================================================================================================
 
-A statement that does anything else to columns, or to rows and not by rows, is where a capture stops.
+The capture stops at a statement that changes columns in another way, or that changes rows without row events.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _RESHAPING = (Effect.RESHAPES, Effect.REPLACES)
 
 
 def restricted(table: Table, kept: Sequence[int]) -> Table | None:
-    """Return a table with some of its columns, None where its keys are not among them."""
+    """Return a table with some of its columns; None if a key column is not one of them."""
     places = {index: place for place, index in enumerate(kept)}
     if not places.keys() >= {*table.primary_key, *table.chunk_key}:
         return None
@@ -39,12 +39,12 @@ def restricted(table: Table, kept: Sequence[int]) -> Table | None:
 
 
 def with_fingerprint(now: Table, fingerprint: str) -> Table | None:
-    """Return the table as it was when it had a fingerprint, None where more was done to it than to add neighbouring columns."""
+    """Return the table as it was when it had a fingerprint; None if it differs by more than added neighbouring columns."""
     return next((shape for shape in _earlier(now) if shape.fingerprint == fingerprint), None)
 
 
 def _earlier(now: Table) -> Iterator[Table]:
-    """Return the table without each run of columns, the shortest and last first."""
+    """Yield the table, then the table without each run of columns: short runs first, of equal runs the last first."""
     yield now
     everything = range(len(now.columns))
     for length in everything[1:]:
@@ -54,28 +54,28 @@ def _earlier(now: Table) -> Iterator[Table]:
 
 
 def projection(table: Table, onto: Table) -> list[int]:
-    """Return where a table's row has the columns of an earlier shape of it."""
+    """Return the indexes in a table's rows of the columns of an earlier version of the table."""
     places = {column.name: place for place, column in enumerate(table.columns)}
     return [places[column.name] for column in onto.columns]
 
 
 def projected(row: Row | None, places: Sequence[int]) -> Row | None:
-    """Return a row's values at some places."""
+    """Return a row's values at some indexes."""
     return None if row is None else tuple(row[place] for place in places)
 
 
 def shape_after(server: Server, options: Options, statement: Statement, shape: Table | None) -> Table | None:
-    """Return the table as it is after a statement, None where that is not known, or where the statement may have changed rows.
+    """Return the table after a statement; None if that is unknown, or if the statement may have changed rows.
 
     Parameters
     ----------
     shape : Table or None
-        The table before it; None where that is not known, and is not needed: a query was started again to go on with the columns of now.
+        The table before it. None if that is unknown and not needed: a restarted query continues with the current columns.
     """
     if statement.effect in _CHANGING_ROWS:
         return None
     if shape is not None and statement.removed & {column.name.lower() for column in shape.columns}:
-        return None  # even if the table has a column of that name now: it is another
+        return None  # even if the table now has another column of that name
     try:
         now = read_table(server, options, statement.table)
     except ServerNotReadyError:
@@ -94,20 +94,20 @@ def _with_named(names: frozenset[str], shape: Table, now: Table) -> Table | None
 
 
 def may_differ(statement: Statement, before: Table | None, after: Table) -> bool:
-    """Return whether the columns that a statement left may be others than those of now.
+    """Return whether the columns after a statement may differ from the current columns.
 
-    Where they are the same before the statement and now, it may have changed them, and a later one may have undone that.
+    Equal columns before the statement and now do not suffice: a later statement may have undone the change.
     """
     return after != before or statement.effect is Effect.RESHAPES
 
 
 def reshaping(server: Server, start: Position, tables: Sequence[Table], server_id: int, *, after_rows: bool = False) -> Statement | None:
-    """Return the first statement after a position that may have changed columns of a table, None where there is none.
+    """Return the first statement after a position that may have changed columns of a table; None if no statement did.
 
     Parameters
     ----------
     after_rows : bool
-        Look only for one that comes after a change of its table's rows.
+        Return only a statement that follows a row change of its table.
     """
     log = LogReader(server, tables, server_id, rows=False)
     changed: set[TableId] = set()

@@ -1,16 +1,17 @@
-"""The data source ``mysql-changelog`` of Spark's structured streaming.
+"""The Spark Structured Streaming source ``mysql-changelog``.
 
-The driver chooses where a micro-batch ends: a settled position of the log, and the key up to which chunks are read. Its tasks read the
-chunks as of that position (`capture.chunk`), and one reads the log for the keys that were done before. The tables are found when the
-stream begins, and kept in its offset: chunks are read of one after the other, the log of all at once.
+The driver chooses the end of a micro-batch: a settled position of the log and a key. Tasks read the chunks up to that key as of that
+position (`capture.chunk`). One task reads the log for the keys of earlier chunks. The stream lists its tables when it begins and stores
+them in its offset. It reads the chunks of one table after the other, and the log for all tables at once.
 
-A stream has the columns that the tables had when it began, or those that ``readStream.schema(...)`` declares. A column that is added:
+A stream has the columns that the tables had when it began, or those that ``readStream.schema(...)`` declares. A column that is added later:
 
-- to the stream of a declared schema that has it, comes from the first row after the ``ALTER TABLE`` on, and is NULL before it;
-- to any other is left out, with one warning.
+- has values from the first row after the ``ALTER TABLE``, and is NULL before it, if the declared schema contains it;
+- is omitted with one warning otherwise.
 
-Rows that are there when a column is added with a DEFAULT get no change for it, since the log has none: their next change has the value
-in its ``-U`` too. Any other ``ALTER TABLE``, and what empties, renames or drops the table, stops the query after all that was before.
+A new column with a DEFAULT causes no changes of existing rows, because the log has none. The next ``-U`` of such a row has the default.
+Any other ``ALTER TABLE`` stops the query, as does a statement that empties, renames or drops the table. The query first emits all earlier
+changes.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ _LOG = logging.getLogger(__name__)
 
 @dataclass
 class Chunks(InputPartition):
-    """Neighbouring chunks, for one task."""
+    """Neighbouring chunks that one task reads."""
 
     chunks: list[Chunk]
     as_of: Place
@@ -63,7 +64,7 @@ class Chunks(InputPartition):
 
 @dataclass
 class Log(InputPartition):
-    """A part of the log, for one task: of each table, with the keys whose chunks are done."""
+    """A part of the log that one task reads: for each table the keys whose chunks are done."""
 
     tables: list[tuple[Table, KeyRange]]
     start: Place
@@ -72,7 +73,7 @@ class Log(InputPartition):
 
 
 class MySqlChangelog(DataSource):
-    """Tables of MySQL or MariaDB as a changelog."""
+    """Reads tables of MySQL or MariaDB as a changelog."""
 
     @classmethod
     def name(cls) -> str:
@@ -91,9 +92,9 @@ class MySqlChangelog(DataSource):
 class ChangelogReader(DataSourceStreamReader):
     """Plans micro-batches on the driver and reads their partitions in tasks.
 
-    Spark keeps the ends of batches, and not where the first one began: if that is replayed, it asks for a new initial offset,
-    whose position is later. So nothing of a first batch may depend on where it begins. Chunks do not; and where there is no
-    snapshot, the first batch has no rows, and its end is the beginning that is kept.
+    Spark stores the ends of batches, but not the start of the first one. To replay the first batch, it requests a new initial offset, whose
+    position is later. So the first batch must not depend on its start. Chunks do not. Without a snapshot, the first batch has no rows, and
+    its end is the stored start of the stream.
     """
 
     def __init__(self, options: Options, declared: pa.Schema) -> None:
@@ -116,7 +117,7 @@ class ChangelogReader(DataSourceStreamReader):
     def latestOffset(self) -> dict[str, Any]:  # noqa: N802
         time.sleep(max(self._idle_until - time.monotonic(), 0))
         found = self.connections.ask(self._latest)
-        if found == self._seen:  # Spark asks again at once
+        if found == self._seen:  # Spark calls again immediately
             self._idle_until = time.monotonic() + _IDLE_SECONDS
         return found.to_json()
 
@@ -142,7 +143,7 @@ class ChangelogReader(DataSourceStreamReader):
         return self.connections.ask(lambda server: self._partitions(server, begin, finish))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Return a partition's rows; where the connection ends, a new one goes on after the parts that were given."""
+        """Yield a partition's rows; after a lost connection, reconnect and continue after the parts already yielded."""
         given, failures, identity = 0, 0, ""
         while True:
             try:
@@ -161,7 +162,7 @@ class ChangelogReader(DataSourceStreamReader):
                 time.sleep(AGAIN_AFTER)
 
     def _table_now(self, server: Server, of: TableId) -> Table:
-        """Return a table as it is now, and tell once which columns the stream does not have, or has and the table does not."""
+        """Return the current table; warn once about columns that only the table or only the stream has."""
         table = read_table(server, self.options, of)
         if captured(table) not in self._told:
             require_declared(table, Writer(server, table, self.options).schema, self.declared)
@@ -169,13 +170,13 @@ class ChangelogReader(DataSourceStreamReader):
             self._tables[captured(table)] = table
             names = [column.name for column in table.columns]
             for name in absent(names, self.declared.names):
-                _LOG.warning("%s: column `%s` is left out; to have it, declare it or start the query again", table.qualified, name)
+                _LOG.warning("%s: column `%s` is omitted; to read it, declare it or restart the query", table.qualified, name)
             for name in absent(self.declared.names, [*names, ROW_KIND, *METADATA]):
                 _LOG.warning("%s has no column `%s`: it is NULL until it is added", table.qualified, name)
         return table
 
     def _table_at(self, server: Server, seen: Captured) -> Table | None:
-        """Return a table that rows of the log are of at an offset, None where that is not known."""
+        """Return the table with the columns of its log rows at an offset; None if they are unknown."""
         if seen not in self._tables:
             found = with_fingerprint(self._table_now(server, seen.id), seen.schema)
             if found is not None:
@@ -207,11 +208,11 @@ class ChangelogReader(DataSourceStreamReader):
         return self._with_new(server, ended, new) if complete else ended
 
     def _here(self, server: Server, seen: Offset) -> Offset:
-        """Return an offset as one of this server, and with the transactions before it."""
+        """Return an offset converted to this server's log, with the transactions before it."""
         if seen.server != server.identity:
             validate(server, self.options, [self._table_now(server, each.id) for each in seen.tables])
             begin = begin_at(server, seen.place, self._server_id)
-            _LOG.warning("%s: the server is now %s, whose log is read from %s on", self.options.hostname, server.identity, begin)
+            _LOG.warning("%s is now the server %s; its log is read from %s", self.options.hostname, server.identity, begin)
             return replace(seen, server=server.identity, position=begin)
         if seen.gtids is None:
             return replace(seen, gtids=gtids_at(server, seen.position, self._server_id))
@@ -233,12 +234,12 @@ class ChangelogReader(DataSourceStreamReader):
         table = self._table_at(server, of) or self._table_now(server, of.id)
         if seen.frontier is not None and seen.key not in (None, table.key_fingerprint):
             raise SchemaChangedError(
-                f"{table.qualified} has another key than the chunks that are done were divided by: begin anew, with another checkpoint"
+                f"{table.qualified} has another key than the one that divided its finished chunks: start with a new checkpoint"
             )
         return table
 
     def _further(self, server: Server, planned: Offset, seen: Offset, *, at_once: bool) -> tuple[Offset, bool]:
-        """Return the offset with the furthest position that a batch may end at, and whether that is all there is of the log."""
+        """Return the last offset at which the batch may end, and whether the whole settled log was scanned."""
         tables = {each.id: self._table_at(server, each) for each in seen.tables}
         reach = furthest(server, self.options, tables, seen, self._server_id)
         self._created = reach.created
@@ -253,7 +254,7 @@ class ChangelogReader(DataSourceStreamReader):
         return replace(planned, position=reach.position, gtids=gtids, tables=now), reach.complete
 
     def _new(self, server: Server, seen: Offset) -> list[Table]:
-        """Return the tables that are to join, as they are now; where none joins, the others are told once."""
+        """Return the new tables to add; if the stream does not add tables, warn once about each and return none."""
         others = self._others(server, seen)
         if not self.options.newly_added:
             self._tell(others)
@@ -264,24 +265,24 @@ class ChangelogReader(DataSourceStreamReader):
         return new
 
     def _with_new(self, server: Server, ended: Offset, new: list[Table]) -> Offset:
-        """Return the offset with tables that join, as of its position: they were before it what they are after it."""
+        """Return the offset with added tables, unless one was altered since: at the offset they must have their current columns."""
         if not new or [read_table(server, self.options, table.id) for table in new] != new:
             return ended
         joined = ended.joined([captured(table) for table in new])
         return joined if ended.snapshot else self._with_chunks(server, joined)
 
     def _others(self, server: Server, seen: Offset) -> list[TableId]:
-        """Return the tables that are not captured though the options name them, where there may be others than were listed before.
+        """Return the tables that match the options and are not captured; empty if no table was created since the last call.
 
-        Options that do not name the tables that are captured are refused.
+        Raise an error if the options do not match a captured table.
         """
         listed, created, identity = self._listed, self._created, server.identity
         if listed is not None and listed[0] == identity and (created is None or created.order <= listed[1].order):
             return []
-        there = {each.id for each in seen.tables}
-        require_named(server, self.options, there)
-        others = [table for table in matching(server, self.options) if table not in there]
-        # Those that are to join are listed until they have joined.
+        known = {each.id for each in seen.tables}
+        require_named(server, self.options, known)
+        others = [table for table in matching(server, self.options) if table not in known]
+        # Tables to add are listed again until they are added.
         self._listed = None if others and self.options.newly_added else (identity, created or seen.position)
         return others
 
@@ -290,8 +291,8 @@ class ChangelogReader(DataSourceStreamReader):
             if table not in self._told:
                 self._told.add(table)
                 _LOG.warning(
-                    "%s is not captured: it was not there, or not named, when the stream began; to have it, set "
-                    "scan.newly-added-table.enabled",
+                    "%s is not captured: it did not exist or did not match the options when the stream began; to capture it, set "
+                    "scan.newly-added-table.enabled = true",
                     table,
                 )
 
@@ -325,24 +326,24 @@ class ChangelogReader(DataSourceStreamReader):
 
 
 def captured(table: Table) -> Captured:
-    """Return what an offset keeps of a table."""
+    """Return the description of a table that an offset stores."""
     return Captured(table.database, table.name, table.fingerprint)
 
 
 def _require_forward(begin: Offset, end: Offset) -> None:
     back = begin.server == end.server and end.position.order < begin.position.order
     if back or (end.snapshot and not begin.snapshot):
-        raise BinlogError(f"a batch cannot go back from {begin.position} to {end.position}")
+        raise BinlogError(f"a batch cannot go back from {begin.position} to {end.position}: start with a new checkpoint")
 
 
 def divided(chunks: list[Chunk], tasks: int) -> list[list[Chunk]]:
-    """Divide chunks among tasks: neighbours to one."""
+    """Divide chunks among tasks; each task gets neighbouring chunks."""
     size = max(-(-len(chunks) // tasks), 1)
     return [chunks[start : start + size] for start in range(0, len(chunks), size)]
 
 
 def _parts(server: Server, options: Options, partition: InputPartition, given: int) -> Iterator[Iterable[pa.RecordBatch]]:
-    """Return the parts of a partition after those that were given: chunks, or batches of the log. They are the same each time."""
+    """Yield the parts of a partition (chunks, or batches of the log), except the first `given`. Every call has the same parts."""
     if isinstance(partition, Chunks):
         yield from _read_chunks(server, options, partition, partition.chunks[given:])
     elif isinstance(partition, Log):
@@ -366,10 +367,13 @@ def _read_log(server: Server, options: Options, partition: Log) -> Iterator[pa.R
     changes = (entry for entry in log.read(start, end, _between(server, partition)) if isinstance(entry, Change))
     yield from changes_of(writers, changes)
     if log.position.order < end.order:
-        raise BinlogError(f"the log ends at {log.position}, before {end}")
+        raise BinlogError(
+            f"the log ends at {log.position}, before the end of the batch at {end}: restart the query. If this error repeats, start with a "
+            "new checkpoint"
+        )
 
 
 def _between(server: Server, partition: Log) -> Callable[[str], bool]:
-    """Return which transactions a part of the log has: in another server's, they may have others among them."""
+    """Return a function that returns whether a transaction belongs to a part of the log: another server's log can have others."""
     after, later = lacking(server, partition.start.gtids), lacking(server, partition.end.gtids)
     return after if partition.end.server == server.identity else lambda gtid: after(gtid) and not later(gtid)

@@ -1,4 +1,4 @@
-"""Where a capture begins: ``scan.startup.mode``."""
+"""The start position of a capture: ``scan.startup.mode``."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .table import Table
 
 
 def start_place(server: Server, options: Options, server_id: int) -> Place:
-    """Return the place that the log is read from."""
+    """Return the place where the stream starts to read the log."""
     if options.startup_mode == "specific-offset" and options.startup_gtids is not None:
         gtids = _canonical(server, options.startup_gtids)
         return Place(server.identity, begin_after(server, gtids, server_id), gtids)
@@ -24,24 +24,25 @@ def start_place(server: Server, options: Options, server_id: int) -> Place:
 
 
 def require_unaltered(server: Server, options: Options, tables: Sequence[Table], start: Position, server_id: int) -> None:
-    """Refuse to begin before changes of rows whose columns are not known: a later statement may have changed the columns.
+    """Check that the columns of all row changes after the start are known.
 
     Raises
     ------
     SchemaChangedError
+        If a statement after a row change may have changed the table's columns.
     """
     if options.startup_mode in ("initial", "snapshot", "latest-offset"):
         return
     if found := reshaping(server, start, tables, server_id, after_rows=True):
         raise SchemaChangedError(
-            f"{found.table} may have had other columns until {found.position}, where the log has {found.text[:200]!r}: the columns of "
-            f"changes before it are not known. Begin there or later: scan.startup.mode = specific-offset, "
+            f"{found.table} may have had other columns before {found.position}, where the log has {found.text[:200]!r}: the columns of "
+            f"earlier changes are unknown. Start there or later: scan.startup.mode = specific-offset, "
             f"scan.startup.specific-offset.file = {found.position.file}, scan.startup.specific-offset.pos = {found.position.pos}"
         )
 
 
 def _canonical(server: Server, gtids: str) -> str:
-    """Return a set as MySQL writes it, which refuses what is none."""
+    """Return a GTID set in canonical form; MySQL raises an error for an invalid set."""
     return gtids if server.is_mariadb else str(server.value("SELECT GTID_SUBTRACT(%s, '')", (gtids,)))
 
 
@@ -60,7 +61,7 @@ def _earliest(server: Server) -> Position:
 
 
 def _at(server: Server, millis: int, server_id: int) -> Position:
-    """Return the end of the last transaction before the first that ended at a time or later."""
+    """Return the end of the last transaction before a time."""
     found = _earliest(server)
     for entry in LogReader(server, [], server_id, rows=False).read(found, server.settled()):
         if isinstance(entry, Committed):

@@ -1,7 +1,7 @@
-"""What a statement of the log may do to a captured table.
+"""Determines the possible effect of a logged statement on a captured table.
 
-A statement has no effect only where it does not name the table, or its first words say that it changes no table's rows or columns. One that
-is not recognized may do anything to the tables that it names, and the definitions of all others are compared.
+A statement has no effect if it does not name the table, or if its first words show that it changes no rows and columns. An
+unrecognized statement may have any effect on the tables that it names. The definitions of all other tables are then compared.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from .tokens import Dialect, Token, scan
 
 
 class Effect(Enum):
-    """What a statement may do to a table."""
+    """The possible effect of a statement on a table."""
 
     NOTHING = "keeps columns and rows"
     KEEPS = "may add columns"
@@ -27,7 +27,7 @@ class Effect(Enum):
 
 
 class _Kind(NamedTuple):
-    """A kind of statements; `concerns` returns whether one has the effect on a table, by its tokens and the default database."""
+    """A kind of statement; `concerns` returns whether it affects a table, given its tokens and the default database."""
 
     effect: Effect
     concerns: Callable[[Sequence[Token], str, TableId], bool] = lambda *_: False
@@ -35,21 +35,21 @@ class _Kind(NamedTuple):
 
 
 class SqlStatement:
-    """A statement.
+    """A parsed statement.
 
     Parameters
     ----------
     text : str
     dialect : Dialect
     is_exact : bool
-        False where the server may have read another text.
+        False if the server may have decoded another text.
 
     Attributes
     ----------
     names : frozenset of str
         Its words and quoted names, in lower case.
     removed : frozenset of str
-        The names of columns that it drops, or gives another name, in lower case.
+        The columns that it drops or renames, in lower case.
     """
 
     def __init__(self, text: str, dialect: Dialect, *, is_exact: bool = True) -> None:
@@ -63,16 +63,16 @@ class SqlStatement:
 
     @property
     def ends_transaction(self) -> bool:
-        """Whether the log's transaction ends with it."""
+        """Whether it ends a transaction of the log."""
         return self._kind is None or self._kind.ends_transaction
 
     @property
     def may_create(self) -> bool:
-        """Whether it may make a table, or give one another name."""
+        """Whether it may create or rename a table."""
         return self._kind is None or self._start in _NAMING
 
     def effect(self, schema: str, table: TableId) -> Effect:
-        """Return what it may do to a table, in a session whose default database is `schema`."""
+        """Return its possible effect on a table, in a session whose default database is `schema`."""
         if self._kind is None:
             return Effect.REPLACES if _names_table(self._tokens, schema, table) else Effect.KEEPS
         if not self.names & {table.database.lower(), table.name.lower()}:
@@ -83,7 +83,7 @@ class SqlStatement:
 
     def _effect_of_alter(self, schema: str, table: TableId) -> Effect:
         others = [clause for clause in self._clauses if not _keeps_rows(clause)]
-        if any(_names_table(clause, schema, table) for clause in others):  # as that whose partition is exchanged
+        if any(_names_table(clause, schema, table) for clause in others):  # for example EXCHANGE PARTITION p WITH TABLE t
             return Effect.REPLACES
         if not _names_table(self._target, schema, table):
             return Effect.NOTHING
@@ -93,7 +93,7 @@ class SqlStatement:
 
 
 def _without_settings(tokens: list[Token]) -> list[Token]:
-    """Return a statement without MariaDB's ``SET STATEMENT ... FOR`` before it."""
+    """Return a statement without MariaDB's prefix ``SET STATEMENT ... FOR``."""
     start, depth = 0, 0
     while [token.word for token in tokens[start : start + 2]] == ["SET", "STATEMENT"]:
         for place in range(start, len(tokens)):
@@ -107,7 +107,7 @@ def _without_settings(tokens: list[Token]) -> list[Token]:
 
 
 def _start(tokens: Sequence[Token]) -> tuple[tuple[str, ...], Sequence[Token], bool]:
-    """Return the words that name a statement's kind, the tokens after them, and whether it is an ``ALTER IGNORE``."""
+    """Return the words that identify a statement's kind, the tokens after them, and whether it is an ``ALTER IGNORE``."""
     words = [token.word for token in tokens[:_LONGEST_START]]
     if not words or words[0] not in _VERBS:
         return tuple(words[:2]), tokens[1:], False
@@ -151,7 +151,7 @@ def _names_database(tokens: Sequence[Token], schema: str, table: TableId) -> boo
 
 
 def _split(tokens: Sequence[Token]) -> tuple[Sequence[Token], Sequence[Token]]:
-    """Return the first table's name, and the tokens after it."""
+    """Return the tokens of the first table's name, and those after it."""
     start = 0
     while _word(tokens, start) in _BEFORE_TARGET:
         start += 1
@@ -162,7 +162,7 @@ def _split(tokens: Sequence[Token]) -> tuple[Sequence[Token], Sequence[Token]]:
 
 
 def _parts(tokens: Sequence[Token]) -> tuple[Sequence[Token], list[list[Token]]]:
-    """Return the table's name and the clauses of an ``ALTER TABLE``, without what is in parentheses."""
+    """Return the table's name and the clauses of an ``ALTER TABLE``, without tokens in parentheses."""
     target, tokens = _split(tokens)
     start = {"WAIT": 2, "NOWAIT": 1}.get(_word(tokens, 0), 0)
     clauses: list[list[Token]] = [[]]
@@ -179,7 +179,7 @@ def _parts(tokens: Sequence[Token]) -> tuple[Sequence[Token], list[list[Token]]]
 
 
 def _keeps_rows(clause: Sequence[Token]) -> bool:
-    """Return whether a clause of an ``ALTER TABLE`` is known to keep the table's name, its rows and their values."""
+    """Return whether a clause of an ``ALTER TABLE`` certainly keeps the table's name, its rows and their values."""
     first, second = _word(clause, 0), _word(clause, 1)
     if first == "RENAME":
         return second in ("COLUMN", "INDEX", "KEY")
@@ -187,7 +187,7 @@ def _keeps_rows(clause: Sequence[Token]) -> bool:
         return second != "PARTITION"
     if first == "CONVERT":
         return second == "TO"
-    if first in ("CHANGE", "MODIFY"):  # of a generated column all values may change
+    if first in ("CHANGE", "MODIFY"):  # changing a generated column can change its values in all rows
         return all(token.word != "AS" for token in clause)
     if first in ("", "ADD", "ALTER"):
         return first != "" or not clause
@@ -201,7 +201,7 @@ def _engines(clause: Sequence[Token]) -> Iterator[str]:
 
 
 def _reshapes(clause: Sequence[Token]) -> bool:
-    """Return whether a clause of an ``ALTER TABLE`` may change a column that is there."""
+    """Return whether a clause of an ``ALTER TABLE`` may change an existing column."""
     first, second = _word(clause, 0), _word(clause, 1)
     if first == "DROP":
         return second not in _NO_COLUMN
@@ -209,7 +209,7 @@ def _reshapes(clause: Sequence[Token]) -> bool:
 
 
 def _removed(clause: Sequence[Token]) -> str:
-    """Return the name of the column that a clause of an ``ALTER TABLE`` drops, or gives another name; empty for no column."""
+    """Return the column that a clause of an ``ALTER TABLE`` drops or renames; empty for no column."""
     first = _word(clause, 0)
     names = [token.name for token in clause[1:] if token.word not in ("COLUMN", "IF", "EXISTS", "TO")]
     keeps_name = first in ("CONVERT", "MODIFY") or (first == "CHANGE" and names[:1] == names[1:2]) or _word(clause, 1) == "PRIMARY"
@@ -220,13 +220,13 @@ _VERBS = {"ALTER", "CREATE", "DROP", "RENAME"}
 _MODIFIERS = {"FULLTEXT", "IGNORE", "OFFLINE", "ONLINE", "SPATIAL", "UNIQUE", "VECTOR"}
 _LONGEST_START = 12
 _BEFORE_TABLE = {"EXISTS", "FROM", "IGNORE", "INTO", "JOIN", "ON", "TABLE", "TABLES", "TO", "TRUNCATE", "UPDATE", "WITH"}
-"""Words after which ``.t`` is a table of the default database."""
+"""After these words, ``.t`` is a table of the default database."""
 _BEFORE_TARGET = {"DELAYED", "EXISTS", "HIGH_PRIORITY", "IF", "IGNORE", "INTO", "LOW_PRIORITY", "NOT"}
 _ALTER = ("ALTER", "TABLE")
 _NAMING = {_ALTER, ("CREATE", "TABLE"), ("CREATE OR REPLACE", "TABLE"), ("RENAME", "TABLE"), ("RENAME", "TABLES")}
 _NO_COLUMN = {"CHECK", "CONSTRAINT", "FOREIGN", "INDEX", "KEY"}
 _PARTITIONING = {"ANALYZE", "CHECK", "COALESCE", "OPTIMIZE", "PARTITION", "REBUILD", "REMOVE", "REORGANIZE", "REPAIR"}
-"""Beginnings of the last clause of an ``ALTER TABLE``, in which a comma is between partitions."""
+"""First words of the last clause of an ``ALTER TABLE``, where a comma separates partitions."""
 _OPTIONS = {
     *_PARTITIONING,
     *("ALGORITHM", "AUTOEXTEND_SIZE", "AUTO_INCREMENT", "AVG_ROW_LENGTH", "CHARACTER", "CHARSET", "CHECKSUM", "COLLATE", "COMMENT"),
@@ -235,14 +235,14 @@ _OPTIONS = {
     *("PASSWORD", "ROW_FORMAT", "SECONDARY_ENGINE", "SECONDARY_ENGINE_ATTRIBUTE", "SECONDARY_LOAD", "SECONDARY_UNLOAD"),
     *("STATS_AUTO_RECALC", "STATS_PERSISTENT", "STATS_SAMPLE_PAGES", "STORAGE", "TABLESPACE", "TRANSACTIONAL", "UNION", "WITH", "WITHOUT"),
 }
-"""Beginnings of the other clauses of an ``ALTER TABLE`` that keep the rows."""
+"""First words of further clauses of an ``ALTER TABLE`` that keep the rows."""
 
 _ANYTHING = "..."
 _OBJECTS = (
     *("AGGREGATE", "ALGORITHM", "DEFINER", "EVENT", "FUNCTION", "INSTANCE", "LIBRARY", "LOGFILE", "PACKAGE", "PROCEDURE", "RESOURCE"),
     *("ROLE", "SERVER", "SQL", "TABLESPACE", "TEMPORARY", "TRIGGER", "UNDO", "USER", "VIEW"),
 )
-"""What is neither a table nor a database, and the words that come before it alone."""
+"""Objects that are neither a table nor a database, and words that only precede such objects."""
 _HARMLESS = (
     *product(("COMMIT", "FLUSH", "GRANT", "REVOKE", "ROLLBACK", "XA"), (_ANYTHING,)),
     *product(("SET",), ("DEFAULT", "PASSWORD", "ROLE")),
@@ -259,7 +259,7 @@ _WITHIN_TRANSACTIONS = (
     *(("ROLLBACK", "TO"), ("XA", "BEGIN"), ("XA", "END"), ("XA", "START")),
 )
 _ON_ROWS = ("CALL", "DELETE", "DO", "LOAD", "SELECT", "UPDATE", "WITH")
-"""Statements that are in the log where ``binlog_format`` is not ROW: they stand between a BEGIN and a COMMIT."""
+"""Statements that a log has if ``binlog_format`` is not ROW, between a BEGIN and a COMMIT."""
 _KINDS: dict[tuple[str, ...], _Kind] = {
     **dict.fromkeys(_HARMLESS, _Kind(Effect.NOTHING)),
     **dict.fromkeys(_WITHIN_TRANSACTIONS, _Kind(Effect.NOTHING, ends_transaction=False)),

@@ -1,8 +1,8 @@
-"""mysql-replication's stream of a log: on connections that are to one server, and without what it would read in vain.
+"""mysql-replication's log stream, restricted to one server and made faster.
 
-The library takes most of its time for each event, and not for each row. A map of the table's columns comes before the rows of every
-statement, and with ``freeze_schema`` the library looks at the first of a table alone: the others are passed over where they arrive. Of the
-table it asks the key at every event, and makes a dictionary for it.
+The library spends most of its time per event, not per row. A TABLE_MAP event precedes the rows of every statement. With ``freeze_schema``
+the library uses only the first one of a table, so this stream skips repeated ones. The library also builds a dictionary of the table's
+attributes at every event; `_Table` avoids that.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from .server import Driver, identity_of, require_one_server
 
 _read_variable = QueryEvent._read_status_vars_value_for_key
 _EVENT = 0
-"""How a packet begins that has an event."""
+"""The first byte of a packet that contains an event."""
 
 
 def _read_or_skip(event: QueryEvent, key: int) -> None:
-    """Read a variable of a statement's session, or skip this and the rest where the library does not know it: newer MariaDB have more."""
+    """Read a session variable of a statement; skip it and the rest if the library does not know it (newer MariaDB versions have more)."""
     end = vars(event).setdefault("status_vars_end", event.packet.read_bytes - 1 + event.status_vars_length)
     try:
         _read_variable(event, key)
@@ -37,19 +37,19 @@ def _read_or_skip(event: QueryEvent, key: int) -> None:
 QueryEvent._read_status_vars_value_for_key = _read_or_skip
 
 _EVENT_HEADER = 20
-"""Bytes of a packet before an event's own."""
+"""The number of bytes in a packet before the event's body."""
 _STATEMENT_HEADERS = {QueryEvent: 13, ExecuteLoadQueryEvent: 26}
 
 
 def statement_bytes(event: QueryEvent | ExecuteLoadQueryEvent) -> tuple[bytes, bytes]:
-    """Return the default database and the statement of an event; the library takes every statement for UTF-8."""
+    """Return the default database and the statement of an event, as bytes: the library decodes every statement as UTF-8."""
     start = _EVENT_HEADER + _STATEMENT_HEADERS[type(event)] + event.status_vars_length
     found = bytes(event.packet.get_all_data()[start : _EVENT_HEADER + event.event_size])
     return found[: event.schema_length], found[event.schema_length + 1 :]
 
 
 class _LogConnection(Driver):
-    """A connection that passes over the maps of tables that it has had, also of those that the library leaves out, and knows not."""
+    """A connection that skips repeated TABLE_MAP events, including those of tables that the library filters out."""
 
     def __init__(self, **settings: Any) -> None:
         self._sends_log = False
@@ -70,13 +70,13 @@ class _LogConnection(Driver):
     def _is_had(self, data: bytes) -> bool:
         if data[0] != _EVENT or data[5] != TABLE_MAP_EVENT:
             return False
-        had, table = len(self.tables), data[20:26]
+        count, table = len(self.tables), data[20:26]
         self.tables.add(table)
-        return len(self.tables) == had
+        return len(self.tables) == count
 
 
 class _Table(Table):  # type: ignore[misc]
-    """The library's table, which gives what there is of it without making it anew."""
+    """The library's table, whose `data` does not build a new dictionary."""
 
     @property
     def data(self) -> dict[str, Any]:
@@ -84,17 +84,17 @@ class _Table(Table):  # type: ignore[misc]
 
 
 class Stream(BinLogStreamReader):  # type: ignore[misc]
-    """The library's stream.
+    """The library's stream, limited to two connections.
 
-    It has two connections, the first of which, the log's, must be to the very server. The library would connect a third time and go on
-    where it was, with what it knows of tables from before; the reading is begun anew instead.
+    The first connection reads the log and must reach the expected server. After a lost connection, the library would connect a third time
+    and continue with outdated table maps. This class raises an error instead, so that the caller starts a new stream.
 
     Parameters
     ----------
     identity : str
-        The server's.
+        The expected `Server.identity`.
     **settings
-        The library's.
+        The library's settings.
     """
 
     def __init__(self, identity: str, **settings: Any) -> None:
@@ -104,14 +104,14 @@ class Stream(BinLogStreamReader):  # type: ignore[misc]
         super().__init__(pymysql_wrapper=self._connect, **settings)
 
     def known_table(self, table_id: int) -> Table:
-        """Return what the log has said of a table."""
+        """Return a table's columns as the log describes them."""
         found = self.table_map[table_id]
         if not isinstance(found, _Table):
             found = self.table_map[table_id] = _Table(**vars(found))
         return found
 
     def forget_tables(self) -> None:
-        """Read anew what the log says of tables."""
+        """Discard all table maps, and read the next ones."""
         self.table_map = {}
         for connection in self._connections:
             connection.tables.clear()
@@ -119,7 +119,7 @@ class Stream(BinLogStreamReader):  # type: ignore[misc]
     def _connect(self, **settings: Any) -> _LogConnection:
         if len(self._connections) == 2:
             raise pymysql.err.OperationalError(0, "the connection ended while the log was read")
-        if "db" in settings:  # an old name of PyMySQL's
+        if "db" in settings:  # PyMySQL's former name of the parameter
             settings["database"] = settings.pop("db")
         connection = _LogConnection(**settings)
         self._connections.append(connection)

@@ -1,4 +1,4 @@
-"""A captured table: its columns and keys, as the server's ``information_schema`` has them."""
+"""A captured table: its columns and keys from the server's ``information_schema``."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from .options import Options
 from .server import Server
 
 Key = tuple[str, ...]
-"""Values of key columns, as a query returns them; bytes as hexadecimal digits."""
+"""Values of key columns as a query returns them; bytes are hexadecimal digits."""
 Row = tuple[Any, ...]
 """Values of all columns, as a query returns them: str, bytes or None."""
 
 
 def quoted(name: str) -> str:
-    """Return a name as MySQL's statements write it."""
+    """Return a name in backquotes, for SQL."""
     return "`" + name.replace("`", "``") + "`"
 
 
 class TableId(NamedTuple):
-    """What a table is called."""
+    """The name of a table, with its database."""
 
     database: str
     name: str
@@ -35,15 +35,15 @@ class TableId(NamedTuple):
 
 @dataclass(frozen=True)
 class Table:
-    """A table.
+    """A captured table.
 
     Attributes
     ----------
     database, name : str
     columns : tuple of SourceColumn
-        In the order of the table, which is the log's.
+        In the order of the table, which is also the order in the log.
     primary_key, chunk_key : tuple of int
-        Indexes of columns. Rows are told apart by the first, chunks divided by the second: mostly they are the same.
+        Indexes of columns. `primary_key` identifies rows and `chunk_key` divides chunks; they are usually equal.
     """
 
     database: str
@@ -62,21 +62,21 @@ class Table:
 
     @property
     def fingerprint(self) -> str:
-        """What differs when columns or keys do."""
+        """A hash of columns and keys."""
         return _digest((self.columns, self.primary_key))
 
     @property
     def key_fingerprint(self) -> str:
-        """What differs when the chunk key does, and with it the order of chunks."""
+        """A hash of the chunk key's columns, which determine the order of chunks."""
         return _digest(self.key_columns())
 
     @property
     def selected(self) -> str:
-        """The select list: all columns."""
+        """The select list with all columns."""
         return ", ".join(select_expression(column, quoted(column.name)) for column in self.columns)
 
     def identity(self, row: Row) -> Row:
-        """Return what tells a row apart."""
+        """Return the primary key of a row."""
         return tuple(row[index] for index in self.primary_key)
 
     def key(self, row: Row) -> Key:
@@ -92,7 +92,7 @@ def _digest(of: object) -> str:
 
 
 def key_texts(values: Sequence[Any]) -> Key:
-    """Return values of key columns as they are kept in offsets."""
+    """Return values of key columns in the format of offsets."""
     return tuple(value.hex() if isinstance(value, bytes) else value for value in values)
 
 
@@ -115,12 +115,12 @@ def read_table(server: Server, options: Options, of: TableId) -> Table:
     Raises
     ------
     ServerNotReadyError
-        When there is no such table, or none that can be captured.
+        If the table does not exist or cannot be captured.
     """
     columns = tuple(_column(found) for found in server.rows(_COLUMNS, of))
     if not columns:
         raise ServerNotReadyError(
-            f"there is no table {of.database}.{of.name}, or {options.username!r} may not see it: "
+            f"table {of.database}.{of.name} does not exist, or {options.username!r} has no access to it: "
             f"GRANT SELECT ON {quoted(of.database)}.* TO {server.account()}"
         )
     names = [column.name for column in columns]
@@ -128,15 +128,15 @@ def read_table(server: Server, options: Options, of: TableId) -> Table:
     primary = _key_of_rows(server, of, columns, chosen)
     table = Table(of.database, of.name, columns, primary, chosen or primary)
     for column in table.columns:
-        column.column  # noqa: B018 (refuses a type that has none)
+        column.column  # noqa: B018 (raises an error for an unsupported type)
     for column in table.key_columns():
         _require_orderable(column)
     return table
 
 
 def _key_of_rows(server: Server, of: TableId, columns: Sequence[SourceColumn], chosen: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the primary key, or the chunk key that was chosen where that is unique."""
-    # A part of a unique key that is no whole column, but a prefix or an expression, has no place.
+    """Return the primary key; without one, the chosen chunk key if it is unique."""
+    # A part of a unique key that is a prefix or an expression, and not a whole column, becomes None.
     places: dict[str | None, int] = {column.name: place for place, column in enumerate(columns)}
     unique: dict[str, list[int | None]] = {}
     for index, name in server.rows(_UNIQUE_KEYS, of):
@@ -146,9 +146,9 @@ def _key_of_rows(server: Server, of: TableId, columns: Sequence[SourceColumn], c
     if chosen and not any(columns[place].nullable for place in chosen) and any({*chosen} == {*key} for key in unique.values()):
         return chosen
     raise ServerNotReadyError(
-        f"{of.database}.{of.name} has no primary key, and so nothing tells its rows apart: "
-        f"ALTER TABLE {of} ADD COLUMN id BIGINT UNSIGNED AUTO_INCREMENT PRIMARY KEY; or name "
-        "the columns of another unique key, all NOT NULL, by scan.incremental.snapshot.chunk.key-column"
+        f"{of.database}.{of.name} has no primary key, so its rows cannot be identified: "
+        f"ALTER TABLE {of} ADD COLUMN id BIGINT UNSIGNED AUTO_INCREMENT PRIMARY KEY; or set "
+        "scan.incremental.snapshot.chunk.key-column to the columns of another unique key, all NOT NULL"
     )
 
 
@@ -170,6 +170,6 @@ def _require_orderable(column: SourceColumn) -> None:
     if column.data_type not in _KEY_TYPES or column.nullable:
         what = "may be NULL" if column.nullable else f"is a {column.column_type}"
         raise ServerNotReadyError(
-            f"chunks cannot be divided by `{column.name}`, which {what}: name a column that is a number, a text, a binary or a date and "
-            "NOT NULL by scan.incremental.snapshot.chunk.key-column"
+            f"column `{column.name}` cannot divide the table into chunks, because it {what}: set "
+            "scan.incremental.snapshot.chunk.key-column to a NOT NULL column of numbers, text, binary values or dates"
         )

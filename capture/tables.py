@@ -1,8 +1,8 @@
-"""The tables of a reader: ``database-name`` and ``table-name``, each a name or a regular expression.
+"""Finds the tables of a reader: ``database-name`` and ``table-name`` are each a name or a regular expression.
 
-A name that there is exactly is that one alone, whatever it would match as a regular expression. Else the whole name must match, of the
-database and of the table, as Flink CDC has it, in Python's syntax (a comma is a comma), and in upper or lower case where the server makes
-no difference. Views, sequences and the server's own databases match no expression.
+A name that matches exactly selects only that database or table. Otherwise the option is a regular expression that must match whole names,
+as in Flink CDC, in Python's syntax (a comma is a literal comma). Case is ignored if the server ignores it. Regular expressions never match
+views, sequences and system databases.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ _OWN = {"information_schema", "mysql", "performance_schema", "sys"}
 
 
 def matching(server: Server, options: Options) -> list[TableId]:
-    """Return the tables that there are which the options name, by database and name."""
+    """Return the existing tables that match the options, sorted by database and name."""
     case = _case(server)
     databases = _named(options.database, {name for (name,) in server.rows(_DATABASES)}, case) - (_OWN - {options.database})
-    there = [TableId(database, name) for database in databases for (name,) in server.rows(_TABLES, (database,))]
-    names = _named(options.table, {each.name for each in there}, case)
-    return sorted(each for each in there if each.name in names)
+    tables = [TableId(database, name) for database in databases for (name,) in server.rows(_TABLES, (database,))]
+    names = _named(options.table, {each.name for each in tables}, case)
+    return sorted(each for each in tables if each.name in names)
 
 
 def _case(server: Server) -> re.RegexFlag:
@@ -39,7 +39,7 @@ def _case(server: Server) -> re.RegexFlag:
 
 
 def _named(given: str, names: set[str], case: re.RegexFlag) -> set[str]:
-    """Return the names that are a given one, or else match it."""
+    """Return the names that equal a given one; without such a name, those that match it as a regular expression."""
     exactly = {name for name in names if re.fullmatch(re.escape(given), name, case)}
     return exactly or {name for name in names if _expression_error(given) is None and re.fullmatch(given, name, case)}
 
@@ -53,30 +53,30 @@ def _expression_error(given: str) -> str | None:
 
 
 def find_tables(server: Server, options: Options) -> list[TableId]:
-    """Return the tables that a new stream has.
+    """Return the tables of a new stream.
 
     Raises
     ------
     ServerNotReadyError
-        When there is none.
+        If no table matches.
     ArgumentError
-        When an option is neither a name that there is nor a regular expression.
+        If an option is neither an existing name nor a valid regular expression.
     """
     found = matching(server, options)
     if found:
         return found
     for name, given in (("database-name", options.database), ("table-name", options.table)):
         if error := _expression_error(given):
-            raise ArgumentError(f"option {name!r} is {given!r}, which is no name that there is, and no regular expression: {error}")
+            raise ArgumentError(f"option {name!r} is {given!r}, which is neither an existing name nor a valid regular expression: {error}")
     where = quoted(options.database) if re.fullmatch(r"[\w$-]+", options.database) else "*"
     raise ServerNotReadyError(
-        f"there is no table {options.database}.{options.table}, by name or by regular expression, or {options.username!r} may not see it: "
-        f"GRANT SELECT ON {where}.* TO {server.account()}"
+        f"no table matches {options.database}.{options.table}, by name or as a regular expression, or {options.username!r} has no access "
+        f"to it: GRANT SELECT ON {where}.* TO {server.account()}"
     )
 
 
 def require_named(server: Server, options: Options, captured: Iterable[TableId]) -> None:
-    """Refuse options that do not name the tables of a stream which goes on, whether these are there or not.
+    """Check that the options match the tables of a restarted stream, whether or not these exist.
 
     Raises
     ------
@@ -86,18 +86,18 @@ def require_named(server: Server, options: Options, captured: Iterable[TableId])
     for table in sorted(captured):
         if not (_named(options.database, {table.database}, case) and _named(options.table, {table.name}, case)):
             raise ArgumentError(
-                f"the checkpoint is of {table}, which the options database-name and table-name do not name: let them name it, or begin "
-                "anew, with another checkpoint"
+                f"the checkpoint contains {table}, which the options database-name and table-name do not match: change them, or start with "
+                "a new checkpoint"
             )
 
 
 def read_tables(server: Server, options: Options) -> list[Table]:
-    """Read the columns and keys of the tables that a new stream has."""
+    """Return the tables of a new stream, with their columns and keys."""
     return [read_table(server, options, each) for each in find_tables(server, options)]
 
 
 def require_alike(tables: Sequence[Table]) -> None:
-    """Refuse tables whose columns are not the same by name and type, in whatever order.
+    """Check that all tables have the same column names and types, in any order.
 
     Raises
     ------
@@ -110,8 +110,8 @@ def require_alike(tables: Sequence[Table]) -> None:
         for name in (*wanted, *found):
             if found.get(name) != wanted.get(name):
                 raise SchemaError(
-                    f"column `{name}` is {found.get(name, 'not there')} in {table.qualified} and {wanted.get(name, 'not there')} in "
-                    f"{tables[0].qualified}: declare the columns that the stream is to have by .schema(...), or name tables that are alike"
+                    f"column `{name}` is {found.get(name, 'missing')} in {table.qualified} and {wanted.get(name, 'missing')} in "
+                    f"{tables[0].qualified}: declare the stream's columns with .schema(...), or select tables with equal columns"
                 )
 
 

@@ -1,6 +1,6 @@
-"""Tokens of an SQL statement, as MySQL and MariaDB divide it: without comments, with the content of executable comments.
+"""Splits an SQL statement into tokens as MySQL and MariaDB do: without comments, with the content of executable comments.
 
-The scanner accepts every text, and reads each character once: its work grows with the length of the text, whatever is in it.
+The scanner accepts any text and reads each character once, so its time is linear in the length of the text.
 """
 
 from __future__ import annotations
@@ -25,37 +25,37 @@ _QUOTES = {(quote, escapes): re.compile(rf"{escapes}{quote}{quote}|{quote}", re.
 _ANSI_QUOTES = 2**2
 _NO_BACKSLASH_ESCAPES = 2**20
 _MULTIBYTE = {"big5", "cp932", "euckr", "gb18030", "gb2312", "gbk", "sjis", "ujis"}
-"""Character sets in which a byte of a longer character may be that of a quotation mark, a backslash or a letter."""
+"""Character sets in which a multi-byte character can contain the byte of a quotation mark, a backslash or a letter."""
 _NOPAD = 1024
-"""MariaDB adds this to the number of a collation whose NOPAD variant it is."""
+"""MariaDB adds this to a collation's number for the NOPAD variant of the collation."""
 
 
 class Token(NamedTuple):
-    """A token: `text` is without its quotes."""
+    """A token; `text` excludes quotes."""
 
     kind: Literal["word", "name", "string", "symbol"]
     text: str
 
     @property
     def word(self) -> str:
-        """An unquoted word in upper case, or a symbol; empty for anything else."""
+        """An unquoted word in upper case, or a symbol; empty for any other token."""
         return self.text.upper() if self.kind in ("word", "symbol") else ""
 
     @property
     def name(self) -> str:
-        """What may be the name of a table or column, in lower case; empty for anything else."""
+        """A possible name of a table or column, in lower case; empty for any other token."""
         return self.text.lower() if self.kind in ("word", "name") else ""
 
 
 class Dialect(NamedTuple):
-    """What the tokens of a text depend on.
+    """The settings that tokens depend on.
 
     Attributes
     ----------
     mariadb : bool
-        MariaDB alone executes ``/*M! ... */``.
+        Only MariaDB executes ``/*M! ... */``.
     sql_mode : int
-        The session's; ``ANSI_QUOTES`` and ``NO_BACKSLASH_ESCAPES`` matter.
+        The session's SQL mode, of which ``ANSI_QUOTES`` and ``NO_BACKSLASH_ESCAPES`` matter.
     """
 
     mariadb: bool
@@ -63,7 +63,7 @@ class Dialect(NamedTuple):
 
 
 def decode(statement: bytes, charset: int) -> tuple[str, bool]:
-    """Return a statement's text, and whether the server is known to have read the same.
+    """Return a statement's text, and whether the server certainly decoded the same text.
 
     Parameters
     ----------
@@ -72,7 +72,7 @@ def decode(statement: bytes, charset: int) -> tuple[str, bool]:
     """
     try:
         encoding = charset_by_id(charset % _NOPAD if charset < 2 * _NOPAD else charset).encoding
-    except KeyError:  # the numbers that PyMySQL does not know are of UTF-8
+    except KeyError:  # numbers that PyMySQL does not know are collations of UTF-8
         encoding = "utf8"
     encoding = "utf8" if encoding == "binary" else encoding
     try:
@@ -82,9 +82,9 @@ def decode(statement: bytes, charset: int) -> tuple[str, bool]:
 
 
 def scan(text: str, dialect: Dialect) -> tuple[list[Token], bool]:
-    """Return a statement's tokens, and whether every comment and quotation in it has a beginning and an end.
+    """Return a statement's tokens, and whether every comment and quotation is complete.
 
-    The server replaces the ``!`` of an executable comment that it does not execute, so every one in its log was executed.
+    The server replaces the ``!`` of an executable comment that it does not execute. So it executed all that are in its log.
     """
     tokens: list[Token] = []
     at, opened, whole = 0, False, True
@@ -99,7 +99,7 @@ def scan(text: str, dialect: Dialect) -> tuple[list[Token], bool]:
         elif kind == "comment":
             end = text.find("*/", at)
             at, whole = (end + 2, whole) if end >= 0 else (len(text), False)
-        elif kind == "close" and not opened and text.startswith("*", at):  # an asterisk, and a comment after it
+        elif kind == "close" and not opened and text.startswith("*", at):  # an asterisk, then a comment
             tokens.append(Token("symbol", "*"))
             at -= 1
         elif kind in ("open", "close"):
@@ -109,7 +109,7 @@ def scan(text: str, dialect: Dialect) -> tuple[list[Token], bool]:
 
 
 def _quoted(text: str, start: int, quote: str, dialect: Dialect) -> tuple[Token, int, bool]:
-    """Return the token that begins after a quotation mark, where the text goes on, and whether the token has an end."""
+    """Return the token after an opening quotation mark, the index after it, and whether the quotation is closed."""
     is_name = quote == "`" or (quote == '"' and bool(dialect.sql_mode & _ANSI_QUOTES))
     escapes = "" if is_name or dialect.sql_mode & _NO_BACKSLASH_ESCAPES else _ESCAPES
     at = start

@@ -1,4 +1,4 @@
-"""What must be so before anything is read: each reason is a sentence with the statement that mends it."""
+"""Checks a server and its tables before the capture; each reason includes the SQL that fixes it."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ _WANTED = {
     "binlog_row_value_options": ("", "SET GLOBAL binlog_row_value_options = ''"),
     "binlog_transaction_compression": ("OFF", "SET GLOBAL binlog_transaction_compression = OFF"),
     "log_bin_compress": ("OFF", "SET GLOBAL log_bin_compress = OFF"),
-    "gtid_mode": ("ON", "SET GLOBAL gtid_mode = 'ON', by way of OFF_PERMISSIVE and ON_PERMISSIVE"),
+    "gtid_mode": ("ON", "SET GLOBAL gtid_mode = 'ON', after OFF_PERMISSIVE and ON_PERMISSIVE"),
 }
-_WHY = {"gtid_mode": ": without GTIDs the server does not tell which transactions of its log can be seen yet"}
+_WHY = {"gtid_mode": ", because only GTIDs show which transactions of the log are visible"}
 _REPLICA = {False: ("REPLICATION SLAVE", "REPLICATION CLIENT"), True: ("REPLICATION SLAVE", "BINLOG MONITOR")}
 _SAME = {"BINLOG MONITOR": ("BINLOG MONITOR", "REPLICATION CLIENT"), "REPLICATION SLAVE": ("REPLICATION SLAVE", "REPLICATION REPLICA")}
 
 
 def validate(server: Server, options: Options, tables: Sequence[Table]) -> None:
-    """Refuse a server that cannot be captured from.
+    """Check the server's version and settings, the tables, and the user's privileges.
 
     Raises
     ------
@@ -58,8 +58,8 @@ def _engine(server: Server, table: Table) -> Iterator[str]:
     query = "SELECT engine FROM information_schema.tables WHERE table_schema = %s AND table_name = %s"
     engine = server.value(query, (table.database, table.name))
     if engine != "InnoDB":
-        kind = engine or "no engine, as a view"
-        yield f"{table.qualified} is of {kind}, without transactions: ALTER TABLE {table.qualified} ENGINE = InnoDB"
+        kind = f"the engine {engine}" if engine else "no storage engine, like a view"
+        yield f"{table.qualified} has {kind}, without transactions: ALTER TABLE {table.qualified} ENGINE = InnoDB"
 
 
 def _cascades(server: Server, table: Table) -> Iterator[str]:
@@ -70,7 +70,7 @@ def _cascades(server: Server, table: Table) -> Iterator[str]:
     for name, on_delete, on_update in server.rows(query, (table.database, table.name)):
         if {on_delete, on_update} & {"CASCADE", "SET NULL"}:
             yield (
-                f"the foreign key {quoted(name)} changes rows by ON DELETE {on_delete} ON UPDATE {on_update}, which the log does not have: "
+                f"the foreign key {quoted(name)} changes rows by ON DELETE {on_delete} ON UPDATE {on_update}, which the log does not show: "
                 f"ALTER TABLE {table.qualified} DROP FOREIGN KEY {quoted(name)}, and add it again with RESTRICT"
             )
 

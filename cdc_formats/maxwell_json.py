@@ -113,8 +113,6 @@ class MaxwellJson(Format):
     def __post_init__(self) -> None:
         super().__post_init__()
         self._check_choice("timestamp_format_standard", TIMESTAMP_STANDARDS)
-
-    def __post_init__(self) -> None:
         self._check_choice("binlog_row_image", ROW_IMAGES)
 
     @property

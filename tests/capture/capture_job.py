@@ -1,6 +1,6 @@
-"""A job that keeps a table's changelog as files, one a batch: ``python capture_job.py OPTIONS CHECKPOINT FOLDER``.
+"""A job that writes a table's changelog to one file per batch: ``python capture_job.py OPTIONS CHECKPOINT FOLDER``.
 
-It prints a line for each batch, and ends when nobody reads them.
+It prints a line for each batch, and ends when its output is closed.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import capture
 
 
 def main(options: str, checkpoint: str, folder: str) -> None:
-    """Run until killed."""
+    """Run the query until the process is killed."""
     spark = (
         SparkSession.builder.master("local[2]")
         .config("spark.ui.enabled", False)

@@ -1,4 +1,4 @@
-"""One MariaDB with a binary log for all tests of the capture."""
+"""A MariaDB with a binary log, shared by all tests of the capture."""
 
 from __future__ import annotations
 
@@ -10,6 +10,6 @@ from local_source import LocalSource
 
 @pytest.fixture(scope="session")
 def source() -> Iterator[LocalSource]:
-    """A real MariaDB of its own, which writes a log."""
+    """A real MariaDB that writes a binary log."""
     with LocalSource() as server:
         yield server

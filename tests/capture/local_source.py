@@ -1,4 +1,4 @@
-"""A real MariaDB that writes a binary log, and what a changelog of it must be."""
+"""A real MariaDB with a binary log, a stream without Spark, and a replica that checks changelogs."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ LOG = (
 
 
 class LocalSource(LocalMariaDb):
-    """An empty MariaDB with a binary log, whose rows lack all metadata that is not needed."""
+    """An empty MariaDB with a binary log without optional metadata."""
 
-    more: Sequence[str] = ("--skip-ssl",)  # a server's own certificate is 4096 bits long, which takes longer than the tests
+    more: Sequence[str] = ("--skip-ssl",)  # creating the server's own 4096-bit certificate takes longer than the tests
 
     def _start(self, command: list[str]) -> None:
-        # Another server that starts removes what it takes for its own of before from the folder that they would share.
+        # In a shared folder, another server that starts would remove this server's temporary files as its own leftovers.
         super()._start([*command, *LOG, f"--tmpdir={self._scratch}", *self.more])
 
     def connect(self, **settings: Any) -> pymysql.Connection[Any]:
@@ -53,7 +53,7 @@ class LocalSource(LocalMariaDb):
                 cursor.execute(statement)
 
     def kill_others(self) -> set[str]:
-        """Kill every other connection of the user; return what they were doing."""
+        """Kill every other connection of the user; return their commands."""
         with self.connect() as connection, connection.cursor() as cursor:
             cursor.execute("SELECT id, command FROM information_schema.processlist WHERE user = %s AND id <> CONNECTION_ID()", [self.user])
             found = list(cursor.fetchall())
@@ -62,7 +62,7 @@ class LocalSource(LocalMariaDb):
             return {str(command) for _, command in found}
 
     def run_as_root(self, *statements: str) -> None:
-        """Run statements as the owner of the server's files, who may grant."""
+        """Run statements as the owner of the server's files, who has the privilege to grant."""
         with (
             pymysql.connect(unix_socket=str(self._scratch / "socket"), user=getpass.getuser()) as connection,
             connection.cursor() as cursor,
@@ -71,7 +71,7 @@ class LocalSource(LocalMariaDb):
                 cursor.execute(statement)
 
     def options(self, table: str, **more: str) -> dict[str, str]:
-        """The options of a reader."""
+        """Return the options of a reader."""
         given = {"hostname": "127.0.0.1", "port": str(self.port), "username": self.user, "password": self.password}
         return given | {"database-name": "test", "table-name": table} | more
 
@@ -82,7 +82,7 @@ class LocalSource(LocalMariaDb):
 
 
 class EncryptedSource(LocalSource):
-    """A MariaDB with a certificate of an authority of its own."""
+    """A MariaDB with a certificate signed by a test CA."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__()
@@ -98,10 +98,10 @@ SMALL = {"scan.incremental.snapshot.chunk.size": "5", "scan.snapshot.chunks-per-
 
 
 def purge(options: Options) -> None:
-    """Purge all of a server's log but the file that is written."""
+    """Purge all log files of a server except the current one."""
     with connect(options) as server:
         last, deadline = server.written().file, time.monotonic() + 30
-        # A file that another reader has open is left alone, until the server sees that it has gone.
+        # The server keeps a file that a reader has open, until it notices that the reader is gone.
         while server.rows("SHOW BINARY LOGS")[0][0] != last and time.monotonic() < deadline:
             server.rows(f"PURGE BINARY LOGS TO '{last}'")
             time.sleep(0.1)
@@ -109,7 +109,7 @@ def purge(options: Options) -> None:
 
 
 def inferred(options: Options) -> pa.Schema:
-    """The schema of a stream that declares none."""
+    """Return the schema of a stream without a declared schema."""
 
     def schema(server: Server) -> pa.Schema:
         tables = read_tables(server, options)
@@ -120,19 +120,19 @@ def inferred(options: Options) -> pa.Schema:
 
 
 class Stream:
-    """A reader's micro-batches without Spark, with all that Spark does to it: offsets as JSON, partitions pickled."""
+    """Runs a reader's micro-batches without Spark; as in Spark, offsets pass through JSON and partitions through pickle."""
 
     def __init__(self, options: dict[str, str], start: dict[str, Any] | None = None, declared: pa.Schema | None = None) -> None:
         self.options = read_options(options)
         self.reader = ChangelogReader(self.options, declared or inferred(self.options))
         if start is not None:
-            self.reader.partitions(start, start)  # as Spark does when a query starts again
+            self.reader.partitions(start, start)  # as Spark does when a query is restarted
         self.start = start or _through_json(self.reader.initialOffset())
         if start is None and not self.start["snapshot"]:
-            assert self.batch() == []  # the first batch, which has the beginning alone
+            assert self.batch() == []  # the first batch, which only stores the start
 
     def batch(self) -> list[dict[str, Any]]:
-        """Return the rows of the next batch, none where there is none."""
+        """Return the rows of the next batch, or an empty list."""
         end = _through_json(self.reader.latestOffset())
         rows = list(self.between(self.start, end))
         self.start = end
@@ -145,7 +145,7 @@ class Stream:
 
 
 def everything(stream: Stream) -> list[dict[str, Any]]:
-    """The rows of all batches that there are."""
+    """Return the rows of all batches up to the first empty one."""
     return [row for rows in iter(stream.batch, []) for row in rows]
 
 
@@ -158,7 +158,7 @@ METADATA = ("row_kind", "database", "table", "op_ts", "position")
 
 
 class Replica:
-    """A table that a changelog is applied to, and that refuses what is no change of it."""
+    """A table that a changelog is applied to; a change that does not fit its rows fails the test."""
 
     def __init__(self, *primary_key: str) -> None:
         self.primary_key = primary_key
@@ -171,13 +171,13 @@ class Replica:
             key = tuple(change[name] for name in self.primary_key)
             row = tuple(value for name, value in change.items() if name not in METADATA)
             if change["row_kind"] in ("+I", "+U"):
-                assert key not in self.rows, f"{change} is there already"
+                assert key not in self.rows, f"{change}: the row exists already"
                 self.rows[key] = row
             else:
-                assert self.rows.pop(key, None) == row, f"{change} is not what is there"
+                assert self.rows.pop(key, None) == row, f"{change}: the row is missing or differs"
 
     def _check_place(self, position: Any) -> None:
-        """Check that changes of the log come in the order of their places, and that no place has more than the two rows of an update."""
+        """Check that changes of the log come in the order of their positions, with at most two rows (an update) for one position."""
         if not position["snapshot"]:
             self.places = [*self.places[-2:], (position["file"], position["pos"], position["row"])]
             assert position["pos"] > 0

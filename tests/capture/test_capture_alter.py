@@ -1,4 +1,4 @@
-"""ALTER TABLE during a capture: added columns as declared, anything else a stop with nothing lost."""
+"""ALTER TABLE during a capture: added columns are read as declared; any other change stops the query without loss."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def table(source: LocalSource, name: str, columns: str = "id INT PRIMARY KEY, v 
 
 
 def declared_with(options: dict[str, str], *added: tuple[str, pa.DataType]) -> pa.Schema:
-    """The schema of now with columns after the table's own."""
+    """Return the current schema with further columns after the table's own."""
     found = inferred(read_options(options))
     for name, kind in added:
         found = found.insert(len(found) - 4, pa.field(name, kind))
@@ -34,7 +34,7 @@ def brief(rows: list[dict[str, Any]], *names: str) -> list[tuple[Any, ...]]:
     return [tuple(row[name] for name in ("row_kind", *names)) for row in rows]
 
 
-def test_added_column_that_is_not_declared_is_left_out_with_a_warning(source: LocalSource, caplog: pytest.LogCaptureFixture) -> None:
+def test_undeclared_added_column_is_omitted_with_a_warning(source: LocalSource, caplog: pytest.LogCaptureFixture) -> None:
     stream = Stream(table(source, "left_out"))
     everything(stream)
     source.run(
@@ -47,8 +47,8 @@ def test_added_column_that_is_not_declared_is_left_out_with_a_warning(source: Lo
         rows = everything(stream)
     assert brief(rows, "id", "v") == [("+I", 4, 4), ("+I", 5, 5), ("-U", 1, 0), ("+U", 1, 1)]
     assert "w" not in rows[0]
-    assert [record.message for record in caplog.records if "`w` is left out" in record.message] == [
-        "`test`.`left_out`: column `w` is left out; to have it, declare it or start the query again"
+    assert [record.message for record in caplog.records if "`w` is omitted" in record.message] == [
+        "`test`.`left_out`: column `w` is omitted; to read it, declare it or restart the query"
     ]
 
 
@@ -75,7 +75,7 @@ def test_declared_column_is_null_until_it_is_added(source: LocalSource, caplog: 
     ]
 
 
-def test_chunk_that_is_selected_after_a_column_was_added_has_the_columns_of_before(source: LocalSource) -> None:
+def test_chunk_selected_after_a_column_was_added_has_the_previous_columns(source: LocalSource) -> None:
     options = table(source, "chunk_of")
     stream = Stream(options)
     end = stream.reader.latestOffset()
@@ -88,7 +88,7 @@ def test_chunk_that_is_selected_after_a_column_was_added_has_the_columns_of_befo
     )
     rows = list(planned)
     assert sorted(brief(rows, "id", "v")) == [("+I", 1, 0), ("+I", 2, 0), ("+I", 3, 0)]
-    # The same from the checkpoint, by a query that has the column.
+    # A query with the new column, started from the checkpoint, returns the same rows.
     again = Stream(options, end)
     replayed = list(again.between(stream.start, end))
     assert sorted(brief(replayed, "id", "v", "w")) == [("+I", 1, 0, None), ("+I", 2, 0, None), ("+I", 3, 0, None)]
@@ -103,7 +103,7 @@ def test_chunk_that_is_selected_after_a_column_was_added_has_the_columns_of_befo
     ]
 
 
-def test_declared_types_that_are_not_the_tables_are_refused(source: LocalSource) -> None:
+def test_declared_types_that_differ_from_the_table_raise_an_error(source: LocalSource) -> None:
     options = table(source, "typed")
     right = inferred(read_options(options))
     with pytest.raises(SchemaError, match=r"column `v` of `test`\.`typed` has another type than declared: declare it INT"):
@@ -153,20 +153,20 @@ STOPS = {
     "rows_ignored": "ALTER IGNORE TABLE {} ADD UNIQUE (k)",
     "renamed_by_equals": "ALTER TABLE {0} RENAME = {0}_x",
     "dropped_and_added": "ALTER TABLE {} DROP COLUMN v, ADD COLUMN v INT",
-    "generated_anew": "ALTER TABLE {} MODIFY g INT AS (k + 2) STORED",
+    "regenerated": "ALTER TABLE {} MODIFY g INT AS (k + 2) STORED",
 }
 SWAP = "ALTER TABLE {} RENAME COLUMN k TO v, RENAME COLUMN v TO k"
 
 
 @pytest.mark.parametrize("name", STOPS)
-def test_statement_that_does_more_than_to_add_columns_stops_after_all_before_it(source: LocalSource, name: str) -> None:
+def test_statement_that_does_more_than_add_columns_stops_after_all_earlier_changes(source: LocalSource, name: str) -> None:
     of_partition = " PARTITION BY RANGE (id) (PARTITION p VALUES LESS THAN (9), PARTITION q VALUES LESS THAN (99))"
-    generated = ", g INT AS (k + 1) STORED" if name == "generated_anew" else ""
+    generated = ", g INT AS (k + 1) STORED" if name == "regenerated" else ""
     source.run(f"CREATE TABLE {name} (id INT, k INT, v INT{generated}, PRIMARY KEY (id)) {of_partition if 'partition' in name else ''}")
     stream = Stream(source.options(name, **LATEST))
     source.run(f"INSERT INTO {name} (id, k, v) VALUES (1, 1, 1)", STOPS[name].format(name))
     assert brief(stream.batch(), "id", "v") == [("+I", 1, 1)]
-    with pytest.raises(SchemaChangedError, match="All before it has been emitted"):
+    with pytest.raises(SchemaChangedError, match="The query has emitted all changes before it and none after it"):
         stream.batch()
 
 
@@ -187,11 +187,11 @@ def test_values_stay_in_their_columns(source: LocalSource, swap: str, request: p
     stream = Stream(source.options(name, **LATEST))
     source.run(f"INSERT INTO {name} (id, k, v) VALUES (1, 10, 20)", swap.format(name), f"INSERT INTO {name} (id, k, v) VALUES (2, 10, 20)")
     assert brief(stream.batch(), "id", "k", "v") == [("+I", 1, 10, 20)]
-    with pytest.raises(SchemaChangedError, match="All before it has been emitted"):
+    with pytest.raises(SchemaChangedError, match="The query has emitted all changes before it and none after it"):
         stream.batch()
 
 
-def test_change_of_columns_that_was_undone_since_stops(source: LocalSource) -> None:
+def test_reverted_change_of_columns_stops(source: LocalSource) -> None:
     source.run("CREATE TABLE undone (id INT PRIMARY KEY, k INT, v INT)")
     stream = Stream(source.options("undone", **LATEST))
     moves = [f"ALTER TABLE undone MODIFY v INT {place}" for place in ("AFTER id", "AFTER k")]
@@ -200,7 +200,7 @@ def test_change_of_columns_that_was_undone_since_stops(source: LocalSource) -> N
         stream.batch()
 
 
-def test_statement_of_a_session_with_settings_of_its_own_stops(source: LocalSource, tmp_path: Path) -> None:
+def test_statement_of_a_session_with_other_settings_stops(source: LocalSource, tmp_path: Path) -> None:
     (tmp_path / "row").write_text("3\t3\n")
     load = f"LOAD DATA LOCAL INFILE '{tmp_path / 'row'}' INTO TABLE loaded"
     statements = {
@@ -221,7 +221,7 @@ def test_statement_of_a_session_with_settings_of_its_own_stops(source: LocalSour
             stream.batch()
 
 
-def test_database_that_is_replaced_stops(source: LocalSource) -> None:
+def test_replaced_database_stops(source: LocalSource) -> None:
     source.run("CREATE DATABASE replaced_db", "CREATE TABLE replaced_db.t (id INT PRIMARY KEY)")
     stream = Stream(source.options("t", **LATEST) | {"database-name": "replaced_db"})
     source.run("CREATE OR REPLACE DATABASE replaced_db")
@@ -249,7 +249,7 @@ def test_statement_that_keeps_rows_and_columns_does_not_stop(source: LocalSource
     assert brief(everything(stream), "id", "v") == [("+I", 4, 5)]
 
 
-def test_query_that_starts_again_goes_on_with_the_columns_of_then(source: LocalSource) -> None:
+def test_restarted_query_continues_with_the_current_columns(source: LocalSource) -> None:
     options = table(source, "again") | LATEST
     stream = Stream(options)
     source.run("INSERT INTO again VALUES (4, 4)", "ALTER TABLE again DROP COLUMN v, ADD COLUMN w INT", "INSERT INTO again VALUES (5, 5)")
@@ -259,12 +259,12 @@ def test_query_that_starts_again_goes_on_with_the_columns_of_then(source: LocalS
     assert brief(everything(Stream(options, stream.start)), "id", "w") == [("+I", 5, 5)]
 
 
-def test_rows_whose_columns_are_not_known_stop(source: LocalSource) -> None:
+def test_rows_with_unknown_columns_stop(source: LocalSource) -> None:
     options = table(source, "unknown") | LATEST
     stream = Stream(options)
     source.run("INSERT INTO unknown VALUES (4, 4)", "ALTER TABLE unknown MODIFY v INT UNSIGNED")
-    with pytest.raises(SchemaChangedError, match="the columns that it had there are not known"):
-        Stream(options, stream.start).batch()  # it was not there when the column was altered
+    with pytest.raises(SchemaChangedError, match="the columns that it had there are unknown"):
+        Stream(options, stream.start).batch()  # this stream did not run when the column was altered
     twice = table(source, "twice") | LATEST
     stream = Stream(twice)
     source.run(
@@ -274,7 +274,7 @@ def test_rows_whose_columns_are_not_known_stop(source: LocalSource) -> None:
         stream.batch()
 
 
-def test_key_that_changes_within_the_snapshot_stops_for_good(source: LocalSource) -> None:
+def test_key_that_changes_during_the_snapshot_requires_a_new_checkpoint(source: LocalSource) -> None:
     source.run("CREATE TABLE rekeyed (id INT, k INT, PRIMARY KEY (id))", "INSERT INTO rekeyed SELECT seq, -seq FROM seq_1_to_40")
     options, replica = source.options("rekeyed", **SMALL), Replica("id")
     stream = Stream(options)
@@ -295,21 +295,21 @@ MOVES = {
 
 
 @pytest.mark.parametrize("name", MOVES)
-def test_chunk_whose_columns_moved_while_it_was_read_stops(source: LocalSource, name: str) -> None:
+def test_columns_that_move_while_a_chunk_is_read_stop(source: LocalSource, name: str) -> None:
     source.run(f"CREATE TABLE moved_{name} (id INT PRIMARY KEY, k INT, v INT)", f"INSERT INTO moved_{name} VALUES (1, 10, 20)")
     stream = Stream(source.options(f"moved_{name}", **SMALL))
     partitions = stream.reader.partitions(stream.start, stream.reader.latestOffset())
     first, second = ([statement.format(f"moved_{name}") for statement in statements] for statements in MOVES[name])
     source.run(*first, f"UPDATE moved_{name} SET id = 2", *second)
-    with pytest.raises(SchemaChangedError, match=r"while its snapshot was read.*[Bb]egin anew"):
+    with pytest.raises(SchemaChangedError, match=r"while its snapshot was read.*Start with a new checkpoint"):
         list(stream.reader.read(partitions[0]))
 
 
 @pytest.mark.parametrize("statement", ["ALTER TABLE {} DROP COLUMN v", "DROP TABLE {}"], ids=["column", "table"])
-def test_chunk_whose_column_or_table_is_gone_stops(source: LocalSource, statement: str) -> None:
+def test_column_or_table_dropped_before_its_chunk_is_read_stops(source: LocalSource, statement: str) -> None:
     name = f"lost_{statement.split()[0].lower()}"
     stream = Stream(table(source, name))
     partitions = stream.reader.partitions(stream.start, stream.reader.latestOffset())
     source.run(statement.format(name))
-    with pytest.raises(SchemaChangedError, match=r"while its snapshot was read.*[Bb]egin anew"):
+    with pytest.raises(SchemaChangedError, match=r"while its snapshot was read.*Start with a new checkpoint"):
         list(stream.reader.read(partitions[0]))

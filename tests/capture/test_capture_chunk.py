@@ -1,4 +1,4 @@
-"""A chunk is as of the position that it is asked for, whenever it is selected: the worked example of `capture.chunk`."""
+"""A chunk is as of the requested position, whenever it is selected: the example in `capture.chunk`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_chunk_changed_before_and_after_its_select_is_as_of_the_position(source:
     )
 
     class Between(Server):
-        """Has another client write between its SELECT and the HIGH position."""
+        """Lets another client write between the SELECT and the HIGH position."""
 
         def written(self) -> Position:
             source.run("UPDATE k SET v = 'E' WHERE id = 'k5'", "UPDATE k SET v = 'A!' WHERE id = 'k1'")

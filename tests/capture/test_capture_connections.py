@@ -1,4 +1,4 @@
-"""Connections that are refused or killed, and those that are encrypted."""
+"""Refused, killed and encrypted connections."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from capture.tables import read_tables
 
 
 @pytest.mark.parametrize("kind", ["Chunks", "Log"])
-def test_reading_whose_connections_are_killed_goes_on_after_the_rows_that_were_given(source: LocalSource, kind: str) -> None:
+def test_reading_continues_after_its_connections_are_killed(source: LocalSource, kind: str) -> None:
     name, rows = f"killed_{kind.lower()}", 15 if kind == "Chunks" else 12_000
     fill = f"INSERT INTO {name} SELECT seq, REPEAT('x', 2000) FROM seq_1_to_{rows}"
     source.run(f"CREATE TABLE {name} (id INT PRIMARY KEY, v TEXT)", *([fill] if kind == "Chunks" else []))
@@ -26,7 +26,7 @@ def test_reading_whose_connections_are_killed_goes_on_after_the_rows_that_were_g
         source.run(fill)
     (partition,) = stream.reader.partitions(stream.start, stream.reader.latestOffset())
     assert type(partition).__name__ == kind
-    stream.reader.stop()  # so that what is killed is the task's
+    stream.reader.stop()  # so that only the task's connections are killed
     reading = stream.reader.read(partition)
     found = next(reading).column("id").to_pylist()
     assert len(found) < rows
@@ -36,7 +36,7 @@ def test_reading_whose_connections_are_killed_goes_on_after_the_rows_that_were_g
     assert sorted(found) == list(range(1, rows + 1))
 
 
-def test_question_whose_connection_is_killed_is_asked_again(source: LocalSource) -> None:
+def test_query_is_retried_after_its_connection_is_killed(source: LocalSource) -> None:
     source.run("CREATE TABLE IF NOT EXISTS asked (id INT PRIMARY KEY)")
     killed = []
 
@@ -53,7 +53,7 @@ def test_question_whose_connection_is_killed_is_asked_again(source: LocalSource)
         ask(read_options(source.options("asked", **{"connect.max-retries": "1"})), question)
 
 
-def test_stream_without_changes_keeps_its_connection_and_takes_another_where_that_has_gone(source: LocalSource) -> None:
+def test_idle_stream_keeps_its_connection_and_replaces_a_lost_one(source: LocalSource) -> None:
     source.run("CREATE TABLE kept (id INT PRIMARY KEY)")
     stream = Stream(source.options("kept", **{"connect.max-retries": "0"}))
 
@@ -65,7 +65,7 @@ def test_stream_without_changes_keeps_its_connection_and_takes_another_where_tha
     before = opened()
     for _ in range(5):
         assert stream.batch() == []
-    assert opened() == before + 1, "the one that asks"
+    assert opened() == before + 1, "only the connection of opened()"
     assert source.kill_others() == {"Sleep"}
     source.run("INSERT INTO kept VALUES (1)")
     assert [row["id"] for row in stream.batch()] == [1]
@@ -73,7 +73,7 @@ def test_stream_without_changes_keeps_its_connection_and_takes_another_where_tha
     assert source.kill_others() == set()
 
 
-def test_connection_that_is_refused_is_tried_again(source: LocalSource) -> None:
+def test_refused_connection_is_retried(source: LocalSource) -> None:
     began = time.monotonic()
     with pytest.raises(ServerUnavailableError, match=r"127\.0\.0\.1:1,"):
         Stream(source.options("refused") | {"port": "1", "connect.max-retries": "2"})
@@ -86,7 +86,7 @@ def encrypted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EncryptedSou
         yield server
 
 
-def test_authority_of_the_server_is_checked_where_one_is_given(encrypted: EncryptedSource) -> None:
+def test_given_ca_verifies_the_server(encrypted: EncryptedSource) -> None:
     encrypted.run("CREATE TABLE t (id INT PRIMARY KEY)", "INSERT INTO t VALUES (1)")
     encrypted.run_as_root(
         "CREATE USER sealed@localhost IDENTIFIED BY 's' REQUIRE SSL",

@@ -1,4 +1,4 @@
-"""Another server takes over, with the same transactions in a log of its own: found by their GTIDs."""
+"""Failover to a server with the same transactions in another log: GTIDs identify the position."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from cdc_formats.position import debezium
 
 
 def current(source: LocalSource) -> str:
-    """Return the transactions that a server has."""
+    """Return the GTIDs of a server's transactions."""
     with source.connect() as connection, connection.cursor() as cursor:
         cursor.execute("SELECT @@gtid_current_pos")
         return str((cursor.fetchone() or ("",))[0])
 
 
 class Follower(LocalSource):
-    """A replica of another server, whose log has what it does as one."""
+    """A replica whose own log contains the replicated transactions."""
 
     more = ("--skip-ssl", "--server-id=8", "--log-bin=other", "--log-slave-updates", "--skip-slave-start")
 
     def follow(self, source: LocalSource) -> None:
-        """Replicate what is done from now on."""
+        """Replicate all further transactions."""
         password = source.password.replace("'", "''")
         self.run(
             "RESET MASTER",
@@ -43,7 +43,7 @@ class Follower(LocalSource):
         )
 
     def catch_up(self, source: LocalSource) -> None:
-        """Wait for what the other has done."""
+        """Wait until all transactions of the source are replicated."""
         position = current(source)
         with self.connect() as connection, connection.cursor() as cursor:
             cursor.execute("SELECT MASTER_GTID_WAIT(%s, 60)", [position])
@@ -75,7 +75,7 @@ def made(source: LocalSource, table: str) -> Stream:
 
 
 def on(server: LocalSource, stream: Stream) -> Stream:
-    """Return a stream that goes on with another server, as a query that is started again."""
+    """Return a stream that continues on another server, like a restarted query."""
     return Stream(stream_options(server, stream), stream.start)
 
 
@@ -84,7 +84,7 @@ def stream_options(server: LocalSource, stream: Stream) -> dict[str, str]:
 
 
 def log_of(rows: Sequence[dict[str, Any]]) -> list[tuple[Any, ...]]:
-    """Return changes with what of their places is the same in every log."""
+    """Return changes with the fields of their position that every log shares."""
     return [
         (row["row_kind"], row["id"], row["v"], row["position"]["server_id"], row["position"]["gtid"])
         for row in rows
@@ -93,19 +93,19 @@ def log_of(rows: Sequence[dict[str, Any]]) -> list[tuple[Any, ...]]:
 
 
 def places_of(rows: Sequence[dict[str, Any]]) -> list[tuple[str, int | None]]:
-    """Return where changes stand, as readers of a topic compare them."""
+    """Return the positions of changes as a reader of a topic compares them."""
     found = [debezium({"connector": "mysql"} | row["position"]) for row in rows if not row["position"]["snapshot"]]
     return [(place.history, place.high) for place in found if place is not None]
 
 
 @pytest.mark.parametrize("batches", [1, 2, 5], ids=["in the snapshot", "later in the snapshot", "in the log"])
-def test_capture_goes_on_with_a_server_that_takes_over(source: LocalSource, follower: Follower, batches: int) -> None:
+def test_capture_continues_on_a_server_that_takes_over(source: LocalSource, follower: Follower, batches: int) -> None:
     table, dice = f"taken_{batches}", random.Random(batches)
     stream, replica = made(source, table), Replica("id")
     for _ in range(batches):
         write(source, table, dice)
         replica.apply(stream.batch())
-    # Transactions that only the replica has: its log has to be read from there, without those that were read.
+    # Only the replica has these transactions: its log must be read from there, without those that were read before.
     follower.run("SET SESSION gtid_domain_id = 9", f"CREATE TABLE own_{batches} (id INT PRIMARY KEY)")
     write(source, table, dice)
     rows = stream.batch()
@@ -125,7 +125,7 @@ def test_capture_goes_on_with_a_server_that_takes_over(source: LocalSource, foll
     source.run(f"CREATE OR REPLACE TABLE {table} (id INT)")
 
 
-def test_batch_whose_server_changes_before_its_tasks_run_is_the_same(source: LocalSource, follower: Follower) -> None:
+def test_failover_between_planning_and_reading_keeps_the_batch(source: LocalSource, follower: Follower) -> None:
     stream, replica = made(source, "running"), Replica("id")
     replica.apply(stream.batch())
     source.run("UPDATE running SET v = 5 WHERE id < 10", "INSERT INTO running VALUES (60, 0)")
@@ -134,7 +134,7 @@ def test_batch_whose_server_changes_before_its_tasks_run_is_the_same(source: Loc
     assert {type(partition).__name__ for partition in partitions} == {"Chunks", "Log"}
     follower.catch_up(source)
     follower.run("DELETE FROM running WHERE id > 30")
-    stream.reader.stop()  # what is kept of the server before has ended
+    stream.reader.stop()  # close the connection to the previous server
     stream.reader.options = stream.reader.connections.options = replace(stream.reader.options, port=follower.port)
     for partition in partitions:
         replica.apply(row for batch in stream.reader.read(partition) for row in batch.to_pylist())
@@ -146,7 +146,7 @@ def test_batch_whose_server_changes_before_its_tasks_run_is_the_same(source: Loc
     follower.run("DROP TABLE running")
 
 
-def test_task_whose_server_changes_after_its_first_rows_is_refused(source: LocalSource, follower: Follower) -> None:
+def test_failover_after_the_first_rows_of_a_task_raises_an_error(source: LocalSource, follower: Follower) -> None:
     stream = made(source, "midway")
     follower.catch_up(source)
     stream.reader.options = replace(stream.reader.options, parallelism=1)
@@ -159,7 +159,7 @@ def test_task_whose_server_changes_after_its_first_rows_is_refused(source: Local
         list(reading)
 
 
-def test_batch_that_is_replayed_on_another_server_is_the_same(source: LocalSource, follower: Follower) -> None:
+def test_batch_replayed_on_another_server_is_the_same(source: LocalSource, follower: Follower) -> None:
     stream, dice = made(source, "replayed"), random.Random(0)
     batches = []
     for _ in range(5):
@@ -178,7 +178,7 @@ def test_batch_that_is_replayed_on_another_server_is_the_same(source: LocalSourc
         assert places_of(again) == places_of(rows)
 
 
-def test_server_that_lacks_what_was_read_is_waited_for_and_then_refused(source: LocalSource, follower: Follower) -> None:
+def test_lagging_server_raises_an_error_after_the_timeout(source: LocalSource, follower: Follower) -> None:
     stream = made(source, "behind")
     assert len(stream.batch()) == 15
     follower.catch_up(source)
@@ -187,7 +187,7 @@ def test_server_that_lacks_what_was_read_is_waited_for_and_then_refused(source: 
     rows = stream.batch()
     assert log_of(rows) != []
     there = on(follower, stream)
-    with pytest.raises(ServerChangedError, match=r"not all of .*: start the query again when it has"):
+    with pytest.raises(ServerChangedError, match=r"not all of .*: restart the query when the server has them"):
         there.batch()
     later = threading.Timer(0.5, lambda: follower.run("START SLAVE"))
     later.start()
@@ -195,7 +195,7 @@ def test_server_that_lacks_what_was_read_is_waited_for_and_then_refused(source: 
     later.join()
 
 
-def test_connections_to_several_servers_are_refused(source: LocalSource, follower: Follower) -> None:
+def test_connections_to_several_servers_raise_an_error(source: LocalSource, follower: Follower) -> None:
     stream = made(source, "several")
     follower.catch_up(source)
     with connect(stream.options) as server:
@@ -206,7 +206,7 @@ def test_connections_to_several_servers_are_refused(source: LocalSource, followe
             list(LogReader(server, tables, 91).read(start, server.written()))
 
 
-def test_gtid_set_is_where_a_capture_begins(source: LocalSource, follower: Follower) -> None:
+def test_capture_starts_at_a_gtid_set(source: LocalSource, follower: Follower) -> None:
     made(source, "from_gtids")
     with connect(read_options(source.options("from_gtids"))) as server:
         begin = str(server.value("SELECT @@gtid_binlog_pos"))
@@ -219,12 +219,12 @@ def test_gtid_set_is_where_a_capture_begins(source: LocalSource, follower: Follo
     domain, _, number = begin.split("-")[-3:]
     with pytest.raises(ServerChangedError, match="not all of"):
         Stream(source.options("from_gtids", **mode, **{"scan.startup.specific-offset.gtid-set": f"{domain}-7-{int(number) + 1000}"}))
-    with pytest.raises((ServerUnavailableError, ValueError, RuntimeError), match="no GTID"):
+    with pytest.raises((ServerUnavailableError, ValueError, RuntimeError), match="'some' is not a list of MariaDB GTIDs"):
         Stream(source.options("from_gtids", **mode, **{"scan.startup.specific-offset.gtid-set": "some"}))
 
 
-# The last two, since nothing can go on with the replica afterwards.
-def test_log_that_another_server_no_longer_has_is_told(source: LocalSource, follower: Follower) -> None:
+# The last two tests, because the replica is unusable afterwards.
+def test_log_purged_on_the_new_server_raises_an_error(source: LocalSource, follower: Follower) -> None:
     stream = made(source, "gone")
     stream.batch()
     follower.catch_up(source)
@@ -235,9 +235,9 @@ def test_log_that_another_server_no_longer_has_is_told(source: LocalSource, foll
         there.batch()
 
 
-def test_log_without_what_a_replica_did_is_refused(source: LocalSource, follower: Follower) -> None:
+def test_log_without_replicated_transactions_raises_an_error(source: LocalSource, follower: Follower) -> None:
     stream = made(source, "unlogged")
     follower.catch_up(source)
-    follower.run("STOP SLAVE", "SET GLOBAL gtid_slave_pos = '0-7-1000000'")  # what it did as a replica with a log of its own alone
+    follower.run("STOP SLAVE", "SET GLOBAL gtid_slave_pos = '0-7-1000000'")  # as for a replica that did not log replicated transactions
     with pytest.raises(ServerChangedError, match="--log-slave-updates"):
         on(follower, stream).batch()

@@ -1,4 +1,4 @@
-"""From the table to a topic, written twice by a job that dies, and back: exactly the rows."""
+"""From a table to a topic and back: a failing job writes each batch twice, and the reader returns each change once."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 FORMATS = ("changelog-json", "debezium-json")
-MOST = 240.0  # seconds, on a machine that has other work
+MOST = 240.0  # seconds, for a busy machine
 ORDERS = "order_number INT, purchaser STRING, quantity INT, price DECIMAL(10,2)"
 
 
 class Writer:
-    """Writes each batch to a topic in each format, and dies after it wrote some for the first time."""
+    """Writes each batch to one topic per format, and fails after the first write of some batches."""
 
     def __init__(self, kafka: Any, dies_after: set[int]) -> None:
         self.options = servers(kafka)
@@ -37,7 +37,7 @@ class Writer:
         self.rows = 0
 
     def __call__(self, batch: DataFrame, number: int) -> None:
-        batch.persist()  # or it would be read from the server for each format
+        batch.persist()  # otherwise each format would read the batch from the server again
         for name, topic in self.topics.items():
             to_kafka_changelog(batch, topic, format=name, primary_key="order_number", source=capture.SOURCE, options=self.options)
         if number in self.dies_after:
@@ -59,7 +59,7 @@ def until_written(writer: Writer, rows: int, query: Any) -> None:
     assert (writer.rows, query.exception()) == (rows, None)
 
 
-def test_demo_orders_written_twice_come_back_once(spark: SparkSession, kafka: Any, source: LocalSource, tmp_path: Path) -> None:
+def test_orders_written_twice_are_read_once(spark: SparkSession, kafka: Any, source: LocalSource, tmp_path: Path) -> None:
     source.run(
         "CREATE TABLE demo_orders (order_number INT PRIMARY KEY, purchaser VARCHAR(20), quantity INT, price DECIMAL(10,2))",
         "INSERT INTO demo_orders SELECT seq, CONCAT('purchaser ', seq), 1, seq / 100 FROM seq_1000_to_1010",

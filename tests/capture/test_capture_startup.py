@@ -1,4 +1,4 @@
-"""Where a capture begins: ``scan.startup.mode``."""
+"""The start position of a capture: ``scan.startup.mode``."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from capture.server import ask
 
 
 def begun(source: LocalSource, mode: str, **more: str) -> list[int]:
-    """Return the keys that a capture of ``startup`` begins with, and that of a row which comes and goes once it has begun."""
+    """Return the keys that a capture of ``startup`` inserts, including a row that is inserted and deleted after its start."""
     stream, found = Stream(source.options("startup", **SMALL, **{"scan.startup.mode": mode}, **more)), []
     source.run("INSERT INTO startup VALUES (9)", "DELETE FROM startup WHERE id = 9")
     while rows := stream.batch():
@@ -21,8 +21,8 @@ def begun(source: LocalSource, mode: str, **more: str) -> list[int]:
     return found
 
 
-def test_each_mode_begins_where_it_says(source: LocalSource) -> None:
-    # The log goes on in a file that is shorter than the one before it.
+def test_each_mode_starts_at_its_position(source: LocalSource) -> None:
+    # The log continues in a file that is shorter than the previous one.
     source.run(
         "CREATE TABLE large SELECT REPEAT('x', 100000) AS v",
         "CREATE TABLE startup (id INT PRIMARY KEY)",
@@ -32,11 +32,11 @@ def test_each_mode_begins_where_it_says(source: LocalSource) -> None:
     source.run("INSERT INTO startup VALUES (2)")
     options = Stream(source.options("startup")).options
     at = ask(options, lambda server: server.written())
-    time.sleep(1.1)  # the log has whole seconds
+    time.sleep(1.1)  # timestamps in the log are whole seconds
     now = ask(options, lambda server: str(server.value("SELECT UNIX_TIMESTAMP() * 1000")))
     source.run("INSERT INTO startup VALUES (3)")
     offset = {"scan.startup.specific-offset.file": at.file, "scan.startup.specific-offset.pos": str(at.pos)}
-    assert begun(source, "initial") == [1, 2, 3]  # the row is gone before the snapshot is planned
+    assert begun(source, "initial") == [1, 2, 3]  # row 9 is deleted before the snapshot is planned
     assert begun(source, "latest-offset") == [9]
     assert begun(source, "specific-offset", **offset)[:1] == [3]
     assert begun(source, "timestamp", **{"scan.startup.timestamp-millis": now})[:1] == [3]
@@ -44,15 +44,15 @@ def test_each_mode_begins_where_it_says(source: LocalSource) -> None:
     assert begun(source, "snapshot") == [1, 2, 3]
 
 
-def test_offset_of_a_file_that_there_is_not_is_refused(source: LocalSource) -> None:
+def test_offset_in_a_missing_file_raises_an_error(source: LocalSource) -> None:
     source.run("CREATE TABLE IF NOT EXISTS startup (id INT PRIMARY KEY)")
     offset = {"scan.startup.specific-offset.file": "binlog.009999", "scan.startup.specific-offset.pos": "4"}
     stream = Stream(source.options("startup", **{"scan.startup.mode": "specific-offset"}, **offset))
-    with pytest.raises(BinlogPurgedError, match=r"ends at binlog.*, before binlog\.009999:4"):
+    with pytest.raises(BinlogPurgedError, match=r"ends at binlog.*, before the start position binlog\.009999:4"):
         stream.batch()
 
 
-def test_changes_before_a_change_of_columns_are_refused(source: LocalSource) -> None:
+def test_start_before_a_change_of_columns_raises_an_error(source: LocalSource) -> None:
     source.run("CREATE TABLE shifted (id INT PRIMARY KEY, k INT, v INT)")
     options = Stream(source.options("shifted")).options
     at = ask(options, lambda server: server.written())
@@ -62,7 +62,7 @@ def test_changes_before_a_change_of_columns_are_refused(source: LocalSource) -> 
         "INSERT INTO shifted (id, k, v) VALUES (2, 10, 20)",
     )
     place = {"scan.startup.mode": "specific-offset", "scan.startup.specific-offset.file": at.file}
-    with pytest.raises(SchemaChangedError, match=r"`test`\.`shifted` may have had other columns until .*Begin there or later") as caught:
+    with pytest.raises(SchemaChangedError, match=r"`test`\.`shifted` may have had other columns before .*Start there or later") as caught:
         Stream(source.options("shifted", **place, **{"scan.startup.specific-offset.pos": str(at.pos)}))
     (named,) = re.findall(r"specific-offset\.pos = ([0-9]+)", str(caught.value))
     rows = everything(Stream(source.options("shifted", **place, **{"scan.startup.specific-offset.pos": named})))

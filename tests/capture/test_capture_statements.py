@@ -1,4 +1,4 @@
-"""What a statement of the log may do to a table, by its text alone."""
+"""The possible effect of a logged statement on a table, from its text alone."""
 
 from __future__ import annotations
 
@@ -202,8 +202,8 @@ def test_no_bytes_fail(statement: bytes, charset: int) -> None:
         "SET STATEMENT FOR ",
     ],
 )
-def test_work_grows_with_the_length_alone(part: str) -> None:
-    # The pattern that was here took seconds for 22 comments, and weeks for 40.
+def test_scan_time_is_linear_in_the_length(part: str) -> None:
+    # A former regular expression took seconds for 22 comments, and weeks for 40.
     text = part * 100_000
     assert isinstance(effect(f"{text} TRUNCATE TABLE t"), Effect)
     assert isinstance(effect(f"ALTER TABLE t {text}"), Effect)
@@ -236,7 +236,7 @@ def test_quotes_and_comments_depend_on_the_session_and_the_server(text: str, dia
     assert effect(text, dialect) is expected
 
 
-def test_default_database_is_that_of_names_without_one() -> None:
+def test_unqualified_names_belong_to_the_default_database() -> None:
     for text, schema, expected in (
         ("TRUNCATE t", "other", Effect.NOTHING),
         ("TRUNCATE .t", "other", Effect.NOTHING),
@@ -254,7 +254,7 @@ def test_default_database_is_that_of_names_without_one() -> None:
         (63, "TRUNCATE TABLE é".encode(), Effect.EMPTIES),
         (2304, "TRUNCATE TABLE é".encode(), Effect.EMPTIES),
         (8, b"TRUNCATE\xa0TABLE\xa0\xe9", Effect.EMPTIES),
-        # The second byte of a character in GBK is that of a backslash: the comment ends where it seems to go on.
+        # In GBK, the second byte of a character can be that of a backslash: the comment ends where it seems to continue.
         (28, b"DROP TABLE u COMMENT '\xbf\x5c', `\xa8\xa6`", Effect.REPLACES),
         (1052, b"DROP TABLE u COMMENT '\xbf\x5c', `\xa8\xa6`", Effect.REPLACES),
         (28, b"GRANT '\xff'", Effect.KEEPS),
@@ -263,7 +263,7 @@ def test_default_database_is_that_of_names_without_one() -> None:
         (92, b"GRANT 'a'", Effect.NOTHING),
     ],
 )
-def test_statement_is_read_in_the_clients_character_set(charset: int, statement: bytes, expected: Effect) -> None:
+def test_statement_is_decoded_in_the_clients_character_set(charset: int, statement: bytes, expected: Effect) -> None:
     text, is_exact = decode(statement, charset)
     assert effect(text, MYSQL, table=TableId("shop", "é"), is_exact=is_exact) is expected
 
@@ -288,7 +288,7 @@ def test_statement_is_read_in_the_clients_character_set(charset: int, statement:
         ("FUTURE STATEMENT", True, True),
     ],
 )
-def test_what_ends_a_transaction_and_what_may_make_a_table(text: str, ends: bool, creates: bool) -> None:
+def test_statements_that_end_a_transaction_or_may_create_a_table(text: str, ends: bool, creates: bool) -> None:
     found = SqlStatement(text, MARIADB)
     assert (found.ends_transaction, found.may_create) == (ends, creates)
 

@@ -1,4 +1,4 @@
-"""The data source in Spark: a job that is killed at any moment, and started again from its checkpoint."""
+"""The data source in Spark: a job that is killed at random moments and restarted from its checkpoint."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.spark
-MOST = 240.0  # seconds, on a machine that has other work
+MOST = 240.0  # seconds, for a busy machine
 
 
 @contextmanager
@@ -52,7 +52,7 @@ def writing(source: LocalSource) -> Iterator[None]:
 
 @contextmanager
 def job(options: dict[str, str], folder: Path) -> Iterator[Iterator[str]]:
-    """Run the job, giving the lines that it prints; kill it, with all that it started, in the end."""
+    """Run the job and yield the lines that it prints; finally kill it with all its processes."""
     command = [sys.executable, str(Path(__file__).parent / "capture_job.py"), json.dumps(options), str(folder / "checkpoint"), str(folder)]
     with (folder / "job.log").open("ab") as log:
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True, start_new_session=True)
@@ -66,20 +66,20 @@ def job(options: dict[str, str], folder: Path) -> Iterator[Iterator[str]]:
 
 
 def replayed(folder: Path) -> Replica:
-    """Apply what the job has kept; a replica refuses a change that comes twice, or is of a row that is not there."""
+    """Apply the job's files to a replica, which fails for a repeated change and for a change of a missing row."""
     replica = Replica("id")
     for path in sorted(folder.glob("??????.json")):
         replica.apply(json.loads(line) for line in path.read_text().splitlines())
     return replica
 
 
-def test_job_that_is_killed_at_any_moment_gives_the_table(source: LocalSource, tmp_path: Path) -> None:
+def test_changelog_of_a_killed_and_restarted_job_equals_the_table(source: LocalSource, tmp_path: Path) -> None:
     source.run(
         "CREATE TABLE killed (id INT PRIMARY KEY, v INT)", "INSERT INTO killed SELECT seq, 0 FROM seq_1_to_60", "ANALYZE TABLE killed"
     )
     dice, options = random.Random(), source.options("killed", **SMALL)
     with writing(source):
-        # The snapshot takes about four batches: the first kill is within it, the second mostly in the log.
+        # The snapshot has about four batches: the first kill is during the snapshot, the second mostly after it.
         for batches in (dice.randint(1, 2), dice.randint(3, 5)):
             with job(options, tmp_path) as lines:
                 for _ in range(batches):
@@ -93,7 +93,7 @@ def test_job_that_is_killed_at_any_moment_gives_the_table(source: LocalSource, t
     assert replayed(tmp_path).contents() == set(source.rows("killed"))
 
 
-def test_password_is_in_no_plan_and_no_error(spark: SparkSession, source: LocalSource, capsys: pytest.CaptureFixture[str]) -> None:
+def test_plans_and_errors_omit_the_password(spark: SparkSession, source: LocalSource, capsys: pytest.CaptureFixture[str]) -> None:
     source.run("CREATE TABLE secret_t (id INT PRIMARY KEY)")
     capture.register(spark)
     changes = spark.readStream.format("mysql-changelog").options(**source.options("secret_t")).load()

@@ -1,4 +1,4 @@
-"""Several tables in one reader, by name or by regular expression: each as exact as one alone."""
+"""Several tables in one reader, selected by name or regular expression."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def found(source: LocalSource, database: str, table: str) -> list[str]:
     return [f"{each.database}.{each.name}" for each in ask(options, lambda server: find_tables(server, options))]
 
 
-def test_name_that_there_is_wins_over_the_pattern_that_it_is(source: LocalSource) -> None:
+def test_existing_name_takes_precedence_over_a_regular_expression(source: LocalSource) -> None:
     source.run(
         *(f"CREATE TABLE `{name}` (id INT PRIMARY KEY)" for name in ("a.b", "axb", "price$", "price", "o(pen", "Cased")),
         "CREATE VIEW price_view AS SELECT * FROM price",
@@ -50,10 +50,10 @@ def test_name_that_there_is_wins_over_the_pattern_that_it_is(source: LocalSource
     assert found(source, "test", "o(pen") == ["test.o(pen"]
     assert found(source, "test|mysql", "Case.|user|pri`ce") == ["test.Cased", "test.pri`ce"]
     with pytest.raises(
-        ServerNotReadyError, match=r"there is no table te\.t\.cased, by name or by regular expression.*GRANT SELECT ON \*\.\*"
+        ServerNotReadyError, match=r"no table matches te\.t\.cased, by name or as a regular expression.*GRANT SELECT ON \*\.\*"
     ):
         found(source, "te.t", "cased")
-    with pytest.raises(ArgumentError, match="option 'table-name' is 'a\\(', which is no name that there is, and no regular expression"):
+    with pytest.raises(ArgumentError, match="option 'table-name' is 'a\\(', which is neither an existing name nor a valid regular expr"):
         found(source, "test", "a(")
     stream = Stream(source.options("a.b", **SMALL))
     assert stream.batch() == []
@@ -61,7 +61,7 @@ def test_name_that_there_is_wins_over_the_pattern_that_it_is(source: LocalSource
     assert brief(stream.batch(), "id") == [("a.b", "+I", 1)]
 
 
-def test_tables_of_several_databases_with_keys_of_their_own(source: LocalSource) -> None:
+def test_tables_of_several_databases_with_different_keys(source: LocalSource) -> None:
     source.run("CREATE DATABASE shop_1", "CREATE DATABASE shop_2")
     make(source, "shop_1.orders")
     make(source, "shop_2.orders", columns="v INT, id INT, PRIMARY KEY (id, v)")
@@ -79,13 +79,13 @@ def test_tables_of_several_databases_with_keys_of_their_own(source: LocalSource)
     assert [row["row_kind"] for row in rows if row["database"] == "shop_2"][2:] == ["-D", "+I"]  # its key changed
 
 
-def test_columns_that_differ_are_told_or_as_declared(source: LocalSource) -> None:
+def test_tables_with_different_columns_require_a_declared_schema(source: LocalSource) -> None:
     make(source, "differs_1")
     make(source, "differs_2", columns="v INT, id INT PRIMARY KEY")
     source.run("CREATE TABLE differs_3 (v INT, w VARCHAR(5), id INT PRIMARY KEY)", "INSERT INTO differs_3 VALUES (3, 'w', 3)")
     options = source.options("differs_.", **SMALL)
     assert MySqlChangelog(source.options("differs_[12]")).schema().startswith("row_kind STRING, `id` INT, `v` INT, database")
-    with pytest.raises(SchemaError, match=r"column `w` is STRING in `test`\.`differs_3` and not there in `test`\.`differs_1`.*\.schema\("):
+    with pytest.raises(SchemaError, match=r"column `w` is STRING in `test`\.`differs_3` and missing in `test`\.`differs_1`.*\.schema\("):
         MySqlChangelog(options).schema()
     declared = inferred(read_options(source.options("differs_3")))
     rows = everything(Stream(options, declared=declared))
@@ -106,7 +106,7 @@ def test_columns_that_differ_are_told_or_as_declared(source: LocalSource) -> Non
         Stream(options, declared=declared)
 
 
-def test_table_that_appears_later_is_told_once_and_not_captured(source: LocalSource, caplog: pytest.LogCaptureFixture) -> None:
+def test_table_created_later_is_not_captured_and_logs_one_warning(source: LocalSource, caplog: pytest.LogCaptureFixture) -> None:
     source.run("CREATE DATABASE late_1", "CREATE DATABASE late_2")
     make(source, "late_1.a", "late_1.b", "late_2.a")
     options = source.options("[ab]", **LATEST, **{"heartbeat.interval": "0s"}) | {"database-name": "late_[12]"}
@@ -118,17 +118,17 @@ def test_table_that_appears_later_is_told_once_and_not_captured(source: LocalSou
         source.run("INSERT INTO late_2.b VALUES (3, 3)", "CREATE TABLE late_1.c (id INT)", "INSERT INTO late_2.a VALUES (4, 4)")
         assert brief(stream.batch(), "id") == [("a", "+I", 4)]
     assert [record.message for record in caplog.records] == [
-        "`late_2`.`b` is not captured: it was not there, or not named, when the stream began; to have it, set "
-        "scan.newly-added-table.enabled"
+        "`late_2`.`b` is not captured: it did not exist or did not match the options when the stream began; to capture it, set "
+        "scan.newly-added-table.enabled = true"
     ]
     with pytest.raises(
-        ArgumentError, match=r"the checkpoint is of `late_1`\.`b`, which the options database-name and table-name do not name"
+        ArgumentError, match=r"the checkpoint contains `late_1`\.`b`, which the options database-name and table-name do not match"
     ):
         Stream(options | {"table-name": "a"}, stream.start).batch()
 
 
 @pytest.mark.parametrize("mode", ["initial", "latest-offset"])
-def test_tables_that_are_new_join_with_all_their_rows(source: LocalSource, mode: str) -> None:
+def test_new_tables_are_added_with_all_their_rows(source: LocalSource, mode: str) -> None:
     name = f"join_{mode.partition('-')[0]}"
     make(source, f"{name}_a", f"{name}_0")
     joining = {"scan.newly-added-table.enabled": "true", "scan.startup.mode": mode, "heartbeat.interval": "0s"}
@@ -138,14 +138,14 @@ def test_tables_that_are_new_join_with_all_their_rows(source: LocalSource, mode:
     assert {row["table"] for row in rows} == ({f"{name}_a"} if mode == "initial" else set())
     make(source, f"{name}_b")
     source.run(f"INSERT INTO {name}_b SELECT seq, 3 FROM seq_3_to_40", f"UPDATE {name}_a SET v = 4 WHERE id = 1")
-    stream = Stream(options | {"table-name": f"{name}_[ab]"}, begun.start)  # b is named, and was created, since the stream ended
+    stream = Stream(options | {"table-name": f"{name}_[ab]"}, begun.start)  # b was created, and the options match it, since begun ended
     rows += (first := stream.batch())
     assert brief(first, "id")[:2] == [(f"{name}_a", kind, 1) for kind in ("-U", "+U")]
-    assert {row["table"] for row in first} == {f"{name}_a", f"{name}_b"}, "a table joins, and its chunks begin, in one batch"
+    assert {row["table"] for row in first} == {f"{name}_a", f"{name}_b"}, "one batch adds a table and reads its first chunks"
     source.run(f"UPDATE {name}_b SET v = 5 WHERE id IN (1, 40)", f"INSERT INTO {name}_a VALUES (6, 6)")
-    stream = Stream(options | {"table-name": f"{name}_."}, stream.start)  # 0, which was there all the time, is named in its snapshot
+    stream = Stream(options | {"table-name": f"{name}_."}, stream.start)  # during b's snapshot, the options add 0, which existed before
     rows += everything(stream)
-    make(source, f"{name}_c")  # and one is created while it runs
+    make(source, f"{name}_c")  # created while the stream runs
     source.run(f"ALTER TABLE {name}_c ADD w INT", f"ALTER TABLE {name}_c DROP w", f"UPDATE {name}_c SET v = 7")
     rows += stream.batch()
     source.run(f"DELETE FROM {name}_c WHERE id = 2", f"UPDATE {name}_0 SET v = 8 WHERE id = 1")
@@ -162,28 +162,28 @@ def test_tables_that_are_new_join_with_all_their_rows(source: LocalSource, mode:
         assert replica.contents() == set(source.rows(table)), table
 
 
-def test_table_that_joins_must_be_one_that_can_be_captured(source: LocalSource) -> None:
+def test_new_table_that_cannot_be_captured_raises_an_error(source: LocalSource) -> None:
     make(source, "able_1")
     options = source.options("able_.", **LATEST) | {"scan.newly-added-table.enabled": "TRUE"}
     stream = Stream(options)
     assert stream.batch() == []
     source.run("CREATE TABLE able_2 (id INT)")
-    assert stream.batch() == []  # in which it is seen
+    assert stream.batch() == []  # this batch detects the new table
     with pytest.raises(ServerNotReadyError, match=r"test\.able_2 has no primary key"):
         stream.batch()
     source.run("DROP TABLE able_2", "CREATE TABLE able_2 (id INT PRIMARY KEY, v INT) ENGINE = Aria")
-    with pytest.raises(ServerNotReadyError, match=r"`able_2` is of Aria, without transactions"):
+    with pytest.raises(ServerNotReadyError, match=r"`able_2` has the engine Aria, without transactions"):
         stream.batch()
     source.run("DROP TABLE able_2", "CREATE TABLE able_2 (id INT PRIMARY KEY, v DATE)")
     with pytest.raises(SchemaError, match=r"column `v` of `test`\.`able_2` has another type than declared"):
         stream.batch()
     source.run("DROP TABLE able_2", "INSERT INTO able_1 VALUES (3, 3)")
     assert brief(stream.batch(), "id") == [("able_1", "+I", 3)]
-    with pytest.raises(ArgumentError, match=r"option 'scan\.newly-added-table\.enabled' is true or false, not 'yes'"):
+    with pytest.raises(ArgumentError, match=r"option 'scan\.newly-added-table\.enabled' must be true or false, not 'yes'"):
         read_options(options | {"scan.newly-added-table.enabled": "yes"})
 
 
-def test_statement_on_one_table_lets_the_others_go_on_or_stops_after_all_before_it(source: LocalSource) -> None:
+def test_statement_on_one_table_keeps_the_changes_of_the_others(source: LocalSource) -> None:
     make(source, "altered_1", "altered_2")
     options = source.options("altered_.", **LATEST)
     declared = inferred(read_options(options))
@@ -207,7 +207,7 @@ def test_statement_on_one_table_lets_the_others_go_on_or_stops_after_all_before_
         again.batch()
 
 
-def test_table_whose_chunks_are_done_may_be_altered_while_the_others_are_read(source: LocalSource) -> None:
+def test_table_may_be_altered_after_its_last_chunk_is_read(source: LocalSource) -> None:
     make(source, "left_1", "left_2")
     options = read_options(source.options("left_."))
     with connect(options) as server:
@@ -220,7 +220,7 @@ def test_table_whose_chunks_are_done_may_be_altered_while_the_others_are_read(so
     assert [sorted(row["v"] for row in chunk) for chunk in chunks] == [["1", "2"], ["1", "2"]]
 
 
-def test_rows_of_a_transaction_over_two_tables_have_places_of_their_own(source: LocalSource) -> None:
+def test_rows_of_a_transaction_on_two_tables_have_distinct_positions(source: LocalSource) -> None:
     make(source, "placed_1", "placed_2")
     stream = Stream(source.options("placed_.", **LATEST))
     with source.connect(autocommit=False) as connection, connection.cursor() as cursor:
@@ -233,7 +233,7 @@ def test_rows_of_a_transaction_over_two_tables_have_places_of_their_own(source: 
     assert [row["v"] for row in sorted(rows, key=lambda row: row["position"]["row"])][-2:] == [7, 7]
 
 
-def test_offset_of_an_older_version_is_of_the_only_table(source: LocalSource) -> None:
+def test_older_offset_version_is_read_as_the_only_table(source: LocalSource) -> None:
     source.run("CREATE TABLE older (id INT PRIMARY KEY, v INT)", "INSERT INTO older SELECT seq, 0 FROM seq_1_to_40")
     options = source.options("older", **SMALL)
     stream = Stream(options)

@@ -1,4 +1,4 @@
-"""Values of every type: the same from a query and from the log, and what the table of `capture.columns` says."""
+"""Values of every type are equal from a query and from the log, and have the types listed in `capture.columns`."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_values_of_every_type_are_the_same_from_query_and_log(source: LocalSourc
         return f"INSERT INTO types VALUES ({number}, {', '.join(values)})"
 
     source.run(insert(1, 0), insert(2, 1), insert(3, None))
-    assert_both_drivers_read_the_same(source, "types")
+    assert_both_drivers_read_equal_rows(source, "types")
     stream, replica = Stream(source.options("types", **SMALL)), Replica("id")
     snapshot = {row["id"]: row for row in stream.batch()}
     source.run(insert(4, 0), insert(5, 1), insert(6, None), "UPDATE types SET ti = 1", "DELETE FROM types")
@@ -84,7 +84,7 @@ def test_values_of_every_type_are_the_same_from_query_and_log(source: LocalSourc
     assert not replica.rows
 
 
-def test_values_that_come_again_in_the_log_and_new_ones_are_those_of_a_query(source: LocalSource) -> None:
+def test_cached_and_new_values_of_the_log_equal_those_of_a_query(source: LocalSource) -> None:
     source.run(
         "CREATE TABLE recurring (id INT PRIMARY KEY, d DECIMAL(9,2), t DATETIME(3), b BIT(12), x DOUBLE, s SET('p','q'), y YEAR, c CHAR(3))"
     )
@@ -103,28 +103,28 @@ def test_values_that_come_again_in_the_log_and_new_ones_are_those_of_a_query(sou
     assert len(found.rows) == 2700
 
 
-def assert_both_drivers_read_the_same(source: LocalSource, table: str) -> None:
+def assert_both_drivers_read_equal_rows(source: LocalSource, table: str) -> None:
     options = read_options(source.options(table))
     with connect(options) as server:
         selector = Selector(server, options, *read_tables(server, options))
         assert selector.by_arrow
         quick = selector.select("TRUE")
-        assert selector.by_arrow, "connectorx could not read it"
+        assert selector.by_arrow, "connectorx failed"
         selector.by_arrow = False
         assert quick.equals(selector.select("TRUE"))
 
 
-def test_dates_with_zeros_are_refused_or_null_as_asked(source: LocalSource) -> None:
+def test_dates_with_zeros_raise_an_error_or_become_null(source: LocalSource) -> None:
     with source.connect() as connection, connection.cursor() as cursor:
         cursor.execute("SET sql_mode = ''")
         cursor.execute("CREATE TABLE zeros (id INT PRIMARY KEY, d DATE NOT NULL, t DATETIME(3), s TIMESTAMP NOT NULL DEFAULT 0)")
         cursor.execute("INSERT INTO zeros VALUES (1, '0000-00-00', '2024-00-10', 0)")
-        asked = Stream(source.options("zeros", **{"zero-dates": "null"}))
-        refusing = Stream(source.options("zeros"))
-        (first,) = asked.batch()
+        lenient = Stream(source.options("zeros", **{"zero-dates": "null"}))
+        strict = Stream(source.options("zeros"))
+        (first,) = lenient.batch()
         cursor.execute("UPDATE zeros SET id = 2")
     with pytest.raises(BinlogError, match="column `d` has the date 0000-00-00"):
-        refusing.batch()
-    second = asked.batch()[1]
+        strict.batch()
+    second = lenient.batch()[1]
     for row in (first, second):
         assert (row["d"], row["t"], row["s"]) == (None, None, None)

@@ -1,4 +1,4 @@
-"""Writers that write while the table is captured: the changelog is the table's, with nothing twice, lost, or never there."""
+"""Captures under concurrent writers: the changelog equals the table, without repeated, lost or invented rows."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from local_source import SMALL, LocalSource, Replica, Stream, inferred
 from capture.options import read_options
 from capture.source import ChangelogReader
 
-TABLES = {  # what is captured, columns and key; a name with a pattern is of several tables
+TABLES = {  # name or regular expression, column definitions and key columns
     "numbers": ("id BIGINT UNSIGNED PRIMARY KEY", ("id",)),
     "unicode": ("id VARCHAR(20) CHARACTER SET utf8mb4 COLLATE utf8mb4_unicode_ci PRIMARY KEY", ("id",)),
     "pairs": ("tenant INT, id VARCHAR(9) CHARACTER SET utf8mb4 COLLATE utf8mb4_general_ci, PRIMARY KEY (tenant, id)", ("tenant", "id")),
     "shards_[1-3]": ("id BIGINT PRIMARY KEY", ("id",)),
 }
-MORE = 1  # batches under writers after the snapshot
+MORE = 1  # batches with concurrent writers after the snapshot
 
 
 def names_of(table: str) -> list[str]:
@@ -37,7 +37,7 @@ def key_of(table: str, dice: random.Random) -> tuple[object, ...]:
 
 
 class Writer:
-    """One client that changes a table in transactions of several statements, some rolled back."""
+    """A client that changes a table in transactions of several statements, some of which it rolls back."""
 
     def __init__(self, source: LocalSource, table: str, seed: int) -> None:
         self.dice = random.Random(seed)
@@ -46,7 +46,7 @@ class Writer:
         self.columns = TABLES[table][1]
 
     def transaction(self) -> None:
-        time.sleep(0.02)  # else the log grows faster than it is read, and a batch has all that was written in the last
+        time.sleep(0.02)  # otherwise the log grows faster than it is read, and so do the batches
         with self.connection.cursor() as cursor:
             try:
                 for _ in range(self.dice.randint(1, 4)):
@@ -78,7 +78,7 @@ class Writer:
 
 @contextmanager
 def writing(source: LocalSource, table: str) -> Iterator[None]:
-    """Write from two threads until the event is set."""
+    """Write from two threads inside the context."""
     done = threading.Event()
     writers = [Writer(source, table, seed) for seed in (1, 2)]
     threads = [threading.Thread(target=lambda w=writer: [w.transaction() for _ in iter(done.is_set, True)]) for writer in writers]
@@ -105,7 +105,7 @@ def fill(source: LocalSource, table: str) -> None:
 
 
 @pytest.mark.parametrize("table", TABLES)
-def test_changelog_under_writers_is_the_table(source: LocalSource, table: str) -> None:
+def test_changelog_under_concurrent_writers_equals_the_table(source: LocalSource, table: str) -> None:
     fill(source, table)
     replicas = {name: Replica(*TABLES[table][1]) for name in names_of(table)}
 
@@ -114,7 +114,7 @@ def test_changelog_under_writers_is_the_table(source: LocalSource, table: str) -
             replica.apply(row for row in rows if row["table"] == name)
 
     options = source.options(table, **SMALL) | {"scan.newly-added-table.enabled": "true"}
-    stream = Stream(options | {"table-name": table.replace("[1-3]", "[12]")})  # the third joins when the stream is restarted
+    stream = Stream(options | {"table-name": table.replace("[1-3]", "[12]")})  # the restarted stream adds the third table
     batches = []
     with writing(source, table):
         more = MORE
@@ -137,7 +137,7 @@ def test_changelog_under_writers_is_the_table(source: LocalSource, table: str) -
         assert sorted(map(str, again)) == sorted(map(str, rows)), f"batch {start} to {end}, read again"
 
 
-def test_update_that_moves_a_row_across_the_frontier_is_emitted_by_halves(source: LocalSource) -> None:
+def test_update_that_moves_a_row_across_the_frontier_is_split(source: LocalSource) -> None:
     source.run("CREATE TABLE moving (id INT PRIMARY KEY, v INT)", "INSERT INTO moving SELECT seq, 0 FROM seq_1_to_40")
     replica = Replica("id")
     stream = Stream(source.options("moving", **SMALL))
@@ -154,7 +154,7 @@ def test_update_that_moves_a_row_across_the_frontier_is_emitted_by_halves(source
 
 
 @pytest.mark.parametrize("mode", ["initial", "latest-offset", "earliest-offset"])
-def test_first_batch_that_is_replayed_after_a_crash_loses_nothing(source: LocalSource, mode: str) -> None:
+def test_replayed_first_batch_loses_nothing_after_a_crash(source: LocalSource, mode: str) -> None:
     name = "first_" + mode.partition("-")[0]
     source.run(f"CREATE TABLE {name} (id INT PRIMARY KEY)", f"INSERT INTO {name} VALUES (1), (2)")
     options = source.options(name, **{"scan.startup.mode": mode})
