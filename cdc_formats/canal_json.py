@@ -215,7 +215,7 @@ def _mark_partial(events: Sequence[Event], message: Any, value: bytes, partial: 
             event.sparse = partial.delete(event.before, key, names)
             continue
         # The reader skips columns that are not declared: only the message tells whether one of them is in `old`.
-        any_changed = set(partial.rows.raw(event.before)) != {ABSENT} or names("old")
+        any_changed = any(value is not ABSENT for value in partial.rows.raw(event.before)) or names("old")
         event.sparse = partial.update(event.after, event.before if any_changed else None, key, names)
         if event.sparse:
             _require_key(event, partial.rows, unique_key, keys)

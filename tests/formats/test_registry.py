@@ -212,7 +212,7 @@ def test_booleans_can_be_text(text: object, value: bool) -> None:
 @pytest.mark.parametrize(
     ("identifier", "options", "text"),
     [
-        ("canal-json", {"table_inclued": "x"}, "canal-json has no option table_inclued; it has binary_handling_mode, data"),
+        ("canal-json", {"table_inclued": "x"}, "canal-json has no option table_inclued; it has binary_handling_mode, binlog_row_image"),
         ("canal-json", {"binary_handling_mode": "hex"}, "binary_handling_mode is 'hex'; it is one of 'latin1', 'base64'"),
         ("debezium-json", {"schema_include": "maybe"}, "schema_include is 'maybe'; it is one of 'auto', True, False"),
         ("debezium-json", {"decimal_handling_mode": "Precise"}, "one of None, 'precise', 'string', 'double'"),
