@@ -55,7 +55,7 @@ from .handling import Handling
 from .images import ABSENT
 from .json_reader import read_object
 from .metadata import epoch_ms, int_map, named, text, text_list
-from .mysql_images import ROW_IMAGES, WHOLE_ROWS, PartialRows
+from .mysql_images import ROW_IMAGES, WHOLE_ROWS, Names, PartialRows
 from .row_kind import RowKind
 from .rows import RowConverter, message_reader
 from .schema import Column
@@ -211,20 +211,25 @@ def _mark_partial(events: Sequence[Event], message: Any, value: bytes, partial: 
         if event.kind is _INSERT:
             continue
         keys = text_list(message.pk_names) or []
-        key = {*keys, *unique_key}
-
-        def names(field: str, index: int = index) -> Collection[str]:
-            found: Mapping[str, Any] = read_object(value)[field][index]
-            return found
-
+        key, names = {*keys, *unique_key}, _names_in(value, index)
         if event.kind is _DELETE:
             event.sparse = partial.delete(event.before, key, names)
             continue
         # The reader skips columns that are not declared: only the message tells whether one of them is in `old`.
-        any_changed = set(partial.rows.raw(event.before)) != {ABSENT} or names("old")
+        any_changed = any(value is not ABSENT for value in partial.rows.raw(event.before)) or names("old")
         event.sparse = partial.update(event.after, event.before if any_changed else None, key, names)
         if event.sparse:
             _require_key(event, partial.rows, unique_key, keys)
+
+
+def _names_in(value: bytes, index: int) -> Names:
+    """Return the function from ``data`` or ``old`` to all names in its row at an index."""
+
+    def names(field: str) -> Collection[str]:
+        found: Mapping[str, Any] = read_object(value)[field][index]
+        return found
+
+    return names
 
 
 def _require_key(event: Event, rows: RowConverter, unique_key: Sequence[str], names: Sequence[str]) -> None:

@@ -75,6 +75,13 @@ def test_an_update_of_the_key_that_lacks_columns_has_none_of_the_old_row() -> No
     assert upserts(value) == [KeyedChange((1,), None), KeyedChange((2,), (2, ABSENT, ABSENT), partial=True)]
 
 
+@pytest.mark.parametrize(("old", "partial"), [(b"{}", True), (b'{"a":["1"]}', False), (b'{"other":[]}', False)])
+def test_a_nested_value_in_old_is_a_change_as_any_other(old: bytes, partial: bool) -> None:
+    value = b'{"type":"UPDATE","data":[{"id":"1","a":[]}],"old":[%s],"pkNames":["id"]}' % old
+    rest = ABSENT if partial else None
+    assert upserts(value, "id INT, a ARRAY<STRING>, s STRING") == [KeyedChange((1,), (1, [], rest), partial=partial)]
+
+
 def test_a_partial_update_does_not_say_whether_a_key_that_is_not_the_tables_changed() -> None:
     for names in (b"null", b'["id"]'):
         value = b'{"type":"UPDATE","data":[{"id":"1","s":"b"}],"old":[{}],"pkNames":%s}' % names
