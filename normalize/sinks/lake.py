@@ -7,6 +7,7 @@ such a name is refused, as is one that the table format cannot hold.
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -82,12 +83,24 @@ def prepare(spark: SparkSession, table: LakeTable, wanted: Wanted) -> None:
     from py4j.protocol import Py4JJavaError
     from pyspark.errors import PySparkException
 
-    for statement in needed(spark, table, wanted):
-        try:
-            with _conflicts(spark, table):
+    statements = needed(spark, table, wanted)
+    try:
+        with _conflicts(spark, table):
+            for statement in statements:
                 spark.sql(statement)
-        except (Py4JJavaError, PySparkException) as error:
-            raise TargetError(f"{table} cannot be made or changed: {_reason(error)}; {_session(table)}") from None
+    except (Py4JJavaError, PySparkException) as error:
+        if _changed_meanwhile(spark, table, wanted, statements):
+            raise ConflictError(f"another writer created or altered {table} at the same time") from None
+        raise TargetError(f"{table} cannot be made or changed: {_reason(error)}; {_session(table)}") from None
+
+
+def _changed_meanwhile(spark: SparkSession, table: LakeTable, wanted: Wanted, statements: list[str]) -> bool:
+    """Return whether other statements are needed now; a table that is being created is first seen a moment later."""
+    for pause in (0, 0.5, 1, 2):
+        time.sleep(pause)
+        if needed(spark, table, wanted) != statements:
+            return True
+    return False
 
 
 def merge(latest: DataFrame, table: LakeTable, wanted: Wanted) -> None:

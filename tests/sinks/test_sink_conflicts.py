@@ -128,6 +128,21 @@ def test_writers_side_by_side_all_come_to_an_end(spark: SparkSession, new_sink: 
         assert rows[0][1] % rounds == rounds - 1
 
 
+@pytest.mark.spark
+@pytest.mark.parametrize("kind", ["delta", "iceberg"])
+def test_writers_that_add_columns_side_by_side(spark: SparkSession, new_sink: NewSink, kind: str) -> None:
+    sink = new_sink(kind)
+    apply_changes(changelog(spark, "id INT", [("+I", 0)]), sink.table, primary_key="id")
+
+    def write(writer: int) -> None:
+        changes = changelog(spark, "id INT, a INT, b INT", [("+I", writer, 1, 2)])
+        apply_changes(changes, sink.table, primary_key="id", add_columns=True)
+
+    with ThreadPoolExecutor(3) as pool:
+        _all(pool.submit(write, writer) for writer in range(3))
+    assert sink.rows("id", "a", "b") == [(writer, 1, 2) for writer in range(3)]
+
+
 def _all(futures: Any) -> None:
     done: list[Future[None]] = list(wait(list(futures)).done)
     for future in done:
