@@ -276,8 +276,11 @@ def test_a_format_of_ones_own_has_a_schema_of_its_own() -> None:
 @pytest.mark.parametrize(
     ("case", "said"),
     [
-        (Vector(value=b'{"a": 1}', schema="id INT", expected=None), r"the JSON Schema of b'{\"a\": 1}' refuses it: .* missing `id`"),
-        (Reject(value=b'{"id": 1}', schema="id INT", error="UnknownOperationError", path="$.op"), "takes it, and its operation is unknown"),
+        (Vector(value=b'{"a": 1}', schema="id INT", expected=None), r"the JSON Schema of b'{\"a\": 1}' rejects it: .* missing `id`"),
+        (
+            Reject(value=b'{"id": 1}', schema="id INT", error="UnknownOperationError", path="$.op"),
+            "accepts it, but its operation is unknown",
+        ),
     ],
 )
 def test_a_schema_that_does_not_fit_breaks_the_contract(case: Vector | Reject, said: str) -> None:
