@@ -152,7 +152,7 @@ def _not_placeholder(sql_type: SqlType, write: To | None, placeholder: str | Non
     def checked(value: Any) -> Any:
         if value == form:
             raise refuse(
-                sql_type, value, "it is the placeholder of a value that is not there: set unavailable_value_placeholder to another text"
+                sql_type, value, "it equals the placeholder for unavailable values: set unavailable_value_placeholder to another text"
             )
         return value if write is None else write(value)
 

@@ -288,7 +288,7 @@ def test_what_cannot_be_written_says_why(options: dict[str, Any], text: str) -> 
 
 
 def test_a_value_that_would_be_read_as_another_is_not_written() -> None:
-    with pytest.raises(EncodeError, match=r"placeholder of a value that is not there.*`\$.after.name`"):
+    with pytest.raises(EncodeError, match=r"placeholder for unavailable values.*`\$.after.name`"):
         written().encoder("id INT, name STRING").encode(C, (1, TOAST))
     with pytest.raises(EncodeError, match=r"`\$.before.at`"):
         written().encoder("id INT, at TIMESTAMP(0)").encode(D, (1, 1))

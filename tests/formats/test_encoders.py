@@ -281,13 +281,13 @@ def test_what_is_written_is_as_the_formats_own_json_schema_says(format: Format) 
 # ---------------------------------------------------------------------------------------------- what cannot be represented
 
 REFUSED: list[tuple[Format, str, Any, str]] = [
-    (DebeziumJson(), "STRING", PLACEHOLDER, "placeholder of a value that is not there"),
+    (DebeziumJson(), "STRING", PLACEHOLDER, "placeholder for unavailable values"),
     (DebeziumJson(schema_include=True), "VARCHAR(99)", PLACEHOLDER, "placeholder"),
     (DebeziumJson(binary_handling_mode="hex"), "BINARY", PLACEHOLDER.encode(), "placeholder"),
     (DebeziumJson(), "ARRAY<INT>", list(PLACEHOLDER.encode()), "placeholder"),
     (DebeziumJson(), "ARRAY<STRING>", [PLACEHOLDER], "placeholder"),
     (DebeziumJson(), "MAP<STRING, STRING>", [[PLACEHOLDER, PLACEHOLDER]], "placeholder"),
-    (DebeziumJson(time_precision_mode="connect"), "TIME", 1, "it has microseconds, and milliseconds are declared"),
+    (DebeziumJson(time_precision_mode="connect"), "TIME", 1, "it has microseconds, but milliseconds are declared"),
     (DebeziumJson(time_precision_mode="adaptive"), "TIMESTAMP_NTZ(3)", -1, "it has microseconds"),
     (DebeziumJson(time_precision_mode="nanoseconds"), "TIMESTAMP_NTZ", 253_402_300_799_999_999, r"out of the range of 64 bits \(in ns\)"),
     (MaxwellJson(), "DATE", 2_932_897, "out of its range"),
@@ -295,7 +295,7 @@ REFUSED: list[tuple[Format, str, Any, str]] = [
     (MaxwellJson(), "TIMESTAMP", 2**60, "out of its range"),
     (OggJson(), "INTERVAL DAY TO SECOND", -(2**62), "out of its range"),
     (CanalJson(), "MAP<STRING, INT>", [[None, 1]], "a key is NULL"),
-    (ChangelogJson(), "MAP<STRING, INT>", [["a", 1], ["a", 2]], "is there twice"),
+    (ChangelogJson(), "MAP<STRING, INT>", [["a", 1], ["a", 2]], "a key is NULL or occurs twice"),
 ]  # fmt: skip
 
 
@@ -312,7 +312,7 @@ def test_an_error_names_the_column_and_shows_no_value_where_that_is_not_wanted()
     encoder = DebeziumJson(error_excerpt=False).encoder("a INT, c STRING")
     with pytest.raises(EncodeError) as caught:
         encoder.encode(A, (1, "x"), (1, PLACEHOLDER))
-    assert str(caught.value).startswith("[ENCODE] expected `STRING`, got `str`: it is the placeholder")
+    assert str(caught.value).startswith("[ENCODE] expected `STRING`, got `str`: it equals the placeholder")
     assert str(caught.value).endswith("at `$.before.c`")
     assert PLACEHOLDER not in str(caught.value)
 
