@@ -342,7 +342,7 @@ def test_what_the_decoder_refuses_is_refused() -> None:
     ids=lambda format: format.identifier,
 )
 def test_a_format_that_filters_cannot_be_written(format: Format) -> None:
-    with pytest.raises(FormatOptionError, match="a row does not say its table"):
+    with pytest.raises(FormatOptionError, match="rows do not contain their table's name"):
         format.encoder("a INT")
 
 
@@ -563,8 +563,8 @@ def test_an_encoder_that_keeps_the_contract_passes() -> None:
     ("encode", "sentence"),
     [
         pytest.param(lambda k, r, b: well(k, r, None), r"\+U\(1, 'b'\) with \(1, 'a'\) before it", id="updates are degraded"),
-        pytest.param(lambda k, r, b: well(k, r, b and (1, "z")), r"which says \['-U\(1,z\)'", id="another row before"),
-        pytest.param(lambda k, r, b: None if k is B else well(k, r, b), "encoded to no record, which says", id="a lone -U is lost"),
+        pytest.param(lambda k, r, b: well(k, r, b and (1, "z")), r"which decodes to \['-U\(1,z\)'", id="another row before"),
+        pytest.param(lambda k, r, b: None if k is B else well(k, r, b), "encoded to no record, which decodes to", id="a lone -U is lost"),
         pytest.param(
             lambda k, r, b: well(A, r, r) if k is A and not b else well(k, r, b),
             "which decodes to .* instead of .*I",
