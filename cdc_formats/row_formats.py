@@ -368,7 +368,7 @@ class Avro(RowFormat):
         # A key is often no record: Connect's converter writes a lone string or number.
         alone = record is None and len(self.columns) == 1
         if record is None and not alone:
-            raise MissingFieldError("the writer's schema is no record", "$")
+            raise MissingFieldError("the writer's schema is not a record", "$")
         fields = schema.fields(record) if record is not None else {self.names[0]: schema.top}
         rows = row_converter(schema, fields, self.columns, self.options.handling)
 

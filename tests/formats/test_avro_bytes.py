@@ -145,13 +145,13 @@ def test_an_array_in_blocks_with_their_sizes_is_read() -> None:
     ("schema", "reason"),
     [
         ({"type": "record", "name": "N", "fields": [{"name": "next", "type": ["null", "N"]}]}, r"contains itself \(N\)"),
-        ({"type": "map", "values": {"type": "array", "items": "null"}}, "takes no byte"),
-        (of({"type": "array", "items": {"type": "fixed", "name": "F", "size": 0}}), "takes no byte"),
-        (of({"type": "array", "items": {"type": "record", "name": "E", "fields": []}}), "takes no byte"),
-        ({"type": "strange"}, "no Avro schema"),
-        ("nope", "no Avro schema"),
-        (5, "no Avro schema"),
-        (None, "no Avro schema"),
+        ({"type": "map", "values": {"type": "array", "items": "null"}}, "zero-byte values"),
+        (of({"type": "array", "items": {"type": "fixed", "name": "F", "size": 0}}), "zero-byte values"),
+        (of({"type": "array", "items": {"type": "record", "name": "E", "fields": []}}), "zero-byte values"),
+        ({"type": "strange"}, "not an Avro schema"),
+        ("nope", "not an Avro schema"),
+        (5, "not an Avro schema"),
+        (None, "not an Avro schema"),
     ],
 )
 def test_a_schema_that_cannot_be_read_says_why(schema: Any, reason: str) -> None:

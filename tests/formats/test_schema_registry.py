@@ -92,7 +92,7 @@ def test_a_user_in_the_url_and_as_an_option_are_one() -> None:
     ("options", "text"),
     [
         ({"url": f"user:{SECRET}@registry:8081"}, "is not a registry's URL: it must begin with http"),
-        ({"url": f"ftp://user:{SECRET}@registry"}, "'ftp://registry' is no registry's"),
+        ({"url": f"ftp://user:{SECRET}@registry"}, "'ftp://registry' is not a registry's URL"),
         ({"url": f"http://a:{SECRET}@r,http://b:{SECRET}@s"}, "name different users"),
         ({"url": "http://r", "basic_auth_user_info": SECRET}, "basic_auth_user_info is 'user:password'"),
         ({"url": f"http://a:{SECRET}@r", "bearer_auth_token": SECRET}, "cannot be combined: remove one of them"),
@@ -196,7 +196,7 @@ def test_an_answer_that_is_no_registrys_is_not_the_records_error(body: bytes) ->
 @pytest.mark.parametrize(
     ("schema", "text"),
     [
-        ({"schema": "{", "schemaType": "AVRO"}, "is no JSON"),
+        ({"schema": "{", "schemaType": "AVRO"}, "is not JSON"),
         ({"schema": "{}", "schemaType": "JSON"}, "it is a JSON schema, not an Avro schema"),
         ({"schema": '"nope"'}, "is not an Avro schema"),
         ({"schema": '{"type": "record"}'}, "is not an Avro schema"),
