@@ -88,8 +88,8 @@ def test_a_value_is_converted_by_its_column(sql_type: str, value: Any, expected:
 @pytest.mark.parametrize(
     ("sql_type", "value", "reason"),
     [
-        ("TIMESTAMP", MIDNIGHT, "a plain number is no time in MongoDB: declare BIGINT"),
-        ("TIMESTAMP", True, "a plain number is no time"),
+        ("TIMESTAMP", MIDNIGHT, "a plain number is not a time in MongoDB: declare BIGINT"),
+        ("TIMESTAMP", True, "a plain number is not a time"),
         ("TIMESTAMP", {"$date": None}, "expected `TIMESTAMP`, got `object`"),
         ("TIMESTAMP", {"$date": {"$numberInt": "5"}}, "expected `TIMESTAMP`"),
         ("TIMESTAMP", {"$date": 10**15}, "out of its range"),

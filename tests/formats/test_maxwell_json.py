@@ -98,7 +98,7 @@ def test_metadata_has_flinks_names_types_and_values() -> None:
 
 # --------------------------------------------------------------------------------------------------------- partial images
 
-WHOLE = r"let MySQL write whole rows \(binlog_row_image=FULL; if it does, declare it with the option binlog_row_image\)"
+WHOLE = r"configure MySQL to write whole rows \(binlog_row_image=FULL; if it does, set the option binlog_row_image\)"
 
 
 def upserts(value: bytes, ddl: str = "id INT, n INT, s STRING", key: str = "id", **options: object) -> object:
