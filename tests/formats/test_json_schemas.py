@@ -299,8 +299,8 @@ class Wrong(Own):
 @pytest.mark.parametrize(
     ("format", "reason"),
     [
-        (get_format("upsert-kafka", validate=True), "upsert-kafka has no JSON Schema, so that validate=True has nothing to go by"),
-        (Wrong(validate=True), "the JSON Schema of wrong-of-test is none: 'thing' is not valid"),
+        (get_format("upsert-kafka", validate=True), "upsert-kafka has no JSON Schema: remove validate=True"),
+        (Wrong(validate=True), "the JSON Schema of wrong-of-test is invalid: 'thing' is not valid"),
     ],
 )
 def test_without_a_schema_that_can_be_used_the_decoder_is_refused(format: Format, reason: str) -> None:
