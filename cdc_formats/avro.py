@@ -52,7 +52,7 @@ from .times import LEAST_STAMP, MOST_STAMP
 from .types import UNDECLARED_BINARY, converter, decimal_text, null_or, scaled, shortest
 
 Type = Mapping[str, Any]
-"""A type of a schema as `AvroSchema.resolve` gives it: ``type`` is its name, whatever the schema's short form."""
+"""A type of a schema as `AvroSchema.resolve` gives it: ``type`` is its name, also for the schema's short form."""
 
 PRIMITIVES = ("null", "boolean", "int", "long", "float", "double", "bytes", "string")
 _PYTHON = {
@@ -259,11 +259,11 @@ def _union(schema: AvroSchema, union: Type, of: Callable[[Type], Converter]) -> 
         return converters[0]
     kinds = [_PYTHON[branch["type"]] for branch in branches]
     alike = {kind for kind in kinds if kinds.count(kind) > 1}
-    told = [branch for branch, kind in zip(branches, kinds, strict=True) if kind in alike and (kind is dict or len(branch) > 1)]
-    if told:
+    ambiguous = [branch for branch, kind in zip(branches, kinds, strict=True) if kind in alike and (kind is dict or len(branch) > 1)]
+    if ambiguous:
         raise WriterSchemaError(
             "its writer's schema has a union of types that cannot be distinguished "
-            f"({', '.join(sorted({branch['type'] for branch in told}))})"
+            f"({', '.join(sorted({branch['type'] for branch in ambiguous}))})"
         )
     by_kind = dict(zip(kinds, converters, strict=True))
     return lambda value: by_kind[type(value)](value)

@@ -302,7 +302,7 @@ def goldengate(pos: Any, clock_ms: int | None) -> Position:
     Raises
     ------
     TypeConversionError
-        When it is no such number.
+        When it is not such a number.
     """
     if not isinstance(pos, str):
         raise _unfit("text of digits", pos, "$.pos")
@@ -316,7 +316,7 @@ def ticdc(commit_ts: Any) -> Position:
     Raises
     ------
     TypeConversionError
-        When it is no such number.
+        When it is not such a number.
     """
     number = _integer(commit_ts, 64, "$._tidb.commitTs")
     return Position("", number, 0, number >> 18)
