@@ -93,7 +93,7 @@ def test_a_value_is_converted_by_its_column(sql_type: str, value: Any, expected:
         ("TIMESTAMP", {"$date": None}, "expected `TIMESTAMP`, got `object`"),
         ("TIMESTAMP", {"$date": {"$numberInt": "5"}}, "expected `TIMESTAMP`"),
         ("TIMESTAMP", {"$date": 10**15}, "out of its range"),
-        ("TIMESTAMP", {"$date": "2025-01-02T00:00:00"}, "has no time zone"),
+        ("TIMESTAMP", {"$date": "2025-01-02T00:00:00"}, "expected a time zone"),
         ("TIMESTAMP", {"$timestamp": 5}, "expected `TIMESTAMP`, got `object`"),
         ("TIMESTAMP", "2025-01-02 00:00:00", "set time_zone"),
         ("DATE", {"$date": 1}, "it has a time of day: declare TIMESTAMP"),

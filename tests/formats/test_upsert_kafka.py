@@ -383,7 +383,9 @@ def test_prefixes_and_the_order_of_the_primary_key_are_written() -> None:
     [
         pytest.param({"value_format": "csv"}, None, "NULL has no CSV form: set csv_null_literal - at `$.s`", id="csv: no null"),
         pytest.param({"value_format": "csv", "csv_null_literal": "-"}, "-", "would be read back differently", id="csv: the null literal"),
-        pytest.param({"value_format": "csv", "csv_quote_character": ""}, "a,b", "no line of CSV", id="csv: a delimiter without quotes"),
+        pytest.param(
+            {"value_format": "csv", "csv_quote_character": ""}, "a,b", "cannot be written as CSV", id="csv: a delimiter without quotes"
+        ),
         pytest.param({"value_format": "raw"}, None, "a null value would be a delete - at `$.s`", id="raw: null"),
         pytest.param({"value_format": "raw", "raw_charset": "ascii"}, "é", "characters that ascii cannot encode", id="raw: a charset"),
     ],
