@@ -228,7 +228,8 @@ def _zone_reader(time_zone: str | None) -> Callable[[int], int]:
 
     def undeclared(micros: int) -> int:
         raise Unfit(
-            "expected a time zone in a TIMESTAMP's text, got none: declare TIMESTAMP_NTZ, or set time_zone to the zone that the producer writes in"
+            "expected a time zone in a TIMESTAMP's text, got none: declare TIMESTAMP_NTZ, or set time_zone to the zone "
+            "that the producer writes in"
         )
 
     if time_zone is None:
