@@ -1,7 +1,7 @@
-"""Avro and declared columns: values of a writer's schema, read by fastavro, as the canonical values of columns.
+"""Conversion of Avro values, read by fastavro with the writer's schema, to the canonical values of declared columns.
 
-A column is read by its writer's type, exactly: what a number means is said by its ``logicalType``, or by ``connect.name`` where Kafka
-Connect and Debezium name their own types; an integer that neither of them names is a number, never a time.
+A column is read exactly by its writer's type. A number's meaning is its ``logicalType``, or its ``connect.name`` for the types of Kafka
+Connect and Debezium. An integer with neither is a number, never a time.
 
 =================================================  ==========================================================================
 Avro                                               columns
@@ -18,12 +18,12 @@ uuid                                               STRING
 array, map, record                                 ARRAY, MAP, STRUCT; as JSON in a STRING
 =================================================  ==========================================================================
 
-A ``float`` in a DECIMAL is its shortest decimal, as JSON has it: 3.14, and not 3.140000104904175.
+A ``float`` in a DECIMAL column becomes its shortest decimal, as in JSON: 3.14, not 3.140000104904175.
 
-fastavro reads without logical types: numbers and bytes as they are written, which the columns' converters make exact. Three kinds of
-schemas are refused. Over arrays of what takes no byte, and over records of very many such values, fastavro would not end. A type that
-contains itself would end the process. An index of a union or an enum that is below zero counts from the end in fastavro, so that some
-damage gives another value instead of an error.
+fastavro reads without logical types; the columns' converters convert the plain numbers and bytes exactly. Three kinds of schemas are
+rejected. On arrays of zero-byte values, and on records with very many such values, fastavro would not terminate. A recursive type would
+crash the process. fastavro counts a negative index of a union or an enum from the end, so that some corrupt data gives another value
+instead of an error.
 """
 
 from __future__ import annotations
@@ -52,14 +52,14 @@ from .times import LEAST_STAMP, MOST_STAMP
 from .types import UNDECLARED_BINARY, converter, decimal_text, null_or, scaled, shortest
 
 Type = Mapping[str, Any]
-"""A type of a schema as `AvroSchema.resolve` gives it: ``type`` is its name, whatever the schema's short form."""
+"""A type of a schema as `AvroSchema.resolve` gives it: ``type`` is its name, also for the schema's short form."""
 
 PRIMITIVES = ("null", "boolean", "int", "long", "float", "double", "bytes", "string")
 _PYTHON = {
     **{"boolean": bool, "int": int, "long": int, "float": float, "double": float, "string": str, "enum": str},
     **{"bytes": bytes, "fixed": bytes, "array": list, "map": dict, "record": dict},
 }
-"""What fastavro makes of a type: how the branches of a union are told apart."""
+"""The Python types that fastavro returns for a type; they distinguish the branches of a union."""
 _FAILURES = (EOFError, IndexError, KeyError, OverflowError, TypeError, UnicodeDecodeError, ValueError, struct.error)
 
 _UNITS: Mapping[str, Literal["ms", "us", "ns"]] = {
@@ -81,19 +81,19 @@ _VARIABLE_SCALE = "io.debezium.data.VariableScaleDecimal"
 
 
 class AvroSchema:
-    """A schema that someone wrote with, and the types that it names.
+    """A writer's schema and its named types.
 
     Parameters
     ----------
     schema : Any
-        What its JSON says.
+        The parsed JSON of the schema.
     references : sequence of Any
-        The schemas that it refers to, each after those that it refers to itself.
+        The referenced schemas, each after its own references.
 
     Raises
     ------
     WriterSchemaError
-        When it is no Avro schema, or one that cannot be read: it contains itself, or has values without end that take no byte.
+        When it is not an Avro schema, or cannot be read: it contains itself, or an unlimited number of zero-byte values.
     """
 
     def __init__(self, schema: Any, references: Sequence[Any] = ()) -> None:
@@ -106,20 +106,20 @@ class AvroSchema:
                 fastavro.parse_schema(without_logical_types(reference), raw_names)
             self.top = self.resolve(fastavro.parse_schema(schema, self.names))
             self._weigh(self.top, {})
-            # A record of one field has the bytes of the field, and is parsed with the names that it refers to, whatever the field is.
+            # A record of one field has the same bytes as the field, and can be parsed with its named types for any type of the field.
             self._raw = fastavro.parse_schema(_alone(without_logical_types(schema)), raw_names)
         except WriterSchemaError:
             raise
         except (SchemaParseException, ValueError, KeyError, TypeError, RecursionError) as error:
-            raise WriterSchemaError(f"its writer's schema is no Avro schema: {type(error).__name__} {str(error)[:200]}") from None
+            raise WriterSchemaError(f"its writer's schema is not an Avro schema: {type(error).__name__} {str(error)[:200]}") from None
 
     def read(self, data: bytes, at: int = 0) -> Any:
-        """Return the value whose Avro begins at a place of the data and ends with it: numbers, text, bytes, lists and dicts.
+        """Return the value encoded from an offset to the end of the data: numbers, text, bytes, lists and dicts.
 
         Raises
         ------
         MalformedMessageError
-            When the bytes are not of the schema, end too early, or are left over.
+            When the bytes do not match the schema, end too early, or are too many.
         """
         stream = BytesIO(data)
         stream.seek(at)
@@ -152,12 +152,12 @@ class AvroSchema:
         return [self.resolve(branch) for branch in union["branches"]]
 
     def record_of(self, avro: Type) -> Type | None:
-        """Return the record that a type is, or is the only one of beside null; None where it is another type."""
+        """Return the type if it is a record, or the record of a union of null and one record; otherwise None."""
         found = [branch for branch in self.branches(avro) if branch["type"] != "null"] if avro["type"] == "union" else [avro]
         return found[0] if len(found) == 1 and found[0]["type"] == "record" else None
 
     def _weigh(self, avro: Type, records: dict[str, _Weight | None]) -> _Weight:
-        """Return the weight of a type after a check of all types in it; `records` has those that were weighed, None while they are."""
+        """Return the weight of a type after a check of all types in it; `records` has the weights so far, None for those in progress."""
         kind = avro["type"]
         if kind == "null":
             return _Weight(0, 1)
@@ -168,7 +168,7 @@ class AvroSchema:
         inner = self.branches(avro) if kind == "union" else [self.resolve(avro[of]) for of in ("items", "values") if of in avro]
         weights = [self._weigh(of, records) for of in inner]
         if kind == "array" and not weights[0].bytes:
-            raise WriterSchemaError("its writer's schema has an array of what takes no byte, which may be of any length")
+            raise WriterSchemaError("its writer's schema has an array of zero-byte values, whose length is unlimited")
         return _Weight(1, 0)
 
     def _weigh_record(self, avro: Type, records: dict[str, _Weight | None]) -> _Weight:
@@ -176,19 +176,19 @@ class AvroSchema:
         if name in records:
             known = records[name]
             if known is None:
-                raise WriterSchemaError(f"its writer's schema contains itself ({name}), which no declared column can")
+                raise WriterSchemaError(f"its writer's schema contains itself ({name}): no column type can hold it")
             return known
         records[name] = None
         weights = [self._weigh(field, records) for field in self.fields(avro).values()]
         least, empty = sum(each.bytes for each in weights), sum(each.empty for each in weights)
         if empty > _MOST_EMPTY:
-            raise WriterSchemaError(f"its writer's schema has a record ({name}) with more than {_MOST_EMPTY} values that take no byte")
+            raise WriterSchemaError(f"its writer's schema has a record ({name}) with more than {_MOST_EMPTY} zero-byte values")
         found = records[name] = _Weight(least, empty if least else empty + 1)
         return found
 
 
 class _Weight(NamedTuple):
-    """How many bytes a value of a type has at least, and how many of the values in it take no byte."""
+    """The minimum bytes of a type's value, and the number of zero-byte values in it."""
 
     bytes: int
     empty: int
@@ -207,7 +207,7 @@ def _malformed(error: Exception) -> MalformedMessageError:
 
 
 def without_logical_types(avro: Any) -> Any:
-    """Return a schema whose values are numbers and bytes as they are written."""
+    """Return the schema without logical types: its values are plain numbers and bytes."""
     if isinstance(avro, dict):
         return {name: without_logical_types(value) for name, value in avro.items() if name not in ("logicalType", "precision", "scale")}
     return [without_logical_types(item) for item in avro] if isinstance(avro, list) else avro
@@ -217,7 +217,7 @@ def without_logical_types(avro: Any) -> Any:
 
 
 def plain(schema: AvroSchema, avro: Type) -> Converter:
-    """Return the function from a value (never None) to what it says whatever its column: a decimal is a ``Decimal``, a time its number."""
+    """Return the function from a value (never None) to a plain value for any column: a decimal is a ``Decimal``, a time its number."""
     kind = avro["type"]
     if kind == "union":
         return _union(schema, avro, lambda branch: plain(schema, branch))
@@ -238,7 +238,7 @@ def plain(schema: AvroSchema, avro: Type) -> Converter:
 
 
 def _plain_record(schema: AvroSchema, record: Type) -> Converter:
-    # Once for each name: a type that is named twice on each of 20 levels would be compiled a million times.
+    # Compile once for each name: a type that occurs twice on each of 20 levels would be compiled a million times.
     known = schema.plain_records.get(record["name"])
     if known is not None:
         return known
@@ -252,17 +252,18 @@ def _same(value: Any) -> Any:
 
 
 def _union(schema: AvroSchema, union: Type, of: Callable[[Type], Converter]) -> Converter:
-    """Return the converter of a union's values, by what Python has of each branch."""
+    """Return the converter of a union's values, by the Python type of each branch."""
     branches = [branch for branch in schema.branches(union) if branch["type"] != "null"]
     converters = [of(branch) for branch in branches]
     if len(branches) == 1:
         return converters[0]
     kinds = [_PYTHON[branch["type"]] for branch in branches]
     alike = {kind for kind in kinds if kinds.count(kind) > 1}
-    told = [branch for branch, kind in zip(branches, kinds, strict=True) if kind in alike and (kind is dict or len(branch) > 1)]
-    if told:
+    ambiguous = [branch for branch, kind in zip(branches, kinds, strict=True) if kind in alike and (kind is dict or len(branch) > 1)]
+    if ambiguous:
         raise WriterSchemaError(
-            f"its writer's schema has a union of types that are read alike ({', '.join(sorted({branch['type'] for branch in told}))})"
+            "its writer's schema has a union of types that cannot be distinguished "
+            f"({', '.join(sorted({branch['type'] for branch in ambiguous}))})"
         )
     by_kind = dict(zip(kinds, converters, strict=True))
     return lambda value: by_kind[type(value)](value)
@@ -274,7 +275,7 @@ def _name(avro: Type) -> str | None:
 
 
 def _scale(avro: Type) -> int | None:
-    """Return the scale of a decimal in bytes, None where a type is none."""
+    """Return the scale of a decimal in bytes, None if the type is not a decimal."""
     if avro["type"] not in ("bytes", "fixed"):
         return None
     if avro.get("logicalType") == "decimal":
@@ -292,7 +293,7 @@ def _unscaled(raw: bytes) -> int:
 
 
 def _variable_scale(value: Mapping[str, Any]) -> Decimal:
-    # io.debezium.data.VariableScaleDecimal: a numeric without a scale of its own.
+    # io.debezium.data.VariableScaleDecimal: a numeric with a scale in each value.
     scale = value["scale"]
     if abs(scale) > 20_000:
         raise refuse("DECIMAL", scale, "no scale")
@@ -314,7 +315,7 @@ def row_converter(
         The record's types by name.
     columns : sequence of Column
     handling : Handling
-        What the schema does not say: the zone of zone-less text, text of bytes, unsigned numbers, the placeholder.
+        What the schema does not define: the zone of zone-less text, the text form of bytes, unsigned numbers, the placeholder.
     unique_key : sequence of str
     """
 
@@ -331,7 +332,7 @@ def column_converter(schema: AvroSchema, avro: Type, sql_type: SqlType, handling
     Raises
     ------
     Unfit
-        From the returned function, when a value is not one of the column's type, or out of its range.
+        From the returned function, when a value does not have the column's type or is out of its range.
     """
     kind, inner = avro["type"], replace(handling, placeholder=None)
     if kind == "union":
@@ -362,7 +363,7 @@ def _entries(to_key: Converter, to_value: Converter) -> Converter:
 
 
 def _listed_entries(entry: Type, schema: AvroSchema, sql_type: SqlType, of: Callable[[Any, Column], Converter]) -> Converter:
-    # Connect's maps with keys that are no text: an array of records of key and value.
+    # Connect's maps with non-text keys: an array of records of key and value.
     fields = schema.fields(entry) if entry["type"] == "record" else {}
     if set(fields) != {"key", "value"}:
         return _refuser(sql_type)
@@ -388,7 +389,7 @@ def _refuser(sql_type: SqlType, hint: str = "") -> Converter:
 
 
 def _placeholder(sql_type: SqlType, handling: Handling, convert: Converter | None) -> Converter:
-    """Return a converter that knows the unavailable-value placeholder, in the form that a column's canonical value has of it."""
+    """Return a converter that recognizes the unavailable-value placeholder by its canonical value."""
     to = convert or _same
     form = canonical_placeholder(sql_type, handling.placeholder)
     if form is None:
@@ -402,7 +403,7 @@ def _placeholder(sql_type: SqlType, handling: Handling, convert: Converter | Non
 
 
 def canonical_placeholder(sql_type: SqlType, placeholder: str | None) -> Any:
-    """Return the canonical value that a column has of the unavailable-value placeholder, None where it has none."""
+    """Return the canonical value of the unavailable-value placeholder in a column, or None if it has none."""
     if placeholder is None:
         return None
     if sql_type.name in _TEXT:
@@ -413,7 +414,7 @@ def canonical_placeholder(sql_type: SqlType, placeholder: str | None) -> Any:
         return [[placeholder, placeholder]]
     if sql_type.name != "ARRAY":
         return None
-    # Of numbers the placeholder's bytes (Debezium's UnchangedToastedPlaceholder).
+    # For numbers, the placeholder's bytes (Debezium's UnchangedToastedPlaceholder).
     element = sql_type.fields[0].type
     item = canonical_placeholder(element, placeholder)
     return list(placeholder.encode()) if element.name in INTEGER_BITS else None if item is None else [item]
@@ -423,7 +424,7 @@ def canonical_placeholder(sql_type: SqlType, placeholder: str | None) -> Any:
 
 
 def _leaf_converter(avro: Type, sql_type: SqlType, handling: Handling) -> Converter | None:
-    """Return what makes a leaf's value canonical, None where it is already."""
+    """Return the function that makes a leaf's value canonical, or None if it already is."""
     kind = avro["type"]
     if kind in ("int", "long"):
         return _of_integer(avro, sql_type, handling)
@@ -444,7 +445,7 @@ def _of_integer(avro: Type, sql_type: SqlType, handling: Handling) -> Converter 
     if INTEGER_BITS.get(sql_type.name, 0) >= _BITS[avro["type"]]:
         return None
     if sql_type.name in _TIMES and unit is None:
-        return _refuser(sql_type, "in which unit? The writer's schema has no logicalType and no connect.name that says it: declare BIGINT")
+        return _refuser(sql_type, "its unit is unknown: the writer's schema has neither a logicalType nor a connect.name. Declare BIGINT")
     if sql_type.name == "DATE" and unit is not None:
         return _refuser(sql_type, "it is a time, not a date")
     to = converter(sql_type, replace(handling, decimal="string", time="isostring", epoch_unit=unit))
@@ -455,7 +456,7 @@ _PER_UNIT = {"ms": (1000, 1), "us": (1, 1), "ns": (1, 1000)}
 
 
 def _of_stamp(to: Converter, unit: str) -> Converter:
-    """Return `to`, without a call for what is in range: this is the hot path."""
+    """Return `to` without a call for values in range (hot path)."""
     times, by = _PER_UNIT[unit]
 
     def convert(value: int) -> int:
@@ -492,7 +493,7 @@ def _of_bytes(avro: Type, sql_type: SqlType, handling: Handling) -> Converter | 
         return _of_duration(sql_type)
     if avro["type"] == "fixed" and avro.get("logicalType") == "uuid" and avro["size"] == 16 and sql_type.name in _TEXT:
         return lambda raw: str(UUID(bytes=raw))
-    return _refuser(sql_type, "bytes that the writer's schema does not call a decimal: declare BINARY")
+    return _refuser(sql_type, "bytes that are not a decimal in the writer's schema: declare BINARY")
 
 
 def _of_unscaled(sql_type: SqlType, handling: Handling, scale: int) -> Converter:

@@ -1,4 +1,4 @@
-"""Columns as an Avro schema, after Flink's AvroSchemaConverter, and rows as Avro of it.
+"""Avro schemas of columns, like those of Flink's AvroSchemaConverter, and rows encoded with them.
 
 The schema is Flink's with ``timestamp_mapping.legacy=false``: TIMESTAMP is an instant (``timestamp-millis``, ``-micros`` or ``-nanos`` by
 its precision, without one microseconds), TIMESTAMP_NTZ a ``local-timestamp-*``; TIME beyond milliseconds is ``time-micros``, and an
@@ -22,7 +22,7 @@ from .schema import Column, SqlType, quote
 To = Callable[[Any], Any]
 
 RECORD = "org.apache.flink.avro.generated.record"
-"""The name of a row's record, as Flink has it."""
+"""The name of a row's record, as in Flink."""
 
 _NAME = re.compile("[A-Za-z_][A-Za-z0-9_]*")
 _PLAIN = {
@@ -49,17 +49,17 @@ def record_schema(columns: Sequence[Column], name: str = RECORD) -> dict[str, An
     ----------
     columns : sequence of Column
     name : str
-        The record's.
+        The record's name.
 
     Raises
     ------
     SchemaError
-        When a column has no Avro type, or a name that Avro has not.
+        When a column has no Avro type, or its name is not valid in Avro.
     """
     fields = []
     for column in columns:
         if not _NAME.fullmatch(column.name):
-            raise SchemaError(f"{quote(column.name)} is no name in Avro, which has ASCII letters, digits and `_` only")
+            raise SchemaError(f"{quote(column.name)} is not a valid Avro name: use only ASCII letters, digits and `_`")
         avro = _type(column.type, f"{name}_{column.name}")
         optional = {"type": ["null", avro], "default": None}
         fields.append({"name": column.name, **(optional if column.nullable else {"type": avro})})
@@ -94,15 +94,15 @@ def _unit(sql_type: SqlType) -> str:
 
 
 class AvroRows:
-    """Writes rows as what `record_schema` describes.
+    """Writes rows with the schema of `record_schema`.
 
     Parameters
     ----------
     columns : sequence of Column
     excerpt : bool
-        Whether an error shows the value that is wrong (`Format.error_excerpt`).
+        Whether an error shows the invalid value (`Format.error_excerpt`).
     placeholder : str or None
-        The unavailable-value placeholder, which a value must not be.
+        The unavailable-value placeholder; a value equal to it is an error.
     """
 
     def __init__(self, columns: Sequence[Column], *, excerpt: bool = True, placeholder: str | None = None) -> None:
@@ -111,12 +111,12 @@ class AvroRows:
         self.excerpt = excerpt
 
     def image(self, row: Sequence[Any], path: str = "$") -> dict[str, Any]:
-        """Return a row as fastavro writes it.
+        """Return a row as an object for fastavro.
 
         Raises
         ------
         EncodeError
-            When a value cannot be written so that it is read as the same value.
+            When a value would not be read back as the same value.
         """
         image = {}
         for name, write, value in zip(self.names, self.writers, row, strict=True):
@@ -152,7 +152,7 @@ def _not_placeholder(sql_type: SqlType, write: To | None, placeholder: str | Non
     def checked(value: Any) -> Any:
         if value == form:
             raise refuse(
-                sql_type, value, "it is the placeholder of a value that is not there: set unavailable_value_placeholder to another text"
+                sql_type, value, "it equals the placeholder for unavailable values: set unavailable_value_placeholder to another text"
             )
         return value if write is None else write(value)
 
@@ -165,7 +165,7 @@ def _or_none(write: To | None) -> To:
 
 def _unscaled_bytes(digits: str) -> bytes:
     number = int(digits.replace(".", ""))
-    # As Java's BigInteger: the fewest bytes that hold the sign, too.
+    # As Java's BigInteger: the fewest bytes that include the sign.
     return number.to_bytes((number + (number < 0)).bit_length() // 8 + 1, "big", signed=True)
 
 
@@ -175,7 +175,7 @@ def _time_writer(sql_type: SqlType) -> To:
     def write(micros: int) -> int:
         number, rest = divmod(micros * times, by)
         if rest:
-            raise refuse(sql_type, f"{micros} microseconds", "more digits of a fraction than the type has: declare a higher precision")
+            raise refuse(sql_type, f"{micros} microseconds", "more fractional digits than the type holds: declare a higher precision")
         if not -(2**63) <= number < 2**63:
             raise refuse(sql_type, f"{micros} microseconds", "out of Avro's range: declare a precision of at most 6")
         return number
@@ -184,7 +184,7 @@ def _time_writer(sql_type: SqlType) -> To:
 
 
 def avro_bytes(schema: Any) -> Callable[[Any], bytes]:
-    """Return the function from what `AvroRows.image` gives to Avro's bytes; logical types are taken as they are written."""
+    """Return the function from the result of `AvroRows.image` to Avro bytes; logical types are already encoded."""
     parsed = fastavro.parse_schema(without_logical_types(schema))
 
     def write(image: Any) -> bytes:

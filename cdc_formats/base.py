@@ -1,11 +1,12 @@
-"""What a format is: `Format` (configuration), `Decoder` (bytes to changes), `Encoder` (rows to bytes).
+"""The interface of a format: `Format` (configuration), `Decoder` (bytes to changes), `Encoder` (rows to bytes).
 
-Following Flink's split of DecodingFormat and DeserializationSchema, a format is a small frozen description made on the driver,
-and a decoder is compiled from it once per worker. A format's author writes one method, `Format.read`: from the bytes of a Kafka
-record to `Event` values, which hold the row images as they stand in the message. `Decoder` does the rest for all formats alike:
-it completes before-images, converts types, projects metadata and gives every error its path.
+Like Flink's DecodingFormat and DeserializationSchema, configuration and decoding are separate. A format is a small frozen description made
+on the driver; each worker compiles a decoder from it once. The author of a format writes one method, `Format.read`, which turns the bytes
+of a Kafka record into `Event` values with unconverted row images. `Decoder` does the rest for all formats: it completes before-images,
+converts types, projects metadata and adds the path to every error.
 
-Decoding is pure: the same bytes give the same changes, whatever came before; no clock, no zone of the machine, no socket.
+Decoding is pure: the same bytes always give the same changes, independent of earlier records, the clock, the machine's time zone and the
+network.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ from .validation import message_validator, packaged_schema
 
 F = TypeVar("F", bound="Format")
 
-# Members of an Enum are looked up slowly up to Python 3.11.
+# Member lookup on an Enum is slow up to Python 3.11.
 _INSERT, _UPDATE_BEFORE, _UPDATE_AFTER, _DELETE = RowKind.INSERT, RowKind.UPDATE_BEFORE, RowKind.UPDATE_AFTER, RowKind.DELETE
 
 _ELSEWHERE = {
@@ -53,11 +54,11 @@ _ELSEWHERE = {
     "ssl_keystore_location": "Java's key stores are not read: ssl_certificate_location and ssl_key_location are PEM files",
     "ssl_truststore_location": "Java's key stores are not read: ssl_ca_location is a PEM file",
 }
-"""Flink's options that are not a format's here, and what to do instead."""
+"""Flink's options that formats here do not have, and what to use instead."""
 
 
 class Ignored(Enum):
-    """Why a record that was understood gives no rows. Such records are counted by reason, never lost silently."""
+    """The reason why a valid record gives no rows. Such records are counted by reason."""
 
     TOMBSTONE = "TOMBSTONE"
     """A null (or empty) value in a format whose deletes are messages."""
@@ -69,24 +70,24 @@ class Ignored(Enum):
     TRUNCATE = "TRUNCATE"
     """All rows of the table are gone."""
     MESSAGE = "MESSAGE"
-    """A logical message, or a statement that came without rows."""
+    """A logical message, or a statement without rows."""
     SNAPSHOT_MARK = "SNAPSHOT_MARK"
     """The begin or end of a snapshot."""
     OTHER_TABLE = "OTHER_TABLE"
-    """A table that the format's filters leave out."""
+    """A table that the format's filters exclude."""
 
 
 class ControlEvent(NamedTuple):
-    """What a record says that is no row, as far as its format tells: for those who want to react to it.
+    """The content of a record that has no rows, such as a schema change or a truncate.
 
     Attributes
     ----------
     type : Ignored
     database, schema, table : str or None
-        What it is about; None where the record does not say, or is about all.
+        The table concerned; None if the record does not name it or concerns all.
     statement : str or None
-        The SQL text of a DDL, the prefix and content of a logical message (as a JSON object), ``BEGIN`` or ``END`` and the id of a
-        transaction, the name that the producer has for a snapshot's begin or end.
+        The SQL text of a DDL; the prefix and content of a logical message (as a JSON object); ``BEGIN`` or ``END`` and the id of a
+        transaction; the producer's name for a snapshot's begin or end.
     """
 
     type: Ignored
@@ -105,7 +106,7 @@ class Change(msgspec.Struct, frozen=True, gc=False):
     row : tuple
         Canonical values (see `cdc_formats.types`) in the order of the declared columns.
     metadata : tuple
-        Canonical values of the metadata asked for, in the order asked.
+        Canonical values of the requested metadata columns, in the requested order.
     """
 
     kind: RowKind
@@ -114,22 +115,22 @@ class Change(msgspec.Struct, frozen=True, gc=False):
 
 
 class KeyedChange(msgspec.Struct, frozen=True, gc=False):
-    """What one event says about one key: its newest row, or that it is gone.
+    """The effect of one event on one key: its newest row, or its deletion.
 
     Attributes
     ----------
     key : tuple
         Canonical values of the unique key's columns, the same ones for equal keys (`equality`).
     row : tuple or None
-        The row after the event, `ABSENT` where the event does not say; ``None``: deleted.
+        The row after the event, with `ABSENT` for columns that the event lacks; ``None``: deleted.
     metadata : tuple
     partial : bool
-        Whether `row` has an `ABSENT`.
+        Whether `row` contains `ABSENT`.
     position : Position or None
-        Where in its source's log the event stands, where positions were asked for; None where the message does not say.
+        The event's position in its source's log, if positions were requested; None if the message has none.
     before : tuple or None
-        The whole row that the key had before the event, where images were asked for; None where it had none (an insert, the new key
-        of an update that changes the key) and where the event does not carry it.
+        The whole row of the key before the event, if images were requested. None if the key had no row (an insert, the new key of an
+        update that changes the key) or the event does not carry it.
     """
 
     key: tuple[Any, ...]
@@ -141,7 +142,7 @@ class KeyedChange(msgspec.Struct, frozen=True, gc=False):
 
 
 class Event(msgspec.Struct, gc=False):
-    """What one message (or one element of its arrays) says, its values not yet converted.
+    """One event of a message (or of one element of its arrays), with unconverted values.
 
     Parameters
     ----------
@@ -150,9 +151,9 @@ class Event(msgspec.Struct, gc=False):
     before, after : mapping, `RowConverter.shape` or None
         Row images: column name to the message's value.
     message : Any
-        What the format's metadata is read from.
+        The object from which the format's metadata is read.
     before_path, after_path : str
-        Where the images stand in the message, for errors.
+        The paths of the images in the message, for errors.
     changed_only : bool
         Whether `before` has only the columns that changed (Canal's and Maxwell's ``old``).
     sparse : bool
@@ -161,7 +162,7 @@ class Event(msgspec.Struct, gc=False):
     rows : RowConverter or None
         The converter of this message's images, where the message describes its columns itself.
     single : bool
-        Whether the message is one row of a changelog, so that the ``-U`` of an update is another message (changelog-json).
+        Whether each message holds one changelog row, so that the ``-U`` of an update is a separate message (changelog-json).
     """
 
     kind: RowKind
@@ -182,7 +183,7 @@ class Event(msgspec.Struct, gc=False):
 
     @classmethod
     def update(cls, before: Image | None, after: Image, message: Any = None, paths: tuple[str, str] = ("$.before", "$.after")) -> Event:
-        """A row that was updated; `before` is None where the producer does not give it."""
+        """A row that was updated; `before` is None if the producer does not write it."""
         return cls(_UPDATE_AFTER, before, after, message, *paths)
 
     @classmethod
@@ -192,16 +193,16 @@ class Event(msgspec.Struct, gc=False):
 
 
 class RowNames(NamedTuple):
-    """Which columns a row in a message has.
+    """The columns of a row in a message.
 
     Attributes
     ----------
     names : collection of str
         The names in the row.
     whole : bool
-        Whether the producer writes all columns of the table, so that the table lacks a column that is not among them.
+        Whether the producer writes all columns of the table; then a column that is missing here is missing in the table.
     added : collection of str
-        Those of `names` that the producer adds to the table's columns.
+        The members of `names` that the producer adds to the table's columns.
     """
 
     names: Collection[str]
@@ -210,7 +211,7 @@ class RowNames(NamedTuple):
 
 
 class NameDifference(NamedTuple):
-    """How the declared columns differ from those of a message.
+    """The differences between the declared columns and those of a message.
 
     Attributes
     ----------
@@ -225,23 +226,23 @@ class NameDifference(NamedTuple):
 
 
 Headers = Sequence[tuple[str, "bytes | None"]]
-"""The headers of a Kafka record, in their order; a name may be there twice."""
+"""The headers of a Kafka record, in order; a name may occur twice."""
 Record = tuple["bytes | None", "bytes | None"]
 """The key and the value of a Kafka record."""
 Reader = Callable[..., "Sequence[Event] | Ignored"]
-"""From the key and the value of a Kafka record, and its headers where `Format.reads_headers`, to its events."""
+"""A function from the key and value of a Kafka record (and its headers if `Format.reads_headers`) to its events."""
 
 
 @dataclass(frozen=True)
 class MetadataColumn:
-    """A readable metadata column: its type and how it is read from `Event.message`.
+    """A readable metadata column: its type and the function that reads it from `Event.message`.
 
     Parameters
     ----------
     type : str
         DDL text.
     read : callable
-        From the message to the canonical value, None where the message has none.
+        From the message to the canonical value, or None if the message has none.
     """
 
     type: str
@@ -255,7 +256,7 @@ class MetadataColumn:
 
 @dataclass(frozen=True, kw_only=True)
 class Format(ABC):
-    """A changelog format: its name, what it declares, and its options (the dataclass's fields).
+    """A changelog format: its name, its declarations, and its options (the dataclass's fields).
 
     Subclass it, set `identifier` and `changelog_mode`, write `read`, and decorate the class with
     `cdc_formats.register_format`; options are fields of a ``@dataclass(frozen=True, kw_only=True)``.
@@ -263,12 +264,12 @@ class Format(ABC):
     Parameters
     ----------
     error_excerpt : bool
-        Whether errors show the first bytes of the message (at most 200) and the value that is wrong; turn it off where messages
-        hold personal data.
+        Whether errors show the first bytes of the message (at most 200) and the invalid value. Turn it off if messages contain personal
+        data.
     validate : bool
-        Whether each message is validated against `json_schema` before it is decoded: slow, and needs the package ``jsonschema``.
+        Whether each message is validated against `json_schema` before it is decoded. This is slow and requires the package ``jsonschema``.
     rounding : {"error", "half_up"}
-        What happens to a decimal with more digits after the point than its column holds. ``error`` refuses the record. ``half_up``
+        The treatment of a decimal with more digits after the point than its column holds. ``error`` rejects the record. ``half_up``
         rounds the value, as Flink does: 9.995 becomes 10.00 in a ``DECIMAL(10,2)`` column. Zeros at the end always fit.
     """
 
@@ -277,21 +278,21 @@ class Format(ABC):
     reads_key: ClassVar[bool] = False
     """Whether `read` needs the Kafka key."""
     reads_tombstones: ClassVar[bool] = False
-    """Whether a null value reaches `read`; else it is `Ignored.TOMBSTONE`."""
+    """Whether null values are passed to `read`; otherwise they are `Ignored.TOMBSTONE`."""
     reads_headers: ClassVar[bool] = False
-    """Whether the reader needs the Kafka headers, and so is called with three arguments."""
+    """Whether the reader needs the Kafka headers; then it is called with three arguments."""
     partial_after: ClassVar[bool] = False
     """Whether after-images may lack columns that only the stored row can complete."""
     whole_rows: ClassVar[str] = ""
-    """What makes the producer write whole rows, for errors about a missing column; empty if the format has no such setting."""
-    positions: ClassVar[str] = "the format does not say how they are read (`Format.position`)"
-    """Why messages have no position in their source's log; empty: they have one, which `position` reads."""
+    """The producer setting for whole rows, quoted in errors about a missing column; empty if there is no such setting."""
+    positions: ClassVar[str] = "the format does not implement `Format.position`"
+    """The reason why messages have no position in their source's log; empty if `position` reads one."""
     metadata: ClassVar[Mapping[str, MetadataColumn]] = {}
     """Readable metadata columns, by Flink's names."""
     table_identity: ClassVar[Mapping[str, str]] = {}
     """The `metadata` columns that together identify the table of a message, each with the option that selects its values.
 
-    The option is empty where there is none. Without an entry, messages do not name their table, and the topic takes its place.
+    The option is empty if there is none. Without entries, messages do not name their table, and the topic identifies it.
     """
 
     error_excerpt: bool = True
@@ -303,41 +304,41 @@ class Format(ABC):
 
     @classmethod
     def json_schema(cls) -> dict[str, Any] | None:
-        """Return the JSON Schema (draft 2020-12) of this format's messages, None where there is none; override it for your own."""
+        """Return the JSON Schema (draft 2020-12) of this format's messages, or None; override it in your own format."""
         return packaged_schema(cls.identifier)
 
     def read(self, key: bytes | None, value: bytes | None) -> Sequence[Event] | Ignored:
-        """Return the events of one Kafka record, or why it has none.
+        """Return the events of one Kafka record, or the reason why it has none.
 
         Raises
         ------
         DecodeError
-            When the record is not one of this format's. Nothing else may escape, whatever the bytes.
+            When the record is not valid in this format. No input may raise another exception.
         """
         raise NotImplementedError(f"{type(self).__name__} defines neither read() nor reader()")
 
     def reader(self, rows: RowConverter, *, keyed: bool = False) -> Reader:
-        """Return `read`, compiled for one table; formats that are read often override this.
+        """Return `read` compiled for one table; override it for speed.
 
         Parameters
         ----------
         rows : RowConverter
-            The table's columns and key, and the shapes that its images can be read as.
+            The table's columns and key, and the msgspec shapes for its images.
         keyed : bool
-            Whether only the key's columns of a before-image will be looked at (`Decoder.upserts`).
+            Whether only the key's columns of a before-image are used (`Decoder.upserts`).
         """
         return self.read
 
     def row_names(self, event: Event) -> RowNames | None:
-        """Return which columns the row of an event has; None where the format has no names.
+        """Return the columns of an event's row, or None if the format has no column names.
 
-        By default these are the names in the after-image, or in the before-image of a delete, which need not be whole. Override it
-        when rows have more than the table's columns, or leave out columns that are NULL.
+        By default these are the names in the after-image, or in the before-image of a delete, which may be incomplete. Override it if rows
+        have additional columns or omit columns that are NULL.
 
         Parameters
         ----------
         event : Event
-            Its images are mappings from all names in the message; the values are not read.
+            Its images are mappings with all names in the message; only the names are used.
         """
         image = event.before if event.after is None else event.after
         if not isinstance(image, Mapping):
@@ -345,7 +346,7 @@ class Format(ABC):
         return RowNames(image.keys(), event.after is not None and not event.sparse)
 
     def position(self, message: Any) -> Position | None:
-        """Return where in its source's log a message's event stands, None where the message does not say.
+        """Return the position of a message's event in its source's log, or None if the message has none.
 
         Parameters
         ----------
@@ -355,14 +356,14 @@ class Format(ABC):
         Raises
         ------
         DecodeError
-            When the position has the wrong form, or the producer was not told to write it.
+            When the position is malformed, or the producer is not configured to write it.
         """
         raise NotImplementedError(f"{type(self).__name__} defines no position()")
 
     def table_reader(self, names: Sequence[str]) -> Callable[[Any], tuple[Any, ...]]:
         """Return the function from `Event.message` to the values of these columns of `table_identity`.
 
-        The decoder calls it for every message; formats override it where reading `metadata` is slow.
+        The decoder calls it for every message; override it if reading `metadata` is slow.
 
         Parameters
         ----------
@@ -372,7 +373,7 @@ class Format(ABC):
         return lambda message: tuple([read(message) for read in readers])
 
     def control_event(self, key: bytes | None, value: bytes | None, reason: Ignored, headers: Headers = ()) -> ControlEvent:
-        """Return what a record says for which `read` gave `reason`; asked for only where the user wants control events.
+        """Return the control event of a record that `read` ignored for `reason`; called only if the user requests control events.
 
         Parameters
         ----------
@@ -390,16 +391,16 @@ class Format(ABC):
 
     @property
     def encodings(self) -> Handling:
-        """How the producer writes its values; formats with options for that override this."""
+        """The producer's value encodings; override it in formats with options for them."""
         return Handling()
 
     @property
     def handling(self) -> Handling:
-        """How values are read and written: `encodings`, and the options of all formats."""
+        """The rules for reading and writing values: `encodings` and the options of all formats."""
         return replace(self.encodings, rounding=self.rounding)
 
     def check(self, columns: Sequence[Column], unique_key: Sequence[str] = ()) -> None:
-        """Refuse columns or a key that this format cannot read as configured; called where the user's call is.
+        """Reject columns or a key that this format cannot read as configured; called on the driver.
 
         Raises
         ------
@@ -431,7 +432,7 @@ class Format(ABC):
         positions, images : bool
             Whether `Decoder.upserts` reads `KeyedChange.position` and `KeyedChange.before`.
         raw_text : bool
-            Whether text in the columns `RowConverter.text_columns` may stay as it stands in the message, for a caller who converts a
+            Whether text in the columns `RowConverter.text_columns` may stay unconverted, for a caller that converts a
             column of many rows at once.
         tables : sequence of str
             Columns of `table_identity` whose values `Decoder.tables` collects.
@@ -441,7 +442,7 @@ class Format(ABC):
         SchemaError
             When the columns, the key or the metadata do not exist or cannot be read by this format.
         FormatOptionError
-            When positions are asked for, and the format has none: the text says why.
+            When positions are requested and the format has none; the text includes the reason.
         """
         return Decoder(
             self,
@@ -455,17 +456,17 @@ class Format(ABC):
         )
 
     def for_topic(self: F, topic: str) -> F:
-        """Return the format as a topic is written with it; formats whose options have the topic in their defaults override this."""
+        """Return the format for writing a topic; override it if option defaults depend on the topic."""
         return self
 
     def encoder(self, columns: str | Sequence[Column], *, unique_key: Sequence[str] = ()) -> Encoder:
-        """Compile an encoder, where the format has one.
+        """Compile an encoder, if the format has one.
 
         Parameters
         ----------
         columns : str or sequence of Column
         unique_key : sequence of str
-            The columns that the Kafka key is made of; none: no key.
+            The columns of the Kafka key; records have no key if empty.
 
         Raises
         ------
@@ -481,7 +482,7 @@ class Format(ABC):
         Raises
         ------
         FormatOptionError
-            When there is no such option (the text lists those there are), or its value cannot be used.
+            When an option does not exist (the text lists the existing ones), or its value cannot be used.
         """
         known = {field.name: field.type for field in fields(cls)}
         given = {name.replace("-", "_").replace(".", "_"): value for name, value in options.items()}
@@ -503,50 +504,50 @@ def _boolean(value: Any) -> Any:
 
 
 class Encoder(ABC):
-    """The way back: from rows to the key and value of a Kafka record."""
+    """Encodes rows as the key and value of a Kafka record."""
 
     pairs_updates: ClassVar[bool] = True
-    """Whether an update is one record: a ``-U`` is then given as `before` of its ``+U``, and else each row is encoded as it comes."""
+    """Whether an update is one record, with the ``-U`` row as `before` of its ``+U``. Otherwise each row is encoded separately."""
     writes_source: ClassVar[bool] = False
-    """Whether messages have a block ``source``, as Debezium's, that says where in its source's log a change stands."""
+    """Whether messages have a ``source`` block, like Debezium's, with the position in the source's log."""
     source: Any = None
-    """What that block is: a JSON object, or its text as `msgspec.Raw`; to be set before each `encode`. None: messages have none."""
+    """The ``source`` block: a JSON object, or its text as `msgspec.Raw`; set it before each `encode`. None: no block is written."""
 
     @abstractmethod
     def encode(self, kind: RowKind, row: tuple[Any, ...], before: tuple[Any, ...] | None = None) -> Record | None:
-        """Return the key and the value of the record that says `kind` of `row`, None where the format has no record for it.
+        """Return the key and value of the record for a change, or None if the format has no record for it.
 
         Parameters
         ----------
         kind : RowKind
-            ``UPDATE_BEFORE`` comes alone, when the ``+U`` after it is not there or has another key: formats that have no record
-            for half an update write a delete, and an insert for such a ``+U`` (as Flink does for every update).
+            ``UPDATE_BEFORE`` is passed only if the matching ``+U`` is missing or has another key. Formats without a record for half an
+            update then write a delete, and an insert for such a ``+U`` (Flink does so for every update).
         row : tuple
             Canonical values in the order of the columns.
         before : tuple or None
-            The row before an ``UPDATE_AFTER``, where it is known: then the record is an update.
+            The row before an ``UPDATE_AFTER``, if known; then the record is an update.
 
         Raises
         ------
         EncodeError
-            When a value cannot be written so that it is read as the same value.
+            When a value would not be read back as the same value.
         """
 
 
 class Decoder:
-    """A format compiled for one table. Made by `Format.decoder`.
+    """A format compiled for one table; `Format.decoder` returns it.
 
-    `decode` gives the changelog of the message. `upserts` gives what a keyed stage needs of it: Flink's planner puts
-    DropUpdateBefore under its ChangelogNormalize, and so before-images are not even converted there; only the key of a
-    before-image is looked at, and an event that changes the key becomes a delete of the old key and an upsert of the new one
-    (Flink drops the old key's ``-U`` and leaves a stale row). With `images` before-images are read all the same, for a stage that does
-    not store rows; with `positions` where in its source's log each change stands.
+    `decode` returns the changelog of the message. `upserts` returns one change per key, for a keyed stage. Flink's planner puts
+    DropUpdateBefore under its ChangelogNormalize; likewise, `upserts` reads only the key of a before-image. An event that changes the key
+    becomes a delete of the old key and an upsert of the new one (Flink drops the old key's ``-U`` and leaves a stale row). With `images`,
+    before-images are read in full, for a stage that does not store rows. With `positions`, each change has its position in the source's
+    log.
 
     Attributes
     ----------
     tables : dict
-        The tables of all messages with rows that were decoded so far, in the order of their first message: tuples of the values of
-        the columns `tables` of `Format.decoder`. It is an observation; no result depends on it.
+        The tables of all messages with rows decoded so far, in the order of their first message. Each is a tuple of the values of the
+        columns `tables` of `Format.decoder`. No result depends on it.
     """
 
     def __init__(
@@ -589,7 +590,7 @@ class Decoder:
 
     @property
     def text_columns(self) -> Mapping[int, Converter]:
-        """The columns that `raw_text` leaves as they are, with the converter of each."""
+        """The columns that `raw_text` leaves unconverted, with the converter of each."""
         return {index: self._rows.converters[index] for index in self._rows.text_columns}
 
     def _metadata_column(self, name: str) -> Column:
@@ -600,12 +601,12 @@ class Decoder:
         return Column(name, known[name].sql_type)
 
     def decode(self, key: bytes | None, value: bytes | None, headers: Headers = ()) -> list[Change] | Ignored:
-        """Return the changelog rows of one Kafka record, in order, or why it has none.
+        """Return the changelog rows of one Kafka record, in order, or the reason why it has none.
 
         Raises
         ------
         DecodeError
-            When the record cannot be decoded; the record's topic and offset are for the caller to add.
+            When the record cannot be decoded; the caller adds the record's topic and offset.
         """
         try:
             if not value and not self._tombstones:
@@ -625,12 +626,12 @@ class Decoder:
             raise self._with_excerpt(_too_deep(), key, value) from None
 
     def upserts(self, key: bytes | None, value: bytes | None, headers: Headers = ()) -> list[KeyedChange] | Ignored:
-        """Return what one Kafka record says about keys, in order, or why it says nothing.
+        """Return the upserts and deletes of one Kafka record, in order, or the reason why it has none.
 
         Raises
         ------
         DecodeError
-            As `decode`; a missing before-image is no error here, unless it is needed for the key of a delete.
+            As `decode`; a missing before-image is an error only for a delete whose key it holds.
         """
         try:
             if not value and not self._tombstones:
@@ -662,7 +663,7 @@ class Decoder:
                     self.tables[table] = None
 
     def compare_names(self, key: bytes | None, value: bytes | None, headers: Headers = ()) -> NameDifference | None:
-        """Return how the declared columns differ from those of one Kafka record's first row; None where the record names no columns.
+        """Return the differences between the declared columns and those of a record's first row; None if it names no columns.
 
         Parameters
         ----------
@@ -672,7 +673,7 @@ class Decoder:
         Raises
         ------
         DecodeError
-            When the record cannot be decoded; a column that is not declared may be the reason.
+            When the record cannot be decoded; an undeclared column may be the cause.
         """
         if not value and not self._tombstones:
             return None
@@ -696,7 +697,7 @@ class Decoder:
         return tuple([read(event.message) for read in self._readers])
 
     def _after(self, event: Event, rows: RowConverter) -> tuple[tuple[Any, ...], bool]:
-        """Return the row after an event, and whether it has an `ABSENT`."""
+        """Return the row after an event, and whether it contains `ABSENT`."""
         row = rows.row(event.after, event.after_path)
         if partial := type(event.after) is not rows.exact and ABSENT in row:
             if not event.sparse:
@@ -732,8 +733,8 @@ class Decoder:
     def _before(self, event: Event, rows: RowConverter, after: tuple[Any, ...]) -> tuple[Any, ...]:
         if event.before is None:
             raise MissingBeforeImageError(
-                "an update without its before-image cannot give -U. Let the producer write it (PostgreSQL: REPLICA IDENTITY FULL; "
-                "MySQL: binlog_row_image=FULL), or give a primary_key and let ChangelogNormalize make it from its state",
+                "an update without its before-image cannot give -U. Configure the producer to write it (PostgreSQL: REPLICA IDENTITY FULL; "
+                "MySQL: binlog_row_image=FULL), or set a primary_key so that ChangelogNormalize builds -U from its state",
                 event.before_path,
             )
         if event.changed_only:
@@ -748,7 +749,7 @@ class Decoder:
         remedy = f", or {self.format.whole_rows}" if self.format.whole_rows else ""
         return PartialImageError(
             f"the producer left out {names} (unchanged): only ChangelogNormalize can complete the row, from its state. "
-            f"Give a primary_key{remedy}",
+            f"Set a primary_key{remedy}",
             path,
         )
 
@@ -774,7 +775,7 @@ class Decoder:
         changes.append(KeyedChange(key, row, metadata, partial))
 
     def _keyed_in_full(self, event: Event, changes: list[KeyedChange]) -> None:
-        """As `_keyed`, with the position and the row before the event, which is that of the first change it makes."""
+        """As `_keyed`, with the position in every change and the row before the event in the first."""
         made: list[KeyedChange] = []
         self._keyed(event, made)
         if made:
@@ -785,7 +786,7 @@ class Decoder:
                 before = None
 
     def _image(self, event: Event, rows: RowConverter, after: tuple[Any, ...] | None) -> tuple[Any, ...] | None:
-        """Return the whole row before an event, None where the event does not carry it."""
+        """Return the whole row before an event, or None if the event does not carry it."""
         if event.before is None:
             return None
         if type(event.before) is rows.exact:
@@ -796,7 +797,7 @@ class Decoder:
         raw = rows.raw(event.before)
         if rows.only_key(raw) or (event.sparse and ABSENT in raw):
             return None
-        # What is missing is NULL, as in an after-image; a placeholder is as in the row after it.
+        # A missing column is NULL, as in an after-image; a placeholder takes the value of the row after it.
         row = _missing_as_null(rows.row(event.before, event.before_path), raw)
         row = row if after is None else complete(row, after)
         return None if ABSENT in row else row
@@ -807,11 +808,11 @@ class Decoder:
         return self._unified_key(key)
 
     def _no_key(self, key: tuple[Any, ...], path: str) -> MissingFieldError:
-        # A key is strict whatever the mode: a row without one belongs to nobody.
+        # A key is required in every mode: a row without a key cannot be identified.
         index, part = next(each for each in zip(self._rows.key_indices, key, strict=True) if each[1] is None or each[1] is ABSENT)
         name = self.columns[index].name
         remedy = f": {self.format.whole_rows}" if part is ABSENT and self.format.whole_rows else ""
-        return MissingFieldError(f"`{name}` is of the primary key and is null or missing{remedy}", f"{path}.{name}")
+        return MissingFieldError(f"`{name}` is part of the primary key and is null or missing{remedy}", f"{path}.{name}")
 
 
 def _validated(read: Reader, check: Callable[[bytes], None]) -> Reader:
@@ -822,7 +823,7 @@ def _validated(read: Reader, check: Callable[[bytes], None]) -> Reader:
             if value is not None:
                 check(value)
             raise
-        # Another table's messages are ignored whatever is in them.
+        # Messages of other tables are not validated.
         if value is not None and events is not Ignored.OTHER_TABLE:
             check(value)
         return events
@@ -831,15 +832,15 @@ def _validated(read: Reader, check: Callable[[bytes], None]) -> Reader:
 
 
 def _too_deep() -> MalformedMessageError:
-    # A value that the JSON reader just took can be too deep for what looks at it further down the stack.
+    # A value that the JSON reader accepts can be nested too deeply for code further down the stack.
     return MalformedMessageError("nested too deeply")
 
 
 def _missing_as_null(row: tuple[Any, ...], raw: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Return `row` with NULL for what the message does not have (as Flink); a placeholder in it stays `ABSENT`."""
+    """Return `row` with NULL for columns that the message lacks (as Flink does); a placeholder stays `ABSENT`."""
     return tuple([None if was is ABSENT else value for was, value in zip(raw, row, strict=True)])
 
 
 def _changed_as_null(row: tuple[Any, ...], before: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Return `row` with NULL for the missing columns that changed: what a producer that leaves out NULLs writes."""
+    """Return `row` with NULL for missing columns that changed, for a producer that omits NULLs."""
     return tuple([None if value is ABSENT and was is not ABSENT else value for value, was in zip(row, before, strict=True)])

@@ -9,7 +9,7 @@ A message, which may hold several rows of one statement::
 type                   rows
 =====================  =======================================================================================
 ``INSERT``             ``+I`` for each element of ``data``
-``UPDATE``             ``-U``, ``+U`` for each element; the before-image is ``data[i]`` with ``old[i]`` laid over it
+``UPDATE``             ``-U``, ``+U`` for each element; the before-image is ``data[i]`` overwritten with ``old[i]``
 ``DELETE``             ``-D`` for each element of ``data`` (``old`` is not read)
 ``TRUNCATE``           `Ignored.TRUNCATE`
 other with ``isDdl``   `Ignored.DDL`
@@ -20,21 +20,22 @@ Changelog mode: all. Key: not read (Canal writes none). Null value: `Ignored.TOM
 
 Absent and null: a column missing in ``old[i]`` did not change, null there means it was NULL.
 
-A column missing in ``data[i]`` is NULL, unless MySQL's ``binlog_row_image`` is ``MINIMAL`` or ``NOBLOB``: there it did not change, and is
-`ABSENT`. Only ChangelogNormalize can complete such a row, from its state, and only if the statement set the primary key: Canal leaves out
-a key that did not change. If the option ``binlog_row_image`` does not say it, an update with nothing in ``old[i]`` and a message with the
-primary key alone in ``data[i]`` show that it is ``MINIMAL``; other messages are read as whole. In an insert a missing column is NULL.
+A column missing in ``data[i]`` is NULL, unless MySQL's ``binlog_row_image`` is ``MINIMAL`` or ``NOBLOB``: then it did not change, and is
+`ABSENT`. Only ChangelogNormalize can complete such a row, from its state, and only if the statement set the primary key: Canal omits a key
+that did not change. Without the option ``binlog_row_image``, two kinds of messages are recognized as ``MINIMAL``: an update with an empty
+``old[i]``, and a message with only the primary key in ``data[i]``. Other messages are read as whole rows. In an insert a missing column is
+NULL.
 
 Types: text or null, read by the declared type (``mysqlType`` and ``sqlType`` are not used). Bytes are ISO-8859-1 characters.
 
 Differs from Flink:
 
-- ``old[i]`` is looked up in ``old[i]`` alone. Flink's ``findValue`` searches all of ``old``: where row 0 changed a column that row 1
+- A column's old value is read only from ``old[i]``. Flink's ``findValue`` searches all of ``old``: if row 0 changed a column that row 1
   did not, row 1's before-image gets NULL instead of its value.
-- A column that an update leaves out is completed, or an error where nothing can complete it (Flink: NULL).
-- DDL is told by ``isDdl`` and by all of Canal's types (Flink skips ``CREATE`` alone, other DDL fails the job); TRUNCATE is said.
-- BOOLEAN from ``"1"`` is true (Flink: false), bytes are decoded (Flink wants base64).
-- A message is all or nothing; under ``ignore-parse-errors`` Flink emits the rows before the broken one.
+- A column that an update omits is completed; if that is not possible, it is an error (Flink: NULL).
+- DDL is recognized by ``isDdl`` and by all of Canal's types (Flink skips only ``CREATE``, other DDL fails the job). TRUNCATE is reported.
+- BOOLEAN from ``"1"`` is true (Flink: false), bytes are decoded (Flink requires base64).
+- A message is decoded completely or not at all; under ``ignore-parse-errors`` Flink emits the rows before the broken one.
 - Updates are written as ``UPDATE``, with the columns that changed in ``old`` (Flink: a delete and an insert), and values as text.
 
 Source: Canal's FlatMessage, MQMessageUtils and EventType; Flink's CanalJsonDeserializationSchema.
@@ -68,7 +69,7 @@ _DDL = {"CREATE", "ALTER", "ERASE", "RENAME", "CINDEX", "DINDEX"}
 
 @dataclass(frozen=True, kw_only=True)
 class CanalFormat(Format):
-    """What Canal's and TiCDC's messages have in common."""
+    """The common parts of Canal's and TiCDC's formats."""
 
     timestamp_format_standard: str = "SQL"
     database_include: str | None = None
@@ -101,7 +102,7 @@ class CanalFormat(Format):
         return _Encoder(self, columns, unique_key)
 
     def control_event(self, key: bytes | None, value: bytes | None, reason: Ignored, headers: Headers = ()) -> ControlEvent:
-        """Return the database, the table and the statement."""
+        """Return the event's database, table and statement."""
         message = read_object(value) if value else {}
         return ControlEvent(reason, named(message.get("database")), None, named(message.get("table")), named(message.get("sql")))
 
@@ -115,19 +116,19 @@ class CanalJson(CanalFormat):
     timestamp_format_standard : {"SQL", "ISO-8601"}
         How timestamps are written: with a blank or with a ``T`` between date and time. Both are read.
     database_include, table_include : str or None
-        Regular expressions that ``database`` and ``table`` must match in full; other tables are ignored, whatever is in them.
+        Regular expressions that ``database`` and ``table`` must match in full; other tables are ignored without validation.
     binlog_row_image : {"FULL", "MINIMAL", "NOBLOB"} or None
-        The server's ``binlog_row_image``. With ``FULL`` a missing column is NULL, and else it did not change.
+        The server's ``binlog_row_image``. With ``FULL`` a missing column is NULL, otherwise it did not change.
     binary_handling_mode : {"latin1", "base64"}
-        ``base64`` is what Flink expects, and what it writes itself.
+        ``base64`` is the form that Flink reads and writes.
     time_zone : str or None
         The zone of zone-less text in a TIMESTAMP column (the zone of Canal's session with the server).
     """
 
     identifier = "canal-json"
     positions = (
-        "Canal writes no position of the binlog (`es` is the source's time in whole seconds, `ts` is Canal's own clock, `id` numbers "
-        "its batches, and begins anew when it does)"
+        "Canal writes no binlog position (`es` is the source's time in whole seconds, `ts` is Canal's own clock, `id` numbers "
+        "its batches and starts again when Canal restarts)"
     )
     partial_after = True
     whole_rows = WHOLE_ROWS
@@ -148,7 +149,7 @@ class CanalJson(CanalFormat):
             assert value is not None  # reads_tombstones is False
             found = message(value)
             events = _events(found, tables)
-            # The reader takes all rows of a message for whole, or none.
+            # The reader treats either all rows of a message as whole, or none.
             if not isinstance(events, Ignored) and events and type(found.data[0]) is not rows.exact:
                 _mark_partial(events, found, value, partial, unique_key)
             return events
@@ -157,7 +158,7 @@ class CanalJson(CanalFormat):
 
 
 class Message(msgspec.Struct, gc=False):
-    """What is read of a message; its rows are added by `rows.message_reader`."""
+    """The fields read from a message; `rows.message_reader` adds the rows."""
 
     type: Any = None
     is_ddl: Any = msgspec.field(default=None, name="isDdl")
@@ -206,7 +207,7 @@ def _updates(message: Any) -> list[Event]:
 
 
 def _mark_partial(events: Sequence[Event], message: Any, value: bytes, partial: PartialRows, unique_key: Sequence[str]) -> None:
-    """Mark the events whose missing columns are unchanged, not NULL, and refuse those whose key may have changed unseen."""
+    """Mark the events whose missing columns are unchanged, not NULL; raise for those whose key may have changed."""
     for index, event in enumerate(events):
         if event.kind is _INSERT:
             continue
@@ -215,7 +216,7 @@ def _mark_partial(events: Sequence[Event], message: Any, value: bytes, partial: 
         if event.kind is _DELETE:
             event.sparse = partial.delete(event.before, key, names)
             continue
-        # The reader skips columns that are not declared: only the message tells whether one of them is in `old`.
+        # The reader skips undeclared columns: read the message again to find them in `old`.
         any_changed = any(value is not ABSENT for value in partial.rows.raw(event.before)) or names("old")
         event.sparse = partial.update(event.after, event.before if any_changed else None, key, names)
         if event.sparse:
@@ -233,7 +234,7 @@ def _names_in(value: bytes, index: int) -> Names:
 
 
 def _require_key(event: Event, rows: RowConverter, unique_key: Sequence[str], names: Sequence[str]) -> None:
-    """Refuse a partial update without a declared column, and one whose key is another than the table's primary key `names`."""
+    """Raise for a partial update without declared columns, or with another key than the table's primary key `names`."""
     present = [name for name, value in zip(rows.names, rows.raw(event.after), strict=True) if value is not ABSENT]
     if not present:
         raise MissingFieldError(f"the update has none of the declared columns: {WHOLE_ROWS}", event.after_path)

@@ -1,6 +1,6 @@
-"""changelog-json, as Flink CDC wrote it up to 2.1 (``com.ververica:flink-format-changelog-json``).
+"""changelog-json, as written by Flink CDC up to 2.1 (``com.ververica:flink-format-changelog-json``).
 
-A message, one for each row of a changelog::
+A message; each has one row of a changelog::
 
     {"data": {"id": 1005, "price": 12.50}, "op": "+U"}
 
@@ -13,16 +13,16 @@ op         rows
 ``-D``     ``-D`` data
 =========  ==============
 
-Changelog mode: all. Key: not read; written where a primary key is given, so that a key stays in one partition. Null value:
-`Ignored.TOMBSTONE`. A keyed stage drops ``-U`` (Flink's planner puts DropUpdateBefore there): unlike formats whose updates hold
-both images, the two rows of an update that changes the primary key are separate messages here, and the old row stays.
+Changelog mode: all. Key: not read; written if a primary key is set, so that all rows of a key go to one partition. Null value:
+`Ignored.TOMBSTONE`. A keyed stage drops ``-U`` (Flink's planner uses DropUpdateBefore). Here an update's two rows are separate messages,
+so after an update that changes the primary key, the old row remains.
 
-Position: a message may have a block ``source`` beside ``data``, with Debezium's fields (``file``, ``pos``, ``row``, ``server_id``,
-``snapshot``, ``ts_ms``, ...). It is an addition of this library, which Flink CDC's reader passes over.
+Position: a message may have a ``source`` block in addition to ``data``, with Debezium's fields (``file``, ``pos``, ``row``, ``server_id``,
+``snapshot``, ``ts_ms``, ...). This is an extension of this library, which Flink CDC's reader ignores.
 
 Absent and null: a column that is not in ``data`` is NULL.
 
-Types: as all of Flink's JSON formats write them; decimals plain, times as text.
+Types: as in all of Flink's JSON formats; decimals plain, times as text.
 
 Differs from Flink: a null value is ignored (Flink CDC: a NullPointerException, also under ``ignore-parse-errors``); decimals are
 written plain.
@@ -54,7 +54,7 @@ _KINDS = {text: RowKind.from_short_string(text) for text in SHORT_STRINGS}
 
 @dataclass(frozen=True, kw_only=True)
 class ChangelogJson(Format):
-    """A changelog row by row.
+    """A changelog with one row per message.
 
     Parameters
     ----------
@@ -90,19 +90,19 @@ class ChangelogJson(Format):
         return read
 
     def position(self, message: Any) -> Position | None:
-        """Return where in its source's log a row stands, by a block ``source`` as Debezium's.
+        """Return the row's position in its source's log, from a ``source`` block with Debezium's fields.
 
         Raises
         ------
         MissingFieldError
-            When there is none: Flink CDC writes none.
+            When the block is missing; Flink CDC does not write it.
         TypeConversionError
-            When a field of it has the wrong form.
+            When one of its fields is malformed.
         """
         if message.source == b"null":
             raise MissingFieldError(
-                "`source` is missing or null: changelog-json says where in the log a row stands only if its writer put that block "
-                "into it, as to_kafka_changelog(source=...) does",
+                "`source` is missing or null: changelog-json has positions only if its writer adds this block, "
+                "as to_kafka_changelog(source=...) does",
                 "$.source",
             )
         return debezium(message.source)

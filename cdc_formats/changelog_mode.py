@@ -9,15 +9,15 @@ from .row_kind import RowKind
 
 @dataclass(frozen=True)
 class ChangelogMode:
-    """A set of row kinds, declared before a byte has been read.
+    """A set of row kinds, declared before any data is read.
 
     Parameters
     ----------
     kinds : frozenset of RowKind
         The kinds that can appear.
     key_only_deletes : bool
-        Whether a ``-D`` may carry the key columns alone (a Kafka tombstone has nothing else). Flink's Kafka connector
-        declares full deletes for upsert-kafka although its tombstones have the key only; here it is said.
+        Whether a ``-D`` may carry only the key columns, like a Kafka tombstone. Flink's Kafka connector declares full deletes for
+        upsert-kafka although its tombstones have only the key.
 
     Examples
     --------

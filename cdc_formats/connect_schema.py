@@ -23,7 +23,7 @@ EPOCH_UNITS: Mapping[str, Literal["ms", "us", "ns"]] = {
 
 _PLAIN = {
     "BOOLEAN": "boolean",
-    "TINYINT": "int16",  # as Debezium: MySQL's unsigned one does not fit into 8 bits
+    "TINYINT": "int16",  # as in Debezium: MySQL's unsigned TINYINT does not fit into 8 bits
     "SMALLINT": "int16",
     "INT": "int32",
     "BIGINT": "int64",
@@ -35,10 +35,10 @@ _TIMES = {"TIME": "Time", "TIMESTAMP_NTZ": "Timestamp", "INTERVAL DAY TO SECOND"
 
 
 def written_handling(sql_type: SqlType, declared: Handling) -> Handling:
-    """Return how a column is written beside a schema that says it.
+    """Return the handling of a column that is written with a schema block.
 
-    What is not declared is as Debezium's ``decimal.handling.mode=precise`` and ``time.precision.mode=microseconds``: nothing is lost,
-    and the schema has the unit. In a STRUCT or MAP decimals and times are text, since a reader of a schema block looks at columns.
+    The defaults are Debezium's ``decimal.handling.mode=precise`` and ``time.precision.mode=microseconds``: they are lossless, and the
+    schema has the unit. In a STRUCT or MAP decimals and times are text, since a reader of a schema block uses only the columns' schemas.
     """
     if sql_type.name == "ARRAY":
         return written_handling(sql_type.fields[0].type, declared)
@@ -55,7 +55,7 @@ def struct_schema(name: str, columns: Sequence[Column], handling: Sequence[Handl
     name : str
     columns : sequence of Column
     handling : sequence of Handling
-        How each column is written.
+        The handling of each column.
     optional : bool
         Whether the row may be null.
     """

@@ -1,6 +1,6 @@
-"""Debezium's envelope in Avro, its schemas in a registry (recorded: Debezium 3.4 with Confluent's AvroConverter).
+"""Debezium's envelope in Avro with schemas in a registry (recorded: Debezium 3.4 with Confluent's AvroConverter).
 
-A message is a schema's id and Avro (`schema_registry`), or Avro alone with the id in a header::
+A message is a schema id followed by Avro (`schema_registry`), or only Avro with the id in a header::
 
     0x00 00000008 <Avro of a record Envelope>
 
@@ -18,25 +18,25 @@ op                  rows
 no op               heartbeat, transaction mark and schema change: `Ignored`
 ==================  =====================================================================
 
-Changelog mode: all. Key: not read; written where a primary key and `key_subject` are given. Null value: `Ignored.TOMBSTONE` (the ``d``
+Changelog mode: all. Key: not read; written if a primary key and `key_subject` are set. Null value: `Ignored.TOMBSTONE` (the ``d``
 before it was the delete).
 
-Absent and null: a column that the writer's schema has not is NULL; the unavailable-value placeholder (an unchanged TOAST value) is
-`ABSENT` by the column's type, taken from a full before-image or else completed by ChangelogNormalize.
+Absent and null: a column that is not in the writer's schema is NULL. The unavailable-value placeholder (an unchanged TOAST value) is
+`ABSENT` by the column's type; it is taken from a full before-image or completed by ChangelogNormalize.
 
-Types: as the writer's schema says, exactly (the table in `cdc_formats.avro`): nothing has to be declared but the zone of zone-less text,
-text of bytes, and negative numbers in a ``DECIMAL(20,0)`` column. Columns are found by name, in whatever schema a message names.
+Types: exactly as in the writer's schema (the table in `cdc_formats.avro`). Only the zone of zone-less text, the text form of bytes, and
+negative numbers in a ``DECIMAL(20,0)`` column have to be declared. Columns are found by name in each message's schema.
 
 Differs from Flink:
 
-- Debezium's and Connect's own types are read by ``connect.name`` (Flink takes every long for milliseconds, so that a MicroTimestamp is
-  wrong by a factor of 1000), and every precision of a time. A long that nothing names is an error in a TIMESTAMP column.
+- Debezium's and Connect's own types are read by ``connect.name``, and times in every precision (Flink reads every long as milliseconds, so
+  that a MicroTimestamp is wrong by a factor of 1000). A long without such a name is an error in a TIMESTAMP column.
 - A decimal has the writer's scale (Flink: the column's).
 - ``t``, ``m``, heartbeats, transaction marks and schema changes are results (Flink: "Unknown op", or an exception).
-- A null ``before`` is an error only where ``-U`` is asked for; a keyed stage completes it (Flink: always an error).
-- There are metadata columns and filters, as for debezium-json (Flink: none), and the id may stand in a header (Flink: in front only).
-- A registry that does not answer stops the query whatever the mode of reading; an unknown id is a bad record.
-- Written: an update whose row before is known is one message, ``op`` ``u`` (Flink: a delete and an insert).
+- A null ``before`` is an error only if ``-U`` is required; a keyed stage completes it (Flink: always an error).
+- There are metadata columns and filters, as for debezium-json (Flink: none). The id can be in a header (Flink: only before the Avro).
+- A registry that does not answer stops the query in every mode; an unknown id is a bad record.
+- An update with a known before-image is written as one message, ``op`` ``u`` (Flink: a delete and an insert).
 
 Source: io.debezium.data.Envelope, io.debezium.time.*; Confluent's AvroData; Flink's DebeziumAvroDeserializationSchema and
 AvroSchemaConverter; Debezium's connector pages.
@@ -82,20 +82,19 @@ class DebeziumAvro(DebeziumEnvelope):
     Parameters
     ----------
     url, basic_auth_user_info, bearer_auth_token, ssl_ca_location, ssl_certificate_location, ssl_key_location, ssl_key_password, properties, retry_seconds
-        The registry, as `schema_registry.Registry` has it.
+        The registry's options, as in `schema_registry.Registry`.
     subject, key_subject : str or None
-        Under which the schema of values and of keys is registered, to write; `for_topic` makes them ``<topic>-value`` and
-        ``<topic>-key``. Without `key_subject` records have no key.
+        The subjects for writing the schemas of values and keys; `for_topic` sets ``<topic>-value`` and ``<topic>-key``. Without
+        `key_subject` records have no key.
     auto_register_schemas : bool
-        Whether a schema that is not there is registered (Flink's way), or is an error.
+        Whether a missing schema is registered (as in Flink) or is an error.
     binary_handling_mode : {"bytes", "base64", "base64-url-safe", "hex"}
-        The connector's ``binary.handling.mode``: what the text is that stands for bytes; by default there is none.
+        The connector's ``binary.handling.mode``: the text form of bytes; by default there is none.
     bigint_unsigned_handling_mode : {"long", "precise"} or None
-        The connector's ``bigint.unsigned.handling.mode`` (Debezium's default is ``long``): what a negative number is in a
+        The connector's ``bigint.unsigned.handling.mode`` (Debezium's default is ``long``): the meaning of a negative number in a
         ``DECIMAL(20,0)`` column.
     unavailable_value_placeholder : str
-        The connector's ``unavailable.value.placeholder``; not looked for in messages of MySQL's and MariaDB's connectors, which never
-        write it.
+        The connector's ``unavailable.value.placeholder``; ignored in messages of MySQL's and MariaDB's connectors, which never write it.
     time_zone : str or None
         The zone of zone-less text in a TIMESTAMP column.
     database_include, table_include : str or None
@@ -104,7 +103,7 @@ class DebeziumAvro(DebeziumEnvelope):
 
     identifier = "debezium-avro-confluent"
     partial_after = True
-    whole_rows = "let PostgreSQL write whole rows (REPLICA IDENTITY FULL)"
+    whole_rows = "configure PostgreSQL to write whole rows (REPLICA IDENTITY FULL)"
     reads_headers = True
 
     url: str = ""
@@ -126,7 +125,7 @@ class DebeziumAvro(DebeziumEnvelope):
     database_include: str | None = None
     table_include: str | None = None
 
-    # Those of debezium-json, but for the schema block.
+    # Those of debezium-json without the schema block.
     metadata: ClassVar[Mapping[str, MetadataColumn]] = {name: of for name, of in DebeziumJson.metadata.items() if name != "schema"}
     table_identity: ClassVar[Mapping[str, str]] = DebeziumJson.table_identity
 
@@ -138,16 +137,16 @@ class DebeziumAvro(DebeziumEnvelope):
         self._check_choice("binary_handling_mode", BINARY_MODES)
         self._check_choice("bigint_unsigned_handling_mode", (None, "long", "precise"))
         if not self.unavailable_value_placeholder:
-            raise FormatOptionError(f"{self.identifier}: unavailable_value_placeholder is empty, which every empty string would be")
+            raise FormatOptionError(f"{self.identifier}: unavailable_value_placeholder is empty, and would match every empty string")
 
     @property
     def registry(self) -> Registry:
-        """The registry that the options name."""
+        """The registry of the options."""
         return Registry(**{option.name: getattr(self, option.name) for option in fields(Registry)})
 
     @property
     def encodings(self) -> Handling:
-        """What a writer's schema does not say."""
+        """The handling of values that a writer's schema does not define."""
         return Handling(
             time="isostring",
             decimal="string",
@@ -158,23 +157,23 @@ class DebeziumAvro(DebeziumEnvelope):
         )
 
     def check(self, columns: Sequence[Column], unique_key: Sequence[str] = ()) -> None:
-        """Refuse to read without a registry."""
+        """Raise if no registry is configured."""
         self.registry.require_url("url")
 
     def reader(self, rows: RowConverter, *, keyed: bool = False) -> Reader:
-        """Return the reader of one table's messages; it asks the registry when it meets a schema first."""
+        """Return the reader of one table's messages; it fetches each schema from the registry on first use."""
         return _Reader(self, rows)
 
     def for_topic(self, topic: str) -> DebeziumAvro:
-        """Return the format with the topic's subjects (``<topic>-value``, ``<topic>-key``) where it has none."""
+        """Return the format with the topic's subjects (``<topic>-value``, ``<topic>-key``) if it has none."""
         return replace(self, subject=self.subject or f"{topic}-value", key_subject=self.key_subject or f"{topic}-key")
 
     def encoder(self, columns: str | Sequence[Column], *, unique_key: Sequence[str] = ()) -> Encoder:
-        """Return the encoder of one table's rows; it registers their schema with the first."""
+        """Return the encoder of one table's rows; it registers their schema with the first row."""
         return _Encoder(self, to_columns(columns), unique_key)
 
     def control_event(self, key: bytes | None, value: bytes | None, reason: Ignored, headers: Headers = ()) -> ControlEvent:
-        """Return what a schema change, transaction mark, truncate or logical message is about."""
+        """Return the control event of a schema change, transaction mark, truncate or logical message."""
         message = None
         with suppress(MalformedMessageError, WriterSchemaError):
             data = bytes(value or b"")
@@ -185,14 +184,14 @@ class DebeziumAvro(DebeziumEnvelope):
 
 
 class _Message(NamedTuple):
-    """What metadata is read from."""
+    """The source of a message's metadata."""
 
     source: Any
     ts_ms: Any
 
 
 class _Reader:
-    """Reads the messages of one table; compiled once for each writer's schema that is met."""
+    """Reads the messages of one table; compiled once for each writer's schema."""
 
     def __init__(self, format: DebeziumAvro, rows: RowConverter) -> None:
         self.format, self.rows = format, rows
@@ -228,35 +227,35 @@ class _Reader:
     def _rows(self, schema: AvroSchema) -> RowConverter | None:
         record = schema.record_of(schema.top)
         if record is None:
-            raise WriterSchemaError("its writer's schema is no record")
+            raise WriterSchemaError("its writer's schema is not a record")
         types = schema.fields(record)
         if "op" not in types:
             return None
         images = {name: schema.record_of(types[name]) for name in ("before", "after") if name in types}
         for name, image in images.items():
             if image is None:
-                raise WriterSchemaError(f"`$.{name}` is no record in its writer's schema")
+                raise WriterSchemaError(f"`$.{name}` is not a record in its writer's schema")
         fields = {name: avro for image in images.values() if image for name, avro in schema.fields(image).items()}
         handling = self.format.handling
         source = schema.record_of(types["source"]) if "source" in types else None
         if source is not None and source["name"] in _COMPLETE_SOURCES:
-            # MySQL and MariaDB have no values that the log leaves out: there the placeholder's text is a text like any other.
+            # The logs of MySQL and MariaDB have all values: there the placeholder's text is ordinary data.
             handling = replace(handling, placeholder=None)
         return row_converter(schema, fields, self.rows.columns, handling, self.rows.unique_key)
 
 
 class _Envelope(NamedTuple):
-    """A writer's schema, and the converter of its images; None: its messages have no rows."""
+    """A writer's schema and the converter of its images; None if its messages have no rows."""
 
     schema: AvroSchema
     rows: RowConverter | None
 
 
-# ------------------------------------------------------------------------------------------------------------- the way back
+# ----------------------------------------------------------------------------------------------------------------- encoding
 
 
 class _Encoder(Encoder):
-    """Writes envelopes of before, after and op, as Flink does, with updates that are one message."""
+    """Writes envelopes of before, after and op, as Flink does, but each update as one message."""
 
     def __init__(self, format: DebeziumAvro, columns: Sequence[Column], unique_key: Sequence[str]) -> None:
         format.check(columns, unique_key)
@@ -264,14 +263,14 @@ class _Encoder(Encoder):
             raise FormatOptionError(f"{format.identifier} cannot be written without subject, for example 'orders-value'")
         if format.database_include is not None or format.table_include is not None:
             raise FormatOptionError(
-                f"{format.identifier} cannot be written with database_include or table_include: a row does not say its table"
+                f"{format.identifier} cannot be written with database_include or table_include: rows do not contain their table's name"
             )
         self.registry, self.register = format.registry, format.auto_register_schemas
         self.subject, self.key_subject = format.subject, format.key_subject
         self.numbers: dict[str, int] = {}
         types = {name: record_schema(columns, f"{RECORD}_{name}") for name in ("before", "after")} | {"op": "string"}
         optional = [{"name": name, "type": ["null", avro], "default": None} for name, avro in types.items()]
-        # Nullable as a whole, and its op too: the schema that Flink derives, and requires.
+        # Nullable as a whole, and its op too: Flink derives and requires this schema.
         self.schema = ["null", {"type": "record", "name": RECORD, "fields": optional}]
         self.rows = AvroRows(columns, excerpt=format.error_excerpt, placeholder=format.unavailable_value_placeholder)
         self.write = avro_bytes(self.schema)
@@ -282,12 +281,12 @@ class _Encoder(Encoder):
         self.write_key = avro_bytes(self.key_schema)
 
     def encode(self, kind: RowKind, row: tuple[Any, ...], before: tuple[Any, ...] | None = None) -> Record:
-        """Return the key and the value of the record of one change.
+        """Return the key and value of one change's record.
 
         Raises
         ------
         EncodeError
-            When a value cannot be written so that it is read as the same value.
+            When a value would not be read back as the same value.
         SchemaRegistryError
             When the schema cannot be registered.
         """

@@ -1,7 +1,7 @@
-"""Debezium's rows without their envelope, as its ExtractNewRecordState writes them (vectors: Debezium 3.4).
+"""Debezium's rows without the envelope, as written by ExtractNewRecordState (vectors: Debezium 3.4).
 
-A message is the row, bare (``schemas.enable=false``) or with a schema block; its key is the Kafka key. ``add.fields`` and the modes
-that rewrite deletes put fields beside the columns::
+A message is the row, bare (``schemas.enable=false``) or with a schema block; its key is the Kafka key. ``add.fields`` and the modes that
+rewrite deletes add fields next to the columns::
 
     {"id": 106, "name": "hammer", "weight": "1.000", "__deleted": "false", "__op": "u", "__table": "products", "__source_ts_ms": 1}
 
@@ -9,32 +9,31 @@ that rewrite deletes put fields beside the columns::
 value                               rows
 ==================================  ============================================================================
 a row, ``__op`` ``c`` or ``r``      ``+I``
-a row, ``__op`` ``u`` or without    ``+U`` (without ``__op`` the topic does not tell an insert from an update)
+a row, ``__op`` ``u`` or without    ``+U`` (without ``__op``, inserts and updates cannot be distinguished)
 ``"__deleted":"true"``              ``-D`` with the row in the value (``rewrite``, ``rewrite-with-tombstone``)
 ``null``, a payload of ``null``     ``-D`` with the Kafka key's columns (``tombstone``, ``none``)
 null                                the same (the tombstone after a rewritten delete, ``delete-to-tombstone``)
 ``__op`` ``t``                      `Ignored.TRUNCATE`
 ==================================  ============================================================================
 
-Changelog mode: ``+I``, ``+U``, ``-D`` by key, whatever ``delete.tombstone.handling.mode`` (``delete.handling.mode`` in older
-versions) is; with ``drop`` the topic has no deletes. A rewritten delete and the tombstone after it are two ``-D`` of one key:
-ChangelogNormalize, which counts deletes of unknown keys and drops them, makes one of them, and upserts bear both. Key: read where
-the value is null, as JSON with or without a schema block; the bare value of a single column (ExtractField) is taken too. Null value:
-a delete.
+Changelog mode: ``+I``, ``+U``, ``-D`` by key, for every ``delete.tombstone.handling.mode`` (``delete.handling.mode`` in older versions);
+with ``drop`` the topic has no deletes. A rewritten delete and the tombstone after it are two ``-D`` of one key: ChangelogNormalize counts
+and drops deletes of unknown keys, and upserts tolerate both. Key: read if the value is null, as JSON with or without a schema block; the
+bare value of a single column (ExtractField) is accepted too. Null value: a delete.
 
-A table without a primary key has null keys, and its updates do not say which row they replace. With ``keyless=True`` the format
-declares all kinds and is read as it is (``source_duplicates=False``): ``c`` and ``r`` are ``+I``, a rewritten delete is ``-D``, an
-update is an error, a tombstone is `Ignored.TOMBSTONE`, ``null`` is an error. Or give columns that tell rows apart as primary_key.
+A table without a primary key has null keys, and its updates do not identify the row that they replace. With ``keyless=True`` the format
+declares all kinds and is read without a keyed stage (``source_duplicates=False``): ``c`` and ``r`` are ``+I``, a rewritten delete is
+``-D``, an update is an error, a tombstone is `Ignored.TOMBSTONE`, ``null`` is an error. Alternatively, set columns that identify rows as
+primary_key.
 
 Absent and null: a column that is not in the row is NULL; the unavailable-value placeholder is `ABSENT` by the column's type and
 completed by ChangelogNormalize.
 
-Types: as `debezium_json`: with a schema block every column is read as the block says, else as declared.
+Types: as in `debezium_json`: with a schema block, every column is read by its schema there, otherwise as declared.
+Positions: if ``add.fields`` has the required fields (`DebeziumFlatJson.position`); a record with a null value has none.
 
-Positions: where ``add.fields`` has what they are made of (`DebeziumFlatJson.position`); a record with a null value has none.
-
-Differs from Flink: Flink has no such format, and such topics are read as upsert-kafka there. This one decodes Debezium's decimals
-and times, schema blocks, ``__deleted`` and JSON's ``null``, and has the added fields as metadata, where they take no part in equality.
+Differs from Flink: Flink has no such format and reads such topics as upsert-kafka. This format decodes Debezium's decimals and times,
+schema blocks, ``__deleted`` and JSON's ``null``. The added fields are metadata, which is ignored when rows are compared.
 
 Source: io.debezium.transforms.ExtractNewRecordState, extractnewstate.DefaultDeleteHandlingStrategy; its documentation page.
 """
@@ -83,32 +82,32 @@ _KINDS = {
 _DELETED = {None: False, "false": False, False: False, "true": True, True: True}
 _ADDED = ("op", "ts_ms", "db", "schema", "table", "connector")
 _OF_SOURCE = ("ts_ms", "db", "schema", "table", "connector")
-_DELETED_FIELD = "__deleted"  # a constant of Debezium's, which add.fields.prefix does not change
+_DELETED_FIELD = "__deleted"  # constant in Debezium, independent of add.fields.prefix
 
 
 @dataclass(frozen=True, kw_only=True)
 class DebeziumFlatJson(DebeziumJson):
-    """Debezium's rows without their envelope.
+    """Debezium's rows without the envelope.
 
     Parameters
     ----------
     add_fields_prefix : str
         The transformation's ``add.fields.prefix``.
     keyless : bool
-        Whether the table has no primary key, and so the records have none.
+        Whether the table has no primary key, so that records have null keys.
     timestamp_format_standard, schema_include, decimal_handling_mode, time_precision_mode, binary_handling_mode
         As of `DebeziumJson`.
     bigint_unsigned_handling_mode, time_zone
         As of `DebeziumJson`.
     unavailable_value_placeholder : str
-        As of `DebeziumJson`. Only where ``add.fields`` has ``connector`` does a message say that it is MySQL's or MariaDB's; for
-        those choose a text that no row has.
+        As of `DebeziumJson`. A message shows that it is from MySQL or MariaDB only if ``add.fields`` has ``connector``; otherwise choose a
+        text that no row contains for them.
     database_include, table_include : str or None
-        Regular expressions that the added fields ``db`` and ``table`` must match in full; a null value has neither, and is an error.
+        Regular expressions that the added fields ``db`` and ``table`` must match in full. A null value has neither field and is an error.
     """
 
     identifier = "debezium-flat-json"
-    whole_rows = "let PostgreSQL write whole rows (REPLICA IDENTITY FULL)"
+    whole_rows = "configure PostgreSQL to write whole rows (REPLICA IDENTITY FULL)"
     reads_key = True
     reads_tombstones = True
 
@@ -133,18 +132,18 @@ class DebeziumFlatJson(DebeziumJson):
     def __post_init__(self) -> None:
         super().__post_init__()
         if not self.add_fields_prefix:
-            raise FormatOptionError("debezium-flat-json: add_fields_prefix is empty: declare the added fields as columns, and leave it out")
+            raise FormatOptionError("debezium-flat-json: add_fields_prefix is empty: remove it, and declare the added fields as columns")
 
     @property
     def changelog_mode(self) -> ChangelogMode:  # type: ignore[override]
-        """Upserts by key; of a table without a key whatever its topic says."""
+        """Upserts by key; for a table without a key, all kinds."""
         return ChangelogMode.all() if self.keyless else ChangelogMode.upsert()
 
     def check(self, columns: Sequence[Column], unique_key: Sequence[str] = ()) -> None:
-        """Refuse a table without a primary key, unless it is said to have none, and columns whose spelling is not declared."""
+        """Raise if the primary key is missing without `keyless`, or if a column's encoding is not declared."""
         if not unique_key and not self.keyless:
             raise SchemaError(
-                "debezium-flat-json needs a primary_key: the columns that the Kafka key has. For a table that has none set keyless=True"
+                "debezium-flat-json needs a primary_key: the columns of the Kafka key. For a table without one set keyless=True"
             )
         super().check(columns, unique_key)
 
@@ -156,7 +155,7 @@ class DebeziumFlatJson(DebeziumJson):
         return reader.tables.guard(reader, *places)
 
     def row_names(self, event: Event) -> RowNames | None:
-        """Return the names in the row; a tombstone names the key alone, and has none of them."""
+        """Return the names in the row; None for a tombstone, which has only the key."""
         found = super().row_names(event)
         if found is None or event.message.value is None:
             return None
@@ -164,14 +163,14 @@ class DebeziumFlatJson(DebeziumJson):
         return found._replace(added=added)
 
     def encoder(self, columns: str | Sequence[Column], *, unique_key: Sequence[str] = ()) -> Encoder:
-        """Return the encoder of one table's rows: with ``__op``, deletes as tombstones, in schema blocks where `schema_include` is True."""
+        """Return the encoder of one table's rows: with ``__op``, deletes as tombstones, in schema blocks if `schema_include` is True."""
         return _Encoder(self, to_columns(columns), unique_key)
 
     def position(self, message: Any) -> Position | None:
-        """Return where the fields that ``add.fields`` added say that the change stands, None where they do not.
+        """Return the change's position from the fields of ``add.fields``, or None if they do not contain it.
 
         MySQL, MariaDB: file, pos, row, server_id, gtid; PostgreSQL: lsn, sequence; SQL Server: commit_lsn, change_lsn, event_serial_no;
-        Oracle: scn, commit_scn, ssn or txSeq. And source.ts_ms, and snapshot.
+        Oracle: scn, commit_scn, ssn or txSeq. All: source.ts_ms, snapshot.
 
         Raises
         ------
@@ -183,11 +182,11 @@ class DebeziumFlatJson(DebeziumJson):
         return of_source(_source_reader(message.prefix)(message.value), f"$.{message.prefix}")
 
     def table_reader(self, names: Sequence[str]) -> Callable[[Any], tuple[Any, ...]]:
-        """Return the function from a message to its table, by the added fields."""
+        """Return the function from a message to its table, from the added fields."""
         return Format.table_reader(self, names)
 
     def control_event(self, key: bytes | None, value: bytes | None, reason: Ignored, headers: Headers = ()) -> ControlEvent:
-        """Return the reason alone: a record without its row says no more."""
+        """Return only the reason: a record without a row has no other content."""
         return ControlEvent(reason)
 
 
@@ -196,7 +195,7 @@ def _either(first: Any, second: Any) -> Any:
 
 
 class _Message(NamedTuple):
-    """What metadata is read from: the added fields that are known, and the row; None where only a key is there."""
+    """The source of metadata: the known added fields and the row; None if there is only a key."""
 
     added: Any
     value: bytes | None
@@ -212,7 +211,7 @@ def _properties(message: _Message) -> list[Any] | None:
 
 
 def _added_shape(prefix: str) -> Any:
-    """Return the struct of what stands beside the columns; what is not in a message is None."""
+    """Return the struct of the fields next to the columns; missing ones are None."""
     names = {name: prefix + name for name in _ADDED} | {f"source_{name}": f"{prefix}source_{name}" for name in _OF_SOURCE}
     fields: list[Any] = [(name, Any, None) for name in (*names, "deleted")]
     wrapper: list[Any] = [(name, msgspec.Raw, msgspec.Raw(b"")) for name in ("block", "payload")]
@@ -222,10 +221,10 @@ def _added_shape(prefix: str) -> Any:
 
 @lru_cache(maxsize=100)
 def _source_reader(prefix: str) -> Callable[[bytes], Source]:
-    """Return the function from a row to what the added fields say of its source, as ``add.fields=pos`` and ``source.pos`` name them."""
+    """Return the function from a row to its source fields, named as with ``add.fields=pos`` or ``source.pos``."""
     fields = [(field.name, field.type, field.default) for field in msgspec.structs.fields(Source)]
     names = {field.name: field.encode_name for field in msgspec.structs.fields(Source)}
-    # Without `source.` the time is the connector's own.
+    # Without `source.` the time is the connector's.
     short = {name: prefix + ("source_" if name == "ts_ms" else "") + added for name, added in names.items()}
     long = {name: f"{prefix}source_{added}" for name, added in names.items()}
     readers = [json_reader(msgspec.defstruct("AddedSource", fields, rename=rename, gc=False)) for rename in (long, short)]
@@ -241,7 +240,7 @@ def _source_reader(prefix: str) -> Callable[[bytes], Source]:
 
 
 class _Images(NamedTuple):
-    """What reads the rows of one table that are written in one way."""
+    """The reader and converter of one table's rows in one encoding."""
 
     rows: RowConverter
     exact: Any
@@ -257,12 +256,12 @@ class _Images(NamedTuple):
             image = self.exact(value)
         except MalformedMessageError as error:
             raise MalformedMessageError(error.reason, path + error.path[1:]) from None
-        # Something is unchanged: the converters, which `exact` goes without, have to see it.
+        # A value is unavailable: only the converters recognize it, and `exact` skips them.
         return self.general(value) if self.rows.has_placeholder(image) else image
 
 
 class _Reader:
-    """Reads the records of one table. What reads a schema block's rows is compiled once for each block that is met."""
+    """Reads the records of one table. A reader is compiled once for each schema block."""
 
     def __init__(self, format: DebeziumFlatJson, rows: RowConverter, keyed: bool) -> None:
         self.format, self.rows, self.columns, self.unique_key = format, rows, rows.columns, rows.unique_key
@@ -272,7 +271,7 @@ class _Reader:
         self.nothing = _Message(shape(), None, self.prefix)
         self.added = json_reader(shape | None)
         self.parts = json_reader(dict[str, msgspec.Raw])
-        # MySQL and MariaDB have no values that the log leaves out: there the placeholder's text is a text like any other.
+        # The logs of MySQL and MariaDB have all values: there the placeholder's text is ordinary data.
         self.handling = {False: format.handling, True: replace(format.handling, placeholder=None)}
         self.bare = {complete: _Images.of(rows, how) for complete, how in self.handling.items()}
         self.tables = TableFilter(format.database_include, format.table_include)
@@ -292,7 +291,7 @@ class _Reader:
         return self._row(added, value, self.bare[_complete(added)], "$")
 
     def _wrapped(self, added: Any, value: bytes) -> bool:
-        """Whether a message that has the fields ``schema`` and ``payload`` is a schema block and its row, and not a row."""
+        """Whether a message with the fields ``schema`` and ``payload`` is a schema block with its row, not a row."""
         if self.format.schema_include is False:
             return False
         if (bytes(added.block), False) in self.described:
@@ -338,21 +337,21 @@ class _Reader:
 
     def _without_key(self, op: str | None, path: str) -> DecodeError:
         if op is None:
-            reason = "is missing, and without a key nothing else tells an insert from an update: set the transformation's add.fields=op"
+            reason = "is missing, and required without a key to distinguish inserts from updates: set the transformation's add.fields=op"
             return MissingFieldError(f"`{self.prefix}op` {reason}", f"{path}.{self.prefix}op")
         return MissingBeforeImageError(
-            "an update of a table without a primary key does not say which row it replaces: let the connector write its envelope "
-            "(debezium-json), or give as primary_key the columns that tell rows apart",
+            "an update of a table without a primary key does not identify the row that it replaces: configure the connector to write "
+            "the envelope (debezium-json), or set the columns that identify rows as primary_key",
             path,
         )
 
     def _delete(self, key: bytes | None) -> Sequence[Event] | Ignored:
-        """Return the delete that a record without a row is."""
+        """Return the delete of a record without a row."""
         if self.tables.set:
             self.tables.match(None, None, "")
         if key is None:
-            reason = "the Kafka key is null, and the value too: nothing tells which row is deleted"
-            hint = ". Of a table without a primary key let deletes be rewritten (delete.tombstone.handling.mode=rewrite), with keyless=True"
+            reason = "the Kafka key is null, and so is the value: the deleted row is unknown"
+            hint = ". For a table without a primary key, rewrite deletes (delete.tombstone.handling.mode=rewrite) and set keyless=True"
             raise MissingFieldError(reason + hint, "", "key")
         try:
             image, rows = self._key(key)
@@ -362,14 +361,14 @@ class _Reader:
         missing = [name for name in self.unique_key if image.get(name) is None]
         if missing:
             there = ", ".join(sorted(image)) or "none"
-            reason = f"`{missing[0]}` is of the primary key, and is not in the Kafka key"
+            reason = f"`{missing[0]}` is part of the primary key and is not in the Kafka key"
             raise MissingFieldError(f"{reason}, which has {there}", f"$.{missing[0]}", "key", bare=reason)
         if self.refuses_updates:
-            raise MissingBeforeImageError("the delete has the Kafka key alone, and keyless is set: give a primary_key instead", "", "key")
+            raise MissingBeforeImageError("the delete has only the Kafka key, and keyless is set: set a primary_key instead", "", "key")
         return [Event(RowKind.DELETE, image, None, self.nothing, "$", "", rows=rows)]
 
     def _key(self, key: bytes) -> tuple[dict[str, Any], RowConverter]:
-        """Return the key's columns, and what converts them."""
+        """Return the key's columns and their converter."""
         value = read_json(key)
         schema = None
         if self.format.schema_include is not False and isinstance(value, dict) and set(value) == {"schema", "payload"}:
@@ -408,14 +407,14 @@ def _is_deleted(deleted: Any, path: str) -> bool:
 
 
 def _as_image(schema: dict[str, Any]) -> dict[str, Any]:
-    """Return a row's schema as that of an envelope with one image, which is what `described` reads."""
+    """Return a row's schema as the schema of an envelope with one image, for `described`."""
     return {"fields": [{**schema, "field": "after"}]}
 
 
 class _Encoder(Encoder):
     def __init__(self, format: DebeziumFlatJson, columns: Sequence[Column], unique_key: Sequence[str]) -> None:
         if format.keyless:
-            raise FormatOptionError("debezium-flat-json cannot be written with keyless=True: an update would not say which row it replaces")
+            raise FormatOptionError("debezium-flat-json cannot be written with keyless=True: an update would not identify its row")
         format.check(columns, unique_key)
         refuse_filters(format)
         self.op = f"{format.add_fields_prefix}op"

@@ -1,4 +1,4 @@
-"""Debezium JSON, as Kafka Connect's JsonConverter writes Debezium's envelope (vectors: Debezium 3.4, 1.9).
+"""Debezium JSON: Debezium's envelope as written by Kafka Connect's JsonConverter (vectors: Debezium 3.4, 1.9).
 
 A message, bare (``schemas.enable=false``) or with a schema block (``{"schema": ..., "payload": <bare>}``)::
 
@@ -18,24 +18,24 @@ no op               heartbeat, transaction mark and schema change: `Ignored`
 
 Changelog mode: all. Key: not read. Null value: `Ignored.TOMBSTONE` (the ``d`` before it was the delete).
 
-Absent and null: a column that is not in an image is NULL; the unavailable-value placeholder (an unchanged TOAST value) is
-`ABSENT` by the column's type, taken from a full before-image or else completed by ChangelogNormalize.
+Absent and null: a column that is not in an image is NULL. The unavailable-value placeholder (an unchanged TOAST value) is `ABSENT` by the
+column's type; it is taken from a full before-image or completed by ChangelogNormalize.
 
-Types: with a schema block every column is read as the block says (io.debezium.time.*, io.debezium.data.*, Connect's Decimal, Date, Time,
-Timestamp and bytes), the parts of a STRUCT, ARRAY or MAP too. A bare message does not say how its decimals and times are written:
-``decimal_handling_mode`` and ``time_precision_mode`` are the connector's ``decimal.handling.mode`` and ``time.precision.mode``, and
-without them a string in a DECIMAL column and a number in a TIME or TIMESTAMP column are errors, since Debezium's defaults and Flink's
-reading disagree. Bytes are base64 for both, the default here too.
+Types: with a schema block, every column is read by its schema there (io.debezium.time.*, io.debezium.data.*, Connect's Decimal, Date,
+Time, Timestamp and bytes), including the parts of a STRUCT, ARRAY or MAP. A bare message does not define the encoding of its decimals and
+times. ``decimal_handling_mode`` and ``time_precision_mode`` are the connector's ``decimal.handling.mode`` and ``time.precision.mode``.
+Without them a string in a DECIMAL column and a number in a TIME or TIMESTAMP column are errors, since Debezium's defaults and Flink's
+reading disagree. Bytes are base64 in both, and by default here.
 
 Differs from Flink:
 
-- base64 decimals and epoch numbers decode (Flink fails on both), and Debezium's own types by their names.
+- base64 decimals and epoch numbers are decoded (Flink fails on both), and Debezium's own types by their names.
 - ``t``, ``m``, heartbeats, transaction marks and schema changes are results (Flink: "Unknown op", or a NullPointerException).
-- A null ``before`` is an error only where ``-U`` is asked for; a keyed stage completes it (Flink: always an error).
-- A schema block is detected by default (Flink: ``schema-include`` must say it, and a wrong one is an error).
+- A null ``before`` is an error only if ``-U`` is required; a keyed stage completes it (Flink: always an error).
+- A schema block is detected by default (Flink: it requires ``schema-include``, and a wrong value is an error).
 - A one-element array around a message is not a message.
-- Updates are written as ``u``, with both images (Flink: a delete and an insert), values as declared, and with ``schema_include=True`` in
-  a schema block (Flink refuses to).
+- Updates are written as ``u``, with both images (Flink: a delete and an insert), values as declared, and with ``schema_include=True`` in a
+  schema block (not possible in Flink).
 
 Source: io.debezium.data.Envelope, io.debezium.time.*; Flink's DebeziumJsonDeserializationSchema; Debezium's connector pages.
 """
@@ -74,9 +74,9 @@ from .types import converter
 UNAVAILABLE_VALUE_PLACEHOLDER = "__debezium_unavailable_value"
 
 SCHEMAS_KEPT = 1000
-"""For how many schemas a reader keeps what it compiled."""
+"""The number of schemas whose compiled readers are kept."""
 COMPLETE_CONNECTORS = ("mysql", "mariadb")
-"""Connectors whose log has all values, so that they never write the placeholder."""
+"""Connectors whose log has all values: they never write the placeholder."""
 _SOURCE_MEMBERS = {"source.database": "db", "source.schema": "schema", "source.table": "table"}
 _PATHS = {root: (f"{root}.before", f"{root}.after") for root in ("$", "$.payload")}
 _INSERT, _UPDATE, _DELETE = RowKind.INSERT, RowKind.UPDATE_AFTER, RowKind.DELETE
@@ -84,19 +84,19 @@ _REMEDY = "is null. PostgreSQL: set the table's REPLICA IDENTITY to FULL, or to 
 
 
 class DebeziumEnvelope(Format):
-    """A format of Debezium's envelope, whose ``source`` says where in the log a change stands."""
+    """A format of Debezium's envelope, whose ``source`` has the position in the log."""
 
     positions = ""
 
     def position(self, message: Any) -> Position | None:
-        """Return where the connector says that the change stands (``source``).
+        """Return the change's position from ``source``.
 
         Raises
         ------
         MissingFieldError
-            When there is no ``source``, or its connector is not known.
+            When ``source`` is missing, or its connector is unknown.
         TypeConversionError
-            When a field of it has the wrong form.
+            When one of its fields is malformed.
         """
         return debezium(message.source)
 
@@ -108,25 +108,25 @@ class DebeziumJson(DebeziumEnvelope):
     Parameters
     ----------
     timestamp_format_standard : {"SQL", "ISO-8601"}
-        How timestamps are written as text where `time_precision_mode` is not set and there is no schema block: with a blank or with
-        a ``T`` between date and time. Both are read.
+        How timestamps are written as text without `time_precision_mode` and schema block: with a blank or a ``T`` between date and time.
+        Both are read.
     schema_include : {"auto", True, False}
-        Whether messages have a schema block; ``auto`` looks at each.
+        Whether messages have a schema block; ``auto`` detects it in each.
     decimal_handling_mode : {"precise", "string", "double"} or None
         The connector's ``decimal.handling.mode`` (Debezium's default is ``precise``), for messages without a schema block.
     time_precision_mode : str or None
         The connector's ``time.precision.mode`` (Debezium's default is ``adaptive``, for MySQL and MariaDB
         ``adaptive_time_microseconds``), for messages without a schema block.
     binary_handling_mode : {"bytes", "base64", "base64-url-safe", "hex"}
-        The connector's ``binary.handling.mode``. It applies to bare messages, and to what a schema block calls ``string``; what a
-        block calls ``bytes`` is base64. A BIT column is base64 in every mode: in bare messages of another mode declare it STRING.
+        The connector's ``binary.handling.mode``. It applies to bare messages, and to ``string`` in a schema block; ``bytes`` in a block is
+        always base64. A BIT column is base64 in every mode: in bare messages of another mode declare it STRING.
     bigint_unsigned_handling_mode : {"long", "precise"} or None
-        The connector's ``bigint.unsigned.handling.mode`` (Debezium's default is ``long``): how an unsigned BIGINT is written, which
-        is a ``DECIMAL(20,0)`` column. ``long``: a number in two's complement. ``precise``: base64, whatever `decimal_handling_mode`
-        is; digits are read too. A schema block says which of the two it is; its ``int64`` is unsigned only with ``long``.
+        The connector's ``bigint.unsigned.handling.mode`` (Debezium's default is ``long``), for an unsigned BIGINT in a ``DECIMAL(20,0)``
+        column. ``long``: a number in two's complement. ``precise``: base64 for every `decimal_handling_mode`; digits are read too. A
+        schema block distinguishes the two; its ``int64`` is unsigned only with ``long``.
     unavailable_value_placeholder : str
-        The connector's ``unavailable.value.placeholder``. It is a text that a column may hold by chance: messages of MySQL's and
-        MariaDB's connectors, which never write it, are not looked at for it; on PostgreSQL choose one that no row has.
+        The connector's ``unavailable.value.placeholder``. A column can hold the same text by chance: it is ignored in messages of MySQL's
+        and MariaDB's connectors, which never write it; for PostgreSQL choose a text that no row contains.
     time_zone : str or None
         The zone of zone-less text in a TIMESTAMP column.
     database_include, table_include : str or None
@@ -135,7 +135,7 @@ class DebeziumJson(DebeziumEnvelope):
 
     identifier = "debezium-json"
     partial_after = True
-    whole_rows = "let PostgreSQL write whole rows (REPLICA IDENTITY FULL)"
+    whole_rows = "configure PostgreSQL to write whole rows (REPLICA IDENTITY FULL)"
 
     timestamp_format_standard: str = "SQL"
     schema_include: Literal["auto"] | bool = "auto"
@@ -174,7 +174,7 @@ class DebeziumJson(DebeziumEnvelope):
         self._check_choice("binary_handling_mode", BINARY_MODES)
         self._check_choice("bigint_unsigned_handling_mode", (None, "long", "precise"))
         if not self.unavailable_value_placeholder:
-            raise FormatOptionError(f"{self.identifier}: unavailable_value_placeholder is empty, which every empty string would be")
+            raise FormatOptionError(f"{self.identifier}: unavailable_value_placeholder is empty, and would match every empty string")
 
     @property
     def encodings(self) -> Handling:
@@ -189,12 +189,12 @@ class DebeziumJson(DebeziumEnvelope):
         )
 
     def check(self, columns: Sequence[Column], unique_key: Sequence[str] = ()) -> None:
-        """Refuse columns whose spelling in bare messages is not declared, when it is known that messages are bare."""
+        """Raise if messages are known to be bare and a column's encoding is not declared."""
         missing = undeclared(columns, self.handling) if self.schema_include is False else []
         if self.time_precision_mode is not None and self.schema_include == "auto":
             missing = [reason for reason in undeclared(columns, self.handling) if "decimal_handling_mode" not in reason]
         if missing:
-            raise SchemaError(f"{self.identifier} without a schema block cannot tell how a column is written: {'; '.join(missing)}")
+            raise SchemaError(f"{self.identifier} without a schema block needs the encoding of its columns: {'; '.join(missing)}")
 
     def reader(self, rows: RowConverter, *, keyed: bool = False) -> Reader:
         """Return the reader of one table's messages."""
@@ -202,21 +202,21 @@ class DebeziumJson(DebeziumEnvelope):
         return reader.tables.guard(reader.read, names, (("payload", *names[0]), ("payload", *names[1])))
 
     def table_reader(self, names: Sequence[str]) -> Callable[[Any], tuple[Any, ...]]:
-        """Return the function from a message to its table, by one look into ``source``."""
+        """Return the function from a message to its table, which reads ``source`` once."""
         read = members_reader([_SOURCE_MEMBERS[name] for name in names])
         return lambda message: read(message.source)
 
     def encoder(self, columns: str | Sequence[Column], *, unique_key: Sequence[str] = ()) -> Encoder:
-        """Return the encoder of one table's rows: bare messages, or with a schema block where `schema_include` is True."""
+        """Return the encoder of one table's rows: bare messages, or with a schema block if `schema_include` is True."""
         return (_SchemaEncoder if self.schema_include is True else _Encoder)(self, columns, unique_key)
 
     def control_event(self, key: bytes | None, value: bytes | None, reason: Ignored, headers: Headers = ()) -> ControlEvent:
-        """Return what a schema change, transaction mark, truncate or logical message is about."""
+        """Return the control event of a schema change, transaction mark, truncate or logical message."""
         return control_event_of(_payload(value), reason, self.handling)
 
 
 class _Message(msgspec.Struct, gc=False):
-    """What is read of an envelope, wrapped or bare; what is not needed is skipped as text (empty text: it is not there)."""
+    """The fields read from an envelope, wrapped or bare; unneeded ones are kept as raw text (empty if missing)."""
 
     op: Any = None
     before: Any = None
@@ -228,13 +228,13 @@ class _Message(msgspec.Struct, gc=False):
 
 
 class _Reader:
-    """Reads the messages of one table. Converters of schema blocks are compiled once for each block that is met."""
+    """Reads the messages of one table. Converters are compiled once for each schema block."""
 
     def __init__(self, format: DebeziumJson, rows: RowConverter, keyed: bool) -> None:
         self.format, self.rows = format, rows
         self.exact = message_reader(rows, _Message, "after", "before", keyed=keyed)
         self.general = message_reader(rows, _Message, "after", "before", keyed=keyed, narrow=False)
-        # MySQL and MariaDB have no values that the log leaves out: there the placeholder's text is a text like any other.
+        # The logs of MySQL and MariaDB have all values: there the placeholder's text is ordinary data.
         self.handling = {False: format.handling, True: replace(format.handling, placeholder=None)}
         self.complete = RowConverter(rows.columns, self.handling[True], rows.unique_key)
         self.has_placeholder = rows.has_placeholder
@@ -259,10 +259,10 @@ class _Reader:
         return image is not None and self.has_placeholder(image)
 
     def _with_placeholder(self, message: Any, value: bytes) -> tuple[Any, bool]:
-        """Return a message that has the placeholder's text, and whether that is a text like any other there."""
+        """Return a message that contains the placeholder's text, and whether the text is ordinary data."""
         if member(message.source, "connector") in COMPLETE_CONNECTORS:
             return message, True
-        # Something is unchanged: the before-image, read in full, may have it.
+        # A value is unavailable: the before-image may have it, so read it in full.
         return self.general(value), False
 
     def _wrapped(self, schema: msgspec.Raw, payload: msgspec.Raw) -> Sequence[Event] | Ignored:
@@ -304,7 +304,7 @@ class _Reader:
 
 
 def events_of(op: Any, before: Any, after: Any, message: Any, root: str, rows: RowConverter | None) -> Sequence[Event] | Ignored:
-    """Return what an operation does with an envelope's images.
+    """Return the events of an operation on an envelope's images.
 
     Raises
     ------
@@ -332,7 +332,7 @@ def events_of(op: Any, before: Any, after: Any, message: Any, root: str, rows: R
 
 
 def without_op(message: Mapping[str, Any], root: str) -> Ignored:
-    """Return what a message without ``op`` is: a schema change, transaction mark or heartbeat.
+    """Return the kind of a message without ``op``: a schema change, transaction mark or heartbeat.
 
     Raises
     ------
@@ -346,7 +346,7 @@ def without_op(message: Mapping[str, Any], root: str) -> Ignored:
     if set(message) and set(message) <= {"ts_ms", "ts_us", "ts_ns"}:
         return Ignored.HEARTBEAT
     raise MissingFieldError(
-        "`op` is missing: not an envelope of Debezium's. Flattened messages (ExtractNewRecordState) have none", f"{root}.op"
+        "`op` is missing: not a Debezium envelope. For flattened messages (ExtractNewRecordState) use debezium-flat-json", f"{root}.op"
     )
 
 
@@ -359,7 +359,7 @@ def schema_of(schema: bytes) -> dict[str, Any]:
     Raises
     ------
     MalformedMessageError
-        When it is no JSON object.
+        When it is not a JSON object.
     """
     try:
         return read_object(schema)
@@ -368,7 +368,7 @@ def schema_of(schema: bytes) -> dict[str, Any]:
 
 
 def described(schema: dict[str, Any], columns: Sequence[Column], declared: Handling) -> list[Handling]:
-    """Return how each column is written, as a schema block says.
+    """Return the handling of each column by a schema block.
 
     Parameters
     ----------
@@ -376,7 +376,7 @@ def described(schema: dict[str, Any], columns: Sequence[Column], declared: Handl
         A Connect schema of an envelope: a struct with the fields ``before`` and ``after``.
     columns : sequence of Column
     declared : Handling
-        What the block does not say is as declared: the text form of bytes in a ``string``, an unsigned BIGINT in an ``int64``.
+        The handling of values that the block does not define: the text form of bytes in a ``string``, an unsigned BIGINT in an ``int64``.
     """
     images = _by_name(schema)
     fields = _by_name(images.get("after") or images.get("before") or {})
@@ -393,7 +393,7 @@ def _described(field: dict[str, Any], declared: Handling) -> Handling:
         # A number instead of base64 (JsonConverter's decimal.format=NUMERIC) is never in two's complement.
         return replace(declared, decimal="precise", decimal_scale=int(scale), time="isostring", bigint_unsigned="precise", binary="base64")
     unit = EPOCH_UNITS.get(name) if isinstance(name, str) else None
-    # Text of a described column is ISO text, and its number (but for a date's days) has the unit of its name.
+    # Text of a described column is ISO text, and its number (except a date's days) has the unit of its type name.
     return replace(
         declared,
         decimal="text" if kind == "string" else "string",
@@ -426,7 +426,7 @@ def _by_name(schema: dict[str, Any]) -> dict[str, dict[str, Any]]:
     return {name: field for field in found if isinstance(name := field.get("field"), str)}
 
 
-# ------------------------------------------------------------------------------------------------------------- the way back
+# ----------------------------------------------------------------------------------------------------------------- encoding
 
 
 class _Encoder(EnvelopeEncoder):
@@ -443,7 +443,7 @@ class _Encoder(EnvelopeEncoder):
 
 
 class _SchemaEncoder(_Encoder):
-    """Puts key and value into a schema block, as JsonConverter does with ``schemas.enable=true``."""
+    """Adds a schema block to key and value, as JsonConverter does with ``schemas.enable=true``."""
 
     writes_source = False  # the block would have to describe it
 
@@ -481,7 +481,7 @@ def _payload(value: bytes | None) -> dict[str, Any]:
 
 
 def control_event_of(message: dict[str, Any], reason: Ignored, handling: Handling) -> ControlEvent:
-    """Return what a message says that has no rows."""
+    """Return the control event of a message without rows."""
     source = message.get("source")
     database, schema, table = (named(member(source, name)) for name in ("db", "schema", "table"))
     if reason is Ignored.DDL:
@@ -505,7 +505,7 @@ def _table_of(identifier: Any) -> str | None:
 
 
 def _logical_message(message: Any, handling: Handling) -> str | None:
-    """Return the prefix and the content of pg_logical_emit_message() as a JSON object; content that is no text stays as it stands."""
+    """Return the prefix and content of pg_logical_emit_message() as a JSON object; non-text content is not decoded."""
     if not isinstance(message, dict):
         return None
     content = message.get("content")

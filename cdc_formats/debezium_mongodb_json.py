@@ -13,22 +13,22 @@ op                  rows
 ==================  ====================================================================================================
 ``c``, ``r``        ``+I`` after
 ``u``               ``-U`` before, ``+U`` after; without ``after`` (``capture.mode=change_streams``) the updated fields, and NULL for
-                    the removed ones: the others are completed by ChangelogNormalize, or taken from ``before``
+                    the removed ones: ChangelogNormalize completes the others, or they are taken from ``before``
 ``d``               ``-D`` before, or by the Kafka key
 no op               heartbeat, transaction mark: `Ignored`
 ==================  ====================================================================================================
 
 Changelog mode: all. Key: read for deletes and for updates without ``after``; primary_key is ``_id``. Null value: `Ignored.TOMBSTONE`.
 
-The columns are the document's top-level fields. ``before`` is there with ``capture.mode=change_streams_with_pre_image`` and
-``change_streams_update_full_with_pre_image``, and else only a keyed stage can give ``-U`` and ``-D`` with the whole row. ``after`` of an
-update is the document as it was when the connector looked it up, and so may be newer than the update.
+The columns are the document's top-level fields. ``before`` is written with ``capture.mode=change_streams_with_pre_image`` and
+``change_streams_update_full_with_pre_image``; otherwise only a keyed stage can give ``-U`` and ``-D`` with the whole row. ``after`` of an
+update is the document at the time of the connector's lookup, which can be newer than the update.
 
 Absent and null: a field that is not in a document is NULL. In an update without ``after`` it did not change. An update of a part of a
-column (``updatedFields`` with ``address.city`` or ``tags.0``, truncated arrays) is an error: which value the column has then, only the
-database can say (``capture.mode=change_streams_update_full``).
+column (``updatedFields`` with ``address.city`` or ``tags.0``, truncated arrays) is an error: only the database has the column's whole
+value (``capture.mode=change_streams_update_full``).
 
-Types: Extended JSON in all its spellings (`extended_json`). A schema block says nothing about the documents in it.
+Types: Extended JSON in all its forms (`extended_json`). A schema block does not describe the documents in it.
 
 Differs from Flink: Flink has no such format (Flink CDC's MongoDB source reads change streams itself).
 
@@ -70,18 +70,18 @@ _INSERT, _UPDATE, _DELETE = RowKind.INSERT, RowKind.UPDATE_AFTER, RowKind.DELETE
 _UPDATED = "updateDescription.updatedFields"
 _REMEDY = (
     "is null: set the connector's capture.mode to change_streams_update_full_with_pre_image (and the collection's "
-    "changeStreamPreAndPostImages), or give primary_key=['_id'] and let ChangelogNormalize make it from its state"
+    "changeStreamPreAndPostImages), or set primary_key=['_id'] so that ChangelogNormalize takes it from its state"
 )
 
 
 @dataclass(frozen=True, kw_only=True)
 class DebeziumMongodbJson(DebeziumEnvelope):
-    """Debezium's envelope of MongoDB.
+    """Debezium's envelope for MongoDB.
 
     Parameters
     ----------
     schema_include : {"auto", True, False}
-        Whether messages and keys have a schema block; ``auto`` looks at each.
+        Whether messages and keys have a schema block; ``auto`` detects it in each.
     time_zone : str or None
         The zone of zone-less text in a TIMESTAMP column; a ``$date`` needs none.
     database_include, table_include : str or None
@@ -115,13 +115,13 @@ class DebeziumMongodbJson(DebeziumEnvelope):
 
     @property
     def encodings(self) -> Handling:
-        """Text and numbers; documents have converters of their own."""
+        """Text and numbers; documents have separate converters."""
         return Handling(time_zone=self.time_zone)
 
     def check(self, columns: Sequence[Column], unique_key: Sequence[str] = ()) -> None:
-        """Refuse another primary key than the one that the Kafka key has."""
+        """Raise if the primary key is not that of the Kafka key."""
         if unique_key and list(unique_key) != ["_id"]:
-            raise SchemaError(f"debezium-mongodb-json has the primary_key ['_id'], which is what the Kafka key has, not {list(unique_key)}")
+            raise SchemaError(f"debezium-mongodb-json requires primary_key=['_id'], the column of the Kafka key, not {list(unique_key)}")
 
     def reader(self, rows: RowConverter, *, keyed: bool = False) -> Reader:
         """Return the reader of one collection's messages."""
@@ -129,12 +129,12 @@ class DebeziumMongodbJson(DebeziumEnvelope):
         return reader.tables.guard(reader, names, (("payload", *names[0]), ("payload", *names[1])))
 
     def row_names(self, event: Event) -> RowNames | None:
-        """Return the fields of the document; a document need not have all fields of its collection."""
+        """Return the fields of the document, which can lack fields of its collection."""
         found = super().row_names(event)
         return found and found._replace(whole=False)
 
     def control_event(self, key: bytes | None, value: bytes | None, reason: Ignored, headers: Headers = ()) -> ControlEvent:
-        """Return what a transaction mark is about; as `DebeziumJson`."""
+        """Return the control event of a transaction mark, as `DebeziumJson`."""
         return DebeziumJson().control_event(key, value, reason, headers)
 
     def encoder(self, columns: str | Sequence[Column], *, unique_key: Sequence[str] = ()) -> Encoder:
@@ -149,7 +149,7 @@ class _Description(msgspec.Struct, gc=False, rename="camel"):
 
 
 class _Message(msgspec.Struct, gc=False):
-    """What is read of an envelope, wrapped or bare (empty text: it is not there)."""
+    """The fields read from an envelope, wrapped or bare (empty if missing)."""
 
     op: Any = None
     before: str | None = None
@@ -215,7 +215,7 @@ class _Reader:
 
     def _update(self, key: bytes | None, message: _Message, root: str) -> Event:
         before_path, after_path = f"{root}.before", f"{root}.after"
-        # A document's _id never changes: where only keys are looked at, nothing in `before` says more than `after` does.
+        # A document's _id never changes: if only keys are used, `before` adds nothing to `after`.
         if message.after is not None:
             before = self._before(message, before_path) if not self.keyed else self._whole(message, before_path)
             return Event(_UPDATE, before, self._image(message.after, after_path), message, before_path, after_path, rows=self.rows)
@@ -254,7 +254,7 @@ class _Reader:
     def _changed(self, description: _Description | None, root: str) -> dict[str, Any]:
         """Return the columns that an update set, and NULL for those that it removed."""
         if description is None:
-            reason = "`after` is null, and there is no updateDescription (the `patch` of Debezium 1.x's oplog mode is not read)"
+            reason = "`after` and updateDescription are missing (the `patch` of Debezium 1.x's oplog mode is not supported)"
             raise MissingFieldError(reason, f"{root}.after")
         path = f"{root}.{_UPDATED}"
         try:
@@ -269,8 +269,8 @@ class _Reader:
     def _refuse_parts(self, paths: Iterable[str], root: str) -> None:
         for path in paths:
             if path in self.rows.names or path.split(".")[0] in self.rows.names:
-                reason = "the update changes a part of a column"
-                hint = ", and only the database has the whole: set the connector's capture.mode to change_streams_update_full"
+                reason = "the update changes only a part of a column"
+                hint = ": set the connector's capture.mode to change_streams_update_full, which writes the whole column"
                 raise PartialImageError(f"{reason} ({path}){hint}", f"{root}.updateDescription", bare=reason + hint)
 
     def _id(self, key: bytes | None) -> Any:
@@ -285,7 +285,7 @@ class _Reader:
 
     def _key(self, key: bytes | None) -> Any:
         if key is None:
-            raise MissingFieldError("the Kafka key is null, and the message has no document: nothing tells which one it is about")
+            raise MissingFieldError("the Kafka key is null, and the message has no document: the changed document is unknown")
         message = read_object(key)
         if self.schema_include is not False and set(message) == {"schema", "payload"}:
             message = message["payload"] if isinstance(message["payload"], dict) else {}

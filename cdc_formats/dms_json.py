@@ -1,6 +1,6 @@
-"""AWS DMS JSON, as the Database Migration Service writes it to Apache Kafka (and to Kinesis).
+"""AWS DMS JSON, as the Database Migration Service writes it to Apache Kafka (and Kinesis).
 
-A message, its before-image in a field of its own or beside the columns, where the task is told to write one::
+A message; if the task is configured to write before-images, they are in a separate field or next to the columns::
 
     {"data": {"id": 103, "name": "hammer", "weight": 1.0}, "before-image": {"id": 103, "name": "hammer", "weight": 1.1},
      "metadata": {"timestamp": "2024-10-27T12:39:03.210671Z", "record-type": "data", "operation": "update",
@@ -18,18 +18,18 @@ other control         `Ignored.DDL`: ``create-table``, ``drop-table``, ``add-col
 
 Changelog mode: all. Key: not read (it is the partition key, text such as ``shop.products.103``). Null value: `Ignored.TOMBSTONE`.
 
-Before-images are off by default; then updates need ChangelogNormalize. ``before_image_field`` is the ``FieldName`` of the task's
+Before-images are disabled by default; then updates need ChangelogNormalize. ``before_image_field`` is the ``FieldName`` of the task's
 BeforeImageSettings, ``before_image_prefix`` the ``column-prefix`` of a transformation rule (``BI_``). With the default
-``before_image_column_filter="pk-only"`` they say which key an update changed, and no more; with ``"all"`` they are taken for whole rows:
-true of MySQL, while of Oracle they have the changed columns, and of PostgreSQL the key, unless REPLICA IDENTITY is FULL.
+``before_image_column_filter="pk-only"`` they only contain the key before an update. With ``"all"`` they are read as whole rows. This is
+correct for MySQL; Oracle's have only the changed columns, and PostgreSQL's only the key, unless REPLICA IDENTITY is FULL.
 
-Absent and null: DMS leaves NULL out, and empty text too, so that a missing column is NULL and ``''`` has become NULL. With
-``include_null_and_empty=True`` (the endpoint's IncludeNullAndEmpty) every column is there: one that an update lacks is `ABSENT`, taken from
-the before-image or completed by ChangelogNormalize, and not NULL (PostgreSQL's unchanged TOAST values, Oracle's minimal supplemental
-logging, LOBs that did not change).
+Absent and null: DMS omits NULL and empty text, so that a missing column is NULL, and ``''`` becomes NULL. With
+``include_null_and_empty=True`` (the endpoint's IncludeNullAndEmpty) every column is written. Then a column that an update lacks is
+`ABSENT`, not NULL; it is taken from the before-image or completed by ChangelogNormalize (PostgreSQL's unchanged TOAST values, Oracle's
+minimal supplemental logging, LOBs that did not change).
 
 Types: numbers and text; bytes are hex, with or without ``0x``; times are ISO text, a DATETIME without zone with a ``Z`` as well, so that a
-TIMESTAMP_NTZ takes it. A delete of a source that logs the key alone (PostgreSQL by default) has the key's columns and NULL.
+TIMESTAMP_NTZ takes it. If the source logs only the key of a delete (PostgreSQL by default), the other columns are NULL.
 
 Differs from Flink: Flink has no such format.
 
@@ -67,11 +67,11 @@ class DmsJson(Format):
     Parameters
     ----------
     before_image_field : str or None
-        The field that before-images are in: ``FieldName`` of BeforeImageSettings (``before-image`` in the documentation).
+        The field of before-images: ``FieldName`` of BeforeImageSettings (``before-image`` in the documentation).
     before_image_prefix : str or None
-        What the columns of before-images have before their names, in ``data`` (``BI_`` in the documentation).
+        The prefix of the before-image's columns in ``data`` (``BI_`` in the documentation).
     before_image_column_filter : {"pk-only", "non-lob", "all"}
-        ``ColumnFilter``: which columns before-images have; only ``all`` is taken for whole rows.
+        ``ColumnFilter``: the columns of before-images; only ``all`` is read as whole rows.
     include_null_and_empty : bool
         The endpoint's ``IncludeNullAndEmpty``.
     schema_include, table_include : str or None
@@ -81,7 +81,7 @@ class DmsJson(Format):
     """
 
     identifier = "dms-json"
-    positions = "DMS writes `stream-position` as text of another form for each engine, and of a full load none"
+    positions = "DMS writes `stream-position` in a different form for each engine, and omits it in a full load"
     partial_after = True
 
     before_image_field: str | None = None
@@ -107,11 +107,11 @@ class DmsJson(Format):
         super().__post_init__()
         self._check_choice("before_image_column_filter", ("pk-only", "non-lob", "all"))
         if self.before_image_field in ("data", "metadata", "control", ""):
-            raise FormatOptionError(f"dms-json: before_image_field is {self.before_image_field!r}, which is no field of its own")
+            raise FormatOptionError(f"dms-json: before_image_field is {self.before_image_field!r}; it must name a separate field")
         if self.before_image_prefix == "":
-            raise FormatOptionError("dms-json: before_image_prefix is empty, which every column's name has")
+            raise FormatOptionError("dms-json: before_image_prefix is empty, and would match every column")
         if self.before_image_field is not None and self.before_image_prefix is not None:
-            raise FormatOptionError("dms-json: set before_image_field or before_image_prefix, as the task has it, not both")
+            raise FormatOptionError("dms-json: before_image_field and before_image_prefix cannot be combined: remove one of them")
 
     @property
     def encodings(self) -> Handling:
@@ -124,7 +124,7 @@ class DmsJson(Format):
         return reader.tables.guard(reader, (("metadata", "schema-name"), ("metadata", "table-name")))
 
     def row_names(self, event: Event) -> RowNames | None:
-        """Return the names in ``data``; without ``IncludeNullAndEmpty`` DMS leaves out the columns that are NULL."""
+        """Return the names in ``data``; without ``IncludeNullAndEmpty`` DMS omits columns that are NULL."""
         found = super().row_names(event)
         if found is None:
             return None
@@ -133,7 +133,7 @@ class DmsJson(Format):
         return RowNames(found.names, found.whole and self.include_null_and_empty, added)
 
     def control_event(self, key: bytes | None, value: bytes | None, reason: Ignored, headers: Headers = ()) -> ControlEvent:
-        """Return the schema and the table; the statement is the operation and, as far as it is there, the table's new definition."""
+        """Return the schema and table; the statement is the operation and, if present, the table's new definition."""
         message = read_object(value) if value else {}
         metadata = message.get("metadata")
         operation, definition = named(member(metadata, "operation")), message.get("control")
@@ -141,7 +141,7 @@ class DmsJson(Format):
         return ControlEvent(reason, None, named(member(metadata, "schema-name")), named(member(metadata, "table-name")), statement)
 
     def encoder(self, columns: str | Sequence[Column], *, unique_key: Sequence[str] = ()) -> Encoder:
-        """Return the encoder of one table's rows; the format has to say where whole before-images stand."""
+        """Return the encoder of one table's rows; it requires the option for whole before-images."""
         return _Encoder(self, columns, unique_key)
 
 
@@ -173,7 +173,7 @@ class _Reader:
     def __init__(self, format: DmsJson, rows: RowConverter, keyed: bool) -> None:
         self.rows, self.keyed, self.prefix = rows, keyed, format.before_image_prefix
         self.sparse = format.include_null_and_empty
-        # A before-image of the key says whether an update changed it, and is no row.
+        # A before-image with only the key shows whether an update changed it; it is not a row.
         self.whole = format.before_image_column_filter == "all"
         self.tables = TableFilter(format.schema_include, format.table_include, level="schema")
         self.field = field = format.before_image_field if keyed or self.whole else None
@@ -203,7 +203,7 @@ class _Reader:
             place = "$.metadata.operation"
             raise UnknownOperationError(f"operation {str(metadata.operation)[:40]!r} {known}", place, bare=f"operation {known}")
         if data is None:
-            raise MissingFieldError(f"`data` is missing or null, and operation is {metadata.operation!r}", "$.data")
+            raise MissingFieldError(f"`data` is missing or null when operation is {metadata.operation!r}", "$.data")
         if kind is _INSERT:
             return [Event(_INSERT, None, data, message, "", "$.data")]
         if kind is _DELETE:
@@ -212,7 +212,7 @@ class _Reader:
         return [Event(_UPDATE, before, data, message, self.before_path, "$.data", False, self.sparse)]
 
     def _before(self, message: Any, value: bytes) -> Any:
-        """Return the before-image where it says something: a whole row, or where only keys are looked at any column."""
+        """Return the before-image if it is usable: a whole row, or any columns if only keys are used."""
         image = message.before if self.field else None if self.beside is None else self._stripped(self.beside(value).data)
         if image is None or self.keyed or type(image) is self.rows.exact:
             return image
@@ -221,7 +221,7 @@ class _Reader:
         return None if unknown else image
 
     def _stripped(self, image: Any) -> Any:
-        """Return an image beside the columns without the prefix; a struct's fields have none."""
+        """Return a before-image next to the columns, without the prefix; a struct's fields have no prefix."""
         if isinstance(image, msgspec.Struct):
             return image
         prefix = str(self.prefix)
@@ -231,10 +231,10 @@ class _Reader:
 class _Encoder(EnvelopeEncoder):
     def __init__(self, format: DmsJson, columns: str | Sequence[Column], unique_key: Sequence[str]) -> None:
         if format.schema_include is not None:
-            raise FormatOptionError("dms-json cannot be written with schema_include: a row does not say its schema")
+            raise FormatOptionError("dms-json cannot be written with schema_include: rows do not contain their schema's name")
         if format.before_image_column_filter != "all" or not (format.before_image_field or format.before_image_prefix):
             raise FormatOptionError(
-                "dms-json cannot be written without before-images, since its updates could not be read: set before_image_field (such as "
+                "dms-json cannot be written without before-images, because its updates could not be read: set before_image_field (such as "
                 "'before-image') or before_image_prefix (such as 'BI_'), and before_image_column_filter='all'"
             )
         declared = to_columns(columns)

@@ -1,4 +1,4 @@
-"""What encoders of envelopes share: which of a message's images a change has, the Kafka key, and what they refuse."""
+"""The common part of envelope encoders: the images of each change, the Kafka key, and the checks of columns and options."""
 
 from __future__ import annotations
 
@@ -20,24 +20,25 @@ TIMESTAMP_STANDARDS = ("SQL", "ISO-8601")
 
 
 class EnvelopeEncoder(Encoder):
-    """An encoder of a format whose messages are JSON objects with a row's images in them: subclass it and say what they are.
+    """The base class of encoders whose messages are JSON objects with row images; subclasses build the messages.
 
-    An update is one message where the row before it is given. A lone ``-U`` is written as a delete and a lone ``+U`` as an insert, as
-    Flink writes all of them. The Kafka key is a JSON object of the unique key's columns.
+    An update is one message if the row before it is known. A lone ``-U`` is written as a delete and a lone ``+U`` as an insert, as Flink
+    does for all updates. The Kafka key is a JSON object of the unique key's columns.
 
     Parameters
     ----------
     format : Format
     columns : str or sequence of Column
     unique_key : sequence of str
-        None: records have no key.
+        Empty: records have no key.
     handling : sequence of Handling or None
-        How each column is written; None: as the format declares.
+        The handling of each column; None: the format's.
 
     Raises
     ------
     SchemaError, FormatOptionError
-        When the format could not read what it would write: columns that it refuses, and filters (a row does not say its table).
+        When the format could not read the written messages: it rejects the columns, or it has filters (rows do not contain their table's
+        name).
     """
 
     def __init__(
@@ -51,23 +52,23 @@ class EnvelopeEncoder(Encoder):
 
     @abstractmethod
     def insert(self, row: Row) -> dict[str, Any]:
-        """Return the message of a row that is new."""
+        """Return the message of an inserted row."""
 
     @abstractmethod
     def update(self, before: Row, row: Row) -> dict[str, Any]:
-        """Return the message of a row that was another one before."""
+        """Return the message of an updated row."""
 
     @abstractmethod
     def delete(self, row: Row) -> dict[str, Any]:
-        """Return the message of a row that is gone."""
+        """Return the message of a deleted row."""
 
     def encode(self, kind: RowKind, row: Row, before: Row | None = None) -> Record:
-        """Return the key and the value of the record of one change.
+        """Return the key and value of one change's record.
 
         Raises
         ------
         EncodeError
-            When a value cannot be written so that it is read as the same value.
+            When a value would not be read back as the same value.
         """
         if kind is RowKind.DELETE or kind is RowKind.UPDATE_BEFORE:
             message = self.delete(row)
@@ -82,12 +83,12 @@ class EnvelopeEncoder(Encoder):
 
 
 def writes_iso(format: Format) -> bool:
-    """Return whether a format's options ask for a ``T`` between date and time."""
+    """Return whether a format's options require a ``T`` between date and time."""
     return getattr(format, "timestamp_format_standard", "SQL") == "ISO-8601"
 
 
 def refuse_filters(format: Format) -> None:
-    """Refuse to write for a format that reads some tables alone.
+    """Raise if the format has filters: written messages would not match them.
 
     Raises
     ------
@@ -96,6 +97,6 @@ def refuse_filters(format: Format) -> None:
     for option in ("database_include", "table_include"):
         if getattr(format, option, None) is not None:
             raise FormatOptionError(
-                f"{format.identifier} cannot be written with {option}: a row does not say its table, and what is written would be left out "
-                "when it is read"
+                f"{format.identifier} cannot be written with {option}: rows do not contain their table's name, so the filter would exclude "
+                "the written messages"
             )

@@ -1,4 +1,4 @@
-"""When two values are equal: the one definition for keys and for rows, on every path from a message to the changelog.
+"""Equality of values: the definition for keys and rows, used everywhere between a message and the changelog.
 
 It is Spark SQL's ``<=>``, and the equality of Spark's ``groupBy``, joins and ``MERGE``:
 
@@ -6,17 +6,17 @@ It is Spark SQL's ``<=>``, and the equality of Spark's ``groupBy``, joins and ``
 values            equal
 ================  ====================================================================================================
 NULL              NULL equals NULL
-FLOAT, DOUBLE     NaN equals NaN, whatever its bits; -0.0 equals 0.0
+FLOAT, DOUBLE     NaN equals NaN, for all bit patterns; -0.0 equals 0.0
 ARRAY, STRUCT     element by element
 MAP               the same entries, in any order (Spark compares no maps)
 all others        when their canonical values (`types`) are
 ================  ====================================================================================================
 
-An equal row is suppressed, and two equal keys are one key; the rows that come out keep their values as the message has them.
+An equal row is suppressed, and equal keys identify the same row. Emitted rows keep the message's values unchanged.
 
 Flink has two equalities. Its generated equaliser compares two rows in binary form by their bytes (NaN equals NaN, -0.0 does not
-equal 0.0), and any other two by Java's ``==`` (NaN does not equal NaN, -0.0 equals 0.0). Which of them a row meets depends on the
-state backend.
+equal 0.0), and any other two by Java's ``==`` (NaN does not equal NaN, -0.0 equals 0.0). Which one applies to a row depends on the state
+backend.
 
 Source: Flink's EqualiserCodeGenerator; Spark SQL's reference, "NaN Semantics", and NormalizeFloatingNumbers.
 """
@@ -51,10 +51,10 @@ def equal(left: Any, right: Any) -> bool:
 
 
 def unifier(sql_type: SqlType) -> Unify | None:
-    """Return the function from a value to the one that all equal values become; None where every value is that one.
+    """Return the function from a value to a representative of all equal values; None if each value is only equal to itself.
 
-    What it returns is equal exactly when its bytes are (`normalize.packing`), so that it can be hashed or looked up. None and
-    `images.ABSENT` stay.
+    Representatives are equal exactly if their bytes are (`normalize.packing`), so that they can be hashed and looked up. None and
+    `images.ABSENT` are kept.
     """
     if sql_type.name in ("FLOAT", "DOUBLE"):
         return _unified_float
@@ -70,7 +70,7 @@ def unifier(sql_type: SqlType) -> Unify | None:
 
 
 def row_unifier(columns: Sequence[Column]) -> Callable[[Sequence[Any]], tuple[Any, ...]] | None:
-    """Return `unifier` for a row or key of these columns; None where no column needs it."""
+    """Return `unifier` for a row or key of these columns; None if no column needs it."""
     each = [unifier(column.type) for column in columns]
     if not any(each):
         return None
@@ -79,14 +79,14 @@ def row_unifier(columns: Sequence[Column]) -> Callable[[Sequence[Any]], tuple[An
 
 
 def key_getter(columns: Sequence[Column], indices: Sequence[int]) -> Callable[[Sequence[Any]], tuple[Any, ...]]:
-    """Return the function from a row to its key, the values at these places, which is the same tuple for equal keys."""
+    """Return the function from a row to its key, the values at these indices; equal keys give the same tuple."""
     pick = _picker(indices)
     unify = row_unifier([columns[index] for index in indices])
     return pick if unify is None else lambda row: unify(pick(row))
 
 
 def sorted_entries(entries: Iterable[list[Any]]) -> list[list[Any]]:
-    """Return a map's entries in the one order that they have in a canonical value, whatever their order in the message."""
+    """Return a map's entries in canonical order, independent of their order in the message."""
     found = list(entries)
     return sorted(found, key=_text_key if all(type(entry[0]) is str for entry in found) else _any_key)
 
@@ -121,7 +121,7 @@ def _any_key(entry: list[Any]) -> Any:
 
 
 def _order(value: Any) -> Any:
-    # Python orders neither None nor NaN, and takes -0.0 and 0.0 for one.
+    # Python cannot order None or NaN, and treats -0.0 and 0.0 as equal.
     if type(value) is float:
         return (1, 1, 0.0, 0.0) if value != value else (1, 0, value, copysign(1.0, value))
     if type(value) is list:

@@ -1,12 +1,12 @@
-"""Every error of this project: one hierarchy, one shape of text.
+"""The exceptions of this project: one hierarchy and one text layout.
 
-Spark shows an exception of a Python worker as the text of its traceback: class and attributes are gone. So the text alone
-says what is wrong, where, and what to do::
+Spark reports an exception of a Python worker only as traceback text, without its class and attributes. The text therefore contains what is
+wrong, where, and what to do::
 
     [TYPE_CONVERSION] expected `DECIMAL(10,2)`, got `str` 'x1' - at `$.after.weight` of the value in orders[3]@1042
 
-All fields are positional arguments of ``Exception`` (which is what makes an exception survive pickling). A text shows names and values
-of messages, and errors are read in terminals: what would control one stands there escaped (`printable`).
+All fields are positional arguments of ``Exception``, so that an exception can be pickled. Error texts include names and values from
+messages: terminal control characters in them are escaped (`printable`).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class ChangelogError(Exception):
 
 
 class UnknownFormatError(ChangelogError, ValueError):
-    """No format is registered under the identifier asked for."""
+    """No format is registered under the requested identifier."""
 
     condition = "UNKNOWN_FORMAT"
 
@@ -47,7 +47,7 @@ class FormatOptionError(ChangelogError, ValueError):
 
 
 class SchemaError(ChangelogError, ValueError):
-    """The declared columns cannot be read, or do not fit what is asked of them."""
+    """The declared columns cannot be read, or are not suitable for the operation."""
 
     condition = "SCHEMA"
 
@@ -59,19 +59,19 @@ class ArgumentError(ChangelogError, ValueError):
 
 
 class MissingDependencyError(ChangelogError, ImportError):
-    """An optional package is not installed; the text has the line that installs it."""
+    """An optional package is not installed; the text includes the command that installs it."""
 
     condition = "MISSING_DEPENDENCY"
 
 
 class StateVersionError(ChangelogError, ValueError):
-    """Stored state cannot be used: its version, or the number of key groups it was written with."""
+    """Stored state has another version, or was written with another number of key groups."""
 
     condition = "STATE_VERSION"
 
 
 class StateDamagedError(ChangelogError, ValueError):
-    """Stored state is not as it was written."""
+    """Stored state is corrupt."""
 
     condition = "STATE_DAMAGED"
 
@@ -95,13 +95,13 @@ class PartitionsAddedError(ChangelogError, ValueError):
 
 
 class TruncateError(ChangelogError, ValueError):
-    """The source table was truncated, and the user has not said what to do then."""
+    """The source table was truncated, and no handling for that is configured."""
 
     condition = "TRUNCATE"
 
 
 class EncodeError(ChangelogError, ValueError):
-    """A row cannot be written in a format: the text names the column, and what the format would have made of its value."""
+    """A row cannot be written in a format; the text names the column and the reason."""
 
     condition = "ENCODE"
 
@@ -119,7 +119,7 @@ class SampleError(ChangelogError, RuntimeError):
 
 
 class UnknownTopicError(SampleError):
-    """There is no such topic."""
+    """The topic does not exist."""
 
     condition = "UNKNOWN_TOPIC"
 
@@ -131,13 +131,13 @@ class KafkaUnavailableError(SampleError):
 
 
 class InferenceError(ChangelogError, ValueError):
-    """A sample does not say enough to infer a schema from, or says it of several tables."""
+    """A schema cannot be inferred: the sample has too little information, or contains several tables."""
 
     condition = "INFERENCE"
 
 
 class SchemaRegistryError(ChangelogError, RuntimeError):
-    """A schema registry does not answer, or refuses to: no record is to blame, and none is skipped for it."""
+    """A schema registry does not answer or refuses the request. No record causes this error, so none is skipped."""
 
     condition = "SCHEMA_REGISTRY"
 
@@ -148,9 +148,9 @@ class DecodeError(ChangelogError, ValueError):
     Parameters
     ----------
     reason : str
-        What is wrong, and what to do where that is known.
+        What is wrong and, if known, what to do.
     path : str
-        Where in the message, as a JSON path (``$.after.weight``); empty where there is none.
+        Where in the message, as a JSON path (``$.after.weight``); empty if there is none.
     field : str
         ``value`` or ``key``.
     where : str
@@ -158,7 +158,7 @@ class DecodeError(ChangelogError, ValueError):
     excerpt : str
         The first bytes of the message, at most `EXCERPT_BYTES`; empty for none.
     bare : str
-        `reason` without anything out of the message; empty where there is nothing of it in `reason`.
+        `reason` without data from the message; empty if `reason` contains none.
     """
 
     condition = "DECODE"
@@ -175,7 +175,7 @@ class DecodeError(ChangelogError, ValueError):
         )
 
     def at(self, *, path: str = "", field: str = "", where: str = "", excerpt: str = "") -> DecodeError:
-        """Return the same error with more of its place filled in; what is already known stays."""
+        """Return the same error with the missing parts of its location filled in; known parts are kept."""
         return type(self)(
             self.reason,
             self.path or path,
@@ -186,7 +186,7 @@ class DecodeError(ChangelogError, ValueError):
         )
 
     def without_data(self) -> DecodeError:
-        """Return the same error with nothing in it that stood in the message (``error_excerpt=False``)."""
+        """Return the same error without any data from the message (``error_excerpt=False``)."""
         return type(self)(self.bare or self.reason, self.path, self.field, self.where)
 
     def __str__(self) -> str:
@@ -197,13 +197,13 @@ class DecodeError(ChangelogError, ValueError):
 
 
 class MalformedMessageError(DecodeError):
-    """The bytes are not in the encoding that the format reads."""
+    """The bytes are not valid in the format's encoding."""
 
     condition = "MALFORMED_MESSAGE"
 
 
 class UnknownOperationError(DecodeError):
-    """The operation is none that the format knows."""
+    """The format does not know the operation."""
 
     condition = "UNKNOWN_OPERATION"
 
@@ -215,7 +215,7 @@ class MissingFieldError(DecodeError):
 
 
 class MissingBeforeImageError(DecodeError):
-    """An update or delete has no before-image where one is needed; the text has the producer's remedy."""
+    """An update or delete lacks a required before-image; the text includes the producer's setting for it."""
 
     condition = "MISSING_BEFORE_IMAGE"
 
@@ -227,7 +227,7 @@ class TypeConversionError(DecodeError):
 
 
 class PartialImageError(DecodeError):
-    """An after-image lacks columns, and nothing is stored that could complete it."""
+    """An after-image lacks columns, and no stored row can complete it."""
 
     condition = "PARTIAL_IMAGE"
 
@@ -239,13 +239,13 @@ class WriterSchemaError(DecodeError):
 
 
 class SchemaValidationError(DecodeError):
-    """A message is not as the format's JSON Schema says (``validate=True``)."""
+    """A message does not match the format's JSON Schema (``validate=True``)."""
 
     condition = "SCHEMA_VALIDATION"
 
 
 class FormatBugError(DecodeError):
-    """A format failed on a record in a way that no format may: the text has the exception's class and text."""
+    """A format raised an unexpected exception; the text includes its class and text."""
 
     condition = "FORMAT_BUG"
 
@@ -266,11 +266,11 @@ DECODE_CONDITIONS = tuple(
         )
     )
 )
-"""The conditions a record can be dropped for, as counted by the reader."""
+"""The error conditions for which the reader can drop a record; it counts each."""
 
 
 def excerpt_of(message: bytes | None) -> str:
-    """Return the beginning of a message as it stands in an error: at most `EXCERPT_BYTES` bytes, escaped.
+    """Return the beginning of a message for an error text: at most `EXCERPT_BYTES` bytes, escaped.
 
     Examples
     --------
@@ -281,7 +281,7 @@ def excerpt_of(message: bytes | None) -> str:
         return ""
     head = bytes(memoryview(message)[:EXCERPT_BYTES])
     text = repr(head)
-    # Every byte may become four characters (\\xff): the text is held to the same measure as the bytes.
+    # Every byte may become four characters (\\xff): limit the text too.
     return text if len(text) <= EXCERPT_BYTES + 3 else text[:EXCERPT_BYTES] + "...'"
 
 

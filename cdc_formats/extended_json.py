@@ -1,8 +1,8 @@
-"""MongoDB's Extended JSON: from a document's values to canonical ones (see `types`), and back.
+"""MongoDB's Extended JSON: conversion between a document's values and canonical ones (see `types`).
 
-A value of BSON that JSON does not have is an object with a name that begins with ``$``, in one of three spellings: the strict mode of
-version 1 (``{"$date": 1589362330904}``), version 2 canonical (``{"$date": {"$numberLong": "1589362330904"}}``) and version 2 relaxed
-(``{"$date": "2020-05-13T09:32:10.904Z"}``, numbers as they are). All are read, by the column's type:
+A BSON value without a JSON type is an object with a name that begins with ``$``, in one of three forms: the strict mode of version 1
+(``{"$date": 1589362330904}``), version 2 canonical (``{"$date": {"$numberLong": "1589362330904"}}``) and version 2 relaxed (``{"$date":
+"2020-05-13T09:32:10.904Z"}``, numbers as they are). All are read, by the column's type:
 
 =========================  ===================================================================================================
 column                     values
@@ -16,7 +16,7 @@ BINARY                     ``$binary``, ``$uuid``
 ARRAY, MAP, STRUCT         arrays and documents, their values likewise
 =========================  ===================================================================================================
 
-``$undefined`` is NULL. A plain number is no time, and plain text no bytes: those are errors.
+``$undefined`` is NULL. A plain number in a time column and plain text in a BINARY column are errors.
 
 Source: MongoDB's specification of Extended JSON; org.bson.json.JsonWriterSettings.
 """
@@ -55,14 +55,14 @@ def document_converter(sql_type: SqlType, handling: Handling) -> Converter:
     Raises
     ------
     Unfit
-        From the returned function, when a value is not one of the type's, or out of its range.
+        From the returned function, when a value does not have the type or is out of its range.
     """
     convert = _FACTORIES.get(sql_type.name, _number)(sql_type, handling)
     return lambda value: None if type(value) is dict and "$undefined" in value else convert(value)
 
 
 def _only(value: Any, *names: str) -> Any:
-    """Return the member of an object that has but one, of one of the names; None where it is not that."""
+    """Return the only member of an object if it has one of the names; otherwise None."""
     if type(value) is dict and len(value) == 1:
         (name,) = value
         return value[name] if name in names else None
@@ -79,7 +79,7 @@ def _number(sql_type: SqlType, handling: Handling) -> Converter:
 
 
 def _instant(value: dict[str, Any]) -> int | None:
-    """Return the microseconds of ``$date`` and ``$timestamp``, None where a value is neither."""
+    """Return the microseconds of ``$date`` and ``$timestamp``, or None for other values."""
     date = _only(value, "$date")
     if date is not None:
         if type(date) is dict:
@@ -104,7 +104,7 @@ def _timestamp(sql_type: SqlType, handling: Handling) -> Converter:
             if instant is not None:
                 return instant
         elif type(value) is not str:
-            raise refuse(sql_type, value, "a plain number is no time in MongoDB: declare BIGINT")
+            raise refuse(sql_type, value, "a plain number is not a time in MongoDB: declare BIGINT")
         stamp: int = to(value)
         return stamp
 
@@ -128,7 +128,7 @@ def _date(sql_type: SqlType, handling: Handling) -> Converter:
 
 
 def _bytes(sql_type: SqlType, value: Any) -> tuple[bytes, int] | None:
-    """Return the bytes and the subtype of ``$binary`` and ``$uuid``, None where a value is neither."""
+    """Return the bytes and the subtype of ``$binary`` and ``$uuid``, or None for other values."""
     if type(value) is not dict:
         return None
     uuid = _only(value, "$uuid")
@@ -141,7 +141,7 @@ def _bytes(sql_type: SqlType, value: Any) -> tuple[bytes, int] | None:
             return None
         return base64.b64decode(text, validate=True), int(subtype, 16)
     except ValueError:
-        raise refuse(sql_type, value, "not base64, or no UUID") from None
+        raise refuse(sql_type, value, "not base64, or not a UUID") from None
 
 
 def _binary(sql_type: SqlType, handling: Handling) -> Converter:
@@ -197,7 +197,7 @@ _FACTORIES: dict[str, Callable[[SqlType, Handling], Converter]] = {
 }
 
 
-# ------------------------------------------------------------------------------------------------------------- the way back
+# ----------------------------------------------------------------------------------------------------------------- encoding
 
 
 def document_writer(sql_type: SqlType) -> Converter:
@@ -206,9 +206,9 @@ def document_writer(sql_type: SqlType) -> Converter:
     Raises
     ------
     SchemaError
-        When no value of the type can be written.
+        When the type cannot be written.
     Unfit
-        From the returned function, when BSON has no such value: a time of microseconds.
+        From the returned function, when BSON cannot hold the value, such as a time with microseconds.
     """
     if sql_type.name in _NESTED_WRITERS:
         return _NESTED_WRITERS[sql_type.name](sql_type)
@@ -221,13 +221,13 @@ def document_writer(sql_type: SqlType) -> Converter:
 def _written_date(micros: int) -> dict[str, Any]:
     millis, rest = divmod(micros, 1000)
     if rest:
-        raise Unfit("a date of MongoDB's has milliseconds, and the value has microseconds")
+        raise Unfit("a MongoDB date has milliseconds, but the value has microseconds")
     return {"$date": millis}
 
 
 def _written_decimal(value: str) -> dict[str, Any]:
     if len(value.strip("-0.").replace(".", "")) > _DECIMAL128_DIGITS:
-        raise Unfit(f"a decimal of MongoDB's has {_DECIMAL128_DIGITS} digits, and the value has more")
+        raise Unfit(f"a MongoDB decimal has {_DECIMAL128_DIGITS} digits, but the value has more")
     return {"$numberDecimal": value}
 
 
@@ -247,7 +247,7 @@ def _written_array(sql_type: SqlType) -> Converter:
 
 
 def _written_map(sql_type: SqlType) -> Converter:
-    writer(sql_type, Handling())  # refuses keys that are no text
+    writer(sql_type, Handling())  # raises for keys that are not text
     item = null_or(document_writer(sql_type.fields[1].type))
     return lambda value: {name: item(entry) for name, entry in value}
 

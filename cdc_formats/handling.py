@@ -1,4 +1,4 @@
-"""Value encodings that depend on the producer's configuration, and the error of a value that its column does not take."""
+"""Value encodings that depend on the producer's configuration, and the error for a value that its column cannot hold."""
 
 from __future__ import annotations
 
@@ -20,35 +20,35 @@ Rounding = Literal["error", "half_up"]
 
 @dataclass(frozen=True)
 class Handling:
-    """How a producer writes values, as far as its configuration decides that; and how decimals with too many digits are read.
+    """A producer's configurable value encodings, and the rounding of decimals with too many digits.
 
     Parameters
     ----------
     decimal : {"text", "precise", "string", "double"} or None
         ``text``: a number or its digits. ``precise``: base64 of the unscaled big-endian bytes, at the column's scale.
-        ``None``: not declared: a JSON number is taken, a string is an error that says what to declare.
+        ``None``: not declared: a JSON number is accepted, a string is an error that names the option.
     decimal_scale : int or None
-        The scale of ``precise``, where the message tells it; else it is the column's.
+        The scale of ``precise`` if the message contains it; otherwise the column's is used.
     time : {"text", "adaptive", ...} or None
         ``text``: ISO or SQL text only. Debezium's ``time.precision.mode`` otherwise; ``None``: not declared.
     epoch_unit : {"ms", "us", "ns"} or None
-        The unit of an epoch number, where the message's own schema tells it; else it follows from `time`.
+        The unit of an epoch number if the message's schema contains it; otherwise it follows from `time`.
     binary : {"bytes", "base64", "base64-url-safe", "hex", "latin1"} or None
         The text form of bytes (``bytes`` is base64 in JSON). ``None``: not declared: text in a BINARY column is an error.
     bigint_unsigned : {"long", "precise"} or None
-        How a ``DECIMAL(20,0)`` column's unsigned 64-bit numbers are written. ``long``: a JSON integer, in two's complement.
-        ``precise``: base64 of the big-endian bytes, whatever `decimal` is.
+        The encoding of unsigned 64-bit numbers in a ``DECIMAL(20,0)`` column. ``long``: a JSON integer, in two's complement. ``precise``:
+        base64 of the big-endian bytes, for every `decimal`.
     time_zone : str or None
         The zone of zone-less text in a TIMESTAMP column; ``None``: such text is an error.
     placeholder : str or None
         Debezium's unavailable-value placeholder; a value equal to it is `ABSENT`.
     native : bool
-        Whether the producer writes booleans and integers as JSON's own: a hint for speed alone.
+        Whether the producer writes booleans and integers as JSON types: only a hint for speed.
     rounding : {"error", "half_up"}
-        What happens to a decimal with more digits after the point than its column holds.
+        The treatment of a decimal with more digits after the point than its column holds.
     parts : mapping or None
-        How the parts of a nested column are written, where the message describes them: by ``STRUCT.<field>``, ``MAP.key`` and
-        ``MAP.value``. A part without an entry is written as the column is.
+        The handling of a nested column's parts if the message describes them, by ``STRUCT.<field>``, ``MAP.key`` and ``MAP.value``. A part
+        without an entry has the column's handling.
     """
 
     decimal: Literal["text", "precise", "string", "double"] | None = "text"
@@ -64,19 +64,19 @@ class Handling:
     parts: Mapping[str, Handling] | None = None
 
     def of_part(self, name: str) -> Handling:
-        """Return how a part of a nested column is written; the placeholder stands for a whole column only."""
+        """Return the handling of a nested column's part; the placeholder only replaces whole columns."""
         found = (self.parts or {}).get(name)
         return replace(self, placeholder=None, parts=None) if found is None else replace(found, placeholder=None)
 
 
 class Unfit(ValueError):  # noqa: N818 - it is caught and becomes a TypeConversionError
-    """A value that its column's type does not take; the caller adds the place.
+    """A value that its column's type cannot hold; the caller adds the location.
 
     Parameters
     ----------
     reason : str
     bare : str
-        `reason` without the value, where it shows one (as `errors.DecodeError`).
+        `reason` without the value, if it shows one (as in `errors.DecodeError`).
     """
 
     def __init__(self, reason: str, bare: str = "") -> None:
@@ -85,7 +85,7 @@ class Unfit(ValueError):  # noqa: N818 - it is caught and becomes a TypeConversi
 
 
 def refuse(sql_type: SqlType | str, value: Any, hint: str = "") -> Unfit:
-    """Return the error of a value that a column does not take: what was expected, what came, and what to do."""
+    """Return the error for a value that a column cannot hold: the expected type, the value, and what to do."""
     hint = f": {hint}" if hint else ""
     expected = f"expected `{sql_type}`, got `{_kind(value)}`"
     return Unfit(f"{expected} {_shown(value)}{hint}", expected + hint)
@@ -98,7 +98,7 @@ def _kind(value: Any) -> str:
 
 
 def _shown(value: Any) -> str:
-    # A cut, since a value may be a megabyte (and str() of a huge int is refused by Python).
+    # Shorten the value: it may be a megabyte (and Python rejects str() of a huge int).
     if isinstance(value, int) and abs(value) >= 10**40:
         return "of more than 40 digits"
     text = ascii(value) if isinstance(value, str) else str(value)

@@ -1,9 +1,8 @@
-"""Row images: what stands in a message of a row before or after a change, and what does not.
+"""Row images: the values of a row before or after a change, and the columns missing in the message.
 
-A column that is not in an image is `ABSENT`, which is not NULL: in Canal's and Maxwell's ``old`` it did not change, in a
-compressed OGG update, in a minimal row image of MySQL and under Debezium's unavailable-value placeholder the producer does
-not say. Absent columns of a
-before-image are the after-image's; absent columns of an after-image can only come from what is stored of the key.
+A column that is not in an image is `ABSENT`, which is not NULL. In Canal's and Maxwell's ``old`` it did not change. In a compressed OGG
+update, in a minimal row image of MySQL, and with Debezium's unavailable-value placeholder, the value is unknown. Absent columns of a
+before-image have the after-image's values; absent columns of an after-image can only be taken from the key's stored row.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from typing import Any, Final
 
 
 class Absent:
-    """The type of `ABSENT`. It is a class of its own, and no Enum, so that no library takes it for a value."""
+    """The type of `ABSENT`: a separate class, not an Enum, so that no library treats it as a value."""
 
     __slots__ = ()
 

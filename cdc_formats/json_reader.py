@@ -1,9 +1,9 @@
-"""JSON text to Python values, and back: the one place that names the JSON library (msgspec).
+"""JSON text to Python values, and back: the only module that uses the JSON library (msgspec) directly.
 
-Numbers with a fraction or an exponent become ``decimal.Decimal``, so that no digit of a DECIMAL column is lost on the way. A reader
-of STRING columns gets a `Spelled` where ``str`` would not return a number's own text.
-The reader is strict where Flink's (Jackson) is lenient: bytes after the document, unescaped control characters, lone
-surrogates and encodings other than UTF-8 are errors here; a byte order mark is skipped by both.
+Numbers with a fraction or an exponent become ``decimal.Decimal``, so that no digit of a DECIMAL column is lost. A reader of STRING columns
+gets a `Spelled` if ``str`` would not return a number's original text. The reader is strict where Flink's (Jackson) is lenient: bytes after
+the document, unescaped control characters, lone surrogates and encodings other than UTF-8 are errors here; a byte order mark is skipped by
+both.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _FAILURES = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
 
 class Spelled(Decimal):
-    """A number with its own text, for numbers that ``str(Decimal)`` spells otherwise: ``1e2``, ``1.0E-5``, ``0.0000000``."""
+    """A number with its original text, for numbers that ``str(Decimal)`` writes differently: ``1e2``, ``1.0E-5``, ``0.0000000``."""
 
     __slots__ = ("text",)
     text: str
@@ -40,7 +40,7 @@ class Spelled(Decimal):
 def _own_text(value: Any) -> msgspec.Raw:
     if isinstance(value, Spelled):
         return msgspec.Raw(value.text.encode())
-    raise TypeError(f"{type(value).__name__} has no JSON")
+    raise TypeError(f"{type(value).__name__} has no JSON form")
 
 
 _encoder = msgspec.json.Encoder(decimal_format="number", enc_hook=_own_text)
@@ -54,7 +54,7 @@ def _decimal(text: str) -> Decimal:
 
 
 def _spelled(text: str) -> Decimal:
-    # str(Decimal) has an exponent of its own where the text has one, and below 0.000001.
+    # str(Decimal) writes its own exponent if the text has one, and below 0.000001.
     if "e" not in text and "E" not in text and "0.000000" not in text:
         return Decimal(text)
     try:
@@ -64,15 +64,15 @@ def _spelled(text: str) -> Decimal:
 
 
 def json_reader(shape: type[T], first: type[T] | None = None, *, spelled: bool = False) -> Callable[[bytes], T]:
-    """Return the function from JSON text to a value of `shape` (a msgspec type; ``Any`` for whatever stands there).
+    """Return the function from JSON text to a value of `shape` (a msgspec type; ``Any`` accepts every value).
 
     Parameters
     ----------
     shape : type
     first : type or None
-        A narrower shape that is tried before, for speed: text that is not of it is read as `shape`.
+        A narrower shape that is tried first, for speed; text that does not match it is read as `shape`.
     spelled : bool
-        Whether a number can be a `Spelled`, for readers that show numbers as text.
+        Whether a number can be a `Spelled`, for readers that convert numbers to text.
 
     Raises
     ------
@@ -99,8 +99,8 @@ def json_reader(shape: type[T], first: type[T] | None = None, *, spelled: bool =
 
 
 def _narrow_first(narrow: Callable[[bytes], T], wide: Callable[[bytes], T]) -> Callable[[bytes], T]:
-    # Texts that are not of the narrow shape often come one after the other (a column that is declared and not there yet): after
-    # each that fails the next ones, twice as many each time, are not tried.
+    # Texts that do not match the narrow shape are often consecutive (a declared column that does not exist yet): after
+    # each failure the next texts are not tried, twice as many each time.
     pause = skip = 0
 
     def read(text: bytes) -> T:
@@ -170,7 +170,7 @@ def read_object(text: bytes) -> dict[str, Any]:
 
 
 def json_bytes(value: Any) -> bytes:
-    """Return compact JSON text; a ``Decimal`` becomes a number, ``msgspec.Raw`` stays as it is."""
+    """Return compact JSON text; a ``Decimal`` becomes a number, ``msgspec.Raw`` is kept unchanged."""
     return _encoder.encode(value)
 
 

@@ -1,7 +1,7 @@
-"""A sample of a topic's records, a schema from it, and a profile: the part of this package that talks to Kafka, by ``confluent-kafka``.
+"""Samples of a topic's records, and schemas and profiles from them: the part of this package that reads Kafka, with ``confluent-kafka``.
 
-Partitions are assigned by hand. No consumer group is joined, and no offset is stored or committed, so that reading a sample leaves
-nothing behind. ``group.id`` is named in the client's configuration since librdkafka makes no consumer without one.
+Partitions are assigned manually. No consumer group is joined, and no offset is stored or committed, so that reading a sample has no side
+effects. The client's configuration has a ``group.id`` because librdkafka requires one.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from confluent_kafka import Consumer
 
 SAMPLE = 1000
-"""How many records a sample has, where it is not said."""
+"""The default number of records in a sample."""
 TIMEOUT_SECONDS = 30.0
-"""How long sampling may take, where it is not said."""
+"""The default timeout of sampling."""
 
 _GROUP = "cdc-formats-sample"
 _NO_ID = "AAAAAAAAAAAAAAAAAAAAAA"
@@ -37,8 +37,8 @@ _TRY_SECONDS = 1.0
 _REFUSALS = {"_AUTHENTICATION": "security.protocol and sasl.*", "_SSL": "security.protocol and ssl.*"}
 _DEFAULTS = {
     "isolation.level": "read_uncommitted",  # as Spark's source
-    "queued.max.messages.kbytes": 16384,  # of each partition: a sample needs no more than its share
-    # What librdkafka logs is said by the errors here; its log would have the servers' names again and again.
+    "queued.max.messages.kbytes": 16384,  # per partition: a sample needs only its share
+    # The errors here contain what librdkafka logs; its log would repeat the servers' names.
     "log_level": 0,
 }
 
@@ -51,7 +51,7 @@ class SampledRecord(NamedTuple):
     topic : str
     partition, offset : int
     timestamp : int
-        Milliseconds since 1970-01-01 UTC; -1 where there is none.
+        Milliseconds since 1970-01-01 UTC; -1 if there is none.
     key, value : bytes or None
     headers : tuple of (str, bytes or None)
     """
@@ -73,7 +73,7 @@ def sample_topic(
     config: Mapping[str, Any] | None = None,
     timeout_seconds: float = TIMEOUT_SECONDS,
 ) -> list[SampledRecord]:
-    """Read some records of a topic: of each partition as many from its beginning as from its end.
+    """Return some records of a topic: equally many from the beginning and the end of each partition.
 
     Parameters
     ----------
@@ -81,35 +81,35 @@ def sample_topic(
         ``bootstrap.servers``.
     topic : str
     sample : int
-        How many records to read at most; a few more where the partitions do not divide it.
+        The maximum number of records; a few more if it is not a multiple of the partitions.
     config : mapping or None
         Further options of librdkafka (``security.protocol``, ...).
     timeout_seconds : float
-        How long it may take. What was read by then is returned.
+        The time limit; the records read until then are returned.
 
     Returns
     -------
     list of SampledRecord
-        By partition and offset; none of an empty topic.
+        Ordered by partition and offset; empty for an empty topic.
 
     Raises
     ------
     UnknownTopicError
-        When there is no such topic, or the user may not see it.
+        When the topic does not exist, or the user may not see it.
     KafkaUnavailableError
         When no broker answers in time.
     SampleError
-        When the topic has records and none arrives in time, or Kafka refuses.
+        When the topic has records but none arrives in time, or Kafka rejects the request.
     MissingDependencyError
         When ``confluent-kafka`` is not installed.
     ArgumentError
-        When an option of the client cannot be used. No error has an option's value in it.
+        When an option of the client cannot be used. Errors never contain an option's value.
     """
     return _sampled(servers, topic, sample, config or {}, timeout_seconds, progress=False).records
 
 
 class _Sample(NamedTuple):
-    """The records of a sample, the offsets that the partitions have, and how many of them were read; None: not all in time."""
+    """The records of a sample, the number of offsets in the partitions, and how many were read; None: not all in time."""
 
     records: list[SampledRecord]
     ranges: dict[int, tuple[int, int]]
@@ -118,7 +118,7 @@ class _Sample(NamedTuple):
 
 def _sampled(servers: str, topic: str, sample: int, config: Mapping[str, Any], timeout_seconds: float, *, progress: bool | None) -> _Sample:
     if sample < 1:
-        raise ArgumentError(f"sample is {sample}; it is at least 1")
+        raise ArgumentError(f"sample is {sample}; it must be at least 1")
     deadline = time.monotonic() + timeout_seconds
     heard: list[str] = []
     consumer = _consumer(servers, config, heard)
@@ -133,11 +133,11 @@ def _sampled(servers: str, topic: str, sample: int, config: Mapping[str, Any], t
     finally:
         consumer.close()
     if wanted and not records and time.monotonic() >= deadline:
-        raise SampleError(f"no record of {topic} arrived in {timeout_seconds:g} s, and it has some: give it more time")
+        raise SampleError(f"no record of {topic} arrived in {timeout_seconds:g} s, but it has records: increase the timeout")
     asked: Counter[int] = Counter()
     for part in wanted:
         asked[part.partition] += part.end - part.begin
-    # After the deadline an offset may have a record that was not waited for.
+    # After the deadline, unread offsets may have records.
     return _Sample([record for _, record in sorted(records.items())], ranges, asked if time.monotonic() < deadline else None)
 
 
@@ -156,7 +156,7 @@ def infer_topic(
     Raises
     ------
     InferenceError
-        When the sample says too little.
+        When the sample has too little information.
     UnknownTopicError, KafkaUnavailableError, SampleError, MissingDependencyError, ArgumentError
         As `sample_topic`.
     """
@@ -175,18 +175,18 @@ def profile_topic(
     progress: bool | None = None,
     **options: Any,
 ) -> TopicProfile:
-    """Tell what is in a topic: `sample_topic` and `cdc_formats.profiling.profile_records`. No group is joined, nothing is committed.
+    """Return a profile of a topic (`sample_topic` and `profile_records`); no group is joined, nothing is committed.
 
     Parameters
     ----------
     servers, topic, sample, config, timeout_seconds
         As of `sample_topic`.
     format : str, Format or None
-        None: every registered format is tried.
+        None tries every registered format.
     progress : bool or None
-        Whether a progress bar is drawn; None: where rich is installed, and stderr is a terminal or this is a notebook.
+        Whether to show a progress bar; None: if rich is installed, and stderr is a terminal or this is a notebook.
     **options
-        Of the format; where it is not given, each format that is tried gets those that it has (``url`` of a schema registry).
+        Options of the format. Without `format`, each tried format gets the ones that it has (such as a schema registry's ``url``).
 
     Returns
     -------
@@ -201,14 +201,14 @@ def profile_topic(
         As `profile_records`.
     """
     records, ranges, asked = _sampled(servers, topic, sample, config or {}, timeout_seconds, progress=progress)
-    connection = tuple(name for name in config or () if not name.endswith("_cb"))  # a callback is no option that can be pasted
+    connection = tuple(name for name in config or () if not name.endswith("_cb"))  # a callback cannot be pasted as an option
     return profile_records(
         records, topic=topic, servers=servers, connection=connection, format=format, ranges=ranges, asked=asked, **options
     )
 
 
 def key_values(records: list[SampledRecord]) -> Iterator[tuple[bytes | None, bytes | None, tuple[tuple[str, bytes | None], ...]]]:
-    """Return the parts of records that `infer_schema` looks at, the oldest first, whatever their partition."""
+    """Return the parts of records that `infer_schema` reads, ordered by time across partitions."""
     for record in sorted(records, key=lambda each: each.timestamp):
         yield record.key, record.value, record.headers
 
@@ -225,7 +225,7 @@ def describe_topics(
     topics : collection of str or re.Pattern
         Names, or a pattern that a whole name must match.
     config : mapping
-        How to connect, with librdkafka's names.
+        The connection options, with librdkafka's names.
     timeout_seconds : float
 
     Raises
@@ -236,7 +236,7 @@ def describe_topics(
         from confluent_kafka import KafkaException, TopicCollection
         from confluent_kafka.admin import AdminClient
     except ImportError as error:
-        raise MissingDependencyError("topics are described by confluent-kafka: pip install 'pyspark-kafka-changelog[kafka]'") from error
+        raise MissingDependencyError("describing topics requires confluent-kafka: pip install 'pyspark-kafka-changelog[kafka]'") from error
     heard: list[str] = []
     try:
         listener: dict[str, Any] = {"error_cb": lambda error: heard.append(error.name())}
@@ -276,14 +276,14 @@ def _description(described: Any) -> TopicDescription | None:
 
 
 def _consumer(servers: str, config: Mapping[str, Any], heard: list[str]) -> Consumer:
-    """Make a consumer; the names of errors that are nobody's answer (a refused login) are put into `heard`."""
+    """Return a consumer; names of asynchronous errors (such as a rejected login) are added to `heard`."""
     try:
         from confluent_kafka import Consumer, KafkaException
     except ImportError as error:
-        raise MissingDependencyError("a topic is sampled by confluent-kafka: pip install 'pyspark-kafka-changelog[kafka]'") from error
+        raise MissingDependencyError("sampling a topic requires confluent-kafka: pip install 'pyspark-kafka-changelog[kafka]'") from error
     kept = [name for name in config if name in READ_ONLY or name == "bootstrap.servers"]
     if kept:
-        raise ArgumentError(f"config has {', '.join(sorted(kept))}, which a sample sets itself")
+        raise ArgumentError(f"config has {', '.join(sorted(kept))}, which sampling sets itself: remove it")
     listener = config.get("error_cb")
 
     def hear(error: Any) -> None:
@@ -298,23 +298,23 @@ def _consumer(servers: str, config: Mapping[str, Any], heard: list[str]) -> Cons
 
 
 def _metadata(consumer: Consumer, topic: str, deadline: float, heard: list[str]) -> Any:
-    """Return what the brokers say of a topic. A login or certificate that is refused is tried on and on by the client, but not here."""
+    """Return the brokers' description of a topic. The client would repeat a rejected login or certificate forever; this function raises."""
     from confluent_kafka import KafkaException
 
     while True:
         try:
             return consumer.list_topics(topic, timeout=min(_left(deadline), _TRY_SECONDS)).topics[topic]
         except KafkaException as error:
-            consumer.poll(0)  # which lets the client say what it heard
+            consumer.poll(0)  # lets the client report its errors
             for name, options in _REFUSALS.items():
                 if name in heard:
-                    raise SampleError(f"Kafka refuses the connection ({name}): see {options}") from None
+                    raise SampleError(f"Kafka refuses the connection ({name}): check {options}") from None
             if error.args[0].name() not in UNAVAILABLE or time.monotonic() >= deadline:
                 raise
 
 
 def _ranges(consumer: Consumer, topic: str, deadline: float, heard: list[str]) -> dict[int, tuple[int, int]]:
-    """Return the first offset and the one after the last, of each partition that has records."""
+    """Return the first offset and the one after the last of each non-empty partition."""
     from confluent_kafka import KafkaException, TopicPartition
 
     try:
@@ -347,7 +347,7 @@ class _Part(NamedTuple):
 
 
 def _ends(partition: int, low: int, high: int, share: int) -> list[_Part]:
-    """Return what to read of a partition: its beginning and its end, or all of it where it is not longer than both.
+    """Return the ranges to read of a partition: its beginning and its end, or all of it if it is not longer than both.
 
     Examples
     --------
@@ -361,7 +361,7 @@ def _ends(partition: int, low: int, high: int, share: int) -> list[_Part]:
 
 
 def _read(consumer: Consumer, topic: str, wanted: list[_Part], deadline: float) -> Iterator[SampledRecord]:
-    """Read all parts, those of different partitions at once."""
+    """Read all parts, those of different partitions concurrently."""
     from confluent_kafka import TopicPartition
 
     first: dict[int, _Part] = {}
@@ -372,7 +372,7 @@ def _read(consumer: Consumer, topic: str, wanted: list[_Part], deadline: float) 
         return
     starts = [TopicPartition(topic, part.partition, part.begin) for part in first.values()]
     consumer.assign(starts)
-    consumer.resume(starts)  # what was paused stays so when it is assigned again
+    consumer.resume(starts)  # a paused partition stays paused when it is assigned again
     while first and time.monotonic() < deadline:
         message: Any = consumer.poll(min(_POLL_SECONDS, _left(deadline)))
         part = None if message is None else first.get(message.partition())
@@ -389,7 +389,7 @@ def _read(consumer: Consumer, topic: str, wanted: list[_Part], deadline: float) 
 
 
 def _ended(message: Any, topic: str) -> bool:
-    """Whether a message says that its partition is at its end (a compacted topic's last offsets may hold no record)."""
+    """Whether a message marks the end of its partition (a compacted topic's last offsets may have no record)."""
     error = message.error()
     if error is None:
         return False

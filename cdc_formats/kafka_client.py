@@ -1,4 +1,4 @@
-"""What every reader of a topic has in common: how its client leaves nothing behind, and what its errors mean."""
+"""Client options without side effects and error messages, shared by all readers of topics."""
 
 from __future__ import annotations
 
@@ -16,32 +16,32 @@ READ_ONLY = {
     "enable.partition.eof": True,
     "allow.auto.create.topics": False,
 }
-"""Options of a consumer that leaves nothing behind, and is told the end of a partition."""
+"""Options of a consumer that has no side effects and reports the end of a partition."""
 
 
 def option_in(error: Exception, config: Mapping[str, Any]) -> str:
-    """Return the option that an error of making a client is about, without its value."""
+    """Return the name of the option that an error of creating a client concerns, without its value."""
     text = str(error)
     named = [name for name in (*config, "bootstrap.servers") if f'"{name}"' in text]
     return ", ".join(named) or type(error).__name__
 
 
 def typed_error(error: Any, topic: str, *, remedy: str = "check bootstrap.servers, and how the client connects to them") -> SampleError:
-    """Return a Kafka error as one of ours: its name says what it is, its text may have a broker's answer in it.
+    """Return a Kafka error as a `SampleError` with the error's name; its text is omitted, since it may contain a broker's answer.
 
     Parameters
     ----------
     error : KafkaError
     topic : str
     remedy : str
-        What to do where no broker answers.
+        What to do if no broker answers.
     """
     name = error.name()
     if name in UNKNOWN_TOPIC:
-        return UnknownTopicError(f"there is no topic {topic!r}, or this user may not see it ({name})")
+        return UnknownTopicError(f"topic {topic!r} does not exist, or this user may not see it ({name})")
     if name in UNAVAILABLE:
         return KafkaUnavailableError(f"no Kafka broker answered ({name}): {remedy}")
-    return SampleError(f"Kafka does not let {topic} be read: {name}")
+    return SampleError(f"Kafka does not allow reading {topic}: {name}")
 
 
 class TopicDescription(NamedTuple):

@@ -1,4 +1,4 @@
-"""Maxwell JSON, as written by Zendesk's Maxwell's daemon (vectors: Maxwell 1.44).
+"""Maxwell JSON, as written by Zendesk's Maxwell daemon (vectors: Maxwell 1.44).
 
 A message::
 
@@ -9,7 +9,7 @@ A message::
 type                                    rows
 ======================================  ==========================================================
 ``insert``, ``bootstrap-insert``        ``+I`` data
-``update``                              ``-U`` data with ``old`` laid over it, ``+U`` data
+``update``                              ``-U`` data overwritten with ``old``, ``+U`` data
 ``delete``                              ``-D`` data (``old`` is not read)
 ``bootstrap-start``, ``-complete``      `Ignored.SNAPSHOT_MARK`
 ``table-*``, ``database-*``             `Ignored.DDL`
@@ -19,25 +19,24 @@ Changelog mode: all. Key: not read. Null value: `Ignored.TOMBSTONE`.
 
 Absent and null: a column missing in ``old`` did not change, null there means it was NULL.
 
-A column missing in ``data`` is NULL, unless MySQL's ``binlog_row_image`` is ``MINIMAL`` or ``NOBLOB``: there it did not change, and is
-`ABSENT`. Only ChangelogNormalize can complete such a row, from its state. If the option ``binlog_row_image`` does not say it, an update
-without ``old`` and a message with the primary key alone in ``data`` show that it is ``MINIMAL``; other messages are read as whole.
+A column missing in ``data`` is NULL, unless MySQL's ``binlog_row_image`` is ``MINIMAL`` or ``NOBLOB``: then it did not change, and is
+`ABSENT`. Only ChangelogNormalize can complete such a row, from its state. Without the option ``binlog_row_image``, two kinds of messages
+are recognized as ``MINIMAL``: an update without ``old``, and a message with only the primary key in ``data``. Other messages are read as
+whole rows. In an insert a missing column is NULL. With ``MINIMAL`` these are the columns that the statement does not set, regardless of
+their defaults: declare them NOT NULL to reject such rows.
 
-In an insert a missing column is NULL. With ``MINIMAL`` these are the columns that the statement does not set, whatever their defaults:
-declare them NOT NULL to refuse such rows.
-
-Types: JSON numbers, decimals among them (read exactly), ISO text, base64. ``ts`` is in seconds.
+Types: JSON numbers (decimals are read exactly), ISO text, base64. ``ts`` is in seconds.
 
 Differs from Flink:
 
 - ``bootstrap-insert`` is an insert and its marks are ignored (Flink: "Unknown type", a bootstrapped topic cannot be read).
 - DDL is `Ignored.DDL` (Flink: "Unknown type").
-- ``old`` is looked up at its own level; Flink's ``findValue`` also finds the name inside a nested JSON value.
-- ``database_include`` and ``table_include``, as canal-json has them: Maxwell's default is one topic for all tables.
-- A column that an update leaves out is completed, or an error where nothing can complete it (Flink: NULL).
-- A message has a position in its log, with Maxwell's output_binlog_position, output_xoffset and, to tell servers apart,
+- A column's old value is read only from the top level of ``old``; Flink's ``findValue`` also finds the name inside a nested JSON value.
+- ``database_include`` and ``table_include``, as in canal-json: Maxwell's default is one topic for all tables.
+- A column that an update omits is completed; if that is not possible, it is an error (Flink: NULL).
+- A message has a position in its log, with Maxwell's output_binlog_position, output_xoffset and, to distinguish servers,
   output_server_id (`position`).
-- Metadata has the binlog's ``position`` (Maxwell's output_binlog_position) and the transaction's ``xid`` too.
+- Metadata also has the binlog's ``position`` (Maxwell's output_binlog_position) and the transaction's ``xid``.
 - Updates are written as updates, with the columns that changed in ``old`` (Flink: a delete and an insert).
 
 Source: Maxwell's dataformat.md and bootstrapping.md; Flink's MaxwellJsonDeserializationSchema.
@@ -64,7 +63,7 @@ from .rows import RowConverter, message_reader
 from .schema import Column
 from .tables import TableFilter
 
-# Members of an Enum are looked up slowly up to Python 3.11.
+# Member lookup on an Enum is slow up to Python 3.11.
 _INSERT, _UPDATE, _DELETE = RowKind.INSERT, RowKind.UPDATE_AFTER, RowKind.DELETE
 _KINDS = {"insert": _INSERT, "bootstrap-insert": _INSERT, "update": _UPDATE, "delete": _DELETE}
 _IGNORED = {"bootstrap-start": Ignored.SNAPSHOT_MARK, "bootstrap-complete": Ignored.SNAPSHOT_MARK}
@@ -82,8 +81,8 @@ class MaxwellJson(Format):
     database_include, table_include : str or None
         Regular expressions that ``database`` and ``table`` must match in full; other tables are ignored.
     binlog_row_image : {"FULL", "MINIMAL", "NOBLOB"} or None
-        The server's ``binlog_row_image``. With ``FULL`` a missing column is NULL, and else it did not change. Maxwell's
-        ``output_nulls=false`` needs ``FULL``, and leaves NULLs out of ``old`` too: give a primary_key.
+        The server's ``binlog_row_image``. With ``FULL`` a missing column is NULL, otherwise it did not change. Maxwell's
+        ``output_nulls=false`` requires ``FULL``; it also omits NULLs in ``old``: set a primary_key.
     time_zone : str or None
         The zone of zone-less text in a TIMESTAMP column. Maxwell writes MySQL's TIMESTAMP in UTC in the stream, but in the
         server's zone when it bootstraps.
@@ -137,14 +136,14 @@ class MaxwellJson(Format):
         return _Encoder(self, columns, unique_key)
 
     def position(self, message: Any) -> Position | None:
-        """Return the place in the binlog (``position``) and in the transaction; of a bootstrap's row the clock alone.
+        """Return the position in the binlog (``position``) and in the transaction; for a bootstrap's row only the clock.
 
         Raises
         ------
         MissingFieldError
-            When Maxwell was not told to write it.
+            When Maxwell is not configured to write it.
         TypeConversionError
-            When it has the wrong form.
+            When it is malformed.
         """
         place = unraw(message.position)
         if place is None and message.type != "bootstrap-insert":
@@ -152,7 +151,7 @@ class MaxwellJson(Format):
         return maxwell(place, message.xoffset, last=message.commit is True, server_id=message.server_id, ts=message.ts)
 
     def control_event(self, key: bytes | None, value: bytes | None, reason: Ignored, headers: Headers = ()) -> ControlEvent:
-        """Return the database, the table and the statement; of a bootstrap's mark its ``type``."""
+        """Return the database, table and statement; for a bootstrap's mark its ``type``."""
         message = read_object(value) if value else {}
         statement = message.get("type") if reason is Ignored.SNAPSHOT_MARK else message.get("sql")
         return ControlEvent(reason, named(message.get("database")), None, named(message.get("table")), named(statement))
@@ -213,7 +212,7 @@ def _is_partial(message: Any, value: bytes, partial: PartialRows, unique_key: Se
 
 
 def _require_key(key: Sequence[str], unique_key: Sequence[str]) -> None:
-    """Refuse an update without ``old`` if the table's primary key `key` is another than the declared one."""
+    """Raise for an update without ``old`` if the table's primary key `key` is not the declared one."""
     other = [name for name in unique_key if name not in key]
     if other:
         reason = f"the update has no `old`, and `{other[0]}` is not in the table's primary key, so it may have changed"

@@ -1,4 +1,4 @@
-"""Reading metadata out of messages: small functions from a message's value to a canonical value, for `MetadataColumn`."""
+"""Readers of metadata: small functions from a message's value to a canonical value, for `MetadataColumn`."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ _TO_TIMESTAMP = converter(SqlType("TIMESTAMP"), Handling(time_zone="UTC"))
 
 
 def unraw(value: Any) -> Any:
-    """Return the value of a part of a message that was skipped as text."""
+    """Return the value of a message's part that was kept as raw text."""
     return read_json(bytes(value)) if isinstance(value, msgspec.Raw) else value
 
 
 def member(value: Any, name: str) -> Any:
-    """Return a member of an object, None where there is none or where it is no object."""
+    """Return a member of an object, or None if it is missing or the value is not an object."""
     value = unraw(value)
     return value.get(name) if isinstance(value, dict) else None
 
 
 def members_reader(names: Sequence[str]) -> Callable[[msgspec.Raw], tuple[Any, ...]]:
-    """Return the function from the text of a JSON object to the values of these members, None for each that is not there.
+    """Return the function from the text of a JSON object to the values of these members, None for missing ones.
 
-    It is faster than `member`, because it does not read the other members.
+    It is faster than `member` because it skips the other members.
     """
     fields: list[Any] = [(f"m{index}", Any, None) for index in range(len(names))]
     shape = msgspec.defstruct("Members", fields, rename={f"m{index}": name for index, name in enumerate(names)}, gc=False)
@@ -41,20 +41,20 @@ def members_reader(names: Sequence[str]) -> Callable[[msgspec.Raw], tuple[Any, .
     def members(value: msgspec.Raw) -> tuple[Any, ...]:
         try:
             return msgspec.structs.astuple(read(value))
-        except MalformedMessageError:  # it is null, or no object
+        except MalformedMessageError:  # null, or not an object
             return (None,) * len(names)
 
     return members
 
 
 def text(value: Any) -> str | None:
-    """Return a value as text: a string as it is, anything else as compact JSON."""
+    """Return a value as text: a string unchanged, anything else as compact JSON."""
     value = unraw(value)
     return value if value is None or isinstance(value, str) else json_text(value)
 
 
 def named(value: Any) -> str | None:
-    """Return a name, None where a message has none: nothing, the empty string, or what is no text."""
+    """Return a name, or None if it is missing, empty or not text."""
     return value if isinstance(value, str) and value else None
 
 
@@ -81,7 +81,7 @@ def epoch_s(value: Any, path: str) -> int | None:
 
 
 def timestamp(value: Any, path: str) -> int | None:
-    """Return ISO or SQL text as a canonical TIMESTAMP, in UTC where it has no zone."""
+    """Return ISO or SQL text as a canonical TIMESTAMP, in UTC if it has no zone."""
     try:
         return None if value is None else _TO_TIMESTAMP(value)
     except Unfit as error:

@@ -1,12 +1,11 @@
-"""Rows that MySQL's log does not have in full, as Canal and Maxwell write them.
+"""Rows that are incomplete in MySQL's log, as written by Canal and Maxwell.
 
 With ``binlog_row_image=MINIMAL`` an update has the primary key and the columns that the statement set, and a delete has the primary key.
-``NOBLOB`` leaves out TEXT and BLOB columns that did not change. If the setting is not declared, a message counts as minimal in two cases:
-an update in which no column changed, going by ``old``, and an update or delete that has nothing but the primary key. Of a table whose
-primary key is not known, the second case is an update of a single column, which changed.
+``NOBLOB`` omits unchanged TEXT and BLOB columns. If the setting is not declared, a message is treated as minimal in two cases: an update
+without a changed column in ``old``, and an update or delete with only the primary key. If the table's primary key is unknown, the second
+case is an update with a single column, which changed.
 
-In all other messages a missing column is NULL: one that was added to the table later, or a NULL that Maxwell leaves out
-(``output_nulls=false``).
+In all other messages a missing column is NULL: it was added to the table later, or Maxwell omits NULLs (``output_nulls=false``).
 """
 
 from __future__ import annotations
@@ -18,11 +17,11 @@ from .images import ABSENT
 from .rows import RowConverter
 
 ROW_IMAGES = (None, "FULL", "MINIMAL", "NOBLOB")
-WHOLE_ROWS = "let MySQL write whole rows (binlog_row_image=FULL; if it does, declare it with the option binlog_row_image)"
-"""What an error says about a row that lacks columns."""
+WHOLE_ROWS = "configure MySQL to write whole rows (binlog_row_image=FULL; if it does, set the option binlog_row_image)"
+"""The remedy in errors about a row that lacks columns."""
 
 Names = Callable[[str], Collection[str]]
-"""From a field of the message, ``data`` or ``old``, to all names in it, declared or not. It reads the message once more."""
+"""A function from a field of the message, ``data`` or ``old``, to all names in it, declared or not. It parses the message again."""
 
 
 class PartialRows:
@@ -57,18 +56,18 @@ class PartialRows:
             return True
         if key:
             return present <= set(key) and set(names("data")) <= set(key)
-        # Without the key's columns, a lone column that changed is taken for the key.
+        # If the key is unknown, a single changed column is treated as the key.
         return len(present) == 1 and set(names("data")) == set(names("old"))
 
     def delete(self, before: Any, key: Collection[str], names: Names) -> bool:
-        """Whether a delete lacks columns; parameters as of `update`."""
+        """Whether a delete lacks columns; parameters as in `update`."""
         present = self._present(before)
         if present is None or self.row_image is not None:
             return present is not None
         return present <= set(key) and set(names("data")) <= set(key)
 
     def _present(self, image: Any) -> set[str] | None:
-        """Return the declared columns in an image; None if these are all, or if every image is whole."""
+        """Return the declared columns in an image; None if it has all, or if every image is whole."""
         if self.row_image == "FULL" or type(image) is self.rows.exact:
             return None
         present = {name for name, value in zip(self.rows.names, self.rows.raw(image), strict=True) if value is not ABSENT}

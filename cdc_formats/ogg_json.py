@@ -16,20 +16,20 @@ op_type  rows
 
 Changelog mode: all. Key: not read. Null value: `Ignored.TOMBSTONE`.
 
-Absent and null: GoldenGate compresses updates by default: ``after`` then has the key and the changed columns only. A column that
-is missing in an update's ``after`` is therefore `ABSENT`, taken from ``before`` if it has it and else completed by
-ChangelogNormalize; in an insert it is NULL.
+Absent and null: GoldenGate compresses updates by default: ``after`` then has only the key and the changed columns. A column that is
+missing in an update's ``after`` is therefore `ABSENT`; it is taken from ``before`` or completed by ChangelogNormalize. In an insert it is
+NULL.
 
 Types: JSON numbers and text, bytes base64. ``op_ts`` and ``current_ts`` have no zone and are read as UTC, as in Flink.
 
 Differs from Flink:
 
-- A compressed update is completed, or an error where nothing can complete it (Flink: the missing columns become NULL).
+- A compressed update is completed; if that is not possible, it is an error (Flink: the missing columns become NULL).
 - ``T`` is `Ignored.TRUNCATE` (Flink: "Unknown op_type").
-- The timestamps keep their microseconds (Flink types them (6) and cuts to milliseconds), and text that is no timestamp is an
+- The timestamps keep their microseconds (Flink declares precision 6 and truncates to milliseconds), and text that is not a timestamp is an
   error for both (Flink: ``current_ts`` becomes NULL, ``op_ts`` fails).
 - ``table_include``: a regular expression that ``table`` must match in full.
-- Metadata has the trail's ``position`` (``pos``) too.
+- Metadata also has the trail's ``position`` (``pos``).
 - Updates are written as updates, with both images (Flink: a delete and an insert).
 
 Source: Oracle GoldenGate for Big Data, "Using the JSON Formatter"; Flink's OggJsonDeserializationSchema.
@@ -55,7 +55,7 @@ from .rows import RowConverter, message_reader
 from .schema import Column
 from .tables import TableFilter
 
-_UPDATE = RowKind.UPDATE_AFTER  # members of an Enum are looked up slowly up to Python 3.11
+_UPDATE = RowKind.UPDATE_AFTER  # member lookup on an Enum is slow up to Python 3.11
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,7 +75,7 @@ class OggJson(Format):
     identifier = "ogg-json"
     positions = ""
     partial_after = True
-    whole_rows = "let GoldenGate write whole rows (NOCOMPRESSUPDATES, NOCOMPRESSDELETES)"
+    whole_rows = "configure GoldenGate to write whole rows (NOCOMPRESSUPDATES, NOCOMPRESSDELETES)"
 
     timestamp_format_standard: str = "SQL"
     table_include: str | None = None
@@ -114,23 +114,23 @@ class OggJson(Format):
         return _Encoder(self, columns, unique_key)
 
     def position(self, message: Any) -> Position | None:
-        """Return the place in the trail (``pos``).
+        """Return the position in the trail (``pos``).
 
         Raises
         ------
         MissingFieldError
-            When it is not there.
+            When it is missing.
         TypeConversionError
-            When it is no text of digits, or ``op_ts`` is no time.
+            When it is not text of digits, or ``op_ts`` is not a time.
         """
         pos = unraw(message.pos)
         if pos is None:
-            raise MissingFieldError("`pos` is missing: let GoldenGate's JSON formatter write it (includePosition=true)", "$.pos")
+            raise MissingFieldError("`pos` is missing: configure GoldenGate's JSON formatter to write it (includePosition=true)", "$.pos")
         micros = timestamp(message.op_ts, "$.op_ts")
         return goldengate(pos, None if micros is None else micros // 1000)
 
     def control_event(self, key: bytes | None, value: bytes | None, reason: Ignored, headers: Headers = ()) -> ControlEvent:
-        """Return the table, and what stands before it in ``CATALOG.SCHEMA.TABLE``."""
+        """Return the table and its prefix in ``CATALOG.SCHEMA.TABLE``."""
         table = named(read_object(value).get("table")) if value else None
         parts = table.split(".") if table and table.count(".") < 3 else [table]
         database, schema, name = [None] * (3 - len(parts)) + parts
@@ -162,7 +162,7 @@ def _events(message: Any, tables: TableFilter) -> Sequence[Event] | Ignored:
     if op == "D":
         if before is None:
             raise MissingBeforeImageError(
-                "`before` of a delete is null: let GoldenGate write it (GETUPDATEBEFORES, NOCOMPRESSDELETES)",
+                "`before` of a delete is null: configure GoldenGate to write it (GETUPDATEBEFORES, NOCOMPRESSDELETES)",
                 "$.before",
             )
         return [Event.delete(before, message)]

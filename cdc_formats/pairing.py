@@ -1,4 +1,4 @@
-"""From the two rows of an update, ``-U`` and ``+U``, to one update with the row before it."""
+"""Pairing of an update's two rows, ``-U`` and ``+U``, to one update with the row before it."""
 
 from __future__ import annotations
 
@@ -14,22 +14,21 @@ Change = tuple[RowKind, Row, Row | None]
 
 
 def pair_updates(rows: Iterable[tuple[RowKind, Row]], key_indices: Sequence[int] = ()) -> Iterator[Change]:
-    """Put a ``-U`` and the ``+U`` that directly follows it together, where they are of one key.
+    """Yield each ``-U`` and the ``+U`` that directly follows it as one update, if they have the same key.
 
-    A ``-U`` is held back until the next row comes, or the end: batches are to be chained to one iterable. Nothing else is held, and
-    the order stays.
+    A ``-U`` is held back until the next row or the end: chain batches to one iterable. Nothing else is held back, and the order is kept.
 
     Parameters
     ----------
     rows : iterable of (RowKind, tuple)
-        A changelog, its rows as canonical values.
+        A changelog whose rows are canonical values.
     key_indices : sequence of int
-        Where the unique key's columns stand in a row; none: any two such neighbours are one update.
+        The indices of the unique key's columns; if empty, any such neighbours are one update.
 
     Yields
     ------
     (RowKind, tuple, tuple or None)
-        ``+U`` with the row before it; every other row as it came, with None.
+        ``+U`` with the row before it; every other row unchanged, with None.
 
     Examples
     --------

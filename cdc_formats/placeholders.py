@@ -1,4 +1,4 @@
-"""Debezium's unavailable-value placeholder: what stands in a message for a value that the log does not have (an unchanged TOAST value)."""
+"""Debezium's unavailable-value placeholder: it replaces a value that the log does not contain (an unchanged TOAST value)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def _encoded_placeholder(handling: Handling) -> str:
 
 
 class _OneOf:
-    """Equal to each of some values."""
+    """An object that is equal to each of several values."""
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -37,12 +37,12 @@ def _array_placeholder(handling: Handling, sql_type: SqlType) -> Any:
         return list(text.encode())
     if element == "BINARY":
         return [_encoded_placeholder(handling)]
-    # An array of UUIDs has the one that Java's UUID.nameUUIDFromBytes makes of the text.
+    # An array of UUIDs has the result of Java's UUID.nameUUIDFromBytes for the text.
     uuid = UUID(bytes=md5(text.encode(), usedforsecurity=False).digest(), version=3)
     return _OneOf([text], [str(uuid)])
 
 
-# What stands in the message, by the column's type (Debezium's UnchangedToastedPlaceholder).
+# The placeholder in the message by the column's type (Debezium's UnchangedToastedPlaceholder).
 _PLACEHOLDERS: dict[str, Callable[[Handling, SqlType], Any]] = {
     "STRING": lambda handling, _: handling.placeholder,
     "CHAR": lambda handling, _: handling.placeholder,
@@ -54,7 +54,7 @@ _PLACEHOLDERS: dict[str, Callable[[Handling, SqlType], Any]] = {
 
 
 def placeholder_form(sql_type: SqlType, handling: Handling) -> Any:
-    """Return what stands for an unavailable value of a column in the message, None where nothing does."""
+    """Return the message's value for an unavailable value of a column, or None if the type has none."""
     if handling.placeholder is None or sql_type.name not in _PLACEHOLDERS:
         return None
     return _PLACEHOLDERS[sql_type.name](handling, sql_type)

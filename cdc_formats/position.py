@@ -1,7 +1,7 @@
-r"""Where in its source's log a change stands: positions that can be compared, one function for each producer.
+r"""Positions of changes in their source's log, which can be compared: one function for each producer.
 
-A `Position` is two unsigned 64-bit integers in a history. Nothing is guessed: a field of the wrong form is an error, and what a
-producer writes beyond 128 bits is either needed by no two changes of one key, or does not fit and is an error too.
+A `Position` is two unsigned 64-bit integers in a history. Nothing is guessed: a malformed field is an error. Parts of a producer's
+position beyond 128 bits are omitted if no two changes of one key need them; otherwise they are an error too.
 
 ===================  =================================  ===========================  ===========================================
 producer             history                            high                         low
@@ -30,31 +30,30 @@ GoldenGate           (empty)                            ``pos`` >> 64           
 TiCDC                (empty)                            ``commitTs``                 0
 ===================  =================================  ===========================  ===========================================
 
-Failover, MySQL and MariaDB: with GTIDs a replica has the same transactions under the same numbers, in other files: so the number
-compares, never the file. A new primary writes under its own name, and so begins a history, whatever its numbers and its clock. Without
-GTIDs, and where a server's own numbers begin anew (RESET MASTER), only the source's clock tells a new log from an old one.
-``pos`` compares within one transaction, which no file's end divides; a failover in the middle of a transaction that changes a key
-more than once can misjudge the later change.
+Failover, MySQL and MariaDB: with GTIDs a replica has the same transactions with the same numbers, but in other files: the number is
+compared, not the file. A new primary writes with its own name, and so starts a new history, independent of its numbers and clock. Without
+GTIDs, and if a server's numbers start again (RESET MASTER), only the source's clock distinguishes a new log from an old one. ``pos`` is
+compared within one transaction, which never spans two files. After a failover in the middle of a transaction that changes a key more than
+once, the later change can be misordered.
 
-Snapshots: the server of a MySQL snapshot's rows is not named (``server_id`` 0). Those of PostgreSQL stand at an LSN, and a
-transaction at the LSN of the commit before it, which can be the earlier one of the two although the transaction is not in the
-snapshot. Rows of MongoDB are read while the oplog goes on. So these are histories of their own. An incremental snapshot's rows
-stand where the stream is; PostgreSQL's have no LSN, and so a clock alone.
+Snapshots: a MySQL snapshot's rows do not name their server (``server_id`` 0). PostgreSQL's have an LSN, and a transaction has the LSN of
+the commit before it. That LSN can be the lower one although the transaction is not in the snapshot. MongoDB's rows are read while the
+oplog grows. Therefore these snapshots have separate histories. An incremental snapshot's rows have the stream's position; PostgreSQL's
+have no LSN, only a clock.
 
-PostgreSQL: LSNs of transactions that run side by side interleave, and Debezium writes transactions in the order of their commits:
-``lsn`` alone does not order a topic, while of one key it does, whose row is locked until the commit.
+PostgreSQL: LSNs of concurrent transactions interleave, and Debezium writes transactions in commit order. ``lsn`` alone therefore does not
+order a topic, but it orders the changes of one key, whose row is locked until the commit.
 
-SQL Server: of two transactions that commit in one block of the log, the one that changes a key later has the later ``change_lsn``. A
-transaction of more than 65,536 virtual log files does not fit.
+SQL Server: if two transactions commit in one block of the log, the one that changes a key later has the higher ``change_lsn``. A
+transaction that spans more than 65,536 virtual log files does not fit.
 
-Oracle: ``txSeq`` (Debezium 3) numbers a transaction's changes. Older versions have ``ssn`` alone, mostly 0: of two changes of one key
-at one SCN the second is taken for the first. MongoDB: the same of two changes of one document in one transaction, which share their
-place in the oplog.
+Oracle: ``txSeq`` (Debezium 3) numbers a transaction's changes. Older versions have only ``ssn``, mostly 0: two changes of one key at one
+SCN have the same position. MongoDB: two changes of one document in one transaction have the same position in the oplog.
 
-Maxwell: rows that it holds back while it bootstraps their table come without ``server_id``, and so in a history of their own. A
-bootstrap's rows have a clock alone.
+Maxwell: rows that it holds back during a bootstrap of their table have no ``server_id``, and so a separate history. A bootstrap's rows
+have only a clock.
 
-Maxwell, MySQL and MariaDB: a place in a file is less than 4 GiB, as the binlog's own 32 bits have it.
+Maxwell, MySQL and MariaDB: an offset in a file is less than 4 GiB, since the binlog stores 32 bits.
 """
 
 from __future__ import annotations
@@ -70,20 +69,20 @@ from .errors import MissingFieldError, TypeConversionError
 from .json_reader import json_text
 
 _STREAMED = (None, False, "false", "incremental")
-"""What ``source.snapshot`` is of a change that is of the log, or stands where the stream is."""
+"""The values of ``source.snapshot`` for changes from the log or at the stream's position."""
 _MOST_32 = 2**32 - 1
 _LSN = re.compile(r"([0-9A-Fa-f]{8}):([0-9A-Fa-f]{8}):([0-9A-Fa-f]{4})")
 
 
 class Position(msgspec.Struct, frozen=True, gc=False):
-    """Where in its source's log a change stands.
+    """The position of a change in its source's log.
 
     Attributes
     ----------
     history : str
-        Names the log's lineage. Positions compare within one history alone.
+        The identity of the log. Only positions of one history can be compared.
     high, low : int or None, int
-        From 0 to 2**64-1, compared as a pair; `high` is None where the change stands nowhere in the log.
+        From 0 to 2**64-1, compared as a pair; `high` is None if the change has no position in the log.
     clock_ms : int or None
         The source's own time of the change, in milliseconds since 1970-01-01 UTC.
     """
@@ -95,7 +94,7 @@ class Position(msgspec.Struct, frozen=True, gc=False):
 
 
 class Source(msgspec.Struct, gc=False, rename={"tx_seq": "txSeq"}):
-    """What positions are made of in Debezium's ``source``, of all connectors."""
+    """The fields of Debezium's ``source`` for positions, for all connectors."""
 
     connector: str | None = None
     name: str | None = None
@@ -125,19 +124,19 @@ _read_sequence = msgspec.json.Decoder(tuple[str | None, str | None]).decode
 
 
 def debezium(source: Any) -> Position | None:
-    """Return the position that Debezium's ``source`` says, None where it has none.
+    """Return the position in Debezium's ``source``, or None if it has none.
 
     Parameters
     ----------
     source : msgspec.Raw, mapping or None
-        The block, as JSON text or read.
+        The block, as JSON text or parsed.
 
     Raises
     ------
     TypeConversionError
-        When a field that positions are made of has the wrong type or form.
+        When a field of the position has the wrong type or is malformed.
     MissingFieldError
-        When there is no block, or it is that of a connector whose positions are not known.
+        When the block is missing, or its connector is not supported.
 
     Examples
     --------
@@ -150,18 +149,18 @@ def debezium(source: Any) -> Position | None:
         reason, _, place = str(error).partition(" - at ")
         raise TypeConversionError(reason, "$.source" + place.strip("`")[1:]) from None
     if found is None:
-        raise MissingFieldError("`source` is missing or null: the message does not say where in the log it stands", "$.source")
+        raise MissingFieldError("`source` is missing or null: the message has no position in the log", "$.source")
     return of_source(found, "$.source.")
 
 
 def of_source(source: Source, path: str) -> Position | None:
-    """Return the position that the fields of a ``source`` say, None where they have none.
+    """Return the position in the fields of a ``source``, or None if they have none.
 
     Parameters
     ----------
     source : Source
     path : str
-        What stands before their names in the message, for errors.
+        The prefix of their names in the message, for errors.
 
     Raises
     ------
@@ -173,13 +172,13 @@ def of_source(source: Source, path: str) -> Position | None:
         return None
     position_of = _CONNECTORS.get(name)
     if position_of is None:
-        known = f"is none of those whose positions are known: {', '.join(sorted(_CONNECTORS))}"
+        known = f"has no supported positions; supported are {', '.join(sorted(_CONNECTORS))}"
         raise MissingFieldError(f"connector {name[:40]!r} {known}", f"{path}connector", bare=f"the connector {known}")
     return position_of(source, path)
 
 
 def mysql(source: Source, path: str) -> Position | None:
-    """Return the position of a change of MySQL's or MariaDB's; None without ``file`` and ``pos``."""
+    """Return the position of a MySQL or MariaDB change; None without ``file`` and ``pos``."""
     if source.file is None or source.pos is None:
         return None
     low = _fit(source.pos, 32, f"{path}pos") << 32 | _fit(source.row or 0, 32, f"{path}row")
@@ -192,7 +191,7 @@ def mysql(source: Source, path: str) -> Position | None:
 
 
 def postgresql(source: Source, path: str) -> Position | None:
-    """Return the position of a change of PostgreSQL's; None without ``lsn``, and without `high` where it is null."""
+    """Return the position of a PostgreSQL change; None without ``lsn``, and without `high` if it is null."""
     lsn = source.lsn
     if lsn is msgspec.UNSET:
         return None
@@ -206,14 +205,14 @@ def postgresql(source: Source, path: str) -> Position | None:
 
 
 def sqlserver(source: Source, path: str) -> Position | None:
-    """Return the position of a change of SQL Server's; None without ``commit_lsn``. A snapshot's rows have no ``change_lsn``."""
+    """Return the position of a SQL Server change; None without ``commit_lsn``. A snapshot's rows have no ``change_lsn``."""
     if source.commit_lsn is None:
         return None
     file, block, _ = _lsn(source.commit_lsn, f"{path}commit_lsn")
     low = 0
     if source.change_lsn is not None:
         change_file, change_block, slot = _lsn(source.change_lsn, f"{path}change_lsn")
-        # A block of the log has 60 KiB, and a record more than 8 bytes.
+        # A log block has 60 KiB, and a record more than 8 bytes.
         before, place = _fit(file - change_file, 16, f"{path}change_lsn"), _fit(slot, 13, f"{path}change_lsn")
         serial = _fit(source.event_serial_no or 0, 3, f"{path}event_serial_no")
         low = (0xFFFF - before) << 48 | change_block << 16 | place << 3 | serial
@@ -221,7 +220,7 @@ def sqlserver(source: Source, path: str) -> Position | None:
 
 
 def oracle(source: Source, path: str) -> Position | None:
-    """Return the position of a change of Oracle's; None without ``scn``."""
+    """Return the position of an Oracle change; None without ``scn``."""
     if source.scn is None:
         return None
     scn = _digits(source.scn, 64, f"{path}scn")
@@ -237,7 +236,7 @@ def oracle(source: Source, path: str) -> Position | None:
 
 
 def mongodb(source: Source, path: str) -> Position | None:
-    """Return the position of a change of MongoDB's; None without ``ord``."""
+    """Return the position of a MongoDB change; None without ``ord``."""
     if source.ord is None or source.ts_ms is None:
         return None
     snapshot = () if source.snapshot in _STREAMED else ("snapshot",)
@@ -254,16 +253,16 @@ _CONNECTORS: Mapping[str, Callable[[Source, str], Position | None]] = {
     "sqlserver": sqlserver,
 }
 _TOLD_BY = {"mysql": "file", "sqlserver": "commit_lsn", "oracle": "scn", "mongodb": "ord", "postgresql": "lsn"}
-"""The field that tells a connector where it is not named; `Source.lsn` last, which is never None where it is not there."""
+"""The field that identifies an unnamed connector; `Source.lsn` is last, since it is never None if missing."""
 
 
 def maxwell(position: Any, xoffset: Any, *, last: bool, server_id: Any, ts: Any) -> Position | None:
-    """Return the position of a message of Maxwell's.
+    """Return the position of a Maxwell message.
 
     Parameters
     ----------
     position : Any
-        ``file:position``; without it the message has a clock alone (a bootstrap's rows).
+        ``file:position``; without it the message has only a clock (a bootstrap's rows).
     xoffset : Any
         The row's number in its transaction.
     last : bool
@@ -275,7 +274,7 @@ def maxwell(position: Any, xoffset: Any, *, last: bool, server_id: Any, ts: Any)
     Raises
     ------
     TypeConversionError
-        When one of them has the wrong type or form.
+        When one of them has the wrong type or is malformed.
     MissingFieldError
         When a row that is not the last has no ``xoffset``.
 
@@ -290,7 +289,7 @@ def maxwell(position: Any, xoffset: Any, *, last: bool, server_id: Any, ts: Any)
         return Position(history, None, 0, clock)
     file, _, at = position.rpartition(":") if isinstance(position, str) else ("", "", "")
     if not file:
-        raise _unfit("a file and a place in it, as in 'master.000006:800911'", position, "$.position")
+        raise _unfit("a file and an offset, as in 'master.000006:800911'", position, "$.position")
     if not last and xoffset is None:
         raise MissingFieldError("`xoffset` is missing: set Maxwell's output_xoffset=true and output_commit_info=true", "$.xoffset")
     number = _MOST_32 if last else _integer(xoffset, 32, "$.xoffset")
@@ -298,12 +297,12 @@ def maxwell(position: Any, xoffset: Any, *, last: bool, server_id: Any, ts: Any)
 
 
 def goldengate(pos: Any, clock_ms: int | None) -> Position:
-    """Return the position that GoldenGate's ``pos`` says: a number of up to 38 digits, padded with zeros.
+    """Return the position in GoldenGate's ``pos``: a number of up to 38 digits, padded with zeros.
 
     Raises
     ------
     TypeConversionError
-        When it is no such number.
+        When it is not such a number.
     """
     if not isinstance(pos, str):
         raise _unfit("text of digits", pos, "$.pos")
@@ -312,12 +311,12 @@ def goldengate(pos: Any, clock_ms: int | None) -> Position:
 
 
 def ticdc(commit_ts: Any) -> Position:
-    """Return the position that TiCDC's ``commitTs`` says: milliseconds since 1970-01-01 UTC << 18 and a count.
+    """Return the position in TiCDC's ``commitTs``: milliseconds since 1970-01-01 UTC << 18 and a count.
 
     Raises
     ------
     TypeConversionError
-        When it is no such number.
+        When it is not such a number.
     """
     number = _integer(commit_ts, 64, "$._tidb.commitTs")
     return Position("", number, 0, number >> 18)
@@ -336,7 +335,7 @@ def _file_number(file: str, path: str) -> int:
 
 
 def _gtid(gtid: str, path: str) -> tuple[str, int]:
-    """Return the source of a GTID (MySQL: a UUID and perhaps a tag; MariaDB: domain and server), and its number."""
+    """Return the source of a GTID (MySQL: a UUID with an optional tag; MariaDB: domain and server) and its number."""
     origin, _, number = gtid.rpartition(":" if ":" in gtid else "-")
     if "-" not in origin:
         raise _unfit("a GTID, as in 'UUID:7' or '0-1-7'", gtid, path)
@@ -373,7 +372,7 @@ def _integer(value: Any, bits: int, path: str) -> int:
 
 
 def _fit(number: int, bits: int, path: str) -> int:
-    # Negative numbers stay negative whatever they are shifted by.
+    # Negative numbers stay negative when shifted.
     if number >> bits:
         raise _unfit(f"an integer from 0 to 2**{bits} - 1", number, path)
     return number

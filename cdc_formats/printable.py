@@ -1,4 +1,4 @@
-"""Text of a message, made safe to show: what a terminal would obey, and what would hide or reorder text, becomes visible."""
+"""Escaping of message text for display: characters that control a terminal, or hide or reorder text, become visible."""
 
 from __future__ import annotations
 
@@ -7,20 +7,19 @@ import re
 _UNSAFE = re.compile(
     "["
     "\x00-\x1f\x7f-\x9f"  # C0, DEL, C1
-    "\u00ad\u061c\u180e\u200b-\u200f\u2060-\u206f\ufeff\ufff9-\ufffb"  # invisible, or about the direction of text
+    "\u00ad\u061c\u180e\u200b-\u200f\u2060-\u206f\ufeff\ufff9-\ufffb"  # invisible, or changing the direction of text
     "\u2028-\u202e"  # separators of lines and paragraphs, embeddings and overrides of direction
-    "\ud800-\udfff"  # halves of surrogates, which no encoding can write
+    "\ud800-\udfff"  # lone surrogates, which no encoding can write
     "\U000e0000-\U000e007f"  # tags, which are invisible
     "]"
 )
 
 
 def printable(text: str) -> str:
-    r"""Return text in which no character does anything but show.
+    r"""Return text without characters that have side effects when displayed.
 
-    Control characters (C0, C1, DEL), Unicode's controls of direction, separators of lines, invisible characters and halves of
-    surrogates become the escapes that Python writes for them. All other text stays as it is, backslashes too: it is for eyes, not for
-    reading back.
+    Control characters (C0, C1, DEL), Unicode's direction controls, line separators, invisible characters and lone surrogates are replaced
+    by Python's escapes. All other text is unchanged, including backslashes: the result is for display, not for parsing.
 
     Parameters
     ----------

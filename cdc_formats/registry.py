@@ -1,9 +1,8 @@
-"""Formats by name: our own, those of installed packages, and those of a notebook.
+"""Formats by name: built-in ones, those of installed packages, and those registered in this process.
 
-Names come from three places, in this order: `register_format` (this process), the entry points of the group
-``cdc_formats.formats`` of installed distributions (ours among them), and `BUILT_IN`, for a package that was shipped as a zip
-(``--py-files``) and so has no metadata. Listing imports no format; asking for one imports that one. A name never leads to an
-import of anything that is not installed or registered under it.
+Names are looked up in three places, in this order: `register_format` (this process), the entry points of the group
+``cdc_formats.formats`` of installed distributions (including this one), and `BUILT_IN`, for a package shipped as a zip (``--py-files``),
+which has no metadata. Listing imports no format; `get_format` imports only the requested one, and only if it is installed or registered.
 """
 
 from __future__ import annotations
@@ -44,20 +43,19 @@ _registered: dict[str, type[Format]] = {}
 def register_format(cls: F, *, replace: bool = False) -> F:
     """Register a format's class under its identifier, for this process; use it as a decorator.
 
-    A query's workers need no registration: they are sent the format itself, and a class that was defined in a notebook or a
-    script travels with it.
+    Workers need no registration: Spark sends them the format itself, with its class if a notebook or script defines it.
 
     Parameters
     ----------
     cls : type
         A subclass of `Format` with an `identifier`.
     replace : bool
-        Whether to take the place of another class under the same identifier.
+        Whether to replace another class with the same identifier.
 
     Raises
     ------
     AmbiguousFormatError
-        When another class has the identifier. The same class defined again (a notebook's cell that is run twice) is no other.
+        When another class has the identifier. The same class may be defined again (a notebook cell that runs twice).
 
     Examples
     --------
@@ -77,14 +75,14 @@ def register_format(cls: F, *, replace: bool = False) -> F:
         for other in _claims(name):
             if other != _path(cls):
                 raise AmbiguousFormatError(
-                    f"{name!r} is {other} already, and would be {_path(cls)}; register_format(cls, replace=True) replaces it"
+                    f"{name!r} is already registered as {other}, not {_path(cls)}; register_format(cls, replace=True) replaces it"
                 )
     _registered[name] = cls
     return cls
 
 
 def list_formats() -> list[str]:
-    """Return the known identifiers, sorted; imports none of them."""
+    """Return the known identifiers, sorted, without importing the formats."""
     return sorted({*_registered, *_installed(), *BUILT_IN})
 
 
@@ -96,12 +94,12 @@ def get_format(identifier: str, **options: Any) -> Format:
     identifier : str
         For example ``debezium-json``.
     **options
-        The format's options, with Flink's names; dots and dashes count as underscores.
+        The format's options, with Flink's names; dots and dashes are read as underscores.
 
     Raises
     ------
     UnknownFormatError
-        When there is none; the text lists those there are.
+        When no format has the identifier; the text lists the known ones.
     AmbiguousFormatError
         When two installed packages claim the name.
     FormatOptionError
@@ -148,7 +146,7 @@ def _modified(path: str) -> int | None:
 
 @lru_cache(maxsize=1)
 def _entry_points(_: tuple[tuple[str, int | None], ...]) -> dict[str, list[EntryPoint]]:
-    # Reading the metadata of all distributions takes milliseconds: they are read again when the folders that they are in changed.
+    # Reading the metadata of all distributions takes milliseconds: read it again only when their folders change.
     found: dict[str, list[EntryPoint]] = {}
     for point in entry_points(group=GROUP):
         found.setdefault(point.name, []).append(point)
@@ -163,8 +161,8 @@ def _load(identifier: str, path: str) -> type[Format]:
         missing = error.name or str(error)
         raise MissingDependencyError(f"format {identifier!r} ({path}) needs {missing}: pip install {missing}") from error
     except AttributeError as error:
-        raise UnknownFormatError(f"{identifier!r} leads to {path}, and there is no such class: {error}") from error
+        raise UnknownFormatError(f"{identifier!r} is registered as {path}, and this class does not exist: {error}") from error
     if not (issubclass(type(cls), type) and issubclass(cls, Format)):
-        raise UnknownFormatError(f"{identifier!r} leads to {path}, which is no subclass of cdc_formats.Format")
+        raise UnknownFormatError(f"{identifier!r} is registered as {path}, which is not a subclass of cdc_formats.Format")
     found: type[Format] = cls
     return found

@@ -4,11 +4,11 @@
 ``json``            an object
 ``csv``             a line
 ``raw``             the bytes of one column
-``avro``            Avro of the schema that follows from the columns (`avro_writer`), with nothing in front
-``avro-confluent``  a schema's id and Avro of that schema, from a registry (`schema_registry`); columns are found by name
+``avro``            Avro with the schema derived from the columns (`avro_writer`), without a prefix
+``avro-confluent``  a schema id and Avro with that schema, from a registry (`schema_registry`); columns are found by name
 ==================  =================================================================================================
 
-Each is a class here, its reading and its writing side by side; `ROW_FORMATS` names them.
+Each is a class that reads and writes; `ROW_FORMATS` lists them.
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ _read_names = json_reader(dict[str, msgspec.Raw])
 
 
 class RowFormat(ABC):
-    """A row format, made for the columns of a key or of a value.
+    """A row format for the columns of a key or of a value.
 
     Parameters
     ----------
     options : UpsertKafka
     part : {"key", "value"}
     columns : sequence of Column
-        By their names in the part.
+        The columns, with their names in the part.
 
     Raises
     ------
@@ -67,11 +67,11 @@ class RowFormat(ABC):
         self.check()
 
     def check(self) -> None:
-        """Refuse columns that the format cannot hold."""
+        """Raise for columns that the format cannot hold."""
         return None
 
     def check_written(self) -> None:
-        """Refuse columns that can be read and not written, and to write without what writing needs.
+        """Raise for columns that can be read but not written, and for missing options that writing requires.
 
         Raises
         ------
@@ -80,26 +80,26 @@ class RowFormat(ABC):
         return None
 
     def without_columns(self, fields: Mapping[str, Any]) -> Row:
-        """Return nothing, of a part that has none of the columns.
+        """Return an empty result for a part that has none of the columns.
 
         Raises
         ------
         MissingFieldError
-            When it is a value, and has others.
+            When the part is a value with other columns.
         """
         if self.part == "value" and fields:
             reason = f"none of the declared columns ({', '.join(self.names)}) is in the value"
-            hint = ": names are case-sensitive, and a value in Connect's schema block is not read"
+            hint = ": names are case-sensitive, and Connect's schema block is not supported"
             raise MissingFieldError(f"{reason}; it has {', '.join(sorted(fields))}{hint}", "$", bare=reason + hint)
         return (ABSENT,) * len(self.columns)
 
     def cannot_hold(self, column: Column) -> SchemaError:
-        """Return the error of a column."""
+        """Return the error for a column."""
         return SchemaError(f"{self.part}_format {getattr(self.options, f'{self.part}_format')!r} cannot hold {column}")
 
     @abstractmethod
     def read(self, data: bytes, headers: Headers) -> Row:
-        """Return the canonical values of the columns, `ABSENT` for those that are not there.
+        """Return the canonical values of the columns, `ABSENT` for missing ones.
 
         Raises
         ------
@@ -107,7 +107,7 @@ class RowFormat(ABC):
         """
 
     def field_names(self, data: bytes, headers: Headers) -> Collection[str]:
-        """Return the names that the data has, declared or not; a format without names has its columns by their place.
+        """Return the names in the data, declared or not; a format without names identifies columns by their position.
 
         Raises
         ------
@@ -122,11 +122,11 @@ class RowFormat(ABC):
         Raises
         ------
         EncodeError
-            When a value cannot be written so that it is read as the same value.
+            When a value would not be read back as the same value.
         """
 
     def unwritable(self, reason: str, column: str = "") -> EncodeError:
-        """Return the error of a row that cannot be written."""
+        """Return the error for a row that cannot be written."""
         return EncodeError(f"{reason} - at {f'`$.{column}` of ' if column else ''}the {self.part}")
 
 
@@ -134,7 +134,7 @@ class Json(RowFormat):
     """``{"id": 1, "name": "bike"}``."""
 
     def check(self) -> None:
-        """Take all columns; compile the reader of their values."""
+        """Accept all columns; compile the reader of their values."""
         self.image: Callable[[bytes], Any] = (
             json_reader(self.rows.shape, self.rows.exact, spelled=self.rows.spelled) if self.rows else read_object
         )
@@ -144,7 +144,7 @@ class Json(RowFormat):
         try:
             image = self.image(data)
         except MalformedMessageError:
-            read_object(data)  # says what it is instead
+            read_object(data)  # the error names its actual type
             raise
         if self.rows is None:
             return ()
@@ -158,12 +158,12 @@ class Json(RowFormat):
         return _read_names(data)
 
     def check_written(self) -> None:
-        """Refuse a MAP whose keys are no text."""
+        """Raise for a MAP whose keys are not text."""
         iso = self.options.json_timestamp_format_standard == "ISO-8601"
         self.writer = RowWriter(self.columns, self.options.handling, iso=iso, excerpt=self.options.error_excerpt)
 
     def write(self, row: Row) -> bytes:
-        """Write an object, nulls included."""
+        """Return an object, including nulls."""
         return json_bytes(self.writer.image(row))
 
 
@@ -171,12 +171,12 @@ class Csv(RowFormat):
     """``1,bike``."""
 
     def check(self) -> None:
-        """Refuse nested columns but arrays."""
+        """Raise for nested columns other than arrays."""
         for column in self.columns:
             nested = column.type.name == "ARRAY" and column.type.fields[0].type.fields
             if column.type.name in ("MAP", "STRUCT") or nested:
                 raise self.cannot_hold(column)
-        # The csv module's limit is 128 KiB a field, and is the process's; a Kafka message has a limit of its own.
+        # The csv module limits fields to 128 KiB, for the whole process; Kafka limits messages itself.
         csv.field_size_limit(sys.maxsize)
         options = self.options
         self.escape = options.csv_escape_character or None
@@ -196,7 +196,7 @@ class Csv(RowFormat):
         self.writers = [writer(of, text) for of in elements]
 
     def start(self) -> None:
-        """Begin with a reader that has nothing of a line in it: one for all lines, since to make one costs more than to read."""
+        """Create a new reader without a partial line; it is reused for all lines, since creating one costs more than reading."""
         line: list[str] = []
         self.feed, self.lines = line.append, csv.reader(iter(lambda: line.pop() if line else None, None), **self.dialect)
 
@@ -228,23 +228,23 @@ class Csv(RowFormat):
         """Write a line."""
         out = StringIO(newline="")
         try:
-            # The csv module quotes the characters that end a line. The message is the line without its end.
+            # The csv module quotes line-ending characters. The message is the line without its ending.
             lines = csv.writer(out, lineterminator="\r\n", **self.dialect)
             lines.writerow([self._cell(index, value) for index, value in enumerate(row)])
             line = out.getvalue()[:-2].encode()
             again = self.read(line, ())
         except (csv.Error, UnicodeError, MalformedMessageError) as error:
-            raise self.unwritable(f"the row is no line of CSV: {error}; see csv_escape_character") from None
+            raise self.unwritable(f"the row cannot be written as CSV: {error}; see csv_escape_character") from None
         for name, value, back in zip(self.names, row, again, strict=True):
-            if repr(value) != repr(back):  # an array's element with the delimiter in it, text that is the null literal
-                raise self.unwritable("the value would be read as another one; see csv_null_literal, csv_array_element_delimiter", name)
+            if repr(value) != repr(back):  # an array element that contains the delimiter, or text equal to the null literal
+                raise self.unwritable("the value would be read back differently; see csv_null_literal, csv_array_element_delimiter", name)
         return line
 
     def _cell(self, index: int, value: Any) -> str:
         write, name = self.writers[index], self.names[index]
         if value is None:
             if self.options.csv_null_literal is None:
-                raise self.unwritable("NULL has no spelling: set csv_null_literal", name)
+                raise self.unwritable("NULL has no CSV form: set csv_null_literal", name)
             return self.options.csv_null_literal
         try:
             if self.columns[index].type.name == "ARRAY":
@@ -259,7 +259,7 @@ _ESCAPES = {"n": "\n", "r": "\r", "t": "\t", "0": "\0"}
 
 
 def _escaped_reader(delimiter: str, quote: str, escape: str) -> Callable[[str], list[str]]:
-    """Return the function from a line with escapes to its fields; the csv module would read ``n``, ``r``, ``t`` and ``0`` as letters."""
+    """Return the function from a line with escapes to its fields; the csv module reads ``n``, ``r``, ``t`` and ``0`` as letters."""
     mark, quotes, end = re.escape(escape), re.escape(quote), rf"({re.escape(delimiter)}|\r?\n?\Z)"
     plain, inside = rf"[^{re.escape(delimiter + escape)}\r\n]*", rf"[^{re.escape(quote + escape)}]*"
     bare = rf"({plain}(?:{mark}.{plain})*)"
@@ -290,13 +290,13 @@ _RAW = {"BOOLEAN": "?", "TINYINT": "b", "SMALLINT": "h", "INT": "i", "BIGINT": "
 
 
 class Raw(RowFormat):
-    """The bytes of one column: a number's, a text's, or bytes as they are."""
+    """The bytes of one column: a number, text, or unchanged bytes."""
 
     def check(self) -> None:
-        """Refuse all but one column of a plain type."""
+        """Raise unless there is one column of a plain type."""
         if len(self.columns) != 1:
             listed = ", ".join(quote(column.name) for column in self.columns) or "none"
-            raise SchemaError(f"{self.part}_format 'raw' holds exactly one column, and the {self.part} has {listed}")
+            raise SchemaError(f"{self.part}_format 'raw' holds exactly one column, but the {self.part} has {listed}")
         (column,) = self.columns
         if column.type.name not in (*_RAW, "STRING", "CHAR", "VARCHAR", "BINARY"):
             raise self.cannot_hold(column)
@@ -319,20 +319,20 @@ class Raw(RowFormat):
         """Write one value."""
         (value,) = row
         if value is None:
-            raise self.unwritable("NULL has no bytes: a null would be a delete", self.names[0])
+            raise self.unwritable("NULL cannot be written: a null value would be a delete", self.names[0])
         if self.layout is not None:
             return self.layout.pack(value)
         try:
             return bytes(value) if self.binary else str(value).encode(self.options.raw_charset)
         except UnicodeError:
-            raise self.unwritable(f"the text has characters that {self.options.raw_charset} has not", self.names[0]) from None
+            raise self.unwritable(f"the text has characters that {self.options.raw_charset} cannot encode", self.names[0]) from None
 
 
 class Avro(RowFormat):
-    """Avro of the schema that follows from the columns."""
+    """Avro with the schema derived from the columns."""
 
     def check(self) -> None:
-        """Refuse columns that have no Avro type, and to go on without the packages."""
+        """Raise for columns without an Avro type, and for missing packages."""
         try:
             from . import avro_writer
         except ImportError as error:
@@ -355,20 +355,20 @@ class Avro(RowFormat):
         return self.names if record is None else schema.fields(record)
 
     def schema_of(self, data: bytes, headers: Headers) -> tuple[AvroSchema, int]:
-        """Return the writer's schema, and the place where the data's Avro begins."""
+        """Return the writer's schema and the offset of the data's Avro."""
         from .avro import AvroSchema
 
         return AvroSchema(self.schema), 0
 
     def reader(self, schema: AvroSchema) -> Callable[[bytes, int], Row]:
-        """Return the function from data, and the place where its Avro begins, to the columns."""
+        """Return the function from data and the offset of its Avro to the columns."""
         from .avro import row_converter
 
         record = schema.record_of(schema.top)
-        # A key is often no record: Connect's converter writes a lone string or number.
+        # A key is often not a record: Connect's converter writes a plain string or number.
         alone = record is None and len(self.columns) == 1
         if record is None and not alone:
-            raise MissingFieldError("the writer's schema is no record", "$")
+            raise MissingFieldError("the writer's schema is not a record", "$")
         fields = schema.fields(record) if record is not None else {self.names[0]: schema.top}
         rows = row_converter(schema, fields, self.columns, self.options.handling)
 
@@ -390,10 +390,10 @@ class Avro(RowFormat):
 
 
 class AvroConfluent(Avro):
-    """A schema's id and Avro of that schema."""
+    """A schema id and Avro with that schema."""
 
     def check(self) -> None:
-        """Refuse what `Avro` does, and to go on without a registry."""
+        """Raise as `Avro` does, and for a missing registry."""
         super().check()
         from .schema_registry import Registry
 
@@ -404,7 +404,7 @@ class AvroConfluent(Avro):
         self.number: int | None = None
 
     def check_written(self) -> None:
-        """Refuse to write without a subject."""
+        """Raise if no subject is set."""
         option = f"{self.part}_avro_confluent_subject"
         subject = getattr(self.options, option)
         if subject is None:
@@ -412,7 +412,7 @@ class AvroConfluent(Avro):
         self.subject: str = subject
 
     def read(self, data: bytes, headers: Headers) -> Row:
-        """Read a record of the schema that the record names."""
+        """Read a record with the schema of its id."""
         from .schema_registry import schema_id
 
         data = bytes(data)
@@ -423,14 +423,14 @@ class AvroConfluent(Avro):
         return read(data, at)
 
     def schema_of(self, data: bytes, headers: Headers) -> tuple[AvroSchema, int]:
-        """Return the schema that the record names."""
+        """Return the schema of the record's id."""
         from .schema_registry import schema_id
 
         name, at = schema_id(self.part, data, headers)
         return self.registry.client.schema(name), at
 
     def write(self, row: Row) -> bytes:
-        """Write a record, its schema registered with the first."""
+        """Write a record; the first one registers the schema."""
         from .schema_registry import framed
 
         if self.number is None:
@@ -446,6 +446,6 @@ ROW_FORMATS: Mapping[str, type[RowFormat]] = {"json": Json, "csv": Csv, "raw": R
 def _text(data: bytes, charset: str) -> str:
     try:
         return bytes(data).decode(charset)
-    except UnicodeError as error:  # UnicodeDecodeError, and less of some codecs
+    except UnicodeError as error:  # UnicodeDecodeError; some codecs give less
         where = f": {error.reason} at byte {error.start}" if isinstance(error, UnicodeDecodeError) else ""
         raise MalformedMessageError(f"not {charset}{where}") from None

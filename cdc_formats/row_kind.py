@@ -1,4 +1,4 @@
-"""Row kinds: what one row of a changelog does to the table.
+"""Row kinds: the effect of one changelog row on the table.
 
 Values and short strings are those of Flink's ``org.apache.flink.types.RowKind``; the values are part of the state format.
 """
@@ -31,15 +31,15 @@ class RowKind(IntEnum):
 
     @classmethod
     def from_short_string(cls, text: str) -> RowKind:
-        """Return the kind written as `text`.
+        """Return the kind with the short string `text`.
 
         Raises
         ------
         ValueError
-            When `text` is none of ``+I -U +U -D``.
+            When `text` is not one of ``+I -U +U -D``.
         """
         if text not in SHORT_STRINGS:
-            raise ValueError(f"no row kind is written {text!r}; the four are {', '.join(SHORT_STRINGS)}")
+            raise ValueError(f"{text!r} is not a row kind; use one of {', '.join(SHORT_STRINGS)}")
         return cls(SHORT_STRINGS.index(text))
 
 

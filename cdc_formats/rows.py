@@ -1,4 +1,4 @@
-"""From a row image in a message to a row: all columns of a table, compiled once."""
+"""Conversion of a message's row image to a row of all columns of a table, compiled once."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .times import epoch_unit
 from .types import converter
 
 Image = msgspec.Struct | Mapping[str, Any]
-"""A row in a message: column name to value. A struct is a `RowConverter.shape`, a mapping is anyone's."""
+"""A row in a message: column name to value. It is a `RowConverter.shape`, or a mapping from any format."""
 
 _DECLARED_TIMES = ("TIME", "TIMESTAMP", "TIMESTAMP_NTZ", "INTERVAL DAY TO SECOND")
 
@@ -29,38 +29,36 @@ class RowConverter:
     Parameters
     ----------
     columns : sequence of Column
-        The declared columns; a row has their order.
+        The declared columns, in the order of a row's values.
     handling : Handling or sequence of Handling
         One for all columns, or one for each (a producer that describes its columns in the message).
     unique_key : sequence of str
-        The primary key's columns; needed for `key` alone.
+        The primary key's columns; only `key` needs them.
     convert : callable or None
-        What makes a column's converter, where it is not `types.converter`.
+        The factory of a column's converter, if it is not `types.converter`.
     raw_text : bool
-        Whether `row` leaves text in `text_columns` as it stands in an image of `exact`: whoever converts many rows at once does it
-        faster.
+        Whether `row` leaves text in `text_columns` unconverted for an image of `exact`: converting many rows at once is faster.
     images : bool
-        Whether before-images are read whole where else only their key is looked at.
+        Whether before-images are read in full where otherwise only their key is used.
     names_only : bool
-        Whether an image is a dict of all names in the message, declared or not, with values that are not read
-        (`base.Decoder.compare_names`).
+        Whether an image is a dict of all names in the message, declared or not, whose values are ignored (`base.Decoder.compare_names`).
 
     Attributes
     ----------
     text_columns : tuple of int
-        The columns, none of them of the key, whose text can be converted by itself, and again: decimals in digits, dates and times.
+        The columns outside the key whose text can be converted separately, and more than once: decimals in digits, dates and times.
     shape : type
-        A msgspec struct of the columns: a JSON reader that is told to read images as this shape skips what is not
-        declared, and what is not in the image is `ABSENT`.
+        A msgspec struct of the columns: a JSON reader with this shape skips undeclared columns, and columns missing in the image are
+        `ABSENT`.
     exact : type
-        The same for images that have every column, and text, booleans and integers as JSON's own: only what is left needs a
-        converter. A reader tries it first, and falls back to `shape` (see `message_reader`).
+        The same for images that have every column, with text, booleans and integers as JSON types: only the other types need a converter.
+        A reader tries it first, and falls back to `shape` (see `message_reader`).
     key_shape : type
-        `shape` of the key's columns alone.
+        `shape` with only the key's columns.
     spelled : bool
-        Whether a column shows a number's own text, so that a JSON reader has to keep it (`json_reader.json_reader`).
+        Whether a column contains a number's original text, so that a JSON reader must keep it (`json_reader.json_reader`).
     has_placeholder : callable
-        Whether a value of an image of `shape` or `exact` is the unavailable-value placeholder, in the form that its column has for it.
+        Whether a value of an image of `shape` or `exact` is the unavailable-value placeholder, in the form of its column's type.
     """
 
     def __init__(
@@ -103,7 +101,7 @@ class RowConverter:
         self._absent = (ABSENT,) * len(self.names)
 
     def raw(self, image: Image) -> tuple[Any, ...]:
-        """Return the unconverted values of an image in the order of the columns, `ABSENT` where there is none."""
+        """Return the unconverted values of an image in the order of the columns, `ABSENT` for missing ones."""
         if isinstance(image, msgspec.Struct):
             return msgspec.structs.astuple(image)
         return tuple(map(image.get, self.names, self._absent))
@@ -116,7 +114,7 @@ class RowConverter:
         image : Struct or mapping
             Column name to value.
         path : str
-            Where the image stands in the message, for errors.
+            The image's path in the message, for errors.
 
         Returns
         -------
@@ -128,7 +126,7 @@ class RowConverter:
         TypeConversionError
             When a value does not fit its column.
         MissingFieldError
-            When not one declared column is in the image.
+            When the image has none of the declared columns.
         """
         try:
             if type(image) is self.exact:
@@ -141,7 +139,7 @@ class RowConverter:
         return self.of_values(values, path)
 
     def of_values(self, values: Sequence[Any], path: str) -> tuple[Any, ...]:
-        """Convert the values of an image in the order of the columns; `ABSENT` and None stay.
+        """Convert the values of an image in the order of the columns; `ABSENT` and None are kept.
 
         Raises
         ------
@@ -156,7 +154,7 @@ class RowConverter:
             raise self._unfit(values, path) from None
 
     def before(self, image: Image, after: tuple[Any, ...], path: str) -> tuple[Any, ...]:
-        """Convert a before-image that has only the columns that changed; the others are those of the row `after`."""
+        """Convert a before-image that has only the changed columns; the others are taken from the row `after`."""
         values = self.raw(image)
         columns = zip(values, after, self.converters, strict=True)
         try:
@@ -165,7 +163,7 @@ class RowConverter:
             raise self._unfit(values, path) from None
 
     def key(self, image: Image, path: str) -> tuple[Any, ...]:
-        """Convert only the key's columns of an image (a deleted row needs no more), `ABSENT` where it has not got one."""
+        """Convert only the key's columns of an image (enough for a delete), `ABSENT` for missing ones."""
         key = self.key_indices
         if isinstance(image, msgspec.Struct):
             raw = [getattr(image, f"c{index}") for index in key]
@@ -178,7 +176,7 @@ class RowConverter:
             raise self._unfit(tuple([there.get(index) for index in range(len(self.names))]), path) from None
 
     def same_key(self, before: Image, after: Image) -> bool:
-        """Whether two images have one key as it stands in the message; a False may still be one, spelled in two ways.
+        """Whether the unconverted keys of two images are identical; if False, they can still be equal in different encodings.
 
         A `before` that lacks the key has that of `after`.
         """
@@ -190,27 +188,27 @@ class RowConverter:
         return same
 
     def only_key(self, values: Sequence[Any]) -> bool:
-        """Whether an image, as `raw` gives it, has no column beside the key's where the table has some."""
+        """Whether an image, as returned by `raw`, has only key columns although the table has others."""
         rest = [value for index, value in enumerate(values) if index not in self.key_indices]
         return bool(rest) and all(value is ABSENT for value in rest)
 
     def require(self, row: tuple[Any, ...], image: Image, path: str, whole_rows: str = "") -> None:
-        """Refuse NULL in a column that is declared NOT NULL.
+        """Raise if a column that is declared NOT NULL is NULL.
 
         Parameters
         ----------
         row : tuple
         image : Struct or mapping
-            What the row was converted from.
+            The image from which the row was converted.
         path : str
-            Where the image stands in the message.
+            The image's path in the message.
         whole_rows : str
-            What makes the producer write whole rows (`Format.whole_rows`).
+            The producer setting for whole rows (`Format.whole_rows`).
 
         Raises
         ------
         MissingFieldError
-            Flink does not look at decode; its sinks do.
+            When such a column is NULL or missing. Flink checks this only in its sinks.
         """
         for index in self.required:
             if row[index] is None:
@@ -218,7 +216,7 @@ class RowConverter:
                 raise MissingFieldError(f"{quote(self.names[index])} is declared NOT NULL and is {missing}", f"{path}.{self.names[index]}")
 
     def _unfit(self, values: Sequence[Any], path: str) -> TypeConversionError:
-        # A converter does not know its column: the first that fails, in order, is the one to name.
+        # A converter does not know its column: name the first one that fails, in order.
         for name, value, to in zip(self.names, values, self.converters, strict=True):
             try:
                 if value is not None and value is not ABSENT:
@@ -239,10 +237,10 @@ class RowConverter:
 def _row_of(
     columns: Sequence[Column], converters: Sequence[Converter], natives: Sequence[Any], raw: Sequence[int]
 ) -> Callable[[Any], tuple[Any, ...]]:
-    """Return the function from an image of the shape `RowConverter.exact` to its row; in the columns `raw` text stays."""
+    """Return the function from an image of the shape `RowConverter.exact` to its row; text in the columns `raw` is kept."""
     names = ["STRING" if index in raw else column.type.name for index, column in enumerate(columns)]
     cells = [_cell(index, name, native) for index, (name, native) in enumerate(zip(names, natives, strict=True))]
-    # One expression for all columns: a loop over them costs more than what most of them need.
+    # One expression for all columns: a loop costs more than most conversions.
     row: Callable[[Any], tuple[Any, ...]] = eval(
         f"lambda image: ({''.join(f'{cell}, ' for cell in cells)})", {f"to{index}": convert for index, convert in enumerate(converters)}
     )
@@ -250,7 +248,7 @@ def _row_of(
 
 
 _PLAIN = {"STRING": "str", "CHAR": "str", "VARCHAR": "str", "BOOLEAN": "bool"}
-"""Types whose canonical values are JSON's own, whatever else a producer writes in their place."""
+"""Types whose canonical values are JSON values, even if a producer can also write them otherwise."""
 
 
 def _cell(index: int, type_name: str, native: Any) -> str:
@@ -261,7 +259,7 @@ def _cell(index: int, type_name: str, native: Any) -> str:
 
 
 def _is_text(sql_type: SqlType, handling: Handling) -> bool:
-    """Whether text in a column is what its type says, in whatever way a producer writes the rest."""
+    """Whether text in a column has a single meaning for its type, independent of the producer's configuration."""
     if sql_type.name == "DECIMAL":
         return handling.decimal in ("text", "string", "double")
     return sql_type.name in ("DATE", "TIMESTAMP_NTZ")
@@ -285,13 +283,13 @@ def _has_placeholder(names: Sequence[str], forms: Sequence[Any], shape: Any) -> 
 def row_shape(names: Sequence[str], *, natives: Sequence[Any] = (), only: Sequence[int] | None = None) -> Any:
     """Return a msgspec struct with a field ``c<index>`` for each name.
 
-    A column's name may have characters that msgspec has no field for; then images are read as they stand.
+    If a column's name has characters that a msgspec field cannot have, images are read as mappings.
 
     Parameters
     ----------
     names : sequence of str
     natives : sequence of type
-        The type of each field, which then must be there; without, anything is taken, and `ABSENT` is the default.
+        The type of each field; then every field is required. Without it, any value is accepted, and `ABSENT` is the default.
     only : sequence of int or None
         The columns that have a field; None for all.
     """
@@ -303,7 +301,7 @@ def row_shape(names: Sequence[str], *, natives: Sequence[Any] = (), only: Sequen
 
 
 def _native(sql_type: SqlType, handling: Handling) -> Any:
-    """Return the type of a column's values that need no converter, ``Any`` where they do; ``bool | int`` where an int does."""
+    """Return the type of a column's values that need no converter; ``Any`` if all values need one."""
     if sql_type.name in ("STRING", "CHAR", "VARCHAR"):
         return str
     if sql_type.name == "BOOLEAN" and handling.native:
@@ -325,7 +323,7 @@ def message_reader(
     many: bool = False,
     narrow: bool = True,
 ) -> Callable[[bytes], Any]:
-    """Return the function from JSON text to a message that has row images in it.
+    """Return the function from JSON text to a message with row images.
 
     Parameters
     ----------
@@ -333,9 +331,9 @@ def message_reader(
     base : type
         The message's other fields.
     after, before : str
-        The fields that hold images; no `before`: there is but one.
+        The fields that hold images; empty `before`: there is only one.
     keyed : bool
-        Whether only the key's columns of `before` will be looked at.
+        Whether only the key's columns of `before` are used.
     changed_only : bool
         Whether `before` has only the columns that changed.
     many : bool
@@ -360,12 +358,12 @@ def message_reader(
 
 
 def key_indices(columns: Sequence[Column], names: Sequence[str]) -> tuple[int, ...]:
-    """Return where the key's columns stand among the columns.
+    """Return the indices of the key's columns.
 
     Raises
     ------
     SchemaError
-        When one is not declared.
+        When a key column is not declared.
     """
     positions = {column.name: index for index, column in enumerate(columns)}
     missing = [name for name in names if name not in positions]
@@ -375,14 +373,14 @@ def key_indices(columns: Sequence[Column], names: Sequence[str]) -> tuple[int, .
 
 
 def undeclared(columns: Sequence[Column], handling: Handling) -> list[str]:
-    """Return what has to be declared before bare messages can be read, a sentence for each column.
+    """Return the options required before bare messages can be read, as one sentence per column.
 
     Parameters
     ----------
     columns : sequence of Column
         The declared columns.
     handling : Handling
-        What the user declared.
+        The handling that the user declared.
     """
     found = []
     for column in columns:

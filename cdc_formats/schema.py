@@ -1,8 +1,8 @@
 """Declared columns: Spark's DDL text to `Column`, without Spark.
 
-``columns("id BIGINT NOT NULL, weight DECIMAL(10,3)")`` reads what ``StructType.fromDDL`` reads, and three things more that a
-changelog needs: ``TIME(p)``, a precision on ``TIMESTAMP(p)`` and ``TIMESTAMP_NTZ(p)`` (Debezium chooses the unit of an
-epoch number by the source column's precision), and ``BIGINT UNSIGNED``-sized numbers as ``DECIMAL(20,0)``.
+``columns("id BIGINT NOT NULL, weight DECIMAL(10,3)")`` accepts the syntax of ``StructType.fromDDL`` and three extensions for changelogs:
+``TIME(p)``, a precision on ``TIMESTAMP(p)`` and ``TIMESTAMP_NTZ(p)`` (Debezium chooses the unit of an epoch number by the source column's
+precision), and ``BIGINT UNSIGNED``-sized numbers as ``DECIMAL(20,0)``.
 """
 
 from __future__ import annotations
@@ -84,18 +84,18 @@ TYPE_NAMES = (*_PLAIN, *_SIZED, "DECIMAL", "INTERVAL DAY TO SECOND", "ARRAY", "M
 """The names of all types."""
 
 INTEGER_BITS = {"TINYINT": 7, "SMALLINT": 15, "INT": 31, "BIGINT": 63}
-"""Bits of the integer types, the sign left out."""
+"""Bits of the integer types, without the sign."""
 
 _TOKEN = re.compile(r"\s*(?:(?P<quoted>`(?:[^`]|``)*`)|(?P<comment>'(?:[^'\\]|\\.)*')|(?P<word>[^\W\d][\w$]*|\d\w*)|(?P<mark>[<>(),:]))")
 
 
 def quote(name: str) -> str:
-    """Return `name` as DDL text writes it: in backquotes unless it is a plain word."""
+    """Return `name` as DDL text, in backquotes unless it is a plain word."""
     return name if re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name) else backquoted(name)
 
 
 def backquoted(name: str) -> str:
-    """Return `name` in backquotes, as Spark takes any name."""
+    """Return `name` in backquotes; Spark accepts any name in this form."""
     return "`" + name.replace("`", "``") + "`"
 
 
@@ -113,7 +113,7 @@ def name_parts(name: str) -> tuple[str, ...]:
     Returns
     -------
     tuple of str
-        Empty if a backquote has no partner, or a part is missing.
+        Empty if a backquote is not closed, or a part is missing.
 
     Examples
     --------
@@ -143,7 +143,7 @@ def columns(ddl: str | Iterable[Column]) -> tuple[Column, ...]:
     Raises
     ------
     SchemaError
-        When the text is not DDL, a type is unknown, or a name stands twice.
+        When the text is not DDL, a type is unknown, or a name occurs twice.
 
     Examples
     --------
@@ -187,7 +187,7 @@ class _Parser:
             yield match.group().strip()
 
     def _error(self, reason: str) -> SchemaError:
-        return SchemaError(f"{reason} in schema {self.text!r}; it is Spark DDL, for example 'id BIGINT NOT NULL, name STRING'")
+        return SchemaError(f"{reason} in schema {self.text!r}; write Spark DDL, for example 'id BIGINT NOT NULL, name STRING'")
 
     def _peek(self) -> str:
         return self.tokens[self.next] if self.next < len(self.tokens) else ""
@@ -287,5 +287,5 @@ class _Parser:
 
     def _interval(self) -> SqlType:
         if not self._accept("DAY", "TO", "SECOND"):
-            raise self._error("only INTERVAL DAY TO SECOND is known of the intervals")
+            raise self._error("the only supported interval is INTERVAL DAY TO SECOND")
         return SqlType("INTERVAL DAY TO SECOND")

@@ -1,16 +1,16 @@
-"""Schemas from a registry with Confluent's API (Confluent, Apicurio, Karapace, Redpanda), and how records name them.
+"""Schemas from a registry with Confluent's API (Confluent, Apicurio, Karapace, Redpanda), and the schema ids in records.
 
-A key or a value names its writer's schema in front of its Avro, or in a header of the record (`schema_id`)::
+A key or a value contains the id of its writer's schema before its Avro, or a header of the record does (`schema_id`)::
 
     0x00 <id: 4 bytes, big-endian> <Avro>                                 in front
     0x01 <GUID: 16 bytes>                                                 in the header __value_schema_id or __key_schema_id
 
-A registry that does not answer is asked again, for `Registry.retry_seconds`, and is then a `SchemaRegistryError`: never a bad record, so
-that no mode of reading drops what could not be looked up. A schema that the registry does not have is the record's error,
+Requests to a registry that does not answer are repeated for `Registry.retry_seconds`, and then raise `SchemaRegistryError`. This is never
+a bad record, so no mode drops records because of it. A schema that the registry does not have is an error of the record,
 `WriterSchemaError`.
 
-The client is Confluent's (``pip install 'pyspark-kafka-changelog[avro]'``), made when it is first needed, once in each process for
-each `Registry`; a schema is fetched and parsed once, since an id never means another one.
+The client is Confluent's (``pip install 'pyspark-kafka-changelog[avro]'``), created on first use, once per process and `Registry`. A
+schema is fetched and parsed once, since its id never changes its meaning.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from .errors import FormatOptionError, MalformedMessageError, MissingDependencyE
 T = TypeVar("T")
 SchemaId = int | UUID
 
-_FIRST_WAIT, _MOST_WAIT = 0.5, 8.0  # seconds between two questions
+_FIRST_WAIT, _MOST_WAIT = 0.5, 8.0  # seconds between two requests
 _REQUEST_SECONDS = 10
 _NOT_FOUND = (40400, 40401, 40402, 40403)
 _BUSY = (408, 425, 429, 500, 502, 503, 504)
@@ -42,7 +42,7 @@ _INSTALL = "pip install 'pyspark-kafka-changelog[avro]'"
 
 
 def schema_id(part: str, data: bytes, headers: Headers = ()) -> tuple[SchemaId, int]:
-    """Return which schema a key or a value was written with, and where its Avro begins.
+    """Return the id of a key's or value's writer's schema, and the offset of its Avro.
 
     Parameters
     ----------
@@ -50,22 +50,22 @@ def schema_id(part: str, data: bytes, headers: Headers = ()) -> tuple[SchemaId, 
         ``key`` or ``value``.
     data : bytes
     headers : sequence of (str, bytes or None)
-        The record's. The first that names the part's schema counts, before what stands in front of the Avro.
+        The record's headers. The first one with the part's schema has precedence over an id before the Avro.
 
     Raises
     ------
     MalformedMessageError
-        When nothing names a schema.
+        When there is no schema id.
     """
     for name, value in headers:
         if name == f"__{part}_schema_id" and value is not None:
             found = _read_id(bytes(value))
             if found is None or found[1] != len(value):
-                raise MalformedMessageError(f"the header {name} is no schema id: 0x01 and 16 bytes, or 0x00 and 4 bytes")
+                raise MalformedMessageError(f"the header {name} is not a schema id: expected 0x01 and 16 bytes, or 0x00 and 4 bytes")
             return found[0], 0
     found = _read_id(data)
     if found is None:
-        raise MalformedMessageError("not in a schema registry's framing: it does not begin with 0x00 and a schema's id of 4 bytes")
+        raise MalformedMessageError("not in a schema registry's framing: it does not begin with 0x00 and a schema id of 4 bytes")
     return found
 
 
@@ -78,7 +78,7 @@ def _read_id(data: bytes) -> tuple[SchemaId, int] | None:
 
 
 def framed(number: int, avro: bytes) -> bytes:
-    """Return Avro with its schema's id in front."""
+    """Return Avro with its schema's id before it."""
     return b"\0" + number.to_bytes(4, "big") + avro
 
 
@@ -87,23 +87,23 @@ def framed(number: int, avro: bytes) -> bytes:
 
 @dataclass(frozen=True, kw_only=True)
 class Registry:
-    """Where a registry is and how it is asked. Secrets are in no ``repr``, and in no error.
+    """The connection to a schema registry. Secrets never appear in its ``repr`` or in errors.
 
     Parameters
     ----------
     url : str
-        ``http://...`` or ``https://...``, several with commas between; ``mock://...`` is one inside the process, for tests.
+        ``http://...`` or ``https://...``, several separated by commas; ``mock://...`` is an in-process registry for tests.
     basic_auth_user_info : str or None
         ``user:password``; also taken out of the URL.
     bearer_auth_token : str or None
     ssl_ca_location : str or None
-        A PEM file or a folder of the certificates that are trusted.
+        A PEM file or a folder of trusted certificates.
     ssl_certificate_location, ssl_key_location, ssl_key_password : str or None
-        The client's own certificate and key, PEM files, and what the key is encrypted with.
+        The client's certificate and key as PEM files, and the key's password.
     properties : mapping or sequence of (str, Any)
-        Anything else that confluent_kafka's SchemaRegistryClient takes, by its own names (``proxy``, ``bearer.auth.*``, ``timeout``).
+        Other options of confluent_kafka's SchemaRegistryClient, by its own names (``proxy``, ``bearer.auth.*``, ``timeout``).
     retry_seconds : float
-        For how long a registry that does not answer is waited for, beside the time of the requests.
+        How long requests are repeated if the registry does not answer, not counting the time of the requests.
     """
 
     url: str = ""
@@ -120,12 +120,12 @@ class Registry:
         urls = [part.strip() for part in self.url.split(",")] if self.url else []
         for url in urls:
             if not url.startswith(("http://", "https://", "mock://")):
-                raise FormatOptionError(f"url {_without_user(url)!r} is no registry's: it begins with http:// or https://")
+                raise FormatOptionError(f"url {_without_user(url)!r} is not a registry's URL: it must begin with http:// or https://")
         users = {user for url in urls if (user := _user_of(url))} | ({self.basic_auth_user_info} if self.basic_auth_user_info else set())
         if len(users) > 1:
-            raise FormatOptionError("url and basic_auth_user_info name different users: give one of them")
+            raise FormatOptionError("url and basic_auth_user_info name different users: set only one of them")
         if users and self.bearer_auth_token:
-            raise FormatOptionError("basic_auth_user_info and bearer_auth_token exclude each other")
+            raise FormatOptionError("basic_auth_user_info and bearer_auth_token cannot be combined: remove one of them")
         if users and ":" not in next(iter(users)):
             raise FormatOptionError("basic_auth_user_info is 'user:password'")
         object.__setattr__(self, "url", ",".join(map(_without_user, urls)))
@@ -140,7 +140,7 @@ class Registry:
         Raises
         ------
         FormatOptionError
-            When no URL is set, or the client does not take an option.
+            When no URL is set, or the client rejects an option.
         MissingDependencyError
             When the client's package is not installed.
         """
@@ -148,22 +148,22 @@ class Registry:
         return _client(self)
 
     def require_url(self, option: str) -> None:
-        """Refuse to go on without a URL.
+        """Raise if no URL is set.
 
         Raises
         ------
         FormatOptionError
         """
         if not self.url:
-            raise FormatOptionError(f"{option} is not set: where is the schema registry? For example {option}='http://localhost:8081'")
+            raise FormatOptionError(f"{option} is not set: set it to the schema registry's URL, such as 'http://localhost:8081'")
 
     def configuration(self) -> dict[str, Any]:
-        """Return the options by the client's own names."""
+        """Return the options with the client's names."""
         named = {option.name.replace("_", "."): getattr(self, option.name) for option in fields(self)}
         for name in ("properties", "retry.seconds", "bearer.auth.token"):
             del named[name]
         if self.bearer_auth_token:
-            # Confluent Cloud wants the last two; other registries do not look at them.
+            # Confluent Cloud requires the last two; other registries ignore them.
             named |= {"bearer.auth.credentials.source": "STATIC_TOKEN", "bearer.auth.token": self.bearer_auth_token}
             named |= {"bearer.auth.logical.cluster": "", "bearer.auth.identity.pool.id": ""}
         given = {name: value for name, value in named.items() if value is not None}
@@ -187,7 +187,7 @@ def _pairs(properties: Any) -> tuple[tuple[str, Any], ...]:
         hash(pairs)
         return pairs
     except (TypeError, ValueError):
-        raise FormatOptionError("properties is a mapping of options of confluent_kafka's SchemaRegistryClient") from None
+        raise FormatOptionError("properties must be a mapping of options of confluent_kafka's SchemaRegistryClient") from None
 
 
 def _seconds(value: Any) -> float:
@@ -196,7 +196,7 @@ def _seconds(value: Any) -> float:
     except (TypeError, ValueError):
         seconds = -1.0
     if not 0 <= seconds < 86_400:
-        raise FormatOptionError(f"retry_seconds is {value!r}; it is a number of seconds, 0 for no second question")
+        raise FormatOptionError(f"retry_seconds is {value!r}; it must be a number of seconds, 0 for no second request")
     return seconds
 
 
@@ -209,7 +209,7 @@ def _client(registry: Registry) -> RegistryClient:
 
 
 class RegistryClient:
-    """Asks one registry, and remembers what it said. Made by `Registry.client`."""
+    """A caching client of one registry; `Registry.client` returns it."""
 
     def __init__(self, registry: Registry) -> None:
         self.registry = registry
@@ -220,7 +220,7 @@ class RegistryClient:
         try:
             self.confluent = SchemaRegistryClient.new_client(registry.configuration())
         except (ValueError, TypeError, OSError) as error:
-            raise FormatOptionError(f"the schema registry's client cannot be made: {type(error).__name__}: {error}") from None
+            raise FormatOptionError(f"the schema registry's client cannot be created: {type(error).__name__}: {error}") from None
         self._schemas: dict[SchemaId, AvroSchema] = {}
         self._numbers: dict[tuple[str, str, bool], int] = {}
 
@@ -230,7 +230,7 @@ class RegistryClient:
         Raises
         ------
         WriterSchemaError
-            When the registry has none, or it is not one of Avro that can be read.
+            When the registry does not have it, or it is not a readable Avro schema.
         SchemaRegistryError
             When the registry cannot be asked.
         """
@@ -246,7 +246,7 @@ class RegistryClient:
         return known
 
     def newest(self, subject: str) -> AvroSchema | None:
-        """Return the newest schema of a subject, None where the registry has no such subject.
+        """Return the newest schema of a subject, or None if the registry does not have the subject.
 
         Raises
         ------
@@ -261,34 +261,34 @@ class RegistryClient:
 
     def _parsed(self, found: Any) -> AvroSchema:
         if (found.schema_type or "AVRO") != "AVRO":
-            raise WriterSchemaError(f"it is one of {found.schema_type}, not of Avro")
+            raise WriterSchemaError(f"it is a {found.schema_type} schema, not an Avro schema")
         texts = [found.schema_str, *self._references(found)]
         try:
             schema, *references = map(json.loads, texts)
         except (ValueError, TypeError, RecursionError):
-            raise WriterSchemaError("its writer's schema is no JSON") from None
+            raise WriterSchemaError("its writer's schema is not JSON") from None
         return AvroSchema(schema, references)
 
     def _references(self, found: Any) -> list[str]:
-        """Return the texts of all schemas that a schema refers to, each after those that it refers to itself."""
+        """Return the texts of all schemas that a schema references, each after its own references."""
         texts: list[str] = []
         for reference in found.references or ():
             what = f"version {reference.version} of {reference.subject}"
             version = self._ask(what, lambda of=reference: self.confluent.get_version(of.subject, of.version))  # type: ignore[misc]
             if version is None:
-                raise WriterSchemaError(f"it refers to {what}, which the schema registry has not")
+                raise WriterSchemaError(f"it references {what}, which the schema registry does not have")
             further = [*self._references(version.schema), str(version.schema.schema_str)]
             texts += [text for text in further if text not in texts]
         return texts
 
     def number(self, subject: str, schema: Mapping[str, Any] | list[Any], *, register: bool) -> int:
-        """Return the id of a schema under a subject; register it there if it is not.
+        """Return the id of a schema under a subject; register a missing schema.
 
         Raises
         ------
         SchemaRegistryError
-            When the registry cannot be asked, refuses the schema (it is not compatible with those of the subject), or does not
-            have it and `register` is False.
+            When the request fails, the registry rejects the schema (it is incompatible with those of the subject), or it does not have it
+            and `register` is False.
         """
         from confluent_kafka.schema_registry import Schema
 
@@ -307,7 +307,7 @@ class RegistryClient:
         return known
 
     def _ask(self, what: str, question: Callable[[], T]) -> T | None:
-        """Return the registry's answer, None where it says that there is no such thing."""
+        """Return the registry's answer, or None if it does not have the object."""
         waited, wait = 0.0, _FIRST_WAIT
         while True:
             answer, problem = self._once(what, question)
@@ -315,15 +315,15 @@ class RegistryClient:
                 return answer
             if waited >= self.registry.retry_seconds:
                 raise SchemaRegistryError(
-                    f"the schema registry at {self.registry.url} does not answer ({what}), asked again for {waited:.0f} s: {problem}. "
-                    "No record was skipped: start again when it does"
+                    f"the schema registry at {self.registry.url} does not answer ({what}) after {waited:.0f} s of retries: {problem}. "
+                    "No record was skipped: restart the query when it answers"
                 )
             pause = min(wait, self.registry.retry_seconds - waited)
             time.sleep(pause)
             waited, wait = waited + pause, min(2 * wait, _MOST_WAIT)
 
     def _once(self, what: str, question: Callable[[], T]) -> tuple[T | None, str]:
-        """Ask once: the answer, or why to ask again."""
+        """Send one request; return the answer, or the reason to repeat it."""
         from confluent_kafka.schema_registry.error import OAuthTokenError, SchemaRegistryError as Answer
 
         try:
@@ -339,10 +339,10 @@ class RegistryClient:
             raise SchemaRegistryError(f"no token for the schema registry at {self.registry.url}: {type(error).__name__}") from None
         except (TypeError, KeyError, AttributeError, ValueError) as error:
             raise SchemaRegistryError(
-                f"what answers at {self.registry.url} is no schema registry ({what}): {type(error).__name__}. Is the url right?"
+                f"{self.registry.url} is not a schema registry ({what}): {type(error).__name__}. Check the url"
             ) from None
         except Exception as error:
-            # The client's HTTP library is its own affair (httpx or another): what it raises is a failure of the transport.
+            # The client's HTTP library (httpx or another) is an implementation detail: its exceptions are transport failures.
             if "CERTIFICATE" in str(error).upper() or "SSL" in str(error).upper():
                 raise SchemaRegistryError(f"no TLS with the schema registry at {self.registry.url}: {error}. See ssl_ca_location") from None
             return None, f"{type(error).__name__} {error}"
@@ -353,5 +353,5 @@ class RegistryClient:
                 f"the schema registry at {self.registry.url} refuses {what} (status {status}): "
                 "see basic_auth_user_info, bearer_auth_token and ssl_certificate_location"
             )
-        hint = ". Is the url right?" if status in (404, 405) else ""
+        hint = ". Check the url" if status in (404, 405) else ""
         return SchemaRegistryError(f"the schema registry at {self.registry.url} answers {status} to {what}: {text}{hint}")

@@ -1,4 +1,4 @@
-"""Several tables in one topic: which of them a format reads (Canal's ``database.include`` and ``table.include``)."""
+"""Table filters for topics with several tables (Canal's ``database.include`` and ``table.include``)."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ class TableFilter:
     database, table : str or None
         None matches everything.
     level : str
-        What a producer's tables are in, ``database`` or ``schema``: the option's name begins with it.
+        The container of a producer's tables, ``database`` or ``schema``: the option's name begins with it.
 
     Raises
     ------
     FormatOptionError
-        When an expression is not one.
+        When an expression is not a regular expression.
     """
 
     def __init__(self, database: str | None, table: str | None, *, level: str = "database") -> None:
@@ -39,12 +39,12 @@ class TableFilter:
         self.set = self.database is not None or self.table is not None
 
     def match(self, database: Any, table: Any, path: str) -> bool:
-        """Whether a row is of a table that is read.
+        """Whether a row belongs to a selected table.
 
         Raises
         ------
         MissingFieldError
-            When the message does not say (in Flink a NullPointerException; a JSON null counts as missing here).
+            When the message does not contain the name (Flink: a NullPointerException). A JSON null is treated as missing.
         """
         for pattern, name, what in ((self.database, database, self.level), (self.table, table, "table")):
             if pattern is None:
@@ -56,13 +56,13 @@ class TableFilter:
         return True
 
     def guard(self, read: Reader, *places: tuple[Path, Path]) -> Reader:
-        """Return `read` for JSON messages, with another table's message ignored even where `read` raises an error.
+        """Return `read` for JSON messages, which ignores other tables' messages even if `read` raises an error.
 
         Parameters
         ----------
         read : callable
         *places : pair of tuple of str
-            Where a message has the name of its database and of its table: member names from the root. Each pair is tried.
+            The paths of the database's and the table's name in a message: member names from the root. Each pair is tried.
         """
         if not self.set:
             return read

@@ -1,7 +1,7 @@
-"""The contract that every format passes, ours and yours: `check_format`, for any test runner.
+"""The contract tests for formats, built-in or your own: `check_format`, for any test runner.
 
-A `Vector` is what a producer wrote and the changelog that it says, a `Reject` is a record that has to be refused. What a format
-does with them is checked, and what it does with thousands of records that are nearly those::
+A `Vector` is a producer's records with the expected changelog, a `Reject` is a record that must be rejected. `check_format` decodes them,
+and thousands of slightly damaged copies::
 
     from cdc_formats.testing import Reject, Vector, check_format
 
@@ -12,7 +12,7 @@ does with them is checked, and what it does with thousands of records that are n
             rejects=[Reject(value=b'{"do": "fly"}', schema="id INT", error="UnknownOperationError", path="$.do")],
         )
 
-A format that breaks the contract is told in an ``AssertionError`` whose text is a sentence.
+A violation raises an ``AssertionError`` that describes it in a sentence.
 """
 
 from __future__ import annotations
@@ -40,28 +40,28 @@ from .values import date_text, interval_text, time_text, timestamp_text, to_pyth
 Result = list[Change] | list[KeyedChange] | Ignored
 
 ERROR_CHARACTERS = 1024
-"""The most characters that the text of a `DecodeError` has, whatever the message."""
+"""The maximum length of a `DecodeError`'s text, for any message."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Vector:
-    """Records of a producer, and the changelog that they say.
+    """A producer's records and the changelog expected from them.
 
     Parameters
     ----------
     value, key : bytes or None
         One Kafka record.
     records : sequence of (key, value)
-        Several, in their order, in place of `value` and `key`.
+        Several records in order, instead of `value` and `key`.
     schema : str
         The columns, as DDL text.
     expected : sequence of str or None
-        The changelog, a line for each row or ignored record as `render` writes it; None: anything that is valid.
+        The changelog, with one line for each row or ignored record as `render` writes it; None accepts any valid result.
     primary_key : sequence of str
     options : mapping
-        The format's options, beside those of the format that is checked.
+        Options of the format, in addition to those of the checked format.
     keyed : bool
-        Whether `expected` is what `Decoder.upserts` gives, not what `Decoder.decode` gives.
+        Whether `expected` is the result of `Decoder.upserts` instead of `Decoder.decode`.
     """
 
     value: bytes | None = None
@@ -79,20 +79,20 @@ class Vector:
 
 @dataclass(frozen=True, kw_only=True)
 class Reject:
-    """A record that has to be refused.
+    """A record that must be rejected.
 
     Parameters
     ----------
     value, key : bytes or None
     schema : str
     error : str
-        The name of the class that is raised, for example ``UnknownOperationError``.
+        The name of the exception class, for example ``UnknownOperationError``.
     path : str
-        Where in the message, as a JSON path.
+        The location in the message, as a JSON path.
     primary_key, options
         As in `Vector`.
     keyed : bool
-        Whether `Decoder.upserts` has to refuse it, not `Decoder.decode`.
+        Whether `Decoder.upserts` must reject it, instead of `Decoder.decode`.
     """
 
     value: bytes | None = None
@@ -109,7 +109,7 @@ class Reject:
 
 
 def render(result: Result, columns: str | Sequence[Column]) -> list[str]:
-    """Return what a record says as text, a line for each row.
+    """Return the result of decoding a record as text, with one line for each row.
 
     Parameters
     ----------
@@ -120,8 +120,8 @@ def render(result: Result, columns: str | Sequence[Column]) -> list[str]:
     Returns
     -------
     list of str
-        ``+I(101,scooter,Small 2-wheel scooter,3.140)``, or ``Ignored(DDL)``. Of a `KeyedChange` an upsert is ``+U(row)`` and a
-        delete ``-D(key)``. Text that could be taken for something else is in quotes, as JSON writes it.
+        ``+I(101,scooter,Small 2-wheel scooter,3.140)``, or ``Ignored(DDL)``. A `KeyedChange` is ``+U(row)`` for an upsert and ``-D(key)``
+        for a delete. Ambiguous text is quoted as in JSON.
 
     Examples
     --------
@@ -140,7 +140,7 @@ def render(result: Result, columns: str | Sequence[Column]) -> list[str]:
 def _line(change: Change | KeyedChange, types: Sequence[SqlType]) -> str:
     if isinstance(change, Change):
         return change.kind.short_string + _row(change.row, types)
-    # The types of a key's columns are not known here, and a key alone needs none to be told from another.
+    # The types of the key's columns are unknown here; keys can be compared without them.
     return "-D" + _row(change.key, None) if change.row is None else "+U" + _row(change.row, types)
 
 
@@ -204,7 +204,7 @@ def check_format(
     mutations: int = 200,
     seed: int = 1,
 ) -> None:
-    """Check that a format keeps the contract that readers rely on.
+    """Check that a format fulfils the contract that readers rely on.
 
     Parameters
     ----------
@@ -213,14 +213,14 @@ def check_format(
     vectors : iterable of Vector
     rejects : iterable of Reject
     mutations : int
-        How many damaged copies of each vector's records are decoded.
+        The number of damaged copies of each vector's records to decode.
     seed : int
-        What the damage is drawn from; the same seed gives the same damage.
+        The random seed; the same seed gives the same damage.
 
     Raises
     ------
     AssertionError
-        When the format breaks the contract; the text says how.
+        When the format violates the contract; the text describes how.
     """
     format = get_format(format) if isinstance(format, str) else format
     check_identity(format)
@@ -239,24 +239,24 @@ def check_format(
 
 
 def check_identity(format: Format) -> None:
-    """Check that a format is registered, that ``repr`` rebuilds it, that it pickles, and that its options are its equality."""
+    """Check that a format is registered, can be pickled, is rebuilt by its ``repr``, and is equal only with equal options."""
     cls, name = type(format), type(format).identifier
     try:
         found = type(get_format(name))
     except ChangelogError as error:
-        raise AssertionError(f"{name!r} cannot be got by its identifier: {error}") from error
+        raise AssertionError(f"get_format({name!r}) fails: {error}") from error
     _require(found is cls, f"{name!r} is registered as {found.__qualname__}, not as {cls.__qualname__}")
-    _require(bool(format.changelog_mode.kinds), f"{name}: the changelog mode declares no kind")
+    _require(bool(format.changelog_mode.kinds), f"{name}: the changelog mode declares no row kind")
     rebuilt = eval(repr(format), {cls.__name__: cls})
     _require(rebuilt == format, f"{name}: {format!r} does not rebuild an equal format")
     _require(hash(rebuilt) == hash(format), f"{name}: equal formats have different hashes")
-    _require(pickle.loads(pickle.dumps(format)) == format, f"{name}: the format that was pickled is another one")
+    _require(pickle.loads(pickle.dumps(format)) == format, f"{name}: pickling changes the format")
     other = _with_options(format, {"error_excerpt": not format.error_excerpt})
     _require(other != format, f"{name}: formats with different options are equal")
 
 
 def check_options(format: Format) -> None:
-    """Check that an option that does not exist is refused, and that the text lists those that do."""
+    """Check that an unknown option is rejected, and that the error lists the existing options."""
     cls = type(format)
     try:
         cls.from_options({"no_such_option": 1})
@@ -264,11 +264,11 @@ def check_options(format: Format) -> None:
         unlisted = [option.name for option in fields(cls) if option.name not in str(error)]
         _require(not unlisted, f"{cls.identifier}: the error of an unknown option does not list {', '.join(unlisted)}")
     else:
-        raise AssertionError(f"{cls.identifier}: an option that does not exist is accepted")
+        raise AssertionError(f"{cls.identifier}: an unknown option is accepted")
 
 
 def check_vector(format: Format, vector: Vector) -> None:
-    """Check that a vector's records give the expected changelog, in the kinds that the format declares."""
+    """Check that a vector's records give the expected changelog, with only the row kinds that the format declares."""
     decode, decoder = _decoding(format, vector)
     lines: list[str] = []
     for number, (key, value) in enumerate(vector.records):
@@ -283,7 +283,7 @@ def check_vector(format: Format, vector: Vector) -> None:
 
 
 def check_purity(format: Format, vector: Vector) -> None:
-    """Check that a record says the same again, after any other record, and to another decoder."""
+    """Check that a record gives the same result again, after other records, and with another decoder."""
     decode, decoder = _decoding(format, vector)
     first = [_outcome(decode, key, value, decoder) for key, value in vector.records]
     backwards = [_outcome(decode, key, value, decoder) for key, value in reversed(vector.records)]
@@ -292,12 +292,13 @@ def check_purity(format: Format, vector: Vector) -> None:
     for number, outcomes in enumerate(zip(first, backwards[::-1], other, strict=True)):
         _require(
             len(set(outcomes)) == 1,
-            f"{_of(format, vector, number)} says {outcomes[0]} at first, {outcomes[1]} after others and {outcomes[2]} to another decoder",
+            f"{_of(format, vector, number)} gives {outcomes[0]} at first, {outcomes[1]} after other records "
+            f"and {outcomes[2]} with another decoder",
         )
 
 
 def check_buffers(format: Format, vector: Vector) -> None:
-    """Check that bytes, bytearray and memoryview are decoded alike (Spark hands out all three)."""
+    """Check that bytes, bytearray and memoryview give the same result (Spark passes all three)."""
     decode, decoder = _decoding(format, vector)
     for number, (key, value) in enumerate(vector.records):
         expected = _outcome(decode, key, value, decoder)
@@ -306,7 +307,7 @@ def check_buffers(format: Format, vector: Vector) -> None:
             got = _outcome(decode, buffers[0], buffers[1], decoder)
             _require(
                 got == expected,
-                f"{_of(format, vector, number)} says {expected} as bytes and {got} as {buffer.__name__}",
+                f"{_of(format, vector, number)} gives {expected} as bytes and {got} as {buffer.__name__}",
             )
 
 
@@ -319,14 +320,14 @@ def check_empty(format: Format, vector: Vector) -> None:
             try:
                 result = decode(key, value)
             except DecodeError as error:
-                _require(format.reads_tombstones, f"{what} is refused, and is Ignored.TOMBSTONE: {error}")
+                _require(format.reads_tombstones, f"{what} is rejected instead of Ignored.TOMBSTONE: {error}")
                 continue
             _require(format.reads_tombstones or result is Ignored.TOMBSTONE, f"{what} gives {result}, not Ignored.TOMBSTONE")
             _check_result(result, decoder, what)
 
 
 def check_reject(format: Format, reject: Reject) -> None:
-    """Check that a record is refused with the expected class at the expected path."""
+    """Check that a record is rejected with the expected exception class at the expected path."""
     decode, _ = _decoding(format, reject)
     what = f"{format.identifier}: {_excerpt(reject.value)} for {reject.schema!r}"
     try:
@@ -339,20 +340,20 @@ def check_reject(format: Format, reject: Reject) -> None:
         )
         _check_error(error, what)
     else:
-        raise AssertionError(f"{what} gives {result}, and has to raise {reject.error} at {reject.path!r}")
+        raise AssertionError(f"{what} gives {result}, but must raise {reject.error} at {reject.path!r}")
 
 
 def check_encoder(format: Format, vector: Vector) -> None:
-    """Check that what a vector says is encoded to records that say the same, where the format has an encoder.
+    """Check that a vector's changelog is encoded to records that decode to the same changelog, if the format has an encoder.
 
-    Each row is encoded alone, and where an update is one record (`Encoder.pairs_updates`) each ``-U`` is put to its ``+U`` as well.
-    What a record then has to say:
+    Each row is encoded alone. If an update is one record (`Encoder.pairs_updates`), each ``-U`` is also encoded together with its ``+U``.
+    The record must decode to:
 
-    - ``-U`` and ``+U`` together: just that, or the ``+U`` where the format declares no ``-U``.
-    - A lone row, where updates are no records of their own (``pairs_updates = False``): just that.
-    - A lone ``-U``: ``-D``, and a lone ``+U``: ``+I``. A format without ``-U`` has no record for a lone ``-U``, and says ``+U``.
-    - ``+I``: just that, or ``+U`` where the format declares no ``+I``.
-    - ``-D``: just that, or the key alone where the format declares such deletes.
+    - ``-U`` and ``+U`` together: both, or the ``+U`` if the format declares no ``-U``.
+    - A lone row with ``pairs_updates = False``: the row.
+    - A lone ``-U``: ``-D``; a lone ``+U``: ``+I``. A format without ``-U`` has no record for a lone ``-U`` and gives ``+U``.
+    - ``+I``: the row, or ``+U`` if the format declares no ``+I``.
+    - ``-D``: the row, or only the key if the format declares such deletes.
     """
     format = _with_options(format, vector.options)
     try:
@@ -362,7 +363,7 @@ def check_encoder(format: Format, vector: Vector) -> None:
     decode, decoder = _decoding(format, vector)
     rows = [row for key, value in vector.records for row in _whole_rows(decode(key, value))]
     if not decoder.format.changelog_mode.contains(RowKind.UPDATE_BEFORE):
-        # No vector of the format has a -U, and a changelog that is written in it has.
+        # The format's vectors have no -U, but a changelog written in the format can.
         rows += [(kind, row) for _, row in rows for kind in (RowKind.UPDATE_BEFORE, RowKind.UPDATE_AFTER)]
     changes = [(kind, row, None) for kind, row in rows]
     paired = pair_updates(rows, key_indices(decoder.columns, vector.primary_key)) if encoder.pairs_updates else []
@@ -373,7 +374,7 @@ def check_encoder(format: Format, vector: Vector) -> None:
         _require(
             got in expected,
             f"{format.identifier}: {kind.short_string}{row} with {before} before it, of {vector.schema!r}, is encoded to "
-            f"{_excerpt_of(record)}, which says {got}, and has to say {' or '.join(map(str, expected))}",
+            f"{_excerpt_of(record)}, which decodes to {got} instead of {' or '.join(map(str, expected))}",
         )
 
 
@@ -382,7 +383,7 @@ def _excerpt_of(record: Record | None) -> str:
 
 
 def _whole_rows(result: Result) -> list[tuple[RowKind, tuple[Any, ...]]]:
-    """Return the rows of a result; those of a keyed one are upserts, and its deletes have none."""
+    """Return the rows of a result; a keyed result has rows only for upserts."""
     if isinstance(result, Ignored):
         return []
     rows = [(c.kind, c.row) if isinstance(c, Change) else (RowKind.UPDATE_AFTER, c.row) for c in result]
@@ -392,7 +393,7 @@ def _whole_rows(result: Result) -> list[tuple[RowKind, tuple[Any, ...]]]:
 def _encoded_as(
     kind: RowKind, row: tuple[Any, ...], before: tuple[Any, ...] | None, encoder: Encoder, decoder: Decoder
 ) -> list[list[Change]]:
-    """Return what the record of a change has to say: one of these."""
+    """Return the valid decoding results of a change's record."""
     mode = decoder.format.changelog_mode
     if before is not None:
         both = [Change(RowKind.UPDATE_BEFORE, before), Change(RowKind.UPDATE_AFTER, row)]
@@ -410,9 +411,10 @@ def _encoded_as(
 
 
 def check_json_schema(format: Format, case: Vector | Reject) -> None:
-    """Check that the JSON Schema of a format that has one takes a vector's values, and no value with an unknown operation.
+    """Check that a format's JSON Schema, if any, accepts a vector's values and rejects an unknown operation.
 
-    Needs the package ``jsonschema``. What else is wrong with a reject is often a matter of its columns, of which a schema knows nothing.
+    Needs the package ``jsonschema``. Other rejects are not checked: many depend on the declared columns, which a JSON Schema does not
+    contain.
     """
     schema = format.json_schema()
     if schema is None:
@@ -426,15 +428,15 @@ def check_json_schema(format: Format, case: Vector | Reject) -> None:
                 check(value)
         except DecodeError as error:
             _check_error(error, what)
-            _require(isinstance(case, Reject), f"{what} refuses it: {error}")
+            _require(isinstance(case, Reject), f"{what} rejects it: {error}")
         else:
             unknown = isinstance(case, Reject) and case.error == "UnknownOperationError" and not case.options
-            _require(not unknown, f"{what} takes it, and its operation is unknown")
+            _require(not unknown, f"{what} accepts it, but its operation is unknown")
         check_record(validating, key, value)
 
 
 def check_damaged(format: Format, vector: Vector, *, mutations: int = 200, seed: int = 1) -> None:
-    """Check that damaged records and random bytes give valid changes, `Ignored` or a `DecodeError`, and nothing else."""
+    """Check that damaged records and random bytes only give valid changes, `Ignored` or a `DecodeError`."""
     draw = random.Random(seed)
     format = _with_options(format, vector.options)
     decoder = format.decoder(vector.schema, unique_key=vector.primary_key)
@@ -451,13 +453,13 @@ def check_damaged(format: Format, vector: Vector, *, mutations: int = 200, seed:
 
 
 def check_record(decoder: Decoder, key: bytes | None, value: bytes | None) -> None:
-    """Check that one record, whatever is in it, gives valid changes, `Ignored` or a `DecodeError`.
+    """Check that any record gives valid changes, `Ignored` or a `DecodeError`.
 
     Parameters
     ----------
     decoder : Decoder
     key, value : bytes or None
-        Any bytes at all.
+        Arbitrary bytes.
     """
     what = f"{decoder.format.identifier}: {_excerpt_of((key, value))}"
     for decode in (decoder.decode, decoder.upserts) if decoder.unique_key else (decoder.decode,):
@@ -467,12 +469,12 @@ def check_record(decoder: Decoder, key: bytes | None, value: bytes | None) -> No
             _check_error(error, what)
             continue
         except Exception as error:
-            raise AssertionError(f"{what} raises {type(error).__name__}, which is no DecodeError: {error}") from error
+            raise AssertionError(f"{what} raises {type(error).__name__}, which is not a DecodeError: {error}") from error
         _check_result(result, decoder, what)
 
 
 def damaged(data: bytes, draw: random.Random) -> bytes:
-    """Return `data` with one to three bytes flipped, left out or put in, a piece cut off, or a number or literal replaced."""
+    """Return `data` with one to three bytes flipped, removed or inserted, a piece cut off, or a number or literal replaced."""
     for _ in range(draw.randrange(1, 4)):
         data = draw.choice(_DAMAGES)(data, draw)
     return data
@@ -506,7 +508,7 @@ _ODD_VALUES = (
 
 
 def _replace(data: bytes, draw: random.Random) -> bytes:
-    # What stays JSON gets further into a decoder than what does not.
+    # Valid JSON reaches more of a decoder's code than invalid JSON.
     places = [match.span() for match in _VALUE.finditer(data)]
     if not places:
         return data
@@ -521,7 +523,7 @@ _DAMAGES = (_flip, _delete, _insert, _truncate, _replace, _replace, _replace)
 
 
 def _require(condition: bool, sentence: str) -> None:
-    # Not `assert`: the contract holds under python -O too.
+    # Not `assert`, which python -O removes.
     if not condition:
         raise AssertionError(sentence)
 
@@ -548,7 +550,7 @@ def _check_lines(format: Format, lines: list[str], expected: list[str]) -> None:
         return
     at = next((n for n, pair in enumerate(zip(lines, expected, strict=False)) if pair[0] != pair[1]), min(len(lines), len(expected)))
     got, wanted = (some[at] if at < len(some) else "the end" for some in (lines, expected))
-    raise AssertionError(f"{format.identifier}: line {at + 1} of the changelog is {got}, and has to be {wanted}")
+    raise AssertionError(f"{format.identifier}: line {at + 1} of the changelog is {got}, but must be {wanted}")
 
 
 def _check_result(result: Any, decoder: Decoder, what: str) -> None:
@@ -561,10 +563,10 @@ def _check_result(result: Any, decoder: Decoder, what: str) -> None:
                 len(change.key) == len(decoder.unique_key),
                 f"{what}: {change} has another key than {decoder.unique_key}",
             )
-            _require(None not in change.key and ABSENT not in change.key, f"{what}: {change} has no whole key")
+            _require(None not in change.key and ABSENT not in change.key, f"{what}: {change} has an incomplete key")
             row = None if change.row is None else [None if value is ABSENT else value for value in change.row]
         else:
-            _require(isinstance(change, Change), f"{what} gives {change!r}, which is no Change")
+            _require(isinstance(change, Change), f"{what} gives {change!r}, which is not a Change")
             _check_kind(change.kind, decoder, what)
             row = list(change.row)
         if row is not None:
@@ -573,7 +575,7 @@ def _check_result(result: Any, decoder: Decoder, what: str) -> None:
 
 def _check_kind(kind: RowKind, decoder: Decoder, what: str) -> None:
     mode = decoder.format.changelog_mode
-    _require(mode.contains(kind), f"{what} gives {kind.short_string}, and the format declares {mode}")
+    _require(mode.contains(kind), f"{what} gives {kind.short_string}, but the format declares {mode}")
 
 
 def _check_canonical(row: list[Any], decoder: Decoder, what: str) -> None:
@@ -595,7 +597,7 @@ def _check_error(error: DecodeError, what: str) -> None:
         copy = pickle.loads(pickle.dumps(error))
     except (pickle.PicklingError, AttributeError, TypeError) as failure:
         raise AssertionError(f"{what}: the error {type(error).__name__} does not pickle: {failure}") from failure
-    _require(type(copy) is type(error) and str(copy) == text, f"{what}: the error is another one after pickling: {copy}")
+    _require(type(copy) is type(error) and str(copy) == text, f"{what}: pickling changes the error to {copy}")
 
 
 def _of(format: Format, vector: Vector, number: int) -> str:

@@ -1,6 +1,6 @@
-"""TiCDC's Canal JSON: Canal's flat message as TiDB's TiCDC writes it (``protocol=canal-json``), with what it adds in ``_tidb``.
+"""TiCDC's Canal JSON: Canal's flat message with TiCDC's extension ``_tidb`` (``protocol=canal-json``).
 
-A message, of one row always; ``_tidb`` is there with ``enable-tidb-extension=true``::
+A message, always with one row; ``_tidb`` requires ``enable-tidb-extension=true``::
 
     {"id": 0, "database": "shop", "table": "orders", "pkNames": ["id"], "isDdl": false, "type": "UPDATE", "es": 1668673476000,
      "ts": 1668673476732, "sql": "", "sqlType": {"id": 4, "note": 12}, "mysqlType": {"id": "int", "note": "varchar"},
@@ -13,24 +13,24 @@ type                  rows
 ``UPDATE``            ``-U``, ``+U``: ``data`` with ``old`` over it, which has all columns, or with
                       ``only-output-updated-columns=true`` those that changed
 ``DELETE``            ``-D`` data
-``TIDB_WATERMARK``    `Ignored.HEARTBEAT`: all rows up to ``watermarkTs`` have been sent (redelivery aside)
+``TIDB_WATERMARK``    `Ignored.HEARTBEAT`: all rows up to ``watermarkTs`` have been sent (except redeliveries)
 ``TRUNCATE``          `Ignored.TRUNCATE`
 other with ``isDdl``  `Ignored.DDL`
 ====================  =============================================================================================
 
 Changelog mode: all. Key: not read. Null value: `Ignored.TOMBSTONE`.
 
-Absent and null: as `canal_json`, but that TiCDC writes all columns of the table: one that is missing is NULL. A row that is not whole
-is never filled with NULL. A message too large for Kafka has its handle key
-alone (``onlyHandleKey``), or its row is in a file (``claimCheckLocation``): of an insert and an update that is an error. Of a delete
-the key is enough for a keyed stage, and without one it is an error: ``-D`` is a whole row there. TiCDC does not mark the deletes of
-``delete-only-output-handle-key-columns=true``; they are told by having none of the declared columns but those of ``pkNames``, and of a
-table whose handle key is not its primary key they are not told: give a primary_key there.
+Absent and null: as in `canal_json`, but TiCDC writes all columns of the table: a missing one is NULL. An incomplete row is never filled
+with NULL. If a message is too large for Kafka, it has only the handle key (``onlyHandleKey``), or its row is in a file
+(``claimCheckLocation``): for an insert and an update this is an error. For a delete the key is enough for a keyed stage; without one it is
+an error, since ``-D`` must be a whole row. TiCDC does not mark the deletes of ``delete-only-output-handle-key-columns=true``. They are
+recognized if their only declared columns are those of ``pkNames``. This fails for tables whose handle key is not the primary key: set a
+primary_key there.
 
-Types: as `canal_json`: text or null, bytes as ISO-8859-1 characters; ENUM, SET and BIT are numbers, a BIGINT UNSIGNED its digits.
+Types: as in `canal_json`: text or null, bytes as ISO-8859-1 characters; ENUM, SET and BIT are numbers, a BIGINT UNSIGNED its digits.
 
-Differs from Flink, which reads these topics as canal-json: a watermark is ignored (Flink: "Unknown type"), and a row that is not
-whole is an error (Flink: NULLs). Otherwise as `canal_json`.
+Differs from Flink, which reads these topics as canal-json: a watermark is ignored (Flink: "Unknown type"), and an incomplete row is an
+error (Flink: NULLs). Otherwise as in `canal_json`.
 
 Source: TiCDC's pkg/sink/codec/canal (canal_json_row_event_encoder.go, canal_json_message.go, canal_entry.go); its Canal-JSON page.
 """
@@ -93,16 +93,16 @@ class TicdcCanalJson(CanalFormat):
         Raises
         ------
         MissingFieldError
-            When it is not there.
+            When it is missing.
         TypeConversionError
-            When it is no number.
+            When it is not a number.
         """
         if message.tidb.commit_ts is None:
             raise MissingFieldError("`_tidb.commitTs` is missing: set TiCDC's enable-tidb-extension=true", "$._tidb.commitTs")
         return ticdc(message.tidb.commit_ts)
 
     def control_event(self, key: bytes | None, value: bytes | None, reason: Ignored, headers: Headers = ()) -> ControlEvent:
-        """Return the database, the table and the statement; of a watermark its ``watermarkTs``."""
+        """Return the database, table and statement; for a watermark its ``watermarkTs``."""
         event = super().control_event(key, value, reason)
         if reason is not Ignored.HEARTBEAT or not value:
             return event
@@ -120,7 +120,7 @@ class _Message(Message, gc=False):
 
 
 def _events(message: Any, tables: TableFilter, whole: RowConverter | None) -> Sequence[Event] | Ignored:
-    """Return a message's event; `whole` where a delete has to have all of its row."""
+    """Return a message's event; `whole` if a delete must have its whole row."""
     kind = KINDS.get(message.type) if isinstance(message.type, str) else None
     if message.type == _WATERMARK:
         return Ignored.HEARTBEAT
@@ -136,13 +136,13 @@ def _events(message: Any, tables: TableFilter, whole: RowConverter | None) -> Se
     if kind is _DELETE:
         if whole and ABSENT in (values := whole.raw(row)) and _key_only(message, whole.names, values):
             raise MissingBeforeImageError(
-                "the delete has the key alone: set TiCDC's delete-only-output-handle-key-columns=false, or give a primary_key",
+                "the delete has only the key: set TiCDC's delete-only-output-handle-key-columns=false, or set a primary_key",
                 "$.data[0]",
             )
         return [Event.delete(row, message, "$.data[0]")]
     if message.tidb.only_handle_key is True:
         raise PartialImageError(
-            "the message has the handle key alone (onlyHandleKey), since the row was too large: raise TiCDC's max-message-bytes and the "
+            "the message has only the handle key (onlyHandleKey), since the row was too large: raise TiCDC's max-message-bytes and the "
             "topic's max.message.bytes, or set its large-message-handle-compression",
             "$.data[0]",
         )
@@ -165,12 +165,12 @@ def _key_only(message: Any, names: Sequence[str], values: Sequence[Any]) -> bool
 
 
 def _elsewhere(location: Any) -> PartialImageError:
-    reason, hint = "the row was too large, and is in a file", ", which is not read: raise TiCDC's max-message-bytes"
+    reason, hint = "the row was too large and is in a file", ", which is not read: raise TiCDC's max-message-bytes"
     return PartialImageError(f"{reason} ({text(location)}){hint}", "$._tidb.claimCheckLocation", bare=reason + hint)
 
 
 def _unknown(type: Any) -> DecodeError:
     if not isinstance(type, str):
         return MissingFieldError("`type` is missing or not a string", "$.type")
-    known = f"is none of {', '.join(sorted({*KINDS, _WATERMARK}))}, and the message is no DDL"
+    known = f"is none of {', '.join(sorted({*KINDS, _WATERMARK}))}, and the message is not DDL"
     return UnknownOperationError(f"type {type[:40]!r} {known}", "$.type", bare=f"type {known}")

@@ -1,4 +1,4 @@
-"""Dates, times, timestamps and durations: from text, or from an epoch number whose unit is declared, to canonical values."""
+"""Converters of dates, times, timestamps and durations: from text, or from epoch numbers in a declared unit, to canonical values."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LEAST_STAMP, MOST_STAMP = _LEAST_DAY * _DAY, (_MOST_DAY + 1) * _DAY - 1
 _TIME_TEXT = re.compile(r"([0-9]{2}):([0-9]{2}):([0-9]{2})(?:\.([0-9]{1,9}))?(Z?)")
 _ZONE_TEXT = re.compile(r"([+-])([0-9]{2})(?::?([0-9]{2}))?")
 _INTERVAL_TEXT = re.compile(r"(-?)([0-9]{1,9}):([0-9]{2}):([0-9]{2})(?:\.([0-9]{1,9}))?")
-_UNDECLARED_TIME = "in which unit? Set time_precision_mode to the connector's time.precision.mode"
+_UNDECLARED_TIME = "its unit is unknown: set time_precision_mode to the connector's time.precision.mode"
 _TEXT_ONLY = "this format writes dates and times as text"
 
 
@@ -42,7 +42,7 @@ def date_converter(sql_type: SqlType, handling: Handling) -> Converter:
                 return _days(value[:10] if handling.time == "isostring" and value.endswith("Z") else value)
             except ValueError:
                 raise refuse(sql_type, value, "expected yyyy-MM-dd") from None
-        # In every mode of Debezium's but isostring a date is a number of days, so that this needs no declaration.
+        # In all of Debezium's modes except isostring a date is a number of days, so this needs no declaration.
         if type(value) is int and handling.time != "text":
             if _LEAST_DAY <= value <= _MOST_DAY:
                 return value
@@ -57,7 +57,7 @@ _UNIT_BY_MODE = {"connect": "ms", "microseconds": "us", "nanoseconds": "ns"}
 
 
 def epoch_unit(sql_type: SqlType, handling: Handling) -> tuple[str, str]:
-    """Return the unit of an epoch number in a column, and where there is none the reason.
+    """Return the unit of an epoch number in a column, or the reason why it is unknown.
 
     Parameters
     ----------
@@ -67,7 +67,7 @@ def epoch_unit(sql_type: SqlType, handling: Handling) -> tuple[str, str]:
     Returns
     -------
     (unit, reason) : (str, str)
-        The unit, ``ms``, ``us`` or ``ns``, or ``""`` and what has to be declared.
+        The unit, ``ms``, ``us`` or ``ns``, or ``""`` and the required declaration.
     """
     if handling.epoch_unit:
         return handling.epoch_unit, ""
@@ -125,7 +125,7 @@ def time_converter(sql_type: SqlType, handling: Handling) -> Converter:
 
 
 def interval_converter(sql_type: SqlType, handling: Handling) -> Converter:
-    """Return the converter of a INTERVAL DAY TO SECOND column."""
+    """Return the converter of an INTERVAL DAY TO SECOND column."""
     of_number = _epoch(sql_type, handling, -(2**63), 2**63 - 1)
 
     def convert(value: Any) -> int:
@@ -148,7 +148,7 @@ _HOURS = {text: number for text, number in _TWO_DIGITS.items() if number < 24}
 
 def _whole_seconds(text: str) -> int:
     """Return the microseconds of ``yyyy-MM-dd HH:mm:ss``."""
-    # By hand: fromisoformat() also takes shapes that no producer means.
+    # Not fromisoformat(), which also accepts forms that no producer writes.
     if len(text) != 19 or text[10] not in " T" or text[13] != ":" or text[16] != ":":
         raise ValueError
     try:
@@ -159,7 +159,7 @@ def _whole_seconds(text: str) -> int:
 
 
 class _WholeSeconds(dict[str, int]):
-    """`_whole_seconds` of the texts that were met: the rows of a stream share their seconds, and a dict is faster than a cache."""
+    """Results of `_whole_seconds`: rows of a stream share their seconds, and a dict is faster than lru_cache."""
 
     def __missing__(self, text: str) -> int:
         if len(self) >= 8192:
@@ -169,7 +169,7 @@ class _WholeSeconds(dict[str, int]):
 
 
 def _split_stamp(text: str) -> tuple[int, str]:
-    """Return the microseconds of a date and time, and its zone's text ('' where there is none)."""
+    """Return the microseconds of a date and time, and its zone's text ('' if there is none)."""
     micros, rest = _whole_seconds(text[:19]), text[19:]
     if rest[:1] != ".":
         return micros, rest
@@ -185,7 +185,7 @@ def timestamp_converter(sql_type: SqlType, handling: Handling) -> Converter:
     of_number = _epoch(sql_type, handling, LEAST_STAMP, MOST_STAMP)
     with_zone = sql_type.name == "TIMESTAMP"
     to_utc = _zone_reader(handling.time_zone)
-    # Whole seconds and milliseconds, with the zone that needs no thought: this is the hot path.
+    # Hot path: whole seconds and milliseconds, without zone conversion.
     usual = (_FRACTIONS_UTC if with_zone else _FRACTIONS).get
     seconds = _WholeSeconds()
 
@@ -228,8 +228,8 @@ def _zone_reader(time_zone: str | None) -> Callable[[int], int]:
 
     def undeclared(micros: int) -> int:
         raise Unfit(
-            "expected a time zone in a TIMESTAMP's text, got none: declare TIMESTAMP_NTZ, or set time_zone to the zone that the "
-            "producer writes in"
+            "expected a time zone in a TIMESTAMP's text, got none: declare TIMESTAMP_NTZ, or set time_zone to the zone "
+            "that the producer writes in"
         )
 
     if time_zone is None:
@@ -239,7 +239,7 @@ def _zone_reader(time_zone: str | None) -> Callable[[int], int]:
     try:
         zone = ZoneInfo(time_zone)
     except (KeyError, ValueError, OSError):
-        raise FormatOptionError(f"time_zone {time_zone!r} is not known; it is a name such as 'Europe/Berlin', or 'UTC'") from None
+        raise FormatOptionError(f"time_zone {time_zone!r} is unknown; use a name such as 'Europe/Berlin' or 'UTC'") from None
 
     def of_zone(micros: int) -> int:
         local = datetime(1970, 1, 1) + timedelta(microseconds=micros)

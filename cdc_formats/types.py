@@ -1,7 +1,7 @@
-"""From a message's value to a column's: one small converter per SQL type, compiled once per column.
+"""Converters from a message's value to a column's canonical value: one per SQL type, compiled once per column.
 
-A converter takes what a JSON reader gives (``None`` never reaches it) and returns the *canonical* value of its type. Canonical
-values are plain and cheap, and no float or clock touches them. `equality` says when two of them are equal:
+A converter takes a JSON reader's value (never ``None``) and returns the *canonical* value of its type. Canonical values are exact and
+cheap to compare; `equality` defines when two of them are equal:
 
 ==========================  =======================================================================================
 SQL type                    canonical value
@@ -20,10 +20,10 @@ ARRAY, STRUCT               ``list`` of canonical values; a STRUCT's in the orde
 MAP                         ``list`` of ``[key, value]``, sorted by key
 ==========================  =======================================================================================
 
-What differs between producers is data: a `Handling`. Nothing is guessed from a number's size; a number whose unit nobody
-declared is an error that names the option to set. A decimal with more digits after the point than its column holds is an error
-unless rounding is asked for; zeros at the end always fit. Fractions of a second beyond microseconds are cut, since Spark has none.
-`values.py` turns canonical values into Python's and JSON's.
+Differences between producers are configuration: a `Handling`. Units are never guessed from a number's size; a number without a declared
+unit is an error that names the option to set. A decimal with more digits after the point than its column holds is an error unless rounding
+is enabled; trailing zeros always fit. Fractions of a second beyond microseconds are truncated, since Spark has none. `values.py` converts
+canonical values to Python and JSON values.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def converter(sql_type: SqlType, handling: Handling) -> Converter:
     Raises
     ------
     Unfit
-        From the returned function, when a value is not one of the type's, or out of its range.
+        From the returned function, when a value does not have the type or is out of its range.
     """
     convert = _FACTORIES[sql_type.name](sql_type, handling)
     placeholder = placeholder_form(sql_type, handling)
@@ -113,7 +113,7 @@ def _integer(sql_type: SqlType, handling: Handling) -> Converter:
 def _integer_of(sql_type: SqlType, value: Any) -> int:
     if type(value) is str and _INTEGER_TEXT.fullmatch(text := value.strip()):
         return int(text)
-    # adjusted() first: int() of 1E+999999999 would not end.
+    # Check adjusted() first: int() of 1E+999999999 would not terminate.
     if isinstance(value, Decimal) and value.adjusted() <= 40 and value == value.to_integral_value():
         return int(value)
     raise refuse(sql_type, value)
@@ -130,7 +130,7 @@ def _float(sql_type: SqlType, handling: Handling) -> Converter:
     single = sql_type.name == "FLOAT"
 
     def convert(value: Any) -> float:
-        if type(value) is float:  # not out of JSON: upsert-kafka's raw, a custom format
+        if type(value) is float:  # not from JSON: upsert-kafka's raw, a custom format
             return _finite(sql_type, value, True) if single and math.isfinite(value) else value
         if type(value) is str:
             text = value.strip()
@@ -163,7 +163,7 @@ _LEAST_NORMAL = 2.0**-126
 
 
 def shortest(value: float) -> float:
-    """Return the float with the fewest digits that is the same 32-bit float.
+    """Return the float with the fewest digits that equals the same 32-bit float.
 
     Examples
     --------
@@ -171,7 +171,7 @@ def shortest(value: float) -> float:
     3.14
     """
     packed = _SINGLE.pack(value)
-    # Six digits suffice for every decimal of up to six digits. Only subnormal floats may have fewer significant digits than that.
+    # Six digits identify every decimal of up to six digits. Only subnormal floats can have fewer significant digits.
     for form in _FORMS if -_LEAST_NORMAL < value < _LEAST_NORMAL else _FORMS[4:]:
         number = float(form % value)
         if _SINGLE.pack(number) == packed:
@@ -190,7 +190,7 @@ _UNDECLARED_DECIMAL = (
 )
 _TOO_MANY_DIGITS = "more digits after the point than the type holds: declare a type that holds them, or set rounding='half_up'"
 _UNSIGNED_BASE64 = re.compile("[A-Za-f][A-Za-z0-9+/]*={0,2}")
-"""Base64 of a number that is not negative: its first bit is 0. Text of digits never matches."""
+"""Base64 of a non-negative number: its first bit is 0. Decimal digits never match."""
 _UNDECLARED_UNSIGNED = "if it is base64 of an unsigned BIGINT, set bigint_unsigned_handling_mode='precise'"
 
 
@@ -202,13 +202,13 @@ def decimal_text(value: Decimal, precision: int, scale: int, rounding: Rounding 
     value : Decimal
     precision, scale : int
     rounding : {"error", "half_up"}
-        What happens to more than `scale` digits after the point; zeros at the end always fit. Flink rounds half up.
+        The treatment of more than `scale` digits after the point; trailing zeros always fit. Flink rounds half up.
 
     Raises
     ------
     Unfit
-        When the value is not finite, has more than ``precision - scale`` digits before the point (Flink: NULL), or needs rounding
-        that is not asked for.
+        When the value is not finite, has more than ``precision - scale`` digits before the point (Flink: NULL), or needs rounding that is
+        not enabled.
 
     Examples
     --------
@@ -217,7 +217,7 @@ def decimal_text(value: Decimal, precision: int, scale: int, rounding: Rounding 
     """
     if not value:
         return "0" if scale == 0 else "0." + "0" * scale
-    # adjusted() first: quantizing 1E+999999999 would write out its zeros.
+    # Check adjusted() first: quantizing 1E+999999999 would write all its zeros.
     if value.is_finite() and value.adjusted() < precision - scale:
         rounded = value.quantize(Decimal(1).scaleb(-scale), ROUND_HALF_UP, _EXACT)
         if rounded != value and rounding != "half_up":
@@ -230,7 +230,7 @@ def decimal_text(value: Decimal, precision: int, scale: int, rounding: Rounding 
 
 
 def scaled(unscaled: int, scale: int) -> Decimal:
-    """Return ``unscaled / 10**scale`` with all digits: Python's default context keeps 28."""
+    """Return ``unscaled / 10**scale`` with all digits (Python's default context keeps 28)."""
     return Decimal(unscaled).scaleb(-scale, _WIDE)
 
 
@@ -243,7 +243,7 @@ def _decimal(sql_type: SqlType, handling: Handling) -> Converter:
 
     def convert(value: Any) -> str:
         if type(value) is str:
-            # Digits as producers write them ("12.34" for a scale of 2) are canonical already: this is the hot path.
+            # Hot path: digits as producers write them ("12.34" for a scale of 2) are already canonical.
             return value if canonical(value) else of_text(value)
         if type(value) is int:
             if precision == 20 and scale == 0:
@@ -261,7 +261,7 @@ def _decimal(sql_type: SqlType, handling: Handling) -> Converter:
 
 
 def _canonical_decimal(precision: int, scale: int) -> Callable[[str], object]:
-    """Return whether a text is certain to be canonical: there are others, such as ``-0.50``."""
+    """Return a match function for canonical text; it misses some, such as ``-0.50``."""
     whole = f"(?:0|-?[1-9][0-9]{{0,{precision - scale - 1}}})" if precision > scale else "0"
     return re.compile(whole + (rf"\.[0-9]{{{scale}}}" if scale else "")).fullmatch
 
@@ -290,8 +290,8 @@ def _decimal_text_reader(sql_type: SqlType, handling: Handling, precision: int, 
 
 
 def _unsigned_text_reader(sql_type: SqlType, handling: Handling, read: Callable[[str], str]) -> Callable[[str], str]:
-    # With bigint.unsigned.handling.mode=precise an unsigned BIGINT is base64 in every decimal.handling.mode. Digits never look like it:
-    # as base64 they are a negative number.
+    # With bigint.unsigned.handling.mode=precise an unsigned BIGINT is base64 in every decimal.handling.mode. Digits are never
+    # ambiguous: as base64 they are a negative number.
     def convert(value: str) -> str:
         if not _UNSIGNED_BASE64.fullmatch(value):
             return read(value)
@@ -340,11 +340,11 @@ def _variable_scale(sql_type: SqlType, value: Mapping[str, Any]) -> Decimal:
 def _string(sql_type: SqlType, handling: Handling) -> Converter:
     def convert(value: Any) -> str:
         if type(value) is str:
-            # JSON's text is whole; a format of one's own may bring half a surrogate pair, which Arrow and Spark have no bytes for.
+            # JSON text is well-formed, but a custom format can return a lone surrogate, which Arrow and Spark cannot encode.
             try:
                 value.isascii() or value.encode()
             except UnicodeEncodeError:
-                raise refuse(sql_type, value, "a lone surrogate is no character") from None
+                raise refuse(sql_type, value, "a lone surrogate is not a character") from None
             return value
         if type(value) is bool:
             return "true" if value else "false"
@@ -357,7 +357,7 @@ def _string(sql_type: SqlType, handling: Handling) -> Converter:
     return convert
 
 
-UNDECLARED_BINARY = "the schema says text: set binary_handling_mode to the connector's binary.handling.mode, or declare STRING"
+UNDECLARED_BINARY = "the schema declares text: set binary_handling_mode to the connector's binary.handling.mode, or declare STRING"
 
 
 def _base64(sql_type: SqlType, value: str) -> bytes:
@@ -383,7 +383,7 @@ def _binary(sql_type: SqlType, handling: Handling) -> Converter:
     read = {"hex": of_hex, "base64-url-safe": of_url_safe, "latin1": of_latin1}.get(handling.binary or "", of_base64)
 
     def convert(value: Any) -> bytes:
-        if type(value) is bytes:  # not out of JSON: upsert-kafka's raw
+        if type(value) is bytes:  # not from JSON: upsert-kafka's raw
             return value
         if type(value) is str:
             if handling.binary is None:
@@ -401,7 +401,7 @@ def _binary(sql_type: SqlType, handling: Handling) -> Converter:
 
 
 def nested_converter(sql_type: SqlType, of: Callable[[Column], Converter]) -> Converter:
-    """Return the converter of an ARRAY, a MAP or a STRUCT; `of` returns the converter of a part, and null stays None."""
+    """Return the converter of an ARRAY, a MAP or a STRUCT; `of` returns the converter of a part, and null becomes None."""
     inner = [null_or(of(column)) for column in sql_type.fields]
     names = [column.name for column in sql_type.fields]
     return {"ARRAY": _array, "MAP": _map, "STRUCT": _struct}[sql_type.name](sql_type, inner, names)

@@ -3,7 +3,7 @@
 ========  =======================================
 value     rows
 ========  =======================================
-a row     ``+U`` (an insert or an update: the topic does not tell)
+a row     ``+U`` (an insert or an update: the topic does not distinguish)
 null      ``-D`` with the key's columns, the others NULL
 ========  =======================================
 
@@ -14,32 +14,32 @@ A record, with ``key_format="raw"`` and ``value_format="json"``::
     key    101
     value  {"id": 101, "name": "scooter", "weight": 3.14}
 
-Key and value are each of a row format: ``json`` (an object), ``csv`` (a line), ``raw`` (the bytes of one column), ``avro`` (of the
-schema that follows from the columns) and ``avro-confluent`` (a schema's id and Avro; the schema is in a registry). The key has the
-primary key's columns, in its order, their names without ``key_fields_prefix``; the value has all columns
-(``value_fields_include="ALL"``) or all but those (``"EXCEPT_KEY"``).
+Key and value each have a row format: ``json`` (an object), ``csv`` (a line), ``raw`` (the bytes of one column), ``avro`` (with the schema
+derived from the columns) or ``avro-confluent`` (a schema id and Avro; the schema is in a registry). The key has the primary key's columns
+in order, with their names without ``key_fields_prefix``. The value has all columns (``value_fields_include="ALL"``) or all others
+(``"EXCEPT_KEY"``).
 
-Written: an insert and an update are the new row, a delete is a tombstone, and ``-U`` is nothing (Flink, which sees no more than ``-U``
-where a key goes, writes a tombstone).
+Written: an insert and an update as the new row, and a delete as a tombstone. ``-U`` is not written (Flink writes a tombstone, since it can
+be all that it receives when a key is removed).
 
-Absent and null: a column that is not in the value is NULL. With ALL, the value's copy of a key column wins where it has one.
+Absent and null: a column that is not in the value is NULL. With ALL, the value's copy of a key column has precedence if present.
 
 Differs from Flink (2.3, its Kafka connector 4.0):
 
-- A null key is an error (Flink drops the record, a tombstone too, without a word; ``raw`` gives a row with a NULL key).
-- A key column that is missing or null in the value (ALL) is the key's (Flink: a NULL primary key).
-- An empty value is an error for json as it is for csv (Flink: nothing), and is text for ``raw`` STRING, as in Flink. It never deletes.
-- JSON ``null`` as a value is an error as in Flink's default, and ``json_null="delete"`` makes it a delete: Debezium's
+- A null key is an error (Flink silently drops the record, even a tombstone; ``raw`` gives a row with a NULL key).
+- A key column that is missing or null in the value (ALL) is taken from the key (Flink: a NULL primary key).
+- An empty value is an error for json and csv (Flink: no row), and text for ``raw`` STRING, as in Flink. It never deletes.
+- JSON ``null`` as a value is an error, as by default in Flink; ``json_null="delete"`` makes it a delete: Debezium's
   ExtractNewRecordState writes it in its mode ``tombstone``.
 - A truncated value is an error in every mode; under ``ignore-parse-errors`` Flink's parser makes it a delete of the key.
-- A JSON array is no list of rows.
+- A JSON array is not a list of rows.
 - An upsert is ``+U``, as the mode declares (Flink's rows are ``+I`` at runtime).
 - ``csv``: options are common to key and value; ARRAY is the only nested type; no comments, no trailing comma. As in Flink, ``n``, ``r``,
   ``t`` and ``0`` after the escape character are LF, CR, TAB and NUL, and quoted text may have line breaks.
-- ``avro-confluent`` reads columns by name in whatever schema a record names, and a lone value where there is one column; the id may
-  stand in a header. ``avro`` has Flink's types with ``timestamp_mapping.legacy=false``. Options are common to key and value, but for
-  the subject. What their types say is in `cdc_formats.avro`.
-- The mode says that deletes have the key alone (Flink's connector declares full deletes, and so a sink that asks for them may get NULLs).
+- ``avro-confluent`` reads columns by name in each record's schema, and a plain value if there is one column; the id can be in a
+  header. ``avro`` has Flink's types with ``timestamp_mapping.legacy=false``. Options apply to key and value, except the subject.
+  `cdc_formats.avro` describes the types.
+- The mode declares deletes with only the key (Flink's connector declares full deletes, so that a sink that requires them may get NULLs).
 
 Source: Flink's UpsertKafkaDynamicTableFactory, DynamicKafkaDeserializationSchema and DynamicKafkaRecordSerializationSchema.
 """
@@ -66,7 +66,7 @@ if TYPE_CHECKING:
     from .schema_registry import Registry
 
 _REGISTRY = "avro_confluent_"
-_UPDATE, _DELETE = RowKind.UPDATE_AFTER, RowKind.DELETE  # members of an Enum are looked up slowly up to Python 3.11
+_UPDATE, _DELETE = RowKind.UPDATE_AFTER, RowKind.DELETE  # member lookup on an Enum is slow up to Python 3.11
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,26 +77,26 @@ class UpsertKafka(Format):
     ----------
     key_format, value_format : {"json", "csv", "raw", "avro", "avro-confluent"}
     key_fields_prefix : str
-        What the primary key's columns have before the names that stand in the key; needs ``EXCEPT_KEY``.
+        The prefix of the primary key's columns, which their names in the key lack; requires ``EXCEPT_KEY``.
     value_fields_include : {"ALL", "EXCEPT_KEY"}
     json_null : {"fail", "delete"}
-        What a value of JSON's ``null`` is.
+        The meaning of JSON ``null`` as a value.
     json_timestamp_format_standard : {"SQL", "ISO-8601"}
         How timestamps are written in ``json``: with a blank or with a ``T`` between date and time. Both are read.
     csv_field_delimiter, csv_quote_character, csv_escape_character, csv_null_literal, csv_array_element_delimiter : str
-        As Flink's csv format; an empty quote character disables quoting, no escape character and no null literal by default.
+        As in Flink's csv format; an empty quote character disables quoting. By default there is no escape character and no null literal.
     raw_charset : str
-        Of a ``raw`` STRING.
+        The encoding of a ``raw`` STRING.
     raw_endianness : {"big-endian", "little-endian"}
-        Of a ``raw`` number.
+        The byte order of a ``raw`` number.
     avro_confluent_url, avro_confluent_basic_auth_user_info, avro_confluent_bearer_auth_token : str or None
     avro_confluent_ssl_ca_location, avro_confluent_ssl_certificate_location, avro_confluent_ssl_key_location : str or None
     avro_confluent_ssl_key_password, avro_confluent_properties, avro_confluent_retry_seconds
-        The registry of ``avro-confluent``, as `schema_registry.Registry` has it.
+        The registry of ``avro-confluent``, with the options of `schema_registry.Registry`.
     key_avro_confluent_subject, value_avro_confluent_subject : str or None
-        Under which the schemas are registered, to write; `for_topic` makes them ``<topic>-key`` and ``<topic>-value``.
+        The subjects for writing the schemas; `for_topic` sets ``<topic>-key`` and ``<topic>-value``.
     avro_confluent_auto_register_schemas : bool
-        Whether a schema that is not there is registered (Flink's way), or is an error.
+        Whether a missing schema is registered (as in Flink) or is an error.
     time_zone : str or None
         The zone of zone-less text in a TIMESTAMP column.
     """
@@ -105,7 +105,7 @@ class UpsertKafka(Format):
     changelog_mode = ChangelogMode(frozenset({RowKind.UPDATE_AFTER, RowKind.DELETE}), key_only_deletes=True)
     reads_key = True
     reads_tombstones = True
-    positions = "a record is a key and its newest row, and says nothing of a log"
+    positions = "a record has a key and its newest row, but no position in a log"
 
     key_format: str = "json"
     value_format: str = "json"
@@ -147,14 +147,14 @@ class UpsertKafka(Format):
         for name in ("csv_field_delimiter", "csv_quote_character", "csv_escape_character"):
             optional = name != "csv_field_delimiter"
             if len(getattr(self, name) or " " * optional) != 1:
-                raise FormatOptionError(f"upsert-kafka: {name} is one character, not {getattr(self, name)!r}")
+                raise FormatOptionError(f"upsert-kafka: {name} must be one character, not {getattr(self, name)!r}")
         characters = [each for each in (self.csv_field_delimiter, self.csv_quote_character, self.csv_escape_character) if each]
         if len(set(characters)) < len(characters):
             raise FormatOptionError("upsert-kafka: csv_field_delimiter, csv_quote_character and csv_escape_character must differ")
         try:
-            "".encode(self.raw_charset)  # refuses the codecs that are not of text, such as hex
+            "".encode(self.raw_charset)  # raises for codecs that do not encode text, such as hex
         except (LookupError, TypeError):
-            raise FormatOptionError(f"upsert-kafka: raw_charset {self.raw_charset!r} is not known") from None
+            raise FormatOptionError(f"upsert-kafka: raw_charset {self.raw_charset!r} is unknown") from None
         if self._set_registry_options():
             registry = self.registry
             for option in fields(registry):  # the URL without its user, properties as pairs
@@ -166,7 +166,7 @@ class UpsertKafka(Format):
 
     @property
     def registry(self) -> Registry:
-        """The registry that the options name."""
+        """The registry of the options."""
         try:
             from .schema_registry import Registry
         except ImportError as error:
@@ -175,7 +175,7 @@ class UpsertKafka(Format):
 
     @property
     def reads_headers(self) -> bool:  # type: ignore[override]
-        """Whether a schema's id may stand in a header."""
+        """Whether a schema id can be in a header."""
         return "avro-confluent" in (self.key_format, self.value_format)
 
     @property
@@ -184,13 +184,13 @@ class UpsertKafka(Format):
         return Handling(time_zone=self.time_zone)
 
     def check(self, columns: Sequence[Column], unique_key: Sequence[str] = ()) -> None:
-        """Refuse a table without a primary key, a key that lacks the prefix, and columns that a format cannot hold."""
+        """Raise for a missing primary key, a key without the prefix, and columns that a format cannot hold."""
         if not unique_key:
-            raise SchemaError("upsert-kafka needs a primary_key: the columns that are read from the Kafka key")
+            raise SchemaError("upsert-kafka needs a primary_key: the columns of the Kafka key")
         wrong = [name for name in unique_key if not name.startswith(self.key_fields_prefix)]
         if wrong:
             raise SchemaError(
-                f"key_fields_prefix is {self.key_fields_prefix!r}, and primary key column {wrong[0]!r} does not begin with it"
+                f"key_fields_prefix is {self.key_fields_prefix!r}, but primary key column {wrong[0]!r} does not begin with it"
             )
         self._parts(columns, unique_key)
 
@@ -204,7 +204,7 @@ class UpsertKafka(Format):
         return _Reader(self, self._parts(rows.columns, rows.unique_key), _CanonicalRows(rows.columns, Handling(), rows.unique_key)).read
 
     def for_topic(self, topic: str) -> UpsertKafka:
-        """Return the format with the topic's subjects (``<topic>-key``, ``<topic>-value``) where it has none."""
+        """Return the format with the topic's subjects (``<topic>-key``, ``<topic>-value``) if it has none."""
         return replace(
             self,
             key_avro_confluent_subject=self.key_avro_confluent_subject or f"{topic}-key",
@@ -222,7 +222,7 @@ class UpsertKafka(Format):
 
 
 class _Parts:
-    """The row formats of key and value, and where their columns stand in a row."""
+    """The row formats of key and value, and the indices of their columns in a row."""
 
     def __init__(self, format: UpsertKafka, columns: Sequence[Column], key: Sequence[int]) -> None:
         all_columns = format.value_fields_include == "ALL"
@@ -235,7 +235,7 @@ class _Parts:
 
 
 class _CanonicalRows(RowConverter):
-    """The rows of a table whose images are canonical already: whole tuples in the order of the columns."""
+    """The rows of a table whose images are already canonical: whole tuples in the order of the columns."""
 
     def row(self, image: Any, path: str) -> Row:
         row: Row = image
@@ -249,7 +249,7 @@ class _CanonicalRows(RowConverter):
         return row
 
     def only_key(self, values: Sequence[Any]) -> bool:
-        # The one before-image is a tombstone's.
+        # Only tombstones have a before-image.
         return len(self.key_indices) < len(self.names)
 
 
@@ -281,7 +281,7 @@ class _Reader:
             raise error.at(field="key") from None
 
     def _with_key(self, key: Row, row: list[Any]) -> Row:
-        """Return `row` with the key's columns where it has none."""
+        """Return `row` with missing key columns taken from the key."""
         for index, value in zip(self.parts.key_indices, key, strict=True):
             if row[index] is None and value is not ABSENT:
                 row[index] = value
@@ -289,7 +289,7 @@ class _Reader:
 
 
 class _NamesReader:
-    """Reads which columns a record names."""
+    """Reads the column names of a record."""
 
     def __init__(self, format: UpsertKafka, parts: _Parts) -> None:
         self.parts, self.prefix = parts, format.key_fields_prefix
@@ -310,12 +310,12 @@ class _Encoder(Encoder):
         self.key_of, self.value_of = _picker(parts.key_indices), _picker(parts.value_indices)
 
     def encode(self, kind: RowKind, row: tuple[Any, ...], before: tuple[Any, ...] | None = None) -> Record | None:
-        """Return the key and the value of the record of one change; None for ``-U``, which the row after it says.
+        """Return the key and value of one change's record; None for ``-U``, since the next row replaces it.
 
         Raises
         ------
         EncodeError
-            When a value cannot be written so that it is read as the same value.
+            When a value would not be read back as the same value.
         SchemaRegistryError
             When a schema cannot be registered.
         """

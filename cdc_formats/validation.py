@@ -1,7 +1,7 @@
-"""Validating messages against their format's JSON Schema, before they are decoded: opt-in (``validate=True``), by ``jsonschema``.
+"""Validation of messages against their format's JSON Schema before decoding: opt-in (``validate=True``), with ``jsonschema``.
 
-Decoding refuses what it cannot read, and looks at no more than it needs. A schema says what an envelope has to be as a whole: the
-fields that a format does not read, too. It knows nothing of the columns.
+Decoding only checks the fields that it reads. A schema describes the whole envelope, including fields that the format does not read. It
+does not contain the declared columns.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from .json_reader import read_json
 DRAFT = "https://json-schema.org/draft/2020-12/schema"
 """The dialect of all schemas."""
 
-_LOOKED_AT = 100  # errors of one message, of which the one that says most is shown
+_LOOKED_AT = 100  # errors of one message; the most specific one is shown
 _EXPECTED = 160
 _TYPES = {dict: "object", list: "array", str: "string", bool: "boolean", int: "integer", type(None): "null"}
 
 
 def packaged_schema(identifier: str) -> dict[str, Any] | None:
-    """Return the JSON Schema that is shipped for a format, None where there is none; a zip will do."""
-    from importlib.resources import files  # 30 ms, which only those who ask have to wait for
+    """Return the JSON Schema shipped with a format, or None; this also works from a zip."""
+    from importlib.resources import files  # takes 30 ms, so only on request
 
     file = files(__package__).joinpath("json_schemas", f"{identifier}.json")
     if not file.is_file():
@@ -35,32 +35,32 @@ def packaged_schema(identifier: str) -> dict[str, Any] | None:
 
 
 def message_validator(identifier: str, schema: dict[str, Any] | None) -> Callable[[bytes], None]:
-    """Return the function that refuses a message which is not as the schema says.
+    """Return a function that raises for messages that do not match the schema.
 
     Parameters
     ----------
     identifier : str
-        The format's, for errors.
+        The format's identifier, for errors.
     schema : dict or None
         JSON Schema, draft 2020-12.
 
     Raises
     ------
     FormatOptionError
-        When there is no schema, or what is given is none.
+        When there is no schema, or it is invalid.
     MissingDependencyError
         When ``jsonschema`` is not installed.
     SchemaValidationError, MalformedMessageError
         From the returned function.
     """
     if schema is None:
-        raise FormatOptionError(f"{identifier} has no JSON Schema, so that validate=True has nothing to go by")
+        raise FormatOptionError(f"{identifier} has no JSON Schema: remove validate=True")
     return _compiled(identifier, json.dumps(schema))
 
 
 @lru_cache(maxsize=32)
 def _compiled(identifier: str, text: str) -> Callable[[bytes], None]:
-    # A stream makes its decoder anew for each task, and compiling takes longer than a task's first message may wait.
+    # A stream creates a decoder for each task, and compiling takes too long to delay each task's first message.
     try:
         from jsonschema import Draft202012Validator, SchemaError
         from jsonschema.exceptions import best_match
@@ -71,8 +71,8 @@ def _compiled(identifier: str, text: str) -> Callable[[bytes], None]:
     try:
         Draft202012Validator.check_schema(schema)
     except SchemaError as error:
-        raise FormatOptionError(f"the JSON Schema of {identifier} is none: {error.message[:200]}") from None
-    validator = Draft202012Validator(schema, registry=Registry())  # an empty one: nothing is fetched
+        raise FormatOptionError(f"the JSON Schema of {identifier} is invalid: {error.message[:200]}") from None
+    validator = Draft202012Validator(schema, registry=Registry())  # an empty registry: nothing is fetched
 
     def check(value: bytes) -> None:
         error = best_match(islice(validator.iter_errors(read_json(value)), _LOOKED_AT))

@@ -1,4 +1,4 @@
-"""From canonical values (see `types`) to Python's values and to JSON's: one small function per SQL type."""
+"""Converters from canonical values (see `types`) to Python and JSON values: one small function per SQL type."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _EPOCH_DAY = date(1970, 1, 1).toordinal()
 
 
 def to_python(columns: Sequence[Column], row: Sequence[Any]) -> tuple[Any, ...]:
-    """Return a row's canonical values as Python's own: ``Decimal``, ``date``, ``time``, ``datetime``, ``timedelta``, ``dict``.
+    """Return a row's canonical values as Python values: ``Decimal``, ``date``, ``time``, ``datetime``, ``timedelta``, ``dict``.
 
     Parameters
     ----------
@@ -88,7 +88,7 @@ def time_text(micros: int) -> str:
 
 
 def interval_text(micros: int) -> str:
-    """Return a duration as ``[-]HH:mm:ss[.fraction]``; hours are not cut at a day."""
+    """Return a duration as ``[-]HH:mm:ss[.fraction]``; hours can exceed 24."""
     return f"-{time_text(-micros)}" if micros < 0 else time_text(micros)
 
 
@@ -107,32 +107,32 @@ def timestamp_text(micros: int, between: str = " ") -> str:
 
 
 def writer(sql_type: SqlType, handling: Handling, *, iso: bool = False) -> To | None:
-    """Return the function from a canonical value (never None) to the one that a message has: `types.converter`, the other way.
+    """Return the function from a canonical value (never None) to a message's value: the inverse of `types.converter`.
 
-    What it returns is for `json_reader.json_bytes`, and `types.converter` of the same type and handling reads it as the same value.
+    `json_reader.json_bytes` writes its result, and `types.converter` with the same type and handling reads it as the same value.
     Decimals are plain (Flink's default writes ``100.00`` as ``1E+2``). A FLOAT has the fewest digits that identify it among 32-bit
     floats, as in Java. NaN and the infinities are text. A fraction of a second has its significant digits. A TIMESTAMP is text with a
-    ``Z`` in every mode (Debezium's ZonedTimestamp); where `handling` has no unit for a time, it is text as well. Producers whose
-    booleans and numbers are not JSON's own (`Handling.native`) write text.
+    ``Z`` in every mode (Debezium's ZonedTimestamp); if `handling` has no unit for a time, it is text as well. Producers without JSON
+    booleans and numbers (`Handling.native`) write text.
 
     Parameters
     ----------
     sql_type : SqlType
     handling : Handling
     iso : bool
-        Whether a ``T`` stands between date and time where `handling` does not say so: Flink's ``timestamp-format.standard``.
+        Whether to write a ``T`` between date and time if `handling` does not define it: Flink's ``timestamp-format.standard``.
 
     Returns
     -------
     callable or None
-        None where the canonical value is JSON's.
+        None if the canonical value is also the JSON value.
 
     Raises
     ------
     SchemaError
-        When no value of the type can be written: a MAP's key is no string, a STRUCT's field stands twice.
+        When the type cannot be written: a MAP's key is not a string, or a STRUCT has two fields of one name.
     Unfit
-        From the returned function, when a value would be read as another one, or not at all.
+        From the returned function, when a value would not be read back as the same value.
     """
     write = _WRITERS[sql_type.name](sql_type, handling, iso)
     placeholder = placeholder_form(sql_type, handling)
@@ -144,7 +144,7 @@ def _not_placeholder(sql_type: SqlType, write: To | None, placeholder: Any) -> T
         written = value if write is None else write(value)
         if written == placeholder:
             raise refuse(
-                sql_type, value, "it is the placeholder of a value that is not there: set unavailable_value_placeholder to another text"
+                sql_type, value, "it equals the placeholder for unavailable values: set unavailable_value_placeholder to another text"
             )
         return written
 
@@ -190,7 +190,7 @@ def _decimal_writer(sql_type: SqlType, handling: Handling, iso: bool) -> To | No
         if long and 0 <= int(value) < 2**64:
             return int(value) - (2**64 if int(value) >= 2**63 else 0)
         if write is _number and value[0] == "-":
-            return msgspec.Raw(f"{value}.0".encode())  # as a double is written: an integer would be one in two's complement
+            return msgspec.Raw(f"{value}.0".encode())  # written as a double: an integer would be read as two's complement
         return value if write is None else write(value)
 
     return unsigned
@@ -243,7 +243,7 @@ def _epoch_writer(sql_type: SqlType, unit: str) -> To:
     def write(value: int) -> int:
         number, rest = divmod(value * times, by)
         if rest:
-            raise refuse(sql_type, value, "it has microseconds, and milliseconds are declared")
+            raise refuse(sql_type, value, "it has microseconds, but milliseconds are declared")
         if -(2**63) <= number < 2**63:
             return number
         raise refuse(sql_type, value, f"out of the range of 64 bits (in {unit})")
@@ -300,7 +300,7 @@ def _map_writer(sql_type: SqlType, handling: Handling, iso: bool) -> To | None:
     def write(value: list[Any]) -> dict[str, Any]:
         written = {name: item(of) for name, of in value}
         if None in written or len(written) != len(value):
-            raise refuse(sql_type, value, "a key is NULL, or is there twice")
+            raise refuse(sql_type, value, "a key is NULL or occurs twice")
         return written
 
     return write
@@ -309,7 +309,7 @@ def _map_writer(sql_type: SqlType, handling: Handling, iso: bool) -> To | None:
 def _struct_writer(sql_type: SqlType, handling: Handling, iso: bool) -> To | None:
     names = [field.name for field in sql_type.fields]
     if len(set(names)) != len(names):
-        raise SchemaError(f"{sql_type} cannot be written as JSON: it has two fields of one name")
+        raise SchemaError(f"{sql_type} cannot be written as JSON: two of its fields have the same name")
     inner = [_inner(field, handling, iso) for field in sql_type.fields]
     return lambda value: {name: write(item) for name, write, item in zip(names, inner, value, strict=True)}
 
@@ -339,12 +339,12 @@ _WRITERS: dict[str, Callable[[SqlType, Handling, bool], To | None]] = {
 
 
 class RowWriter:
-    """Writes the rows of one table as JSON objects: `rows.RowConverter`, the other way.
+    """Writes the rows of one table as JSON objects: the inverse of `rows.RowConverter`.
 
     Parameters
     ----------
     columns : sequence of Column
-        A row has their order.
+        The columns, in the order of a row's values.
     handling : Handling or sequence of Handling
         One for all columns, or one for each.
     unique_key : sequence of str
@@ -352,7 +352,7 @@ class RowWriter:
     iso : bool
         As in `writer`.
     excerpt : bool
-        Whether an error shows the value that is wrong (`Format.error_excerpt`).
+        Whether an error shows the invalid value (`Format.error_excerpt`).
 
     Raises
     ------
@@ -385,7 +385,7 @@ class RowWriter:
         row : sequence
             Canonical values, or None.
         path : str
-            Where the object will stand in the message, for errors.
+            The object's path in the message, for errors.
 
         Raises
         ------
@@ -401,7 +401,7 @@ class RowWriter:
             raise self._unfit(row, path) from None
 
     def changed(self, before: Sequence[Any], row: Sequence[Any], path: str = "$.old") -> dict[str, Any]:
-        """Return those columns of `before` as an object that differ in `row` (Canal's and Maxwell's ``old``).
+        """Return an object with the columns of `before` that differ in `row` (Canal's and Maxwell's ``old``).
 
         Raises
         ------
@@ -417,7 +417,7 @@ class RowWriter:
             raise self._unfit(before, path) from None
 
     def key(self, row: Sequence[Any]) -> dict[str, Any] | None:
-        """Return the key's columns of a row as an object, None where there is no key.
+        """Return the key's columns of a row as an object, or None if there is no key.
 
         Raises
         ------
@@ -436,7 +436,7 @@ class RowWriter:
         return value if write is None or value is None else write(value)
 
     def _unfit(self, row: Sequence[Any], path: str) -> EncodeError:
-        # As RowConverter._unfit: the first column that fails is the one to name.
+        # As in RowConverter._unfit: name the first column that fails.
         for index, (name, value) in enumerate(zip(self.names, row, strict=True)):
             try:
                 self._written(index, value)
@@ -451,5 +451,5 @@ def _has_float(sql_type: SqlType) -> bool:
 
 
 def _differ_by_sign(was: Any, now: Any) -> bool:
-    # 0.0 and -0.0 are equal to each other, and written as two.
+    # 0.0 and -0.0 are equal, but written differently.
     return repr(was) != repr(now)

@@ -239,7 +239,7 @@ def broken(decoder: Decoder, key: bytes | None, value: bytes | None, *, control:
     except AssertionError as error:
         return str(error)
     except Exception as error:
-        return f"{type(error).__name__}, which is no DecodeError: {error}"
+        return f"{type(error).__name__}, which is not a DecodeError: {error}"
     seconds = time.process_time() - begin
     return _slow(decoder, key, value) if seconds > MOST_SECONDS else ""
 

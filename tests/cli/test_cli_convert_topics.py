@@ -163,7 +163,7 @@ def test_missing_topic_is_an_error(kafka: Any) -> None:
     for more in (("--from-topic", source, "--to-topic", "nosuch"), ("--from-topic", "nosuch")):
         done = quick(*run, *more)
         assert done.code == 1
-        assert "error: [UNKNOWN_TOPIC] there is no topic 'nosuch'" in done.err
+        assert "error: [UNKNOWN_TOPIC] topic 'nosuch' does not exist" in done.err
 
 
 def test_record_that_kafka_rejects_fails_the_conversion(kafka: Any) -> None:

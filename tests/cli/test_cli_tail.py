@@ -274,4 +274,4 @@ def test_unknown_topic_is_an_error(kafka: Any) -> None:
     for arguments in (["tail", "nosuch", *DECLARED], ["tail", "nosuch", "-f", "maxwell-json"], ["profile", "nosuch"]):
         done = quick(*arguments, "-b", kafka.bootstrap_servers)
         assert done.code == 1
-        assert done.err.splitlines()[-1].startswith("error: [UNKNOWN_TOPIC] there is no topic 'nosuch'")
+        assert done.err.splitlines()[-1].startswith("error: [UNKNOWN_TOPIC] topic 'nosuch' does not exist")

@@ -172,10 +172,10 @@ def test_a_value_in_a_column(avro: Any, value: Any, sql_type: str, expected: Any
 @pytest.mark.parametrize(
     ("avro", "value", "sql_type", "reason"),
     [
-        ("long", 1500, "TIMESTAMP(3)", "in which unit? The writer's schema has no logicalType and no connect.name"),
-        ("int", 1500, "TIME(3)", "in which unit?"),
-        ("long", 1500, "INTERVAL DAY TO SECOND", "in which unit?"),
-        (named("long", "com.acme.Instant"), 1500, "TIMESTAMP_NTZ(3)", "in which unit?"),
+        ("long", 1500, "TIMESTAMP(3)", "its unit is unknown: the writer's schema has neither a logicalType nor a connect.name"),
+        ("int", 1500, "TIME(3)", "its unit is unknown"),
+        ("long", 1500, "INTERVAL DAY TO SECOND", "its unit is unknown"),
+        (named("long", "com.acme.Instant"), 1500, "TIMESTAMP_NTZ(3)", "its unit is unknown"),
         (logical("long", "timestamp-millis"), 1500, "DATE", "it is a time, not a date"),
         (logical("long", "timestamp-millis"), 2**60, "TIMESTAMP(3)", "out of its range"),
         (named("long", TIME + "MicroTime"), 86_400_000_000, "TIME(6)", "out of its range"),
@@ -189,7 +189,7 @@ def test_a_value_in_a_column(avro: Any, value: Any, sql_type: str, expected: Any
         ("string", "2020-01-01", "TIMESTAMP(3)", "expected"),
         ("string", "AAE=", "BINARY", "set binary_handling_mode"),
         ("bytes", b"x", "STRING", "declare BINARY"),
-        ("bytes", b"x", "DECIMAL(5,2)", "bytes that the writer's schema does not call a decimal"),
+        ("bytes", b"x", "DECIMAL(5,2)", "bytes that are not a decimal in the writer's schema"),
         (DECIMAL, b"", "DECIMAL(10,2)", "expected the bytes of an unscaled number"),
         (DECIMAL, b"\1" * 65, "DECIMAL(10,2)", "at most 64"),
         (DECIMAL, b"\x7f\xff\xff\xff\xff", "DECIMAL(10,2)", "out of its range"),
@@ -305,7 +305,7 @@ def test_the_schema_of_columns_is_flinks() -> None:
 
 
 def test_what_has_no_avro_is_refused() -> None:
-    with pytest.raises(SchemaError, match="`unit price` is no name in Avro"):
+    with pytest.raises(SchemaError, match="`unit price` is not a valid Avro name"):
         record_schema(columns("`unit price` INT"))
     with pytest.raises(SchemaError, match="the key of a map must be a STRING"):
         record_schema(columns("m MAP<INT, INT>"))
@@ -367,8 +367,8 @@ def test_others_read_what_is_written_by_its_logical_types() -> None:
 @pytest.mark.parametrize(
     ("sql_type", "value", "reason"),
     [
-        ("TIME(3)", 1_500_001, "more digits of a fraction than the type has"),
-        ("TIMESTAMP(0)", 1, "more digits of a fraction than the type has"),
+        ("TIME(3)", 1_500_001, "more fractional digits than the type holds"),
+        ("TIMESTAMP(0)", 1, "more fractional digits than the type holds"),
         ("TIMESTAMP_NTZ(9)", 2**62, "out of Avro's range"),
     ],
 )

@@ -145,13 +145,13 @@ def test_an_array_in_blocks_with_their_sizes_is_read() -> None:
     ("schema", "reason"),
     [
         ({"type": "record", "name": "N", "fields": [{"name": "next", "type": ["null", "N"]}]}, r"contains itself \(N\)"),
-        ({"type": "map", "values": {"type": "array", "items": "null"}}, "takes no byte"),
-        (of({"type": "array", "items": {"type": "fixed", "name": "F", "size": 0}}), "takes no byte"),
-        (of({"type": "array", "items": {"type": "record", "name": "E", "fields": []}}), "takes no byte"),
-        ({"type": "strange"}, "no Avro schema"),
-        ("nope", "no Avro schema"),
-        (5, "no Avro schema"),
-        (None, "no Avro schema"),
+        ({"type": "map", "values": {"type": "array", "items": "null"}}, "zero-byte values"),
+        (of({"type": "array", "items": {"type": "fixed", "name": "F", "size": 0}}), "zero-byte values"),
+        (of({"type": "array", "items": {"type": "record", "name": "E", "fields": []}}), "zero-byte values"),
+        ({"type": "strange"}, "not an Avro schema"),
+        ("nope", "not an Avro schema"),
+        (5, "not an Avro schema"),
+        (None, "not an Avro schema"),
     ],
 )
 def test_a_schema_that_cannot_be_read_says_why(schema: Any, reason: str) -> None:
@@ -184,7 +184,7 @@ def test_a_schema_is_checked_and_compiled_in_a_time_that_follows_its_size() -> N
     plain(parsed, parsed.top)
     with pytest.raises(WriterSchemaError, match=r"contains itself \(R7\)"):
         CountedSchema(named_twice(25, ["null", "R7"]))
-    with pytest.raises(WriterSchemaError, match=r"a record \(R12\) with more than 10000 values that take no byte"):
+    with pytest.raises(WriterSchemaError, match=r"a record \(R12\) with more than 10000 zero-byte values"):
         CountedSchema(named_twice(25, "null"))
 
 
@@ -196,12 +196,12 @@ def test_a_record_that_is_named_twice_is_read_in_both_places() -> None:
     }
     empty = AvroSchema(named_twice(11, "null"))
     assert empty.read(b"")["b"]["b"]["a"]["a"] == empty.read(b"")["a"]["a"]["b"]["b"]
-    with pytest.raises(WriterSchemaError, match="an array of what takes no byte"):
+    with pytest.raises(WriterSchemaError, match="an array of zero-byte values"):
         AvroSchema(of({"type": "array", "items": named_twice(3, "null")}))
 
 
 def test_branches_that_are_read_alike_are_refused_where_they_say_different_things() -> None:
     millis = {"type": "long", "logicalType": "timestamp-millis"}
     parsed = AvroSchema(of(["null", "int", millis]))
-    with pytest.raises(WriterSchemaError, match="a union of types that are read alike"):
+    with pytest.raises(WriterSchemaError, match="a union of types that cannot be distinguished"):
         column_converter(parsed, parsed.fields(parsed.top)["a"], SqlType("TIMESTAMP"), Handling())

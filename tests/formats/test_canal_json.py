@@ -48,7 +48,7 @@ def test_a_delete_does_not_read_old() -> None:
 # --------------------------------------------------------------------------------------------------------- partial images
 
 
-WHOLE = r"let MySQL write whole rows \(binlog_row_image=FULL; if it does, declare it with the option binlog_row_image\)"
+WHOLE = r"configure MySQL to write whole rows \(binlog_row_image=FULL; if it does, set the option binlog_row_image\)"
 
 
 def upserts(value: bytes, ddl: str = "id INT, n INT, s STRING", key: str = "id", **options: object) -> object:
@@ -60,13 +60,13 @@ def test_an_update_that_lacks_columns_is_completed_by_its_key() -> None:
     value = b'{"type":"UPDATE","data":[{"id":"1","n":"5"}],"old":[{}],"pkNames":["id"]}'
     assert upserts(value) == [KeyedChange((1,), (1, 5, ABSENT), partial=True)]
     assert upserts(value, "id INT, n INT") == [KeyedChange((1,), (1, 5))]
-    with pytest.raises(PartialImageError, match=r"left out s \(unchanged\).* Give a primary_key, or " + WHOLE):
+    with pytest.raises(PartialImageError, match=r"left out s \(unchanged\).* Set a primary_key, or " + WHOLE):
         decode(value)
 
 
 def test_an_update_that_lacks_the_key_names_the_servers_setting() -> None:
     """MINIMAL: `UPDATE t SET n = 5 WHERE id = 1`."""
-    with pytest.raises(MissingFieldError, match="`id` is of the primary key and is null or missing: " + WHOLE):
+    with pytest.raises(MissingFieldError, match="`id` is part of the primary key and is null or missing: " + WHOLE):
         upserts(b'{"type":"UPDATE","data":[{"n":"5"}],"old":[{}],"pkNames":null}')
 
 

@@ -48,7 +48,7 @@ def test_both_standards_of_timestamps_are_read() -> None:
 
 @pytest.mark.parametrize("text", ["I", "+X", "", "+i"])
 def test_a_kind_that_there_is_not_lists_those_there_are(text: str) -> None:
-    with pytest.raises(ValueError, match=r"the four are \+I, -U, \+U, -D"):
+    with pytest.raises(ValueError, match=r"use one of \+I, -U, \+U, -D"):
         RowKind.from_short_string(text)
 
 

@@ -198,9 +198,9 @@ def test_a_logical_message_is_told() -> None:
 def test_a_schema_that_is_no_envelope_says_so() -> None:
     text = number_of("string")
     strange = record("Envelope", {"before": "string", "after": "string", "op": "string"})
-    with pytest.raises(WriterSchemaError, match=f"schema {text}: its writer's schema is no record"):
+    with pytest.raises(WriterSchemaError, match=f"schema {text}: its writer's schema is not a record"):
         decoder().decode(None, framed(text, b"\2x"))
-    with pytest.raises(WriterSchemaError, match=r"`\$.before` is no record in its writer's schema"):
+    with pytest.raises(WriterSchemaError, match=r"`\$.before` is not a record in its writer's schema"):
         decoder().decode(None, framed(number_of(strange), b"\2x\2x\2c"))
 
 
@@ -279,7 +279,7 @@ def test_a_schema_that_must_not_be_registered_has_to_be_there() -> None:
     [
         ({"subject": None}, "cannot be written without subject"),
         ({"url": ""}, "url is not set"),
-        ({"table_include": "x"}, "a row does not say its table"),
+        ({"table_include": "x"}, "rows do not contain their table's name"),
     ],
 )
 def test_what_cannot_be_written_says_why(options: dict[str, Any], text: str) -> None:
@@ -288,7 +288,7 @@ def test_what_cannot_be_written_says_why(options: dict[str, Any], text: str) -> 
 
 
 def test_a_value_that_would_be_read_as_another_is_not_written() -> None:
-    with pytest.raises(EncodeError, match=r"placeholder of a value that is not there.*`\$.after.name`"):
+    with pytest.raises(EncodeError, match=r"placeholder for unavailable values.*`\$.after.name`"):
         written().encoder("id INT, name STRING").encode(C, (1, TOAST))
     with pytest.raises(EncodeError, match=r"`\$.before.at`"):
         written().encoder("id INT, at TIMESTAMP(0)").encode(D, (1, 1))

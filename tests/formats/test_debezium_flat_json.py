@@ -238,7 +238,9 @@ def test_rows_of_a_table_without_a_key_come_and_go() -> None:
     assert decoder.decode(None, b'{"a": 1, "__op": "c"}') == [Change(RowKind.INSERT, (1,))]
     assert decoder.decode(None, b'{"a": 1, "__op": "d", "__deleted": "true"}') == [Change(RowKind.DELETE, (1,))]
     assert decoder.decode(None, None) is Ignored.TOMBSTONE
-    with pytest.raises(MissingBeforeImageError, match=r"does not say which row it replaces.*give as primary_key"):
+    with pytest.raises(
+        MissingBeforeImageError, match=r"does not identify the row that it replaces.*set the columns that identify rows as primary_key"
+    ):
         decoder.decode(None, b'{"a": 1, "__op": "u"}')
 
 

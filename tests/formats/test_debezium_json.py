@@ -235,7 +235,9 @@ def test_what_a_schema_block_says_wins(options: dict, field: dict, ddl: str, val
         pytest.param(
             {}, UNSCALED, "DECIMAL(5,1)", "ATo=", "got `number` 3.14: more digits after the point", id="a scale that is too large"
         ),
-        pytest.param({}, HEX, "BINARY", "deadbeef", "the schema says text: set binary_handling_mode", id="text whose form is not declared"),
+        pytest.param(
+            {}, HEX, "BINARY", "deadbeef", "the schema declares text: set binary_handling_mode", id="text whose form is not declared"
+        ),
         pytest.param({}, {}, "DECIMAL(20,0)", -1, "set bigint_unsigned_handling_mode='long', else 'precise'", id="signed or unsigned"),
         pytest.param({"bigint_unsigned_handling_mode": "precise"}, HEX, "DECIMAL(20,0)", "AQ==", "got `str` 'AQ=='", id="text is digits"),
     ],

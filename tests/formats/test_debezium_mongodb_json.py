@@ -157,7 +157,7 @@ def test_a_key_in_a_schema_block_that_is_not_declared_is_no_key() -> None:
 
 
 def test_the_primary_key_is_the_documents_id() -> None:
-    with pytest.raises(SchemaError, match=r"has the primary_key \['_id'\], .*, not \['name'\]"):
+    with pytest.raises(SchemaError, match=r"requires primary_key=\['_id'\], .*, not \['name'\]"):
         MONGO.decoder(COLUMNS, unique_key=["name"])
 
 

@@ -78,10 +78,10 @@ def test_columns_beside_each_other_with_names_that_no_struct_has() -> None:
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
-        ({"before_image_field": "data"}, "which is no field of its own"),
-        ({"before_image_field": ""}, "which is no field of its own"),
-        ({"before_image_prefix": ""}, "which every column's name has"),
-        ({**FIELD, **PREFIX}, "not both"),
+        ({"before_image_field": "data"}, "it must name a separate field"),
+        ({"before_image_field": ""}, "it must name a separate field"),
+        ({"before_image_prefix": ""}, "before_image_prefix is empty, and would match every column"),
+        ({**FIELD, **PREFIX}, "cannot be combined: remove one of them"),
         ({"before_image_column_filter": "some"}, "one of 'pk-only', 'non-lob', 'all'"),
         ({"table_include": "("}, "table_include"),
         ({"schema_include": "("}, "schema_include"),

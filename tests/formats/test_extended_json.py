@@ -88,8 +88,8 @@ def test_a_value_is_converted_by_its_column(sql_type: str, value: Any, expected:
 @pytest.mark.parametrize(
     ("sql_type", "value", "reason"),
     [
-        ("TIMESTAMP", MIDNIGHT, "a plain number is no time in MongoDB: declare BIGINT"),
-        ("TIMESTAMP", True, "a plain number is no time"),
+        ("TIMESTAMP", MIDNIGHT, "a plain number is not a time in MongoDB: declare BIGINT"),
+        ("TIMESTAMP", True, "a plain number is not a time"),
         ("TIMESTAMP", {"$date": None}, "expected `TIMESTAMP`, got `object`"),
         ("TIMESTAMP", {"$date": {"$numberInt": "5"}}, "expected `TIMESTAMP`"),
         ("TIMESTAMP", {"$date": 10**15}, "out of its range"),
@@ -102,7 +102,7 @@ def test_a_value_is_converted_by_its_column(sql_type: str, value: Any, expected:
         ("BINARY", {"$binary": "AP8="}, r"expected \$binary"),
         ("BINARY", {"$binary": "AP8=", "$type": "999"}, r"expected \$binary"),
         ("BINARY", {"$binary": {"base64": "?", "subType": "00"}}, "not base64"),
-        ("BINARY", {"$uuid": "01"}, "no UUID"),
+        ("BINARY", {"$uuid": "01"}, "not a UUID"),
         ("INT", {"$numberInt": 5, "x": 1}, "expected `INT`, got `object`"),
         ("INT", {"$numberLong": "2147483648"}, "out of its range"),
         ("INT", {"$numberDouble": "1.5"}, "expected `INT`"),
@@ -119,7 +119,7 @@ def test_a_value_that_a_column_does_not_take_is_refused(sql_type: str, value: An
 
 def test_text_without_a_zone_is_of_the_zone_that_is_declared() -> None:
     assert converted("ARRAY<TIMESTAMP>", ["2025-01-02 01:00:00"], "Europe/Berlin") == [MIDNIGHT * 1000]
-    with pytest.raises(FormatOptionError, match="time_zone 'Mars' is not known"):
+    with pytest.raises(FormatOptionError, match="time_zone 'Mars' is unknown"):
         get_format("debezium-mongodb-json", time_zone="Mars").decoder("_id INT, at TIMESTAMP")
 
 

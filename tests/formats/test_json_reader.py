@@ -38,5 +38,5 @@ def test_a_number_is_its_value_and_is_written_as_it_was_read(text: str) -> None:
 
 
 def test_what_is_no_json_value_is_not_written() -> None:
-    with pytest.raises(TypeError, match="complex has no JSON"):
+    with pytest.raises(TypeError, match="complex has no JSON form"):
         json_bytes(1j)

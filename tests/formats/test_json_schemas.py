@@ -276,8 +276,11 @@ def test_a_format_of_ones_own_has_a_schema_of_its_own() -> None:
 @pytest.mark.parametrize(
     ("case", "said"),
     [
-        (Vector(value=b'{"a": 1}', schema="id INT", expected=None), r"the JSON Schema of b'{\"a\": 1}' refuses it: .* missing `id`"),
-        (Reject(value=b'{"id": 1}', schema="id INT", error="UnknownOperationError", path="$.op"), "takes it, and its operation is unknown"),
+        (Vector(value=b'{"a": 1}', schema="id INT", expected=None), r"the JSON Schema of b'{\"a\": 1}' rejects it: .* missing `id`"),
+        (
+            Reject(value=b'{"id": 1}', schema="id INT", error="UnknownOperationError", path="$.op"),
+            "accepts it, but its operation is unknown",
+        ),
     ],
 )
 def test_a_schema_that_does_not_fit_breaks_the_contract(case: Vector | Reject, said: str) -> None:
@@ -296,8 +299,8 @@ class Wrong(Own):
 @pytest.mark.parametrize(
     ("format", "reason"),
     [
-        (get_format("upsert-kafka", validate=True), "upsert-kafka has no JSON Schema, so that validate=True has nothing to go by"),
-        (Wrong(validate=True), "the JSON Schema of wrong-of-test is none: 'thing' is not valid"),
+        (get_format("upsert-kafka", validate=True), "upsert-kafka has no JSON Schema: remove validate=True"),
+        (Wrong(validate=True), "the JSON Schema of wrong-of-test is invalid: 'thing' is not valid"),
     ],
 )
 def test_without_a_schema_that_can_be_used_the_decoder_is_refused(format: Format, reason: str) -> None:

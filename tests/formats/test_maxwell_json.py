@@ -98,7 +98,7 @@ def test_metadata_has_flinks_names_types_and_values() -> None:
 
 # --------------------------------------------------------------------------------------------------------- partial images
 
-WHOLE = r"let MySQL write whole rows \(binlog_row_image=FULL; if it does, declare it with the option binlog_row_image\)"
+WHOLE = r"configure MySQL to write whole rows \(binlog_row_image=FULL; if it does, set the option binlog_row_image\)"
 
 
 def upserts(value: bytes, ddl: str = "id INT, n INT, s STRING", key: str = "id", **options: object) -> object:
@@ -110,7 +110,7 @@ def test_an_update_without_old_is_completed_by_its_key() -> None:
     value = b'{"type":"update","data":{"n":5,"id":1}}'
     assert upserts(value) == [KeyedChange((1,), (1, 5, ABSENT), partial=True)]
     assert upserts(value, "id INT, n INT NOT NULL, s STRING NOT NULL") == [KeyedChange((1,), (1, 5, ABSENT), partial=True)]
-    with pytest.raises(PartialImageError, match=r"left out s \(unchanged\).* Give a primary_key, or " + WHOLE):
+    with pytest.raises(PartialImageError, match=r"left out s \(unchanged\).* Set a primary_key, or " + WHOLE):
         decode(value)
 
 
@@ -144,7 +144,7 @@ def test_a_key_that_is_not_the_tables_is_refused_where_it_may_have_changed() -> 
 
 def test_an_update_that_lacks_the_key_names_the_servers_setting() -> None:
     for value in (b'{"type":"update","data":{"n":5,"s":"a"}}', b'{"type":"delete","data":{"n":5}}'):
-        with pytest.raises(MissingFieldError, match="`id` is of the primary key and is null or missing: " + WHOLE):
+        with pytest.raises(MissingFieldError, match="`id` is part of the primary key and is null or missing: " + WHOLE):
             upserts(value)
 
 

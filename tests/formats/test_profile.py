@@ -205,7 +205,7 @@ def test_histories_are_counted_and_why_there_are_no_positions_is_told() -> None:
     assert maxwell.reason == "`position` is missing: set Maxwell's output_binlog_position=true"
     canal = profile_records(recorded("canal-mariadb-flat", 400)).positions
     assert canal is not None
-    assert canal.reason.startswith("Canal writes no position")
+    assert canal.reason.startswith("Canal writes no binlog position")
 
 
 def test_records_that_came_twice_byte_for_byte() -> None:

@@ -52,7 +52,7 @@ def test_bytes_that_name_no_schema_are_malformed(data: bytes) -> None:
 
 @pytest.mark.parametrize("value", [b"", b"\0\0\0\1", b"\0\0\0\0\1x", b"\1" + GUID.bytes + b"x", b"8"])
 def test_a_header_that_names_no_schema_is_malformed(value: bytes) -> None:
-    with pytest.raises(MalformedMessageError, match="the header __key_schema_id is no schema id"):
+    with pytest.raises(MalformedMessageError, match="the header __key_schema_id is not a schema id"):
         schema_id("key", b"\0\0\0\0\1", [("__key_schema_id", value)])
 
 
@@ -91,13 +91,13 @@ def test_a_user_in_the_url_and_as_an_option_are_one() -> None:
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        ({"url": f"user:{SECRET}@registry:8081"}, "is no registry's: it begins with http"),
-        ({"url": f"ftp://user:{SECRET}@registry"}, "'ftp://registry' is no registry's"),
+        ({"url": f"user:{SECRET}@registry:8081"}, "is not a registry's URL: it must begin with http"),
+        ({"url": f"ftp://user:{SECRET}@registry"}, "'ftp://registry' is not a registry's URL"),
         ({"url": f"http://a:{SECRET}@r,http://b:{SECRET}@s"}, "name different users"),
         ({"url": "http://r", "basic_auth_user_info": SECRET}, "basic_auth_user_info is 'user:password'"),
-        ({"url": f"http://a:{SECRET}@r", "bearer_auth_token": SECRET}, "exclude each other"),
-        ({"url": "http://r", "properties": SECRET}, "properties is a mapping"),
-        ({"url": "http://r", "properties": {"x": [SECRET]}}, "properties is a mapping"),
+        ({"url": f"http://a:{SECRET}@r", "bearer_auth_token": SECRET}, "cannot be combined: remove one of them"),
+        ({"url": "http://r", "properties": SECRET}, "properties must be a mapping"),
+        ({"url": "http://r", "properties": {"x": [SECRET]}}, "properties must be a mapping"),
         ({"url": "http://r", "retry_seconds": "soon"}, "retry_seconds is 'soon'"),
         ({"url": "http://r", "retry_seconds": -1}, "retry_seconds is -1"),
         ({"ssl.truststore.location": "x.jks"}, "ssl_ca_location is a PEM file"),
@@ -112,7 +112,7 @@ def test_an_option_that_cannot_be_used_says_why_and_no_secret(options: dict, tex
 
 
 def test_without_a_url_nothing_is_read() -> None:
-    with pytest.raises(FormatOptionError, match="url is not set: where is the schema registry"):
+    with pytest.raises(FormatOptionError, match="url is not set: set it to the schema registry's URL"):
         get_format("debezium-avro-confluent").decoder("id INT")
     with pytest.raises(FormatOptionError, match="avro_confluent_url is not set"):
         get_format("upsert-kafka", key_format="avro-confluent").decoder("id INT, n INT", unique_key=["id"])
@@ -183,24 +183,24 @@ def test_an_id_that_the_registry_has_not_is_the_records_error() -> None:
 def test_a_404_of_something_else_is_not() -> None:
     """Else a wrong URL would make every record a bad one."""
     for body in (b"<html>not here</html>", b'{"message": "no such path"}', b"[]"):
-        with RegistryFront(answers=((404, body),)) as front, pytest.raises(SchemaRegistryError, match="Is the url right"):
+        with RegistryFront(answers=((404, body),)) as front, pytest.raises(SchemaRegistryError, match="Check the url"):
             decoded(front)
 
 
 @pytest.mark.parametrize("body", [b"<html>", b"[]", b"5", b'"x"', b"\xff"])
 def test_an_answer_that_is_no_registrys_is_not_the_records_error(body: bytes) -> None:
-    with RegistryFront(answers=((200, body),)) as front, pytest.raises(SchemaRegistryError, match="is no schema registry"):
+    with RegistryFront(answers=((200, body),)) as front, pytest.raises(SchemaRegistryError, match="is not a schema registry"):
         decoded(front, retry_seconds=0)
 
 
 @pytest.mark.parametrize(
     ("schema", "text"),
     [
-        ({"schema": "{", "schemaType": "AVRO"}, "is no JSON"),
-        ({"schema": "{}", "schemaType": "JSON"}, "it is one of JSON, not of Avro"),
-        ({"schema": '"nope"'}, "is no Avro schema"),
-        ({"schema": '{"type": "record"}'}, "is no Avro schema"),
-        ({"schema": '{"type": "array"}'}, "is no Avro schema"),
+        ({"schema": "{", "schemaType": "AVRO"}, "is not JSON"),
+        ({"schema": "{}", "schemaType": "JSON"}, "it is a JSON schema, not an Avro schema"),
+        ({"schema": '"nope"'}, "is not an Avro schema"),
+        ({"schema": '{"type": "record"}'}, "is not an Avro schema"),
+        ({"schema": '{"type": "array"}'}, "is not an Avro schema"),
         ({"schema": "[" * 5000 + "]" * 5000}, "is no"),
     ],
 )
@@ -219,7 +219,7 @@ def test_a_registry_that_is_busy_is_asked_again() -> None:
 def test_a_registry_that_stays_busy_is_no_bad_record() -> None:
     busy = (503, b'{"error_code": 50302, "message": "starting"}')
     with RegistryFront(answers=(busy,) * 9) as front:
-        with pytest.raises(SchemaRegistryError, match=r"asked again for 1 s: status 503, starting\. No record was skipped") as caught:
+        with pytest.raises(SchemaRegistryError, match=r"after 1 s of retries: status 503, starting\. No record was skipped") as caught:
             decoded(front, retry_seconds=1)
         assert front.requests == 3
     assert not isinstance(caught.value, WriterSchemaError)

@@ -125,26 +125,26 @@ BIKE = Event.insert({"id": 1, "name": "bike"})
 DELETES = ChangelogMode(frozenset({RowKind.DELETE}))
 CASES = [
     ("its name leads to another class", {"identifier": "sound-json"}, "'sound-json' is registered as Sound, not as Broken"),
-    ("a mode of no kinds", {"changelog_mode": ChangelogMode(frozenset())}, "the changelog mode declares no kind"),
+    ("a mode of no kinds", {"changelog_mode": ChangelogMode(frozenset())}, "the changelog mode declares no row kind"),
     ("a repr that is not its own", {"__repr__": lambda self: "Broken(loud=True)"}, "does not rebuild an equal format"),
     ("a hash that is not of its options", {"__hash__": lambda self: id(self)}, "equal formats have different hashes"),
-    ("it pickles as another", {"__reduce__": lambda self: (Sound, ())}, "the format that was pickled is another one"),
+    ("it pickles as another", {"__reduce__": lambda self: (Sound, ())}, "pickling changes the format"),
     ("all are equal", {"__eq__": lambda self, other: True, "__hash__": lambda self: 1}, "formats with different options are equal"),
     ("it takes any option", {"from_options": classmethod(lambda cls, options: cls())}, "formats with different options are equal"),
     (
         "it overlooks options that it has not",
         {"from_options": classmethod(lambda cls, options: cls(error_excerpt=options.get("error_excerpt", True)))},
-        "an option that does not exist is accepted",
+        "an unknown option is accepted",
     ),
-    ("other rows", {"read": says(Event.insert({"id": 2}))}, r"line 1 of the changelog is \+I\(2,NULL\), and has to be \+I\(1,bike\)"),
-    ("no rows", {"read": says()}, r"line 1 of the changelog is the end, and has to be \+I\(1,bike\)"),
-    ("a row too many", {"read": says(BIKE, BIKE)}, r"line 2 of the changelog is \+I\(1,bike\), and has to be the end"),
-    ("a kind that it does not declare", {"changelog_mode": DELETES}, r"gives \+I, and the format declares \[-D\]"),
-    ("a state", {"read": remembers}, "says .* at first, .* after others and .* to another decoder|line 1"),
+    ("other rows", {"read": says(Event.insert({"id": 2}))}, r"line 1 of the changelog is \+I\(2,NULL\), but must be \+I\(1,bike\)"),
+    ("no rows", {"read": says()}, r"line 1 of the changelog is the end, but must be \+I\(1,bike\)"),
+    ("a row too many", {"read": says(BIKE, BIKE)}, r"line 2 of the changelog is \+I\(1,bike\), but must be the end"),
+    ("a kind that it does not declare", {"changelog_mode": DELETES}, r"gives \+I, but the format declares \[-D\]"),
+    ("a state", {"read": remembers}, "gives .* at first, .* after other records and .* with another decoder|line 1"),
     ("bytes alone", {"read": wants_bytes}, "as bytes and .* as bytearray"),
-    ("another exception", {"read": fails_with(KeyError("op"))}, "raises KeyError, which is no DecodeError: 'op'"),
+    ("another exception", {"read": fails_with(KeyError("op"))}, "raises KeyError, which is not a DecodeError: 'op'"),
     ("an error without end", {"read": fails_with(EndlessError("x"))}, "the error's text has 2000 characters, more than 1024"),
-    ("an error that fades", {"read": fails_with(FadingError("x"))}, "the error is another one after pickling"),
+    ("an error that fades", {"read": fails_with(FadingError("x"))}, "pickling changes the error to"),
     ("an error that does not pickle", {"read": fails_with(StuckError("x"))}, "the error StuckError does not pickle"),
 ]  # fmt: skip
 
@@ -173,7 +173,7 @@ def test_a_vector_that_is_refused_is_told_with_the_error() -> None:
 
 
 def test_a_format_that_is_not_registered_is_told() -> None:
-    with pytest.raises(AssertionError, match="'unregistered-json' cannot be got by its identifier"):
+    with pytest.raises(AssertionError, match="get_format\\('unregistered-json'\\) fails"):
         check_format(Spoken())
 
 
@@ -192,7 +192,7 @@ def test_options_that_are_not_listed_are_told() -> None:
     [
         ({"error": "MissingFieldError"}, "raises UnknownOperationError at '[$].do', not MissingFieldError at '[$].do'"),
         ({"path": "$.op"}, "raises UnknownOperationError at '[$].do', not UnknownOperationError at '[$].op'"),
-        ({"value": b'{"id": 1}'}, "gives .*Change.*, and has to raise UnknownOperationError"),
+        ({"value": b'{"id": 1}'}, "gives .*Change.*, but must raise UnknownOperationError"),
     ],
 )
 def test_a_reject_that_is_not_refused_so_is_told(changes: dict, sentence: str) -> None:
@@ -222,7 +222,7 @@ def test_an_empty_value_that_is_no_tombstone_is_told() -> None:
         made._tombstones = True
         return made
 
-    with pytest.raises(AssertionError, match=r"with the value None is refused, and is Ignored\.TOMBSTONE"):
+    with pytest.raises(AssertionError, match=r"with the value None is rejected instead of Ignored\.TOMBSTONE"):
         check_format(broken(decoder=decoder, read=lambda self, key, value: [Event.insert(read_object(value or b""))]), [VECTOR])
     says_rows = says(Event.insert({"id": 1, "name": "bike"}))
     with pytest.raises(AssertionError, match=r"with the value None gives .*, not Ignored\.TOMBSTONE"):
@@ -237,7 +237,7 @@ class Forgetful(Encoder):
 
 
 def test_an_encoder_that_says_something_else_is_told() -> None:
-    with pytest.raises(AssertionError, match=r"is encoded to the record .* which says .*9.*, and has to say .*bike"):
+    with pytest.raises(AssertionError, match=r"is encoded to the record .* which decodes to .*9.* instead of .*bike"):
         check_format(broken(encoder=lambda self, columns_, *, unique_key=(): Forgetful()), [VECTOR])
 
 
@@ -246,13 +246,13 @@ def test_an_encoder_that_says_something_else_is_told() -> None:
     [
         ((), "which is neither a list nor Ignored"),
         (None, "which is neither a list nor Ignored"),
-        ([(RowKind.INSERT, (1, "a"))], "which is no Change"),
+        ([(RowKind.INSERT, (1, "a"))], "which is not a Change"),
         ([Change(RowKind.INSERT, (1,))], "gives 1 values for 2 columns"),
         ([Change(RowKind.INSERT, (1, "a", 2))], "gives 3 values for 2 columns"),
         ([Change(RowKind.INSERT, (1, "x"))], None),
         ([KeyedChange((1, 2), None)], "has another key than"),
-        ([KeyedChange((None,), None)], "has no whole key"),
-        ([KeyedChange((ABSENT,), None)], "has no whole key"),
+        ([KeyedChange((None,), None)], "has an incomplete key"),
+        ([KeyedChange((ABSENT,), None)], "has an incomplete key"),
         ([KeyedChange((1,), (1, ABSENT))], None),
         (Ignored.DDL, None),
     ],

@@ -73,7 +73,7 @@ def test_nothing_is_committed_and_no_group_is_left(kafka) -> None:
 
 
 def test_a_topic_that_is_not_there_is_told(kafka) -> None:
-    with pytest.raises(UnknownTopicError, match=r"^\[UNKNOWN_TOPIC\] there is no topic 'nowhere', or this user may not see it"):
+    with pytest.raises(UnknownTopicError, match=r"^\[UNKNOWN_TOPIC\] topic 'nowhere' does not exist, or this user may not see it"):
         sample_topic(kafka.bootstrap_servers, "nowhere")
 
 

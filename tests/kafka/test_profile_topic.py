@@ -74,7 +74,7 @@ def test_offsets_without_a_record_are_seen(kafka: Any) -> None:
 
 
 def test_what_cannot_be_sampled_is_told(kafka: Any) -> None:
-    with pytest.raises(UnknownTopicError, match="there is no topic 'nowhere'"):
+    with pytest.raises(UnknownTopicError, match="topic 'nowhere' does not exist"):
         profile_topic(kafka.bootstrap_servers, "nowhere", progress=False)
     with pytest.raises(ArgumentError, match=r"enable\.auto\.commit"):
         profile_topic(kafka.bootstrap_servers, "nowhere", config={"enable.auto.commit": True})

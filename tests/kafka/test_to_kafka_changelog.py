@@ -118,7 +118,7 @@ def test_a_bounded_changelog_is_written_at_once_with_its_keys(spark, kafka):
 
 def test_what_cannot_be_written_is_refused_at_the_call(spark, kafka):
     df = spark.createDataFrame([Row(row_kind="+I", id=1)])
-    with pytest.raises(FormatOptionError, match="a row does not say its table"):
+    with pytest.raises(FormatOptionError, match="rows do not contain their table's name"):
         to_kafka_changelog(df, "t", format="canal-json", format_options={"table_include": "t"}, options=servers(kafka))
     with pytest.raises(SchemaError, match=r"schema has id DECIMAL\(3,1\), and the DataFrame has BIGINT"):
         to_kafka_changelog(df, "t", schema="id DECIMAL(3,1)", options=servers(kafka))

@@ -127,7 +127,7 @@ def test_who_may_not_sample_gets_a_typed_error_in_time_and_without_secrets(secur
         sample_topic(servers, "orders", config=config, timeout_seconds=60 if stranger in REFUSED else 2)
     assert time.monotonic() - started < 30
     if stranger in REFUSED:
-        assert f"Kafka refuses the connection ({REFUSED[stranger]}): see security.protocol and" in str(caught.value)
+        assert f"Kafka refuses the connection ({REFUSED[stranger]}): check security.protocol and" in str(caught.value)
     assert holds_no_secret(str(caught.value) + repr(caught.value) + "".join(capfd.readouterr()))
 
 

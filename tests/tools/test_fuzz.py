@@ -35,8 +35,8 @@ class Broken(Format):
     [
         (b'{"row": {"id": 1}}', ""),
         (b"{", ""),
-        (b'{"rows": 1}', "raises KeyError, which is no DecodeError"),
-        (b'{"ddl": 1}', "KeyError, which is no DecodeError: 'table'"),
+        (b'{"rows": 1}', "raises KeyError, which is not a DecodeError"),
+        (b'{"ddl": 1}', "KeyError, which is not a DecodeError: 'table'"),
     ],
 )
 def test_errors_other_than_decode_errors_are_found(value: bytes, error: str) -> None:
