@@ -299,7 +299,7 @@ def test_a_schema_that_changes_is_widened_and_a_new_column_is_nullable() -> None
     wide, added = {**narrow, "type": "int64"}, {"type": "string", "optional": False, "field": "added"}
     found = infer_schema([block(ID, narrow, id=1, n=1), block(ID, wide, added, id=2, n=2, added="x")], format="debezium-json")
     assert found.ddl == "id INT NOT NULL, n BIGINT NOT NULL, added STRING"
-    assert found.evidence[1].notes == ("its type changes in the sample: the wider one",)
+    assert found.evidence[1].notes == ("its type changes in the sample: the wider one is used",)
 
 
 def test_some_bare_messages_leave_schema_include_to_each_message() -> None:
@@ -333,7 +333,7 @@ def test_canal_types_are_mysqls() -> None:
     found = infer([canal(types, row)], "canal-json")
     assert found.ddl == "id BIGINT NOT NULL, label INT, named STRING, at TIMESTAMP_NTZ(3), bare DECIMAL(38,18), odd STRING"
     assert [each.certainty for each in found.evidence] == [*["mysqlType"] * 5, "values"]
-    assert "set time_zone, and it is a TIMESTAMP" in found.evidence[3].notes[0]
+    assert "set time_zone to read it as TIMESTAMP" in found.evidence[3].notes[0]
     assert str(infer([canal(types, row)], "canal-json", time_zone="UTC").columns[3].type) == "TIMESTAMP(3)"
 
 
@@ -373,10 +373,10 @@ def test_keys_of_debezium_goldengate_and_upserts() -> None:
 @pytest.mark.parametrize(
     ("keys", "reason"),
     [
-        ([None, None], "nothing in the sample says it"),
+        ([None, None], "the sample does not name one"),
         ([b'{"id": 1}', b'{"n": 1}'], r"it changes in the sample, (id) and (n)"),
         ([b'{"other": 1}', None], "the key has other, which no row has"),
-        ([b"7", b"no key"], "nothing in the sample says it"),
+        ([b"7", b"no key"], "the sample does not name one"),
     ],
 )
 def test_a_primary_key_that_is_in_doubt_is_none(keys: list, reason: str) -> None:
@@ -404,7 +404,7 @@ def test_several_tables_are_an_error_that_lists_them_unless_a_filter_takes_them_
     assert (one.rows, one.tables, one.ignored) == (2, ("d.a",), {"OTHER_TABLE": 1})
     both = infer(messages, "maxwell-json", table_include="a|b")
     assert both.rows == 3
-    assert both.notes == ("the filters take in 2 tables, which are read as one",)
+    assert both.notes == ("the filters select 2 tables, which are read as one",)
 
 
 def test_a_sample_without_rows_says_what_was_in_it() -> None:
@@ -426,7 +426,7 @@ def test_what_does_not_decode_with_the_schema_is_noted() -> None:
     micro = {"type": "int64", "optional": True, "name": "io.debezium.time.MicroTime", "field": "t"}
     found = infer_schema([block(ID, micro, id=1, t=86_400_000_000)], format="debezium-json")
     (note,) = found.notes
-    assert note.startswith("1 records of the sample do not decode with it, the first: [TYPE_CONVERSION] expected `TIME(6)`")
+    assert note.startswith("1 records of the sample do not decode with this schema, the first: [TYPE_CONVERSION] expected `TIME(6)`")
     assert "86400000000" not in note
 
 
@@ -438,7 +438,7 @@ def test_json_nulls_of_an_upsert_topic_are_noted() -> None:
 
 
 def test_csv_has_no_names_to_infer_from() -> None:
-    with pytest.raises(InferenceError, match="value_format 'csv' has no names of columns"):
+    with pytest.raises(InferenceError, match="value_format 'csv' has no column names"):
         infer_schema([(b"1", b"1,2")], format="upsert-kafka", value_format="csv", key_format="csv")
 
 
@@ -453,7 +453,7 @@ def test_a_format_of_ones_own_is_inferred_from_its_values() -> None:
 
 
 def test_options_go_with_a_name() -> None:
-    with pytest.raises(ArgumentError, match="options go with a format's name"):
+    with pytest.raises(ArgumentError, match="options require a format's name"):
         infer_schema([], format=get_format("canal-json"), table_include="t")
 
 

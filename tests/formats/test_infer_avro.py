@@ -96,10 +96,10 @@ def test_a_type_may_be_defined_by_another_schema() -> None:
 @pytest.mark.parametrize(
     ("avro", "reason"),
     [
-        (["int", "string"], "an Avro union of 2 types is no column's type"),
-        ("Missing", "names a type 'Missing' that it does not define"),
-        (5, "an Avro schema is a name, an object or a union"),
-        (record({"name": "again", "type": ["null", "Value"]}), "has itself in it"),
+        (["int", "string"], "an Avro union of 2 types has no column type"),
+        ("Missing", "uses a type 'Missing' that it does not define"),
+        (5, "an Avro schema must be a name, an object or a union"),
+        (record({"name": "again", "type": ["null", "Value"]}), "contains itself"),
     ],
 )
 def test_what_is_no_column_is_refused(avro: Any, reason: str) -> None:
@@ -111,7 +111,7 @@ def test_what_is_no_column_is_refused(avro: Any, reason: str) -> None:
 
 @pytest.mark.parametrize("field", [{"type": "array"}, {"type": "map", "keys": {"type": "string"}}, {"type": "int128"}])
 def test_a_connect_schema_that_is_none_is_refused(field: dict) -> None:
-    with pytest.raises(SchemaError, match=r"lacks|no type is known for Connect's 'int128' of 'x'"):
+    with pytest.raises(SchemaError, match=r"has no '|unsupported Connect type 'int128' of 'x'"):
         connect_columns({"type": "struct", "fields": [{**field, "field": "x"}]})
 
 
@@ -206,7 +206,7 @@ def test_vectors_give_the_schema_that_they_were_written_with() -> None:
 
 
 def test_avro_without_a_registry_has_no_names() -> None:
-    with pytest.raises(InferenceError, match="value_format 'avro' has no names of columns"):
+    with pytest.raises(InferenceError, match="value_format 'avro' has no column names"):
         infer_schema([], format="upsert-kafka", key_format="raw", value_format="avro")
 
 
@@ -237,10 +237,10 @@ def test_a_subject_says_columns_and_its_topics_keys() -> None:
 
 def test_a_subject_that_says_no_table_is_told() -> None:
     register("text-value", "string")
-    for subject, text in {"nowhere-value": "has no subject 'nowhere-value'", "text-value": "is no table's"}.items():
+    for subject, text in {"nowhere-value": "has no subject 'nowhere-value'", "text-value": "does not describe a table"}.items():
         with pytest.raises(InferenceError, match=text):
             infer_subject(subject, format="debezium-avro-confluent", url=URL)
-    with pytest.raises(ArgumentError, match="debezium-json has no schema registry"):
+    with pytest.raises(ArgumentError, match="debezium-json does not use a schema registry"):
         infer_subject("text-value", format="debezium-json")
     with pytest.raises(FormatOptionError, match="url is not set"):
         infer_subject("text-value", format="debezium-avro-confluent")

@@ -104,7 +104,7 @@ def test_evidence_names_the_fields_and_near_misses_are_told() -> None:
     values = found.candidates[0].values
     assert found.reason == f"{values} of {values} values have before, after, op, source and ts_ms"
     assert [each.identifier for each in found.candidates[:3]] == ["debezium-json", "upsert-kafka", "debezium-flat-json"]
-    assert found.candidates[1].evidence == f"takes any JSON object for a row: {values} of {values} values"
+    assert found.candidates[1].evidence == f"reads any JSON object as a row: {values} of {values} values"
     assert not found.candidates[1].specific
     refused = next(each for each in found.candidates if each.identifier == "canal-json")
     assert (refused.read, refused.refused) == (0, values)
@@ -119,7 +119,7 @@ TIDB = {"database": "d", "table": "t", "isDdl": False, "type": "INSERT", "data":
     [
         ({"id": 0, "_tidb": {"commitTs": 5}}, "ticdc-canal-json", "1 of 1 values have _tidb, data, type, isDdl, database and table"),
         ({"id": 0}, "ticdc-canal-json", "1 have id 0, as TiCDC writes it"),
-        ({"id": 7}, "canal-json", "ticdc-canal-json would read as much: check which it is"),
+        ({"id": 7}, "canal-json", "ticdc-canal-json would read as many values: check which one it is"),
     ],
 )
 def test_canal_and_ticdc(more: dict[str, Any], format: str, reason: str) -> None:
@@ -132,13 +132,13 @@ def test_avro_without_a_registry_says_what_is_needed() -> None:
     found = profile_records(recorded("dbz34-mariadb-avro.inventory.evolving"))
     assert found.format is None
     assert "values name a schema of a registry (id 10" in found.reason
-    assert "give its url='https://...'" in found.reason
+    assert "pass url='https://...'" in found.reason
     assert {each.identifier for each in found.candidates if each.needs} == {"debezium-avro-confluent", "upsert-kafka"}
 
 
 def test_avro_with_a_registry(schemas: str) -> None:
     found = profile_records(recorded("dbz34-mariadb-avro.inventory.evolving"), url=schemas)
-    assert "are Avro of its schema" in found.reason
+    assert "are Avro with a registry schema" in found.reason
     assert found.tables[0].primary_key == ("id",)
     assert found.tables[0].kafka_key.startswith("yes: (id), equal to the row's in ")
     assert found.tables[0].options == {"url": schemas}
@@ -158,7 +158,7 @@ def test_what_no_format_reads_is_told_with_the_nearest_and_its_errors() -> None:
 @pytest.mark.parametrize("records", [[], sample((b"k", None), (b"k", None))])
 def test_a_sample_without_a_value_has_no_format(records: list[SampledRecord]) -> None:
     found = profile_records(records, topic="empty")
-    assert (found.format, found.reason) == (None, "no record has a value that would tell it")
+    assert (found.format, found.reason) == (None, "no record has a value to detect the format from")
     assert found.tombstones == len(records)
     assert "empty" in found._repr_html_()
 
@@ -176,7 +176,7 @@ def test_what_a_format_reads_that_takes_any_object_is_not_preferred_to_part_of_a
 def test_plain_objects_with_keys_are_upserts_and_without_keys_nothing() -> None:
     found = profile_records(messages({"id": 1, "name": "bike"}))
     assert found.format == "upsert-kafka"
-    assert "debezium-flat-json would read as much" in found.reason
+    assert "debezium-flat-json would read as many values" in found.reason
     without = profile_records(messages({"id": 1}, key=None))
     assert without.format is None
     errors = {each.identifier: each.error for each in without.candidates}
@@ -222,7 +222,7 @@ def others(no_other_formats: None) -> None:
 
 def test_formats_of_other_packages_are_tried_too(others: None) -> None:
     found = profile_records(messages({"acme": {"id": 1}}, {"acme": {"id": 2}}))
-    assert (found.format, found.reason) == ("acme-json", "2 of 2 values are its own")
+    assert (found.format, found.reason) == ("acme-json", "2 of 2 values are messages of this format")
     assert found.tables[0].kinds == {"+I": 2}
     assert found.tables[0].ddl == "id BIGINT"
     by_name = {each.identifier: each for each in found.candidates}
@@ -279,4 +279,4 @@ def test_a_registrys_secrets_are_nowhere(schemas: str) -> None:
     assert found.tables[0].options["basic_auth_user_info"] == "..."
     shown = [repr(found), str(found), found._repr_html_(), found.call(), json.dumps(found.to_dict())]
     assert all("lovelace" not in text for text in shown)
-    assert '"..." stands for a secret' in found.call()
+    assert 'replace "..." with the secret' in found.call()

@@ -146,7 +146,7 @@ def test_a_profile_in_a_terminal() -> None:
     titles = [line for line in lines if line and not line.startswith(" ")][1:]
     first, last = (
         ["Format", "Tables", "Columns", "Records", "What the producer writes"],
-        ["Order", "Beside the rows", "Partitions", "Read it"],
+        ["Order", "Records without rows", "Partitions", "Read it"],
     )
     assert titles == [*first, *last]
     assert max(map(len, lines)) <= 120
@@ -188,4 +188,4 @@ def test_without_rich_a_profile_prints_and_only_the_bar_is_missing() -> None:
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert "t  no format: 0 records in 0 partitions" in done.stdout
-    assert "a progress bar is drawn by rich: pip install" in done.stdout
+    assert "a progress bar requires rich: pip install" in done.stdout
