@@ -58,7 +58,7 @@ def _untold(schemas: Sequence[InferredSchema]) -> str:
     for each in (evidence for schema in schemas for evidence in schema.evidence):
         for option in (option for option in _UNTOLD if any(option in note for note in each.notes)):
             found.setdefault(option, []).append(each.column.name)
-    return "; ".join(f"{option}, if it applies to {_some(names)}" for option, names in found.items())
+    return "; ".join(f"{option} (perhaps for {_some(names)})" for option, names in found.items())
 
 
 def _some(names: Sequence[str]) -> str:

@@ -271,7 +271,7 @@ def test_sizes_times_headers_and_partitions() -> None:
         (
             [debezium("c", None, {"id": 1, "w": "AQ=="})],
             "not in the messages",
-            "time_precision_mode, if it applies to id; decimal_handling_mode, if it applies to w; bigint_unsigned_handling_mode, if it applies to w",
+            "time_precision_mode (perhaps for id); decimal_handling_mode (perhaps for w); bigint_unsigned_handling_mode (perhaps for w)",
         ),
         ([debezium("u", None, {"id": 1, "w": None})], "nulls", "in 1 of 2 columns: w (1)"),
         ([debezium("u", None, {"id": 1})], "before-images", "0 of 1 updates have one"),
