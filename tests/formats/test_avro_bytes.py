@@ -76,7 +76,7 @@ readable = settings(deadline=None, max_examples=150, suppress_health_check=list(
 
 @readable
 @given(data=st.data(), pair=schemas(), before=st.binary(max_size=5))
-def test_what_fastavro_wrote_is_read_as_fastavro_reads_it(data: Any, pair: tuple[Any, Any], before: bytes) -> None:
+def test_fastavros_bytes_are_read_as_fastavro_reads_them(data: Any, pair: tuple[Any, Any], before: bytes) -> None:
     schema, values = pair
     read, avro = reader(schema), written(schema, data.draw(values))
     expected = fastavro.schemaless_reader(BytesIO(avro), fastavro.parse_schema(schema), None)
@@ -133,7 +133,7 @@ def test_bytes_that_are_not_of_the_schema_are_malformed(avro: Any, data: bytes, 
 
 
 @pytest.mark.parametrize("index", [b"\x82\x00", b"\x82\x80\x00"])
-def test_an_index_that_is_written_at_length_is_read(index: bytes) -> None:
+def test_an_index_in_a_longer_encoding_is_read(index: bytes) -> None:
     assert reader(of(["null", "string"]))(index + b"\x02a", 0) == {"a": "a"}
 
 
@@ -154,7 +154,7 @@ def test_an_array_in_blocks_with_their_sizes_is_read() -> None:
         (None, "no Avro schema"),
     ],
 )
-def test_a_schema_that_cannot_be_read_says_why(schema: Any, reason: str) -> None:
+def test_a_schema_that_cannot_be_read_raises_an_error_with_the_reason(schema: Any, reason: str) -> None:
     with pytest.raises(WriterSchemaError, match=reason):
         AvroSchema(schema)
 
@@ -179,7 +179,7 @@ class CountedSchema(AvroSchema):
         return super().resolve(schema)
 
 
-def test_a_schema_is_checked_and_compiled_in_a_time_that_follows_its_size() -> None:
+def test_checking_and_compiling_a_schema_is_linear_in_its_size() -> None:
     parsed = CountedSchema(named_twice(25, "int"))
     plain(parsed, parsed.top)
     with pytest.raises(WriterSchemaError, match=r"contains itself \(R7\)"):
@@ -188,7 +188,7 @@ def test_a_schema_is_checked_and_compiled_in_a_time_that_follows_its_size() -> N
         CountedSchema(named_twice(25, "null"))
 
 
-def test_a_record_that_is_named_twice_is_read_in_both_places() -> None:
+def test_a_record_type_that_is_used_twice_is_read_in_both_places() -> None:
     parsed = AvroSchema(named_twice(2, "int"))
     assert plain(parsed, parsed.top)(parsed.read(b"\x02\x04\x06\x08")) == {
         "a": {"a": {"a": 1}, "b": {"a": 2}},
@@ -200,7 +200,7 @@ def test_a_record_that_is_named_twice_is_read_in_both_places() -> None:
         AvroSchema(of({"type": "array", "items": named_twice(3, "null")}))
 
 
-def test_branches_that_are_read_alike_are_refused_where_they_say_different_things() -> None:
+def test_ambiguous_union_branches_are_refused_when_their_values_differ() -> None:
     millis = {"type": "long", "logicalType": "timestamp-millis"}
     parsed = AvroSchema(of(["null", "int", millis]))
     with pytest.raises(WriterSchemaError, match="a union of types that are read alike"):

@@ -106,7 +106,7 @@ def test_vector_gives_the_expected_changelog(scenario: Scenario, identifier: str
 
 
 @pytest.mark.parametrize("identifier", [name for name in OURS if name not in BASE64_DECIMALS])
-def test_a_decimal_with_too_many_digits_is_an_error_or_rounded_as_asked_for(identifier: str) -> None:
+def test_a_decimal_with_too_many_digits_is_an_error_or_rounded_as_configured(identifier: str) -> None:
     name = "mongodb" if identifier == "debezium-mongodb-json" else "product"
     scenario = next(each for each in SCENARIOS if each.name == name)
     options, narrow = scenario.vector(identifier).options, scenario.columns.replace("DECIMAL(10,3)", "DECIMAL(10,1)")
@@ -168,7 +168,7 @@ def test_damaged_messages_raise_nothing_but_decode_errors(scenario: Scenario, id
 
 
 @each_case
-def test_json_schema_takes_every_vector(scenario: Scenario, identifier: str) -> None:
+def test_json_schema_accepts_every_vector(scenario: Scenario, identifier: str) -> None:
     check_json_schema(FORMATS[identifier], scenario.vector(identifier))
 
 
@@ -182,7 +182,7 @@ def test_reject_raises_the_expected_error_at_its_path(identifier: str, reject: R
 
 
 @each_format
-def test_whole_contract_holds_as_third_parties_call_it(identifier: str) -> None:
+def test_whole_contract_holds_through_the_public_api(identifier: str) -> None:
     vectors = [scenario.vector(name) for scenario, name in CASES if name == identifier]
     check_format(identifier, vectors, [reject for _, reject in rejects(identifier)], mutations=10, seed=7)
 
@@ -194,7 +194,7 @@ def test_module_docstring_has_its_sections(identifier: str) -> None:
     assert [section for section in sections if section not in text] == []
 
 
-def test_formats_are_listed_in_the_order_of_the_alphabet() -> None:
+def test_formats_are_listed_alphabetically() -> None:
     assert list_formats() == sorted(list_formats())
 
 
@@ -247,27 +247,27 @@ each_whole = pytest.mark.parametrize(("scenario", "identifier"), WHOLE, ids=[f"{
     [(scenario, name) for scenario, name in CASES if name in UPSERTS and not scenario.keyed],
     ids=lambda value: getattr(value, "name", value),
 )
-def test_upserts_say_the_same_when_normalised(scenario: Scenario, identifier: str) -> None:
+def test_normalised_upserts_equal_the_changelog(scenario: Scenario, identifier: str) -> None:
     expected = [line for line in scenario.expected(identifier) if not line.startswith("Ignored")]
     assert render(changelog(scenario, identifier), scenario.columns) == expected
 
 
 @each_whole
-def test_changelog_never_takes_away_what_it_has_not_given_and_leaves_one_table(scenario: Scenario, identifier: str) -> None:
+def test_changelog_is_a_retract_stream_that_ends_in_one_table(scenario: Scenario, identifier: str) -> None:
     known = ("changelog-json", "maxwell-json", "debezium-json", *scenario.identifiers)
     reference = next(name for name in known if name in scenario.identifiers)
     assert table(changelog(scenario, identifier)) == table(changelog(scenario, reference))
 
 
 @each_whole
-def test_a_format_of_its_own_changelog_says_no_other_rows(scenario: Scenario, identifier: str) -> None:
+def test_a_format_with_its_own_changelog_has_no_other_rows(scenario: Scenario, identifier: str) -> None:
     """An override may add ignored records, and spell an update as a delete and an insert."""
     shared, own = ([line for line in scenario.expected(name) if not line.startswith("Ignored")] for name in ("expected", identifier))
     assert sorted(line[2:] for line in shared) == sorted(line[2:] for line in own)
 
 
 @each_whole
-def test_keyed_changes_leave_the_same_table_as_the_changelog(scenario: Scenario, identifier: str) -> None:
+def test_keyed_changes_end_in_the_same_table_as_the_changelog(scenario: Scenario, identifier: str) -> None:
     vector = scenario.vector(identifier)
     decoder = type(FORMATS[identifier]).from_options(vector.options).decoder(scenario.columns, unique_key=scenario.primary_key)
     rows: dict[tuple, tuple] = {}
@@ -323,7 +323,7 @@ def test_product_sums_are_the_databases(product: sqlite3.Connection, identifier:
     assert left == stored
 
 
-def test_product_tells_22_statements() -> None:
+def test_product_has_22_statements() -> None:
     text = (PRODUCT.folder / "statements.sql").read_text("utf-8")
     lines = [line for line in text.splitlines() if line.startswith(("INSERT", "UPDATE", "DELETE"))]
     assert len(lines) == 22
@@ -516,7 +516,7 @@ def test_a_number_in_a_string_column_keeps_its_own_text(identifier: str, number:
 
 
 @pytest.mark.parametrize("identifier", AROUND)
-def test_a_number_is_a_number_beside_a_string_column(identifier: str) -> None:
+def test_a_number_column_next_to_a_string_column_stays_a_number(identifier: str) -> None:
     ddl = "k INT, id STRING, d DOUBLE, f FLOAT, w DECIMAL(10,5), n INT, m BIGINT"
     decoder = FORMATS[identifier].decoder(ddl, unique_key=["k"])
     rest = '"x", "k": 1, "d": 1.0E-5, "f": 2.5e-1, "w": 1.0E-5, "n": 1e2, "m": 5.0E3'
@@ -580,7 +580,7 @@ def test_damage_is_drawn_from_the_seed() -> None:
 
 
 @pytest.mark.parametrize("identifier", AROUND)
-def test_nesting_without_end_is_malformed(identifier: str) -> None:
+def test_endless_nesting_is_malformed(identifier: str) -> None:
     # Deep enough for every Python: how deep its C code may go differs between versions.
     value = (AROUND[identifier] % ("[" * 200_000 + "]" * 200_000)).encode()
     decoder = get_format(identifier).decoder("k INT, id INT", unique_key=["k"])

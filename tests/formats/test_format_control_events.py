@@ -39,7 +39,7 @@ CASES = [(path.stem, line) for path in sorted(FOLDER.glob("*.jsonl")) for line i
 
 
 @pytest.mark.parametrize(("identifier", "line"), CASES, ids=[f"{name}, {line.why}" for name, line in CASES])
-def test_a_record_without_rows_says_what_it_is_about(identifier: str, line: ControlLine) -> None:
+def test_a_record_without_rows_is_a_control_event(identifier: str, line: ControlLine) -> None:
     format, (key, value) = get_format(identifier, **line.options), line.record
     reason = format.decoder("id INT").decode(key, value)
     assert reason is Ignored(line.event.type)

@@ -58,7 +58,7 @@ def test_listing_formats_imports_none_of_them() -> None:
     assert run(script) == "[]"
 
 
-def test_asking_for_a_format_imports_that_one_alone() -> None:
+def test_getting_a_format_imports_only_that_one() -> None:
     script = (
         "import sys, cdc_formats\n"
         "cdc_formats.get_format('ogg-json')\n"
@@ -78,7 +78,7 @@ def imported(path: Path) -> set[str]:
 
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: path.name)
-def test_module_imports_nothing_that_is_forbidden(path: Path) -> None:
+def test_module_imports_nothing_forbidden(path: Path) -> None:
     assert imported(path) & FORBIDDEN <= EXTRAS.get(path.name, set())
 
 
@@ -88,7 +88,7 @@ def test_module_needs_only_the_standard_library_and_msgspec(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: path.name)
-def test_module_asks_no_clock_and_no_zone_of_the_machine(path: Path) -> None:
+def test_module_reads_neither_clock_nor_local_time_zone(path: Path) -> None:
     called = {
         node.func.attr
         for node in ast.walk(ast.parse(path.read_text("utf-8")))

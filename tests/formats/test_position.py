@@ -217,12 +217,12 @@ def test_the_time_of_a_commit_ts_is_its_own() -> None:
     assert ticdc(437451128625954821) == Position("", 437451128625954821, 0, 1668743624214)
 
 
-def test_a_transactions_last_row_has_no_offset_and_is_its_last() -> None:
+def test_the_row_without_an_offset_is_the_last_of_its_transaction() -> None:
     last = maxwell("binlog.000002:1062368", None, last=True, server_id=None, ts=1795269592)
     assert last == Position("", 2, 1062368 << 32 | 2**32 - 1, 1795269592000)
 
 
-def test_a_row_of_a_bootstrap_has_a_clock_alone() -> None:
+def test_a_bootstrap_row_has_only_a_clock() -> None:
     line = b'{"type":"bootstrap-insert","database":"shop","table":"a","ts":1795269573,"data":{"id":1}}'
     decoder = get_format("maxwell-json").decoder("id INT", unique_key=["id"], positions=True)
     assert decoder.upserts(None, line) == [KeyedChange((1,), (1,), position=Position("", None, 0, 1795269573000))]
@@ -274,7 +274,7 @@ def test_a_source_of_the_wrong_form_is_an_error_with_its_path(source: Any, path:
         pytest.param({**ORACLE, "commit_scn": None}, "$.source.commit_scn", id="an SCN that orders no transactions"),
     ],
 )
-def test_a_source_that_does_not_say_its_place_is_an_error_with_its_path(source: Any, path: str) -> None:
+def test_a_source_without_a_position_is_an_error_with_its_path(source: Any, path: str) -> None:
     with pytest.raises(MissingFieldError) as caught:
         debezium(source)
     assert caught.value.path == path
@@ -313,7 +313,7 @@ def test_a_position_of_maxwell_of_the_wrong_form_is_an_error_with_its_path(told:
         ("debezium-json", {"op": "c", "after": {"id": 1}}, "$.source"),
     ],
 )
-def test_a_message_without_a_position_is_an_error_only_where_it_is_asked_for(format: str, line: Any, path: str) -> None:
+def test_a_message_without_a_position_is_an_error_only_when_required(format: str, line: Any, path: str) -> None:
     value = json.dumps(line).encode()
     assert get_format(format).decoder("id INT", unique_key=["id"]).upserts(None, value) == [KeyedChange((1,), (1,))]
     with pytest.raises(DecodeError) as caught:
@@ -365,7 +365,7 @@ def test_a_message_of_mongodb_has_a_position_in_deletes_too() -> None:
         ("__", {}, None),
     ],
 )
-def test_added_fields_give_a_position_where_they_have_it(prefix: str, added: dict[str, Any], expected: Position | None) -> None:
+def test_added_fields_may_include_the_position(prefix: str, added: dict[str, Any], expected: Position | None) -> None:
     for value in ({"id": 1, **added}, {"schema": None, "payload": {"id": 1, **added}}):
         (change,) = upserts("debezium-flat-json", json.dumps(value).encode(), add_fields_prefix=prefix)
         assert change.position == expected
@@ -381,7 +381,7 @@ def test_a_tombstone_of_flattened_messages_has_no_position() -> None:
     assert upserts("debezium-flat-json", None, b'{"id": 1}') == [KeyedChange((1,), None)]
 
 
-def test_formats_without_positions_say_so_where_they_are_asked_for() -> None:
+def test_requiring_positions_of_a_format_without_them_is_an_error() -> None:
     without = {name for name in BUILT_IN if get_format(name).positions}
     assert without == {"canal-json", "dms-json", "upsert-kafka"}
     for name in without:

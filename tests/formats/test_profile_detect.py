@@ -77,7 +77,7 @@ def schemas() -> Iterator[str]:
         yield front.url
 
 
-def test_each_recording_is_here() -> None:
+def test_each_recording_exists() -> None:
     assert {path.name.removesuffix(".jsonl.gz") for path in RECORDS.glob("*.jsonl.gz")} == set(FORMATS)
 
 
@@ -99,7 +99,7 @@ def test_there_are_vectors_of_many_formats() -> None:
     assert len(VECTOR_FILES) >= 8
 
 
-def test_evidence_names_the_fields_and_near_misses_are_told() -> None:
+def test_evidence_names_the_fields_and_equal_candidates_are_listed() -> None:
     found = profile_records(recorded("dbz34-mariadb-json.inventory.customers"))
     values = found.candidates[0].values
     assert found.reason == f"{values} of {values} values have before, after, op, source and ts_ms"
@@ -128,7 +128,7 @@ def test_canal_and_ticdc(more: dict[str, Any], format: str, reason: str) -> None
     assert reason in found.reason
 
 
-def test_avro_without_a_registry_says_what_is_needed() -> None:
+def test_avro_without_a_registry_names_the_required_option() -> None:
     found = profile_records(recorded("dbz34-mariadb-avro.inventory.evolving"))
     assert found.format is None
     assert "values name a schema of a registry (id 10" in found.reason
@@ -144,7 +144,7 @@ def test_avro_with_a_registry(schemas: str) -> None:
     assert found.tables[0].options == {"url": schemas}
 
 
-def test_what_no_format_reads_is_told_with_the_nearest_and_its_errors() -> None:
+def test_an_unknown_format_has_the_nearest_candidate_with_its_errors() -> None:
     found = profile_records(sample((b"k", b"<xml/>"), (b"k", b"a,b"), (None, b'{"op": "+I", "data": {"id": 1}}')))
     assert found.format is None
     assert found.reason == "no format reads most of the 3 values; the nearest is changelog-json, with 1"
@@ -163,7 +163,7 @@ def test_a_sample_without_a_value_has_no_format(records: list[SampledRecord]) ->
     assert "empty" in found._repr_html_()
 
 
-def test_what_a_format_reads_that_takes_any_object_is_not_preferred_to_part_of_a_specific_one() -> None:
+def test_a_partly_matching_specific_format_ranks_before_one_that_reads_any_object() -> None:
     debezium = {"before": None, "after": {"id": 1}, "op": "c", "source": {}}
     found = profile_records(messages(*[debezium] * 6, *[{"id": 1}] * 4))
     assert found.format == "debezium-json"
@@ -220,7 +220,7 @@ def others(no_other_formats: None) -> None:
         registry.register_format(each)
 
 
-def test_formats_of_other_packages_are_tried_too(others: None) -> None:
+def test_formats_of_other_packages_are_candidates(others: None) -> None:
     found = profile_records(messages({"acme": {"id": 1}}, {"acme": {"id": 2}}))
     assert (found.format, found.reason) == ("acme-json", "2 of 2 values are messages of this format")
     assert found.tables[0].kinds == {"+I": 2}
@@ -246,7 +246,7 @@ def test_rows_by_key_in_json_are_found_without_fastavro(value: str) -> None:
     assert (done.stdout, done.stderr) == ("upsert-kafka ['debezium-avro-confluent']\n", "")
 
 
-def test_values_in_avro_need_fastavro_and_the_error_says_so() -> None:
+def test_avro_values_without_fastavro_are_an_error_that_names_it() -> None:
     code = (
         "import sys; sys.modules['fastavro'] = None\n"
         "from cdc_formats import get_format\n"
@@ -264,7 +264,7 @@ def test_an_option_that_no_format_has_is_an_error() -> None:
         profile_records(messages({"id": 1}), decimals="precise")
 
 
-def test_a_format_that_is_given_is_not_doubted() -> None:
+def test_a_given_format_is_not_detected_again() -> None:
     found = profile_records(messages({"id": 1, "name": "bike"}), format="debezium-flat-json", add_fields_prefix="x_")
     assert (found.format, found.reason, len(found.candidates)) == ("debezium-flat-json", "as given", 1)
     assert found.tables[0].options == {"add_fields_prefix": "x_"}
@@ -272,7 +272,7 @@ def test_a_format_that_is_given_is_not_doubted() -> None:
         profile_records([], format="nonsense")
 
 
-def test_a_registrys_secrets_are_nowhere(schemas: str) -> None:
+def test_a_registrys_secrets_never_appear(schemas: str) -> None:
     records = recorded("dbz34-mariadb-avro.inventory.evolving", 20)
     found: TopicProfile = profile_records(records, url=schemas, basic_auth_user_info="ada:lovelace")
     assert found.format == "debezium-avro-confluent"

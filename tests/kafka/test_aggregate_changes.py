@@ -36,7 +36,7 @@ def database_answer() -> dict[str, tuple[Decimal, int]]:
 
 
 @pytest.mark.parametrize("identifier", ["debezium-json", "upsert-kafka"])
-def test_the_sum_by_name_is_the_databases_own_after_every_retraction(spark, kafka, tmp_path, identifier):
+def test_the_sum_by_name_equals_the_databases_after_every_retraction(spark, kafka, tmp_path, identifier):
     history = records(identifier)
     source, totals = new_topic(kafka, []), new_topic(kafka, [])
     products = from_kafka_changelog(

@@ -76,7 +76,7 @@ def changelog_in(folder: Path) -> list:
     return [row for part in sorted(folder.glob("*.json")) for row in json.loads(part.read_text())]
 
 
-def test_a_cluster_that_is_sent_the_package_as_a_zip_ends_in_the_right_table(kafka, tmp_path):
+def test_a_cluster_job_with_the_package_as_a_zip_ends_in_the_right_table(kafka, tmp_path):
     python = without_the_package(tmp_path / "environment")
     for name in ("normalize", "cdc_formats"):
         missing = subprocess.run([str(python), "-c", f"import pyspark, {name}"], cwd=tmp_path, capture_output=True, text=True, env={})

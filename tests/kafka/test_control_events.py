@@ -53,7 +53,7 @@ def events(rows: list[Any]) -> dict[int, tuple[Any, ...]]:
 
 @pytest.mark.parametrize("bounded", [False, True], ids=["stream", "bounded"])
 @pytest.mark.parametrize("source_duplicates", [True, False], ids=["stage", "no stage"])
-def test_control_events_are_rows_with_what_they_say_and_their_record(spark, kafka, topic, tmp_path, bounded, source_duplicates):
+def test_control_events_are_rows_with_their_details_and_record(spark, kafka, topic, tmp_path, bounded, source_duplicates):
     df = from_kafka_changelog(
         spark, topic, **TABLE, options=servers(kafka), control_events="all", mode="PERMISSIVE", metadata=["offset"],
         bounded=bounded, source_duplicates=source_duplicates,
@@ -79,7 +79,7 @@ def test_control_events_are_rows_with_what_they_say_and_their_record(spark, kafk
     assert (corrupt._corrupt_record.offset, corrupt._control_event) == (7, None)
 
 
-def test_only_what_is_asked_for_is_delivered(spark, kafka):
+def test_only_requested_control_events_are_delivered(spark, kafka):
     topic = new_topic(kafka, TOPIC[:2] + TOPIC[3:7])
     df = from_kafka_changelog(spark, topic, **TABLE, options=servers(kafka), control_events=["TOMBSTONE", "DDL"], bounded=True)
     rows = df.collect()
@@ -87,14 +87,14 @@ def test_only_what_is_asked_for_is_delivered(spark, kafka):
     assert sorted(spell(row) for row in rows if row.row_kind) == ["+I(1,a,1,None)", "+I(2,b,1,None)"]
 
 
-def test_a_truncate_that_is_not_asked_for_fails_as_before(spark, kafka, topic, tmp_path):
+def test_a_truncate_that_is_not_requested_fails_the_query(spark, kafka, topic, tmp_path):
     df = from_kafka_changelog(spark, topic, **TABLE, options=servers(kafka), control_events="DDL")
     with pytest.raises(StreamingQueryException, match=r"\[TRUNCATE\].*control_events=\['TRUNCATE'\]"):
         run_stream(df, tmp_path / "c")
 
 
 @pytest.mark.parametrize("bounded", [False, True], ids=["stream", "bounded"])
-def test_changelog_normalize_passes_them_untouched(spark, kafka, topic, tmp_path, bounded):
+def test_changelog_normalize_passes_control_events_unchanged(spark, kafka, topic, tmp_path, bounded):
     df = from_kafka_changelog(
         spark, topic, **TABLE, options=servers(kafka), control_events="all", mode="PERMISSIVE", bounded=bounded, source_duplicates=False
     )

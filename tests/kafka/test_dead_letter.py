@@ -52,7 +52,7 @@ def run(df: Any, bounded: bool, folder: Any) -> list[Any]:
 
 @pytest.mark.parametrize("bounded", [False, True], ids=["stream", "bounded"])
 @pytest.mark.parametrize("table", [TABLE, NO_STAGE], ids=["stage", "no stage"])
-def test_a_dead_letter_is_the_record_byte_for_byte_with_its_place_and_its_error(spark, kafka, tmp_path, bounded, table):
+def test_a_dead_letter_is_the_exact_record_with_its_offset_and_error(spark, kafka, tmp_path, bounded, table):
     topic, dead = new_topic(kafka, POISON), new_topic(kafka, [])
     before = time.time() * 1000
     df = from_kafka_changelog(spark, topic, **table, options=servers(kafka), dead_letter=dead, bounded=bounded)
@@ -89,7 +89,7 @@ def test_dead_letters_are_counted_by_condition_and_together(spark, kafka, tmp_pa
     assert [stream.metric("changelog_decode", name) for name in names] == [5, 1, 1, 1, 3]
 
 
-def test_null_and_empty_values_and_large_records_stay_what_they_are(spark, kafka):
+def test_null_values_empty_values_and_large_records_are_unchanged(spark, kafka):
     # In upsert-kafka a null value is a delete, so that a null key is what is wrong; and the last is more than a producer's default.
     large = b'{"id": "' + b"x" * 3_000_000 + b'"}'
     topic, dead = new_topic(kafka, [(None, None), (b'{"id":1}', b""), (b'{"id":2}', large)]), new_topic(kafka, [])
@@ -165,7 +165,7 @@ def test_a_dead_letter_that_the_broker_refuses_fails_the_query_and_names_the_rec
         df.collect()
 
 
-def test_a_dead_letter_topic_that_is_not_there_fails_the_query(spark, kafka):
+def test_a_missing_dead_letter_topic_fails_the_query(spark, kafka):
     topic = new_topic(kafka, POISON)
     short = {"topic.metadata.propagation.max.ms": 100, "message.timeout.ms": 3000}
     df = from_kafka_changelog(
@@ -264,7 +264,7 @@ SAID = {
 
 
 @pytest.mark.parametrize("source_duplicates", [True, False], ids=["stage", "no stage"])
-def test_a_bug_of_a_format_is_a_bad_record_for_who_goes_on(spark, kafka, source_duplicates):
+def test_a_format_bug_is_a_bad_record_in_lenient_modes(spark, kafka, source_duplicates):
     topic, dead, counts = new_topic(kafka, BUGS), new_topic(kafka, []), Observation("counts")
     table = {**BUGGY, "format": buggy(), "source_duplicates": source_duplicates, "options": servers(kafka)}
     kept = from_kafka_changelog(spark, topic, **table, mode="PERMISSIVE", observation=counts).collect()
@@ -279,7 +279,7 @@ def test_a_bug_of_a_format_is_a_bad_record_for_who_goes_on(spark, kafka, source_
     ]  # fmt: skip
 
 
-def test_a_bug_of_a_format_fails_a_strict_query_and_says_where_it_is(spark, kafka):
+def test_a_format_bug_fails_a_strict_query_with_its_location(spark, kafka):
     topic = new_topic(kafka, BUGS[2:])
     with pytest.raises(
         Exception, match=rf"\[FORMAT_BUG\] buggy failed with KeyError: 'user' \(line \d+, in <lambda>\); .* in {topic}\[0\]@0"
@@ -288,7 +288,7 @@ def test_a_bug_of_a_format_fails_a_strict_query_and_says_where_it_is(spark, kafk
 
 
 @pytest.mark.parametrize("mode", ["PERMISSIVE", "DROPMALFORMED", "dead_letter"])
-def test_what_no_record_is_to_blame_for_fails_in_every_mode(spark, kafka, mode):
+def test_errors_that_no_record_causes_fail_in_every_mode(spark, kafka, mode):
     topic, dead = new_topic(kafka, [(b"k", b'{"registry": 1}')]), new_topic(kafka, [])
     how = {"dead_letter": dead} if mode == "dead_letter" else {"mode": mode}
     df = from_kafka_changelog(spark, topic, **BUGGY, format=buggy(), options=servers(kafka), **how)

@@ -29,7 +29,7 @@ def job(kafka, topic, tmp_path, *, bounded, **options) -> tuple[list[str], dict]
 
 
 @pytest.mark.parametrize("bounded", [True, False])
-def test_a_job_whose_columns_are_not_as_declared_says_so_once(kafka, tmp_path, bounded):
+def test_undeclared_columns_are_logged_once(kafka, tmp_path, bounded):
     topic = new_topic(kafka, ROWS)
     (absent, unknown), told = job(kafka, topic, tmp_path, bounded=bounded, schema="id BIGINT, weight BIGINT")
     sampled = 20 if bounded else 10
@@ -41,7 +41,7 @@ def test_a_job_whose_columns_are_not_as_declared_says_so_once(kafka, tmp_path, b
 
 
 @pytest.mark.parametrize("bounded", [True, False])
-def test_a_job_whose_records_were_all_refused_says_so_once(kafka, tmp_path, bounded):
+def test_a_job_without_readable_records_logs_it_once(kafka, tmp_path, bounded):
     topic = new_topic(kafka, BAD)
     (notice,), told = job(kafka, topic, tmp_path, bounded=bounded, schema="id BIGINT", mode="DROPMALFORMED")
     refused = "40 of 40: UNKNOWN_OPERATION 39, MALFORMED_MESSAGE 1" if bounded else "10 of 10: UNKNOWN_OPERATION 10"
@@ -64,7 +64,7 @@ def test_the_driver_logs_notices_whatever_process_decoded(spark, kafka, caplog):
     assert "no such" not in record.getMessage(), "error_excerpt=False keeps data out of notices too"
 
 
-def test_what_the_result_says_itself_is_no_notice(spark, kafka, tmp_path, caplog):
+def test_facts_in_the_result_cause_no_notice(spark, kafka, tmp_path, caplog):
     topic = new_topic(kafka, [*ROWS[:2], *BAD])
     read = {"format": "debezium-json", "schema": "id BIGINT, wieght BIGINT, `colour\x1b[31m` STRING", "primary_key": "id"}
     some = from_kafka_changelog(spark, topic, bounded=True, mode="DROPMALFORMED", options=servers(kafka), **read)

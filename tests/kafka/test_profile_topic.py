@@ -43,7 +43,7 @@ def test_a_topic_is_profiled_and_nothing_is_left_behind(kafka: Any, topics: dict
     assert {group.group_id for group in admin.list_consumer_groups().result().valid} <= before
 
 
-def test_sample_format_and_options_are_as_given(kafka: Any, topics: dict[str, str]) -> None:
+def test_sample_format_and_options_are_used(kafka: Any, topics: dict[str, str]) -> None:
     options = {"table_include": "customers", "config": {"client.id": "me"}}
     found = profile_topic(kafka.bootstrap_servers, topics[MAXWELL], sample=100, format="maxwell-json", progress=False, **options)
     assert (found.records, found.reason, found.connection) == (100, "as given", ("client.id",))
@@ -58,7 +58,7 @@ def test_a_progress_bar_names_the_topic(kafka: Any, topics: dict[str, str], capf
     assert "50/50" in err
 
 
-def test_offsets_without_a_record_are_seen(kafka: Any) -> None:
+def test_offsets_without_a_record_are_counted(kafka: Any) -> None:
     from confluent_kafka import Producer
 
     topic = new_topic(kafka, [])
@@ -73,7 +73,7 @@ def test_offsets_without_a_record_are_seen(kafka: Any) -> None:
     assert (partition.begin, partition.end, partition.records, partition.missing) == (0, 8, 4, 4)
 
 
-def test_what_cannot_be_sampled_is_told(kafka: Any) -> None:
+def test_a_topic_that_cannot_be_sampled_is_an_error(kafka: Any) -> None:
     with pytest.raises(UnknownTopicError, match="there is no topic 'nowhere'"):
         profile_topic(kafka.bootstrap_servers, "nowhere", progress=False)
     with pytest.raises(ArgumentError, match=r"enable\.auto\.commit"):

@@ -81,7 +81,7 @@ def query(spark, kafka, tmp_path_factory):
 
 
 @pytest.mark.parametrize("key_groups", [12, 3])
-def test_the_query_goes_on_with_another_number_of_key_groups(spark, kafka, tmp_path, query, key_groups):
+def test_the_query_continues_with_another_number_of_key_groups(spark, kafka, tmp_path, query, key_groups):
     before = content_of(query.checkpoint)
     batch = rescale(spark, str(query.checkpoint), str(tmp_path / "new"), key_groups)
     assert content_of(query.checkpoint) == before
@@ -142,7 +142,7 @@ def test_a_file_sink_takes_the_batches_after(spark, kafka, tmp_path):
     assert partitions == {"0", "1", "2", "_metadata"}
 
 
-def test_without_it_another_number_is_an_error_that_names_the_command(spark, kafka, tmp_path, query):
+def test_without_rescaling_another_number_is_an_error_that_names_the_command(spark, kafka, tmp_path, query):
     shutil.copytree(query.checkpoint, tmp_path / "old")
     with pytest.raises(StreamingQueryException, match=r"python -m normalize\.rescale CHECKPOINT NEW_CHECKPOINT --key-groups 12"):
         run_batches(changelog_of(spark, kafka, query.topic, 12), tmp_path / "old")
@@ -169,7 +169,7 @@ def test_positions_deletes_and_times_are_kept_where_groups_are_split(spark, tmp_
 # ------------------------------------------------------------------------------------------------------------ what is refused
 
 
-def test_what_cannot_be_rewritten_is_refused_and_nothing_is_written(spark, tmp_path, query):
+def test_checkpoints_that_cannot_be_rewritten_are_refused_and_unchanged(spark, tmp_path, query):
     old, new = str(query.checkpoint), str(tmp_path / "new")
     with pytest.raises(ArgumentError, match="old exists"):
         rescale(spark, old, old, 12)

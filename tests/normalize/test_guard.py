@@ -80,7 +80,7 @@ def test_every_format_names_its_tables_by_metadata_and_options_that_it_has():
     ],
     ids=["key groups", "primary key", "layout", "narrower column"],
 )
-def test_a_layout_that_does_not_fit_the_checkpoint_is_refused(other):
+def test_a_layout_that_differs_from_the_checkpoint_is_refused(other):
     stored = checked([seen(0, 1)], expected=Expected())
     with pytest.raises(StateVersionError):
         check(stored, [seen(0, 2)], other, Expected(), 0)
@@ -123,15 +123,15 @@ def test_records_from_before_an_added_partition_that_come_after_its_first_are_an
     [[seen(0, 10)], [seen(3, 7)], [seen(2, 11), seen(3, 4)]],
     ids=["a later record of an old partition", "another new partition", "two new partitions"],
 )
-def test_what_cannot_come_too_late_is_no_error(last):
+def test_records_that_cannot_be_late_are_no_error(last):
     assert checked([seen(0, 1)], [seen(0, 5), seen(2, 10)], last, expected=described(2))
 
 
-def test_partitions_that_are_added_twice_are_told_apart_after_a_restart():
+def test_partitions_that_are_added_twice_are_distinguished_after_a_restart():
     grown = [described(1), described(2), described(4), described(4)]
     with pytest.raises(PartitionsAddedError, match=r"t\[3\] was added .* older ones of t\[1\]"):
         checked([seen(0, 1)], [seen(1, 5)], [seen(3, 20)], [seen(1, 15)], expected=grown)
 
 
-def test_a_partition_that_was_there_from_the_start_and_got_records_late_is_no_error():
+def test_late_records_in_an_original_partition_are_no_error():
     assert checked([seen(0, 1)], [seen(1, 50)], [seen(0, 2)], expected=described(2))

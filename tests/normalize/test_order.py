@@ -159,7 +159,7 @@ def test_the_cut_into_micro_batches_does_not_matter(batches):
 
 @settings(max_examples=80, deadline=None)
 @given(deliveries(histories(lag=2 * FAR, steps="tie failover server reset"), to_the_present=True))
-def test_however_far_a_clock_lags_nothing_new_is_dropped_and_the_last_change_wins(batches):
+def test_with_any_clock_lag_no_new_change_is_dropped_and_the_last_one_wins(batches):
     last_wins([change for batch in batches for change in batch], set())
 
 
@@ -193,7 +193,7 @@ def anything(draw: st.DrawFn) -> list[tuple[int, str, Position]]:
 
 @settings(max_examples=150, deadline=None)
 @given(anything())
-def test_what_is_in_a_new_place_or_has_a_later_clock_is_never_dropped(changes):
+def test_a_change_with_a_new_position_or_a_later_clock_is_never_dropped(changes):
     accepted = first_deliveries(changes, [], {}.get).accepted
     for index, (_, _, position) in enumerate(changes):
         before = [other for _, _, other in changes[:index] if other.history == position.history]
@@ -249,7 +249,7 @@ REDELIVERIES = [
 
 
 @pytest.mark.parametrize(("changes", "expected"), REDELIVERIES)
-def test_redeliveries_are_told_from_first_deliveries(changes, expected):
+def test_redeliveries_are_distinguished_from_first_deliveries(changes, expected):
     assert "".join("ny"[accepted] for accepted in first_deliveries(changes, [], {}.get).accepted) == expected
 
 
@@ -260,7 +260,7 @@ def changelog(changes: list[tuple[tuple[int, str, Position], str | None]]) -> li
     return [f"{kind.short_string}{row[0]}{row[1]}" for kind, row in fold_history(rows)]
 
 
-def test_insert_delete_insert_in_one_millisecond_ends_with_the_row_however_often_it_comes():
+def test_redelivered_insert_delete_insert_in_one_millisecond_ends_with_the_row():
     history = [(at(1, 1, 7), "a"), (at(1, 2, 7), None), (at(1, 3, 7), "b")]
     assert changelog(history + history[1:] + history) == ["+I1a", "-D1a", "+I1b"]
 
@@ -279,7 +279,7 @@ def test_a_snapshot_row_older_than_the_state_leaves_no_trace():
     assert changelog([*history, (at(1, None, 55), "a")]) == ["+I1a", "-U1a", "+U1b"]
 
 
-def test_a_snapshot_in_mid_stream_gives_nothing_where_rows_are_equal_and_is_remembered():
+def test_a_snapshot_in_mid_stream_emits_nothing_for_equal_rows_and_is_remembered():
     changes = [at(1, 1), at(2, 2), at(1, 8), at(2, 8)]
     found = first_deliveries(changes, [], {}.get)
     assert found.accepted == [True] * 4
@@ -287,11 +287,11 @@ def test_a_snapshot_in_mid_stream_gives_nothing_where_rows_are_equal_and_is_reme
     assert changelog(list(zip(changes, "abab", strict=True))) == ["+I1a", "+I2b"]
 
 
-def test_what_has_no_position_is_stored_as_such():
+def test_changes_without_a_position_are_stored_without_one():
     assert first_deliveries([at(1, 5), (1, "t[0]", None)], [], {}.get).keys == {1: UNORDERED}
 
 
-def test_epochs_that_are_passed_in_stay_as_they_are():
+def test_epochs_that_are_passed_in_are_not_changed():
     before = first_deliveries([at(1, 1)], [], {}.get).epochs
     bytes_before = msgspec.msgpack.encode(before)
     first_deliveries([at(1, 2), at(1, 3, history="b")], before, {1: (1, 1, 0)}.get)

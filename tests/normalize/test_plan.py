@@ -43,12 +43,12 @@ def test_the_stage_is_where_flinks_planner_puts_it(source, duplicates, consumer,
         pytest.param(CHANGELOG, False, "upsert", "only the key tells", id="dbz_nopk into upserts"),
     ],
 )
-def test_a_missing_primary_key_is_refused_where_one_is_needed(source, duplicates, consumer, text):
+def test_a_missing_primary_key_is_refused_if_required(source, duplicates, consumer, text):
     with pytest.raises(ArgumentError, match=text):
         make_plan(source, [], consumer, duplicates)
 
 
-def test_a_changelog_without_a_key_passes_where_nothing_is_removed():
+def test_a_changelog_without_a_key_passes_if_no_duplicates_are_removed():
     assert not make_plan(CHANGELOG, [], "all", False).normalize
 
 

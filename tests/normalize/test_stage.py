@@ -123,7 +123,7 @@ def test_upserts_and_rows_under_a_ttl_are_those_of_the_fold(history, cuts, with_
 
 
 @given(HISTORIES, SPLITS)
-def test_a_difference_in_an_ignored_column_alone_is_no_change(history, cuts):
+def test_a_difference_only_in_an_ignored_column_is_no_change(history, cuts):
     expected, emitted = [], {}
     for key, row in history:
         before, key = emitted.get(unified(key)), unified(key)
@@ -163,7 +163,7 @@ def test_mini_batch_ends_in_the_same_table(history, cuts):
 
 
 @given(HISTORIES)
-def test_mini_batch_of_all_gives_each_key_once(history):
+def test_one_mini_batch_emits_each_key_once(history):
     changelog = Stream(stage_of(shape=OF_HISTORIES, mini_batch=True)).run(history)
     assert by_key(changelog, unified) == {key: [("+I", row)] for key, row in last_rows(history).items()}
 
@@ -214,7 +214,7 @@ def test_upserts_without_a_stage_delete_a_key_only_where_it_changed(before, afte
     assert [change.kind.short_string for change in kept] == kinds
 
 
-def test_state_is_left_as_it_is_where_nothing_changed():
+def test_state_is_not_written_when_nothing_changed():
     stream = Stream(stage_of(1))
     stream.run([(1, (1, "a", 0))])
     before = stream.state[0]
@@ -231,7 +231,7 @@ def test_a_key_group_without_keys_has_no_state():
     assert stream.state == {}
 
 
-def test_a_ttl_forgets_what_was_not_written_and_suppresses_nothing():
+def test_a_ttl_forgets_rows_that_were_not_written_and_suppresses_nothing():
     stream = Stream(stage_of(1, state_ttl=timedelta(milliseconds=100)))
     row = (1, "a", 0)
     assert [kind.short_string for kind, _ in stream.run([(1, row)], now_ms=1000)] == ["+I"]
@@ -256,13 +256,13 @@ def test_a_partial_row_is_completed_from_the_batch(mini_batch):
     assert table_of(changelog) == {1: (1, "toast", 7)}
 
 
-def test_a_partial_row_of_an_unknown_key_says_where_and_what_to_do():
+def test_a_partial_row_of_an_unknown_key_is_an_error_with_offset_and_solution():
     with pytest.raises(PartialImageError, match=r"REPLICA IDENTITY FULL.*MySQL: binlog_row_image=FULL[)] - at .* in t\[0\]@0"):
         Stream(stage_of(1)).run([(1, (1, ABSENT, 6))])
 
 
 @pytest.mark.parametrize("mode", ["FAILFAST", "PERMISSIVE", "DROPMALFORMED"])
-def test_a_compact_state_cannot_complete_a_partial_row_and_says_so(mode):
+def test_completing_a_partial_row_from_a_compact_state_is_an_error(mode):
     stream = Stream(stage_of(1, shape=Shape(SHAPE.columns, compact=True), mode=mode))
     stream.run_changes([[KeyedChange((1,), (1, "a", 5))]])
     with pytest.raises(PartialImageError, match=r"set state_layout='full', or .*MySQL: binlog_row_image=FULL[)] - at .* in t\[0\]@"):

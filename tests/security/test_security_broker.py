@@ -120,7 +120,7 @@ def holds_no_secret(text: str) -> bool:
 
 
 @pytest.mark.parametrize("stranger", STRANGERS)
-def test_who_may_not_sample_gets_a_typed_error_in_time_and_without_secrets(secured: Secured, stranger: str, capfd: Any) -> None:
+def test_unauthorised_sampling_is_a_typed_error_without_secrets(secured: Secured, stranger: str, capfd: Any) -> None:
     servers, config = connection(strangers(secured)[stranger])
     started = time.monotonic()
     with pytest.raises(SampleError) as caught:
@@ -142,7 +142,7 @@ def test_a_keystore_that_does_not_open_is_refused_at_the_call_without_its_passwo
 
 
 @pytest.mark.parametrize("stranger", ["wrong password, SCRAM", "another authority", "no certificate", "nothing at all"])
-def test_who_may_not_read_gets_kafkas_error_in_time_and_without_secrets(
+def test_unauthorised_reading_is_kafkas_error_without_secrets(
     spark: Any, secured: Secured, stranger: str, tmp_path: Path, capfd: Any
 ) -> None:
     options = {**strangers(secured)[stranger], **PATIENCE}
@@ -174,7 +174,7 @@ def test_dead_letters_whose_login_is_refused_fail_the_query_without_secrets(spar
     assert holds_no_secret(str(caught.value))
 
 
-def test_the_secrets_that_are_looked_for_are_those_that_are_given(secured: Secured) -> None:
+def test_the_checked_secrets_are_the_configured_ones(secured: Secured) -> None:
     config = librdkafka_options(secured.scram())
     assert config["sasl.password"] == PASSWORD
     assert not holds_no_secret(str(secured.scram()))
@@ -182,12 +182,12 @@ def test_the_secrets_that_are_looked_for_are_those_that_are_given(secured: Secur
     assert KEY_PASSWORD in SECRETS
 
 
-def test_a_local_broker_says_where_it_listens_itself() -> None:
+def test_a_local_broker_reports_its_own_listener() -> None:
     with pytest.raises(ValueError, match="properties has listeners, which a local broker says itself"):
         LocalKafka(properties={"listeners": "SSL://0.0.0.0:9093"})
 
 
-def test_what_the_broker_was_told_is_read_by_its_user_alone(secured: Secured) -> None:
+def test_the_brokers_settings_are_readable_only_by_its_user(secured: Secured) -> None:
     file = secured.kafka._home / "server.properties"
     assert BROKER_KEY_PASSWORD in file.read_text()
     assert file.stat().st_mode & 0o077 == 0

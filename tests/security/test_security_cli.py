@@ -74,7 +74,7 @@ def test_a_topic_is_converted_and_profiled(secured: Secured, topic: str, tmp_pat
 
 
 @pytest.mark.parametrize("command", ["tail", "convert", "profile"])
-def test_who_may_not_come_in_is_told_in_a_line_and_with_v_why(secured: Secured, topic: str, command: str, tmp_path: Path) -> None:
+def test_a_refused_login_is_one_line_and_v_adds_the_reason(secured: Secured, topic: str, command: str, tmp_path: Path) -> None:
     file = in_a_file(tmp_path, librdkafka_options(secured.scram(password="guessed-51ff")))
     arguments = {
         "tail": ("tail", topic, *TAIL),

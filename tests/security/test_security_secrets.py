@@ -54,7 +54,7 @@ def test_formats_show_no_secret_and_keep_it(identifier: str, options: dict) -> N
         assert PLANTED[secret].encode() in pickle.dumps(format)  # the workers need it
 
 
-def test_what_carries_options_to_the_workers_shows_none_of_their_secrets() -> None:
+def test_objects_that_carry_options_to_the_workers_show_no_secrets() -> None:
     letters = DeadLetters("dead", "debezium-json", (("sasl.password", PLANTED["producer"]),))
     decoder = get_format("debezium-avro-confluent", **ALL).decoder("id INT")
     shown = [letters, decoder, decoder.format, ChangelogNormalize(primary_key=["id"])]
@@ -73,7 +73,7 @@ def test_what_carries_options_to_the_workers_shows_none_of_their_secrets() -> No
         pytest.param({**REGISTRY, "no_such_option": PLANTED["key"]}, id="an option that does not exist"),
     ],
 )
-def test_options_that_are_refused_are_refused_without_their_secrets(options: dict) -> None:
+def test_errors_of_refused_options_show_no_secrets(options: dict) -> None:
     with pytest.raises(FormatOptionError) as caught:
         get_format("debezium-avro-confluent", **options)
     assert not leaks(str(caught.value) + repr(caught.value), list(PLANTED.values()))
@@ -88,7 +88,7 @@ def test_options_that_are_refused_are_refused_without_their_secrets(options: dic
         pytest.param({**REGISTRY, "properties": {"timeout": PLANTED["proxy"]}}, SchemaRegistryError, id="a property of another type"),
     ],
 )
-def test_a_registry_that_cannot_be_asked_is_an_error_without_secrets(options: dict, error: type[Exception]) -> None:
+def test_an_unreachable_registry_is_an_error_without_secrets(options: dict, error: type[Exception]) -> None:
     decoder = get_format("debezium-avro-confluent", **options).decoder("id INT")
     with pytest.raises(error) as caught:
         decoder.decode(None, b"\0\0\0\0\1avro")
@@ -158,7 +158,7 @@ def test_a_job_shows_no_secret_in_logs_plans_progress_events_pages_errors_and_ch
     assert {name: found for name, text in shown.items() if (found := leaks(text, secrets))} == {}
 
 
-def test_the_job_did_what_its_secrets_are_for_and_showed_it(shown: dict[str, str]) -> None:
+def test_the_job_used_its_secrets(shown: dict[str, str]) -> None:
     assert shown["rows"].startswith("[Row(row_kind='+I', id=1, name='bike')]")
     assert "DEAD_LETTERS" in shown["stream.progress"]
     assert "[SCHEMA_REGISTRY]" in shown["registry.error"]

@@ -38,7 +38,7 @@ class Losing:
             raise self.error
 
 
-def test_a_conflict_is_tried_again_after_growing_pauses() -> None:
+def test_a_conflict_is_retried_after_growing_pauses() -> None:
     commit = Losing(TRIES - 1, ConflictError("another writer changed t at the same time (X)"))
     repeat_conflicts(commit, pause=commit.pauses.append)
     assert commit.calls == TRIES
@@ -48,7 +48,7 @@ def test_a_conflict_is_tried_again_after_growing_pauses() -> None:
         assert longest / 2 <= pause <= longest
 
 
-def test_a_conflict_without_end_is_one_sentence() -> None:
+def test_an_endless_conflict_is_an_error_of_one_sentence() -> None:
     commit = Losing(TRIES, ConflictError("another writer changed t at the same time (X)"))
     with pytest.raises(ConflictError) as caught:
         repeat_conflicts(commit, pause=commit.pauses.append)
@@ -60,7 +60,7 @@ def test_a_conflict_without_end_is_one_sentence() -> None:
     )
 
 
-def test_another_error_is_not_tried_again() -> None:
+def test_another_error_is_not_retried() -> None:
     commit = Losing(1, TargetError("no"))
     with pytest.raises(TargetError, match="no"):
         repeat_conflicts(commit, pause=commit.pauses.append)
@@ -107,7 +107,7 @@ def test_a_commit_between_plan_and_commit_is_a_conflict(
 @pytest.mark.spark
 @pytest.mark.parametrize("kind", ["delta", "iceberg"])
 @pytest.mark.parametrize("history", [False, True])
-def test_writers_side_by_side_all_come_to_an_end(spark: SparkSession, new_sink: NewSink, kind: str, history: bool) -> None:
+def test_concurrent_writers_all_finish(spark: SparkSession, new_sink: NewSink, kind: str, history: bool) -> None:
     sink, writers, rounds = new_sink(kind), 3, 2
     options: dict[str, Any] = {"history": True} if history else {"primary_key": "id"}
 
@@ -137,7 +137,7 @@ def _all(futures: Any) -> None:
 @pytest.mark.spark
 @pytest.mark.kafka
 @pytest.mark.parametrize("kind", ["delta", "iceberg"])
-def test_a_history_beside_other_writers_has_every_change_once(
+def test_a_history_with_concurrent_writers_has_every_change_once(
     spark: SparkSession, kafka: LocalKafka, new_sink: NewSink, kind: str, tmp_path: Path
 ) -> None:
     sink, servers = new_sink(kind), {"kafka.bootstrap.servers": kafka.bootstrap_servers}
@@ -166,7 +166,7 @@ def test_a_history_beside_other_writers_has_every_change_once(
 
 @pytest.mark.spark
 @pytest.mark.parametrize("kind", ["postgresql", "mariadb"])
-def test_a_deadlock_is_tried_again(spark: SparkSession, new_sink: NewSink, kind: str) -> None:
+def test_a_deadlock_is_retried(spark: SparkSession, new_sink: NewSink, kind: str) -> None:
     sink = new_sink(kind)
     assert isinstance(sink.table, JdbcTable)
     # The server is to end this one: of two transactions MariaDB ends the smaller, PostgreSQL the one that looks first.

@@ -70,7 +70,7 @@ def test_names_of_any_kind_are_columns(spark: SparkSession) -> None:
         ([("+I", 1, None)], ["at"], ChangeOrderError, "is NULL in a row"),
     ],
 )
-def test_what_cannot_be_told_is_an_error(spark: SparkSession, rows: Any, order_by: list[str], error: Any, text: str) -> None:
+def test_an_unknown_order_is_an_error(spark: SparkSession, rows: Any, order_by: list[str], error: Any, text: str) -> None:
     latest = last_changes(changelog(spark, "id INT, at INT", rows), ["id", "at"], ["id"], order_by)
     with pytest.raises(error, match=text):
         check(latest, ["id"], order_by)
@@ -82,7 +82,7 @@ def test_a_key_in_several_partitions_is_an_error(spark: SparkSession) -> None:
         check(last_changes(df, ["id"], ["id"], []), ["id"], [])
 
 
-def test_a_retraction_comes_before_an_addition_of_the_same_place(spark: SparkSession) -> None:
+def test_a_retraction_comes_before_an_addition_at_the_same_position(spark: SparkSession) -> None:
     df = changelog(spark, "id INT, v STRING, at INT", [("+U", 1, "b", 1), ("-U", 1, "a", 1), ("-D", 2, "a", 3), ("-U", 2, "a", 3)])
     latest = last_changes(df, ["id", "v"], ["id"], ["at"])
     assert check(latest, ["id"], ["at"]) == 2
@@ -102,7 +102,7 @@ def test_narrow_operations_keep_the_order(spark: SparkSession) -> None:
 
 @pytest.mark.parametrize("bounded", [False, True])
 @pytest.mark.parametrize("source_duplicates", [False, True])
-def test_what_is_read_from_kafka_is_in_order(spark: SparkSession, bounded: bool, source_duplicates: bool) -> None:
+def test_kafka_reads_are_in_order(spark: SparkSession, bounded: bool, source_duplicates: bool) -> None:
     df = from_kafka_changelog(
         spark,
         "t",
@@ -117,7 +117,7 @@ def test_what_is_read_from_kafka_is_in_order(spark: SparkSession, bounded: bool,
 
 
 @pytest.mark.parametrize("shuffled", ["join", "repartition", "coalesce", "distinct", "file", "table"])
-def test_what_shuffles_rows_needs_order_by(spark: SparkSession, shuffled: str, tmp_path: Any) -> None:
+def test_shuffled_rows_need_order_by(spark: SparkSession, shuffled: str, tmp_path: Any) -> None:
     df = changelog(spark, "id INT, v STRING", [("+I", 1, "a")])
     spark.sql("CREATE TABLE IF NOT EXISTS kafka_rows (row_kind STRING, id INT) USING parquet")
     frames = {

@@ -110,7 +110,7 @@ _QUOTED = {'"': r'"(?:[^"]|"")*"', "`": r"`(?:[^`]|``)*`"}
 
 @pytest.mark.parametrize("dialect", [Dialect(), MySql()])
 @given(found=st.lists(names.filter(bool), min_size=2, max_size=4, unique=True), table=names.filter(lambda name: "." not in name))
-def test_a_statement_of_a_database_is_the_same_but_for_what_is_quoted(dialect: Dialect, found: list[str], table: str) -> None:
+def test_names_change_only_the_quoted_parts_of_a_statement(dialect: Dialect, found: list[str], table: str) -> None:
     from pyspark.sql.types import IntegerType, StructField
 
     def statements(table: str, names: Sequence[str]) -> str:
@@ -204,7 +204,7 @@ def test_a_key_of_a_hostile_name_is_found_in_the_database(spark: SparkSession, n
 
 @pytest.mark.spark
 @pytest.mark.parametrize("kind", ["delta", "iceberg"])
-def test_a_name_does_not_say_where_a_table_is(spark: SparkSession, kind: str, tmp_path: Path) -> None:
+def test_a_column_name_cannot_change_the_target_table(spark: SparkSession, kind: str, tmp_path: Path) -> None:
     evil = EVIL.format(tmp_path / "evil")
     table = (DeltaTable if kind == "delta" else IcebergTable)(f"{'default' if kind == 'delta' else 'lake.db'}.t_{uuid4().hex}")
     changes = hostile(spark, ["id", "v"], [("+I", 1, 10)], [evil, "b"])
@@ -245,7 +245,7 @@ def test_a_name_that_the_table_cannot_hold_is_refused_at_the_call(
 
 
 @pytest.mark.spark
-def test_names_that_differ_in_case_alone_are_refused(spark: SparkSession, new_sink: NewSink) -> None:
+def test_names_that_differ_only_in_case_are_refused(spark: SparkSession, new_sink: NewSink) -> None:
     changes = hostile(spark, ["id", "a", "A"], [("+I", 1, 10)])
     with pytest.raises(SchemaError, match="the columns 'a', 'A' have the same name for Spark"):
         apply_changes(changes, new_sink("delta").table, primary_key="id")

@@ -82,7 +82,7 @@ def test_a_table_through_its_life(spark: SparkSession, sink: Sink) -> None:
 
 
 @pytest.mark.parametrize(("kind", "batches"), [("delta", 2), ("iceberg", 2), ("postgresql", 6), ("mysql-driver", 4)])
-def test_batches_that_come_again_end_in_the_same_table(spark: SparkSession, new_sink: NewSink, kind: str, batches: int) -> None:
+def test_repeated_batches_end_in_the_same_table(spark: SparkSession, new_sink: NewSink, kind: str, batches: int) -> None:
     random, table, sink = Random(kind), dict[int, int](), new_sink(kind)
     for _ in range(batches):
         changes = changelog(spark, "id INT, value INT", random_changelog(random, random.randrange(1, 12), table))
@@ -154,7 +154,7 @@ def test_an_index_of_some_rows_finds_no_row_and_one_with_more_columns_does(spark
     assert sink.rows() == [(1, 1)]
 
 
-def test_a_batch_that_the_database_refuses_leaves_nothing(spark: SparkSession, new_sink: NewSink) -> None:
+def test_a_refused_batch_leaves_no_rows(spark: SparkSession, new_sink: NewSink) -> None:
     sink = new_sink("postgresql")
     sink.execute(f"CREATE TABLE {sink.sql_name} (id INT PRIMARY KEY, n INT CHECK (n < 10))")
     apply_changes(changelog(spark, "id INT, n INT", [("+I", 1, 1), ("+I", 2, 2)]), sink.table, primary_key="id")
@@ -166,7 +166,7 @@ def test_a_batch_that_the_database_refuses_leaves_nothing(spark: SparkSession, n
 
 
 @pytest.mark.parametrize("kind", ["postgresql", "mariadb"])
-def test_a_wrong_password_is_told_without_it(spark: SparkSession, new_sink: NewSink, kind: str) -> None:
+def test_a_wrong_password_is_an_error_without_the_password(spark: SparkSession, new_sink: NewSink, kind: str) -> None:
     right = new_sink(kind).table
     assert isinstance(right, JdbcTable)
     wrong = JdbcTable(right.url, right.table, user=right.user, password="hunter2-secret", options={"trustStorePassword": "hunter3"})
@@ -184,7 +184,7 @@ def test_a_missing_table_is_an_error_with_create_off(spark: SparkSession, new_si
         apply_changes(changelog(spark, "id INT", [("+I", 1)]), new_sink(kind).table, primary_key="id", create=False)
 
 
-def test_targets_that_are_none(spark: SparkSession, new_sink: NewSink) -> None:
+def test_invalid_targets(spark: SparkSession, new_sink: NewSink) -> None:
     changes = changelog(spark, "id INT", [("+I", 1)])
     with pytest.raises(TargetError, match="there is no table 'nowhere'"):
         apply_changes(changes, "nowhere", primary_key="id")
@@ -197,7 +197,7 @@ def test_targets_that_are_none(spark: SparkSession, new_sink: NewSink) -> None:
         apply_changes(changes, IcebergTable(delta.sql_name), primary_key="id")
 
 
-def test_a_type_that_the_database_does_not_have(spark: SparkSession, new_sink: NewSink) -> None:
+def test_a_type_that_the_database_lacks(spark: SparkSession, new_sink: NewSink) -> None:
     changes = changelog(spark, "id INT, doc STRUCT<a: INT>", [("+I", 1, (1,))])
     with pytest.raises(SchemaError, match=r"column `doc` is struct<a:int>, which has no type in the database: to_json"):
         apply_changes(changes, new_sink("postgresql").table, primary_key="id")

@@ -103,7 +103,7 @@ def test_topic_as_a_stream_with_a_repeated_batch(
     ],
     ids=lambda value: value if isinstance(value, str) else value.table,
 )
-def test_topic_at_once(spark: SparkSession, kafka: LocalKafka, new_sink: NewSink, kind: str, topic: Topic) -> None:
+def test_topic_in_one_batch(spark: SparkSession, kafka: LocalKafka, new_sink: NewSink, kind: str, topic: Topic) -> None:
     sink = new_sink(kind)
     apply_changes(read(spark, kafka, topic, bounded=True), sink.table, primary_key=topic.primary_key)
     assert_table_is_the_truth(sink, topic)
