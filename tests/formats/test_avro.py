@@ -1,4 +1,4 @@
-"""Avro and columns: what every type of a writer's schema is in every column, and rows as Avro and back."""
+"""Avro and columns: every writer type in every column type, and round trips of rows."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def logical(kind: str, name: str, **more: Any) -> dict[str, Any]:
 
 
 def read(avro: Any, value: Any, sql_type: str, handling: Handling | None = None) -> Any:
-    """Return the canonical value of a column: what fastavro writes of a value as it is in Avro."""
+    """Return the canonical value of a column, decoded from the bytes that fastavro writes."""
     schema = {"type": "record", "name": "R", "fields": [{"name": "x", "type": avro}]}
     out = BytesIO()
     fastavro.schemaless_writer(out, fastavro.parse_schema(without_logical_types(schema)), {"x": value})

@@ -1,4 +1,4 @@
-"""Avro's bytes: what fastavro wrote is read, and what it cannot read is a bad record; schemas that it must not be given are refused."""
+"""Avro's bytes: fastavro's output is read, damaged bytes are bad records, and unsafe schemas are refused."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PRIMITIVES: dict[str, st.SearchStrategy[Any]] = {
     "boolean": st.booleans(),
     "int": st.integers(-(2**31), 2**31 - 1),
     "long": st.integers(-(2**63), 2**63 - 1),
-    # Whatever its column, a float is the double of its shortest text: of these both are one.
+    # In every column a float is the double of its shortest text, so that both values are equal.
     "float": st.integers(-999, 999).map(lambda number: number / 4) | st.sampled_from([float("inf"), float("-inf")]),
     "double": st.floats(allow_nan=False),
     "bytes": st.binary(max_size=200),
@@ -31,7 +31,7 @@ PRIMITIVES: dict[str, st.SearchStrategy[Any]] = {
 
 @st.composite
 def schemas(draw: Any, depth: int = 3, names: list[str] | None = None) -> tuple[Any, Any]:
-    """Return a schema, and a strategy of its values."""
+    """Return a schema and a strategy for its values."""
     names = [] if names is None else names
     kinds = [*PRIMITIVES, "enum", "fixed", *(["array", "map", "record", "nullable", "union"] if depth else [])]
     kind = draw(st.sampled_from(kinds))
@@ -160,7 +160,7 @@ def test_a_schema_that_cannot_be_read_raises_an_error_with_the_reason(schema: An
 
 
 def named_twice(levels: int, leaf: Any) -> Any:
-    """Return a record that names the record of the level below twice: it is small, and a value of it has 2**levels leaves."""
+    """Return a small record type that uses the next lower level twice, so that its values have 2**levels leaves."""
     schema: Any = {"type": "record", "name": "R0", "fields": [{"name": "a", "type": leaf}]}
     for level in range(levels):
         fields = [{"name": "a", "type": schema}, {"name": "b", "type": f"R{level}"}]
@@ -169,7 +169,7 @@ def named_twice(levels: int, leaf: Any) -> Any:
 
 
 class CountedSchema(AvroSchema):
-    """A schema that counts how many types are looked at."""
+    """A schema that counts how many types are read."""
 
     looks = 0
 

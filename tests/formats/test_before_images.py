@@ -1,4 +1,4 @@
-"""Before-images of keyed changes: the rows that `decode` gives as ``-U`` and ``-D``, and None where a message has none."""
+"""Before-images of keyed changes: the rows that `decode` returns as ``-U`` and ``-D``, or None when a message has none."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ def test_images_equal_the_changelogs_and_change_no_other_result(scenario: Scenar
         if isinstance(found, Ignored):
             assert found is said
             continue
-        # As text: a NaN equals nothing.
+        # As text, because NaN equals nothing.
         assert repr([msgspec.structs.replace(change, before=None) for change in found]) == repr(said)
         if (befores := rows_before(plain, format, key, value)) is not None:
             assert repr([change.before for change in found]) == repr(befores)
 
 
 def rows_before(decoder: Decoder, format: Format, key: bytes | None, value: bytes | None) -> list[Any] | None:
-    """Return what the rows before a record's changes are, by its changelog; None where that says nothing of them."""
+    """Return the rows before a record's changes, taken from its changelog; None when the changelog has none."""
     if not format.changelog_mode.contains(RowKind.UPDATE_BEFORE) or format.identifier == "changelog-json":
         return None
     try:
@@ -69,7 +69,7 @@ def rows_before(decoder: Decoder, format: Format, key: bytes | None, value: byte
             befores += [before] if same else [before, None]
         elif change.kind is RowKind.DELETE:
             if all(value is None for index, value in enumerate(change.row) if index not in key_of):
-                return None  # the key alone, or a row of NULLs
+                return None  # only the key, or a row of NULLs
             befores.append(change.row)
         else:
             befores.append(None)
@@ -132,7 +132,7 @@ def test_an_image_with_an_unknown_unchanged_value_is_none() -> None:
 
 
 def test_an_unchanged_value_is_taken_from_the_after_image() -> None:
-    """PostgreSQL with REPLICA IDENTITY FULL: the row before was not read in full, the row after was."""
+    """PostgreSQL with REPLICA IDENTITY FULL: the before-image is incomplete, the after-image is complete."""
     source, before = {"connector": "postgresql"}, {"id": 1, "n": 1, "s": PLACEHOLDER}
     update = {"op": "u", "source": source, "before": before, "after": {"id": 1, "n": 2, "s": "long"}}
     for message in (update, {"schema": None, "payload": update}):

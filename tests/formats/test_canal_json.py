@@ -1,4 +1,4 @@
-"""What is Canal's alone: several rows in a message, statements among them, and filters before all else."""
+"""Canal's own rules: several rows in a message, statements, and filters that apply first."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def decode(value: bytes, ddl: str = "id INT, n INT, s STRING", **options: object
 
 
 def test_old_is_looked_up_in_its_own_row() -> None:
-    """Flink searches all of `old`: the second row's before-image would get NULL for s."""
+    """Flink searches all of `old`, so that the second row's before-image would get NULL for s."""
     value = b'{"type":"UPDATE","data":[{"id":"1","n":"1","s":"new"},{"id":"2","n":"9","s":"same"}],"old":[{"s":"was"},{"n":"2"}]}'
     assert decode(value) == [Change(U, (1, 1, "was")), Change(V, (1, 1, "new")), Change(U, (2, 2, "same")), Change(V, (2, 9, "same"))]
 

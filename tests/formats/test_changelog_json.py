@@ -1,4 +1,4 @@
-"""What is changelog-json's alone: a row a message, both ways."""
+"""changelog-json's own rules: one row per message, read and written."""
 
 from __future__ import annotations
 

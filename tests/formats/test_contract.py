@@ -1,4 +1,4 @@
-"""Every format against every scenario of tests/vectors, through the contract that third parties' formats are held to as well."""
+"""Every format on every scenario of tests/vectors, through the contract that also applies to third-party formats."""
 
 from __future__ import annotations
 
@@ -202,7 +202,7 @@ def test_formats_are_listed_alphabetically() -> None:
 
 
 def normalised(changes: Iterable[Change], key: tuple[int, ...]) -> list[Change]:
-    """Return a changelog with its before-images made from what was seen of each key (`UPSERTS` cannot say -U)."""
+    """Return a changelog with before-images taken from each key's earlier rows (`UPSERTS` has no -U)."""
     rows: dict[tuple, tuple] = {}
     result = []
     for change in changes:
@@ -230,7 +230,7 @@ def changelog(scenario: Scenario, identifier: str) -> list[Change]:
 
 
 def table(changes: Iterable[Change]) -> list[str]:
-    """Return the rows that are left when a changelog has been applied, as a multiset (a retraction takes away an equal row)."""
+    """Return the rows that remain after a changelog, as a multiset (a retraction removes one equal row)."""
     rows: dict[str, int] = defaultdict(int)
     for change in changes:
         rows[repr(change.row)] += 1 if change.kind in (RowKind.INSERT, RowKind.UPDATE_AFTER) else -1
@@ -261,7 +261,7 @@ def test_changelog_is_a_retract_stream_that_ends_in_one_table(scenario: Scenario
 
 @each_whole
 def test_a_format_with_its_own_changelog_has_no_other_rows(scenario: Scenario, identifier: str) -> None:
-    """An override may add ignored records, and spell an update as a delete and an insert."""
+    """An override may add ignored records and write an update as a delete and an insert."""
     shared, own = ([line for line in scenario.expected(name) if not line.startswith("Ignored")] for name in ("expected", identifier))
     assert sorted(line[2:] for line in shared) == sorted(line[2:] for line in own)
 
@@ -288,7 +288,7 @@ PRODUCT = next(scenario for scenario in SCENARIOS if scenario.name == "product")
 
 @pytest.fixture(scope="module")
 def product() -> Iterable[sqlite3.Connection]:
-    """The story of the products, told to a database."""
+    """Run the statements of the products scenario in a database."""
     database = sqlite3.connect(":memory:")
     database.executescript((PRODUCT.folder / "statements.sql").read_text("utf-8"))
     yield database
@@ -310,7 +310,7 @@ def test_product_table_is_the_databases(product: sqlite3.Connection, identifier:
 
 @pytest.mark.parametrize("identifier", PRODUCT.identifiers)
 def test_product_sums_are_the_databases(product: sqlite3.Connection, identifier: str) -> None:
-    """SUM(weight) GROUP BY name over a changelog: a row that comes adds, a row that goes takes away."""
+    """SUM(weight) GROUP BY name over a changelog: additions add, retractions subtract."""
     sums: dict[str, Decimal] = defaultdict(Decimal)
     counts: dict[str, int] = defaultdict(int)
     for change in changelog(PRODUCT, identifier):
@@ -469,7 +469,7 @@ def test_any_schema_block_raises_nothing_but_decode_errors(block: list, image: d
 @pytest.mark.parametrize("decoder", DECODERS, ids=lambda decoder: repr(decoder.format)[:60])
 @pytest.mark.parametrize("opening", [b"[", b'{"a":', b'{"after":', b'{"data":', b'{"source":', b'{"payload":{"schema":'])
 def test_deep_nesting_raises_nothing_but_decode_errors(decoder, opening: bytes) -> None:
-    """At the depth where the JSON reader gives up, what reads its values gives up a little earlier."""
+    """Where the JSON reader reaches its depth limit, the readers of its values reach theirs a little earlier."""
     for depth in (*range(900, 1000, 4), 50_000):
         nested = opening * depth + b"1" + (b"]" if opening == b"[" else b"}" * opening.count(b"{")) * depth
         for column in (b"id", b"name", b"a"):
@@ -477,7 +477,7 @@ def test_deep_nesting_raises_nothing_but_decode_errors(decoder, opening: bytes) 
             check_record(decoder, b'{"id": 1}', b'{"op":"c","op_type":"I","type":"insert","after":%s,"data":%s}}' % (image + b"}", image))
 
 
-# What a format's JSON message looks like around a value of the column `id` (MongoDB's documents are text in it: see its own tests).
+# Each format's JSON message around a value of the column `id` (MongoDB's documents are text: see its own tests).
 AROUND = {
     "canal-json": '{"type": "INSERT", "isDdl": false, "data": [{"id": %s}]}',
     "changelog-json": '{"op": "+I", "data": {"id": %s}}',
@@ -534,7 +534,7 @@ def test_deep_values_in_columns_raise_nothing_but_decode_errors(identifier: str,
             check_record(decoder, b'{"k":1}', (AROUND[identifier] % nested).encode())
 
 
-# A message of the table %s that no reader of its format takes, by what is wrong in it.
+# Messages of the table %s that their format refuses, by the fault.
 BROKEN = [
     ("canal-json", "data is text", '{"type":"INSERT","database":"shop","table":"%s","data":"what"}'),
     ("canal-json", "a row is a number", '{"type":"INSERT","database":"shop","table":"%s","data":[{"id":"1"},5]}'),
@@ -581,7 +581,7 @@ def test_damage_is_drawn_from_the_seed() -> None:
 
 @pytest.mark.parametrize("identifier", AROUND)
 def test_endless_nesting_is_malformed(identifier: str) -> None:
-    # Deep enough for every Python: how deep its C code may go differs between versions.
+    # Deep enough for every Python version; the limit of its C code differs between versions.
     value = (AROUND[identifier] % ("[" * 200_000 + "]" * 200_000)).encode()
     decoder = get_format(identifier).decoder("k INT, id INT", unique_key=["k"])
     with pytest.raises(MalformedMessageError, match="nested too deeply"):

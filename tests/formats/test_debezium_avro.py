@@ -1,4 +1,4 @@
-"""What is debezium-avro-confluent's alone: ids in headers, schemas that change, sources, filters, metadata, and the way back."""
+"""debezium-avro-confluent's own rules: ids in headers, schema changes, sources, filters, metadata, and writing."""
 
 from __future__ import annotations
 

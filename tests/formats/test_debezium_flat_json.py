@@ -1,4 +1,4 @@
-"""What is peculiar to debezium-flat-json: keys in all forms, schema blocks, added fields, deletes, tables without a key."""
+"""debezium-flat-json's own rules: all forms of keys, schema blocks, added fields, deletes, tables without a key."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def test_a_rewritten_delete_has_its_row() -> None:
 def test_a_key_is_read_by_its_own_schema_block() -> None:
     key = line({"schema": block({**DECIMAL, "field": "price"}, {"type": "int32", "field": "id"}), "payload": {"price": "AQ==", "id": 7}})
     decoder = FLAT.decoder("id INT, price DECIMAL(10,2)", unique_key=["price", "id"])
-    for _ in range(2):  # the second time the block is known
+    for _ in range(2):  # the second time the block is cached
         assert decoder.upserts(key, None) == [KeyedChange(("0.01", 7), None)]
 
 

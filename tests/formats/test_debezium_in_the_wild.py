@@ -1,5 +1,5 @@
-"""debezium-json of the connectors that no recording is of, SQL Server and Oracle, and what PostgreSQL writes beside it: the shapes that
-their documentation shows, with and without a schema block."""
+"""debezium-json messages without recordings: SQL Server, Oracle, and further PostgreSQL messages. The shapes come from Debezium's
+documentation, with and without a schema block."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ Case = tuple[str, Any, Any, dict[str, Any], dict[str, Any]]
 
 
 def cases(*rows: tuple[Any, ...]) -> list[Any]:
-    """(id, declared type, value, canonical value, the field's schema, options where there is no schema block)."""
+    """(id, declared type, value, canonical value, the field's schema, options for messages without a schema block)."""
     return [pytest.param(*row[1:], id=row[0]) for row in rows]
 
 
@@ -198,7 +198,7 @@ def test_the_default_replica_identity_has_no_row_before() -> None:
     assert decoder.upserts(None, update) == [KeyedChange((1,), (1, "bike", 5))]
     with pytest.raises(MissingBeforeImageError, match="REPLICA IDENTITY FULL"):
         decoder.decode(None, update)
-    # Columns that are NOT NULL are not null in a delete either: they are made up.
+    # NOT NULL columns are not null in a delete either: PostgreSQL fills them with defaults.
     delete = line("d", POSTGRES, {"id": 1, "name": "", "stock": 0}, None)
     assert decoder.upserts(None, delete) == [KeyedChange((1,), None)]
 

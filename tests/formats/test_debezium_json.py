@@ -1,4 +1,4 @@
-"""What is Debezium's alone: schema blocks, declared spellings, unchanged values, and updates without their before-image."""
+"""Debezium's own rules: schema blocks, declared encodings, unchanged values, and updates without before-images."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is peculiar to Debezium's messages of MongoDB: documents as text, keys, updates without the document."""
+"""Rules of Debezium's MongoDB messages: documents as text, keys, updates without the document."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is peculiar to AWS DMS: where before-images stand and what they are, NULL that is left out, control records."""
+"""Rules of AWS DMS: the places and forms of before-images, omitted NULLs, control records."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The way back: what is encoded is read as the same rows, in every format and every handling, and what cannot be is an error."""
+"""Encoders: written rows are read back as the same rows, in every format and handling; other rows are errors."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ STAMPS = "id INT, a TIMESTAMP_NTZ(3), b TIMESTAMP, c ARRAY<TIMESTAMP_NTZ>"
     ["canal-json", "changelog-json", "debezium-flat-json", "debezium-json", "maxwell-json", "ogg-json", "ticdc-canal-json"],
 )
 def test_timestamps_are_written_in_the_configured_format(identifier: str, standard: str) -> None:
-    # Flink's readers take one of the two, as their option timestamp-format.standard says.
+    # Flink's readers accept one of the two, chosen by their option timestamp-format.standard.
     format, between = get_format(identifier, **{"timestamp-format.standard": standard}), "T" if standard == "ISO-8601" else " "
     row, before = (1, 5_000, 1_000_000, [None, 0]), (1, 6_000, 2_000_000, [1])
     encoder, decoder = format.encoder(STAMPS, unique_key=["id"]), format.decoder(STAMPS, unique_key=["id"])
@@ -398,7 +398,7 @@ tables = st.lists(st.tuples(names, types), min_size=1, max_size=4, unique_by=lam
 
 
 def values_of(sql_type: SqlType) -> st.SearchStrategy[Any]:
-    """Canonical values of a type, those among them that some formats cannot write, and NULL."""
+    """Canonical values of a type, including NULL and values that some formats cannot write."""
     inner = [values_of(field.type) for field in sql_type.fields]
     precision, scale = sql_type.precision or 10, sql_type.scale or 0
     bits = {"TINYINT": 7, "SMALLINT": 15, "INT": 31, "BIGINT": 63, "INTERVAL DAY TO SECOND": 63}.get(sql_type.name, 0)
@@ -456,7 +456,7 @@ def test_any_row_of_any_table_is_read_back_or_is_an_error(identifier: str, data:
 
 
 def made(make: Callable[[], Any], error: type[Exception]) -> Any:
-    """Return what is made, or the error that says why it cannot be."""
+    """Return the result, or the error that was raised."""
     try:
         return make()
     except error as refused:
@@ -576,7 +576,7 @@ def test_an_encoder_that_breaks_the_contract_is_reported(encode: Any, sentence: 
 
 @dataclass(frozen=True, kw_only=True)
 class Upserts(Format):
-    """A row is an upsert, no row a delete."""
+    """A row is written as an upsert, a missing row as a delete."""
 
     identifier = "upserts-json"
     changelog_mode = ChangelogMode(frozenset({A, D}), key_only_deletes=True)

@@ -1,4 +1,4 @@
-"""One equality for keys and rows: as Spark's SQL has it, whatever the bytes of a float or the order of a map's entries."""
+"""Equality of keys and rows follows Spark's SQL, regardless of a float's bytes or the order of a map's entries."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_an_update_of_one_key_is_written_as_one_update(before, after):
 
 @dataclass(frozen=True, kw_only=True)
 class WithFloats(Format):
-    """A format of one's own that reads JSON with Python's json: its fractions are floats."""
+    """A custom format that reads JSON with Python's json, so that its fractions are floats."""
 
     identifier = "with-floats"
 

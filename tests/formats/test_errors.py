@@ -1,4 +1,4 @@
-"""Errors: one shape of text that stands alone, nothing in it that was not asked for, and alive after pickling."""
+"""Errors: their text is complete, hides data when configured, and survives pickling."""
 
 from __future__ import annotations
 
@@ -201,7 +201,7 @@ def test_without_excerpt_an_error_of_metadata_shows_nothing_of_the_message(ident
 
 
 class PlainJson(Format):
-    """A format of somebody who reads objects as they stand."""
+    """A third-party format that reads objects without checks."""
 
     identifier = "plain-json"
 

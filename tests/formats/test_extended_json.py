@@ -1,4 +1,4 @@
-"""MongoDB's Extended JSON: every spelling of a value, by the column that takes it, and the way back."""
+"""MongoDB's Extended JSON: every form of a value by column type, read and written."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Control events: what a record without rows is about, in messages of real producers and in odd ones."""
+"""Control events of records without rows, from real producers and from unusual messages."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ FOLDER = VECTORS / "control-events"
 
 
 class Expected(msgspec.Struct, forbid_unknown_fields=True):
-    """What a record has to say."""
+    """The control event of a record."""
 
     type: str
     database: str | None

@@ -46,7 +46,7 @@ def test_importing_the_package_and_every_format_loads_nothing_heavy() -> None:
     )
     loaded, count = run(script).rsplit(" ", 1)
     assert loaded == "[]"
-    assert int(count) == len(MODULES) - 1  # but cdc_formats itself
+    assert int(count) == len(MODULES) - 1  # except cdc_formats itself
 
 
 def test_listing_formats_imports_none_of_them() -> None:

@@ -1,4 +1,4 @@
-"""Inferring a schema: from what producers say, from values, and on recorded topics against the tables of their databases."""
+"""Schema inference from declarations, from values, and on recorded topics, compared with the source tables."""
 
 from __future__ import annotations
 
@@ -530,7 +530,7 @@ def test_widened(first: str, second: str, expected: str) -> None:
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name)
 def test_every_scenario_decodes_with_the_schema_that_is_inferred_from_it(scenario) -> None:
-    # What Avro's columns are is said by the registry.
+    # For Avro the registry has the columns.
     for identifier in (name for name in scenario.identifiers if name != "debezium-avro-confluent"):
         records, options = scenario.records(identifier), scenario.vector(identifier).options
         try:

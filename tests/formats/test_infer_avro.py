@@ -1,4 +1,4 @@
-"""Columns from Avro's and Connect's schemas, and from the registry that a sample's records name."""
+"""Columns from Avro and Connect schemas, and from the registry schemas that a sample's records name."""
 
 from __future__ import annotations
 

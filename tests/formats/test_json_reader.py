@@ -1,4 +1,4 @@
-"""The reader that tries a narrow shape first: which shape a text had changes nothing but the speed."""
+"""The reader that tries a narrow shape first: the shape of a text changes only the speed."""
 
 from __future__ import annotations
 

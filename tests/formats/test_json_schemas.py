@@ -252,7 +252,7 @@ def test_text_that_is_not_json_or_too_deep_is_malformed() -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Own(Format):
-    """A format of somebody's own, with a schema of its own."""
+    """A custom format with its own JSON Schema."""
 
     identifier = "own-of-test"
 

@@ -1,4 +1,4 @@
-"""What is Maxwell's alone: `old` at its own level, bootstraps, seconds."""
+"""Maxwell's own rules: `old` at its own level, bootstraps, seconds."""
 
 from __future__ import annotations
 
@@ -195,7 +195,7 @@ BLOBS = {"s"}
 
 
 def written(kind: str, row: dict[str, Any], before: dict[str, Any] | None, assigned: set[str], image: str, nulls: bool) -> bytes:
-    """Return the message that Maxwell makes of a row event, as its BinlogConnectorEvent and RowMap do.
+    """Return the message that Maxwell writes for a row event, following its BinlogConnectorEvent and RowMap.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Which columns a message has that are not declared, and which declared columns it lacks: for every format that names its columns."""
+"""Undeclared columns in messages, and declared columns that messages lack, for every format with column names."""
 
 from __future__ import annotations
 

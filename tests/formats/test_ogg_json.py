@@ -1,4 +1,4 @@
-"""What is GoldenGate's alone: compressed updates, and timestamps without a zone."""
+"""GoldenGate's own rules: compressed updates, and timestamps without a zone."""
 
 from __future__ import annotations
 

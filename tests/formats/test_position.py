@@ -1,4 +1,4 @@
-"""Positions: what each producer's fields become, that packing keeps their order, and that nothing of the wrong form is taken."""
+"""Positions: each producer's fields, the order after packing, and the refusal of malformed fields."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ HALF = st.integers(0, 2**32 - 1)
 
 
 def pairs(*parts: st.SearchStrategy[Any]) -> st.SearchStrategy[tuple[tuple[Any, ...], tuple[Any, ...]]]:
-    """Two tuples that often have their first elements in common, so that the last ones decide."""
+    """Two tuples that often share their first elements, so that the last ones decide."""
 
     def half(first: tuple[Any, ...]) -> st.SearchStrategy[tuple[tuple[Any, ...], tuple[Any, ...]]]:
         second = st.tuples(*(st.one_of(st.just(value), part) for value, part in zip(first, parts, strict=True)))
@@ -190,7 +190,7 @@ def test_the_order_of_two_numbers_is_kept(two: tuple[tuple[int, int], tuple[int,
 
 @given(pairs(HALF, HALF, st.integers(0, 2**16 - 1), HALF, st.integers(0, 2**13 - 1), st.integers(0, 7)))
 def test_the_order_of_lsns_of_sql_server_is_kept(two: tuple[tuple[int, ...], tuple[int, ...]]) -> None:
-    """As far as one can be: of commits in one block by their changes."""
+    """Commits within one block are ordered by their changes."""
     tuples, places = [], []
     for commit_file, commit_block, before, block, slot, serial in two:
         file = max(commit_file - before, 0)
@@ -391,7 +391,7 @@ def test_requiring_positions_of_a_format_without_them_is_an_error() -> None:
 
 
 class Acme(Format):
-    """Somebody's format, which says nothing of positions."""
+    """A third-party format that does not define positions."""
 
     identifier = "acme"
     changelog_mode = ChangelogMode.insert_only()

@@ -1,4 +1,4 @@
-"""Text that a terminal may show: no character of a message does anything there."""
+"""Text that is safe to print: no character of a message controls the terminal."""
 
 from __future__ import annotations
 

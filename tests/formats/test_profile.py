@@ -1,4 +1,4 @@
-"""What a profile says of a sample beside its format: tables, keys, order, faults, sizes, and the call that reads it."""
+"""Profiles of samples: tables, keys, order, unreadable records, sizes, and the call that reads the topic."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def change(number: int, pos: int, clock: int = 1, *, partition: int = 0, offset:
 
 
 def call_of(text: str) -> dict[str, Any]:
-    """The arguments of a call, as Python reads them; there is nothing else in the text but an import."""
+    """The parsed arguments of a call; the rest of the text must be one import."""
     module = ast.parse(text)
     assert [type(node) for node in module.body] == [ast.ImportFrom, ast.Assign]
     (assigned,) = [node for node in module.body if isinstance(node, ast.Assign)]
@@ -187,7 +187,7 @@ def test_positions_in_order() -> None:
 
 def test_a_redelivery_is_at_or_before_its_keys_last_place_with_no_later_clock() -> None:
     assert placed(change(1, 10), change(2, 11), change(1, 10), change(2, 11)) == (4, 1, 2)
-    # A later clock: the log was reset, and nothing came twice.
+    # A later clock: the log was reset and nothing was redelivered.
     assert placed(change(1, 10), change(2, 11), change(1, 10, 99)) == (3, 1, 0)
 
 

@@ -1,4 +1,4 @@
-"""Which format a sample is in: recorded topics, vectors, formats of other packages, and what cannot be told."""
+"""Detection of a sample's format: recorded topics, vectors, formats of other packages, and unknown formats."""
 
 from __future__ import annotations
 
@@ -65,13 +65,13 @@ def messages(*values: Any, key: bytes | None = b'{"id": 1}') -> list[SampledReco
 
 @pytest.fixture(autouse=True)
 def no_other_formats(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Formats that other tests registered are tried too: without them."""
+    """Without the formats that other tests registered."""
     monkeypatch.setattr(registry, "_registered", {})
 
 
 @pytest.fixture(scope="module")
 def schemas() -> Iterator[str]:
-    """A registry that has the schemas of the recorded topics."""
+    """A registry with the schemas of the recorded topics."""
     found = json.loads((RECORDS / "avro-schemas.json").read_text("utf-8"))
     with RegistryFront(schemas={int(number): each["schema"] for number, each in found.items()}) as front:
         yield front.url
@@ -197,7 +197,7 @@ class Acme(Format):
 
 
 class Broken(Format):
-    """One that fails on everything, and not as a format may."""
+    """A format that raises an undocumented error on every record."""
 
     identifier = "broken-json"
 
@@ -206,7 +206,7 @@ class Broken(Format):
 
 
 class Unmakeable(Format):
-    """One that cannot even be made."""
+    """A format whose constructor fails."""
 
     identifier = "unmakeable-json"
 

@@ -1,4 +1,4 @@
-"""A profile as it is shown: whatever stands in messages, it is text in HTML, in a terminal and in the call."""
+"""Renderings of a profile: message content is escaped in HTML, in a terminal and in the call."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ SGR = re.compile(r"\x1b\[[0-9;]*m")
 
 
 def hostile_records(table: str, column: str, value: str, key: bytes, header: str, broken: str) -> list[SampledRecord]:
-    """A topic of Maxwell's in which everything is somebody else's text."""
+    """A Maxwell topic whose every text comes from an attacker."""
     row = {"type": "insert", "database": table, "table": table, "data": {column: value, "id": 1}, "primary_key_columns": ["id"]}
     ddl = {"type": "table-alter", "database": table, "table": table, "sql": broken}
     values = [row, row, {**row, "table": "other"}, ddl, {"type": broken}]
@@ -58,7 +58,7 @@ def profiles(draw: Any) -> TopicProfile:
 
 
 class Page(HTMLParser):
-    """Reads HTML, and keeps its tags, attributes and text."""
+    """Parses HTML and collects its tags, attributes and text."""
 
     def __init__(self, html: str) -> None:
         super().__init__(convert_charrefs=True)
@@ -154,7 +154,7 @@ def test_a_profile_in_a_terminal() -> None:
     assert header[:7] == ["table", "records", "+I", "-U", "+U", "-D", "operations"]
     drawn = SGR.sub("", shown_by_rich(profile))
     assert all(title in drawn for title in titles)
-    # What is read is what `call` gives.
+    # The shown code equals the result of `call`.
     code = str(profile).split("Read it\n", 1)[1]
     assert "\n".join(line[2:] for line in code.splitlines()) == profile.call()
 
@@ -169,7 +169,7 @@ def test_html_is_small_and_loads_nothing_external() -> None:
 
 @pytest.mark.parametrize(("progress", "drawn"), [(False, False), (None, False), (True, True)])
 def test_a_progress_bar_is_drawn_on_request(progress: bool | None, drawn: bool, capfd: pytest.CaptureFixture[str]) -> None:
-    # stderr is no terminal here.
+    # stderr is not a terminal here.
     assert list(tracked(range(3), 3, "[bold]topic[/]", progress=progress)) == [0, 1, 2]
     out, err = capfd.readouterr()
     assert out == ""

@@ -1,4 +1,4 @@
-"""Formats by name: our own, those of installed packages, those of a notebook, and the errors between them."""
+"""Formats by name: built-in, from installed packages, and from a notebook; and their conflicts."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ROOT = Path(cdc_formats.__file__).parent.parent
 
 @pytest.fixture(autouse=True)
 def own_registrations():
-    """Take back what a test registers."""
+    """Remove the formats that a test registers."""
     before = dict(registry._registered)
     yield
     registry._registered.clear()
@@ -70,7 +70,7 @@ def test_every_format_of_the_package_is_registered_and_loads() -> None:
     for path in sorted((ROOT / "cdc_formats").glob("*.py")):
         module = __import__(f"cdc_formats.{path.stem}", fromlist=["x"]) if path.stem != "__init__" else cdc_formats
         for name, cls in vars(module).items():
-            # type(): to Python 3.10 `dict[str, int]` is a class.
+            # type(), because Python 3.10 treats `dict[str, int]` as a class.
             if issubclass(type(cls), type) and issubclass(cls, Format) and hasattr(cls, "identifier") and cls.__module__ == module.__name__:
                 found[cls.identifier] = f"{cls.__module__}:{name}"
     assert found == dict(BUILT_IN)
@@ -78,7 +78,7 @@ def test_every_format_of_the_package_is_registered_and_loads() -> None:
 
 
 def test_formats_are_found_without_an_installed_distribution(tmp_path: Path) -> None:
-    """As on a cluster that was sent the package as a zip."""
+    """As on a cluster that received the package as a zip."""
     script = "import cdc_formats as c; print(c.list_formats(), c.get_format('canal-json', table_include='a').table_include)"
     import_path = f"import sys; sys.path.insert(0, {str(ROOT)!r})\n"
     done = subprocess.run([sys.executable, "-c", import_path + script], capture_output=True, text=True, cwd=tmp_path, check=True)
@@ -116,7 +116,7 @@ def test_a_package_that_claims_a_built_in_name_wins_or_is_ambiguous(site: Path) 
     install(site, {"canal-json": "acme_five:Installed"}, "acme6", {"acme_five": CODE})
     claims = registry._claims("canal-json")
     assert "acme_five:Installed" in claims
-    if len(claims) > 1:  # where our own distribution is installed
+    if len(claims) > 1:  # if the package's own distribution is installed
         with pytest.raises(AmbiguousFormatError):
             get_format("canal-json")
     else:

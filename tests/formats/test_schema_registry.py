@@ -1,4 +1,4 @@
-"""How records name their schema, the options of a registry, and what its answers lead to, over real HTTP."""
+"""Schema ids in records, the options of a registry, and its answers over real HTTP."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ def test_a_client_is_made_once_for_a_registry() -> None:
 
 
 def decoded(front: RegistryFront, number: int = 1, **options: object) -> object:
-    """Return what a message in a schema of the registry says."""
+    """Decode a message whose schema is in the registry."""
     format = get_format(
         "upsert-kafka", key_format="raw", value_format="avro-confluent", value_fields_include="EXCEPT_KEY", avro_confluent_url=front.url,
         **{f"avro_confluent_{name}": value for name, value in options.items()},
@@ -181,7 +181,7 @@ def test_an_unknown_id_is_a_record_error() -> None:
 
 
 def test_a_404_from_another_server_is_not_a_record_error() -> None:
-    """Else a wrong URL would make every record a bad one."""
+    """Otherwise a wrong URL would make every record corrupt."""
     for body in (b"<html>not here</html>", b'{"message": "no such path"}', b"[]"):
         with RegistryFront(answers=((404, body),)) as front, pytest.raises(SchemaRegistryError, match="Is the url right"):
             decoded(front)

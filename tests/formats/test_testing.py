@@ -1,4 +1,4 @@
-"""The contract catches what it is there for: a format for each way to break it, and the sentence that it is told with."""
+"""The contract detects violations: one format for each violation, and the reported sentence."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from cdc_formats.testing import Reject, Vector, check_format, damaged, render
 @register_format
 @dataclass(frozen=True, kw_only=True)
 class Sound(Format):
-    """A format that keeps the contract; the others here break it in one place each."""
+    """A format that keeps the contract; each of the others breaks one rule."""
 
     identifier = "sound-json"
     loud: bool = False
@@ -55,9 +55,9 @@ def own_registrations():
 
 
 def broken(**members: Any) -> Format:
-    """Return a registered format that is `Sound` but for some members."""
+    """Return a registered format that equals `Sound` except for some members."""
     cls = type("Broken", (Sound,), {"identifier": "broken-json", "__module__": __name__, "__qualname__": "Broken", **members})
-    globals()["Broken"] = cls  # so that it pickles, as a class of a module does
+    globals()["Broken"] = cls  # so that it can be pickled, like a class of a module
     register_format(cls, replace=True)
     return cls()
 
@@ -73,7 +73,7 @@ def test_a_format_may_be_checked_without_vectors() -> None:
 
 
 class FadingError(DecodeError):
-    """Its text is lost when it is pickled."""
+    """Pickling loses its text."""
 
     def __reduce__(self):
         return FadingError, ("",)
@@ -202,7 +202,7 @@ def test_a_reject_with_another_error_is_reported(changes: dict, sentence: str) -
 
 
 class Reads(Sound):
-    """It takes tombstones, and says nothing of them that is wrong."""
+    """It reads tombstones correctly."""
 
     identifier = "reads-json"
     reads_tombstones: ClassVar[bool] = True
@@ -230,7 +230,7 @@ def test_an_empty_value_that_is_not_a_tombstone_is_reported() -> None:
 
 
 class Forgetful(Encoder):
-    """It writes every kind as an insert of another row."""
+    """It writes every row kind as an insert of another row."""
 
     def encode(self, kind, row, before=None):
         return None, b'{"id": 9}'

@@ -1,4 +1,4 @@
-"""What is peculiar to TiCDC's Canal JSON: what stands in ``_tidb``, and rows that are not whole."""
+"""Rules of TiCDC's Canal JSON: the fields of ``_tidb``, and incomplete rows."""
 
 from __future__ import annotations
 

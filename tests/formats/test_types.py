@@ -1,4 +1,4 @@
-"""Converters: what each type takes, what it refuses, and that no digit is lost or guessed."""
+"""Converters: accepted and refused values of each type, without lost or guessed digits."""
 
 from __future__ import annotations
 
@@ -419,7 +419,7 @@ def test_nan_is_a_double() -> None:
 @pytest.mark.parametrize(
     "sql_type", ["INT", "DECIMAL(38,18)", "DECIMAL(38,0)", "DOUBLE", "FLOAT", "STRING", "BOOLEAN", "DATE", "TIMESTAMP"]
 )
-def test_a_very_long_number_is_refused_quickly(sql_type: str, value: Any) -> None:
+def test_a_very_long_number_is_handled_quickly(sql_type: str, value: Any) -> None:
     convert, begin = of(sql_type), time.perf_counter()
     for _ in range(20):
         try:
@@ -458,7 +458,7 @@ numbers = st.decimals(allow_nan=False, allow_infinity=False) | st.builds(
 
 
 def reference(value: Decimal, precision: int, scale: int) -> Decimal | None:
-    """Return what SQL stores of a number, None where it does not fit, by exact arithmetic."""
+    """Return the number that SQL stores, None when it does not fit, by exact arithmetic."""
     with localcontext() as context:
         context.prec, context.Emax, context.Emin = 2000, 999_999, -999_999
         if value.adjusted() > 1000:
@@ -517,7 +517,7 @@ def test_the_fast_path_for_digits_agrees_with_the_general_one(text: str, sized: 
         except Unfit:
             return None
 
-    assert of_text("") == of_text(" ")  # a blank keeps a text off the short way
+    assert of_text("") == of_text(" ")  # a blank keeps a text off the fast path
 
 
 instants = st.datetimes(min_value=datetime(1, 1, 2), max_value=datetime(9999, 12, 30))

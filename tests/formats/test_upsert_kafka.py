@@ -1,4 +1,4 @@
-"""What is upsert-kafka's alone: the key, tombstones, and keys and values in JSON, CSV and raw bytes."""
+"""upsert-kafka's own rules: the key, tombstones, and keys and values in JSON, CSV and raw bytes."""
 
 from __future__ import annotations
 

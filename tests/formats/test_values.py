@@ -1,4 +1,4 @@
-"""Canonical values to Python's and to JSON's."""
+"""Conversion of canonical values to Python and JSON."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ READ = get_format("changelog-json").decoder(ROW, unique_key=["a", "d"])
 
 
 def same(left: Any, right: Any) -> bool:
-    """Whether two canonical values are the same, NaN among them."""
+    """Whether two canonical values are the same; NaN equals NaN."""
     return repr(left) == repr(right)
 
 

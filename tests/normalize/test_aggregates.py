@@ -1,4 +1,4 @@
-"""`aggregate_changes`: the query's answer over a changelog is Spark's own answer over the table that the changelog makes."""
+"""`aggregate_changes`: a query over a changelog agrees with Spark's query over the resulting table."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ writes = st.lists(st.tuples(st.integers(1, 4), st.none() | rows), max_size=12)
 
 
 def changelog(story: int, history: list) -> tuple[list, list]:
-    """The changelog of a table that is written to, and the table's rows in the end."""
+    """The changelog of a table, and its final rows."""
     table, changes = {}, []
     for key, row in history:
         before = table.pop(key, None)

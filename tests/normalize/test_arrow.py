@@ -18,7 +18,7 @@ _TEXT = st.text(st.characters(codec="utf-8"), max_size=5)
 
 
 def values_of(sql_type) -> st.SearchStrategy:
-    """Canonical values of a type, NULL among them."""
+    """Canonical values of a type, including NULL."""
     bits = {"TINYINT": 7, "SMALLINT": 15, "INT": 31, "BIGINT": 63, "TIMESTAMP": 50, "TIMESTAMP_NTZ": 50, "INTERVAL DAY TO SECOND": 60}
     if sql_type.name in bits:
         plain: st.SearchStrategy = st.integers(-(2 ** bits[sql_type.name]), 2 ** bits[sql_type.name] - 1)

@@ -1,4 +1,4 @@
-"""What is canonical passes, and Arrow takes it; what Arrow would stumble over is refused."""
+"""Canonical values pass and convert to Arrow; values that Arrow cannot convert are refused."""
 
 from __future__ import annotations
 

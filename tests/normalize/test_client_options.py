@@ -1,4 +1,4 @@
-"""Spark's `kafka.*` options in librdkafka's spelling: what is translated, what is refused, and that no secret is told."""
+"""Translation of Spark's `kafka.*` options to librdkafka: translated and refused options, and no shown secrets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The pass that encodes: pairs over the borders of batches, and what is refused."""
+"""The encoding pass: update pairs across batches, and refused rows."""
 
 from __future__ import annotations
 

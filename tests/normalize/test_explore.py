@@ -1,4 +1,4 @@
-"""What people look at: the history of a key, and plots whose bars are Spark's counts."""
+"""Exploration: the history of a key, and plots whose bars equal Spark's counts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the guard compares, as pure functions."""
+"""The comparisons of the query guard, as pure functions."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def seen(partition: int, stamp: int, topic: str = "t") -> Seen:
 
 
 def checked(*batches: list[Seen], expected: Expected | list[Expected], layout: Layout = LAYOUT) -> bytes | None:
-    """Return the guard's state after micro-batches; each may be of a query of its own."""
+    """Return the guard's state after micro-batches, which may belong to different queries."""
     stored = None
     each = expected if isinstance(expected, list) else [expected] * len(batches)
     for batch, of_batch in zip(batches, each, strict=True):

@@ -1,4 +1,4 @@
-"""Importing `normalize` loads neither Spark nor Arrow, and `cdc_formats` never leads to `normalize`."""
+"""Importing `normalize` loads neither Spark nor Arrow, and `cdc_formats` never imports `normalize`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which changes are redeliveries: random histories and redeliveries, and the cases that users met."""
+"""Detection of redeliveries: random histories, and cases reported by users."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FAR = 10**6
 
 
 class Delivery(NamedTuple):
-    """A change as its partition delivers it; `serial` tells which of the key group's changes it is."""
+    """A delivered change; `serial` numbers the changes of the key group."""
 
     serial: int
     key: int
@@ -28,25 +28,25 @@ class Delivery(NamedTuple):
 
 @dataclass
 class Server:
-    """A source's server while it writes: its log and its clock."""
+    """A source server with its log and clock."""
 
     history: str
     skew: int
     high: int = 0
     low: int = 0
-    log_from: int = 0  # no change of the present log has an earlier clock
+    log_from: int = 0  # no change of the current log has an earlier clock
     latest: int = 0
 
 
 @dataclass
 class State:
-    """What the stage keeps of a key group between micro-batches."""
+    """The stage's state of a key group between micro-batches."""
 
     keys: dict[int, KeyOrder] = field(default_factory=dict)
     epochs: bytes = msgspec.msgpack.encode([])
 
     def batch(self, deliveries: list[Delivery]) -> list[Delivery]:
-        """Return the accepted ones, and store as the stage does: as bytes, with small numbers."""
+        """Return the accepted changes, and store the state as bytes with small numbers, like the stage."""
         epochs = msgspec.msgpack.decode(self.epochs, type=list[Epoch])
         found = first_deliveries([(change.key, change.source, change.position) for change in deliveries], epochs, self.keys.get)
         smaller, numbers = renumbered(found.epochs)
@@ -94,7 +94,7 @@ def histories(
             clock = server.latest = max(server.latest, clock) + 1
             chunk = draw(st.sets(st.integers(0, 4), min_size=1))
             positions = [(key, Position(server.history, None, 0, clock)) for key in sorted(chunk)]
-            taken = set(range(5))  # what comes after a read is in a new place
+            taken = set(range(5))  # changes after a read have a new position
         else:
             key = draw(st.integers(0, 4))
             if step != "tie" or key in taken or not taken:
@@ -115,7 +115,7 @@ def histories(
 
 @st.composite
 def deliveries(draw: st.DrawFn, written: st.SearchStrategy[list[Delivery]], to_the_present: bool = False) -> list[list[Delivery]]:
-    """Draw micro-batches of what Kafka delivers: partitions interleaved, any window of a partition delivered again at any time."""
+    """Draw micro-batches as Kafka delivers them: partitions interleaved, any window of a partition redelivered at any time."""
     remaining: dict[str, list[Delivery]] = {}
     for change in draw(written):
         remaining.setdefault(change.source, []).append(change)
@@ -173,7 +173,7 @@ def test_a_redelivery_from_before_the_start_of_the_query_drops_nothing_new_and_t
 
 
 def last_wins(delivered: list[Delivery], before_start: set[Delivery]) -> None:
-    """Check what holds where redeliveries may leave traces: what is new is accepted, and rows end as their last change says."""
+    """Check that every new change is accepted and that rows end in their last change; redeliveries may leave traces."""
     state, seen, last = State(), set(), {}
     for change in delivered:
         accepted = state.batch([change])

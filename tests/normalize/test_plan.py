@@ -1,4 +1,4 @@
-"""The planner's rule, held to Flink's own plans (EXPLAIN CHANGELOG_MODE of Flink 2.2), and what it says."""
+"""The planner's rule, compared with Flink's plans (EXPLAIN CHANGELOG_MODE of Flink 2.2), and its explanation."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ UPSERT = get_format("upsert-kafka").changelog_mode
 CHANGELOG = ChangelogMode.all()
 
 
-# (source, source_duplicates, consumer) -> ChangelogNormalize in the plan, it makes -U, DropUpdateBefore without it.
+# (source, source_duplicates, consumer) -> ChangelogNormalize in the plan, whether it emits -U, DropUpdateBefore without it.
 # Flink: ups / dbz_pk with the flag off and on, into a retract sink ("all") and an upsert sink of the same key ("upsert").
 @pytest.mark.parametrize(
     ("source", "duplicates", "consumer", "normalize", "makes_before", "drops_before"),

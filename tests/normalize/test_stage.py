@@ -1,4 +1,4 @@
-"""The stage as pure functions: packed blocks and state, held to the fold of single keys."""
+"""The stage as pure functions: packed blocks and state, compared with the fold of single keys."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ def records(offsets, stamps, topic="t", partition=0) -> Records:
 
 
 def keyed(history) -> list[list[KeyedChange]]:
-    """One record a change, with the key that a decoder gives it."""
+    """One record per change, with the key from a decoder."""
     unify = row_unifier(OF_HISTORIES.columns[:1])
     return [[KeyedChange(unify((key,)), row, (), row is not None and ABSENT in row)] for key, row in history]
 
 
 def blocks_of(history, stage: Stage, start: int = 0) -> list[tuple[int, Block]]:
-    """Pack a history, one record a change, as the first pass packs the records of a task."""
+    """Pack a history, one record per change, like the first pass packs a task's records."""
     return blocks_of_changes(keyed(history), stage, start)
 
 
@@ -62,7 +62,7 @@ def flushed(target: Blocks) -> list[tuple[int, Block]]:
 
 
 class Stream:
-    """Runs micro-batches through `normalize`, keeping the state by key group as Spark does."""
+    """Runs micro-batches through `normalize` and keeps the state by key group, like Spark."""
 
     def __init__(self, stage: Stage) -> None:
         self.stage = stage
@@ -138,7 +138,7 @@ def test_a_difference_only_in_an_ignored_column_is_no_change(history, cuts):
 
 @given(HISTORIES, SPLITS)
 def test_the_compact_layout_gives_the_rows_of_the_full_one(history, cuts):
-    # As a source writes it: each change with the row before it.
+    # Like a source, which writes each change with the row before it.
     table: dict = {}
     changes = []
     for (change,), (key, row) in zip(keyed(history), history, strict=True):
@@ -150,7 +150,7 @@ def test_the_compact_layout_gives_the_rows_of_the_full_one(history, cuts):
     changelog = []
     for part in split(changes, cuts):
         changelog += stream.run_changes(part)
-    # The rows are equal; a -U is spelled as its event has it.
+    # The rows are equal; a -U has the encoding of its event.
     assert by_key(changelog, unified) == by_key(fold_history(history), unified)
     assert stream.counts["WRONG_BEFORE_IMAGES"] == stream.counts["MISSING_BEFORE_IMAGES"] == 0
 
@@ -236,7 +236,7 @@ def test_a_ttl_forgets_rows_that_were_not_written_and_suppresses_nothing():
     row = (1, "a", 0)
     assert [kind.short_string for kind, _ in stream.run([(1, row)], now_ms=1000)] == ["+I"]
     assert [kind.short_string for kind, _ in stream.run([(1, row)], now_ms=1090)] == ["-U", "+U"]
-    # The write at 1090 was its last: at 1180 it is alive, at 1300 it is gone and its next row is a first one.
+    # The last write was at 1090: at 1180 the row is in the state, at 1300 it has expired and the next row is an insert.
     assert [kind.short_string for kind, _ in stream.run([(1, row)], now_ms=1180)] == ["-U", "+U"]
     assert [kind.short_string for kind, _ in stream.run([(1, row)], now_ms=1300)] == ["+I"]
     assert stream.run([(1, None)], now_ms=1500) == []

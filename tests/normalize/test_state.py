@@ -1,4 +1,4 @@
-"""The state's bytes: round trips, other schemas, other versions, and the bytes of every version released."""
+"""The state's bytes: round trips, other schemas, other versions, and fixtures of every released version."""
 
 from __future__ import annotations
 
@@ -166,7 +166,7 @@ def test_an_unknown_version_is_refused(data):
         LAYOUT.decode(data, 0)
 
 
-# Written by the release that brought the version, never again: what a query of then has in its checkpoint.
+# Written by the release that introduced the version and never again: the checkpoint of an old query.
 ROWS = {1: [1, "scooter", "3.140"], 2: [2, None, None], -(2**63): [-(2**63), "ключ 😀", "-0.001"]}
 WITH_TTL = Layout(64, COLUMNS, ("id",), with_ttl=True)
 POSITIONED = Layout(64, COLUMNS, ("id",), with_ttl=True, with_positions=True)

@@ -1,4 +1,4 @@
-"""What a task watches: the sample of names, the counts, and notices that are shown once and safe to print."""
+"""Observations of a task: the sample of names, the counts, and notices that are logged once and escaped."""
 
 from __future__ import annotations
 
