@@ -1,4 +1,4 @@
-"""Changelogs in Avro through Kafka, Spark and a real schema registry, there and back."""
+"""Avro changelogs written and read through Kafka, Spark and a real schema registry."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ def topic(kafka):
 
 
 def events(rows: list[Any]) -> dict[int, tuple[Any, ...]]:
-    """What control events are about, by offset."""
+    """The details of control events, by offset."""
     found = [row._control_event for row in rows if row._control_event is not None]
     return {event.offset: tuple(event)[:5] for event in found}
 
@@ -150,7 +150,7 @@ def test_wrong_arguments_fail_at_the_call(spark, change, text):
 @pytest.mark.parametrize("bounded", [False, True], ids=["stream", "bounded"])
 def test_a_format_reads_headers(spark, kafka, tmp_path, bounded):
     class ByHeader(Format):
-        """The operation stands in a header."""
+        """A format whose operation is in a header."""
 
         identifier = "by-header"
         reads_headers = True

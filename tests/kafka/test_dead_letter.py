@@ -1,4 +1,4 @@
-"""Poison messages on a real broker and real Spark: in every mode, and byte for byte in the dead-letter topic."""
+"""Corrupt records on a real broker and real Spark: every mode, and exact copies in the dead-letter topic."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ CLASSES = {1: "TypeConversionError", 2: "MalformedMessageError", 3: "UnknownOper
 
 
 def letters(kafka: Any, topic: str) -> list[Any]:
-    """Return the messages of a topic of one partition."""
+    """Return the messages of a topic with one partition."""
     consumer = Consumer({"bootstrap.servers": kafka.bootstrap_servers, "group.id": "letters", "enable.auto.commit": False})
     _, end = consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=30)
     consumer.assign([TopicPartition(topic, 0, 0)])
@@ -90,7 +90,7 @@ def test_dead_letters_are_counted_by_condition_and_together(spark, kafka, tmp_pa
 
 
 def test_null_values_empty_values_and_large_records_are_unchanged(spark, kafka):
-    # In upsert-kafka a null value is a delete, so that a null key is what is wrong; and the last is more than a producer's default.
+    # In upsert-kafka a null value is a delete, so that the null key is the error. The last record exceeds a producer's default size.
     large = b'{"id": "' + b"x" * 3_000_000 + b'"}'
     topic, dead = new_topic(kafka, [(None, None), (b'{"id":1}', b""), (b'{"id":2}', large)]), new_topic(kafka, [])
     table = {**TABLE, "format": "upsert-kafka"}
@@ -105,7 +105,7 @@ def test_null_values_empty_values_and_large_records_are_unchanged(spark, kafka):
 
 
 def toast(key: int) -> Record:
-    """An update that leaves a column out as unchanged."""
+    """An update that omits a column as unchanged."""
     return Record(
         b"%d" % key, debezium("u", None, {"id": key, "name": "__debezium_unavailable_value", "qty": 2}), 0, WRITTEN, (("of", b"%d" % key),)
     )
@@ -177,7 +177,7 @@ def test_a_missing_dead_letter_topic_fails_the_query(spark, kafka):
 
 @pytest.fixture
 def guarded():
-    """A broker with a second listener that asks for a password; with it, the options that go there."""
+    """A broker with a second listener that requires a password, and the options for that listener."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{free.getsockname()[1]}"
@@ -216,7 +216,7 @@ def test_dead_letters_are_written_with_the_login_that_spark_reads_with(spark, gu
 
 
 def buggy() -> Format:
-    """A format of one's own whose reader, metadata and values go wrong; a function, since workers get it by value."""
+    """A custom format whose reader, metadata and values fail; defined in a function, so that workers get it by value."""
 
     class MineError(DecodeError):
         condition = "MINE"

@@ -41,7 +41,7 @@ def random_history(seed: int, changes: int = 1500, keys: int = 40) -> list:
 
 
 def records_of(history: list) -> list[tuple[bytes, bytes]]:
-    """Write a history as Debezium does: keyed by the primary key."""
+    """Write a history like Debezium, keyed by the primary key."""
     names = ("id", "name", "qty")
     return [
         (

@@ -53,7 +53,7 @@ def test_a_topic_that_was_compacted_or_written_in_transactions_ends(kafka) -> No
         producer.begin_transaction()
         producer.produce(topic, value=str(n))
         producer.commit_transaction()
-    # Every second offset is the mark of a commit, and the last offset of the topic is one.
+    # Every second offset is a commit marker, and so is the last offset of the topic.
     assert [record.value for record in sample_topic(kafka.bootstrap_servers, topic, timeout_seconds=20)] == [b"0", b"1", b"2"]
 
 

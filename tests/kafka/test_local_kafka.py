@@ -1,4 +1,4 @@
-"""The local broker, against itself: every test talks to a real Kafka."""
+"""The local broker: every test uses a real Kafka."""
 
 import base64
 import gzip
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.kafka
 
 REPOSITORY = Path(__file__).parents[2]
 
-# Everything that a careless copy loses: nulls that are not empty, bytes that are not text, times that are not now.
+# Details that a careless copy loses: nulls instead of empty values, bytes that are not text, past timestamps.
 RECORDED = [
     Record(b"1", b'{"id": 1}', 0, 1_500_000_000_000),
     Record(b"2", b'{"id": 2}', 2, 1_500_000_000_001, (("__op", b"c"), ("__op", b"u"), ("trace", None), ("empty", b""))),
@@ -65,7 +65,7 @@ def to_base64(data):
 
 
 def read(kafka, topic, count):
-    """Return `count` records of a topic, by partition, in the order of their offsets."""
+    """Return `count` records of a topic, by partition and offset."""
     options = {"group.id": "test", "auto.offset.reset": "earliest", "enable.auto.commit": False}
     consumer = Consumer({"bootstrap.servers": kafka.bootstrap_servers, **options})
     consumer.subscribe([topic])

@@ -1,4 +1,4 @@
-"""What a user sees in the log of a job: columns that are not as declared, and a topic of which every record was refused."""
+"""Notices in the log of a job: undeclared columns, and a topic whose records were all refused."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ BAD = [(None, b'{"after": {"id": %d}, "op": "no such"}' % i) for i in range(39)]
 
 
 def job(kafka, topic, tmp_path, *, bounded, **options) -> tuple[list[str], dict]:
-    """Run a job of its own, and return what its log has of the library, and its counts."""
+    """Run a job in its own process, and return the library's log messages and the counts."""
     arguments = [kafka.bootstrap_servers, topic, str(bounded), str(tmp_path / "checkpoint"), json.dumps(options)]
     script = Path(__file__).with_name("notice_job.py")
     done = subprocess.run([sys.executable, str(script), *arguments], capture_output=True, text=True, timeout=300, check=False)

@@ -1,4 +1,4 @@
-"""What a checkpoint remembers of the whole query: its tables, its options, its topics; compared before a micro-batch commits."""
+"""The query guard: a checkpoint stores the query's tables, options and topics, compared before a micro-batch commits."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def read(spark, kafka, topic: Any, *, options: dict | None = None, **arguments):
 
 
 def refuses(df, checkpoint, condition: str, text: str) -> None:
-    """Assert that a query, or a bounded read, ends with this error and gives no row."""
+    """Assert that a query or bounded read fails with this error and emits no row."""
     with pytest.raises(Exception, match=rf"\[{condition}\].*{text}"):
         run_stream(df, checkpoint) if df.isStreaming else df.collect()
 
@@ -141,7 +141,7 @@ def test_options_that_a_checkpoint_fixes_are_compared_before_anything_is_committ
 
 
 def recreate(kafka, topic: str, records: list) -> None:
-    """Delete a topic, and create it again with other records."""
+    """Delete a topic and create it again with other records."""
     client = admin(kafka)
     client.delete_topics([topic])[topic].result()
     deadline = time.monotonic() + 60

@@ -1,4 +1,4 @@
-"""`read_state`: the rows that a query has stored, read from its checkpoint."""
+"""`read_state`: the stored rows of a query, read from its checkpoint."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ NOON_MS = int(NOON.timestamp()) * 1000
 
 
 def stored_by_hand(spark, groups: dict[int, bytes], checkpoint: Path) -> None:
-    """Make a checkpoint whose state is these key groups."""
+    """Make a checkpoint whose state has these key groups."""
 
     def put(key, frames, state):
         for frame in frames:
@@ -160,7 +160,7 @@ def test_one_of_several_stages_is_selected_by_name(spark, kafka, tmp_path):
 
     rows = {"id": 1, "name": "a", "qty": 2}, {"id": 2, "name": "b", "qty": 3}
     check = "spark.sql.streaming.unsupportedOperationCheck"
-    # Spark takes one stage in a query, unless it is told not to look.
+    # Spark accepts only one stage in a query unless its check is off.
     spark.conf.set(check, "false")
     try:
         run_stream(table(rows[0], "left").union(table(rows[1], "right")), tmp_path / "checkpoint")

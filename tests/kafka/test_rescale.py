@@ -1,4 +1,4 @@
-"""A checkpoint that is rewritten for another number of key groups: the query goes on as if nothing had been."""
+"""Rewriting a checkpoint for another number of key groups: the query continues without a difference."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def content_of(folder: Path) -> dict[str, bytes]:
 
 
 def run_batches(df, checkpoint: Path) -> dict[int, list]:
-    """Run a stream until it has read all there is, and collect its rows by batch."""
+    """Run a stream until it has read all records, and collect its rows by batch."""
     rows: dict[int, list] = {}
     writer = df.writeStream.foreachBatch(lambda batch, number: rows.update({number: batch.collect()}))
     writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start().awaitTermination()
@@ -61,7 +61,7 @@ def assert_whole(batches: dict[int, list]) -> None:
 
 
 class Stopped(NamedTuple):
-    """A query with 4 key groups that has read the first half of a topic, which by now has all of it."""
+    """A query with 4 key groups that has read the first half of a topic; the second half was written since."""
 
     topic: str
     checkpoint: Path
@@ -113,12 +113,12 @@ def test_the_command_rewrites_a_checkpoint_of_rocksdb(spark, kafka, tmp_path):
 def test_a_batch_that_was_planned_and_not_committed_is_run_from_the_new_checkpoint(spark, kafka, tmp_path, query):
     last = max(query.batches)
     shutil.copytree(query.checkpoint, tmp_path / "old")
-    # What a crash before the commit leaves.
+    # The state after a crash before the commit.
     for name in (str(last), f".{last}.crc"):
         (tmp_path / "old" / "commits" / name).unlink()
     assert rescale(spark, str(tmp_path / "old"), str(tmp_path / "new"), 12) == last
     second = run_batches(changelog_of(spark, kafka, query.topic, 12), tmp_path / "new")
-    # A sink that tells by a batch's number whether it has its rows is right about it.
+    # A sink that recognises repeated batches by their number still works.
     assert rows_by_key(second[last]) == rows_by_key(query.batches[last]) != {}
     assert_whole({**query.batches, **second})
 
@@ -134,7 +134,7 @@ def test_a_file_sink_takes_the_batches_after(spark, kafka, tmp_path):
     rescale(spark, str(tmp_path / "old"), str(tmp_path / "new"), 12, shuffle_partitions=3)
     kafka.produce(topic, records_of(HISTORY[HALF:]))
     run("new", 12)
-    # The rows of a file sink have no order.
+    # A file sink does not order its rows.
     expected = [(kind.short_string, row) for kind, row in fold_history(HISTORY)]
     rows = [(row.row_kind, tuple(row)[1:]) for row in spark.read.parquet(str(tmp_path / "rows")).collect()]
     assert sorted(rows, key=repr) == sorted(expected, key=repr)

@@ -1,4 +1,4 @@
-"""The options of ChangelogNormalize on real queries: streams, and the bounded reads that give the same."""
+"""The options of ChangelogNormalize on real queries: streams, and bounded reads with the same result."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def row(key: int, name: str | None, qty: int) -> dict:
 
 
 def event(op: str, pos: int, before: dict | None, after: dict | None, *, file: int = 3, ts: int | None = None) -> tuple[bytes, bytes]:
-    """An event of Debezium's MySQL connector."""
+    """An event of the Debezium MySQL connector."""
     source = {"connector": "mysql", "server_id": 1, "gtid": None, "file": f"mysql-bin.{file:06d}", "pos": pos, "row": 0}
     source |= {"ts_ms": 1000 + pos if ts is None else ts, "table": "t", "snapshot": "true" if op == "r" else "false"}
     key = json.dumps({"id": (after or before or {})["id"]}).encode()
@@ -229,7 +229,7 @@ FLOATS = "id DOUBLE, score DOUBLE, marks MAP<STRING, ARRAY<DOUBLE>>"
 
 @pytest.mark.parametrize("layout", ["full", "compact"])
 def test_floats_are_equal_as_in_sparks_sql(spark, kafka, tmp_path, layout):
-    """Each change after the first has an equal row, its floats and its map written otherwise."""
+    """Each change after the first has an equal row with other encodings of its floats and its map."""
     images = [
         '{"id": 0.0, "score": "NaN", "marks": {"a": [-0.0, "NaN"], "b": null}}',
         '{"id": -0.0, "score": "NaN", "marks": {"b": null, "a": [0.0, "NaN"]}}',
@@ -259,7 +259,7 @@ def test_float_keys_of_changelogs_from_other_sources_are_equal_as_in_sparks_sql(
 def test_the_equality_of_rows_is_that_of_sparks_sql(spark):
     for ddl, left, right, same in PAIRS:
         if "MAP" in ddl:
-            continue  # Spark compares no maps
+            continue  # Spark cannot compare maps
         values = to_python(columns(f"a {ddl}, b {ddl}"), (left, right))
         df = spark.createDataFrame([values], f"a {ddl.replace(': ', ' ')}, b {ddl.replace(': ', ' ')}")
         assert df.selectExpr("a <=> b").first()[0] is same, (ddl, left, right)

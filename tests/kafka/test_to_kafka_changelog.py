@@ -1,4 +1,4 @@
-"""The way back to Kafka, and `ChangelogNormalize` on DataFrames that come from elsewhere."""
+"""Writing to Kafka, and `ChangelogNormalize` on DataFrames from other sources."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def order_messages() -> list[tuple[None, bytes]]:
 
 
 def records_of(kafka, topic: str) -> list[tuple[bytes | None, bytes | None]]:
-    """All records of a topic of one partition."""
+    """All records of a topic with one partition."""
     consumer = Consumer({"bootstrap.servers": kafka.bootstrap_servers, "group.id": topic})
     partition = TopicPartition(topic, 0, 0)
     _, end = consumer.get_watermark_offsets(partition, timeout=20)
@@ -154,7 +154,7 @@ def test_any_changelog_stream_is_normalised(spark, tmp_path):
         (source / f"{part}.json").write_text("\n".join(lines))
     stream = spark.readStream.schema(DDL).option("maxFilesPerTrigger", 1).json(str(source))
     run = run_stream(stream.transform(ChangelogNormalize(primary_key=["id"], metadata=["position"], key_groups=3)), tmp_path / "c")
-    # The files' border parts a -U from its +U: the -U is a delete then, and the table the same.
+    # The file boundary separates a -U from its +U: the -U becomes a delete, and the table stays the same.
     assert sorted(run.changelog) == sorted(["+I(1,a,10)", "-D(1,a,12)", "+I(1,b,12)", "-D(1,b,14)", "+I(2,b,14)", "-D(2,b,15)"])
 
 

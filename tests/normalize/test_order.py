@@ -66,10 +66,13 @@ def histories(
 ) -> list[Delivery]:
     """Draw what a source writes to Kafka, in order: several keys and partitions, failover, failback, resets of the log, reads.
 
-    Left out, since nothing could tell: a reset whose changes have clocks of the old log (`Server.log_from`); a server whose clock lags
-    behind the first change of the partition (the first changes are at clock 0, and `lag` is less than the time since); two changes of one
-    key in one place; reads whose clock is before what was delivered, or that come between two changes in one place. Of a redelivery that
-    reaches back to before the query's start also: a reset, and clocks that do not agree (`jitter`, `lag`, `ahead`).
+    Left out, because no stage could detect them:
+
+    - a reset whose changes have clocks of the old log (`Server.log_from`)
+    - a server whose clock lags behind the first change of the partition (the first has clock 0; `lag` is less than the time since)
+    - two changes of one key at one position
+    - reads whose clock is before delivered changes, or that come between two changes at one position
+    - with a redelivery from before the query's start: a reset, and clocks that disagree (`jitter`, `lag`, `ahead`)
     """
     partitions = draw(st.integers(1, 3))
     now, servers = FAR, [Server("0", 0)]

@@ -1,4 +1,4 @@
-"""A real registry: schemas that are registered, found, refused and evolve, and what is written is read through it."""
+"""A real registry: schemas are registered, found, refused and evolved, and written records are read back."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_written_records_are_read_back(registry: LocalRegistry, user: str) -> No
             [(D, new)],
         ]
         assert all(key == records[0][0] for key, _ in records)
-        # Two schemas to register and one to look up: each once.
+        # Two schemas are registered and one is looked up, each once.
         assert front.requests == 3
 
 

@@ -1,4 +1,4 @@
-"""Recorded topics of real producers, decoded and folded without Spark, end in the tables that the databases had."""
+"""Recorded topics of real producers, decoded and folded without Spark, end in the source databases' tables."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""TLS and SASL against a real broker that asks for them: everything that reads or writes Kafka, and how a client is turned away."""
+"""TLS and SASL with a real broker: everything that reads or writes Kafka, and refused clients."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def new_topic(secured: Secured, records: list[tuple[bytes | None, bytes]]) -> st
 
 
 def connection(options: dict[str, str]) -> tuple[str, dict[str, str]]:
-    """A client's options for `sample_topic`: the servers, and the rest."""
+    """A client's options for `sample_topic`: the servers and the other options."""
     config = librdkafka_options(options)
     return config.pop("bootstrap.servers"), config
 
@@ -47,7 +47,7 @@ def spelled(rows: list[Any]) -> list[tuple[Any, ...]]:
 
 
 def drain(df: Any, checkpoint: Path) -> list[Any]:
-    """Run a stream until it has read all there is."""
+    """Run a stream until it has read all records."""
     rows: list[Any] = []
     writer = df.writeStream.foreachBatch(lambda batch, _: rows.extend(batch.collect()))
     query = writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start()
@@ -99,7 +99,7 @@ def test_a_stream_is_read_and_written(spark: Any, secured: Secured, tmp_path: Pa
 
 
 def strangers(secured: Secured) -> dict[str, dict[str, str]]:
-    """Clients that the broker turns away, or that turn away from the broker."""
+    """Clients that the broker refuses, or that refuse the broker."""
     return {
         "wrong password, SCRAM": secured.scram(WRONG),
         "wrong password, PLAIN": secured.plain(WRONG),

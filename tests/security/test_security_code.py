@@ -1,4 +1,4 @@
-"""Nothing that is read can run: no code is made of a message, of stored bytes or of an archive, and none of them breaks the process."""
+"""Input never runs as code: messages, stored bytes and archives are not evaluated and cannot end the process."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def imported(tree: ast.AST) -> set[str]:
 
 
 def called(tree: ast.AST) -> set[str]:
-    """The plain names that are called, and those of ``os``."""
+    """The called plain names, and the called functions of ``os``."""
     calls = [node.func for node in ast.walk(tree) if isinstance(node, ast.Call)]
     plain = {func.id for func in calls if isinstance(func, ast.Name)}
     attributes = [func for func in calls if isinstance(func, ast.Attribute)]
@@ -103,7 +103,7 @@ HOSTILE_NAMES = [
 
 @pytest.mark.parametrize("name", HOSTILE_NAMES)
 def test_the_name_of_a_column_is_never_part_of_an_expression(name: str) -> None:
-    # Names come out of messages, where a schema is inferred.
+    # An inferred schema has names from messages.
     quoted = "`" + name.replace("`", "``") + "`"
     for identifier, message in (
         ("debezium-json", {"op": "c", "after": {name: 7, "n": "t"}}),
@@ -125,7 +125,7 @@ SECONDS, BYTES = 5.0, 400 << 20
 
 
 def bombs(message: Any) -> list[bytes]:
-    """A message with depth, and with numbers that are long when they are written out, in place of a row's values."""
+    """A message with deeply nested or very long numbers as a row's values."""
     text = json.dumps(message)
     deep = [
         text.replace('"bike"', "[" * DEEP + "]" * DEEP),
@@ -138,7 +138,7 @@ def bombs(message: Any) -> list[bytes]:
 
 
 def outcome(call: Any, *arguments: Any, **options: Any) -> Any:
-    """What a call gives: its result, or an error that may be raised for a message, with a text that is short."""
+    """The result of a call, or its error, which must be allowed for messages and short."""
     try:
         return call(*arguments, **options)
     except (DecodeError, InferenceError, SchemaError) as error:

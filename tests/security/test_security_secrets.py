@@ -1,4 +1,4 @@
-"""Secrets in options: recognisable ones are planted in all of them, and looked for in everything that anybody can see."""
+"""Secrets in options: every option gets a recognisable secret, and no visible output may contain it."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ REGISTRY = {
     "properties": {"proxy": f"http://reader:{PLANTED['proxy']}@127.0.0.1:9"},
     "retry_seconds": 0,
 }
-ALL = {**REGISTRY, "ssl_key_password": PLANTED["key"]}  # but a client with it needs a certificate
+ALL = {**REGISTRY, "ssl_key_password": PLANTED["key"]}  # except that a client with this option needs a certificate
 UPSERT = {"value_format": "avro-confluent", **{f"avro_confluent_{name}": value for name, value in ALL.items()}}
 
 
@@ -101,7 +101,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.slow]
 
 
 def inline_certificates(secured: Secured) -> dict[str, str]:
-    """The client's key and certificates as options, without files."""
+    """The client's key and certificates as inline options, without files."""
     return {
         **secured.no_certificate(),
         "kafka.ssl.keystore.type": "PEM",
@@ -131,7 +131,7 @@ def job_options(secured: Secured, redaction: dict[str, str]) -> dict:
 
 
 def run_job(secured: Secured, home: Path, redaction: dict[str, str]) -> dict[str, str]:
-    """Run `secrets_job.py`; return all it leaves to see, by the name of the file."""
+    """Run `secrets_job.py` and return its output files by name."""
     folder = home / "shown"
     folder.mkdir()
     (home / "options.json").write_text(json.dumps(job_options(secured, redaction)))
@@ -144,7 +144,7 @@ def run_job(secured: Secured, home: Path, redaction: dict[str, str]) -> dict[str
 
 
 def key_lines(secured: Secured) -> list[str]:
-    """The lines of the client's key that are nothing but key."""
+    """The lines of the client's key without header and footer."""
     return [line for line in secured.client.key_pem().splitlines() if "-----" not in line]
 
 

@@ -1,4 +1,4 @@
-"""Hostile messages: no name and no value of one controls the terminal, or the program, of whoever reads about it."""
+"""Hostile messages: none of their names and values can control a terminal or program that shows them."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ SCHEMA = "id INT NOT NULL, name STRING, price DECIMAL(5,2), at TIMESTAMP(3)"
 
 
 def spoiled(value: Any, piece: str, random: Random) -> Any:
-    """The same with a piece in some of its names and texts, or in place of them."""
+    """The same value with a hostile piece added to, or replacing, some of its names and texts."""
     if isinstance(value, dict):
         return {spoiled(name, piece, random): spoiled(each, piece, random) for name, each in value.items()}
     if isinstance(value, list):
@@ -91,7 +91,7 @@ def spoiled(value: Any, piece: str, random: Random) -> Any:
 
 
 def encoded(message: Any, raw: bool) -> bytes:
-    """A message's bytes, with its characters as they are or as JSON's escapes."""
+    """A message's bytes, with raw characters or with JSON escapes."""
     return json.dumps(message, ensure_ascii=not raw).encode("utf-8", "surrogatepass")
 
 
@@ -152,7 +152,7 @@ def test_errors_of_every_class_escape_names(cls: type[ChangelogError], piece: st
 
 
 class PlainJson(Format):
-    """A format of somebody who reads objects as they stand."""
+    """A third-party format that reads objects without checks."""
 
     identifier = "plain-json"
 

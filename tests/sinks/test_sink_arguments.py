@@ -1,4 +1,4 @@
-"""Arguments that cannot be used are refused at the call, and secrets are not shown."""
+"""Invalid arguments are refused at the call, and secrets are not shown."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Histories and change feeds: every change once, with Delta's names, and the way back."""
+"""Histories and change feeds: every change once, with Delta's names, and converted back to a changelog."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def _feed(spark: SparkSession, kind: str) -> DataFrame:
 
 
 def streamed(spark: SparkSession, kafka: LocalKafka, **options: Any) -> DataFrame:
-    """The story as a stream from Kafka, as its messages are, with their offsets."""
+    """The products scenario as a stream from Kafka, with offsets."""
     topic = f"history-{uuid4().hex[:8]}"
     kafka.create_topic(topic)
     servers = {"kafka.bootstrap.servers": kafka.bootstrap_servers}

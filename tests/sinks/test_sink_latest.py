@@ -1,4 +1,4 @@
-"""The last change of a key in a micro-batch: by arrival, by columns, or an error where it cannot be told."""
+"""The last change of a key in a micro-batch: by arrival, by columns, or an error when the order is unknown."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ COLUMNS, KEY = ["example", "id", "value"], ["example", "id"]
 
 
 def examples() -> tuple[list[tuple[Any, ...]], dict[tuple[int, int], Any]]:
-    """Many random changelogs, told apart by a column of the key, and what each leaves of its keys: a value, or None."""
+    """Many random changelogs, distinguished by a key column, and the final value of each key, or None."""
     rows, last = [], {}
     for example in range(EXAMPLES):
         place = 0
         for kind, key, value in random_changelog(random.Random(example), 20, {}):
-            # The two rows of an update are of one record, and have one place.
+            # The two rows of an update come from one record and have one position.
             place += kind != "+U"
             rows.append((kind, example, key, value, place))
             last[example, key] = value if kind in ("+I", "+U") else None
@@ -37,7 +37,7 @@ def examples() -> tuple[list[tuple[Any, ...]], dict[tuple[int, int], Any]]:
 
 
 def outcome(latest: DataFrame) -> dict[tuple[int, int], Any]:
-    """What the last changes leave of each key."""
+    """The final value of each key."""
     return {(row.example, row.id): row.value if row.row_kind in ("+I", "+U") else None for row in latest.select("row.*").collect()}
 
 

@@ -1,4 +1,4 @@
-"""Names of columns come from messages: whatever they are, they stay names in every statement, or are refused."""
+"""Column names come from messages: every statement quotes them correctly or they are refused."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ names = st.sampled_from(HOSTILE) | _any_text
 
 
 def nested(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
-    """Texts of types whose fields have hostile names, as this project's own DDL."""
+    """DDL types of this project whose fields have hostile names."""
     fields = st.lists(st.tuples(names, inner), min_size=1, max_size=3, unique_by=lambda field: field[0])
     structs = fields.map(lambda found: f"STRUCT<{', '.join(f'{_quoted(name)}: {kind}' for name, kind in found)}>")
     return inner.map("ARRAY<{}>".format) | inner.map("MAP<STRING, {}>".format) | structs
@@ -73,7 +73,7 @@ tables = st.lists(st.tuples(names, types), min_size=1, max_size=4, unique_by=lam
 
 
 def spark_type(column: Any) -> DataType:
-    """The Spark type of a column, without any parser."""
+    """The Spark type of a column, made without a parser."""
     from pyspark.sql.types import ArrayType, IntegerType, MapType, StringType, StructField, StructType
 
     inner = [spark_type(field) for field in column.type.fields]
@@ -155,7 +155,7 @@ def test_spark_reads_statements_as_they_are_meant(spark: SparkSession, table: An
 
 
 def hostile(spark: SparkSession, found: Sequence[str], rows: Sequence[tuple[str, int, int]], inner: Sequence[str] = ()) -> DataFrame:
-    """A changelog whose columns have these names: the first is the key. With inner names the last column is nested."""
+    """A changelog with these column names; the first is the key. With inner names the last column is nested."""
     from pyspark.sql.types import ArrayType, IntegerType, MapType, StringType, StructField, StructType
 
     fields = [StructField("row_kind", StringType()), *(StructField(name, IntegerType()) for name in found)]
@@ -170,7 +170,7 @@ def hostile(spark: SparkSession, found: Sequence[str], rows: Sequence[tuple[str,
 
 
 def values(df: DataFrame) -> list[tuple[Any, ...]]:
-    """The rows that a changelog leaves, without the row kind."""
+    """The final rows of a changelog, without the row kind."""
     last = {row[1]: row for row in df.collect()}
     return sorted((tuple(row)[1:] for row in last.values() if row.row_kind in ("+I", "+U")), key=repr)
 
@@ -182,7 +182,7 @@ def test_a_table_with_hostile_names(spark: SparkSession, new_sink: NewSink, kind
     found = [name for name in (OF_DELTA if kind == "delta" else HOSTILE) if lake or len(name) < 60]
     apply_changes(hostile(spark, found[:-2], [("+I", 1, 10), ("+I", 2, 20)]), sink.table, primary_key=found[0])
     changes = hostile(spark, found, [("-U", 1, 10), ("+U", 1, 30), ("-D", 2, 20), ("+I", 3, 40)], found if lake else ())
-    for _ in range(2):  # the second finds all columns
+    for _ in range(2):  # the second run finds all columns
         apply_changes(changes, sink.table, primary_key=found[0], order_by=[found[1]], add_columns=True)
         assert set(sink.read().columns) == set(changes.columns[1:])
         assert sorted(map(tuple, sink.read().select(*map(_quoted, changes.columns[1:])).collect()), key=repr) == values(changes)

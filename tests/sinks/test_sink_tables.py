@@ -36,12 +36,12 @@ TYPES = {
     "st": ("STRING", ['it\'s "q" \\ `b` \n é 😀', "", None]),
     "by": ("BINARY", [b"\x00\xff'", b"", None]),
     "da": ("DATE", [date(1500, 2, 28), date(9999, 12, 31), None]),
-    # Instants on both sides of the end of summer time in Berlin, where the hour comes twice.
+    # Instants on both sides of the end of summer time in Berlin, where the hour is repeated.
     "ts": (
         "TIMESTAMP",
         [datetime(2024, 10, 27, 0, 30, 0, 123456, timezone.utc), datetime(2024, 10, 27, 1, 30, 0, 1, timezone.utc), None],
     ),
-    # Not there in Berlin, where the hour is skipped.
+    # Does not exist in Berlin, where the hour is skipped.
     "nt": ("TIMESTAMP_NTZ", [datetime(2024, 3, 31, 2, 30, 0, 999999), datetime(1600, 1, 1), None]),
 }
 
@@ -66,7 +66,7 @@ def test_a_table_through_its_life(spark: SparkSession, sink: Sink) -> None:
     first = "id STRING, part INT, name STRING"
     apply(first, ("+I", "a", 1, "x"), ("+I", "A", 1, "y"), ("+I", "b", 1, "z"), ("-U", "b", 1, "z"), ("+U", "b", 1, "w"))
     assert sink.rows("id", "part", "name") == [("A", 1, "y"), ("a", 1, "x"), ("b", 1, "w")]
-    # A changed key is a delete and an insert; a delete may have the key alone; an unknown key's delete is nothing.
+    # A changed key is a delete and an insert; a delete may have only the key; deleting an unknown key has no effect.
     second = "ID STRING, part INT, name STRING, Weight DECIMAL(10,3)"
     changes = [("-D", "a", 1, None, None), ("+I", "a ", 1, "x", Decimal("1.5")), ("-D", "c", 9, None, None), ("+I", "d", 1, None, None)]
     with pytest.raises(SchemaError, match=r"has no column Weight: add_columns=True"):
@@ -99,7 +99,7 @@ def test_a_row_that_moves_between_partitions_of_the_table_is_not_doubled(spark: 
     changes = [("-U", 1, date(2024, 1, 1)), ("+U", 1, date(2024, 1, 2)), ("-D", 2, date(2024, 1, 1))]
     name = sink.sql_name if kind == "iceberg" else sink.table
     apply_changes(changelog(spark, "id INT, day DATE", changes), name, primary_key="id")
-    # A column that the changelog does not have stays as it is.
+    # A column that the changelog does not have is not changed.
     assert sink.rows() == [(1, date(2024, 1, 2), "kept")]
 
 
@@ -121,7 +121,7 @@ def test_keys_that_the_collation_makes_equal_are_an_error(spark: SparkSession, n
     sink.execute(f"CREATE TABLE {sink.sql_name} (name VARCHAR(20) COLLATE latin1_general_ci PRIMARY KEY, n INT)")
     with pytest.raises(TargetError, match="equal by the table's collation"):
         apply_changes(changelog(spark, "name STRING, n INT", [("+I", "a", 1), ("+I", "A", 2)]), sink.table, primary_key="name")
-    # One of them in the end is a row that was spelled anew.
+    # One of the final rows has a new encoding.
     for rows in ([("+I", "a", 1)], [("-D", "a", 1), ("+I", "A", 2)]):
         apply_changes(changelog(spark, "name STRING, n INT", rows), sink.table, primary_key="name")
     assert sink.rows() == [("A", 2)]
