@@ -139,7 +139,7 @@ def test_an_unchanged_value_is_taken_from_the_after_image() -> None:
         assert upserts("debezium-json", message) == [KeyedChange((1,), (1, 2, "long"), before=(1, 1, "long"))]
 
 
-def test_a_document_carries_its_pre_image_where_it_has_one() -> None:
+def test_a_document_carries_its_pre_image_if_present() -> None:
     def documents(value: Any) -> Any:
         decoder = get_format("debezium-mongodb-json").decoder("_id INT, n INT", unique_key=["_id"], images=True)
         return decoder.upserts(b'{"id": "1"}', json.dumps(value).encode())

@@ -212,7 +212,7 @@ def test_without_excerpt_an_error_shows_nothing_of_the_message() -> None:
         assert ("Ada-Lovelace" in str(caught.value)) is shown
 
 
-# ------------------------------------------------------------------------------------------------------------- the way back
+# -------------------------------------------------------------------------------------------------------------------------------- writing
 
 DDL = "id INT NOT NULL, name STRING, price DECIMAL(6,2), at TIMESTAMP(3), tags ARRAY<STRING>"
 OLD, NEW = (1, "fork", "2.50", 1_500_000, ["a", None]), (1, "knife", None, None, None)
@@ -249,7 +249,7 @@ def test_the_schema_is_flinks_and_registered_under_the_subject() -> None:
     assert schema["fields"][0]["type"][1]["name"] == "org.apache.flink.avro.generated.record_before"
 
 
-def test_a_key_is_written_where_it_has_a_subject() -> None:
+def test_a_key_is_written_if_it_has_a_subject() -> None:
     format = written(key_subject="rows-key")
     key, value = format.encoder("id INT NOT NULL, name STRING, part INT", unique_key=["part", "id"]).encode(C, (1, "x", 7))
     number = int.from_bytes(key[1:5], "big")

@@ -60,7 +60,7 @@ def test_a_delete_by_key_has_no_metadata() -> None:
     assert change == Change(RowKind.DELETE, (1,), (None,) * len(names))
 
 
-def test_an_added_field_can_be_a_column_too() -> None:
+def test_an_added_field_can_also_be_a_column() -> None:
     (change,) = FLAT.decoder("id INT, __lsn BIGINT", unique_key=["id"]).decode(None, b'{"id": 1, "__lsn": 24023128}')
     assert change.row == (1, 24023128)
 
@@ -248,7 +248,7 @@ def test_a_declared_key_makes_updates_of_a_table_without_a_key_readable() -> Non
     assert decoder.upserts(None, None) is Ignored.TOMBSTONE
 
 
-# ------------------------------------------------------------------------------------------------------------- the way back
+# -------------------------------------------------------------------------------------------------------------------------------- writing
 
 
 @pytest.mark.parametrize(
@@ -264,7 +264,7 @@ def test_rows_are_written_with_their_operation_and_deletes_as_tombstones(kind: R
     assert FLAT.encoder("id INT, name STRING", unique_key=["id"]).encode(kind, (1, "bike")) == expected
 
 
-def test_schema_blocks_are_written_where_they_are_declared() -> None:
+def test_schema_blocks_are_written_if_configured() -> None:
     format = get_format("debezium-flat-json", schema_include=True)
     columns = "price DECIMAL(10,2), at TIMESTAMP_NTZ(6)"
     key, value = format.encoder(columns, unique_key=["price"]).encode(RowKind.INSERT, ("3.10", 5))

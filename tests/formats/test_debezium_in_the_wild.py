@@ -198,7 +198,7 @@ def test_the_default_replica_identity_has_no_row_before() -> None:
     assert decoder.upserts(None, update) == [KeyedChange((1,), (1, "bike", 5))]
     with pytest.raises(MissingBeforeImageError, match="REPLICA IDENTITY FULL"):
         decoder.decode(None, update)
-    # NOT NULL columns are not null in a delete either: PostgreSQL fills them with defaults.
+    # NOT NULL columns are not null in a delete either: the connector fills them with defaults.
     delete = line("d", POSTGRES, {"id": 1, "name": "", "stock": 0}, None)
     assert decoder.upserts(None, delete) == [KeyedChange((1,), None)]
 

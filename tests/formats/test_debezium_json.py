@@ -74,7 +74,7 @@ def test_metadata_has_flinks_names_types_and_values() -> None:
     assert bare[RowKind.UPDATE_BEFORE] == bare[RowKind.UPDATE_AFTER] == (None, *list(METADATA.values())[1:])
 
 
-def test_metadata_that_is_not_in_the_message_is_null() -> None:
+def test_metadata_missing_in_the_message_is_null() -> None:
     decoder = get_format("debezium-json").decoder("id INT", metadata=list(METADATA))
     for source in (b"null", b"{}", b"[]"):
         (change,) = decoder.decode(None, b'{"op": "c", "after": {"id": 1}, "source": %s}' % source)

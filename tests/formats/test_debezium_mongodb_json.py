@@ -148,7 +148,7 @@ def test_a_delete_with_its_pre_image_has_the_document() -> None:
     assert DECODER.upserts(None, value) == [KeyedChange((HEX,), None)]
 
 
-def test_a_key_in_a_schema_block_that_is_not_declared_is_no_key() -> None:
+def test_a_key_in_an_undeclared_schema_block_is_refused() -> None:
     key = json.dumps({"schema": {}, "payload": {"id": "1"}}).encode()
     with pytest.raises(DecodeError, match=r"`id` is missing or not a string - at `\$\.id` of the key"):
         get_format("debezium-mongodb-json", schema_include=False).decoder("_id INT", unique_key=["_id"]).upserts(key, message("d"))
@@ -209,7 +209,7 @@ def test_documents_of_any_depth_raise_nothing_but_decode_errors(depth: int) -> N
         MONGO.decoder("_id INT").decode(None, json.dumps({"op": "c", "after": f'{{"_id": {nested}}}'}).encode())
 
 
-# ------------------------------------------------------------------------------------------------------------- the way back
+# -------------------------------------------------------------------------------------------------------------------------------- writing
 
 
 def test_documents_are_written_as_debezium_writes_them_by_default() -> None:

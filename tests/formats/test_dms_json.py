@@ -46,7 +46,7 @@ def test_a_whole_before_image_gives_both_rows(options: dict[str, Any], value: by
 @pytest.mark.parametrize(
     ("options", "value"), [(FIELD, message("update", AFTER, {"id": 1})), (PREFIX, message("update", {**AFTER, "BI_id": 1}))]
 )
-def test_a_before_image_with_only_the_key_names_the_old_key_and_is_no_row(options: dict[str, Any], value: bytes, filter: str) -> None:
+def test_a_before_image_with_only_the_key_names_the_old_key_but_is_not_a_row(options: dict[str, Any], value: bytes, filter: str) -> None:
     decoder = get_format("dms-json", **options, before_image_column_filter=filter).decoder(COLUMNS, unique_key=["id"])
     assert decoder.upserts(None, value) == [KeyedChange((1,), None), KeyedChange((2,), (2, "bike", "9.50"))]
     with pytest.raises(MissingBeforeImageError):
@@ -62,7 +62,7 @@ def test_without_a_before_image_an_update_is_an_upsert_of_its_key(options: dict[
         decoder.decode(None, value)
 
 
-def test_a_before_image_of_what_changed_is_no_row_where_null_is_not_left_out() -> None:
+def test_a_before_image_of_changed_columns_is_not_a_row_when_nulls_are_written() -> None:
     decoder = get_format("dms-json", **FIELD, **ALL, include_null_and_empty=True).decoder(COLUMNS)
     with pytest.raises(MissingBeforeImageError):
         decoder.decode(None, message("update", AFTER, {"name": "scooter"}))
@@ -165,7 +165,7 @@ def test_filters_must_match_in_full(options: dict[str, str]) -> None:
 
 
 @pytest.mark.parametrize("operation", ["create-table", "drop-table", "rename-table", "add-column", "change-columns", "truncate-table"])
-def test_control_records_are_no_rows(operation: str) -> None:
+def test_control_records_have_no_rows(operation: str) -> None:
     value = message(operation, None, **{"record-type": "control"})
     reason = Ignored.TRUNCATE if operation == "truncate-table" else Ignored.DDL
     assert get_format("dms-json").decoder("id INT").decode(None, value) is reason
@@ -180,7 +180,7 @@ def test_a_control_event_includes_the_table_definition() -> None:
     assert get_format("dms-json").control_event(None, None, Ignored.TOMBSTONE) == ControlEvent(Ignored.TOMBSTONE)
 
 
-# ------------------------------------------------------------------------------------------------------------- the way back
+# -------------------------------------------------------------------------------------------------------------------------------- writing
 
 
 @pytest.mark.parametrize("options", [FIELD, PREFIX])

@@ -78,7 +78,7 @@ NULLS = ("a INT, b STRING", (1, None), (1, ""))
 
 @pytest.mark.parametrize("identifier", ["canal-json", "maxwell-json"])
 @pytest.mark.parametrize("turned", [False, True])
-def test_old_has_null_where_it_was_null_and_nothing_where_nothing_changed(identifier: str, turned: bool) -> None:
+def test_old_has_only_changed_columns_including_nulls(identifier: str, turned: bool) -> None:
     ddl, before, row = NULLS if not turned else (NULLS[0], NULLS[2], NULLS[1])
     format = get_format(identifier)
     _, value = format.encoder(ddl).encode(A, row, before)
@@ -617,7 +617,7 @@ def test_a_row_before_that_cannot_be_written_is_an_error(format: Format) -> None
         format.encoder("a INT, d DATE").encode(A, (1, 0), (1, 10**9))
 
 
-def test_bytes_are_text_in_a_schema_block_where_they_are_written_as_text() -> None:
+def test_bytes_written_as_text_are_strings_in_a_schema_block() -> None:
     for mode, kind in (("bytes", "bytes"), ("hex", "string")):
         format = DebeziumJson(schema_include=True, binary_handling_mode=mode)
         record = format.encoder("c BINARY").encode(INS, (b"\xff",))

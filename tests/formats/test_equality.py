@@ -56,7 +56,7 @@ def test_values_are_equal_exactly_when_their_unified_values_have_the_same_bytes(
 
 
 @pytest.mark.parametrize("names", [["-0.0", "NaN", "1.5"], ["1.5", "-0.0", "NaN"], ["NaN", "1.5", "-0.0"]])
-def test_a_maps_entries_have_one_order_whatever_their_keys(names):
+def test_a_maps_entries_have_one_order_for_all_key_types(names):
     (column,) = columns("c MAP<DOUBLE, STRING>")
     entries = converter(column.type, Handling())(dict(zip(names, "abc", strict=True)))
     assert [str(key) for key, _ in entries] == ["-0.0", "1.5", "nan"]

@@ -70,7 +70,7 @@ MEMBERS = (
 @pytest.mark.parametrize("identifier", ["debezium-json", "canal-json", "maxwell-json", "ogg-json", "changelog-json"])
 @settings(max_examples=60, deadline=None, derandomize=True)
 @given(message=st.dictionaries(st.sampled_from(MEMBERS), values), reason=st.sampled_from(list(Ignored)))
-def test_odd_details_are_no_errors(identifier: str, message: dict[str, Any], reason: Ignored) -> None:
+def test_unusual_details_are_no_errors(identifier: str, message: dict[str, Any], reason: Ignored) -> None:
     event = get_format(identifier).control_event(None, msgspec.json.encode(message), reason)
     assert event.type is reason
     assert all(part is None or (isinstance(part, str) and part) for part in event[1:])

@@ -24,7 +24,7 @@ EXTRAS = {
     "terminal.py": {"rich"},
     "validation.py": {"jsonschema", "referencing"},
 }
-"""What some modules need besides: Kafka and a registry, with their deadlines, imported when they are used, and what an extra installs."""
+"""Additional imports of some modules: Kafka and registry clients with their deadlines, lazy imports, and packages of an extra."""
 CLOCKS = {"now", "utcnow", "today", "fromtimestamp", "utcfromtimestamp", "astimezone"}
 
 

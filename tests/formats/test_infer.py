@@ -114,7 +114,7 @@ def test_type_of_values(text: str, expected: str) -> None:
         ([""], "STRING"),
     ],
 )
-def test_text_is_a_time_only_where_every_value_is_iso_text(values: list, expected: str) -> None:
+def test_text_is_a_time_only_if_every_value_is_iso_text(values: list, expected: str) -> None:
     assert type_of(*values) == expected
 
 
@@ -307,7 +307,7 @@ def test_some_bare_messages_leave_schema_include_unset() -> None:
     assert "schema_include" not in infer_schema([block(ID, id=1), bare], format="debezium-json").format_options
 
 
-def test_flattened_rows_without_keys_are_keyless_and_added_fields_are_no_columns() -> None:
+def test_flattened_rows_without_keys_are_keyless_and_added_fields_are_not_columns() -> None:
     row = {"id": 1, "__op": "c", "__deleted": "false", "__table": "t", "__db": "d"}
     found = infer([row], "debezium-flat-json")
     assert (found.ddl, found.primary_key, found.tables) == ("id BIGINT", (), ("d.t",))

@@ -197,7 +197,7 @@ def test_envelopes_of_a_schema_that_changes_and_of_several_tables() -> None:
     assert (one.ddl, one.ignored) == ("id INT NOT NULL", {"OTHER_TABLE": 2})
 
 
-def test_vectors_give_the_schema_that_they_were_written_with() -> None:
+def test_vectors_give_the_schema_they_were_written_with() -> None:
     (scenario,) = (scenario for scenario in SCENARIOS if scenario.name == "product")
     vector = scenario.vector("debezium-avro-confluent")
     found = infer_schema(vector.records, format="debezium-avro-confluent", **vector.options)

@@ -191,7 +191,7 @@ def test_recorded_messages_are_valid(name: str) -> None:
 # --------------------------------------------------------------------------------------------------------- validate=True
 
 
-def test_validate_refuses_before_decoding_and_only_when_asked() -> None:
+def test_validate_refuses_before_decoding_and_only_on_request() -> None:
     value = b'{"op": "c", "after": {"id": 1}, "source": {"ts_ms": "late"}}'
     assert get_format("debezium-json").decoder("id INT").decode(None, value)
     decoder = get_format("debezium-json", validate="true").decoder("id INT", unique_key=["id"])

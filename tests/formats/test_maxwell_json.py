@@ -50,7 +50,7 @@ def test_marks_of_a_bootstrap_are_ignored_by_reason(kind: str) -> None:
 
 @pytest.mark.parametrize("what", ["table", "database"])
 @pytest.mark.parametrize("action", ["create", "alter", "drop"])
-def test_ddl_is_ignored_whatever_the_filters(what: str, action: str) -> None:
+def test_ddl_is_ignored_under_all_filters(what: str, action: str) -> None:
     value = b'{"type":"%s-%s","database":"x","ts":1596684883000}' % (what.encode(), action.encode())
     assert decode(value) is decode(value, table_include="a", database_include="b") is Ignored.DDL
 

@@ -147,7 +147,7 @@ def test_a_failover_with_gtids_compares_numbers_and_a_new_primary_is_a_new_histo
     assert at(MYSQL, server_id=2)[0] != at(MYSQL)[0]
 
 
-def test_a_transaction_of_postgresql_that_commits_later_is_later_whatever_its_lsns() -> None:
+def test_a_postgresql_transaction_that_commits_later_is_later_regardless_of_its_lsns() -> None:
     assert at(POSTGRES, sequence='["200","150"]', lsn=150) > at(POSTGRES, sequence='["100","190"]', lsn=190)
 
 

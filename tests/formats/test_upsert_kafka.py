@@ -245,13 +245,13 @@ def test_it_has_no_metadata_of_its_own() -> None:
 @pytest.mark.parametrize(
     "value", [b'{"ID":1,"NAME":"x"}', b'{"schema":{"type":"struct"},"payload":{"id":1,"name":"x"}}'], ids=["other case", "schema block"]
 )
-def test_a_value_without_a_declared_column_is_no_row_of_nulls(value: bytes) -> None:
+def test_a_value_without_declared_columns_is_not_a_row_of_nulls(value: bytes) -> None:
     decoder = get_format("upsert-kafka").decoder("id INT, name STRING", unique_key=["id"])
     with pytest.raises(MissingFieldError, match=r"none of the declared columns \(id, name\) is in the value"):
         decoder.decode(b'{"id":1}', value)
 
 
-def test_a_value_may_be_empty_where_the_key_is_all() -> None:
+def test_a_value_may_be_empty_if_the_key_has_all_columns() -> None:
     decoder = get_format("upsert-kafka", value_fields_include="EXCEPT_KEY").decoder("id INT", unique_key=["id"])
     assert decoder.decode(b'{"id":1}', b"{}") == [Change(RowKind.UPDATE_AFTER, (1,))]
 
@@ -324,7 +324,7 @@ def test_columns_without_an_avro_type_are_refused_when_the_decoder_is_made() -> 
         decoder("id INT, `unit price` INT", value_format="avro")
 
 
-# ------------------------------------------------------------------------------------------------------------- the way back
+# -------------------------------------------------------------------------------------------------------------------------------- writing
 
 WIDE = (
     "id INT NOT NULL, flag BOOLEAN, big BIGINT, part FLOAT, d DECIMAL(6,2), s STRING, b BINARY, day DATE, t TIME(3), at TIMESTAMP(6), "

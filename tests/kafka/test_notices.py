@@ -52,7 +52,7 @@ def test_a_job_without_readable_records_logs_it_once(kafka, tmp_path, bounded):
     assert told["rows"] == 0
 
 
-def test_the_driver_logs_notices_whatever_process_decoded(spark, kafka, caplog):
+def test_the_driver_logs_notices_of_every_process(spark, kafka, caplog):
     topic = new_topic(kafka, BAD, partitions=1)
     secret = {"error_excerpt": False}
     read = {"format": "debezium-json", "format_options": secret, "schema": "id BIGINT", "primary_key": "id", "options": servers(kafka)}

@@ -123,7 +123,7 @@ def test_a_batch_that_was_planned_and_not_committed_is_run_from_the_new_checkpoi
     assert_whole({**query.batches, **second})
 
 
-def test_a_file_sink_takes_the_batches_after(spark, kafka, tmp_path):
+def test_a_file_sink_writes_the_following_batches(spark, kafka, tmp_path):
     topic = new_topic(kafka, records_of(HISTORY[:HALF]), partitions=2)
 
     def run(checkpoint: str, key_groups: int) -> None:
@@ -148,7 +148,7 @@ def test_without_rescaling_another_number_is_an_error_that_names_the_command(spa
         run_batches(changelog_of(spark, kafka, query.topic, 12), tmp_path / "old")
 
 
-def test_positions_deletes_and_times_are_kept_where_groups_are_split(spark, tmp_path):
+def test_positions_deletes_and_times_are_kept_when_groups_are_split(spark, tmp_path):
     layout = Layout(2, LAYOUT.columns, ("id",), with_ttl=True, with_positions=True)
     epochs = [Epoch("t[0]", "db", 3, (0, 0), (5, 0), (5, 0), since_ms=1, clock_ms=2)]
     groups = {0: [], 1: []}

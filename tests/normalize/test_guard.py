@@ -54,7 +54,7 @@ def test_one_table_from_many_topics_or_with_a_missing_name_is_one_table():
     assert NAMES.merged([], [table("orders"), table("orders", topic="u"), table(None)]) == [table("orders")]
 
 
-def test_a_filter_that_is_set_later_takes_its_column_out_of_the_comparison():
+def test_a_filter_that_is_set_later_excludes_its_column_from_the_comparison():
     stored = check(None, [Seen("t", 0, 0, [table("orders")])], LAYOUT, Expected(NAMES), 0)
     databases = Expected(Identity(("source.database",), ("database_include",), primary_key=("id",)))
     items = Table({"source.database": "shop"}, "t", "t[0]@9")

@@ -268,7 +268,7 @@ def test_redelivered_insert_delete_insert_in_one_millisecond_ends_with_the_row()
     assert changelog(history + history[1:] + history) == ["+I1a", "-D1a", "+I1b"]
 
 
-def test_a_redelivered_delete_does_not_take_the_row_that_was_inserted_again():
+def test_a_redelivered_delete_does_not_remove_a_reinserted_row():
     assert changelog([(at(1, 1), "a"), (at(1, 2), None), (at(1, 3), "b"), (at(1, 2), None)]) == ["+I1a", "-D1a", "+I1b"]
 
 
@@ -301,7 +301,7 @@ def test_epochs_that_are_passed_in_are_not_changed():
     assert msgspec.msgpack.encode(before) == bytes_before
 
 
-def test_servers_that_take_turns_add_no_epochs():
+def test_alternating_servers_add_no_epochs():
     changes = [at(place, place, history="ab"[place % 2]) for place in range(1, 1_000)]
     found = first_deliveries(changes, [], {}.get)
     assert all(found.accepted)

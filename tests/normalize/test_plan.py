@@ -29,7 +29,7 @@ CHANGELOG = ChangelogMode.all()
         pytest.param(ChangelogMode.insert_only(), True, "all", False, False, False, id="append-only, on, retract sink"),
     ],
 )
-def test_the_stage_is_where_flinks_planner_puts_it(source, duplicates, consumer, normalize, makes_before, drops_before):
+def test_the_stage_is_placed_like_in_flinks_plans(source, duplicates, consumer, normalize, makes_before, drops_before):
     plan = make_plan(source, ["id"], consumer, duplicates)
     assert (plan.normalize, plan.generate_update_before, plan.drop_update_before) == (normalize, makes_before, drops_before)
     assert plan.reason

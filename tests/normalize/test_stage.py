@@ -208,7 +208,7 @@ def test_blocks_in_any_order_and_partitions_merged_by_time_give_the_order_of_wri
 
 
 @pytest.mark.parametrize(("before", "after", "kinds"), [(NAN, OTHER_NAN, ["+U"]), (0.0, -0.0, ["+U"]), (NAN, 0.0, ["-D", "+U"])])
-def test_upserts_without_a_stage_delete_a_key_only_where_it_changed(before, after, kinds):
+def test_upserts_without_a_stage_delete_a_key_only_if_it_changed(before, after, kinds):
     drop = without_update_before(columns("id DOUBLE"), ["id"])
     kept = drop([Change(RowKind.UPDATE_BEFORE, (before,)), Change(RowKind.UPDATE_AFTER, (after,))])
     assert [change.kind.short_string for change in kept] == kinds

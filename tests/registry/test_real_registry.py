@@ -53,7 +53,7 @@ def test_a_schema_has_one_id_under_all_subjects(registry: LocalRegistry) -> None
         client.number("other-value", schema, register=False)
 
 
-def test_the_newest_schema_of_a_topics_subjects_says_its_table(registry: LocalRegistry) -> None:
+def test_the_newest_schemas_of_a_topics_subjects_describe_its_table(registry: LocalRegistry) -> None:
     format = get_format("debezium-avro-confluent", url=registry.url).for_topic("said")
     format.encoder("id INT NOT NULL, price DECIMAL(6,2)", unique_key=["id"]).encode(C, (1, "2.50"))
     found = infer_subject("said-value", format=format)

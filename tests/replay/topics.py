@@ -457,7 +457,7 @@ TOPICS = [
     *_CANAL,
     *_FLINK,
 ]
-"""Every table of every recorded topic in a format of ours."""
+"""Every table of every recorded topic in a supported format."""
 
 CONTROL = {
     "__debezium-heartbeat.dbz34-mariadb-strings": ("debezium-json", "HEARTBEAT"),

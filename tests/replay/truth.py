@@ -2,7 +2,7 @@
 
 A truth has one JSON object per row, with the values from the database's client: integers and MySQL's floats as numbers, MySQL's BIT
 as an integer, binary as base64, all else as the server's text. The functions here convert Python values to these encodings, so that
-equal cells have equal text.
+equal cells compare equal.
 """
 
 from __future__ import annotations

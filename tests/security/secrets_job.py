@@ -89,7 +89,7 @@ def main(folder: Path, options: dict[str, Any]) -> None:
     stream = from_kafka_changelog(spark, topic, **read, options=login, dead_letter_options=options["dead_letter"])
     show_plans(stream, folder, "stream")
     run(stream, folder, "stream")
-    read["source_duplicates"] = False  # an earlier file has the stage
+    read["source_duplicates"] = False  # one plan with the stage is enough
     bounded = from_kafka_changelog(spark, topic, **read, options=mtls, bounded=True)
     show_plans(bounded, folder, "bounded")
     (folder / "rows").write_text(str(sorted(bounded.collect())))

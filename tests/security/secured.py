@@ -26,7 +26,7 @@ class Secured(NamedTuple):
     ----------
     folder : Path
         ``ca.pem``; ``client.pem``, and ``client.p12`` with `KEY_PASSWORD`; ``broker.p12``; ``stranger.pem``, an authority that signed
-        nothing here.
+        no certificate here.
     trusted, client : Identity
     kafka : LocalKafka
     """

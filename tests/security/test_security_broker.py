@@ -111,7 +111,7 @@ def strangers(secured: Secured) -> dict[str, dict[str, str]]:
 
 
 REFUSED = {"wrong password, SCRAM": "_AUTHENTICATION", "wrong password, PLAIN": "_AUTHENTICATION", "another authority": "_SSL"}
-"""Those that the client is told of; for the others the connection just ends."""
+"""Refusals that the client gets an error for; in the other cases the connection just ends."""
 STRANGERS = ["wrong password, SCRAM", "wrong password, PLAIN", "another authority", "no certificate", "no TLS", "nothing at all"]
 
 

@@ -125,7 +125,7 @@ SECONDS, BYTES = 5.0, 400 << 20
 
 
 def bombs(message: Any) -> list[bytes]:
-    """A message with deeply nested or very long numbers as a row's values."""
+    """Messages whose row values are deeply nested, or are numbers with very many digits."""
     text = json.dumps(message)
     deep = [
         text.replace('"bike"', "[" * DEEP + "]" * DEEP),

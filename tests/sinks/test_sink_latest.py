@@ -41,7 +41,7 @@ def outcome(latest: DataFrame) -> dict[tuple[int, int], Any]:
     return {(row.example, row.id): row.value if row.row_kind in ("+I", "+U") else None for row in latest.select("row.*").collect()}
 
 
-def test_the_last_change_by_arrival_is_what_a_dict_ends_with(spark: SparkSession) -> None:
+def test_the_last_change_by_arrival_agrees_with_a_dict(spark: SparkSession) -> None:
     rows, last = examples()
     assert outcome(last_changes(changelog(spark, SCHEMA, rows), COLUMNS, KEY, [])) == last
 
