@@ -140,11 +140,11 @@ def rejects(identifier: str) -> list[tuple[str, Reject]]:
 
 OURS = list_formats()
 REQUIRED: dict[str, dict[str, Any]] = {"debezium-avro-confluent": {"url": "mock://vectors", "subject": "vectors-value"}}
-"""What a format cannot do without."""
+"""The required options of a format."""
 FORMATS = {name: get_format(name, **REQUIRED.get(name, {})) for name in OURS}
-"""Made once, since asking for a format looks through all installed distributions."""
+"""Made once, because `get_format` searches all installed distributions."""
 UPSERTS = [name for name in OURS if not FORMATS[name].changelog_mode.contains(RowKind.UPDATE_BEFORE)]
-"""The formats that cannot say -U: they are compared after normalising."""
+"""Formats without -U; their changelogs are compared after normalising."""
 SCENARIOS = scenarios()
 
 

@@ -101,7 +101,7 @@ def of(avro: Any) -> dict[str, Any]:
 
 
 MOST = b"\xfe\xff\xff\xff\xff\xff\xff\xff\x7f"
-"""A number of 62 bits: what a hostile length or count looks like."""
+"""A number of 62 bits, used as a hostile length or count."""
 ENUM = {"type": "enum", "name": "E", "symbols": ["x", "y"]}
 
 

@@ -38,7 +38,7 @@ from cdc_formats.testing import (
 )
 
 BASE64_DECIMALS = ("debezium-flat-json", "debezium-json")
-"""Formats whose vectors have decimals in base64 without a scale: they are read at the column's."""
+"""Formats whose vectors have decimals in base64 without a scale; the column's scale applies."""
 each_case = pytest.mark.parametrize(("scenario", "identifier"), CASES, ids=CASE_IDS)
 each_format = pytest.mark.parametrize("identifier", OURS)
 each_scenario = pytest.mark.parametrize("scenario", SCENARIOS, ids=[scenario.name for scenario in SCENARIOS])
@@ -198,7 +198,7 @@ def test_formats_are_listed_alphabetically() -> None:
     assert list_formats() == sorted(list_formats())
 
 
-# ------------------------------------------------------------------------------------------------- what the changelogs say
+# ------------------------------------------------------------------------------------------------- meaning of changelogs
 
 
 def normalised(changes: Iterable[Change], key: tuple[int, ...]) -> list[Change]:

@@ -212,7 +212,7 @@ def test_without_excerpt_an_error_shows_nothing_of_the_message() -> None:
         assert ("Ada-Lovelace" in str(caught.value)) is shown
 
 
-# -------------------------------------------------------------------------------------------------------------------------------- writing
+# -------------------------------------------------------------------------------------------------------------- writing
 
 DDL = "id INT NOT NULL, name STRING, price DECIMAL(6,2), at TIMESTAMP(3), tags ARRAY<STRING>"
 OLD, NEW = (1, "fork", "2.50", 1_500_000, ["a", None]), (1, "knife", None, None, None)

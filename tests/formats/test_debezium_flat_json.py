@@ -248,7 +248,7 @@ def test_a_declared_key_makes_updates_of_a_table_without_a_key_readable() -> Non
     assert decoder.upserts(None, None) is Ignored.TOMBSTONE
 
 
-# -------------------------------------------------------------------------------------------------------------------------------- writing
+# -------------------------------------------------------------------------------------------------------------- writing
 
 
 @pytest.mark.parametrize(

@@ -209,7 +209,7 @@ def test_documents_of_any_depth_raise_nothing_but_decode_errors(depth: int) -> N
         MONGO.decoder("_id INT").decode(None, json.dumps({"op": "c", "after": f'{{"_id": {nested}}}'}).encode())
 
 
-# -------------------------------------------------------------------------------------------------------------------------------- writing
+# -------------------------------------------------------------------------------------------------------------- writing
 
 
 def test_documents_are_written_as_debezium_writes_them_by_default() -> None:

@@ -180,7 +180,7 @@ def test_a_control_event_includes_the_table_definition() -> None:
     assert get_format("dms-json").control_event(None, None, Ignored.TOMBSTONE) == ControlEvent(Ignored.TOMBSTONE)
 
 
-# -------------------------------------------------------------------------------------------------------------------------------- writing
+# -------------------------------------------------------------------------------------------------------------- writing
 
 
 @pytest.mark.parametrize("options", [FIELD, PREFIX])

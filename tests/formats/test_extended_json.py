@@ -123,7 +123,7 @@ def test_text_without_a_zone_is_read_in_the_declared_zone() -> None:
         get_format("debezium-mongodb-json", time_zone="Mars").decoder("_id INT, at TIMESTAMP")
 
 
-# -------------------------------------------------------------------------------------------------------------------------------- writing
+# -------------------------------------------------------------------------------------------------------------- writing
 
 numbers = st.integers(-(10**33), 10**33).map(lambda number: f"{number:d}")
 dates = st.integers(-719_162, 2_932_896)

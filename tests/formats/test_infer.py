@@ -191,7 +191,7 @@ def test_types_are_read_from_mongodb_documents() -> None:
     assert found.primary_key == ("_id",)
 
 
-# ---------------------------------------------------------------------------------------------------- what producers say
+# -------------------------------------------------------------------------------------------------------- declarations
 
 
 def block(*fields: dict, op: str = "c", key: str = "id", connector: str = "postgresql", **row) -> tuple[bytes, bytes]:

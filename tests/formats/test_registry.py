@@ -212,7 +212,7 @@ def test_booleans_can_be_text(text: object, value: bool) -> None:
 
 
 WITH_TIMESTAMP_STANDARD = ["canal-json", "changelog-json", "debezium-json", "maxwell-json", "ogg-json"]
-"""The formats that have the option in Flink too."""
+"""The formats that have the option in Flink as well."""
 
 
 @pytest.mark.parametrize(

@@ -376,7 +376,7 @@ UNSIGNED_READ = {
     ("double", "long"): ("", "", "1234", MOST, "5"),
     ("double", "precise"): ("1", MOST, "1234", "-1", "5"),
 }
-"""What a DECIMAL(20,0) column reads of these, by decimal and bigint_unsigned; "": an error that names the option to set."""
+"""The values that a DECIMAL(20,0) column reads, by decimal and bigint_unsigned; "" is an error that names the option to set."""
 
 
 @pytest.mark.parametrize(("modes", "expected"), UNSIGNED_READ.items(), ids=str)

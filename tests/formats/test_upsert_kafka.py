@@ -324,7 +324,7 @@ def test_columns_without_an_avro_type_are_refused_when_the_decoder_is_made() -> 
         decoder("id INT, `unit price` INT", value_format="avro")
 
 
-# -------------------------------------------------------------------------------------------------------------------------------- writing
+# -------------------------------------------------------------------------------------------------------------- writing
 
 WIDE = (
     "id INT NOT NULL, flag BOOLEAN, big BIGINT, part FLOAT, d DECIMAL(6,2), s STRING, b BINARY, day DATE, t TIME(3), at TIMESTAMP(6), "

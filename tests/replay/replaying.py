@@ -19,7 +19,7 @@ from cdc_formats.images import complete
 from normalize.fold import FoldOptions, fold
 
 Place = tuple[int, int]
-"""A Kafka partition and how many records of the recording come before it there: its offset, once the recording is replayed."""
+"""The Kafka partition of a record, and its offset there when the recording is replayed."""
 
 
 class Recorded(NamedTuple):

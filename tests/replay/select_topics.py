@@ -21,7 +21,7 @@ from pathlib import Path
 import fastavro
 
 NOISE = 100
-"""Of the records of other tables, one in so many is taken."""
+"""One in this many records of other tables is selected."""
 
 WHOLE = (
     "__debezium-heartbeat.dbz34-mysql-strings",
@@ -38,18 +38,18 @@ WHOLE = (
     "flink-upsert.tags",
     "maxwell-mariadb-ddl",
 )
-"""Recordings that are taken whole."""
+"""Recordings that are copied completely."""
 
 PARTS = {
     "canal-mariadb-flat": ("customers", "truncated"),
     "maxwell-mariadb": ("customers", "truncated"),
 }
-"""Recordings of several tables, and the tables that are taken."""
+"""Recordings of several tables, and the selected tables."""
 
 SHARES = {
     "dbz34-mariadb-avro.inventory.evolving": 3,
 }
-"""Recordings in Avro of which one key in so many is taken, by its number, with those rows of the truth and the schemas."""
+"""Recordings in Avro, and the divisor that selects keys by number, with their truth rows and the schemas."""
 
 TRUTHS = (
     "mariadb.customers",

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, *([pytest.mark.slow] if FOLDER != SMALL else [])]
 
 MICRO_BATCHES = 3
-"""So that a stream finds the rows of one micro-batch in the state of the next."""
+"""More than one, so that a micro-batch reads rows of the previous one from the state."""
 
 Recording = Callable[[Topic], dict[str, str]]
 

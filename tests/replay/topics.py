@@ -17,13 +17,13 @@ from producers import As, Producer
 
 SMALL = Path(__file__).parents[2] / "demo" / "topics"
 FOLDER = Path(os.environ.get("CDC_TOPICS") or SMALL)
-"""Where the recordings are."""
+"""The folder of the recordings."""
 
 AVRO = "debezium-avro-confluent"
-"""The format whose schemas are in ``records/avro-schemas.json``, by id; the tests put a registry in front of that file."""
+"""The format whose schemas are in ``records/avro-schemas.json``, by id; a test registry serves that file."""
 
 NO_PLACEHOLDER = "no such text"
-"""The workload writes ``__debezium_unavailable_value`` into ordinary columns; where nothing is TOASTed, no text stands for it."""
+"""The workload writes ``__debezium_unavailable_value`` into ordinary columns. Tables without TOAST set this unused placeholder."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -378,7 +378,7 @@ _MAXWELL_ALL_TYPES = (
     _ADDED,
 )
 MOVED = {table: (of.torn_between_partitions(table),) for table in ("all_types", "customers", "evolving", "truncated")}
-"""What differs in ``maxwell-mariadb-full``, whose keys move between partitions, unless positions order the changes."""
+"""The differences of ``maxwell-mariadb-full``, whose keys move between partitions, unless positions order the changes."""
 
 
 def _canal(table: str, *differences: Difference, **more: Any) -> Topic:
@@ -471,7 +471,7 @@ CONTROL = {
     "dbz34-postgres-json.message": ("debezium-json", "MESSAGE"),
     "maxwell-mariadb-ddl": ("maxwell-json", "DDL"),
 }
-"""Topics without rows: their format, and why every record of them is ignored."""
+"""Topics without rows: their format, and why their records are ignored."""
 
 SIGNALS = {
     "dbz34-mariadb-avro.inventory.dbz_signal": (AVRO, 39),
@@ -481,15 +481,15 @@ SIGNALS = {
     "dbz34-mariadb-upsert.inventory.dbz_signal": ("debezium-flat-json", 39),
     "dbz34b-mariadb-upsertplain.inventory.dbz_signal": ("upsert-kafka", 1),
 }
-"""Signalling tables, which have no truth: their format, and how many rows the connector inserted."""
+"""Signalling tables, which have no truth: their format, and the number of rows that the connector inserted."""
 
 KEYLESS = {
     "dbz34-mariadb-unwrap.inventory.no_pk": {"+I": 1932, "-D": 1186, "TOMBSTONE": 1186, "MISSING_BEFORE_IMAGE": 3585},
     "dbz34-mariadb-upsert.inventory.no_pk": {"+I": 1932, "MISSING_FIELD": 1186, "MISSING_BEFORE_IMAGE": 3585},
     "dbz34b-mariadb-upsertplain.inventory.no_pk": {"+I": 410, "MISSING_FIELD": 98, "MISSING_BEFORE_IMAGE": 390},
 }
-"""Flattened tables without a primary key: an update does not say which row it replaces, nor does a null which one is gone, so that
-no reader can end in the truth. How many records are rows, ignored, and refused."""
+"""Flattened tables without a primary key, and their number of rows, ignored and refused records. No reader can end in the truth, because
+updates do not identify the replaced row, and nulls do not identify the deleted one."""
 
 
 def topics() -> list[Topic]:

@@ -14,7 +14,7 @@ PASSWORD = 'kept-"quiet"\\9f2c'  # a quote and a backslash, to test all escaping
 KEY_PASSWORD = "kept-locked-71d0"
 BROKER_KEY_PASSWORD = "kept-inside-04aa"
 SECRETS = ("9f2c", KEY_PASSWORD, BROKER_KEY_PASSWORD)
-"""What may stand nowhere; of the password what is the same however it is escaped."""
+"""Secrets that may never appear; for the password the part that escaping does not change."""
 
 _MODULES = "org.apache.kafka.common.security"
 

@@ -25,8 +25,8 @@ REDACTION = {
     "spark.redaction.regex": rf"(?i)secret|token|access[.]?key|{OPTIONS}",
     "spark.sql.redaction.string.regex": rf"(?is)({OPTIONS}) -> .*?(?=, [\w.]+ -> |\)[,)])",
 }
-"""What the README tells to set: Spark's own words, and Kafka's options whose values are secrets by other names; and the same for the plan
-of a stream, which Spark 4.0 shows with its options as they are."""
+"""The redaction setting from the README: Spark's default words and Kafka's secret options; also applied to the plan of a stream, because
+Spark 4.0 shows its options unredacted."""
 
 PLANTED = {name: f"planted-{name}-7c61" for name in ("basic", "bearer", "key", "proxy", "producer", "wrong")}
 REGISTRY = {

@@ -25,7 +25,7 @@ class Sink:
     table: Table
     read: Callable[[], DataFrame]
     execute: Callable[[str], Any]
-    """Run a statement of SQL where the table is."""
+    """Run a SQL statement in the table's database."""
     sql_name: str
 
     def rows(self, *columns: str) -> list[tuple[Any, ...]]:

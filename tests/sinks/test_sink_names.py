@@ -48,7 +48,7 @@ HOSTILE = [
     "t", "s", "c1", "one", "row", "flags", "kind", "last", "_flags", "_change", "_matches", "_sign", "_source", "Provider", "TIMESTAMP",
     "element", "counts",
 ]  # fmt: skip
-"""Names that would end a name, a statement or a type, that are words of SQL, or that the statements use themselves."""
+"""Names that could end a name, a statement or a type, SQL keywords, and names that the statements use."""
 OF_DELTA = [name for name in HOSTILE if not set(" ,;{}()\n\t=") & set(name)]
 
 _any_text = st.text(st.characters(codec="utf-8", exclude_characters="\0") | st.sampled_from("`.\"-<>:,;'"), max_size=8)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 
 NULLED = ("name", "email")
-"""Columns of text with U+0000 in it, which PostgreSQL does not have."""
+"""Text columns with U+0000, which PostgreSQL cannot store."""
 
 NewSink = Callable[[str], Sink]
 
