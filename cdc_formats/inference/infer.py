@@ -168,14 +168,14 @@ def infer_schema(
     sample.require_rows()
     key, reason = (tuple(primary_key), "as given") if primary_key else sample.primary_key()
     evidence = tuple(sample.evidence(key))
-    told = {name: value for name, value in sample.told().items() if name not in options}
+    detected = {name: value for name, value in sample.told().items() if name not in options}
     inferred = InferredSchema(
         format=chosen.identifier,
         evidence=evidence,
         primary_key=key,
         primary_key_reason=reason,
-        format_options={**options, **{name: value for name, (value, _) in told.items()}},
-        option_reasons={name: why for name, (_, why) in told.items()},
+        format_options={**options, **{name: value for name, (value, _) in detected.items()}},
+        option_reasons={name: why for name, (_, why) in detected.items()},
         tables=tuple(sorted(".".join(table) for table in sample.tables)),
         records=len(kept),
         rows=sample.rows,
@@ -187,9 +187,9 @@ def infer_schema(
 
 def _tried(format: Format, inferred: InferredSchema, records: Iterable[Sample]) -> Iterator[str]:
     """Decode the sample with the inferred schema and return a note on failures."""
-    told = {name: inferred.format_options[name] for name in inferred.option_reasons}
+    detected = {name: inferred.format_options[name] for name in inferred.option_reasons}
     try:
-        decoder = replace(format, **told).decoder(inferred.columns, unique_key=inferred.primary_key)
+        decoder = replace(format, **detected).decoder(inferred.columns, unique_key=inferred.primary_key)
     except (SchemaError, FormatOptionError) as error:
         yield str(error)
         return

@@ -46,9 +46,9 @@ def _typed(schemas: Sequence[InferredSchema], names: Sequence[str]) -> str:
     for each in (evidence for schema in schemas for evidence in schema.evidence):
         if each.column.type.name in names:
             counts[f"by {each.certainty}" if each.source_type else "guessed from values"] += 1
-    told = {f"{name}={schema.format_options[name]!r} ({why})" for schema in schemas for name, why in schema.option_reasons.items()}
+    detected = {f"{name}={schema.format_options[name]!r} ({why})" for schema in schemas for name, why in schema.option_reasons.items()}
     mode = "decimal_handling_mode" if "DECIMAL" in names else "time_precision_mode"
-    modes = [text for text in sorted(told) if text.startswith(mode)]
+    modes = [text for text in sorted(detected) if text.startswith(mode)]
     return "; ".join([*(f"{count} column{'s' * (count != 1)} {how}" for how, count in counts.items()), *modes])
 
 

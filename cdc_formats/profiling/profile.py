@@ -308,8 +308,8 @@ def _chosen(
             raise ArgumentError(f"options require a format's name: pass them to {type(format).__name__}(...) instead")
         return [candidate(format, records)], format, "as given"
     if format is not None:
-        told = upsert_options(records, options) if format == UPSERT else {}
-        given = get_format(format, **{**told, **options})
+        detected = upsert_options(records, options) if format == UPSERT else {}
+        given = get_format(format, **{**detected, **options})
         return [candidate(given, records)], given, "as given"
     tried = candidates(records, options)
     best, reason = choose(tried)

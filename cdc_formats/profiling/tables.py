@@ -150,7 +150,7 @@ def _table(names: Sequence[str], readings: Sequence[Reading], reader: AnyColumns
     schema, reason = _schema(readings, format)
     key = schema.primary_key if schema else ()
     agrees, kafka_key = _key_agreement(readings, reader, key)
-    told = {name: schema.format_options[name] for name in schema.option_reasons} if schema else {}
+    detected = {name: schema.format_options[name] for name in schema.option_reasons} if schema else {}
     return TableProfile(
         name=".".join(names),
         records=len(readings),
@@ -161,7 +161,7 @@ def _table(names: Sequence[str], readings: Sequence[Reading], reader: AnyColumns
         key_agrees=agrees,
         schema=schema,
         reason=reason,
-        options={**told, **set_options(format)},
+        options={**detected, **set_options(format)},
     )
 
 

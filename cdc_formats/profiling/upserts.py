@@ -27,18 +27,18 @@ def upsert_options(records: Sequence[Looked], given: Mapping[str, Any]) -> dict[
         Options of all formats; registry options also apply to upsert-kafka.
     """
     key, value = _most(each.key.encoding for each in records), _most(each.value.encoding for each in records)
-    told: dict[str, Any] = {}
+    detected: dict[str, Any] = {}
     if CONFLUENT in (key, value):
-        told = {f"avro_confluent_{name}": given[name] for name in (*_REGISTRY, *_SSL) if name in given}
+        detected = {f"avro_confluent_{name}": given[name] for name in (*_REGISTRY, *_SSL) if name in given}
     if key is not None:
-        told["key_format"] = _KEY_FORMATS.get(key) or _plain_key(records)
+        detected["key_format"] = _KEY_FORMATS.get(key) or _plain_key(records)
     if value == CONFLUENT:
-        told["value_format"] = "avro-confluent"
+        detected["value_format"] = "avro-confluent"
     if _key_apart(records):
-        told["value_fields_include"] = "EXCEPT_KEY"
+        detected["value_fields_include"] = "EXCEPT_KEY"
     if any(each.value.encoding == JSON_NULL for each in records):
-        told["json_null"] = "delete"
-    changed = {name: option for name, option in told.items() if option not in ("json", "")}
+        detected["json_null"] = "delete"
+    changed = {name: option for name, option in detected.items() if option not in ("json", "")}
     return {name: option for name, option in changed.items() if name not in given}
 
 
