@@ -1,4 +1,4 @@
-"""Inferring a table's columns, primary key and format options from a sample of its topic, or from its schemas in a registry."""
+"""Infers a table's columns, primary key and format options from a sample of its topic or from a schema registry."""
 
 from .infer import InferredSchema, infer_schema
 from .sample import ColumnEvidence

@@ -1,4 +1,4 @@
-"""What a sample of Avro records says: the columns of the schemas that they name, out of the registry, and their values."""
+"""Reads a sample of Avro records: the columns of their registry schemas, and their values."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from .source_types import Declared, avro_columns, field_names
 
 
 class _Envelope(NamedTuple):
-    """What metadata is read from."""
+    """The fields that metadata columns read."""
 
     source: Any
     ts_ms: Any
 
 
 class AvroSample:
-    """Reads records whose schemas are in a registry, whatever their columns are.
+    """Reads records whose schemas are in a registry, without declared columns.
 
     Parameters
     ----------
     format : Format
-        One with a `registry`.
+        A format with a `registry`.
     rows : RowConverter
-        Of any columns.
+        The converter of `reading.AnyColumns`, which keeps images as written.
     """
 
     def __init__(self, format: Format, rows: RowConverter) -> None:
@@ -55,7 +55,7 @@ class AvroSample:
         return to_plain(schema.read(data, at))
 
     def read(self, key: bytes | None, value: bytes | None, headers: Headers) -> Sequence[Event] | Ignored:
-        """Return the events of one record, their images with the writer's own values."""
+        """Return the events of one record; their images keep the writer's values."""
         if value is None:
             return Ignored.TOMBSTONE
         message = self._message("value", bytes(value), headers)
@@ -74,12 +74,12 @@ class AvroSample:
         return events_of(message["op"], message.get("before"), message.get("after"), found, "$", self.rows)
 
     def declared(self, value: bytes, headers: Headers) -> list[Declared]:
-        """Return the columns that the schema of a value has.
+        """Return the columns of a value's schema.
 
         Raises
         ------
         WriterSchemaError
-            When they are none that a table could have.
+            When the schema does not describe a table.
         """
         name, _ = schema_id("value", bytes(value), headers)
         if name not in self.columns:
@@ -91,7 +91,7 @@ class AvroSample:
         return self.columns[name]
 
     def key_names(self, key: bytes | None, headers: Headers) -> tuple[str, ...] | None:
-        """Return the fields of a key's record, None where it is none."""
+        """Return the field names of a key, None when the key is not an Avro record."""
         try:
             name, _ = schema_id("key", bytes(key or b""), headers)
             schema, _ = self._schema(name)
@@ -100,12 +100,12 @@ class AvroSample:
             return None
 
     def key_fields(self, key: bytes | None, headers: Headers) -> dict[str, Any]:
-        """Return the fields of a key, none where it is no record.
+        """Return the fields of a key; an empty dict when the key is not a record.
 
         Raises
         ------
         SchemaRegistryError
-            When the registry cannot be asked.
+            When the registry does not answer.
         """
         try:
             found = self._message("key", bytes(key or b""), headers)

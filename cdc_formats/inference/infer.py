@@ -1,18 +1,18 @@
 """Inferring a table's columns, primary key and format options from a sample of its topic, with the evidence for each.
 
-``infer_schema(records, format=...)`` takes what is said before what is seen. In this order:
+``infer_schema(records, format=...)`` prefers declarations to values, in this order:
 
-1. a Connect schema block, or an Avro schema of a registry: types, NOT NULL, precision; the key's fields are the primary key
+1. a Connect schema block or an Avro schema of a registry: types, NOT NULL, precision; the key's fields are the primary key
 2. Canal's and TiCDC's ``mysqlType``, then ``sqlType``, and ``pkNames``
 3. Maxwell's ``primary_key_columns`` or Kafka key, GoldenGate's ``primary_keys``, the fields of Debezium's and upsert-kafka's keys
 4. the values (`observed` has the rules)
 
-Values come from after-images: a before-image may hold fakes (PostgreSQL's default replica identity) or part of the row. Columns have
-the order of the newest schema, else of the fullest row. A column is NOT NULL where a schema says so, or where it is of the primary
-key. What a producer's configuration decides and the message does not say is not guessed: an epoch number stays BIGINT, base64 stays
-STRING, and the evidence says how to declare it.
+Values come from after-images: a before-image may hold filler values (PostgreSQL's default replica identity) or only part of the row.
+Columns have the order of the newest schema, otherwise of the row with the most columns. A column is NOT NULL when a schema declares it
+so, or when it belongs to the primary key. Encodings that depend on the producer's configuration are not guessed: an epoch number stays
+BIGINT, base64 stays STRING, and a note says how to declare the column.
 
-The schema is tried on the sample that it was made from; what does not decode with it is noted.
+`infer_schema` decodes the sample with the inferred schema and notes the records that fail.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from ..schema import Column, quote, to_ddl
 from .sample import ColumnEvidence, TopicSample
 
 Sample = Sequence[Any]
-"""A record of a sample: its key, its value, and its headers where there are any."""
+"""A record of a sample: key, value and optional headers."""
 
 
 @dataclass(frozen=True)
 class InferredSchema:
-    """What a sample says of its table.
+    """The schema inferred from a sample, with its evidence.
 
     Parameters
     ----------
@@ -43,18 +43,18 @@ class InferredSchema:
     evidence : tuple of ColumnEvidence
         In the order of the columns.
     primary_key : tuple of str
-        Empty where nothing says it.
+        Empty when the sample does not name one.
     primary_key_reason : str
     format_options : mapping
-        The options that were given by name, and those that the sample tells.
+        The options that the caller passed, and those inferred from the sample.
     option_reasons : mapping
-        Why, for those that the sample tells.
+        The reason for each inferred option.
     tables : tuple of str
-        The tables that the rows are of, as far as the format says.
+        The tables of the rows, when the format names them.
     records, rows : int
-        How many records the sample has, and how many after-images were looked at.
+        The number of records, and of after-images read.
     ignored : mapping
-        Records without rows, by reason.
+        The number of records without rows, by reason.
     notes : tuple of str
     """
 
@@ -81,7 +81,7 @@ class InferredSchema:
         return to_ddl(self.columns)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return all of it as values that JSON has."""
+        """Return all fields as JSON values."""
         return {
             "format": self.format,
             "schema": self.ddl,
@@ -125,7 +125,7 @@ class InferredSchema:
             *(f"note on {', '.join(map(quote, names))}: {note}" for note, names in noted.items()),
             *(f"note: {note}" for note in self.notes),
         ]
-        return "\n".join(map(printable, lines))  # names are a message's
+        return "\n".join(map(printable, lines))  # names come from messages
 
 
 def infer_schema(
@@ -136,19 +136,19 @@ def infer_schema(
     Parameters
     ----------
     records : iterable of (key, value) or (key, value, headers)
-        In the order of the topic, as far as there is one.
+        In the order of the topic, if it has one.
     format : str or Format
     examples : int
-        How many values of each column the evidence shows; none by default, since they are data.
+        How many example values of each column to keep; 0 by default, because values are data.
     primary_key : sequence of str
-        Where it is known: the sample is not asked for it.
+        The primary key, if you know it; otherwise it is inferred.
     **options
-        The format's, where `format` is a name: ``table_include`` to choose a table, what is known of the producer.
+        Format options, when `format` is a name: ``table_include`` to choose a table, options that describe the producer.
 
     Raises
     ------
     InferenceError
-        When the sample has no rows, or those of several tables.
+        When the sample has no rows, or rows of several tables.
     FormatOptionError, UnknownFormatError, ArgumentError
 
     Examples
@@ -159,7 +159,7 @@ def infer_schema(
     ('id BIGINT NOT NULL, price DECIMAL(38,18), since DATE', ('id',))
     """
     if isinstance(format, Format) and options:
-        raise ArgumentError(f"options go with a format's name; give them to the format itself: {type(format).__name__}(...)")
+        raise ArgumentError(f"options require a format's name: pass them to {type(format).__name__}(...) instead")
     chosen = format if isinstance(format, Format) else get_format(format, **options)
     kept = list(records)
     sample = TopicSample(chosen, examples)
@@ -168,14 +168,14 @@ def infer_schema(
     sample.require_rows()
     key, reason = (tuple(primary_key), "as given") if primary_key else sample.primary_key()
     evidence = tuple(sample.evidence(key))
-    told = {name: value for name, value in sample.told().items() if name not in options}
+    detected = {name: value for name, value in sample.told().items() if name not in options}
     inferred = InferredSchema(
         format=chosen.identifier,
         evidence=evidence,
         primary_key=key,
         primary_key_reason=reason,
-        format_options={**options, **{name: value for name, (value, _) in told.items()}},
-        option_reasons={name: why for name, (_, why) in told.items()},
+        format_options={**options, **{name: value for name, (value, _) in detected.items()}},
+        option_reasons={name: why for name, (_, why) in detected.items()},
         tables=tuple(sorted(".".join(table) for table in sample.tables)),
         records=len(kept),
         rows=sample.rows,
@@ -186,10 +186,10 @@ def infer_schema(
 
 
 def _tried(format: Format, inferred: InferredSchema, records: Iterable[Sample]) -> Iterator[str]:
-    """Decode the sample with the schema that was made of it."""
-    told = {name: inferred.format_options[name] for name in inferred.option_reasons}
+    """Decode the sample with the inferred schema and return a note on failures."""
+    detected = {name: inferred.format_options[name] for name in inferred.option_reasons}
     try:
-        decoder = replace(format, **told).decoder(inferred.columns, unique_key=inferred.primary_key)
+        decoder = replace(format, **detected).decoder(inferred.columns, unique_key=inferred.primary_key)
     except (SchemaError, FormatOptionError) as error:
         yield str(error)
         return
@@ -199,8 +199,8 @@ def _tried(format: Format, inferred: InferredSchema, records: Iterable[Sample]) 
         try:
             decode(key, value, *headers)
         except (MissingBeforeImageError, PartialImageError):
-            continue  # what the producer left out is no matter of the schema
+            continue  # columns that the producer left out do not contradict the schema
         except DecodeError as error:
             failed.append(error)
     if failed:
-        yield f"{len(failed)} records of the sample do not decode with it, the first: {failed[0].without_data()}"
+        yield f"{len(failed)} records of the sample do not decode with this schema, the first: {failed[0].without_data()}"

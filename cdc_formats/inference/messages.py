@@ -1,4 +1,4 @@
-"""What a message says of its columns and of its primary key, by format: schema blocks, ``mysqlType``, ``pkNames``, Kafka keys."""
+"""Reads declared columns and primary keys from messages: schema blocks, ``mysqlType``, ``pkNames``, Kafka keys."""
 
 from __future__ import annotations
 
@@ -14,32 +14,34 @@ from .source_types import Declared, connect_columns, jdbc_type, mysql_type, row_
 
 
 def declared_columns(message: Mapping[str, Any], format: Format) -> tuple[str, list[Declared]]:
-    """Return where a message declares its columns (``schema block``, ``mysqlType``, ``sqlType``), and the columns; none: empty.
+    """Return the source of a message's column declarations (``schema block``, ``mysqlType``, ``sqlType``) and the columns.
+
+    Both are empty when the message declares no columns.
 
     Raises
     ------
     MalformedMessageError
-        When a schema block is none.
+        When a schema block is not a Connect schema.
     """
     declares = _of_format(_DECLARES, format)
     return ("", []) if declares is None else declares(message, format)
 
 
 def key_names(key: bytes | None, message: Mapping[str, Any], format: Format) -> tuple[str, ...] | None:
-    """Return the columns of the primary key, as a record says them; None where it does not."""
+    """Return the primary key columns that a record names; None when it names none."""
     names = _of_format(_KEYS, format)
     return None if names is None else names(key, message, format)
 
 
 def connector_of(message: Any) -> Any:
-    """Return the connector that wrote a message of Debezium's, None where it does not say."""
+    """Return the connector that wrote a Debezium message; None when the message does not name it."""
     added = getattr(message, "added", None)
     found = getattr(added, "connector", None) or getattr(added, "source_connector", None)
     return found or member(getattr(message, "source", None), "connector")
 
 
 def _of_format(table: Mapping[str, Any], format: Format) -> Any:
-    """Return the entry of a format, or of the one that it is derived from; None where there is none."""
+    """Return the entry of a format or of its base class; None when the table has neither."""
     names = (getattr(cls, "identifier", "") for cls in type(format).__mro__)
     return next((table[name] for name in names if name in table), None)
 
@@ -71,7 +73,7 @@ def _canal_types(message: Mapping[str, Any], format: Format) -> tuple[str, list[
 
 
 def _canal_column(name: str, said: str, sql_type: SqlType | None, note: str) -> Declared:
-    # Without a type its values have to tell it.
+    # An empty type means that the type is inferred from the values.
     return Declared(Column(name, sql_type or SqlType("")), said, note)
 
 

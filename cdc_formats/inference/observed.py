@@ -1,4 +1,4 @@
-"""What a sample shows of a column: which JSON values it had, and the type that takes them all.
+"""The JSON values seen in a column, and the type that holds all of them.
 
 ==============================  ==============================================================================================
 values seen                     type
@@ -14,12 +14,12 @@ text                            DATE, TIMESTAMP (all with an offset) or TIMESTAM
 arrays                          ARRAY of what the elements are
 objects                         MAP<STRING, ...> where at least two have no field in common to all, and the values are of one type;
                                 else STRUCT
-only nulls, or of two kinds     STRING (integers and other numbers are of one kind), which takes every JSON value as text
+only nulls, or several kinds    STRING, which holds every JSON value as text (integers and other numbers are one kind)
 ==============================  ==============================================================================================
 
-A decimal has room for more digits than the sample shows: 1.5 may be followed by 1.25, and a digit too many is an error. A DOUBLE would
-lose digits instead. Arrays and objects in 20 others are text. Nothing is guessed from a number's size, and text that looks like base64 or
-digits stays text: it is noted.
+A decimal has room for more digits than the sample shows: 1.25 may follow 1.5, and too many digits are an error. A DOUBLE would lose
+digits instead. Arrays and objects nested deeper than 20 levels are text. A number's size is no evidence of its type. Text that looks like
+base64 or digits stays text, with a note.
 """
 
 from __future__ import annotations
@@ -92,22 +92,22 @@ _BASE64_MARK = re.compile(r"[+/=]")
 
 
 class Observed:
-    """The values of a column, or of a part of one, as they are added.
+    """Collects the values of a column, or of an element or field inside it.
 
     Parameters
     ----------
     placeholder : str or None
-        Debezium's unavailable-value placeholder: such a value is none.
+        Debezium's unavailable-value placeholder; such values are skipped.
 
     Attributes
     ----------
     kinds : Counter
-        How many values of each JSON type were seen: ``boolean``, ``integer``, ``number``, ``string``, ``array``, ``object``, ``null``; in
-        documents of MongoDB ``double``, ``bytes`` and ``timestamp`` besides.
+        How many values of each JSON type were seen: ``boolean``, ``integer``, ``number``, ``string``, ``array``, ``object``, ``null``;
+        for MongoDB documents also ``double``, ``bytes`` and ``timestamp``.
     shortest, longest : int or None
         The lengths of text.
     examples : list of str
-        Some values, shortened.
+        The first distinct values, shortened.
     """
 
     def __init__(self, placeholder: str | None = None, *, depth: int = 0) -> None:
@@ -128,7 +128,7 @@ class Observed:
         self._fields: dict[str, Observed] = {}
 
     def add(self, value: Any, examples: int = 0) -> None:
-        """Add a value, as a JSON reader gives it."""
+        """Add a value that a JSON reader returned."""
         if value in self._none:
             return
         kind = _KINDS.get(type(value), "string")
@@ -186,7 +186,7 @@ class Observed:
 
     @property
     def has_negative_integers(self) -> bool:
-        """Whether an integer is below zero, as an unsigned BIGINT in two's complement is from 2**63."""
+        """Whether an integer is negative. An unsigned BIGINT from 2**63 is negative when read as a signed number."""
         return self._least < 0
 
     @property
@@ -200,7 +200,7 @@ class Observed:
         return self.kinds.total() - self.nulls
 
     def type(self, *, exact_numbers: bool = True) -> SqlType:
-        """Return the type that takes all values.
+        """Return the type that holds all values.
 
         Parameters
         ----------
@@ -227,7 +227,7 @@ class Observed:
         return self._object(exact_numbers) if kinds == {"object"} else STRING
 
     def digits(self) -> SqlType | None:
-        """Return the DECIMAL of text that is digits, None where it is not all."""
+        """Return a DECIMAL when every value is text of digits, otherwise None."""
         return _decimal(self._whole, self._scale) if "digits" in self._shapes and self.kinds["string"] == self.values > 0 else None
 
     def _object(self, exact_numbers: bool) -> SqlType:
@@ -242,16 +242,16 @@ class Observed:
 
     @property
     def conflict(self) -> bool:
-        """Whether the values are of several kinds that only text takes."""
+        """Whether the values are of several kinds, which only STRING holds."""
         kinds = {"number" if kind in _NUMBERS else kind for kind in self.kinds if kind != "null"}
         return len(kinds) > 1 and self.type() == STRING
 
     def notes(self) -> list[str]:
-        """Return what a user should know of the type that was chosen."""
+        """Return notes for the user on the chosen type."""
         if not self.values:
-            return ["only nulls were seen: as text"]
+            return ["only nulls were seen: declared as STRING"]
         if self.conflict:
-            return ["values of several kinds: as text"]
+            return ["values of several kinds: declared as STRING"]
         if self.type() != STRING:
             return []
         if "digits" in self._shapes:
@@ -261,18 +261,18 @@ class Observed:
 
 def _exponent(value: Decimal) -> int:
     exponent = value.as_tuple().exponent
-    assert isinstance(exponent, int)  # neither JSON's numbers nor digits are NaN
+    assert isinstance(exponent, int)  # JSON numbers and text of digits are never NaN
     return exponent
 
 
 def unavailable_forms(placeholder: str) -> list[Any]:
-    """Return what stands for an unavailable value: in text, bytes, arrays and maps."""
+    """Return the forms of the unavailable-value placeholder: text, bytes, array and map."""
     encoded = base64.b64encode(placeholder.encode()).decode()
     return [placeholder, encoded, [placeholder], [encoded], list(placeholder.encode()), {placeholder: placeholder}]
 
 
 def _decimal(whole: int, scale: int) -> SqlType:
-    """Return a DECIMAL that holds digits before and after the point, with room for more of both; STRING where none holds them."""
+    """Return a DECIMAL with room for more digits before and after the point; STRING when no DECIMAL holds them."""
     if whole + scale > MOST_DIGITS:
         return STRING
     if scale <= _ROOMY_SCALE and whole <= MOST_DIGITS - _ROOMY_SCALE:
@@ -289,7 +289,7 @@ def _shown(value: Any) -> str:
 
 
 def of_document(value: Any) -> Any:
-    """Return a value of MongoDB's Extended JSON as Python's: for what kind of value it is, not for what it says."""
+    """Return a MongoDB Extended JSON value as a Python value of the same kind; the value itself may differ."""
     if isinstance(value, list):
         return [of_document(item) for item in value]
     if isinstance(value, Decimal):
@@ -307,7 +307,7 @@ def _of_number(text: Any) -> Any:
     if not isinstance(text, str) or not re.fullmatch(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,4})?", text):
         return str(text)  # NaN and Infinity too
     number = Decimal(text)
-    # Without an exponent, which would tell a double.
+    # Without an exponent, because an exponent marks a double.
     return Decimal(f"{number:f}") if number.adjusted() < MOST_DIGITS else float(number)
 
 

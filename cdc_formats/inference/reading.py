@@ -1,4 +1,4 @@
-"""Reading records of a table whose columns are not known: their events, with images as they stand in the message."""
+"""Reads records without declared columns: their events, with images exactly as in the message."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _NAMES = (
 
 
 class AnyColumns:
-    """Reads the records of a format, whatever their columns are.
+    """Reads the records of a format without declared columns.
 
     Parameters
     ----------
@@ -34,12 +34,12 @@ class AnyColumns:
     Attributes
     ----------
     avro : AvroSample or None
-        What reads records whose schemas are in a registry; None for other formats.
+        Reads records whose schemas are in a registry; None for other formats.
 
     Raises
     ------
     InferenceError
-        When the format has no names of columns.
+        When the format has no column names.
     """
 
     def __init__(self, format: Format) -> None:
@@ -55,12 +55,12 @@ class AnyColumns:
         return self.format.reader(_any_columns(self.format), keyed=True)
 
     def events(self, key: bytes | None, value: bytes | None, headers: Headers = ()) -> Sequence[Event] | Ignored:
-        """Return the events of one record, their images with the producer's own values, or why it has none.
+        """Return the events of one record with the producer's values, or the reason why it has none.
 
         Raises
         ------
         DecodeError
-            When the record is not one of the format's.
+            When the format cannot read the record.
         """
         if not value and not self.format.reads_tombstones:
             return Ignored.TOMBSTONE
@@ -72,7 +72,7 @@ class AnyColumns:
         return found
 
     def table(self, message: Any) -> tuple[str, ...] | None:
-        """Return the names of the table that a message is about, as far as its metadata says.
+        """Return the table's names from a message's metadata; None when it has none.
 
         Parameters
         ----------
@@ -82,7 +82,7 @@ class AnyColumns:
         Raises
         ------
         DecodeError
-            When they have the wrong form.
+            When the metadata cannot be read.
         """
         metadata = self.format.metadata
         for names in _NAMES:
@@ -93,19 +93,19 @@ class AnyColumns:
 
 
 def _any_columns(format: Format) -> RowConverter:
-    # A name that msgspec has no field for makes a reader read images as they stand, whatever their columns are.
+    # msgspec has no field for this name, so that the reader returns images exactly as in the message, with all their columns.
     return RowConverter((Column('"', STRING),), format.handling)
 
 
 def _avro_sample(format: Format) -> AvroSample | None:
     if isinstance(format, UpsertKafka):
         if format.value_format not in ("json", "avro-confluent"):
-            raise InferenceError(f"value_format {format.value_format!r} has no names of columns to infer a schema from: pass schema")
+            raise InferenceError(f"value_format {format.value_format!r} has no column names to infer a schema from: pass schema")
         if format.value_format == "json":
             return None
     elif not hasattr(format, "registry"):
         return None
-    from .avro_sample import AvroSample  # what it needs is not always installed
+    from .avro_sample import AvroSample  # fastavro is an optional dependency
 
     return AvroSample(format, _any_columns(format))
 

@@ -1,4 +1,4 @@
-"""The records of a sample, added up: what each column was seen to hold, and what the producer says of it."""
+"""Collects a sample's records: the values seen in each column, and the producer's declarations."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _UNSIGNED_NOTE = (
 _UNSIGNED_BASE64_NOTE = "if it is an unsigned BIGINT, declare DECIMAL(20,0), and bigint_unsigned_handling_mode='precise'"
 _UNSIGNED_BASE64_LENGTH = 12
 _EPOCH_NOTE = (
-    "an integer, as Debezium writes a DATE, TIME or TIMESTAMP too, and without a schema block its unit is not in the message: "
+    "an integer; Debezium writes DATE, TIME and TIMESTAMP as integers too, and without a schema block its unit is not in the message: "
     "if it is one, declare it, and time_precision_mode"
 )
 _TEXT_NOTES = {
@@ -42,18 +42,18 @@ _FILTERS = ("table_include", "database_include")
 
 @dataclass(frozen=True)
 class ColumnEvidence:
-    """What is known of a column.
+    """A column, and the evidence for its type.
 
     Parameters
     ----------
     column : Column
-        What was chosen.
+        The chosen name, type and nullability.
     certainty : str
-        Where the type is from: ``schema block``, ``schema registry``, ``mysqlType``, ``sqlType``, or ``values``: a guess.
+        The type's source: ``schema block``, ``schema registry``, ``mysqlType``, ``sqlType``, or ``values`` (a guess).
     source_type : str
-        The producer's name of the type; empty where it does not say.
+        The producer's name of the type; empty if unknown.
     seen : mapping
-        How many values of each JSON type there were, nulls among them.
+        The number of values of each JSON type, including nulls.
     lengths : tuple of int or None
         The shortest and the longest text.
     examples : tuple of str
@@ -77,7 +77,7 @@ class ColumnEvidence:
 
 
 class TopicSample:
-    """What the records of a sample say, as they are added."""
+    """Collects the evidence of a sample, record by record."""
 
     def __init__(self, format: Format, examples: int) -> None:
         self.format, self.examples = format, examples
@@ -134,7 +134,7 @@ class TopicSample:
                 known.append(each)
 
     def _said(self, key: bytes | None, value: bytes, headers: Headers) -> tuple[str, tuple[str, ...] | None, list[Declared]]:
-        """Return where a record says its columns, the names of its key, and its columns."""
+        """Return the source of a record's column declarations, its key columns, and its columns."""
         if self.avro:
             return "schema registry", self.avro.key_names(key, headers), self.avro.declared(value, headers)
         message = _object(value)
@@ -155,11 +155,11 @@ class TopicSample:
             self.order = list(row)
 
     def _is_hidden(self, name: str) -> bool:
-        # Of a document, what an update sets of a part of a column has the path to it as its name.
+        # A MongoDB update of part of a column uses the path to that part as the name.
         return name.startswith(self.hidden) or (self.documents and "." in name)
 
     def require_rows(self) -> None:
-        """Refuse a sample that says nothing, or that is of several tables."""
+        """Raise an error when the sample has no rows, or rows of several tables."""
         format = self.format.identifier
         if not self.rows:
             ignored = ", ".join(f"{count} {reason.value}" for reason, count in self.ignored.items()) or "none"
@@ -176,10 +176,10 @@ class TopicSample:
             raise InferenceError(f"the topic has several tables: {listed}{more}; {choose}")
 
     def primary_key(self) -> tuple[tuple[str, ...], str]:
-        """Return the primary key, and why."""
+        """Return the primary key and the reason for it."""
         found = [names for names in self.keys if names]
         if not found:
-            return (), "nothing in the sample says it: pass primary_key"
+            return (), "the sample does not name one: pass primary_key"
         if len(found) > 1:
             listed = " and ".join(f"({', '.join(names)})" for names in found)
             return (), f"it changes in the sample, {listed}: pass primary_key"
@@ -195,7 +195,7 @@ class TopicSample:
         return tuple(name if name in self.observed else by_lower.get(name.lower(), name) for name in names)
 
     def evidence(self, key: Sequence[str]) -> Iterator[ColumnEvidence]:
-        """Return what is known of each column, in their order."""
+        """Return the evidence for each column, in the columns' order."""
         order = dict.fromkeys([*self.declared_order, *self.order, *self.observed, *self.declared])
         for name in order:
             if name:
@@ -233,21 +233,21 @@ class TopicSample:
             return None, "", notes
         sql_type = reduce(widened, types)
         if sql_type.name in INTEGER_BITS and seen.kinds["string"] and seen.type() == STRING and DIGITS not in seen.notes():
-            # An ENUM or SET whose labels are written, and not their numbers.
+            # An ENUM or SET that is written as labels instead of numbers.
             return Column(name, STRING), declared[-1].source_type, ["its values are text"]
         if sql_type == STRING and DIGITS in seen.notes():
             notes.append(DIGITS)
         said = ", then ".join(dict.fromkeys(each.source_type for each in declared))
         if len(set(types)) > 1:
-            notes.append("its type changes in the sample: the wider one")
+            notes.append("its type changes in the sample: the wider one is used")
         return Column(name, sql_type, any(each.column.nullable for each in declared)), said, notes
 
     def _epochs(self) -> bool:
-        """Whether the producer writes times as numbers and exact decimals as text, which a message does not tell."""
+        """Whether the producer may write times as numbers and exact decimals as text; messages do not show it."""
         return hasattr(self.format, "time_precision_mode")
 
     def _may_be_unsigned(self) -> bool:
-        """Whether the source may have unsigned integers, and the format an option for them: MySQL, MariaDB, or nothing says what it is."""
+        """Whether the source may have unsigned integers (MySQL, MariaDB or unknown), and the format has an option for them."""
         return hasattr(self.format, "bigint_unsigned_handling_mode") and self.connectors <= {"", *MYSQL_CONNECTORS}
 
     def _guess_notes(self, seen: Observed, sql_type: SqlType) -> Iterator[str]:
@@ -264,13 +264,13 @@ class TopicSample:
             yield _DOUBLE_NOTE
 
     def told(self) -> dict[str, tuple[Any, str]]:
-        """Return the options that the sample tells, each with its reason."""
+        """Return the format options inferred from the sample, each with its reason."""
         told: dict[str, tuple[Any, str]] = {}
         if not self.with_key and getattr(self.format, "keyless", None) is False:
             told["keyless"] = (True, "no record has a Kafka key")
         unsigned = any("bigint_unsigned_handling_mode" in each.note for declared in self.declared.values() for each in declared)
         if unsigned and hasattr(self.format, "bigint_unsigned_handling_mode"):
-            told["bigint_unsigned_handling_mode"] = ("long", "the schema has an unsigned BIGINT as a signed number")
+            told["bigint_unsigned_handling_mode"] = ("long", "the schema declares an unsigned BIGINT as a signed number")
         if not self.blocks:
             return told
         said = {each.source_type for declared in self.declared.values() for each in declared}
@@ -288,18 +288,18 @@ class TopicSample:
         return told
 
     def notes(self) -> Iterator[str]:
-        """Return what a user should know of the sample as a whole."""
+        """Return notes for the user on the whole sample."""
         if self.refused:
             yield f"{len(self.refused)} records could not be read, the first: {self.refused[0].without_data()}"
         if len(self.tables) > 1:
-            yield f"the filters take in {len(self.tables)} tables, which are read as one"
+            yield f"the filters select {len(self.tables)} tables, which are read as one"
         if self.json_nulls and getattr(self.format, "json_null", None) == "fail":
             yield (
                 f"{self.json_nulls} values are JSON's null, which Debezium's ExtractNewRecordState writes for a delete: "
                 "if they are deletes, set json_null='delete', or read the topic as debezium-flat-json"
             )
         if "" in self.observed:
-            yield "a column without a name cannot be declared, and is left out"
+            yield "a column without a name cannot be declared and is left out"
 
 
 def _leaves(sql_type: SqlType) -> Iterator[SqlType]:
@@ -310,7 +310,7 @@ def _leaves(sql_type: SqlType) -> Iterator[SqlType]:
 
 
 def _hidden_prefixes(format: Format) -> tuple[str, ...]:
-    """Return what the fields begin with that stand beside the columns: a transformation's, and those of a before-image."""
+    """Return the prefixes of fields that are not columns: a transformation's added fields and before-image fields."""
     added = getattr(format, "add_fields_prefix", None)
     before = getattr(format, "before_image_prefix", None)
     return (*((added, "__deleted") if added else ()), *((before,) if before else ()))
@@ -320,4 +320,4 @@ def _object(value: bytes) -> dict[str, Any]:
     try:
         return read_object(value)
     except MalformedMessageError:
-        return {}  # not a format of JSON objects, and so it declares nothing
+        return {}  # the format does not write JSON objects, so the value declares nothing

@@ -1,6 +1,6 @@
-"""From what a producer says of its columns to `Column`: Kafka Connect's schemas, Avro's, MySQL's type names, JDBC's type numbers.
+"""Converts declared types to `Column`: Kafka Connect schemas, Avro schemas, MySQL type names, JDBC type numbers.
 
-Every type here is the one that takes all values of the source's type as the producer writes them, and nothing is guessed:
+Each type holds all values of the source's type as the producer writes them. Nothing is guessed:
 
 =====================================  =====================================================================================
 Connect                                column
@@ -14,12 +14,12 @@ MySQL's ``MicroTime``                  INTERVAL DAY TO SECOND, since MySQL's TIM
 ``ZonedTimestamp``                     TIMESTAMP
 ``ZonedTime``, ``Interval``            STRING: Spark has no type for an offset of a time, or for months
 ``MicroDuration``, ``NanoDuration``    INTERVAL DAY TO SECOND
-``VariableScaleDecimal``               STRUCT<scale: INT, value: BINARY>, which is what it is (a DECIMAL(p,s) reads it too)
+``VariableScaleDecimal``               STRUCT<scale: INT, value: BINARY> (a declared DECIMAL(p,s) reads it too)
 ``array``, ``map``, ``struct``         ARRAY, MAP, STRUCT
 =====================================  =====================================================================================
 
-Avro schemas are read as the Connect schemas that they stand for (``connect.name``, ``connect.parameters``, ``connect.type``);
-logical types without a Connect name are Avro's own, where ``timestamp-*`` is an instant and ``local-timestamp-*`` is not.
+Avro schemas are converted to Connect schemas first (``connect.name``, ``connect.parameters``, ``connect.type``);
+without a Connect name, Avro's logical types apply: ``timestamp-*`` is an instant and ``local-timestamp-*`` is not.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Declared(NamedTuple):
     source_type : str
         The producer's name of the type.
     note : str
-        What a user should know of the choice; empty for nothing.
+        A note for the user on the chosen type, or an empty string.
     """
 
     column: Column
@@ -57,7 +57,7 @@ class Declared(NamedTuple):
 
 
 def widened(first: SqlType, second: SqlType) -> SqlType:
-    """Return the type that takes the values of two: the larger integer, float or decimal, else STRING.
+    """Return the type that holds the values of both: the larger integer, float or decimal, otherwise STRING.
 
     Examples
     --------
@@ -144,14 +144,14 @@ def connect_columns(schema: Mapping[str, Any], connector: str = "") -> list[Decl
     Parameters
     ----------
     schema : mapping
-        A struct, as JsonConverter writes it: of a row, not of an envelope (see `row_schema`).
+        The struct of a row, as JsonConverter writes it; for an envelope, call `row_schema` first.
     connector : str
-        ``source.connector`` of the messages, where it is known.
+        ``source.connector`` of the messages, if known.
 
     Raises
     ------
     SchemaError
-        When it is no schema of a struct.
+        When the schema is not a struct.
     """
     return [_connect_column(field, connector) for field in _fields(schema)]
 
@@ -181,11 +181,11 @@ def _connect_column(field: Mapping[str, Any], connector: str) -> Declared:
         note = "written as a signed 64-bit number: bigint_unsigned_handling_mode='long'"
         return Declared(Column(str(field["field"]), UNSIGNED_BIGINT, nullable), said, note)
     note = {
-        _VARIABLE_SCALE: "a number without a scale of its own: declare DECIMAL(p,s) to read it as one",
+        _VARIABLE_SCALE: "a number whose scale differs by value: declare DECIMAL(p,s) to read it as a number",
         DEBEZIUM_TIME + "MicroDuration": "months of an interval count as the connector's average month",
     }.get(str(name), "")
     if name == CONNECT + "Decimal" and not _parameter(field, "connect.decimal.precision"):
-        note = "the schema has no precision: 38 takes every value"
+        note = "the schema has no precision: 38 holds every value"
         if kind == "bytes" and _parameter(field, "scale") == "0":
             note += "; an unsigned BIGINT (bigint.unsigned.handling.mode=precise) is DECIMAL(20,0)"
     return Declared(Column(str(field["field"]), _connect_type(field, connector), nullable), said, note)
@@ -207,14 +207,14 @@ def _connect_type(field: Mapping[str, Any], connector: str) -> SqlType:
     if kind == "struct":
         return SqlType("STRUCT", fields=tuple(each.column for each in connect_columns(field, connector)))
     if kind not in _PLAIN:
-        raise SchemaError(f"no type is known for Connect's {kind!r} of {field.get('field', 'an element')!r}")
+        raise SchemaError(f"unsupported Connect type {kind!r} of {field.get('field', 'an element')!r}")
     return SqlType(_PLAIN[kind])
 
 
 def _part(field: Mapping[str, Any], part: str) -> Mapping[str, Any]:
     found = field.get(part)
     if not isinstance(found, Mapping):
-        raise SchemaError(f"Connect's schema of a {field.get('type')} lacks {part!r}")
+        raise SchemaError(f"the Connect schema of a {field.get('type')} has no {part!r}")
     return found
 
 
@@ -239,21 +239,21 @@ _AVRO_BYTES = ("bytes", "fixed")
 
 
 def avro_columns(schema: Any, connector: str = "", *, names: Mapping[str, Any] | None = None) -> list[Declared]:
-    """Return the columns of an Avro schema: of a record, or of an envelope's rows.
+    """Return the columns of an Avro schema: those of a record, or of the rows in an envelope.
 
     Parameters
     ----------
     schema : dict or list
         An Avro schema, parsed from its JSON.
     connector : str
-        ``source.connector`` of the messages; else it is taken from the envelope's namespace.
+        ``source.connector`` of the messages; by default taken from the envelope's namespace.
     names : mapping or None
-        Schemas by their full names, of types that the schema names and does not define.
+        Schemas, by full name, of types that the schema uses but does not define.
 
     Raises
     ------
     SchemaError
-        When it is no record, or has a union that is more than a type and null.
+        When the schema is not a record, or has a union other than one type and null.
 
     Examples
     --------
@@ -269,38 +269,38 @@ def avro_columns(schema: Any, connector: str = "", *, names: Mapping[str, Any] |
 
 
 def connect_schema_of(schema: Any, *, names: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """Return the Connect schema that an Avro schema stands for; `names` as of `avro_columns`.
+    """Return an Avro schema as a Connect schema; for `names` see `avro_columns`.
 
     Raises
     ------
     SchemaError
-        When it stands for none.
+        When the Avro schema has no Connect equivalent.
     """
     return _Avro(names or {}).read(schema, "")
 
 
 def field_names(schema: Any, *, names: Mapping[str, Any] | None = None) -> tuple[str, ...]:
-    """Return the fields of a record's Avro schema, none of another; `names` and errors as of `connect_schema_of`."""
+    """Return the field names of a record's Avro schema, nothing for other schemas; see `connect_schema_of`."""
     return tuple(field["field"] for field in connect_schema_of(schema, names=names).get("fields", ()))
 
 
 class _Avro:
-    """Reads one Avro schema: `named` are the types that others define, `known` those that it has defined so far."""
+    """Reads one Avro schema: `named` are types that other schemas define, `known` those defined so far in this one."""
 
     def __init__(self, named: Mapping[str, Any]) -> None:
         self.named = named
         self.known: dict[str, dict[str, Any]] = {}
 
     def read(self, schema: Any, space: str) -> dict[str, Any]:
-        """Return a Connect schema; `space` is the namespace around."""
+        """Return a Connect schema; `space` is the enclosing namespace."""
         if isinstance(schema, str):
             return self._by_name(schema, space)
         if isinstance(schema, list):
             return self._union(schema, space)
         if not isinstance(schema, Mapping):
-            raise SchemaError("an Avro schema is a name, an object or a union")
+            raise SchemaError("an Avro schema must be a name, an object or a union")
         kind = schema.get("type")
-        if kind == "union":  # as fastavro writes one that is on top
+        if kind == "union":  # fastavro writes a top-level union this way
             return self._union(schema.get("branches", ()), space)
         if not isinstance(kind, str):
             return self.read(kind, space)
@@ -328,7 +328,7 @@ class _Avro:
     def _union(self, branches: Sequence[Any], space: str) -> dict[str, Any]:
         others = [branch for branch in branches if branch not in ("null", {"type": "null"})]
         if len(others) != 1:
-            raise SchemaError(f"an Avro union of {len(others)} types is no column's type: declare the schema")
+            raise SchemaError(f"an Avro union of {len(others)} types has no column type: declare the schema")
         return {**self.read(others[0], space), "optional": len(branches) > 1}
 
     def _by_name(self, name: str, space: str) -> dict[str, Any]:
@@ -339,14 +339,14 @@ class _Avro:
             return self.read(self.named[full], "")
         found = self.known.get(full)
         if found is None:
-            raise SchemaError(f"the Avro schema names a type {name!r} that it does not define")
+            raise SchemaError(f"the Avro schema uses a type {name!r} that it does not define")
         if "type" not in found:
-            raise SchemaError(f"the Avro type {name!r} has itself in it, which no column has")
+            raise SchemaError(f"the Avro type {name!r} contains itself, which no column type supports")
         return dict(found)
 
 
 def _array_or_map(items: dict[str, Any]) -> dict[str, Any]:
-    # Connect's Avro converter writes a map whose keys are no strings as an array of entries.
+    # Connect's Avro converter writes a map with keys other than strings as an array of entries.
     fields = {field["field"]: field for field in items.get("fields", ())}
     if str(items.get("name", "")).endswith("MapEntry") and set(fields) == {"key", "value"}:
         return {"type": "map", "keys": fields["key"], "values": fields["value"]}
@@ -363,7 +363,7 @@ def _full_name(name: str, space: str) -> str:
 
 
 def _connect_names(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the name and the parameters of a Connect schema: Connect's own, or those of a logical type."""
+    """Return the name and parameters of a Connect schema, from Connect's properties or the logical type."""
     logical, parameters = schema.get("logicalType"), dict(schema.get("connect.parameters") or {})
     name = schema.get("connect.name")
     if logical == "decimal":
@@ -407,19 +407,19 @@ _MYSQL_OTHER = {
     **{name: STRING for name in ("char", "varchar", "character", "nchar", "nvarchar")},
     **{name: SqlType("BINARY") for name in ("binary", "varbinary", "geometry", "vector")},
 }
-_NO_PRECISION = "the type has no precision: declare the source's DECIMAL(p,s), since a value with more digits than this type is an error"
+_NO_PRECISION = "the type has no precision: declare the source's DECIMAL(p,s), because a value with more digits than this type is an error"
 _LABELLED = ("enum", "set")
 
 
 def mysql_type(text: str, *, zoned: bool) -> tuple[SqlType | None, str]:
-    """Return the type for a MySQL type's name, None for one that tells nothing, and a note; a DECIMAL may have no precision.
+    """Return the type for a MySQL type name (None if unknown) and a note; a DECIMAL may have no precision.
 
     Parameters
     ----------
     text : str
         ``DECIMAL(20,4)``, ``int(10) unsigned``, in any case.
     zoned : bool
-        Whether the zone of the producer's session is declared; without it a TIMESTAMP is text without a zone.
+        Whether ``time_zone`` is declared; without it a TIMESTAMP is text without a zone.
 
     Examples
     --------
@@ -439,10 +439,10 @@ def mysql_type(text: str, *, zoned: bool) -> tuple[SqlType | None, str]:
     if kind in ("datetime", "timestamp"):
         digits = int(size) if size.isdigit() else 0
         if kind == "timestamp" and not zoned:
-            note = "an instant, in the zone of the producer's session: set time_zone, and it is a TIMESTAMP"
+            note = "an instant in the zone of the producer's session: set time_zone to read it as TIMESTAMP"
             return SqlType("TIMESTAMP_NTZ", digits), note
         return SqlType("TIMESTAMP" if kind == "timestamp" else "TIMESTAMP_NTZ", digits), ""
-    note = "the number of the label, or a bit for each: the labels are in the table alone" if kind in _LABELLED else ""
+    note = "the label's number (SET: one bit per label): only the table definition has the labels" if kind in _LABELLED else ""
     return _MYSQL_OTHER.get(kind), note
 
 
@@ -471,8 +471,9 @@ _JDBC = {
 
 
 def jdbc_type(number: int) -> SqlType | None:
-    """Return the type for a number of ``java.sql.Types``, None for one that tells nothing; a DECIMAL has no precision.
+    """Return the type for a number of ``java.sql.Types``, None if unknown; a DECIMAL has no precision.
 
-    It does not tell whether a number is unsigned, so that an integer is read one size larger, and 2004 (BLOB) is MySQL's JSON too.
+    The number does not show whether an integer is unsigned, so integers get the next larger type. 2004 (BLOB) is unknown because
+    it is MySQL's JSON too.
     """
     return SqlType(_JDBC[number]) if number in _JDBC else None

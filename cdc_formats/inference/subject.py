@@ -1,4 +1,4 @@
-"""Inferring from a schema registry alone: the newest schemas of a topic's subjects, without a record."""
+"""Infers a schema from a schema registry alone: the newest schemas of a topic's subjects, no records."""
 
 from __future__ import annotations
 
@@ -24,25 +24,25 @@ def infer_subject(subject: str, *, format: str | Format, **options: Any) -> Infe
     Parameters
     ----------
     subject : str
-        Of a topic's values, for example ``orders-value``: the primary key has the fields of ``orders-key``, where the registry has it.
+        The subject of a topic's values, for example ``orders-value``. The primary key is taken from ``orders-key``, if registered.
     format : str or Format
         ``debezium-avro-confluent``, or ``upsert-kafka`` with its registry's options.
     **options
-        The format's, where `format` is a name.
+        Format options, when `format` is a name.
 
     Raises
     ------
     InferenceError
-        When the registry has no such subject, or its schema is no table's.
+        When the registry has no such subject, or its schema does not describe a table.
     ArgumentError
         When the format has no registry.
     SchemaRegistryError
-        When the registry cannot be asked.
+        When the registry does not answer.
     """
     chosen = format if isinstance(format, Format) else get_format(format, **options)
     registry: Registry | None = getattr(chosen, "registry", None)
     if registry is None:
-        raise ArgumentError(f"{chosen.identifier} has no schema registry; infer_schema() takes a sample")
+        raise ArgumentError(f"{chosen.identifier} does not use a schema registry: call infer_schema() with a sample")
     registry.require_url("url")
     schema = registry.client.newest(subject)
     if schema is None:
@@ -50,7 +50,7 @@ def infer_subject(subject: str, *, format: str | Format, **options: Any) -> Infe
     try:
         declared = avro_columns(schema.top, names=schema.names)
     except SchemaError as error:
-        raise InferenceError(f"the newest schema of {subject!r} is no table's: {error.args[0]}") from None
+        raise InferenceError(f"the newest schema of {subject!r} does not describe a table: {error.args[0]}") from None
     key_subject = subject[: -len(_VALUE)] + _KEY if subject.endswith(_VALUE) else ""
     key = _key(registry, key_subject, {each.column.name for each in declared}) if key_subject else ()
     evidence = [
@@ -66,7 +66,7 @@ def infer_subject(subject: str, *, format: str | Format, **options: Any) -> Infe
         format=chosen.identifier,
         evidence=tuple(evidence),
         primary_key=key,
-        primary_key_reason=f"the fields of {key_subject}" if key else "no subject of keys says it",
+        primary_key_reason=f"the fields of {key_subject}" if key else "the registry has no key subject with these columns",
         format_options=options,
         option_reasons={},
         tables=(),

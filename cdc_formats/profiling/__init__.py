@@ -1,6 +1,6 @@
-"""What is in a topic: the format of a sample of its records, its tables, keys, positions and faults, and the call that reads it.
+"""Profiles a topic from a sample: format, tables, keys, positions, unreadable records, and the call that reads it.
 
-`profile_records` is pure; `cdc_formats.kafka.profile_topic` samples a topic for it.
+`profile_records` is pure; `cdc_formats.kafka.profile_topic` reads the sample from Kafka.
 """
 
 from .detect import Candidate

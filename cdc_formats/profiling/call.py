@@ -1,4 +1,4 @@
-"""The call of ``from_kafka_changelog`` that reads a table, as Python text; what is not known is a comment, never a guess."""
+"""Writes the ``from_kafka_changelog`` call that reads a table. Unknown facts become comments, never guesses."""
 
 from __future__ import annotations
 
@@ -25,24 +25,24 @@ def call_text(
     table: TableProfile,
     notes: Sequence[str] = (),
 ) -> str:
-    """Return the call that reads a table; Python that runs where ``spark`` is a session.
+    """Return the call that reads a table, as Python text that expects a session named ``spark``.
 
     Parameters
     ----------
     topic, servers : str
     connection : sequence of str
-        The names of the options that the Kafka client was given; their values are not shown.
+        The names of the Kafka client's options; their values are not shown.
     format : Format
     table : TableProfile
-        One that has a schema.
+        A table with a schema.
     notes : sequence of str
-        Of the topic, besides those of the table.
+        Notes on the topic; those on the table are added.
     """
     comments = [*notes, *_table_notes(format, table)]
     if connection:
-        comments.append(f"options: Spark's names (kafka.*) of what the sample was read with: {', '.join(sorted(connection))}")
+        comments.append(f"options: add Spark's kafka.* options that match the sample's client: {', '.join(sorted(connection))}")
     if _SECRET in table.options.values():
-        comments.append('format_options: "..." stands for a secret')
+        comments.append('format_options: replace "..." with the secret')
     return "\n".join(
         [
             "from normalize import from_kafka_changelog",
@@ -78,7 +78,7 @@ def _schema(table: TableProfile) -> Iterator[str]:
 
 
 def literal(value: Any) -> str:
-    """Return a value as Python text, on one line, without a character that does anything but show.
+    """Return a value as Python text: one line, control characters escaped.
 
     Examples
     --------
@@ -99,7 +99,7 @@ def _table_notes(format: Format, table: TableProfile) -> Iterator[str]:
     if not table.primary_key:
         yield _without_key(format)
     if getattr(format, "keyless", False) and table.before.updates:
-        yield "an update of a table without a key does not say which row it replaces, and is an error: see mode and dead_letter"
+        yield "an update of a table without a key does not identify the replaced row and is an error: see mode and dead_letter"
     if table.schema is None:
         return
     noted: dict[str, list[str]] = {}
@@ -109,25 +109,25 @@ def _table_notes(format: Format, table: TableProfile) -> Iterator[str]:
     yield from (f"{', '.join(names)}: {note}" for note, names in noted.items())
     guessed = [each.column.name for each in table.schema.evidence if not each.source_type]
     if guessed:
-        yield f"guessed from values, which another sample may have others of: {', '.join(guessed)}"
+        yield f"types guessed from the sample's values; other values may not fit: {', '.join(guessed)}"
     yield from table.schema.notes
 
 
 def _without_key(format: Format) -> str:
     if format.changelog_mode == ChangelogMode.all():
-        return "no primary key is known: rows pass as they are. With primary_key=[...] duplicates are removed"
+        return "no primary key is known: rows pass unchanged. Pass primary_key=[...] to remove duplicates"
     return f"no primary key is known, and {format.identifier} needs one: pass primary_key=[...]"
 
 
 def topic_notes(ignored: Mapping[str, int], corrupt: int, positions: Positions) -> Iterator[str]:
-    """Return what a reader of the topic has to decide.
+    """Return notes on decisions that a reader of the topic has to make.
 
     Parameters
     ----------
     ignored : mapping
-        Records without rows, by reason.
+        The number of records without rows, by reason.
     corrupt : int
-        How many records cannot be read.
+        The number of unreadable records.
     positions : Positions
     """
     if corrupt:
@@ -135,4 +135,4 @@ def topic_notes(ignored: Mapping[str, int], corrupt: int, positions: Positions) 
     if truncated := ignored.get(Ignored.TRUNCATE.value):
         yield f"{truncated} records of the sample truncate the table, which fails the query: see on_truncate and control_events"
     if positions.placed and not positions.unplaced and positions.redelivered:
-        yield f"{positions.redelivered} events of the sample were delivered before: order='source' drops such (it needs primary_key)"
+        yield f"{positions.redelivered} events of the sample are redeliveries: order='source' drops them (it requires primary_key)"

@@ -1,9 +1,13 @@
-"""Which format a topic is in: every registered format reads the sample, and says how much of it is its own.
+"""Detects the format of a topic: every registered format reads the sample, and the best one is chosen.
 
-A format is *specific* where it refuses an object that is nobody's message; the others take any JSON object for a row. Specific
-formats come first, then what understands the most values, then what has the most values with a mark that only this format writes
-(``_tidb``, ``__op``). Formats that understand as much as the one that was chosen are told, not hidden. Formats of other packages are
-tried like our own.
+A format is *specific* when it refuses a JSON object that no CDC tool writes; the others read any JSON object as a row. Formats are
+ranked by:
+
+1. specific formats first
+2. the number of values that the format understands
+3. the number of values with a field that only this format writes (``_tidb``, ``__op``)
+
+The reason lists formats that rank equal to the chosen one. Formats of other packages are tried like the built-in ones.
 """
 
 from __future__ import annotations
@@ -24,8 +28,8 @@ from .upserts import UPSERT, upsert_options
 FLAT = "debezium-flat-json"
 _DECOY = b'{"a field that no format has": 1}'
 _MOST_SHOWN = 5
-_NEEDED_SHARE = 2  # one of two values is understood
-_SPECIFIC_SHARE = 10  # one of ten: then no format that takes any object is asked
+_NEEDED_SHARE = 2  # at least one of two values must be understood
+_SPECIFIC_SHARE = 10  # one of ten is enough to prefer a specific format
 _MARKS: Mapping[str, tuple[str, ...]] = {
     "canal-json": ("data", "old", "type", "isDdl", "database", "table", "es"),
     "changelog-json": ("data", "op"),
@@ -37,38 +41,38 @@ _MARKS: Mapping[str, tuple[str, ...]] = {
     "ogg-json": ("op_type", "before", "after", "table", "pos"),
     "ticdc-canal-json": ("_tidb", "data", "type", "isDdl", "database", "table"),
 }
-"""What messages of a format have at their top."""
+"""Top-level fields of each format's messages."""
 _ORDER = [UPSERT, *sorted(set(BUILT_IN) - {UPSERT})]
-"""Of formats that understand as much, the first: our own before those derived from them."""
+"""The order of formats that rank equal; formats of other packages come last."""
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """A format, tried on a sample.
+    """The result of trying a format on a sample.
 
     Parameters
     ----------
     identifier : str
     evidence : str
-        What speaks for it.
+        Why the sample may be in this format.
     values : int
-        How many records have a value.
+        The number of records with a value.
     read : int
-        How many of these are rows.
+        How many of these have rows.
     ignored : mapping
-        How many were understood and are none, by reason.
+        How many were understood and have no rows, by reason.
     refused : int
         How many are errors.
     error : str
-        The first of them.
+        The first error.
     specific : bool
-        Whether it refuses what is nobody's message.
+        Whether the format refuses a JSON object that no CDC tool writes.
     own : int
-        How many values have a mark that only this format writes.
+        How many values have a field that only this format writes.
     needs : str
-        What it takes to try it; empty: it was tried.
+        What is required to try the format; empty when it was tried.
     format : Format or None
-        As it was tried.
+        The format with the options it was tried with.
     """
 
     identifier: str
@@ -85,11 +89,11 @@ class Candidate:
 
     @property
     def understood(self) -> int:
-        """How many values it reads, as rows or as something else."""
+        """How many values the format understands, with or without rows."""
         return self.read + sum(self.ignored.values())
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what is known of it as values that JSON has."""
+        """Return the result as JSON values."""
         return {
             "format": self.identifier,
             "evidence": self.evidence,
@@ -110,7 +114,7 @@ def candidates(records: Sequence[Looked], options: Mapping[str, Any]) -> list[Ca
     ----------
     records : sequence of Looked
     options : mapping
-        Of formats, by name: each is given those that it has.
+        Format options by name; each format gets those that it has.
 
     Returns
     -------
@@ -122,7 +126,7 @@ def candidates(records: Sequence[Looked], options: Mapping[str, Any]) -> list[Ca
     FormatOptionError
         When no format has an option.
     SchemaRegistryError
-        When a registry was named and does not answer.
+        When the configured schema registry does not answer.
     """
     given = {name.replace("-", "_").replace(".", "_"): value for name, value in options.items()}
     known = {name: _known(name) for name in list_formats()}
@@ -138,14 +142,14 @@ def candidates(records: Sequence[Looked], options: Mapping[str, Any]) -> list[Ca
 
 
 def candidate(format: Format, records: Sequence[Looked]) -> Candidate:
-    """Return what a format that was given makes of a sample.
+    """Try one format on a sample.
 
     Raises
     ------
     SchemaRegistryError
-        When a registry was named and does not answer.
+        When the configured schema registry does not answer.
     InferenceError
-        When the format has no names of columns.
+        When the format has no column names.
     """
     reader = AnyColumns(format)
     readings = list(read_all(reader, [each for each in records if each.record.value]))
@@ -153,7 +157,7 @@ def candidate(format: Format, records: Sequence[Looked]) -> Candidate:
 
 
 def choose(tried: Sequence[Candidate]) -> tuple[Candidate | None, str]:
-    """Return the format that a sample is in, None where there is none, and why.
+    """Return the format of a sample, None when no format reads it, and the reason.
 
     Parameters
     ----------
@@ -162,19 +166,19 @@ def choose(tried: Sequence[Candidate]) -> tuple[Candidate | None, str]:
     """
     best = tried[0]
     if not best.values:
-        return None, "no record has a value that would tell it"
+        return None, "no record has a value to detect the format from"
     if _NEEDED_SHARE * best.understood < best.values:
         waiting = next((each.needs for each in tried if each.needs), "")
         if waiting:
-            return None, f"it cannot be told yet: {waiting}"
+            return None, f"the format cannot be detected yet: {waiting}"
         nearest = max(tried, key=lambda each: (each.understood, each.evidence != ""))
         return None, f"no format reads most of the {best.values} values; the nearest is {nearest.identifier}, with {nearest.understood}"
     equal = [each.identifier for each in tried[1:] if _as_good(each, best)]
-    return best, best.evidence + (f"; {' and '.join(equal)} would read as much: check which it is" if equal else "")
+    return best, best.evidence + (f"; {' and '.join(equal)} would read as many values: check which one it is" if equal else "")
 
 
 def _rank(each: Candidate) -> tuple[Any, ...]:
-    # A payload that is null is a tombstone to several formats, and says nothing.
+    # Several formats read a null payload as a tombstone, so that it does not count as evidence.
     telling = each.understood - each.ignored.get(Ignored.TOMBSTONE.value, 0)
     specific = each.specific and _SPECIFIC_SHARE * telling >= each.values > 0
     order = _ORDER.index(each.identifier) if each.identifier in _ORDER else len(_ORDER)
@@ -186,7 +190,7 @@ def _as_good(other: Candidate, best: Candidate) -> bool:
 
 
 def _known(identifier: str) -> Format | str:
-    """Return a format with its defaults, or why there is none: one of another package may fail in any way."""
+    """Return a format with its defaults, or why it failed to load: a format of another package may raise anything."""
     try:
         return get_format(identifier)
     except Exception as error:
@@ -198,7 +202,7 @@ def _names(format: Format) -> set[str]:
 
 
 def _tried(default: Format, records: Sequence[Looked], given: Mapping[str, Any]) -> Candidate:
-    """Try a format on the records that have a value; `given` are the options of all formats."""
+    """Try a format on the records that have a value; `given` has the options of all formats."""
     identifier = default.identifier
     options = {name: value for name, value in given.items() if name in _names(default)}
     if identifier == UPSERT:
@@ -220,21 +224,21 @@ def _tried(default: Format, records: Sequence[Looked], given: Mapping[str, Any])
 
 
 def _needs(format: Format, records: Sequence[Looked]) -> str:
-    """Return what is needed to read values whose schemas are in a registry; nothing for others."""
+    """Return what is required to read values whose schemas are in a registry; empty for other values."""
     ids = [each.value.schema_id for each in records if each.value.encoding == CONFLUENT]
     if not ids or _NEEDED_SHARE * len(ids) < len(records):
         return ""
-    # A format's registry needs fastavro, which is there only with the extra `avro`.
+    # A format has a registry only when fastavro is installed (the extra `avro`).
     registry = getattr(format, "registry", None)
     if registry is None or registry.url:
         return ""
-    return f"{len(ids)} of {len(records)} values name a schema of a registry (id {_first(ids)}): give its url='https://...'"
+    return f"{len(ids)} of {len(records)} values name a schema of a registry (id {_first(ids)}): pass url='https://...'"
 
 
 def _refuses_decoy(reader: AnyColumns) -> bool:
     try:
         return isinstance(reader.events(b'{"id": 1}', _DECOY, ()), Ignored)
-    except Exception:  # whatever a format of another package raises, it is no row
+    except Exception:  # a format of another package may raise anything: it did not return a row
         return True
 
 
@@ -258,7 +262,7 @@ def _counted(format: Format, readings: Sequence[Reading], specific: bool) -> Can
 
 
 def _error(identifier: str, reading: Reading) -> DecodeError | None:
-    """Return why a record is none of a format's; what takes any object for a row is looked at more closely."""
+    """Return why a record is not in a format; formats that read any JSON object get extra checks."""
     if reading.error is not None:
         return reading.error
     if identifier == FLAT and reading.record.key is None and not _is_own(FLAT, reading.looked):
@@ -272,10 +276,10 @@ def _error(identifier: str, reading: Reading) -> DecodeError | None:
 
 
 def _is_own(identifier: str, looked: Looked) -> bool:
-    """Whether a value has a mark that of all formats which read it only this one writes."""
+    """Whether a value has a field that only this format writes, of all formats that read it."""
     found = looked.value.fields
     if identifier == "ticdc-canal-json":
-        # Canal numbers its batches from 1 on.
+        # Canal numbers its batches from 1.
         return "_tidb" in found or (found.get("id") == 0 and "isDdl" in found)
     if identifier == "debezium-json":
         return "ddl" in found
@@ -293,14 +297,14 @@ def _evidence(identifier: str, readings: Sequence[Reading], specific: bool) -> s
     rows = sum(bool(each.events) and _error(identifier, each) is None for each in readings)
     framed = [value.schema_id for value in values if value.encoding == CONFLUENT]
     if rows and framed:
-        return f"{rows} of {total} values are Avro of its schema, or schemas: id {_first(framed)}"
+        return f"{rows} of {total} values are Avro with a registry schema: id {_first(framed)}"
     said = [*_marked(identifier, values), *_remarks(identifier, readings)]
-    any_object = f"takes any JSON object for a row: {rows} of {total} values"
-    return ", ".join(said) or (f"{rows} of {total} values are its own" if specific else any_object)
+    any_object = f"reads any JSON object as a row: {rows} of {total} values"
+    return ", ".join(said) or (f"{rows} of {total} values are messages of this format" if specific else any_object)
 
 
 def _marked(identifier: str, values: Sequence[Look]) -> Iterator[str]:
-    """Return how many values have the fields that most have."""
+    """Return how many values have all of the fields that most values have."""
     known = _MARKS.get(identifier, ())
     counts = Counter(name for value in values for name in known if name in value.fields)
     marks = [name for name in known if _NEEDED_SHARE * counts[name] >= len(values)]
@@ -313,7 +317,7 @@ def _remarks(identifier: str, readings: Sequence[Reading]) -> Iterator[str]:
     if identifier.startswith("debezium") and encodings[JSON_BLOCK]:
         yield f"{encodings[JSON_BLOCK]} of {len(readings)} have a schema block"
     if identifier == FLAT and encodings[JSON_NULL]:
-        yield f"{encodings[JSON_NULL]} are JSON's null, which it writes for a delete"
+        yield f"{encodings[JSON_NULL]} are JSON's null, which this format writes for a delete"
     if identifier == "ticdc-canal-json" and (own := sum(each.looked.value.fields.get("id") == 0 for each in readings)):
         yield f"{own} have id 0, as TiCDC writes it"
 
@@ -324,7 +328,7 @@ def _first(names: Sequence[str]) -> str:
 
 
 def listed(names: Sequence[str]) -> str:
-    """Return names as a sentence lists them.
+    """Return names as a list in a sentence.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""What the bytes of a key or a value are, whatever the format: null, JSON, a registry's framing, text, or bytes."""
+"""Detects the encoding of a key or value, in any format: null, JSON, schema registry framing, text or bytes."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ _GUID_END = 17
 
 
 class Look(NamedTuple):
-    """What a key or a value is.
+    """The encoding and content of a key or value.
 
     Attributes
     ----------
     encoding : str
-        One of this module's.
+        One of this module's constants.
     value : Any
-        What the JSON says, without a schema block; the text, of text; else None.
+        The JSON value without its schema block, or the text; otherwise None.
     schema_id : str
-        Of a schema in a registry; empty where nothing names one.
+        The id of a schema in a registry; empty if there is no id.
     """
 
     encoding: str
@@ -36,12 +36,12 @@ class Look(NamedTuple):
 
     @property
     def fields(self) -> dict[str, Any]:
-        """The fields of a JSON object; none of anything else."""
+        """The fields of a JSON object; empty for other values."""
         return self.value if isinstance(self.value, dict) else {}
 
 
 def look(part: str, data: bytes | None, headers: Headers = ()) -> Look:
-    """Return what a part of a record is, by its bytes.
+    """Return the encoding and content of a key or value.
 
     Parameters
     ----------
@@ -49,7 +49,7 @@ def look(part: str, data: bytes | None, headers: Headers = ()) -> Look:
         ``key`` or ``value``.
     data : bytes or None
     headers : sequence of (str, bytes or None)
-        One may name the schema of the part.
+        A header may have the schema's id.
 
     Examples
     --------
@@ -72,7 +72,7 @@ def look(part: str, data: bytes | None, headers: Headers = ()) -> Look:
 
 
 def _framed(data: bytes) -> Look | None:
-    """Return what has a schema's id in front: 0x00 and a number from 1, or 0x01 and 16 bytes."""
+    """Return data that begins with a schema id: 0x00 and a number from 1, or 0x01 and 16 bytes."""
     if data[0] == 0 and len(data) > _ID_END and (number := int.from_bytes(data[1:_ID_END], "big")):
         return Look(CONFLUENT_JSON if _is_json(data[_ID_END:]) else CONFLUENT, schema_id=str(number))
     if data[0] == 1 and len(data) > _GUID_END and not _is_text(data):

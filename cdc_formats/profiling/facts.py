@@ -1,4 +1,4 @@
-"""What a sample's records are beside their rows: sizes, times, partitions, headers, keys, positions. All of it is pure counting."""
+"""Counts facts about a sample's records: sizes, times, partitions, headers, keys, positions."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _MOST_SHOWN = 5
 
 @dataclass(frozen=True)
 class Sizes:
-    """Bytes of the keys, or of the values, that are there.
+    """The sizes of keys or values in bytes; nulls are not counted.
 
     Parameters
     ----------
@@ -44,11 +44,11 @@ class Partition:
     ----------
     number : int
     begin, end : int
-        Its first offset, and the one after its last, where Kafka was asked; else those of the sample.
+        The first offset and the one after the last, from Kafka or else from the sample.
     records : int
-        How many are in the sample.
+        The number of its records in the sample.
     missing : int
-        How many of the offsets that were read have no record.
+        The number of offsets that were read and have no record.
     """
 
     number: int
@@ -65,12 +65,12 @@ class Keys:
     Parameters
     ----------
     encodings : mapping
-        How many records have a key of each encoding.
+        The number of records by encoding of the key.
     distinct : int
     moved : int
-        How many keys were seen in more than one partition.
+        The number of keys seen in more than one partition.
     partitions : int
-        How many partitions the sample is of.
+        The number of partitions with a record in the sample.
     """
 
     encodings: Mapping[str, int]
@@ -81,20 +81,20 @@ class Keys:
 
 @dataclass(frozen=True)
 class Positions:
-    """Where in their sources' logs the events stand.
+    """The positions of the events in their sources' logs.
 
     Parameters
     ----------
     reason : str
-        Why there are none, or not of all events; empty: all have one.
+        Why positions are missing; empty when every event has one.
     placed, unplaced : int
-        How many events have a place in a log, and how many have none.
+        The number of events with and without a log position.
     histories : mapping
-        How many events each history has; positions compare within one.
+        The number of events by history; positions are comparable only within a history.
     backwards : int
-        How many events stand before the one of their history that their partition had before.
+        The number of events whose position is before that of the previous event in their partition and history.
     redelivered : int
-        How many stand at or before their key's last place in the same history, with no later clock than the partition had.
+        The number of events at or before their key's last position in the history, whose clock is not later than the partition's.
     """
 
     reason: str
@@ -106,13 +106,13 @@ class Positions:
 
 
 def sizes(parts: Iterable[bytes | None]) -> Sizes | None:
-    """Return the sizes of the parts that are there, None where none is."""
+    """Return the sizes of the parts that are not null, None when all are null."""
     found = [len(part) for part in parts if part is not None]
     return Sizes(min(found), median_low(found), max(found)) if found else None
 
 
 def time_range(records: Sequence[SampledRecord]) -> tuple[str, str] | None:
-    """Return the first and the last of Kafka's timestamps as ISO text in UTC, None where there are none."""
+    """Return the first and the last Kafka timestamp as ISO text in UTC, None without timestamps."""
     found = [each.timestamp for each in records if each.timestamp >= 0]
     return (_iso(min(found)), _iso(max(found))) if found else None
 
@@ -133,9 +133,9 @@ def partitions(
     ----------
     records : sequence of SampledRecord
     ranges : mapping
-        The first offset and the one after the last, by partition, as far as Kafka was asked.
+        The first offset and the one after the last, by partition, where known from Kafka.
     asked : mapping or None
-        How many offsets were read of each partition; None: it is not known.
+        The number of offsets read, by partition; None if unknown.
     """
     offsets: dict[int, list[int]] = {number: [] for number in ranges}
     for each in records:
@@ -149,12 +149,12 @@ def partitions(
 
 
 def headers(records: Sequence[SampledRecord]) -> dict[str, int]:
-    """Return how many records have a header of each name."""
+    """Return the number of records by header name."""
     return dict(Counter(name for each in records for name in {name for name, _ in each.headers}).most_common())
 
 
 def keys(records: Sequence[Looked]) -> Keys:
-    """Return what the Kafka keys are."""
+    """Return facts about the Kafka keys."""
     places: dict[bytes, set[int]] = defaultdict(set)
     for each in records:
         if each.record.key is not None:
@@ -168,7 +168,7 @@ def keys(records: Sequence[Looked]) -> Keys:
 
 
 def repeated(records: Sequence[SampledRecord]) -> int:
-    """Return how many records have the key and the value of an earlier one, tombstones aside."""
+    """Return the number of records that repeat an earlier key and value, without tombstones."""
     seen: set[Hashable] = set()
     found = 0
     for each in records:
@@ -183,12 +183,12 @@ def repeated(records: Sequence[SampledRecord]) -> int:
 
 
 def positions(readings: Sequence[Reading], format: Format) -> Positions:
-    """Return where in their sources' logs the events of a sample stand.
+    """Return facts about the log positions of a sample's events.
 
     Parameters
     ----------
     readings : sequence of Reading
-        By partition and offset.
+        Sorted by partition and offset.
     format : Format
     """
     if format.positions:
@@ -206,7 +206,7 @@ def _events(readings: Sequence[Reading]) -> Iterator[tuple[Reading, Event]]:
 
 
 class _Tally:
-    """Positions as they are added."""
+    """Counts positions, event by event."""
 
     def __init__(self) -> None:
         self.histories: Counter[str] = Counter()
@@ -231,7 +231,7 @@ class _Tally:
         self.histories[found.history] += 1
         record = reading.record
         stream = (record.partition, found.history)
-        # Without a Kafka key the value stands for the row: a redelivery is the same bytes.
+        # Without a Kafka key the value identifies the row: a redelivery has the same bytes.
         key = (reading.table, record.key or record.value), found.history
         clock = self.clock.get(stream)
         self.backwards += stream in self.last and place < self.last[stream]
@@ -246,15 +246,15 @@ class _Tally:
         placed = self.histories.total()
         reason = next(iter(self.reasons), "")
         if self.unplaced and not reason:
-            reason = "the messages do not have what a position is made of" if not placed else "some events have a clock alone"
+            reason = "the messages do not include a log position" if not placed else "some events have only a clock"
         return Positions(reason, placed, self.unplaced, dict(self.histories.most_common()), self.backwards, self.redelivered)
 
 
 def encodings(records: Sequence[Looked]) -> dict[str, int]:
-    """Return how many values there are of each encoding."""
+    """Return the number of values by encoding."""
     return dict(Counter(each.value.encoding for each in records).most_common())
 
 
 def tombstones(records: Sequence[Looked]) -> int:
-    """Return how many values are null."""
+    """Return the number of null values."""
     return sum(each.value.encoding == NULL for each in records)

@@ -1,4 +1,4 @@
-"""How a producer writes what is a matter of its configuration, and how that shows: schema blocks, decimals, times, nulls, images."""
+"""Describes encodings that depend on the producer's configuration: schema blocks, decimals, times, nulls, images."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _TIMES = ("DATE", "TIME", "TIMESTAMP", "TIMESTAMP_NTZ", "INTERVAL DAY TO SECOND"
 
 
 def handling(readings: Sequence[Reading], found: Sequence[TableProfile], format: Format) -> tuple[tuple[str, str], ...]:
-    """Return how the producer writes what is a matter of its configuration: pairs of what, and the evidence."""
+    """Return the encodings that depend on the producer's configuration, as pairs of name and evidence."""
     schemas = [each.schema for each in found if each.schema]
     made: list[tuple[str, Callable[[], str]]] = [
         ("schema blocks", lambda: _blocks(readings)),
@@ -41,24 +41,24 @@ def _blocks(readings: Sequence[Reading]) -> str:
 
 
 def _typed(schemas: Sequence[InferredSchema], names: Sequence[str]) -> str:
-    """Return how columns of some types are known to be of them."""
+    """Return the evidence for columns of the named types."""
     counts: Counter[str] = Counter()
     for each in (evidence for schema in schemas for evidence in schema.evidence):
         if each.column.type.name in names:
             counts[f"by {each.certainty}" if each.source_type else "guessed from values"] += 1
-    told = {f"{name}={schema.format_options[name]!r} ({why})" for schema in schemas for name, why in schema.option_reasons.items()}
+    detected = {f"{name}={schema.format_options[name]!r} ({why})" for schema in schemas for name, why in schema.option_reasons.items()}
     mode = "decimal_handling_mode" if "DECIMAL" in names else "time_precision_mode"
-    modes = [text for text in sorted(told) if text.startswith(mode)]
+    modes = [text for text in sorted(detected) if text.startswith(mode)]
     return "; ".join([*(f"{count} column{'s' * (count != 1)} {how}" for how, count in counts.items()), *modes])
 
 
 def _untold(schemas: Sequence[InferredSchema]) -> str:
-    """Return the options that only a person who knows the producer can declare, and the columns that may need them."""
+    """Return the options that only someone who knows the producer can set, and the columns that may need them."""
     found: dict[str, list[str]] = {}
     for each in (evidence for schema in schemas for evidence in schema.evidence):
         for option in (option for option in _UNTOLD if any(option in note for note in each.notes)):
             found.setdefault(option, []).append(each.column.name)
-    return "; ".join(f"{option}, if {_some(names)} {'is one' if len(names) == 1 else 'are such'}" for option, names in found.items())
+    return "; ".join(f"{option} (perhaps for {_some(names)})" for option, names in found.items())
 
 
 def _some(names: Sequence[str]) -> str:
@@ -80,7 +80,7 @@ def _placeholders(readings: Sequence[Reading], format: Format) -> str:
     forms = unavailable_forms(placeholder)
     names = Counter(name for event in events for name in _having(event.after, forms))
     shown = _some([f"{name} ({count})" for name, count in names.most_common()])
-    return f"{names.total()}, for which {placeholder!r} stands: {shown}" if names else ""
+    return f"{names.total()}, written as {placeholder!r}: {shown}" if names else ""
 
 
 def _having(image: Any, forms: Sequence[Any]) -> Iterator[str]:
@@ -94,4 +94,4 @@ def _images(found: Sequence[TableProfile]) -> str:
     part = " (the columns that changed)" if any(each.before.changed_only for each in found) else ""
     said = [f"{with_image} of {updates} updates have one{part}"] if updates else []
     fakes = " (PostgreSQL without REPLICA IDENTITY FULL fills NOT NULL columns there)" if updates and whole and not with_image else ""
-    return "; ".join([*said, *([f"{whole} of {deletes} deletes have values beside the key's{fakes}"] if deletes else [])])
+    return "; ".join([*said, *([f"{whole} of {deletes} deletes have values outside the key{fakes}"] if deletes else [])])

@@ -1,4 +1,4 @@
-"""A profile in a notebook: small HTML, styled in place, in colours that read on light and on dark. Every datum is escaped."""
+"""Renders a profile for a notebook: HTML with inline styles, readable on light and dark themes. All data is escaped."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From the records of a sample to what a person wants to know of their topic: `profile_records` and `TopicProfile`."""
+"""Profiles the records of a sample: `profile_records` and `TopicProfile`."""
 
 from __future__ import annotations
 
@@ -57,52 +57,52 @@ class CorruptRecord:
 
 @dataclass(frozen=True)
 class TopicProfile:
-    """What is in a topic, as far as a sample says.
+    """The profile of a topic, made from a sample.
 
-    Print it, or show it in a notebook; `to_dict` is for programs, and `call` the text of the call that reads a table.
+    Print it or show it in a notebook. `to_dict` returns JSON values, `call` the text of the call that reads a table.
 
     Parameters
     ----------
     topic, servers : str
     connection : tuple of str
-        The names of the Kafka client's other options; their values are nowhere in a profile.
+        The names of the Kafka client's other options; a profile never has their values.
     records : int
-        How many the sample has.
+        The number of records in the sample.
     format : str or None
-        The identifier; None where none reads most of the sample.
+        The identifier; None when no format reads most of the sample.
     reason : str
-        Why.
+        Why this format was chosen, or none.
     candidates : tuple of Candidate
-        The formats that were tried, the best first.
+        The tried formats, the best first.
     values : mapping
-        How many values are of each encoding.
+        The number of values by encoding.
     keys : Keys
     tables : tuple of TableProfile
-        The one with the most records first.
+        Sorted by number of records, the largest first.
     handling : tuple of (str, str)
-        What is a matter of the producer's configuration, and how it shows.
+        Encodings that depend on the producer's configuration, with the evidence.
     positions : Positions or None
     repeated : int
-        How many records have the key and the value of an earlier one.
+        The number of records that repeat an earlier key and value.
     tombstones : int
     ignored : mapping
-        Records that were understood and have no rows, by reason.
+        The number of records that were understood and have no rows, by reason.
     control_events : tuple of str
-        Some of their statements.
+        Some of the ignored records, with their statements.
     corrupt : int
-        How many records cannot be read.
+        The number of unreadable records.
     errors : tuple of CorruptRecord
-        The first of them.
+        The first unreadable records.
     key_sizes, value_sizes : Sizes or None
     times : tuple of (str, str) or None
-        The first and the last of Kafka's timestamps, as ISO text in UTC.
+        The first and the last Kafka timestamp, as ISO text in UTC.
     partitions : tuple of Partition
     headers : mapping
-        How many records have a header of each name.
+        The number of records by header name.
     notes : tuple of str
-        What a reader of the topic has to decide.
+        Decisions that a reader of the topic has to make.
     calls : mapping
-        The call that reads each table, by its name.
+        The text of the call that reads each table, by the table's name.
     """
 
     topic: str
@@ -137,22 +137,22 @@ class TopicProfile:
         Parameters
         ----------
         table : str or None
-            One of the tables' names, or the last part of it; None: the table with the most records.
+            A table's full name or its last part; None selects the table with the most records.
 
         Raises
         ------
         ArgumentError
-            When there is no such table, or nothing says its columns.
+            When the sample has no such table, or its columns are unknown.
         """
         if not self.calls:
-            raise ArgumentError(f"the sample of {self.topic!r} says no table's columns: {self.reason}")
+            raise ArgumentError(f"the sample of {self.topic!r} has no table with known columns: {self.reason}")
         names = [name for name in self.calls if table is None or table in (name, name.rpartition(".")[2])]
         if not names:
-            raise ArgumentError(f"the sample of {self.topic!r} has no table {table!r} whose columns are known: {', '.join(self.calls)}")
+            raise ArgumentError(f"the sample of {self.topic!r} has no table {table!r} with known columns: choose {', '.join(self.calls)}")
         return self.calls[names[0]]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return all of it as values that JSON has."""
+        """Return all fields as JSON values."""
         return {
             "topic": self.topic,
             "servers": self.servers,
@@ -225,31 +225,31 @@ def profile_records(
     asked: Mapping[int, int] | None = None,
     **options: Any,
 ) -> TopicProfile:
-    """Tell what is in a sample of a topic.
+    """Return the profile of a sample of a topic.
 
     Parameters
     ----------
     records : sequence of SampledRecord
-        Of one topic.
+        Records of one topic.
     topic, servers : str
-        Shown, and used in the call; by default the records' topic, and ``localhost:9092``.
+        Shown in the profile and used in the call; by default the records' topic and ``localhost:9092``.
     connection : sequence of str
         The names of the Kafka client's other options.
     format : str, Format or None
-        None: every registered format is tried.
+        None tries every registered format.
     ranges : mapping or None
-        The first offset of each partition, and the one after the last, as far as Kafka was asked.
+        The first offset and the one after the last, by partition, where known from Kafka.
     asked : mapping or None
-        How many offsets of each partition were read: those that gave no record have none.
+        The number of offsets read, by partition; offsets without a record are reported as missing.
     **options
-        Of the format; where it is not given, each format that is tried gets those that it has (``url`` of a schema registry).
+        Format options. Without `format`, each tried format gets those that it has (``url`` of a schema registry).
 
     Raises
     ------
     FormatOptionError, UnknownFormatError, ArgumentError
-        When an option or the format cannot be used.
+        When the format or an option is invalid.
     SchemaRegistryError
-        When a registry is named and does not answer.
+        When the configured schema registry does not answer.
 
     Examples
     --------
@@ -302,14 +302,14 @@ def profile_records(
 def _chosen(
     records: Sequence[Looked], format: str | Format | None, options: Mapping[str, Any]
 ) -> tuple[list[Candidate], Format | None, str]:
-    """Return the formats that were tried, the one that the sample is in, and why."""
+    """Return the tried formats, the chosen one, and the reason."""
     if isinstance(format, Format):
         if options:
-            raise ArgumentError(f"options go with a format's name; give them to the format itself: {type(format).__name__}(...)")
+            raise ArgumentError(f"options require a format's name: pass them to {type(format).__name__}(...) instead")
         return [candidate(format, records)], format, "as given"
     if format is not None:
-        told = upsert_options(records, options) if format == UPSERT else {}
-        given = get_format(format, **{**told, **options})
+        detected = upsert_options(records, options) if format == UPSERT else {}
+        given = get_format(format, **{**detected, **options})
         return [candidate(given, records)], given, "as given"
     tried = candidates(records, options)
     best, reason = choose(tried)
@@ -317,7 +317,7 @@ def _chosen(
 
 
 def _statements(readings: Sequence[Reading], format: Format) -> Iterator[str]:
-    """Return some of what records say that are no rows: the first of each reason, each once."""
+    """Return descriptions of ignored records: the first distinct ones of each reason."""
     shown: Counter[Ignored] = Counter()
     seen: set[str] = set()
     for each in readings:

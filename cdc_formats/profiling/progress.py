@@ -1,4 +1,4 @@
-"""A progress bar by rich, where someone looks."""
+"""A progress bar, drawn by rich in a terminal or notebook."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ T = TypeVar("T")
 
 
 def tracked(items: Iterable[T], total: int, title: str, *, progress: bool | None) -> Iterator[T]:
-    """Hand items on, with a progress bar on stderr.
+    """Yield the items and draw a progress bar on stderr.
 
     Parameters
     ----------
     items : iterable
     total : int
-        How many there are at most.
+        The largest possible number of items.
     title : str
     progress : bool or None
-        None: where rich is installed, and stderr is a terminal or this is a notebook that can draw it.
+        None draws the bar when rich is installed and stderr is a terminal, or this is a notebook that can draw it.
 
     Raises
     ------
@@ -35,9 +35,9 @@ def tracked(items: Iterable[T], total: int, title: str, *, progress: bool | None
         from rich.console import Console
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
     except ImportError as error:
-        raise MissingDependencyError("a progress bar is drawn by rich: pip install 'pyspark-kafka-changelog[cli]'") from error
+        raise MissingDependencyError("a progress bar requires rich: pip install 'pyspark-kafka-changelog[cli]'") from error
     console = Console(stderr=True, force_terminal=progress)
-    # In a notebook rich draws with ipywidgets, and warns where there are none.
+    # In a notebook rich draws with ipywidgets, and warns when they are not installed.
     shown = find_spec("ipywidgets") is not None if console.is_jupyter else console.is_terminal
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn())
     with Progress(*columns, console=console, transient=True, disable=not (progress or shown)) as bar:

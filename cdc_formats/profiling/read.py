@@ -1,4 +1,4 @@
-"""The records of a sample, looked at, and read by a format that needs no columns."""
+"""Reads the records of a sample without declared columns."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Looked(NamedTuple):
-    """A record, and what its key and its value are."""
+    """A record with the encodings of its key and value."""
 
     record: SampledRecord
     key: Look
@@ -24,17 +24,17 @@ class Looked(NamedTuple):
 
 
 class Reading(NamedTuple):
-    """What a format makes of a record: events, or a reason why there are none, or an error.
+    """The result of reading a record: events, a reason why it has none, or an error.
 
     Attributes
     ----------
     looked : Looked
     events : tuple of Event
     table : tuple of str or None
-        The names of the table that the events are of.
+        The names of the events' table.
     ignored : Ignored or None
     error : DecodeError or None
-        With the record's place.
+        Includes topic, partition and offset.
     """
 
     looked: Looked
@@ -50,18 +50,18 @@ class Reading(NamedTuple):
 
 
 def look_at(records: Sequence[SampledRecord]) -> list[Looked]:
-    """Return the records with what their keys and values are, by partition and offset."""
+    """Return the records with the encodings of their keys and values, sorted by partition and offset."""
     ordered = sorted(records, key=lambda each: (each.topic, each.partition, each.offset))
     return [Looked(each, look("key", each.key, each.headers), look("value", each.value, each.headers)) for each in ordered]
 
 
 def read_all(reader: AnyColumns, records: Sequence[Looked]) -> Iterator[Reading]:
-    """Return what a format makes of each record.
+    """Read each record.
 
     Raises
     ------
     SchemaRegistryError
-        When a registry is needed and does not answer.
+        When a schema registry is required and does not answer.
     """
     for each in records:
         yield _read(reader, each)
@@ -99,12 +99,12 @@ def _placed(error: DecodeError, looked: Looked, format: Format) -> DecodeError:
 
 
 def key_parts(looked: Looked, reader: AnyColumns) -> Mapping[str, Any]:
-    """Return the columns that a Kafka key has; of a key that is a single value, or that cannot be read, none.
+    """Return the columns of a Kafka key; empty when the key is a single value or cannot be read.
 
     Raises
     ------
     SchemaRegistryError
-        When a registry is needed and does not answer.
+        When a schema registry is required and does not answer.
     """
     record, value, format = looked.record, looked.key.value, reader.format
     if reader.avro is not None:

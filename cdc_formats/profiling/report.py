@@ -1,4 +1,4 @@
-"""A profile as sections of text, which every rendering shows in its own way. Nothing is escaped here: that is the rendering's."""
+"""A profile as sections of text, shared by all renderings. The renderings escape the text."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Grid:
     header : tuple of str
     rows : tuple of tuple of str
     numbers : frozenset of str
-        Those of the header whose columns are numbers.
+        The names of the numeric columns.
     """
 
     header: tuple[str, ...]
@@ -44,7 +44,7 @@ class Section:
     ----------
     title : str
     facts : tuple of (str, str)
-        What, and what is said of it.
+        Pairs of name and text.
     grid : Grid or None
     warnings : tuple of str
     code : str
@@ -59,14 +59,14 @@ class Section:
 
 
 def headline(profile: TopicProfile) -> str:
-    """Return the format, or that there is none, and how much was looked at."""
+    """Return one line with the format and the sample's size."""
     there = sum(each.end - each.begin for each in profile.partitions)
     of = f" of {there:,}" if there > profile.records else ""
     return f"{profile.format or 'no format'}: {_count(profile.records, 'record')}{of} in {_count(len(profile.partitions), 'partition')}"
 
 
 def sections(profile: TopicProfile) -> list[Section]:
-    """Return the sections of a report; those that have nothing to say are left out."""
+    """Return the sections of a report, without empty ones."""
     made = (_format, _tables, _columns, _keys, _handling, _order, _beside, _partitions, _call)
     return [_clipped(each) for make in made if (each := make(profile)) and (each.facts or each.grid or each.warnings or each.code)]
 
@@ -183,8 +183,8 @@ def _beside(profile: TopicProfile) -> Section:
     facts = [("tombstones", f"{profile.tombstones:,}")] if profile.tombstones else []
     if others := {name: number for name, number in profile.ignored.items() if name != Ignored.TOMBSTONE.value}:
         facts.append(("control events", _counts(others)))
-    facts += [("says", text) for text in profile.control_events]
-    return Section("Beside the rows", tuple(facts), warnings=tuple(_faults(profile)))
+    facts += [("statement", text) for text in profile.control_events]
+    return Section("Records without rows", tuple(facts), warnings=tuple(_faults(profile)))
 
 
 def _faults(profile: TopicProfile) -> Iterator[str]:
@@ -209,7 +209,7 @@ def _call(profile: TopicProfile) -> Section:
     if not profile.calls:
         return Section("Read it")
     code = profile.call()
-    shown = code if len(code) <= _MOST_CODE else code[:_MOST_CODE] + "\n# ... cut: print(profile.call()) has all of it"
+    shown = code if len(code) <= _MOST_CODE else code[:_MOST_CODE] + "\n# ... cut: print(profile.call()) shows all of it"
     others = [name for name in profile.calls][1:]
     facts = (("other tables", f"print(profile.call(name)) for {_some(others)}"),) if others else ()
     return Section("Read it", facts, code=shown)

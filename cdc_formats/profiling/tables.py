@@ -1,4 +1,4 @@
-"""The tables of a sample: their operations, their schemas, what their messages carry, and whether the Kafka key is their primary key."""
+"""Profiles the tables of a sample: operations, schemas, before-images, and whether the Kafka key is the primary key."""
 
 from __future__ import annotations
 
@@ -30,21 +30,21 @@ _OPERATIONS: Mapping[str, tuple[str, ...]] = {
     "ogg-json": ("op_type",),
     "ticdc-canal-json": ("type",),
 }
-"""Where a format's messages have the producer's own name of the operation."""
+"""The path to the operation in each format's messages."""
 
 
 @dataclass(frozen=True)
 class BeforeImages:
-    """What messages carry of rows before a change.
+    """The before-images in a table's messages.
 
     Parameters
     ----------
     updates, updates_with : int
-        How many updates there are, and how many of them have a before-image.
+        The number of updates, and of those with a before-image.
     deletes, deletes_whole : int
-        How many deletes there are, and how many of them have a value in a column that is not of the key.
+        The number of deletes, and of those with a value in a column outside the key.
     changed_only : bool
-        Whether those of updates have the columns that changed, and no others.
+        Whether the before-images of updates have only the changed columns.
     """
 
     updates: int = 0
@@ -61,23 +61,23 @@ class TableProfile:
     Parameters
     ----------
     name : str
-        Its names with dots between, as the messages have them; empty where they have none.
+        The names in the messages, joined with dots; empty when the messages name no table.
     records : int
-        How many records have rows of it.
+        The number of records with rows of the table.
     kinds : mapping
-        How many changelog rows of each kind they make: ``+I``, ``-U``, ``+U``, ``-D``.
+        The number of changelog rows by kind: ``+I``, ``-U``, ``+U``, ``-D``.
     operations : mapping
-        How many records have each of the producer's operations.
+        The number of records by the producer's operation.
     before : BeforeImages
     kafka_key : str
-        Whether the Kafka key is the primary key, and how that shows.
+        Whether the Kafka key is the primary key, with the evidence.
     key_agrees : bool or None
-        The same in a word; None where it cannot be told.
+        Whether the Kafka key is the primary key; None if unknown.
     schema : InferredSchema or None
     reason : str
         Why there is no schema.
     options : mapping
-        The format's options that read this table, but for secrets.
+        The format options that read this table, without secrets.
     """
 
     name: str
@@ -93,23 +93,23 @@ class TableProfile:
 
     @property
     def ddl(self) -> str:
-        """The columns as DDL text; empty where nothing says them."""
+        """The columns as DDL text; empty if unknown."""
         return "" if self.schema is None else self.schema.ddl
 
     @property
     def primary_key(self) -> tuple[str, ...]:
-        """The primary key; empty where nothing says it."""
+        """The primary key; empty if unknown."""
         return () if self.schema is None else self.schema.primary_key
 
 
 def tables(readings: Sequence[Reading], reader: AnyColumns) -> tuple[TableProfile, ...]:
-    """Return the tables of a sample, the one with the most records first.
+    """Return the tables of a sample, sorted by number of records, the largest first.
 
     Parameters
     ----------
     readings : sequence of Reading
     reader : AnyColumns
-        What they were read with.
+        The reader that made the readings.
     """
     groups = _groups(readings, reader.format)
     named = [names for names in groups if names]
@@ -118,7 +118,7 @@ def tables(readings: Sequence[Reading], reader: AnyColumns) -> tuple[TableProfil
 
 
 def _groups(readings: Sequence[Reading], format: Format) -> dict[tuple[str, ...], list[Reading]]:
-    """Return the records that have rows, by table; those that do not say it are of the only one, where there is but one."""
+    """Return the records that have rows, by table. If only one table is named, it gets the records that name none."""
     found: dict[tuple[str, ...], list[Reading]] = {}
     for each in readings:
         if each.events or _is_tombstone(each, format):
@@ -131,12 +131,12 @@ def _groups(readings: Sequence[Reading], format: Format) -> dict[tuple[str, ...]
 
 
 def _is_tombstone(reading: Reading, format: Format) -> bool:
-    """Whether a record deletes its key and says no more."""
+    """Whether a record is a tombstone that deletes its key."""
     return isinstance(format, UpsertKafka) and reading.ignored is Ignored.TOMBSTONE
 
 
 def _filters(names: Sequence[str], all_names: Sequence[tuple[str, ...]], format: Format) -> dict[str, str]:
-    """Return the options that leave the other tables out."""
+    """Return the options that filter out the other tables."""
     if len(all_names) < 2 or not names:
         return {}
     filters = {"table_include": re.escape(names[-1])}
@@ -150,7 +150,7 @@ def _table(names: Sequence[str], readings: Sequence[Reading], reader: AnyColumns
     schema, reason = _schema(readings, format)
     key = schema.primary_key if schema else ()
     agrees, kafka_key = _key_agreement(readings, reader, key)
-    told = {name: schema.format_options[name] for name in schema.option_reasons} if schema else {}
+    detected = {name: schema.format_options[name] for name in schema.option_reasons} if schema else {}
     return TableProfile(
         name=".".join(names),
         records=len(readings),
@@ -161,12 +161,12 @@ def _table(names: Sequence[str], readings: Sequence[Reading], reader: AnyColumns
         key_agrees=agrees,
         schema=schema,
         reason=reason,
-        options={**told, **set_options(format)},
+        options={**detected, **set_options(format)},
     )
 
 
 def set_options(format: Format) -> dict[str, Any]:
-    """Return the options of a format that differ from their defaults; ``...`` stands for a secret."""
+    """Return the options of a format that differ from their defaults; ``...`` replaces a secret."""
     found = {}
     for option in fields(format):
         value = getattr(format, option.name)
@@ -176,7 +176,7 @@ def set_options(format: Format) -> dict[str, Any]:
 
 
 def _schema(readings: Sequence[Reading], format: Format) -> tuple[InferredSchema | None, str]:
-    """Return the schema that a table's records say, or why they say none."""
+    """Return the schema inferred from a table's records, or the reason why inference failed."""
     records = [(each.record.key, each.record.value, each.record.headers) for each in sorted(readings, key=_age)]
     single = key_column([each.looked for each in readings]) if isinstance(format, UpsertKafka) else None
     try:
@@ -193,7 +193,7 @@ def _age(reading: Reading) -> tuple[int, int]:
 
 
 def _kinds(readings: Sequence[Reading], format: Format) -> dict[str, int]:
-    """Return how many changelog rows there are of each kind."""
+    """Return the number of changelog rows by kind."""
     counts: Counter[RowKind] = Counter()
     for each in readings:
         for event in each.events:
@@ -244,12 +244,12 @@ def _is_whole(image: Any, key: Sequence[str]) -> bool:
 
 
 def _key_agreement(readings: Sequence[Reading], reader: AnyColumns, primary_key: Sequence[str]) -> tuple[bool | None, str]:
-    """Return whether the Kafka key is the primary key, and how that shows."""
+    """Return whether the Kafka key is the primary key, with the evidence."""
     keyed = [each for each in readings if each.record.key is not None]
     if not keyed:
         return False, "no: the records have no key"
     if not primary_key:
-        return None, "not known: nothing says the primary key"
+        return None, "unknown: no primary key was found"
     shown = f"({', '.join(primary_key)})"
     parts = [(_key_of(each, reader, primary_key), each) for each in keyed]
     names = Counter(tuple(found) for found, _ in parts if found)
@@ -260,7 +260,7 @@ def _key_agreement(readings: Sequence[Reading], reader: AnyColumns, primary_key:
         return False, f"no: the key has ({', '.join(most)}), the primary key is {shown}"
     compared = [same for found, each in parts for event in each.events if (same := _same(found, event)) is not None]
     if not compared:
-        return True, f"yes: {shown}, which the values do not have"
+        return True, f"yes: {shown}; the values do not have these columns"
     if not all(compared):
         return False, f"no: {shown} differs from the row in {compared.count(False)} of {len(compared)} events"
     some = "" if len(keyed) == len(readings) else f"; {len(readings) - len(keyed)} records have no key"
@@ -276,7 +276,7 @@ def _key_of(reading: Reading, reader: AnyColumns, primary_key: Sequence[str]) ->
 
 
 def _same(parts: Mapping[str, Any], event: Event) -> bool | None:
-    """Whether a key's columns are the row's, None where the row has none of them."""
+    """Whether a key's columns equal the row's, None when the row has none of them."""
     image = event.before if event.after is None else event.after
     if not isinstance(image, Mapping):
         return None

@@ -1,4 +1,4 @@
-"""A profile in a terminal: as plain text, or drawn by rich. Nothing of a message is markup or a control code there."""
+"""Renders a profile for a terminal, as plain text or with rich. Markup and control codes in messages are escaped."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _KIND_STYLES = {"+I": "green", "-U": "yellow", "+U": "cyan", "-D": "red"}
 
 
 def plain_text(profile: TopicProfile) -> str:
-    """Return a profile as plain text of at most 120 columns, but for the call."""
+    """Return a profile as plain text, at most 120 columns wide except for the call."""
     title = f"{profile.topic}  {headline(profile)}"
     return "\n".join([printable(title), *(line for section in sections(profile) for line in _plain(section))])
 
@@ -62,7 +62,7 @@ def _plain_grid(grid: Grid) -> list[str]:
 
 
 def _widths(rows: list[list[str]]) -> list[int]:
-    """Return the widths of columns; the widest give way until all fit."""
+    """Return the widths of columns; the widest shrink until all fit."""
     widths = [max(len(row[index]) for row in rows) for index in range(len(rows[0]))]
     while sum(widths) + 2 * len(widths) > _WIDTH and max(widths) > _LEAST_COLUMN:
         widths[widths.index(max(widths))] -= 1
@@ -73,7 +73,7 @@ def _widths(rows: list[list[str]]) -> list[int]:
 
 
 def renderable(profile: TopicProfile) -> Group:
-    """Return a profile as what rich prints.
+    """Return a profile as a rich renderable.
 
     Raises
     ------

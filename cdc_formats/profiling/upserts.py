@@ -1,4 +1,4 @@
-"""How an upsert-kafka topic is written: what its keys and values are, and which column a key of a single value is."""
+"""Detects the options of an upsert-kafka topic: its key and value formats, and the column of a single-value key."""
 
 from __future__ import annotations
 
@@ -17,33 +17,33 @@ _SSL = ("ssl_ca_location", "ssl_certificate_location", "ssl_key_location", "ssl_
 
 
 def upsert_options(records: Sequence[Looked], given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options of upsert-kafka that a sample tells, but for those that are given.
+    """Return the upsert-kafka options detected in a sample, without those in `given`.
 
     Parameters
     ----------
     records : sequence of Looked
-        Those with a value.
+        Records with a value.
     given : mapping
-        Options of all formats: those of a registry are this one's too.
+        Options of all formats; registry options also apply to upsert-kafka.
     """
     key, value = _most(each.key.encoding for each in records), _most(each.value.encoding for each in records)
-    told: dict[str, Any] = {}
+    detected: dict[str, Any] = {}
     if CONFLUENT in (key, value):
-        told = {f"avro_confluent_{name}": given[name] for name in (*_REGISTRY, *_SSL) if name in given}
+        detected = {f"avro_confluent_{name}": given[name] for name in (*_REGISTRY, *_SSL) if name in given}
     if key is not None:
-        told["key_format"] = _KEY_FORMATS.get(key) or _plain_key(records)
+        detected["key_format"] = _KEY_FORMATS.get(key) or _plain_key(records)
     if value == CONFLUENT:
-        told["value_format"] = "avro-confluent"
+        detected["value_format"] = "avro-confluent"
     if _key_apart(records):
-        told["value_fields_include"] = "EXCEPT_KEY"
+        detected["value_fields_include"] = "EXCEPT_KEY"
     if any(each.value.encoding == JSON_NULL for each in records):
-        told["json_null"] = "delete"
-    changed = {name: option for name, option in told.items() if option not in ("json", "")}
+        detected["json_null"] = "delete"
+    changed = {name: option for name, option in detected.items() if option not in ("json", "")}
     return {name: option for name, option in changed.items() if name not in given}
 
 
 def key_column(records: Sequence[Looked]) -> str | None:
-    """Return the column of the values that a key of a single value is, None where there is none.
+    """Return the column that equals a single-value key in every record, None if no column does.
 
     Parameters
     ----------
@@ -65,13 +65,13 @@ def _most(encodings: Any) -> str | None:
 
 
 def _plain_key(records: Sequence[Looked]) -> str:
-    """Return how keys of a single value are read: a number is a line of CSV, text is raw."""
+    """Return the key format of single-value keys: ``csv`` for numbers, ``raw`` for text."""
     numbers = sum(isinstance(each.key.value, (int, Decimal)) for each in records if each.key.encoding == JSON_VALUE)
     return "csv" if 2 * numbers > len(records) else "raw"
 
 
 def _key_apart(records: Sequence[Looked]) -> bool:
-    """Whether the key's columns are in no value."""
+    """Whether no value has a column of the key."""
     both = [each for each in records if each.key.fields and each.value.fields]
     return bool(both) and not any(set(each.key.fields) & set(each.value.fields) for each in both)
 

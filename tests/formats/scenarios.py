@@ -1,4 +1,4 @@
-"""Reads tests/vectors: see the README there for what a scenario's folder holds."""
+"""Reads tests/vectors; tests/vectors/README.md describes the files of a scenario."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ UPSERT = "upsert-kafka"
 
 
 class Line(msgspec.Struct, forbid_unknown_fields=True):
-    """A line of a .jsonl file. An object is the message as it stands, text is the message's bytes, null is null."""
+    """A line of a .jsonl file. An object is the message itself, text is the message's bytes, null is null."""
 
     key: msgspec.Raw = msgspec.Raw(b"null")
     value: msgspec.Raw = msgspec.Raw(b"null")
@@ -42,7 +42,7 @@ class Line(msgspec.Struct, forbid_unknown_fields=True):
 def _bytes(raw: msgspec.Raw, base64: str | None) -> bytes | None:
     if base64 is not None:
         return b64decode(base64)
-    text = bytes(raw)  # not parsed and written again: the digits of a number stay as they are
+    text = bytes(raw)  # the original text, because parsing and writing would change a number's digits
     if text == b"null":
         return None
     return json.loads(text).encode("utf-8", "surrogatepass") if text.startswith(b'"') else text
@@ -63,11 +63,11 @@ class Scenario:
     Parameters
     ----------
     gaps : dict
-        Identifier to the reason why the scenario has no file of that format; ``*``: of all others.
+        Identifier to the reason why the scenario has no file of that format; ``*`` means all others.
     keyed : bool
         Whether the changelog is that of a keyed stage (`Decoder.upserts`).
     keyed_differs : dict
-        Identifier to the reason why a keyed stage arrives at another table than the changelog.
+        Identifier to the reason why a keyed stage ends in another table than the changelog.
     """
 
     name: str
@@ -116,7 +116,7 @@ def scenarios() -> list[Scenario]:
 
 
 def rejects(identifier: str) -> list[tuple[str, Reject]]:
-    """Return the records that a format has to refuse, each with the reason why it stands there."""
+    """Return the records that a format must refuse, each with its reason."""
     found = []
     for line in read_lines(VECTORS / "reject" / f"{identifier}.jsonl"):
         key, value = line.record
@@ -140,16 +140,16 @@ def rejects(identifier: str) -> list[tuple[str, Reject]]:
 
 OURS = list_formats()
 REQUIRED: dict[str, dict[str, Any]] = {"debezium-avro-confluent": {"url": "mock://vectors", "subject": "vectors-value"}}
-"""What a format cannot do without."""
+"""The required options of a format."""
 FORMATS = {name: get_format(name, **REQUIRED.get(name, {})) for name in OURS}
-"""Made once, since asking for a format looks through all installed distributions."""
+"""Made once, because `get_format` searches all installed distributions."""
 UPSERTS = [name for name in OURS if not FORMATS[name].changelog_mode.contains(RowKind.UPDATE_BEFORE)]
-"""The formats that cannot say -U: they are compared after normalising."""
+"""Formats without -U; their changelogs are compared after normalising."""
 SCENARIOS = scenarios()
 
 
 def _register_schemas() -> None:
-    """Put the schemas of the Avro vectors into the registry inside this process, in the order of their ids."""
+    """Register the schemas of the Avro vectors with the in-process registry, in the order of their ids."""
     client = Registry(url="mock://vectors").client.confluent
     for number, schema in enumerate(json.loads((VECTORS / "avro-schemas.json").read_text("utf-8")), 1):
         assert client.register_schema(f"vectors-{number}", Schema(json.dumps(schema), "AVRO")) == number

@@ -1,4 +1,4 @@
-"""Avro and columns: what every type of a writer's schema is in every column, and rows as Avro and back."""
+"""Avro and columns: every writer type in every column type, and round trips of rows."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def logical(kind: str, name: str, **more: Any) -> dict[str, Any]:
 
 
 def read(avro: Any, value: Any, sql_type: str, handling: Handling | None = None) -> Any:
-    """Return the canonical value of a column: what fastavro writes of a value as it is in Avro."""
+    """Return the canonical value of a column, decoded from the bytes that fastavro writes."""
     schema = {"type": "record", "name": "R", "fields": [{"name": "x", "type": avro}]}
     out = BytesIO()
     fastavro.schemaless_writer(out, fastavro.parse_schema(without_logical_types(schema)), {"x": value})
@@ -204,7 +204,7 @@ def test_a_value_in_a_column(avro: Any, value: Any, sql_type: str, expected: Any
     ],
     ids=lambda value: str(value)[:50],
 )  # fmt: skip
-def test_a_value_that_a_column_does_not_take(avro: Any, value: Any, sql_type: str, reason: str) -> None:
+def test_a_value_that_the_column_cannot_hold_is_refused(avro: Any, value: Any, sql_type: str, reason: str) -> None:
     with pytest.raises(TypeConversionError) as caught:
         read(avro, value, sql_type)
     assert reason in str(caught.value)
@@ -235,7 +235,7 @@ def test_a_float_has_the_fewest_digits_that_are_the_same_float(value: float) -> 
     assert len(decimal.normalize().as_tuple().digits) <= 9
 
 
-def test_an_unsigned_bigint_of_both_modes() -> None:
+def test_an_unsigned_bigint_in_both_modes() -> None:
     most = named("bytes", CONNECT + "Decimal", **{"connect.parameters": {"scale": "0"}}), b"\0" + b"\xff" * 8
     for mode in (None, "long", "precise"):
         assert read(*most, "DECIMAL(20,0)", Handling(bigint_unsigned=mode)) == str(2**64 - 1)
@@ -304,7 +304,7 @@ def test_the_schema_of_columns_is_flinks() -> None:
     assert fastavro.parse_schema(json.loads(json.dumps(schema)))
 
 
-def test_what_has_no_avro_is_refused() -> None:
+def test_types_without_an_avro_type_are_refused() -> None:
     with pytest.raises(SchemaError, match="`unit price` is not a valid Avro name"):
         record_schema(columns("`unit price` INT"))
     with pytest.raises(SchemaError, match="the key of a map must be a STRING"):
@@ -342,7 +342,7 @@ VALUES |= {"STRUCT<a: INT, b: TIME(3)>": st.tuples(st.none() | VALUES["INT"], st
 
 @settings(deadline=None, max_examples=100)
 @given(row=st.tuples(*[st.none() | values for values in VALUES.values()]))
-def test_what_is_written_is_read_as_the_same(row: tuple[Any, ...]) -> None:
+def test_written_values_are_read_back_unchanged(row: tuple[Any, ...]) -> None:
     assert {name.partition("(")[0].partition("<")[0] for name in VALUES} >= set(TYPE_NAMES) - {"CHAR", "VARCHAR"}
     declared = columns(", ".join(f"c{number} {name}" for number, name in enumerate(VALUES)))
     schema = record_schema(declared)
@@ -351,7 +351,7 @@ def test_what_is_written_is_read_as_the_same(row: tuple[Any, ...]) -> None:
     assert row_converter(parsed, parsed.fields(parsed.top), declared, Handling()).row(parsed.read(avro), "$") == row
 
 
-def test_others_read_what_is_written_by_its_logical_types() -> None:
+def test_other_readers_read_written_values_by_their_logical_types() -> None:
     declared = columns("a DECIMAL(10,3), b DATE, c TIME(3), d TIMESTAMP(3), e TIMESTAMP_NTZ(6)")
     schema = record_schema(declared)
     avro = avro_bytes(without_logical_types(schema))(AvroRows(declared).image(("-2.500", 18321, 1_500_000, 1_500_000, 1)))
@@ -372,12 +372,12 @@ def test_others_read_what_is_written_by_its_logical_types() -> None:
         ("TIMESTAMP_NTZ(9)", 2**62, "out of Avro's range"),
     ],
 )
-def test_what_would_be_read_as_another_value_is_not_written(sql_type: str, value: Any, reason: str) -> None:
+def test_a_value_that_would_be_read_back_differently_is_refused(sql_type: str, value: Any, reason: str) -> None:
     with pytest.raises(EncodeError, match=reason):
         AvroRows(columns(f"x {sql_type}")).image((value,))
 
 
-def test_the_placeholder_is_not_written_as_a_value() -> None:
+def test_the_placeholder_is_never_written() -> None:
     rows = AvroRows(columns("x STRING, y BINARY"), placeholder="gone", excerpt=False)
     with pytest.raises(EncodeError, match=r"set unavailable_value_placeholder to another text - at `\$.after.x`"):
         rows.image(("gone", b""), "$.after")

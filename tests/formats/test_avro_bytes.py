@@ -1,4 +1,4 @@
-"""Avro's bytes: what fastavro wrote is read, and what it cannot read is a bad record; schemas that it must not be given are refused."""
+"""Avro's bytes: fastavro's output is read, damaged bytes are bad records, and unsafe schemas are refused."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PRIMITIVES: dict[str, st.SearchStrategy[Any]] = {
     "boolean": st.booleans(),
     "int": st.integers(-(2**31), 2**31 - 1),
     "long": st.integers(-(2**63), 2**63 - 1),
-    # Whatever its column, a float is the double of its shortest text: of these both are one.
+    # In every column a float is the double of its shortest text, so that both values are equal.
     "float": st.integers(-999, 999).map(lambda number: number / 4) | st.sampled_from([float("inf"), float("-inf")]),
     "double": st.floats(allow_nan=False),
     "bytes": st.binary(max_size=200),
@@ -31,7 +31,7 @@ PRIMITIVES: dict[str, st.SearchStrategy[Any]] = {
 
 @st.composite
 def schemas(draw: Any, depth: int = 3, names: list[str] | None = None) -> tuple[Any, Any]:
-    """Return a schema, and a strategy of its values."""
+    """Return a schema and a strategy for its values."""
     names = [] if names is None else names
     kinds = [*PRIMITIVES, "enum", "fixed", *(["array", "map", "record", "nullable", "union"] if depth else [])]
     kind = draw(st.sampled_from(kinds))
@@ -76,7 +76,7 @@ readable = settings(deadline=None, max_examples=150, suppress_health_check=list(
 
 @readable
 @given(data=st.data(), pair=schemas(), before=st.binary(max_size=5))
-def test_what_fastavro_wrote_is_read_as_fastavro_reads_it(data: Any, pair: tuple[Any, Any], before: bytes) -> None:
+def test_fastavros_bytes_are_read_as_fastavro_reads_them(data: Any, pair: tuple[Any, Any], before: bytes) -> None:
     schema, values = pair
     read, avro = reader(schema), written(schema, data.draw(values))
     expected = fastavro.schemaless_reader(BytesIO(avro), fastavro.parse_schema(schema), None)
@@ -101,7 +101,7 @@ def of(avro: Any) -> dict[str, Any]:
 
 
 MOST = b"\xfe\xff\xff\xff\xff\xff\xff\xff\x7f"
-"""A number of 62 bits: what a hostile length or count looks like."""
+"""A number of 62 bits, used as a hostile length or count."""
 ENUM = {"type": "enum", "name": "E", "symbols": ["x", "y"]}
 
 
@@ -133,7 +133,7 @@ def test_bytes_that_are_not_of_the_schema_are_malformed(avro: Any, data: bytes, 
 
 
 @pytest.mark.parametrize("index", [b"\x82\x00", b"\x82\x80\x00"])
-def test_an_index_that_is_written_at_length_is_read(index: bytes) -> None:
+def test_an_index_in_a_longer_encoding_is_read(index: bytes) -> None:
     assert reader(of(["null", "string"]))(index + b"\x02a", 0) == {"a": "a"}
 
 
@@ -154,13 +154,13 @@ def test_an_array_in_blocks_with_their_sizes_is_read() -> None:
         (None, "not an Avro schema"),
     ],
 )
-def test_a_schema_that_cannot_be_read_says_why(schema: Any, reason: str) -> None:
+def test_a_schema_that_cannot_be_read_raises_an_error_with_the_reason(schema: Any, reason: str) -> None:
     with pytest.raises(WriterSchemaError, match=reason):
         AvroSchema(schema)
 
 
 def named_twice(levels: int, leaf: Any) -> Any:
-    """Return a record that names the record of the level below twice: it is small, and a value of it has 2**levels leaves."""
+    """Return a small record type that uses the next lower level twice, so that its values have 2**levels leaves."""
     schema: Any = {"type": "record", "name": "R0", "fields": [{"name": "a", "type": leaf}]}
     for level in range(levels):
         fields = [{"name": "a", "type": schema}, {"name": "b", "type": f"R{level}"}]
@@ -169,7 +169,7 @@ def named_twice(levels: int, leaf: Any) -> Any:
 
 
 class CountedSchema(AvroSchema):
-    """A schema that counts how many types are looked at."""
+    """A schema that counts how many types are read."""
 
     looks = 0
 
@@ -179,7 +179,7 @@ class CountedSchema(AvroSchema):
         return super().resolve(schema)
 
 
-def test_a_schema_is_checked_and_compiled_in_a_time_that_follows_its_size() -> None:
+def test_checking_and_compiling_a_schema_is_linear_in_its_size() -> None:
     parsed = CountedSchema(named_twice(25, "int"))
     plain(parsed, parsed.top)
     with pytest.raises(WriterSchemaError, match=r"contains itself \(R7\)"):
@@ -188,7 +188,7 @@ def test_a_schema_is_checked_and_compiled_in_a_time_that_follows_its_size() -> N
         CountedSchema(named_twice(25, "null"))
 
 
-def test_a_record_that_is_named_twice_is_read_in_both_places() -> None:
+def test_a_record_type_that_is_used_twice_is_read_in_both_places() -> None:
     parsed = AvroSchema(named_twice(2, "int"))
     assert plain(parsed, parsed.top)(parsed.read(b"\x02\x04\x06\x08")) == {
         "a": {"a": {"a": 1}, "b": {"a": 2}},
@@ -200,7 +200,7 @@ def test_a_record_that_is_named_twice_is_read_in_both_places() -> None:
         AvroSchema(of({"type": "array", "items": named_twice(3, "null")}))
 
 
-def test_branches_that_are_read_alike_are_refused_where_they_say_different_things() -> None:
+def test_ambiguous_union_branches_are_refused_when_their_values_differ() -> None:
     millis = {"type": "long", "logicalType": "timestamp-millis"}
     parsed = AvroSchema(of(["null", "int", millis]))
     with pytest.raises(WriterSchemaError, match="a union of types that cannot be distinguished"):

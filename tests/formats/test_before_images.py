@@ -1,4 +1,4 @@
-"""Before-images of keyed changes: the rows that `decode` gives as ``-U`` and ``-D``, and None where a message has none."""
+"""Before-images of keyed changes: the rows that `decode` returns as ``-U`` and ``-D``, or None when a message has none."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def cases() -> list[Any]:
 
 
 @pytest.mark.parametrize(("scenario", "identifier"), cases())
-def test_images_are_those_of_the_changelog_and_change_nothing_else(scenario: Scenario, identifier: str) -> None:
+def test_images_equal_the_changelogs_and_change_no_other_result(scenario: Scenario, identifier: str) -> None:
     vector = scenario.vector(identifier)
     format = get_format(identifier, **vector.options)
     plain, imaged = (format.decoder(vector.schema, unique_key=vector.primary_key, images=images) for images in (False, True))
@@ -41,14 +41,14 @@ def test_images_are_those_of_the_changelog_and_change_nothing_else(scenario: Sce
         if isinstance(found, Ignored):
             assert found is said
             continue
-        # As text: a NaN equals nothing.
+        # As text, because NaN equals nothing.
         assert repr([msgspec.structs.replace(change, before=None) for change in found]) == repr(said)
         if (befores := rows_before(plain, format, key, value)) is not None:
             assert repr([change.before for change in found]) == repr(befores)
 
 
 def rows_before(decoder: Decoder, format: Format, key: bytes | None, value: bytes | None) -> list[Any] | None:
-    """Return what the rows before a record's changes are, by its changelog; None where that says nothing of them."""
+    """Return the rows before a record's changes, taken from its changelog; None when the changelog has none."""
     if not format.changelog_mode.contains(RowKind.UPDATE_BEFORE) or format.identifier == "changelog-json":
         return None
     try:
@@ -69,7 +69,7 @@ def rows_before(decoder: Decoder, format: Format, key: bytes | None, value: byte
             befores += [before] if same else [before, None]
         elif change.kind is RowKind.DELETE:
             if all(value is None for index, value in enumerate(change.row) if index not in key_of):
-                return None  # the key alone, or a row of NULLs
+                return None  # only the key, or a row of NULLs
             befores.append(change.row)
         else:
             befores.append(None)
@@ -82,7 +82,7 @@ def test_an_update_carries_its_row_before_and_an_insert_none() -> None:
     assert upserts("debezium-json", {**update, "op": "c"}) == [KeyedChange((1,), (1, 2, None))]
 
 
-def test_an_update_that_changes_the_key_gives_the_row_to_the_delete() -> None:
+def test_after_a_key_change_the_delete_carries_the_row_before() -> None:
     update = {"op": "u", "before": {"id": 1, "n": 1, "s": "a"}, "after": {"id": 2, "n": 1, "s": "a"}}
     assert upserts("debezium-json", update) == [KeyedChange((1,), None, before=(1, 1, "a")), KeyedChange((2,), (2, 1, "a"))]
 
@@ -98,13 +98,13 @@ def test_an_update_without_its_before_image_has_none() -> None:
 
 
 @pytest.mark.parametrize("format", ["debezium-json", "ogg-json"])
-def test_a_before_image_of_the_key_alone_is_none(format: str) -> None:
+def test_a_before_image_with_only_the_key_is_none(format: str) -> None:
     gone: dict[str, Any] = {"before": {"id": 1}, "op": "d", "op_type": "D"}
     assert upserts(format, gone) == [KeyedChange((1,), None)]
     assert upserts(format, gone, "id INT") == [KeyedChange((1,), None, before=(1,))]
 
 
-def test_changed_columns_are_laid_over_the_row() -> None:
+def test_changed_columns_are_applied_to_the_row() -> None:
     update = {"type": "update", "data": {"id": 2, "n": 5, "s": "a"}, "old": {"id": 1, "n": None}}
     assert upserts("maxwell-json", update) == [KeyedChange((1,), None, before=(1, None, "a")), KeyedChange((2,), (2, 5, "a"))]
 
@@ -122,7 +122,7 @@ def test_a_compressed_image_is_none() -> None:
     assert upserts("ogg-json", update) == [KeyedChange((1,), (1, 2, ABSENT), partial=True)]
 
 
-def test_an_image_with_an_unchanged_value_that_nothing_completes_is_none() -> None:
+def test_an_image_with_an_unknown_unchanged_value_is_none() -> None:
     source, after = {"connector": "postgresql"}, {"id": 1, "n": 2, "s": PLACEHOLDER}
     update = {"op": "u", "source": source, "before": {"id": 1, "n": 1, "s": PLACEHOLDER}, "after": after}
     assert upserts("debezium-json", update) == [KeyedChange((1,), (1, 2, ABSENT), partial=True)]
@@ -131,15 +131,15 @@ def test_an_image_with_an_unchanged_value_that_nothing_completes_is_none() -> No
     assert upserts("debezium-json", update) == [KeyedChange((1,), (1, 2, "long"), before=(1, 1, "long"))]
 
 
-def test_an_unchanged_value_of_an_image_is_that_of_the_row_after() -> None:
-    """PostgreSQL with REPLICA IDENTITY FULL: the row before was not read in full, the row after was."""
+def test_an_unchanged_value_is_taken_from_the_after_image() -> None:
+    """PostgreSQL with REPLICA IDENTITY FULL: the before-image is incomplete, the after-image is complete."""
     source, before = {"connector": "postgresql"}, {"id": 1, "n": 1, "s": PLACEHOLDER}
     update = {"op": "u", "source": source, "before": before, "after": {"id": 1, "n": 2, "s": "long"}}
     for message in (update, {"schema": None, "payload": update}):
         assert upserts("debezium-json", message) == [KeyedChange((1,), (1, 2, "long"), before=(1, 1, "long"))]
 
 
-def test_a_document_carries_its_pre_image_where_it_has_one() -> None:
+def test_a_document_carries_its_pre_image_if_present() -> None:
     def documents(value: Any) -> Any:
         decoder = get_format("debezium-mongodb-json").decoder("_id INT, n INT", unique_key=["_id"], images=True)
         return decoder.upserts(b'{"id": "1"}', json.dumps(value).encode())
@@ -151,14 +151,14 @@ def test_a_document_carries_its_pre_image_where_it_has_one() -> None:
     assert documents({"op": "d", "before": None}) == [KeyedChange((1,), None)]
 
 
-def test_deletes_by_the_kafka_key_have_none_and_rewritten_ones_their_row() -> None:
+def test_only_rewritten_deletes_have_a_before_image() -> None:
     assert upserts("debezium-flat-json", None, key=b'{"id": 1}') == [KeyedChange((1,), None)]
     assert upserts("debezium-flat-json", {"id": 1, "n": 2, "s": "a", "__deleted": "true"}) == [KeyedChange((1,), None, before=(1, 2, "a"))]
     assert upserts("upsert-kafka", None, key=b'{"id": 1}') == [KeyedChange((1,), None)]
     assert upserts("upsert-kafka", None, "id INT", key=b'{"id": 1}') == [KeyedChange((1,), None, before=(1,))]
 
 
-def test_images_beside_the_columns_are_whole_rows_where_they_have_them() -> None:
+def test_before_images_in_extra_fields_are_read() -> None:
     def updated(image: dict[str, Any], **options: Any) -> Any:
         data = {"id": 1, "n": 2, "s": "a"} | {f"BI_{name}": value for name, value in image.items()}
         message = {"data": data, "metadata": {"record-type": "data", "operation": "update"}}

@@ -1,4 +1,4 @@
-"""What is Canal's alone: several rows in a message, statements among them, and filters before all else."""
+"""Canal's own rules: several rows in a message, statements, and filters that apply first."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ def decode(value: bytes, ddl: str = "id INT, n INT, s STRING", **options: object
 
 
 def test_old_is_looked_up_in_its_own_row() -> None:
-    """Flink searches all of `old`: the second row's before-image would get NULL for s."""
+    """Flink searches all of `old`, so that the second row's before-image would get NULL for s."""
     value = b'{"type":"UPDATE","data":[{"id":"1","n":"1","s":"new"},{"id":"2","n":"9","s":"same"}],"old":[{"s":"was"},{"n":"2"}]}'
     assert decode(value) == [Change(U, (1, 1, "was")), Change(V, (1, 1, "new")), Change(U, (2, 2, "same")), Change(V, (2, 9, "same"))]
 
 
-def test_an_old_that_lists_unchanged_columns_or_none_is_taken_at_its_word() -> None:
+def test_old_may_list_unchanged_columns_or_none() -> None:
     value = b'{"type":"UPDATE","data":[{"id":"1","n":null,"s":"a"},{"id":"1","n":null,"s":"a"}],"old":[{"s":"a","n":null},{}]}'
     assert decode(value) == [Change(U, (1, None, "a")), Change(V, (1, None, "a"))] * 2
 
@@ -37,7 +37,7 @@ def test_equal_rows_of_one_message_are_two_rows() -> None:
 
 
 @pytest.mark.parametrize("kind", ["INSERT", "UPDATE", "DELETE"])
-def test_a_message_of_no_rows_says_nothing(kind: str) -> None:
+def test_a_message_without_rows_gives_no_rows(kind: str) -> None:
     assert decode(b'{"type":"%s","data":[],"old":[]}' % kind.encode()) == []
 
 
@@ -82,7 +82,7 @@ def test_a_nested_value_in_old_is_a_change_as_any_other(old: bytes, partial: boo
     assert upserts(value, "id INT, a ARRAY<STRING>, s STRING") == [KeyedChange((1,), (1, [], rest), partial=partial)]
 
 
-def test_a_partial_update_does_not_say_whether_a_key_that_is_not_the_tables_changed() -> None:
+def test_a_partial_update_with_another_primary_key_than_the_tables_is_refused() -> None:
     for names in (b"null", b'["id"]'):
         value = b'{"type":"UPDATE","data":[{"id":"1","s":"b"}],"old":[{}],"pkNames":%s}' % names
         with pytest.raises(MissingBeforeImageError, match="`s` is not in the table's primary key, so it may have changed: " + WHOLE):
@@ -90,7 +90,7 @@ def test_a_partial_update_does_not_say_whether_a_key_that_is_not_the_tables_chan
         assert upserts(value, key="s", binlog_row_image="FULL") == [KeyedChange(("b",), (1, None, "b"))]
 
 
-def test_a_delete_that_lacks_columns_is_a_delete_of_its_key_and_no_row() -> None:
+def test_a_delete_that_lacks_columns_deletes_its_key_and_has_no_row() -> None:
     value = b'{"type":"DELETE","data":[{"id":"1"}],"pkNames":["id"]}'
     assert upserts(value) == [KeyedChange((1,), None)]
     with pytest.raises(PartialImageError, match=WHOLE):
@@ -99,14 +99,14 @@ def test_a_delete_that_lacks_columns_is_a_delete_of_its_key_and_no_row() -> None
 
 
 @pytest.mark.parametrize("old", [b'{"n":"4"}', b'{"id":"0","n":"4"}', b'{"other":"1"}'])
-def test_what_is_missing_is_null_if_old_shows_that_the_row_is_whole(old: bytes) -> None:
+def test_missing_columns_are_null_if_old_shows_that_the_row_is_complete(old: bytes) -> None:
     """A column that was added later."""
     value = b'{"type":"UPDATE","data":[{"id":"1","n":"5"}],"old":[%s],"pkNames":["id"]}' % old
     assert upserts(value)[-1] == KeyedChange((1,), (1, 5, None))
     assert decode(value)[1] == Change(V, (1, 5, None))
 
 
-def test_what_is_missing_in_an_insert_is_null() -> None:
+def test_missing_columns_of_an_insert_are_null() -> None:
     insert = b'{"type":"INSERT","data":[{"id":"1"}]}'
     assert decode(insert) == [Change(INS, (1, None, None))]
     with pytest.raises(MissingFieldError, match="n is declared NOT NULL and is missing: " + WHOLE):
@@ -114,7 +114,7 @@ def test_what_is_missing_in_an_insert_is_null() -> None:
 
 
 @pytest.mark.parametrize("old", [b'"old":{},', b'"old":"text",', b'"old":[5],'])
-def test_an_old_that_is_no_list_of_objects_is_an_error_in_a_delete_too(old: bytes) -> None:
+def test_an_invalid_old_is_an_error_in_a_delete_too(old: bytes) -> None:
     with pytest.raises(ValueError, match=r"at `\$\.old"):
         decode(b'{"type":"DELETE",%s"data":[{"id":"1"}]}' % old)
 
@@ -158,7 +158,7 @@ def test_filters_match_in_full(options: dict, database: bytes, table: bytes, exp
     assert result == ([Change(INS, (1, None, None))] if expected == 1 else expected)
 
 
-def test_a_table_that_is_left_out_may_hold_anything() -> None:
+def test_messages_of_filtered_tables_are_not_validated() -> None:
     value = b'{"type":"NOBODY KNOWS","table":"b","data":[{"id":"no number"}]}'
     assert decode(value, table_include="a") is Ignored.OTHER_TABLE
 
@@ -170,7 +170,7 @@ def test_binary_is_latin_1_and_base64_on_request() -> None:
     assert decode('{"type":"INSERT","data":[{"b":"\\u0000ÿ"}]}'.encode(), "b BINARY")[0].row == (b"\x00\xff",)
 
 
-def test_tidbs_extension_is_no_hindrance() -> None:
+def test_tidbs_extension_is_accepted() -> None:
     value = b'{"id":0,"type":"INSERT","data":[{"id":"1"}],"old":null,"_tidb":{"commitTs":429918007904436226,"onlyHandleKey":true}}'
     assert decode(value) == [Change(INS, (1, None, None))]
 
@@ -200,7 +200,7 @@ def test_metadata_has_flinks_names_types_and_values() -> None:
     ("member", "path"),
     [(b'"ts":"soon"', "$.ts"), (b'"es":1e300', "$.es"), (b'"sqlType":{"a":"x"}', "$.sqlType"), (b'"ts":253402300800000', "$.ts")],
 )
-def test_metadata_of_the_wrong_type_is_an_error_where_it_is_asked_for(member: bytes, path: str) -> None:
+def test_metadata_of_the_wrong_type_is_an_error_only_when_requested(member: bytes, path: str) -> None:
     value = b'{"type":"INSERT","data":[{"id":"1"}],%s}' % member
     format = get_format("canal-json")
     assert format.decoder("id INT").decode(None, value) == [Change(INS, (1,))]

@@ -1,4 +1,4 @@
-"""What is changelog-json's alone: a row a message, both ways."""
+"""changelog-json's own rules: one row per message, read and written."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_both_standards_of_timestamps_are_read() -> None:
 
 
 @pytest.mark.parametrize("text", ["I", "+X", "", "+i"])
-def test_a_kind_that_there_is_not_lists_those_there_are(text: str) -> None:
+def test_an_unknown_kind_is_an_error_that_lists_the_known_ones(text: str) -> None:
     with pytest.raises(ValueError, match=r"use one of \+I, -U, \+U, -D"):
         RowKind.from_short_string(text)
 

@@ -1,4 +1,4 @@
-"""Every format against every scenario of tests/vectors, through the contract that third parties' formats are held to as well."""
+"""Every format on every scenario of tests/vectors, through the contract that also applies to third-party formats."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from cdc_formats.testing import (
 )
 
 BASE64_DECIMALS = ("debezium-flat-json", "debezium-json")
-"""Formats whose vectors have decimals in base64 without a scale: they are read at the column's."""
+"""Formats whose vectors have decimals in base64 without a scale; the column's scale applies."""
 each_case = pytest.mark.parametrize(("scenario", "identifier"), CASES, ids=CASE_IDS)
 each_format = pytest.mark.parametrize("identifier", OURS)
 each_scenario = pytest.mark.parametrize("scenario", SCENARIOS, ids=[scenario.name for scenario in SCENARIOS])
@@ -106,7 +106,7 @@ def test_vector_gives_the_expected_changelog(scenario: Scenario, identifier: str
 
 
 @pytest.mark.parametrize("identifier", [name for name in OURS if name not in BASE64_DECIMALS])
-def test_a_decimal_with_too_many_digits_is_an_error_or_rounded_as_asked_for(identifier: str) -> None:
+def test_a_decimal_with_too_many_digits_is_an_error_or_rounded_as_configured(identifier: str) -> None:
     name = "mongodb" if identifier == "debezium-mongodb-json" else "product"
     scenario = next(each for each in SCENARIOS if each.name == name)
     options, narrow = scenario.vector(identifier).options, scenario.columns.replace("DECIMAL(10,3)", "DECIMAL(10,1)")
@@ -168,7 +168,7 @@ def test_damaged_messages_raise_nothing_but_decode_errors(scenario: Scenario, id
 
 
 @each_case
-def test_json_schema_takes_every_vector(scenario: Scenario, identifier: str) -> None:
+def test_json_schema_accepts_every_vector(scenario: Scenario, identifier: str) -> None:
     check_json_schema(FORMATS[identifier], scenario.vector(identifier))
 
 
@@ -182,7 +182,7 @@ def test_reject_raises_the_expected_error_at_its_path(identifier: str, reject: R
 
 
 @each_format
-def test_whole_contract_holds_as_third_parties_call_it(identifier: str) -> None:
+def test_whole_contract_holds_through_the_public_api(identifier: str) -> None:
     vectors = [scenario.vector(name) for scenario, name in CASES if name == identifier]
     check_format(identifier, vectors, [reject for _, reject in rejects(identifier)], mutations=10, seed=7)
 
@@ -194,15 +194,15 @@ def test_module_docstring_has_its_sections(identifier: str) -> None:
     assert [section for section in sections if section not in text] == []
 
 
-def test_formats_are_listed_in_the_order_of_the_alphabet() -> None:
+def test_formats_are_listed_alphabetically() -> None:
     assert list_formats() == sorted(list_formats())
 
 
-# ------------------------------------------------------------------------------------------------- what the changelogs say
+# ------------------------------------------------------------------------------------------------- meaning of changelogs
 
 
 def normalised(changes: Iterable[Change], key: tuple[int, ...]) -> list[Change]:
-    """Return a changelog with its before-images made from what was seen of each key (`UPSERTS` cannot say -U)."""
+    """Return a changelog with before-images taken from each key's earlier rows (`UPSERTS` has no -U)."""
     rows: dict[tuple, tuple] = {}
     result = []
     for change in changes:
@@ -230,7 +230,7 @@ def changelog(scenario: Scenario, identifier: str) -> list[Change]:
 
 
 def table(changes: Iterable[Change]) -> list[str]:
-    """Return the rows that are left when a changelog has been applied, as a multiset (a retraction takes away an equal row)."""
+    """Return the rows that remain after a changelog, as a multiset (a retraction removes one equal row)."""
     rows: dict[str, int] = defaultdict(int)
     for change in changes:
         rows[repr(change.row)] += 1 if change.kind in (RowKind.INSERT, RowKind.UPDATE_AFTER) else -1
@@ -247,27 +247,27 @@ each_whole = pytest.mark.parametrize(("scenario", "identifier"), WHOLE, ids=[f"{
     [(scenario, name) for scenario, name in CASES if name in UPSERTS and not scenario.keyed],
     ids=lambda value: getattr(value, "name", value),
 )
-def test_upserts_say_the_same_when_normalised(scenario: Scenario, identifier: str) -> None:
+def test_normalised_upserts_equal_the_changelog(scenario: Scenario, identifier: str) -> None:
     expected = [line for line in scenario.expected(identifier) if not line.startswith("Ignored")]
     assert render(changelog(scenario, identifier), scenario.columns) == expected
 
 
 @each_whole
-def test_changelog_never_takes_away_what_it_has_not_given_and_leaves_one_table(scenario: Scenario, identifier: str) -> None:
+def test_changelog_is_a_retract_stream_that_ends_in_one_table(scenario: Scenario, identifier: str) -> None:
     known = ("changelog-json", "maxwell-json", "debezium-json", *scenario.identifiers)
     reference = next(name for name in known if name in scenario.identifiers)
     assert table(changelog(scenario, identifier)) == table(changelog(scenario, reference))
 
 
 @each_whole
-def test_a_format_of_its_own_changelog_says_no_other_rows(scenario: Scenario, identifier: str) -> None:
-    """An override may add ignored records, and spell an update as a delete and an insert."""
+def test_a_format_with_its_own_changelog_has_no_other_rows(scenario: Scenario, identifier: str) -> None:
+    """An override may add ignored records and write an update as a delete and an insert."""
     shared, own = ([line for line in scenario.expected(name) if not line.startswith("Ignored")] for name in ("expected", identifier))
     assert sorted(line[2:] for line in shared) == sorted(line[2:] for line in own)
 
 
 @each_whole
-def test_keyed_changes_leave_the_same_table_as_the_changelog(scenario: Scenario, identifier: str) -> None:
+def test_keyed_changes_end_in_the_same_table_as_the_changelog(scenario: Scenario, identifier: str) -> None:
     vector = scenario.vector(identifier)
     decoder = type(FORMATS[identifier]).from_options(vector.options).decoder(scenario.columns, unique_key=scenario.primary_key)
     rows: dict[tuple, tuple] = {}
@@ -288,7 +288,7 @@ PRODUCT = next(scenario for scenario in SCENARIOS if scenario.name == "product")
 
 @pytest.fixture(scope="module")
 def product() -> Iterable[sqlite3.Connection]:
-    """The story of the products, told to a database."""
+    """Run the statements of the products scenario in a database."""
     database = sqlite3.connect(":memory:")
     database.executescript((PRODUCT.folder / "statements.sql").read_text("utf-8"))
     yield database
@@ -310,7 +310,7 @@ def test_product_table_is_the_databases(product: sqlite3.Connection, identifier:
 
 @pytest.mark.parametrize("identifier", PRODUCT.identifiers)
 def test_product_sums_are_the_databases(product: sqlite3.Connection, identifier: str) -> None:
-    """SUM(weight) GROUP BY name over a changelog: a row that comes adds, a row that goes takes away."""
+    """SUM(weight) GROUP BY name over a changelog: additions add, retractions subtract."""
     sums: dict[str, Decimal] = defaultdict(Decimal)
     counts: dict[str, int] = defaultdict(int)
     for change in changelog(PRODUCT, identifier):
@@ -323,7 +323,7 @@ def test_product_sums_are_the_databases(product: sqlite3.Connection, identifier:
     assert left == stored
 
 
-def test_product_tells_22_statements() -> None:
+def test_product_has_22_statements() -> None:
     text = (PRODUCT.folder / "statements.sql").read_text("utf-8")
     lines = [line for line in text.splitlines() if line.startswith(("INSERT", "UPDATE", "DELETE"))]
     assert len(lines) == 22
@@ -469,7 +469,7 @@ def test_any_schema_block_raises_nothing_but_decode_errors(block: list, image: d
 @pytest.mark.parametrize("decoder", DECODERS, ids=lambda decoder: repr(decoder.format)[:60])
 @pytest.mark.parametrize("opening", [b"[", b'{"a":', b'{"after":', b'{"data":', b'{"source":', b'{"payload":{"schema":'])
 def test_deep_nesting_raises_nothing_but_decode_errors(decoder, opening: bytes) -> None:
-    """At the depth where the JSON reader gives up, what reads its values gives up a little earlier."""
+    """Where the JSON reader reaches its depth limit, the readers of its values reach theirs a little earlier."""
     for depth in (*range(900, 1000, 4), 50_000):
         nested = opening * depth + b"1" + (b"]" if opening == b"[" else b"}" * opening.count(b"{")) * depth
         for column in (b"id", b"name", b"a"):
@@ -477,7 +477,7 @@ def test_deep_nesting_raises_nothing_but_decode_errors(decoder, opening: bytes) 
             check_record(decoder, b'{"id": 1}', b'{"op":"c","op_type":"I","type":"insert","after":%s,"data":%s}}' % (image + b"}", image))
 
 
-# What a format's JSON message looks like around a value of the column `id` (MongoDB's documents are text in it: see its own tests).
+# Each format's JSON message around a value of the column `id` (MongoDB's documents are text: see its own tests).
 AROUND = {
     "canal-json": '{"type": "INSERT", "isDdl": false, "data": [{"id": %s}]}',
     "changelog-json": '{"op": "+I", "data": {"id": %s}}',
@@ -516,7 +516,7 @@ def test_a_number_in_a_string_column_keeps_its_own_text(identifier: str, number:
 
 
 @pytest.mark.parametrize("identifier", AROUND)
-def test_a_number_is_a_number_beside_a_string_column(identifier: str) -> None:
+def test_a_number_column_next_to_a_string_column_stays_a_number(identifier: str) -> None:
     ddl = "k INT, id STRING, d DOUBLE, f FLOAT, w DECIMAL(10,5), n INT, m BIGINT"
     decoder = FORMATS[identifier].decoder(ddl, unique_key=["k"])
     rest = '"x", "k": 1, "d": 1.0E-5, "f": 2.5e-1, "w": 1.0E-5, "n": 1e2, "m": 5.0E3'
@@ -534,7 +534,7 @@ def test_deep_values_in_columns_raise_nothing_but_decode_errors(identifier: str,
             check_record(decoder, b'{"k":1}', (AROUND[identifier] % nested).encode())
 
 
-# A message of the table %s that no reader of its format takes, by what is wrong in it.
+# Messages of the table %s that their format refuses, by the fault.
 BROKEN = [
     ("canal-json", "data is text", '{"type":"INSERT","database":"shop","table":"%s","data":"what"}'),
     ("canal-json", "a row is a number", '{"type":"INSERT","database":"shop","table":"%s","data":[{"id":"1"},5]}'),
@@ -580,8 +580,8 @@ def test_damage_is_drawn_from_the_seed() -> None:
 
 
 @pytest.mark.parametrize("identifier", AROUND)
-def test_nesting_without_end_is_malformed(identifier: str) -> None:
-    # Deep enough for every Python: how deep its C code may go differs between versions.
+def test_endless_nesting_is_malformed(identifier: str) -> None:
+    # Deep enough for every Python version; the limit of its C code differs between versions.
     value = (AROUND[identifier] % ("[" * 200_000 + "]" * 200_000)).encode()
     decoder = get_format(identifier).decoder("k INT, id INT", unique_key=["k"])
     with pytest.raises(MalformedMessageError, match="nested too deeply"):

@@ -1,4 +1,4 @@
-"""What is debezium-avro-confluent's alone: ids in headers, schemas that change, sources, filters, metadata, and the way back."""
+"""debezium-avro-confluent's own rules: ids in headers, schema changes, sources, filters, metadata, and writing."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def decoder(ddl: str = "id INT, name STRING", key: tuple[str, ...] = ("id",), me
     return get_format(NAME, url=URL, **options).decoder(ddl, unique_key=key, metadata=metadata)
 
 
-def test_an_id_in_a_header_counts_before_one_in_front() -> None:
+def test_an_id_in_a_header_takes_precedence_over_one_in_the_value() -> None:
     number = number_of(PARTS)
     guid = Registry(url=URL).client.confluent._store.schema_id_index[number].guid
     framed_row = message(PARTS, "c", None, {"id": 1, "name": "fork"})
@@ -113,7 +113,7 @@ def test_a_key_that_changes_is_a_delete_and_an_upsert() -> None:
     assert decoder().upserts(None, value) == [KeyedChange((1,), (1, "knife"))]
 
 
-def test_the_placeholder_is_completed_or_left_to_the_state() -> None:
+def test_the_placeholder_is_completed_from_the_message_or_the_state() -> None:
     ddl = "id INT, name STRING, blob BINARY"
     after = {"id": 1, "name": TOAST, "blob": TOAST.encode()}
     without = message(POSTGRES, "u", None, after)
@@ -129,7 +129,7 @@ def test_the_placeholder_is_completed_or_left_to_the_state() -> None:
     assert decoder(ddl, unavailable_value_placeholder="other").upserts(None, without) == [KeyedChange((1,), (1, TOAST, TOAST.encode()))]
 
 
-def test_the_placeholders_text_is_text_where_no_connector_writes_it() -> None:
+def test_the_placeholder_is_plain_text_for_connectors_that_never_write_it() -> None:
     value = message(PARTS, "c", None, {"id": 1, "name": TOAST})
     assert decoder().decode(None, value) == [Change(C, (1, TOAST))]
 
@@ -148,7 +148,7 @@ def test_metadata_has_flinks_names() -> None:
 
 
 @pytest.mark.parametrize("options", [{}, {"table_include": "parts"}], ids=["", "with a filter"])
-def test_damage_in_what_is_read_later_raises_nothing_but_decode_errors(options: dict[str, str]) -> None:
+def test_damage_in_lazily_read_parts_raises_nothing_but_decode_errors(options: dict[str, str]) -> None:
     found = decoder(metadata=tuple(sorted(get_format(NAME).metadata)), **options)
     value, draw = message(PARTS, "u", {"id": 1, "name": "fork"}, {"id": 1, "name": "knife"}), Random(5)
     for _ in range(1500):
@@ -188,14 +188,14 @@ def test_records_without_rows() -> None:
         decoder().decode(None, values[Ignored.DDL][:-1])
 
 
-def test_a_logical_message_is_told() -> None:
+def test_a_logical_message_is_a_control_event() -> None:
     logical = envelope({"id": "int"}, "postgresql", message=optional(record("Message", {"prefix": "string", "content": "bytes"})))
     value = message(logical, "m", message={"prefix": "audit", "content": b"who"})
     event = get_format(NAME, url=URL).control_event(None, value, Ignored.MESSAGE)
     assert event.statement == '{"prefix":"audit","content":"who"}'
 
 
-def test_a_schema_that_is_no_envelope_says_so() -> None:
+def test_a_schema_that_is_not_an_envelope_is_an_error() -> None:
     text = number_of("string")
     strange = record("Envelope", {"before": "string", "after": "string", "op": "string"})
     with pytest.raises(WriterSchemaError, match=f"schema {text}: its writer's schema is not a record"):
@@ -212,7 +212,7 @@ def test_without_excerpt_an_error_shows_nothing_of_the_message() -> None:
         assert ("Ada-Lovelace" in str(caught.value)) is shown
 
 
-# ------------------------------------------------------------------------------------------------------------- the way back
+# -------------------------------------------------------------------------------------------------------------- writing
 
 DDL = "id INT NOT NULL, name STRING, price DECIMAL(6,2), at TIMESTAMP(3), tags ARRAY<STRING>"
 OLD, NEW = (1, "fork", "2.50", 1_500_000, ["a", None]), (1, "knife", None, None, None)
@@ -249,7 +249,7 @@ def test_the_schema_is_flinks_and_registered_under_the_subject() -> None:
     assert schema["fields"][0]["type"][1]["name"] == "org.apache.flink.avro.generated.record_before"
 
 
-def test_a_key_is_written_where_it_has_a_subject() -> None:
+def test_a_key_is_written_if_it_has_a_subject() -> None:
     format = written(key_subject="rows-key")
     key, value = format.encoder("id INT NOT NULL, name STRING, part INT", unique_key=["part", "id"]).encode(C, (1, "x", 7))
     number = int.from_bytes(key[1:5], "big")
@@ -266,7 +266,7 @@ def test_a_topic_has_its_subjects() -> None:
     assert (upsert.key_avro_confluent_subject, upsert.value_avro_confluent_subject) == ("orders-key", "orders-value")
 
 
-def test_a_schema_that_must_not_be_registered_has_to_be_there() -> None:
+def test_without_auto_registration_the_schema_must_be_registered() -> None:
     with pytest.raises(SchemaRegistryError, match="does not have the schema under strict-value"):
         written(subject="strict-value", auto_register_schemas=False).encoder("id INT").encode(C, (1,))
     written(subject="strict-value").encoder("id INT").encode(C, (1,))
@@ -282,12 +282,12 @@ def test_a_schema_that_must_not_be_registered_has_to_be_there() -> None:
         ({"table_include": "x"}, "rows do not contain their table's name"),
     ],
 )
-def test_what_cannot_be_written_says_why(options: dict[str, Any], text: str) -> None:
+def test_a_value_that_cannot_be_written_is_an_error_with_the_reason(options: dict[str, Any], text: str) -> None:
     with pytest.raises(FormatOptionError, match=text):
         written(**options).encoder("id INT")
 
 
-def test_a_value_that_would_be_read_as_another_is_not_written() -> None:
+def test_a_value_that_would_be_read_back_differently_is_refused() -> None:
     with pytest.raises(EncodeError, match=r"placeholder for unavailable values.*`\$.after.name`"):
         written().encoder("id INT, name STRING").encode(C, (1, TOAST))
     with pytest.raises(EncodeError, match=r"`\$.before.at`"):

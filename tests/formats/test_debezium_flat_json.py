@@ -1,4 +1,4 @@
-"""What is peculiar to debezium-flat-json: keys in all forms, schema blocks, added fields, deletes, tables without a key."""
+"""debezium-flat-json's own rules: all forms of keys, schema blocks, added fields, deletes, tables without a key."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_added_fields_are_metadata_without_their_prefix(prefix: str) -> None:
     assert change == Change(RowKind.UPDATE_AFTER, (1,), ("u", 5000, 3000, "shop", "public", "orders"))
 
 
-def test_all_added_fields_are_one_map_and_other_columns_are_not_in_it() -> None:
+def test_all_added_fields_are_in_one_map_without_other_columns() -> None:
     row = {"id": 1, "_x": 2, "__op": "c", "__file": "binlog.3", "__pos": 154, "__gtid": None, "__deleted": "false"}
     (change,) = FLAT.decoder("id INT", unique_key=["id"], metadata=["source.properties"]).decode(None, line(row))
     assert change.metadata == ([["file", "binlog.3"], ["gtid", None], ["op", "c"], ["pos", "154"]],)
@@ -60,7 +60,7 @@ def test_a_delete_by_key_has_no_metadata() -> None:
     assert change == Change(RowKind.DELETE, (1,), (None,) * len(names))
 
 
-def test_an_added_field_can_be_a_column_too() -> None:
+def test_an_added_field_can_also_be_a_column() -> None:
     (change,) = FLAT.decoder("id INT, __lsn BIGINT", unique_key=["id"]).decode(None, b'{"id": 1, "__lsn": 24023128}')
     assert change.row == (1, 24023128)
 
@@ -71,18 +71,18 @@ def test_an_empty_prefix_is_refused() -> None:
 
 
 @pytest.mark.parametrize(("op", "kind"), [("c", "+I"), ("r", "+I"), ("u", "+U"), (None, "+U"), ("d", "-D")])
-def test_the_operation_tells_the_kind(op: str | None, kind: str) -> None:
+def test_the_operation_decides_the_row_kind(op: str | None, kind: str) -> None:
     (change,) = FLAT.decoder("id INT", unique_key=["id"]).decode(None, line({"id": 1, **({"__op": op} if op else {})}))
     assert change.kind.short_string == kind
 
 
-def test_a_truncate_is_said() -> None:
+def test_a_truncate_is_reported() -> None:
     assert FLAT.decoder("id INT", unique_key=["id"]).decode(None, b'{"__op": "t"}') is Ignored.TRUNCATE
     assert FLAT.control_event(None, b'{"__op": "t"}', Ignored.TRUNCATE) == ControlEvent(Ignored.TRUNCATE)
 
 
 @pytest.mark.parametrize(("table", "expected"), [("orders", 1), ("orders_2", None)])
-def test_tables_are_told_by_the_added_field(table: str, expected: int | None) -> None:
+def test_tables_are_filtered_by_the_added_field(table: str, expected: int | None) -> None:
     format = get_format("debezium-flat-json", table_include="orders", database_include="shop")
     result = format.decoder("id INT", unique_key=["id"]).decode(None, line({"id": 1, "__table": table, "__db": "shop"}))
     assert result is Ignored.OTHER_TABLE if expected is None else result == [Change(RowKind.UPDATE_AFTER, (1,))]
@@ -130,10 +130,10 @@ def test_a_rewritten_delete_has_its_row() -> None:
     assert FLAT.decoder("id INT, name STRING", unique_key=["id"]).decode(None, row) == [Change(RowKind.DELETE, (1, "bike"))]
 
 
-def test_a_key_is_read_as_its_own_schema_block_says() -> None:
+def test_a_key_is_read_by_its_own_schema_block() -> None:
     key = line({"schema": block({**DECIMAL, "field": "price"}, {"type": "int32", "field": "id"}), "payload": {"price": "AQ==", "id": 7}})
     decoder = FLAT.decoder("id INT, price DECIMAL(10,2)", unique_key=["price", "id"])
-    for _ in range(2):  # the second time the block is known
+    for _ in range(2):  # the second time the block is cached
         assert decoder.upserts(key, None) == [KeyedChange(("0.01", 7), None)]
 
 
@@ -160,7 +160,7 @@ def test_a_bare_key_is_read_as_declared() -> None:
 # ------------------------------------------------------------------------------------------------------------- schema blocks
 
 
-def test_the_columns_of_a_schema_block_are_read_as_it_says() -> None:
+def test_columns_are_read_by_the_schema_block() -> None:
     at = {"type": "int64", "name": "io.debezium.time.MicroTimestamp", "version": 1, "field": "at"}
     value = {"schema": block({"type": "int32", "field": "id"}, {**DECIMAL, "field": "price"}, at)}
     decoder = FLAT.decoder("id INT, price DECIMAL(10,2), at TIMESTAMP_NTZ", unique_key=["id"])
@@ -182,12 +182,12 @@ def test_columns_named_schema_and_payload_are_columns(row: dict[str, Any]) -> No
     assert change.row == tuple(text if text is None or isinstance(text, str) else '{"type":"struct"}' for text in list(row.values())[-2:])
 
 
-def test_a_schema_that_is_no_object_leaves_a_row_as_declared() -> None:
+def test_a_schema_that_is_not_an_object_is_ignored() -> None:
     (change,) = FLAT.decoder("id INT", unique_key=["id"]).decode(None, b'{"schema": null, "payload": {"id": 1}}')
     assert change.row == (1,)
 
 
-def test_more_schema_blocks_than_are_kept_are_read_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_more_schema_blocks_than_the_cache_holds_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("cdc_formats.debezium_flat_json.SCHEMAS_KEPT", 2)
     decoder = FLAT.decoder("id INT", unique_key=["id"])
     for number in [*range(5), 0]:
@@ -212,7 +212,7 @@ def test_an_unchanged_toast_value_is_absent(added: dict[str, str], wrapped: bool
 
 @pytest.mark.parametrize("name", ["__connector", "__source_connector"])
 @pytest.mark.parametrize("wrapped", [False, True])
-def test_the_placeholders_text_is_a_text_in_messages_of_mysql(name: str, wrapped: bool) -> None:
+def test_the_placeholder_is_plain_text_in_messages_of_mysql(name: str, wrapped: bool) -> None:
     row = {"id": 1, "body": PLACEHOLDER, name: "mysql"}
     value = line({"schema": block(), "payload": row} if wrapped else row)
     assert FLAT.decoder("id INT, body STRING", unique_key=["id"]).decode(None, value)[0].row == (1, PLACEHOLDER)
@@ -228,12 +228,12 @@ def test_a_table_with_a_key_is_upserts_and_one_without_is_a_changelog() -> None:
     assert KEYLESS.changelog_mode == ChangelogMode.all()
 
 
-def test_a_table_without_a_key_has_to_be_said() -> None:
+def test_a_table_without_a_key_must_be_declared() -> None:
     with pytest.raises(SchemaError, match=r"needs a primary_key.*set keyless=True"):
         FLAT.decoder("id INT")
 
 
-def test_rows_of_a_table_without_a_key_come_and_go() -> None:
+def test_a_table_without_a_key_has_inserts_and_deletes() -> None:
     decoder = KEYLESS.decoder("a INT")
     assert decoder.decode(None, b'{"a": 1, "__op": "c"}') == [Change(RowKind.INSERT, (1,))]
     assert decoder.decode(None, b'{"a": 1, "__op": "d", "__deleted": "true"}') == [Change(RowKind.DELETE, (1,))]
@@ -244,13 +244,13 @@ def test_rows_of_a_table_without_a_key_come_and_go() -> None:
         decoder.decode(None, b'{"a": 1, "__op": "u"}')
 
 
-def test_columns_that_tell_rows_apart_make_updates_of_a_table_without_a_key_readable() -> None:
+def test_a_declared_key_makes_updates_of_a_table_without_a_key_readable() -> None:
     decoder = KEYLESS.decoder("a INT, b INT", unique_key=["a"])
     assert decoder.upserts(None, b'{"a": 1, "b": 2, "__op": "u"}') == [KeyedChange((1,), (1, 2))]
     assert decoder.upserts(None, None) is Ignored.TOMBSTONE
 
 
-# ------------------------------------------------------------------------------------------------------------- the way back
+# -------------------------------------------------------------------------------------------------------------- writing
 
 
 @pytest.mark.parametrize(
@@ -266,7 +266,7 @@ def test_rows_are_written_with_their_operation_and_deletes_as_tombstones(kind: R
     assert FLAT.encoder("id INT, name STRING", unique_key=["id"]).encode(kind, (1, "bike")) == expected
 
 
-def test_schema_blocks_are_written_where_they_are_declared() -> None:
+def test_schema_blocks_are_written_if_configured() -> None:
     format = get_format("debezium-flat-json", schema_include=True)
     columns = "price DECIMAL(10,2), at TIMESTAMP_NTZ(6)"
     key, value = format.encoder(columns, unique_key=["price"]).encode(RowKind.INSERT, ("3.10", 5))
@@ -280,6 +280,6 @@ def test_schema_blocks_are_written_where_they_are_declared() -> None:
     ("options", "reason"),
     [({"keyless": True}, "cannot be written with keyless=True"), ({"table_include": "a"}, "cannot be written with table_include")],
 )
-def test_what_could_not_be_read_is_not_written(options: dict[str, Any], reason: str) -> None:
+def test_values_that_could_not_be_read_back_are_refused(options: dict[str, Any], reason: str) -> None:
     with pytest.raises(FormatOptionError, match=reason):
         get_format("debezium-flat-json", **options).encoder("id INT", unique_key=["id"])

@@ -1,5 +1,5 @@
-"""debezium-json of the connectors that no recording is of, SQL Server and Oracle, and what PostgreSQL writes beside it: the shapes that
-their documentation shows, with and without a schema block."""
+"""debezium-json messages without recordings: SQL Server, Oracle, and further PostgreSQL messages. The shapes come from Debezium's
+documentation, with and without a schema block."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ Case = tuple[str, Any, Any, dict[str, Any], dict[str, Any]]
 
 
 def cases(*rows: tuple[Any, ...]) -> list[Any]:
-    """(id, declared type, value, canonical value, the field's schema, options where there is no schema block)."""
+    """(id, declared type, value, canonical value, the field's schema, options for messages without a schema block)."""
     return [pytest.param(*row[1:], id=row[0]) for row in rows]
 
 
@@ -182,7 +182,7 @@ def test_a_lob_of_oracles_that_did_not_change_is_completed(sql_type: str, value:
         decoder.decode(None, message)
 
 
-def test_oracles_truncate_and_schema_change_are_no_rows() -> None:
+def test_oracles_truncate_and_schema_change_have_no_rows() -> None:
     decoder = get_format("debezium-json").decoder("ID INT")
     assert decoder.decode(None, line("t", ORACLE, None, None)) is Ignored.TRUNCATE
     change = {"source": ORACLE, "ts_ms": 1, "databaseName": "ORCLPDB1", "schemaName": "SHOP", "ddl": "ALTER TABLE ...", "tableChanges": []}
@@ -198,12 +198,12 @@ def test_the_default_replica_identity_has_no_row_before() -> None:
     assert decoder.upserts(None, update) == [KeyedChange((1,), (1, "bike", 5))]
     with pytest.raises(MissingBeforeImageError, match="REPLICA IDENTITY FULL"):
         decoder.decode(None, update)
-    # Columns that are NOT NULL are not null in a delete either: they are made up.
+    # NOT NULL columns are not null in a delete either: the connector fills them with defaults.
     delete = line("d", POSTGRES, {"id": 1, "name": "", "stock": 0}, None)
     assert decoder.upserts(None, delete) == [KeyedChange((1,), None)]
 
 
-def test_the_full_replica_identity_has_whole_rows() -> None:
+def test_the_full_replica_identity_has_complete_before_images() -> None:
     decoder = get_format("debezium-json").decoder("id INT, name STRING", unique_key=["id"])
     old, new = {"id": 1, "name": "scooter"}, {"id": 2, "name": "bike"}
     assert [change.row for change in decoder.decode(None, line("u", POSTGRES, old, new))] == [(1, "scooter"), (2, "bike")]
@@ -234,7 +234,7 @@ UNCHANGED = cases(
 
 
 @pytest.mark.parametrize(("sql_type", "value", "options"), UNCHANGED)
-def test_an_unchanged_toast_value_is_told_by_its_columns_type(sql_type: str, value: Any, options: dict[str, Any]) -> None:
+def test_an_unchanged_toast_value_is_recognised_by_its_columns_type(sql_type: str, value: Any, options: dict[str, Any]) -> None:
     decoder = get_format("debezium-json", **options).decoder(f"id INT, v {sql_type}", unique_key=["id"])
     for schema in (None, envelope({"type": "int32", "field": "id"})):
         message = line("u", POSTGRES, None, {"id": 1, "v": value}, schema)
@@ -275,7 +275,7 @@ def test_postgresqls_types(sql_type: str, value: Any, expected: Any, field: dict
 
 
 @pytest.mark.parametrize("connector", ["mysql", "mariadb"])
-def test_the_placeholders_text_is_a_text_of_mysqls(connector: str) -> None:
+def test_the_placeholder_is_plain_text_in_mysql(connector: str) -> None:
     decoder = get_format("debezium-json").decoder("id INT, body STRING, tags ARRAY<STRING>", unique_key=["id"])
     source = {"connector": connector, "db": "shop", "table": "orders", "gtid": "0-1-2", "file": "binlog.000003", "pos": 154, "row": 0}
     message = line("c", source, None, {"id": 1, "body": PLACEHOLDER, "tags": [PLACEHOLDER]})
@@ -285,7 +285,7 @@ def test_the_placeholders_text_is_a_text_of_mysqls(connector: str) -> None:
 @pytest.mark.parametrize(
     ("mode", "value"), [("long", -1), ("precise", unscaled(2**64 - 1)), ("precise", 2**64 - 1)], ids=["long", "precise", "as a number"]
 )
-def test_the_most_of_an_unsigned_bigint(mode: str, value: Any) -> None:
+def test_the_largest_unsigned_bigint(mode: str, value: Any) -> None:
     format = get_format("debezium-json", bigint_unsigned_handling_mode=mode, decimal_handling_mode="precise")
     source = {"connector": "mysql"}
     assert format.decoder("u DECIMAL(20,0)").decode(None, line("c", source, None, {"u": value}))[0].row == (str(2**64 - 1),)

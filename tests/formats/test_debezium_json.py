@@ -1,4 +1,4 @@
-"""What is Debezium's alone: schema blocks, declared spellings, unchanged values, and updates without their before-image."""
+"""Debezium's own rules: schema blocks, declared encodings, unchanged values, and updates without before-images."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_metadata_has_flinks_names_types_and_values() -> None:
     assert bare[RowKind.UPDATE_BEFORE] == bare[RowKind.UPDATE_AFTER] == (None, *list(METADATA.values())[1:])
 
 
-def test_metadata_that_is_not_in_the_message_is_null() -> None:
+def test_metadata_missing_in_the_message_is_null() -> None:
     decoder = get_format("debezium-json").decoder("id INT", metadata=list(METADATA))
     for source in (b"null", b"{}", b"[]"):
         (change,) = decoder.decode(None, b'{"op": "c", "after": {"id": 1}, "source": %s}' % source)
@@ -100,7 +100,7 @@ def test_an_update_without_before_is_an_error_of_the_changelog_and_an_upsert_of_
     assert decoder.upserts(None, value) == [KeyedChange((1,), (1, 2))]
 
 
-def test_a_before_that_has_the_key_alone_is_a_row_with_nulls() -> None:
+def test_a_before_image_with_only_the_key_is_a_row_with_nulls() -> None:
     decoder = get_format("debezium-json").decoder("id INT, n INT", unique_key=["id"])
     assert decoder.decode(None, message("d", {"id": 1}, None)) == [Change(RowKind.DELETE, (1, None))]
     assert decoder.upserts(None, message("d", {"id": 1}, None)) == [KeyedChange((1,), None)]
@@ -113,7 +113,7 @@ def test_a_key_that_changes_in_one_event_deletes_the_old_key() -> None:
 
 
 @pytest.mark.parametrize("before", [{"a": 1, "n": 4}, {"a": 1, "b": 2}])
-def test_a_before_that_does_not_say_another_key_deletes_nothing(before: dict) -> None:
+def test_a_before_image_without_another_key_deletes_nothing(before: dict) -> None:
     decoder = get_format("debezium-json").decoder("a INT, b INT, n INT", unique_key=["a", "b"])
     assert decoder.upserts(None, message("u", before, {"a": 1, "b": 2, "n": 3})) == [KeyedChange((1, 2), (1, 2, 3))]
 
@@ -128,7 +128,7 @@ def test_an_insert_with_a_before_is_an_insert() -> None:
 # ------------------------------------------------------------------------------------------------------------- unchanged values
 
 
-def test_an_unchanged_value_is_the_full_before_images() -> None:
+def test_an_unchanged_value_is_taken_from_the_full_before_image() -> None:
     decoder = get_format("debezium-json").decoder("id INT, body STRING, n INT", unique_key=["id"])
     before, after = {"id": 1, "body": "long", "n": 1}, {"id": 1, "body": PLACE, "n": 2}
     changes = decoder.decode(None, message("u", before, after))
@@ -144,7 +144,7 @@ def test_a_missing_column_is_null_though_another_is_unchanged() -> None:
         decoder.decode(None, message("c", None, {"id": 1, "body": PLACE}))
 
 
-def test_an_unchanged_value_in_a_before_image_is_the_after_images() -> None:
+def test_an_unchanged_value_in_a_before_image_is_taken_from_the_after_image() -> None:
     decoder = get_format("debezium-json").decoder("id INT, body STRING, n INT")
     changes = decoder.decode(None, message("u", {"id": 1, "body": PLACE}, {"id": 1, "body": "new", "n": 5}))
     assert [change.row for change in changes] == [(1, "new", None), (1, "new", 5)]
@@ -161,7 +161,7 @@ def test_the_placeholder_is_an_option() -> None:
 
 
 @pytest.mark.parametrize("include", ["auto", True, "true"])
-def test_a_schema_block_is_read_where_it_may_be(include: object) -> None:
+def test_a_schema_block_is_read_when_it_is_optional(include: object) -> None:
     decoder = get_format("debezium-json", schema_include=include).decoder("v TIMESTAMP_NTZ")
     assert decoder.decode(None, wrapped("io.debezium.time.MicroTimestamp", 5)) == [Change(RowKind.INSERT, (5,))]
 
@@ -220,7 +220,7 @@ PARTS = {"type": "map", "keys": {"type": "string"}, "values": MILLIS}
         pytest.param({"bigint_unsigned_handling_mode": "precise"}, HEX, "DECIMAL(20,0)", "1234", "1234", id="digits"),
     ],
 )
-def test_what_a_schema_block_says_wins(options: dict, field: dict, ddl: str, value: Any, expected: Any) -> None:
+def test_a_schema_block_takes_precedence_over_options(options: dict, field: dict, ddl: str, value: Any, expected: Any) -> None:
     declared = {"decimal_handling_mode": "string", **options}
     decoder = get_format("debezium-json", **declared).decoder(f"v {ddl}", unique_key=["v"])
     record = wrapped(None, value, **field)
@@ -242,14 +242,14 @@ def test_what_a_schema_block_says_wins(options: dict, field: dict, ddl: str, val
         pytest.param({"bigint_unsigned_handling_mode": "precise"}, HEX, "DECIMAL(20,0)", "AQ==", "got `str` 'AQ=='", id="text is digits"),
     ],
 )
-def test_what_a_schema_block_does_not_say_is_no_guess(options: dict, field: dict, ddl: str, value: Any, reason: str) -> None:
+def test_values_that_a_schema_block_leaves_open_are_not_guessed(options: dict, field: dict, ddl: str, value: Any, reason: str) -> None:
     with pytest.raises(TypeConversionError, match=re.escape(reason)) as caught:
         get_format("debezium-json", **options).decoder(f"v {ddl}").decode(None, wrapped(None, value, **field))
     assert caught.value.path == "$.payload.after.v"
 
 
 @pytest.mark.parametrize("decimals", ["string", "double", None, "precise"])
-def test_a_bare_unsigned_bigint_in_mode_precise_is_base64_beside_decimals_in_any_mode(decimals: str | None) -> None:
+def test_a_bare_unsigned_bigint_in_mode_precise_is_base64_with_decimals_in_any_mode(decimals: str | None) -> None:
     decoder = get_format("debezium-json", decimal_handling_mode=decimals, bigint_unsigned_handling_mode="precise").decoder(
         "id DECIMAL(20,0), n DECIMAL(20,0)", unique_key=["id"]
     )
@@ -287,7 +287,7 @@ def test_a_table_with_columns_named_schema_and_payload_is_a_bare_message() -> No
     assert decoder.decode(None, value)[0].row == ("a", "b", "d")
 
 
-def test_more_schema_blocks_than_are_kept_are_read_all_the_same() -> None:
+def test_more_schema_blocks_than_the_cache_holds_are_read() -> None:
     decoder = get_format("debezium-json").decoder("v TIMESTAMP_NTZ")
     units = {"Timestamp": 1000, "MicroTimestamp": 1}
     for number in range(SCHEMAS_KEPT + 3):
@@ -330,7 +330,7 @@ def test_wrapped_messages_without_rows_are_ignored_by_reason(message: bytes, exp
         ({"time_precision_mode": "connect"}, "t INTERVAL DAY TO SECOND", "declare TIME or BIGINT"),
     ],
 )
-def test_columns_that_cannot_be_read_are_refused_where_the_decoder_is_made(options: dict, ddl: str, reason: str) -> None:
+def test_columns_that_cannot_be_read_are_refused_when_the_decoder_is_made(options: dict, ddl: str, reason: str) -> None:
     with pytest.raises(SchemaError) as caught:
         get_format("debezium-json", **options).decoder(ddl)
     assert reason in str(caught.value)
@@ -346,11 +346,11 @@ def test_columns_that_cannot_be_read_are_refused_where_the_decoder_is_made(optio
         ({"schema_include": False, "time_precision_mode": "isostring"}, "t TIMESTAMP"),
     ],
 )
-def test_columns_that_can_be_read_are_taken(options: dict, ddl: str) -> None:
+def test_columns_that_can_be_read_are_accepted(options: dict, ddl: str) -> None:
     assert get_format("debezium-json", **options).decoder(ddl).columns
 
 
-def test_filters_match_in_full_and_before_the_row_is_looked_at() -> None:
+def test_filters_match_in_full_and_before_the_row_is_read() -> None:
     decoder = get_format("debezium-json", database_include="shop", table_include="a|b").decoder("id INT")
 
     def decode(db: str, table: str, after: object) -> object:
@@ -365,7 +365,7 @@ def test_filters_match_in_full_and_before_the_row_is_looked_at() -> None:
 
 @pytest.mark.parametrize("connector", ["mysql", "mariadb"])
 @pytest.mark.parametrize("op", ["c", "u"])
-def test_the_placeholders_text_is_a_text_like_any_other_where_no_connector_writes_it(connector: str, op: str) -> None:
+def test_the_placeholder_is_plain_text_for_connectors_that_never_write_it(connector: str, op: str) -> None:
     decoder = get_format("debezium-json").decoder("id INT, name STRING, raw BINARY", unique_key=["id"])
     after = {"id": 1, "name": "__debezium_unavailable_value", "raw": "X19kZWJleml1bV91bmF2YWlsYWJsZV92YWx1ZQ=="}
     before = {"id": 1, "name": "old", "raw": None} if op == "u" else None
@@ -375,7 +375,7 @@ def test_the_placeholders_text_is_a_text_like_any_other_where_no_connector_write
     assert decoder.decode(None, value)[-1].row == row
 
 
-def test_a_placeholder_of_bytes_is_seen_though_the_rest_of_the_row_is_plain() -> None:
+def test_a_placeholder_in_bytes_is_recognised_in_an_otherwise_plain_row() -> None:
     decoder = get_format("debezium-json").decoder("id INT, raw BINARY", unique_key=["id"])
     after = {"id": 1, "raw": "X19kZWJleml1bV91bmF2YWlsYWJsZV92YWx1ZQ=="}
     value = json.dumps({"op": "u", "before": None, "after": after, "source": {"connector": "postgresql"}}).encode()

@@ -1,4 +1,4 @@
-"""What is peculiar to Debezium's messages of MongoDB: documents as text, keys, updates without the document."""
+"""Rules of Debezium's MongoDB messages: documents as text, keys, updates without the document."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def description(updated: Any = None, removed: list[str] | None = None, arrays: l
 
 
 @pytest.mark.parametrize("wrapped", [False, True])
-def test_an_update_without_its_document_leaves_what_did_not_change_to_the_stage(wrapped: bool) -> None:
+def test_the_stage_completes_an_update_without_its_document(wrapped: bool) -> None:
     value = message("u", wrapped=wrapped, **description({"stock": {"$numberLong": "4"}}, ["note"]))
     assert DECODER.upserts(KEY, value) == [KeyedChange((HEX,), (HEX, ABSENT, 4), (), True)]
 
@@ -94,7 +94,7 @@ def test_an_update_that_the_connector_looked_up_has_the_document() -> None:
         description({}, None, [{"field": "name.tags", "newSize": 1}]),
     ],
 )
-def test_an_update_of_a_part_of_a_column_says_what_to_set(changed: dict[str, Any]) -> None:
+def test_an_update_of_a_part_of_a_column_is_an_error_that_names_the_setting(changed: dict[str, Any]) -> None:
     for value in (message("u", **changed), message("u", before=DOCUMENT, **changed)):
         with pytest.raises(
             PartialImageError, match=r"a part of a column \(name.*set the connector's capture.mode to change_streams_update_full"
@@ -102,7 +102,7 @@ def test_an_update_of_a_part_of_a_column_says_what_to_set(changed: dict[str, Any
             DECODER.upserts(KEY, value)
 
 
-def test_a_part_of_a_field_that_is_no_column_does_not_matter() -> None:
+def test_a_part_of_an_undeclared_field_is_ignored() -> None:
     value = message("u", **description({"address.city": "Ulm", "tags.0": 1}, ["a.b"], [{"field": "list", "newSize": 0}, "odd"]))
     assert DECODER.upserts(KEY, value) == [KeyedChange((HEX,), (HEX, ABSENT, ABSENT), (), True)]
 
@@ -148,7 +148,7 @@ def test_a_delete_with_its_pre_image_has_the_document() -> None:
     assert DECODER.upserts(None, value) == [KeyedChange((HEX,), None)]
 
 
-def test_a_key_in_a_schema_block_that_is_not_declared_is_no_key() -> None:
+def test_a_key_in_an_undeclared_schema_block_is_refused() -> None:
     key = json.dumps({"schema": {}, "payload": {"id": "1"}}).encode()
     with pytest.raises(DecodeError, match=r"`id` is missing or not a string - at `\$\.id` of the key"):
         get_format("debezium-mongodb-json", schema_include=False).decoder("_id INT", unique_key=["_id"]).upserts(key, message("d"))
@@ -164,7 +164,7 @@ def test_the_primary_key_is_the_documents_id() -> None:
 # ------------------------------------------------------------------------------------------------ envelopes without documents
 
 
-def test_marks_are_ignored_as_those_of_other_connectors() -> None:
+def test_marker_events_are_ignored_as_for_other_connectors() -> None:
     assert DECODER.decode(None, b'{"ts_ms": 5}') is Ignored.HEARTBEAT
     transaction = b'{"status": "BEGIN", "id": "tx1"}'
     assert DECODER.decode(None, transaction) is Ignored.TRANSACTION
@@ -173,7 +173,7 @@ def test_marks_are_ignored_as_those_of_other_connectors() -> None:
     assert DECODER.decode(KEY, b'{"schema": null, "payload": null}') is Ignored.TOMBSTONE
 
 
-def test_collections_are_told_by_the_source() -> None:
+def test_collections_are_filtered_by_the_source() -> None:
     value = message("c", after=DOCUMENT, source={"db": "shop", "collection": "products"})
     for options in ({"table_include": "orders"}, {"database_include": "inventory"}):
         assert get_format("debezium-mongodb-json", **options).decoder("_id STRING").decode(None, value) is Ignored.OTHER_TABLE
@@ -182,7 +182,7 @@ def test_collections_are_told_by_the_source() -> None:
     ]
 
 
-def test_metadata_is_the_sources() -> None:
+def test_metadata_is_read_from_the_source() -> None:
     source = {"db": "shop", "collection": "products", "ts_ms": 3, "ord": 31}
     names = ["ingestion-timestamp", "source.timestamp", "source.database", "source.collection", "source.properties"]
     (change,) = MONGO.decoder("_id STRING", metadata=names).decode(None, message("c", after=DOCUMENT, source=source, ts_ms=5))
@@ -209,7 +209,7 @@ def test_documents_of_any_depth_raise_nothing_but_decode_errors(depth: int) -> N
         MONGO.decoder("_id INT").decode(None, json.dumps({"op": "c", "after": f'{{"_id": {nested}}}'}).encode())
 
 
-# ------------------------------------------------------------------------------------------------------------- the way back
+# -------------------------------------------------------------------------------------------------------------- writing
 
 
 def test_documents_are_written_as_debezium_writes_them_by_default() -> None:

@@ -1,4 +1,4 @@
-"""What is peculiar to AWS DMS: where before-images stand and what they are, NULL that is left out, control records."""
+"""Rules of AWS DMS: the places and forms of before-images, omitted NULLs, control records."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_a_whole_before_image_gives_both_rows(options: dict[str, Any], value: by
 @pytest.mark.parametrize(
     ("options", "value"), [(FIELD, message("update", AFTER, {"id": 1})), (PREFIX, message("update", {**AFTER, "BI_id": 1}))]
 )
-def test_a_before_image_of_the_key_says_which_key_changed_and_is_no_row(options: dict[str, Any], value: bytes, filter: str) -> None:
+def test_a_before_image_with_only_the_key_names_the_old_key_but_is_not_a_row(options: dict[str, Any], value: bytes, filter: str) -> None:
     decoder = get_format("dms-json", **options, before_image_column_filter=filter).decoder(COLUMNS, unique_key=["id"])
     assert decoder.upserts(None, value) == [KeyedChange((1,), None), KeyedChange((2,), (2, "bike", "9.50"))]
     with pytest.raises(MissingBeforeImageError):
@@ -62,13 +62,13 @@ def test_without_a_before_image_an_update_is_an_upsert_of_its_key(options: dict[
         decoder.decode(None, value)
 
 
-def test_a_before_image_of_what_changed_is_no_row_where_null_is_not_left_out() -> None:
+def test_a_before_image_of_changed_columns_is_not_a_row_when_nulls_are_written() -> None:
     decoder = get_format("dms-json", **FIELD, **ALL, include_null_and_empty=True).decoder(COLUMNS)
     with pytest.raises(MissingBeforeImageError):
         decoder.decode(None, message("update", AFTER, {"name": "scooter"}))
 
 
-def test_columns_beside_each_other_with_names_that_no_struct_has() -> None:
+def test_columns_whose_names_no_struct_can_have() -> None:
     columns = 'id INT, `a "b"` STRING'
     value = message("update", {"id": 1, 'a "b"': "new", "BI_id": 1, 'BI_a "b"': "old"})
     decoder = get_format("dms-json", **PREFIX, **ALL).decoder(columns)
@@ -87,7 +87,7 @@ def test_columns_beside_each_other_with_names_that_no_struct_has() -> None:
         ({"schema_include": "("}, "schema_include"),
     ],
 )
-def test_options_that_cannot_be_are_refused(options: dict[str, Any], reason: str) -> None:
+def test_invalid_options_are_refused(options: dict[str, Any], reason: str) -> None:
     with pytest.raises(FormatOptionError, match=reason):
         get_format("dms-json", **options).decoder("id INT")
 
@@ -95,13 +95,13 @@ def test_options_that_cannot_be_are_refused(options: dict[str, Any], reason: str
 # --------------------------------------------------------------------------------------------------------- NULL and missing
 
 
-def test_null_that_is_left_out_is_null() -> None:
+def test_an_omitted_null_is_null() -> None:
     decoder = get_format("dms-json", **FIELD, **ALL).decoder(COLUMNS)
     rows = decoder.decode(None, message("update", {"id": 1, "weight": 1}, {"id": 1, "name": "scooter"}))
     assert [change.row for change in rows] == [(1, "scooter", None), (1, None, "1.00")]
 
 
-def test_a_column_that_is_left_out_where_null_is_not_is_unknown() -> None:
+def test_an_omitted_column_is_unknown_when_nulls_are_written() -> None:
     decoder = get_format("dms-json", include_null_and_empty=True).decoder(COLUMNS, unique_key=["id"])
     value = message("update", {"id": 1, "weight": None})
     assert decoder.upserts(None, value) == [KeyedChange((1,), (1, ABSENT, None), (), True)]
@@ -140,7 +140,7 @@ def test_values_are_as_dms_writes_them(sql_type: str, value: Any, expected: Any)
 # --------------------------------------------------------------------------------------------- metadata, tables, control
 
 
-def test_metadata_is_what_stands_there() -> None:
+def test_metadata_is_read_from_the_message() -> None:
     more = {
         "timestamp": "1970-01-01T00:00:02.000001Z",
         "commit-timestamp": "1970-01-01T00:00:01.000000Z",
@@ -157,7 +157,7 @@ def test_metadata_is_what_stands_there() -> None:
 
 
 @pytest.mark.parametrize("options", [{"schema_include": "sho"}, {"table_include": "product"}])
-def test_a_filter_has_to_match_in_full(options: dict[str, str]) -> None:
+def test_filters_must_match_in_full(options: dict[str, str]) -> None:
     decoder = get_format("dms-json", **options).decoder("id INT")
     assert decoder.decode(None, message("insert", {"ID": 1})) is Ignored.OTHER_TABLE
     full = {name: pattern + "." for name, pattern in options.items()}
@@ -165,7 +165,7 @@ def test_a_filter_has_to_match_in_full(options: dict[str, str]) -> None:
 
 
 @pytest.mark.parametrize("operation", ["create-table", "drop-table", "rename-table", "add-column", "change-columns", "truncate-table"])
-def test_control_records_are_no_rows(operation: str) -> None:
+def test_control_records_have_no_rows(operation: str) -> None:
     value = message(operation, None, **{"record-type": "control"})
     reason = Ignored.TRUNCATE if operation == "truncate-table" else Ignored.DDL
     assert get_format("dms-json").decoder("id INT").decode(None, value) is reason
@@ -173,14 +173,14 @@ def test_control_records_are_no_rows(operation: str) -> None:
     assert get_format("dms-json").control_event(None, value, reason) == event
 
 
-def test_a_control_event_has_the_tables_definition() -> None:
+def test_a_control_event_includes_the_table_definition() -> None:
     value = b'{"control":{"table-def":{"primary-key":["id"]}},"metadata":{"record-type":"control","operation":"create-table"}}'
     event = get_format("dms-json").control_event(None, value, Ignored.DDL)
     assert event == ControlEvent(Ignored.DDL, None, None, None, 'create-table {"table-def":{"primary-key":["id"]}}')
     assert get_format("dms-json").control_event(None, None, Ignored.TOMBSTONE) == ControlEvent(Ignored.TOMBSTONE)
 
 
-# ------------------------------------------------------------------------------------------------------------- the way back
+# -------------------------------------------------------------------------------------------------------------- writing
 
 
 @pytest.mark.parametrize("options", [FIELD, PREFIX])
@@ -202,6 +202,6 @@ def test_times_and_bytes_are_written_as_dms_writes_them() -> None:
 
 
 @pytest.mark.parametrize("options", [{}, FIELD, {**ALL}, {**FIELD, **ALL, "schema_include": "s"}, {**FIELD, **ALL, "table_include": "t"}])
-def test_what_could_not_be_read_is_not_written(options: dict[str, Any]) -> None:
+def test_values_that_could_not_be_read_back_are_refused(options: dict[str, Any]) -> None:
     with pytest.raises(FormatOptionError, match="dms-json cannot be written with"):
         get_format("dms-json", **options).encoder("id INT")

@@ -1,4 +1,4 @@
-"""The way back: what is encoded is read as the same rows, in every format and every handling, and what cannot be is an error."""
+"""Encoders: written rows are read back as the same rows, in every format and handling; other rows are errors."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ MESSAGES: list[tuple[str, dict[str, Any], list[str], tuple, bytes | None, str]] 
 @pytest.mark.parametrize(
     ("identifier", "options", "key", "change", "key_text", "text"), MESSAGES, ids=[f"{m[0]} {m[3][0].short_string}" for m in MESSAGES]
 )
-def test_messages_are_as_their_producers(
+def test_messages_equal_those_of_their_producers(
     identifier: str, options: dict, key: list[str], change: tuple, key_text: bytes | None, text: str
 ) -> None:
     got_key, value = get_format(identifier, **options).encoder(ORDERS, unique_key=key).encode(*change)
@@ -67,7 +67,7 @@ def test_messages_are_as_their_producers(
 
 
 @pytest.mark.parametrize("identifier", ["debezium-json", "canal-json", "maxwell-json", "ogg-json"])
-def test_a_lone_half_of_an_update_is_written_as_flink_writes_it(identifier: str) -> None:
+def test_half_an_update_is_written_as_flink_writes_it(identifier: str) -> None:
     encoder = get_format(identifier).encoder(ORDERS)
     assert encoder.encode(B, OLD) == encoder.encode(D, OLD)
     assert encoder.encode(A, NEW) == encoder.encode(INS, NEW)
@@ -78,7 +78,7 @@ NULLS = ("a INT, b STRING", (1, None), (1, ""))
 
 @pytest.mark.parametrize("identifier", ["canal-json", "maxwell-json"])
 @pytest.mark.parametrize("turned", [False, True])
-def test_old_has_null_where_it_was_null_and_nothing_where_nothing_changed(identifier: str, turned: bool) -> None:
+def test_old_has_only_changed_columns_including_nulls(identifier: str, turned: bool) -> None:
     ddl, before, row = NULLS if not turned else (NULLS[0], NULLS[2], NULLS[1])
     format = get_format(identifier)
     _, value = format.encoder(ddl).encode(A, row, before)
@@ -150,8 +150,8 @@ STAMPS = "id INT, a TIMESTAMP_NTZ(3), b TIMESTAMP, c ARRAY<TIMESTAMP_NTZ>"
     "identifier",
     ["canal-json", "changelog-json", "debezium-flat-json", "debezium-json", "maxwell-json", "ogg-json", "ticdc-canal-json"],
 )
-def test_timestamps_have_the_spelling_that_the_option_names(identifier: str, standard: str) -> None:
-    # Flink's readers take one of the two, as their option timestamp-format.standard says.
+def test_timestamps_are_written_in_the_configured_format(identifier: str, standard: str) -> None:
+    # Flink's readers accept one of the two, chosen by their option timestamp-format.standard.
     format, between = get_format(identifier, **{"timestamp-format.standard": standard}), "T" if standard == "ISO-8601" else " "
     row, before = (1, 5_000, 1_000_000, [None, 0]), (1, 6_000, 2_000_000, [1])
     encoder, decoder = format.encoder(STAMPS, unique_key=["id"]), format.decoder(STAMPS, unique_key=["id"])
@@ -261,7 +261,7 @@ def test_times_have_their_names_in_the_schema_block(mode: str, ddl: str, kind: s
     assert DebeziumJson().decoder(f"c {ddl}").decode(None, value) == [Change(INS, (0,))]
 
 
-def test_a_unit_that_nobody_knows_cannot_be_in_a_schema_block() -> None:
+def test_an_unknown_unit_cannot_be_in_a_schema_block() -> None:
     with pytest.raises(SchemaError, match=r"c TIME: 'adaptive' writes milliseconds .* declare TIME\(3\)"):
         DebeziumJson(schema_include=True, time_precision_mode="adaptive").encoder("c TIME")
 
@@ -272,7 +272,7 @@ def test_a_unit_that_nobody_knows_cannot_be_in_a_schema_block() -> None:
      OggJson(validate=True), ChangelogJson(validate=True)],
     ids=lambda format: f"{format.identifier} {getattr(format, 'schema_include', '')}",
 )  # fmt: skip
-def test_what_is_written_is_as_the_formats_own_json_schema_says(format: Format) -> None:
+def test_encoded_messages_match_the_formats_json_schema(format: Format) -> None:
     decode, encode = format.decoder(ORDERS).decode, format.encoder(ORDERS, unique_key=["id"]).encode
     for change in ((INS, OLD), (A, NEW, OLD), (D, NEW), (B, OLD), (A, NEW)):
         assert decode(*encode(*change))
@@ -300,7 +300,7 @@ REFUSED: list[tuple[Format, str, Any, str]] = [
 
 
 @pytest.mark.parametrize(("format", "ddl", "value", "reason"), REFUSED, ids=[f"{r[0].identifier} {r[1]} {r[3]}"[:60] for r in REFUSED])
-def test_a_value_that_would_be_read_as_another_is_refused(format: Format, ddl: str, value: Any, reason: str) -> None:
+def test_a_value_that_would_be_read_back_differently_is_refused(format: Format, ddl: str, value: Any, reason: str) -> None:
     encoder = format.encoder(f"a INT, c {ddl}", unique_key=["a"])
     with pytest.raises(EncodeError, match=rf"{reason}.* - at `\$\.\S*c`$"):
         encoder.encode(INS, (1, value))
@@ -308,7 +308,7 @@ def test_a_value_that_would_be_read_as_another_is_refused(format: Format, ddl: s
         format.encoder(f"c {ddl}", unique_key=["c"]).encode(D, (value,))
 
 
-def test_an_error_names_the_column_and_shows_no_value_where_that_is_not_wanted() -> None:
+def test_an_error_names_the_column_and_hides_the_value_when_configured() -> None:
     encoder = DebeziumJson(error_excerpt=False).encoder("a INT, c STRING")
     with pytest.raises(EncodeError) as caught:
         encoder.encode(A, (1, "x"), (1, PLACEHOLDER))
@@ -317,19 +317,19 @@ def test_an_error_names_the_column_and_shows_no_value_where_that_is_not_wanted()
     assert PLACEHOLDER not in str(caught.value)
 
 
-def test_another_placeholder_makes_the_text_a_text() -> None:
+def test_the_default_placeholder_is_plain_text_under_another_placeholder() -> None:
     format = DebeziumJson(unavailable_value_placeholder="\x00")
     record = format.encoder("c STRING").encode(INS, (PLACEHOLDER,))
     assert format.decoder("c STRING").decode(*record) == [Change(INS, (PLACEHOLDER,))]
 
 
 @pytest.mark.parametrize("ddl", ["a MAP<INT, INT>", "a ARRAY<MAP<DATE, INT>>", "a STRUCT<x: INT, x: INT>"])
-def test_types_that_json_has_not_cannot_be_written(ddl: str) -> None:
+def test_types_without_a_json_encoding_are_refused(ddl: str) -> None:
     with pytest.raises(SchemaError, match="cannot be written as JSON"):
         MaxwellJson().encoder(ddl)
 
 
-def test_what_the_decoder_refuses_is_refused() -> None:
+def test_the_encoder_refuses_what_the_decoder_refuses() -> None:
     with pytest.raises(SchemaError, match="decimal_handling_mode"):
         DebeziumJson(schema_include=False).encoder("a DECIMAL(10,2)")
     with pytest.raises(SchemaError, match="primary key column b is not declared"):
@@ -398,7 +398,7 @@ tables = st.lists(st.tuples(names, types), min_size=1, max_size=4, unique_by=lam
 
 
 def values_of(sql_type: SqlType) -> st.SearchStrategy[Any]:
-    """Canonical values of a type, those among them that some formats cannot write, and NULL."""
+    """Canonical values of a type, including NULL and values that some formats cannot write."""
     inner = [values_of(field.type) for field in sql_type.fields]
     precision, scale = sql_type.precision or 10, sql_type.scale or 0
     bits = {"TINYINT": 7, "SMALLINT": 15, "INT": 31, "BIGINT": 63, "INTERVAL DAY TO SECOND": 63}.get(sql_type.name, 0)
@@ -456,7 +456,7 @@ def test_any_row_of_any_table_is_read_back_or_is_an_error(identifier: str, data:
 
 
 def made(make: Callable[[], Any], error: type[Exception]) -> Any:
-    """Return what is made, or the error that says why it cannot be."""
+    """Return the result, or the error that was raised."""
     try:
         return make()
     except error as refused:
@@ -511,7 +511,7 @@ def test_pairing_loses_nothing_and_keeps_the_order(history: list, key: tuple[int
             assert [row[i] for i in key] != [next_row[i] for i in key]
 
 
-def test_a_pair_across_a_border_is_one_update_and_what_is_held_comes_in_the_end() -> None:
+def test_a_pair_across_batches_is_one_update_and_held_rows_come_last() -> None:
     batches = [[(INS, (1, "a")), (B, (1, "a"))], [], [(A, (1, "b")), (B, (1, "b")), (B, (2, "x")), (A, (1, "c")), (B, (3, "y"))]]
     assert list(pair_updates((row for batch in batches for row in batch), [0])) == [
         (INS, (1, "a"), None),
@@ -573,14 +573,14 @@ def test_an_encoder_that_keeps_the_contract_passes() -> None:
         pytest.param(lambda k, r, b: well(INS, r, b), "which decodes to .* instead of .*-D", id="deletes are lost"),
     ],
 )
-def test_an_encoder_that_breaks_the_contract_is_told(encode: Any, sentence: str) -> None:
+def test_an_encoder_that_breaks_the_contract_is_reported(encode: Any, sentence: str) -> None:
     with pytest.raises(AssertionError, match=sentence):
         check_encoder(broken(encode), STORY)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Upserts(Format):
-    """A row is an upsert, no row a delete."""
+    """A row is written as an upsert, a missing row as a delete."""
 
     identifier = "upserts-json"
     changelog_mode = ChangelogMode(frozenset({A, D}), key_only_deletes=True)
@@ -606,7 +606,7 @@ class Upserts(Format):
         return Upserting()
 
 
-def test_a_format_of_upserts_has_no_record_for_what_was_before() -> None:
+def test_upsert_formats_write_no_update_before() -> None:
     records = [(b'{"id": 1}', b'{"id": 1, "v": "a"}'), (b'{"id": 1}', None)]
     vector = Vector(schema="id INT, v STRING", primary_key=["id"], records=records, expected=None)
     check_encoder(Upserts(), vector)
@@ -621,7 +621,7 @@ def test_a_row_before_that_cannot_be_written_is_an_error(format: Format) -> None
         format.encoder("a INT, d DATE").encode(A, (1, 0), (1, 10**9))
 
 
-def test_bytes_are_text_in_a_schema_block_where_they_are_written_as_text() -> None:
+def test_bytes_written_as_text_are_strings_in_a_schema_block() -> None:
     for mode, kind in (("bytes", "bytes"), ("hex", "string")):
         format = DebeziumJson(schema_include=True, binary_handling_mode=mode)
         record = format.encoder("c BINARY").encode(INS, (b"\xff",))

@@ -1,4 +1,4 @@
-"""One equality for keys and rows: as Spark's SQL has it, whatever the bytes of a float or the order of a map's entries."""
+"""Equality of keys and rows follows Spark's SQL, regardless of a float's bytes or the order of a map's entries."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_values_are_equal_exactly_when_their_unified_values_have_the_same_bytes(
 
 
 @pytest.mark.parametrize("names", [["-0.0", "NaN", "1.5"], ["1.5", "-0.0", "NaN"], ["NaN", "1.5", "-0.0"]])
-def test_a_maps_entries_have_one_order_whatever_their_keys(names):
+def test_a_maps_entries_have_one_order_for_all_key_types(names):
     (column,) = columns("c MAP<DOUBLE, STRING>")
     entries = converter(column.type, Handling())(dict(zip(names, "abc", strict=True)))
     assert [str(key) for key, _ in entries] == ["-0.0", "1.5", "nan"]
@@ -96,7 +96,7 @@ def test_an_update_of_one_key_is_written_as_one_update(before, after):
 
 @dataclass(frozen=True, kw_only=True)
 class WithFloats(Format):
-    """A format of one's own that reads JSON with Python's json: its fractions are floats."""
+    """A custom format that reads JSON with Python's json, so that its fractions are floats."""
 
     identifier = "with-floats"
 

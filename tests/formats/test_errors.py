@@ -1,4 +1,4 @@
-"""Errors: one shape of text that stands alone, nothing in it that was not asked for, and alive after pickling."""
+"""Errors: their text is complete, hides data when configured, and survives pickling."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ DECODE = [cls for cls in classes() if issubclass(cls, DecodeError)]
 OTHERS = [cls for cls in classes() if not issubclass(cls, DecodeError)]
 
 
-def test_text_has_the_condition_the_place_and_the_record() -> None:
+def test_error_text_includes_condition_path_and_record() -> None:
     error = TypeConversionError("expected `DECIMAL(10,2)`, got `str` 'x1'", "$.after.weight").at(where="orders[3]@1042")
     assert str(error) == "[TYPE_CONVERSION] expected `DECIMAL(10,2)`, got `str` 'x1' - at `$.after.weight` of the value in orders[3]@1042"
 
 
-def test_text_without_a_place_says_what_was_read() -> None:
+def test_error_text_without_a_path_names_the_input() -> None:
     assert str(DecodeError("not JSON", field="key")) == "[DECODE] not JSON - at the key"
     assert str(DecodeError("not JSON", excerpt=excerpt_of(b"{'"))) == '[DECODE] not JSON - at the value; it begins b"{\'"'
 
@@ -54,18 +54,18 @@ def test_other_error_survives_pickling_with_all_of_its_text(cls: type[ChangelogE
     assert str(copy) == f"[{cls.condition}] what to do"
 
 
-def test_conditions_are_the_classes_own() -> None:
+def test_every_error_class_has_its_condition() -> None:
     conditions = [cls.condition for cls in classes()]
     assert len(set(conditions)) == len(conditions)
     assert sorted(cls.condition for cls in DECODE if cls is not DecodeError) == sorted(DECODE_CONDITIONS)
     assert {cls.__name__ for cls in classes()} == {n for n, v in vars(errors).items() if isinstance(v, type) and n.endswith("Error")}
 
 
-def test_an_error_without_text_has_a_text() -> None:
+def test_an_error_without_arguments_has_a_text() -> None:
     assert str(ChangelogError()) == "[CHANGELOG] "
 
 
-def test_at_fills_in_only_what_is_not_known() -> None:
+def test_at_fills_in_only_missing_fields() -> None:
     error = DecodeError("r", "$.a", "key", "", "").at(path="$.b", field="value", where="t[0]@0", excerpt="b''")
     assert (error.path, error.field, error.where, error.excerpt) == ("$.a", "key", "t[0]@0", "b''")
     assert DecodeError("r").at(path="$.b", field="key").args[:3] == ("r", "$.b", "key")
@@ -73,7 +73,7 @@ def test_at_fills_in_only_what_is_not_known() -> None:
     assert type(TypeConversionError("r").at(path="$")) is TypeConversionError
 
 
-def test_without_data_the_reason_is_the_bare_one_whatever_was_filled_in() -> None:
+def test_without_data_uses_the_bare_reason() -> None:
     error = TypeConversionError("got 'x1'", bare="got text").at(path="$.a", field="key", where="t[0]@0", excerpt="b'x1'")
     assert str(error.without_data()) == "[TYPE_CONVERSION] got text - at `$.a` of the key in t[0]@0"
     assert str(DecodeError("not JSON", excerpt="b'x'").without_data()) == "[DECODE] not JSON - at the value"
@@ -201,7 +201,7 @@ def test_without_excerpt_an_error_of_metadata_shows_nothing_of_the_message(ident
 
 
 class PlainJson(Format):
-    """A format of somebody who reads objects as they stand."""
+    """A third-party format that reads objects without checks."""
 
     identifier = "plain-json"
 
@@ -210,7 +210,7 @@ class PlainJson(Format):
 
 
 @pytest.mark.parametrize("shown", [True, False])
-def test_without_excerpt_an_error_does_not_list_the_names_that_are_there(shown: bool) -> None:
+def test_without_excerpt_an_error_does_not_list_the_names_in_the_message(shown: bool) -> None:
     with pytest.raises(MissingFieldError) as caught:
         PlainJson(error_excerpt=shown).decoder("id INT").decode(None, b'{"%s": 1}' % SECRET.encode())
     assert ("it has Ada-Lovelace" in str(caught.value)) is shown

@@ -1,4 +1,4 @@
-"""MongoDB's Extended JSON: every spelling of a value, by the column that takes it, and the way back."""
+"""MongoDB's Extended JSON: every form of a value by column type, read and written."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ VALUES = [
 
 
 @pytest.mark.parametrize(("sql_type", "value", "expected"), VALUES, ids=[f"{sql_type} {value}"[:70] for sql_type, value, _ in VALUES])
-def test_a_value_is_converted_by_its_column(sql_type: str, value: Any, expected: Any) -> None:
+def test_a_value_is_converted_by_its_columns_type(sql_type: str, value: Any, expected: Any) -> None:
     got = converted(sql_type, value)
     assert got == expected
     assert type(got) is type(expected)
@@ -112,18 +112,18 @@ def test_a_value_is_converted_by_its_column(sql_type: str, value: Any, expected:
         ("STRUCT<a: INT>", 5, "expected `STRUCT<a: INT>`, got `number`"),
     ],
 )
-def test_a_value_that_a_column_does_not_take_is_refused(sql_type: str, value: Any, reason: str) -> None:
+def test_a_value_that_the_column_cannot_hold_is_refused(sql_type: str, value: Any, reason: str) -> None:
     with pytest.raises(Unfit, match=reason):
         converted(sql_type, value)
 
 
-def test_text_without_a_zone_is_of_the_zone_that_is_declared() -> None:
+def test_text_without_a_zone_is_read_in_the_declared_zone() -> None:
     assert converted("ARRAY<TIMESTAMP>", ["2025-01-02 01:00:00"], "Europe/Berlin") == [MIDNIGHT * 1000]
     with pytest.raises(FormatOptionError, match="time_zone 'Mars' is unknown"):
         get_format("debezium-mongodb-json", time_zone="Mars").decoder("_id INT, at TIMESTAMP")
 
 
-# ------------------------------------------------------------------------------------------------------------- the way back
+# -------------------------------------------------------------------------------------------------------------- writing
 
 numbers = st.integers(-(10**33), 10**33).map(lambda number: f"{number:d}")
 dates = st.integers(-719_162, 2_932_896)
@@ -160,11 +160,11 @@ def test_what_is_written_is_read_as_the_same_value(sql_type: str, data: st.DataO
     ("sql_type", "value", "reason"),
     [("TIMESTAMP", 1, "has milliseconds"), ("TIMESTAMP_NTZ", 1001, "has milliseconds"), ("DECIMAL(38,0)", "1" * 35, "has 34 digits")],
 )
-def test_what_bson_has_no_value_for_is_refused(sql_type: str, value: Any, reason: str) -> None:
+def test_values_without_a_bson_type_are_refused(sql_type: str, value: Any, reason: str) -> None:
     with pytest.raises(Unfit, match=reason):
         document_writer(columns(f"c {sql_type}")[0].type)(value)
 
 
-def test_a_map_whose_keys_are_no_text_cannot_be_written() -> None:
+def test_a_map_whose_keys_are_not_text_is_refused() -> None:
     with pytest.raises(SchemaError, match="the key of a map must be a STRING"):
         document_writer(columns("c MAP<INT, INT>")[0].type)

@@ -1,4 +1,4 @@
-"""Control events: what a record without rows is about, in messages of real producers and in odd ones."""
+"""Control events of records without rows, from real producers and from unusual messages."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ FOLDER = VECTORS / "control-events"
 
 
 class Expected(msgspec.Struct, forbid_unknown_fields=True):
-    """What a record has to say."""
+    """The control event of a record."""
 
     type: str
     database: str | None
@@ -39,7 +39,7 @@ CASES = [(path.stem, line) for path in sorted(FOLDER.glob("*.jsonl")) for line i
 
 
 @pytest.mark.parametrize(("identifier", "line"), CASES, ids=[f"{name}, {line.why}" for name, line in CASES])
-def test_a_record_without_rows_says_what_it_is_about(identifier: str, line: ControlLine) -> None:
+def test_a_record_without_rows_is_a_control_event(identifier: str, line: ControlLine) -> None:
     format, (key, value) = get_format(identifier, **line.options), line.record
     reason = format.decoder("id INT").decode(key, value)
     assert reason is Ignored(line.event.type)
@@ -70,7 +70,7 @@ MEMBERS = (
 @pytest.mark.parametrize("identifier", ["debezium-json", "canal-json", "maxwell-json", "ogg-json", "changelog-json"])
 @settings(max_examples=60, deadline=None, derandomize=True)
 @given(message=st.dictionaries(st.sampled_from(MEMBERS), values), reason=st.sampled_from(list(Ignored)))
-def test_odd_details_are_no_errors(identifier: str, message: dict[str, Any], reason: Ignored) -> None:
+def test_unusual_details_are_no_errors(identifier: str, message: dict[str, Any], reason: Ignored) -> None:
     event = get_format(identifier).control_event(None, msgspec.json.encode(message), reason)
     assert event.type is reason
     assert all(part is None or (isinstance(part, str) and part) for part in event[1:])

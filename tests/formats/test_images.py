@@ -11,7 +11,7 @@ from cdc_formats import ABSENT
 from cdc_formats.images import absent_as_null, complete
 
 
-def test_absent_is_one_object_whatever_happens_to_it() -> None:
+def test_absent_stays_one_object_when_copied_or_pickled() -> None:
     assert pickle.loads(pickle.dumps(ABSENT)) is ABSENT
     assert copy.deepcopy(ABSENT) is ABSENT
     assert copy.copy(ABSENT) is ABSENT

@@ -24,7 +24,7 @@ EXTRAS = {
     "terminal.py": {"rich"},
     "validation.py": {"jsonschema", "referencing"},
 }
-"""What some modules need besides: Kafka and a registry, with their deadlines, imported when they are used, and what an extra installs."""
+"""Additional imports of some modules: Kafka and registry clients with their deadlines, lazy imports, and packages of an extra."""
 CLOCKS = {"now", "utcnow", "today", "fromtimestamp", "utcfromtimestamp", "astimezone"}
 
 
@@ -46,7 +46,7 @@ def test_importing_the_package_and_every_format_loads_nothing_heavy() -> None:
     )
     loaded, count = run(script).rsplit(" ", 1)
     assert loaded == "[]"
-    assert int(count) == len(MODULES) - 1  # but cdc_formats itself
+    assert int(count) == len(MODULES) - 1  # except cdc_formats itself
 
 
 def test_listing_formats_imports_none_of_them() -> None:
@@ -58,7 +58,7 @@ def test_listing_formats_imports_none_of_them() -> None:
     assert run(script) == "[]"
 
 
-def test_asking_for_a_format_imports_that_one_alone() -> None:
+def test_getting_a_format_imports_only_that_one() -> None:
     script = (
         "import sys, cdc_formats\n"
         "cdc_formats.get_format('ogg-json')\n"
@@ -78,7 +78,7 @@ def imported(path: Path) -> set[str]:
 
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: path.name)
-def test_module_imports_nothing_that_is_forbidden(path: Path) -> None:
+def test_module_imports_nothing_forbidden(path: Path) -> None:
     assert imported(path) & FORBIDDEN <= EXTRAS.get(path.name, set())
 
 
@@ -88,7 +88,7 @@ def test_module_needs_only_the_standard_library_and_msgspec(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: path.name)
-def test_module_asks_no_clock_and_no_zone_of_the_machine(path: Path) -> None:
+def test_module_reads_neither_clock_nor_local_time_zone(path: Path) -> None:
     called = {
         node.func.attr
         for node in ast.walk(ast.parse(path.read_text("utf-8")))

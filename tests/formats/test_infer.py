@@ -1,4 +1,4 @@
-"""Inferring a schema: from what producers say, from values, and on recorded topics against the tables of their databases."""
+"""Schema inference from declarations, from values, and on recorded topics, compared with the source tables."""
 
 from __future__ import annotations
 
@@ -114,15 +114,15 @@ def test_type_of_values(text: str, expected: str) -> None:
         ([""], "STRING"),
     ],
 )
-def test_text_is_a_time_only_where_every_value_is_iso_text(values: list, expected: str) -> None:
+def test_text_is_a_time_only_if_every_value_is_iso_text(values: list, expected: str) -> None:
     assert type_of(*values) == expected
 
 
-def test_a_number_of_debezium_is_a_double_since_its_decimals_are_text() -> None:
+def test_a_json_number_of_debezium_is_a_double_because_its_decimals_are_text() -> None:
     assert raw("1.5 2.25", "debezium-json") == "DOUBLE"
 
 
-def test_units_are_not_guessed_and_the_evidence_says_what_to_declare() -> None:
+def test_units_are_not_guessed_and_a_note_names_the_declaration() -> None:
     found = of_values(1735787045123, 1735787045124, format="debezium-json")
     assert str(found.columns[1].type) == "BIGINT"
     (note,) = found.evidence[1].notes
@@ -150,7 +150,7 @@ def test_text_that_could_be_base64_by_chance_is_not_noted() -> None:
     assert of_values("bike", "scooters", format="debezium-json").evidence[1].notes == ()
 
 
-def test_the_placeholder_is_no_value() -> None:
+def test_the_placeholder_is_not_counted_as_a_value() -> None:
     mark = "__debezium_unavailable_value"
     found = of_values([1, 2], [mark], {mark: mark}, None, format="debezium-json")
     assert str(found.columns[1].type) == "ARRAY<BIGINT>"
@@ -164,14 +164,14 @@ def test_columns_have_the_order_of_the_fullest_row_and_those_that_are_missing_ar
     assert found.evidence[3].notes == ("not in 1 of 3 rows",)
 
 
-def test_examples_are_shown_when_asked_for_and_shortened() -> None:
+def test_examples_are_shown_on_request_and_shortened() -> None:
     assert of_values("secret").evidence[1].examples == ()
     messages = [{"op": "+I", "data": {"x": value}} for value in ("a", None, "a", "b" * 100, "c")]
     assert infer(messages, examples=2).evidence[0].examples == ("a", "b" * 40 + "...")
     assert "secret" not in str(of_values("secret"))
 
 
-def test_documents_of_mongodb_say_their_types() -> None:
+def test_types_are_read_from_mongodb_documents() -> None:
     document = {
         "_id": {"$oid": "596e275826f08b2730779e1f"},
         "price": {"$numberDecimal": "1.50"},
@@ -191,7 +191,7 @@ def test_documents_of_mongodb_say_their_types() -> None:
     assert found.primary_key == ("_id",)
 
 
-# ---------------------------------------------------------------------------------------------------- what producers say
+# -------------------------------------------------------------------------------------------------------- declarations
 
 
 def block(*fields: dict, op: str = "c", key: str = "id", connector: str = "postgresql", **row) -> tuple[bytes, bytes]:
@@ -225,7 +225,7 @@ def test_a_schema_block_is_exact() -> None:
     assert found.notes == ()
 
 
-def test_a_guessed_decimal_has_room_and_says_what_to_declare() -> None:
+def test_a_guessed_decimal_has_room_and_a_note_names_the_declaration() -> None:
     found = of_values(1.5)
     decoder = get_format("changelog-json").decoder(found.columns)
     assert decoder.decode(None, b'{"op":"+I","data":{"id":true,"x":1.25}}')[0].row == (True, f"1.25{'0' * 16}")
@@ -247,7 +247,7 @@ def test_a_fraction_of_debeziums_is_a_double_unless_it_has_more_digits() -> None
     assert raw("1.5 12345678901234.5678", "debezium-json") == "DECIMAL(38,18)"
 
 
-def test_negative_keys_of_mysql_may_be_unsigned_and_a_note_says_so() -> None:
+def test_negative_mysql_keys_get_a_note_on_unsigned_types() -> None:
     number = {"type": "int64", "optional": False, "field": "id"}
     for connector in ("mysql", "mariadb", ""):
         found = infer_schema([block(number, id=-1, connector=connector)], format="debezium-json")
@@ -263,7 +263,7 @@ def test_negative_keys_of_mysql_may_be_unsigned_and_a_note_says_so() -> None:
 
 
 @pytest.mark.parametrize(("connector", "noted"), [("mysql", True), ("mariadb", True), ("postgresql", False), ("sqlserver", False)])
-def test_bare_numbers_and_base64_may_be_unsigned_where_the_source_has_such_types(connector: str, noted: bool) -> None:
+def test_numbers_and_base64_get_a_note_on_unsigned_types_if_the_source_has_them(connector: str, noted: bool) -> None:
     flat = infer([{"n": -1, "p": "AP//////////", "__op": "c", "__connector": connector}], "debezium-flat-json", [b'{"n": -1}'])
     source = {"connector": connector}
     bare = infer([{"op": "c", "after": {"n": -1, "p": "AP//////////"}, "source": source}], "debezium-json", [b'{"n": -1}'])
@@ -284,7 +284,7 @@ def test_a_decimal_without_precision_may_be_an_unsigned_bigint() -> None:
     assert "an unsigned BIGINT (bigint.unsigned.handling.mode=precise) is DECIMAL(20,0)" in found.evidence[1].notes[0]
 
 
-def test_mysql_times_are_intervals_and_an_unsigned_bigint_is_told_by_its_source_type() -> None:
+def test_mysql_times_are_intervals_and_the_source_type_identifies_an_unsigned_bigint() -> None:
     time = {"type": "int64", "optional": True, "name": "io.debezium.time.MicroTime", "field": "t"}
     parameters = {"__debezium.source.column.type": "BIGINT UNSIGNED"}
     number = {"type": "int64", "optional": True, "parameters": parameters, "field": "n"}
@@ -299,15 +299,15 @@ def test_a_schema_that_changes_is_widened_and_a_new_column_is_nullable() -> None
     wide, added = {**narrow, "type": "int64"}, {"type": "string", "optional": False, "field": "added"}
     found = infer_schema([block(ID, narrow, id=1, n=1), block(ID, wide, added, id=2, n=2, added="x")], format="debezium-json")
     assert found.ddl == "id INT NOT NULL, n BIGINT NOT NULL, added STRING"
-    assert found.evidence[1].notes == ("its type changes in the sample: the wider one",)
+    assert found.evidence[1].notes == ("its type changes in the sample: the wider one is used",)
 
 
-def test_some_bare_messages_leave_schema_include_to_each_message() -> None:
+def test_some_bare_messages_leave_schema_include_unset() -> None:
     bare = (b'{"id": 1}', b'{"op": "c", "after": {"id": 1}}')
     assert "schema_include" not in infer_schema([block(ID, id=1), bare], format="debezium-json").format_options
 
 
-def test_flattened_rows_without_keys_are_keyless_and_added_fields_are_no_columns() -> None:
+def test_flattened_rows_without_keys_are_keyless_and_added_fields_are_not_columns() -> None:
     row = {"id": 1, "__op": "c", "__deleted": "false", "__table": "t", "__db": "d"}
     found = infer([row], "debezium-flat-json")
     assert (found.ddl, found.primary_key, found.tables) == ("id BIGINT", (), ("d.t",))
@@ -333,7 +333,7 @@ def test_canal_types_are_mysqls() -> None:
     found = infer([canal(types, row)], "canal-json")
     assert found.ddl == "id BIGINT NOT NULL, label INT, named STRING, at TIMESTAMP_NTZ(3), bare DECIMAL(38,18), odd STRING"
     assert [each.certainty for each in found.evidence] == [*["mysqlType"] * 5, "values"]
-    assert "set time_zone, and it is a TIMESTAMP" in found.evidence[3].notes[0]
+    assert "set time_zone to read it as TIMESTAMP" in found.evidence[3].notes[0]
     assert str(infer([canal(types, row)], "canal-json", time_zone="UTC").columns[3].type) == "TIMESTAMP(3)"
 
 
@@ -373,20 +373,20 @@ def test_keys_of_debezium_goldengate_and_upserts() -> None:
 @pytest.mark.parametrize(
     ("keys", "reason"),
     [
-        ([None, None], "nothing in the sample says it"),
+        ([None, None], "the sample does not name one"),
         ([b'{"id": 1}', b'{"n": 1}'], r"it changes in the sample, (id) and (n)"),
         ([b'{"other": 1}', None], "the key has other, which no row has"),
-        ([b"7", b"no key"], "nothing in the sample says it"),
+        ([b"7", b"no key"], "the sample does not name one"),
     ],
 )
-def test_a_primary_key_that_is_in_doubt_is_none(keys: list, reason: str) -> None:
+def test_an_ambiguous_primary_key_is_none(keys: list, reason: str) -> None:
     found = infer([{"op": "c", "after": {"id": 1, "n": 1}}] * 2, "debezium-json", keys)
     assert found.primary_key == ()
     assert reason in found.primary_key_reason
     assert found.ddl == "id BIGINT, n BIGINT"
 
 
-def test_a_delete_has_no_say_since_its_row_may_be_made_up() -> None:
+def test_deletes_are_not_evidence_because_their_rows_may_be_fillers() -> None:
     found = infer([{"op": "c", "after": {"id": 1, "t": "2025-01-02"}}, {"op": "d", "before": {"id": 1, "t": ""}}], "debezium-json")
     assert found.ddl == "id BIGINT, t DATE"
     assert found.rows == 1
@@ -395,7 +395,7 @@ def test_a_delete_has_no_say_since_its_row_may_be_made_up() -> None:
 # ------------------------------------------------------------------------------------------------------- the sample
 
 
-def test_several_tables_are_an_error_that_lists_them_unless_a_filter_takes_them_in() -> None:
+def test_several_tables_are_an_error_that_lists_them_unless_a_filter_selects_them() -> None:
     rows = [("a", 1), ("b", 2), ("a", 3)]
     messages = [{"type": "insert", "database": "d", "table": table, "data": {"id": number}} for table, number in rows]
     with pytest.raises(InferenceError, match=r"several tables: d\.a \(2 rows\), d\.b \(1 rows\); choose one with table_include"):
@@ -404,10 +404,10 @@ def test_several_tables_are_an_error_that_lists_them_unless_a_filter_takes_them_
     assert (one.rows, one.tables, one.ignored) == (2, ("d.a",), {"OTHER_TABLE": 1})
     both = infer(messages, "maxwell-json", table_include="a|b")
     assert both.rows == 3
-    assert both.notes == ("the filters take in 2 tables, which are read as one",)
+    assert both.notes == ("the filters select 2 tables, which are read as one",)
 
 
-def test_a_sample_without_rows_says_what_was_in_it() -> None:
+def test_a_sample_without_rows_is_an_error_that_describes_it() -> None:
     ddl = {"type": "CREATE", "isDdl": True}
     with pytest.raises(InferenceError, match=r"no row of canal-json .* \(ignored: 1 DDL, 1 TOMBSTONE; 1 could not be read, the first: "):
         infer_schema([(None, json.dumps(ddl).encode()), (None, None), (None, b"{secret")], format="canal-json")
@@ -422,11 +422,11 @@ def test_records_that_cannot_be_read_are_noted_without_their_data() -> None:
     assert not any("secret" in note for note in found.notes)
 
 
-def test_what_does_not_decode_with_the_schema_is_noted() -> None:
+def test_records_that_fail_with_the_inferred_schema_are_noted() -> None:
     micro = {"type": "int64", "optional": True, "name": "io.debezium.time.MicroTime", "field": "t"}
     found = infer_schema([block(ID, micro, id=1, t=86_400_000_000)], format="debezium-json")
     (note,) = found.notes
-    assert note.startswith("1 records of the sample do not decode with it, the first: [TYPE_CONVERSION] expected `TIME(6)`")
+    assert note.startswith("1 records of the sample do not decode with this schema, the first: [TYPE_CONVERSION] expected `TIME(6)`")
     assert "86400000000" not in note
 
 
@@ -437,12 +437,12 @@ def test_json_nulls_of_an_upsert_topic_are_noted() -> None:
     assert found.notes == ()
 
 
-def test_csv_has_no_names_to_infer_from() -> None:
-    with pytest.raises(InferenceError, match="value_format 'csv' has no names of columns"):
+def test_csv_has_no_column_names_to_infer_from() -> None:
+    with pytest.raises(InferenceError, match="value_format 'csv' has no column names"):
         infer_schema([(b"1", b"1,2")], format="upsert-kafka", value_format="csv", key_format="csv")
 
 
-def test_a_format_of_ones_own_is_inferred_from_its_values() -> None:
+def test_a_custom_formats_schema_is_inferred_from_values() -> None:
     class Plain(Format):
         identifier = "plain-of-test"
 
@@ -452,12 +452,12 @@ def test_a_format_of_ones_own_is_inferred_from_its_values() -> None:
     assert infer_schema([(None, b'{"id": 1, "at": "2025-01-02"}')], format=Plain()).ddl == "id BIGINT, at DATE"
 
 
-def test_options_go_with_a_name() -> None:
-    with pytest.raises(ArgumentError, match="options go with a format's name"):
+def test_options_require_a_format_name() -> None:
+    with pytest.raises(ArgumentError, match="options require a format's name"):
         infer_schema([], format=get_format("canal-json"), table_include="t")
 
 
-def test_all_of_it_can_be_written_as_json() -> None:
+def test_to_dict_returns_json_values() -> None:
     found = infer([canal({"id": "int"}, {"id": "1", "name": "ab"})], "canal-json", examples=1)
     assert json.loads(json.dumps(found.to_dict())) == {
         "format": "canal-json",
@@ -498,7 +498,7 @@ def test_all_of_it_can_be_written_as_json() -> None:
     }
 
 
-def test_the_text_says_what_was_chosen_and_why() -> None:
+def test_the_text_shows_the_schema_and_the_evidence() -> None:
     found = infer([canal({"id": "int"}, {"id": "1", "name": "ab"}), {"type": "TRUNCATE"}], "canal-json")
     assert str(found).splitlines() == [
         "canal-json: 1 rows of d.t in 2 records",
@@ -530,7 +530,7 @@ def test_widened(first: str, second: str, expected: str) -> None:
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name)
 def test_every_scenario_decodes_with_the_schema_that_is_inferred_from_it(scenario) -> None:
-    # What Avro's columns are is said by the registry.
+    # For Avro the registry has the columns.
     for identifier in (name for name in scenario.identifiers if name != "debezium-avro-confluent"):
         records, options = scenario.records(identifier), scenario.vector(identifier).options
         try:
@@ -582,7 +582,7 @@ def test_a_recorded_topic_gives_the_columns_and_the_key_of_its_table(name: str, 
     assert refused == []
 
 
-def test_canals_types_are_those_of_the_table() -> None:
+def test_types_from_canal_equal_the_tables_types() -> None:
     source = truth.load(TOPICS, "mariadb2", "customers")
     found = infer_schema(recorded("canal-mariadb-flat"), format="canal-json", table_include="customers", time_zone="UTC")
     assert [str(column.type) for column in found.columns] == [producers.canal(column).type for column in source.columns]
@@ -595,7 +595,7 @@ def test_formats_with_several_tables_in_a_topic_can_be_filtered() -> None:
 
 
 @pytest.mark.parametrize("identifier", [name for name in FORMATS if not name.endswith("confluent")])
-def test_whatever_is_in_a_sample_gives_a_schema_or_an_error_that_says_why(identifier: str) -> None:
+def test_any_sample_gives_a_schema_or_an_inference_error(identifier: str) -> None:
     draw = random.Random(5)
     records = [record for scenario in SCENARIOS if identifier in scenario.identifiers for record in scenario.records(identifier)]
     for _ in range(60):

@@ -144,7 +144,7 @@ INVALID = [
 ]
 
 
-def test_every_schema_is_tried_both_ways() -> None:
+def test_every_schema_has_valid_and_invalid_examples() -> None:
     assert {name for name, _ in VALID} == {case[0] for case in INVALID} == set(WITH_SCHEMA)
 
 
@@ -191,7 +191,7 @@ def test_recorded_messages_are_valid(name: str) -> None:
 # --------------------------------------------------------------------------------------------------------- validate=True
 
 
-def test_validate_refuses_before_decoding_and_only_when_asked() -> None:
+def test_validate_refuses_before_decoding_and_only_on_request() -> None:
     value = b'{"op": "c", "after": {"id": 1}, "source": {"ts_ms": "late"}}'
     assert get_format("debezium-json").decoder("id INT").decode(None, value)
     decoder = get_format("debezium-json", validate="true").decoder("id INT", unique_key=["id"])
@@ -205,7 +205,7 @@ def test_validate_refuses_before_decoding_and_only_when_asked() -> None:
         assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
 
 
-def test_validate_lets_what_is_valid_and_tombstones_through() -> None:
+def test_validate_accepts_valid_messages_and_tombstones() -> None:
     decoder = get_format("debezium-json", validate=True).decoder("id INT")
     assert [change.row for change in decoder.decode(None, bytearray(b'{"op": "c", "after": {"id": 1}}'))] == [(1,)]
     assert decoder.decode(None, memoryview(b'{"ts_ms": 1}')) is Ignored.HEARTBEAT
@@ -241,7 +241,7 @@ def test_the_text_of_an_error_is_short(value: bytes) -> None:
     assert len(str(caught.value)) <= 1024
 
 
-def test_what_is_no_json_or_too_deep_is_malformed() -> None:
+def test_text_that_is_not_json_or_too_deep_is_malformed() -> None:
     decoder = get_format("debezium-json", validate=True).decoder("id INT")
     for value in (b"{", b'{"op":"c","after":' + b"[" * 100_000, b'{"schema":{},"payload":' * 800 + b"null" + b"}" * 800):
         with pytest.raises(DecodeError):
@@ -252,7 +252,7 @@ def test_what_is_no_json_or_too_deep_is_malformed() -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Own(Format):
-    """A format of somebody's own, with a schema of its own."""
+    """A custom format with its own JSON Schema."""
 
     identifier = "own-of-test"
 
@@ -264,7 +264,7 @@ class Own(Format):
         return [Event.insert(read_object(value or b""))]
 
 
-def test_a_format_of_ones_own_has_a_schema_of_its_own() -> None:
+def test_a_custom_format_has_its_own_schema() -> None:
     decoder = Own(validate=True).decoder("id INT")
     assert [change.row for change in decoder.decode(None, b'{"id": 1}')] == [(1,)]
     with pytest.raises(SchemaValidationError, match="missing `id`"):
@@ -303,13 +303,13 @@ class Wrong(Own):
         (Wrong(validate=True), "the JSON Schema of wrong-of-test is invalid: 'thing' is not valid"),
     ],
 )
-def test_without_a_schema_that_can_be_used_the_decoder_is_refused(format: Format, reason: str) -> None:
+def test_without_a_usable_schema_the_decoder_is_refused(format: Format, reason: str) -> None:
     with pytest.raises(FormatOptionError) as caught:
         format.decoder("id INT", unique_key=["id"])
     assert reason in str(caught.value)
 
 
-def test_without_the_package_the_text_has_the_line_that_installs_it() -> None:
+def test_without_the_package_the_error_includes_the_install_command() -> None:
     script = (
         "import sys; sys.modules['jsonschema'] = None\n"
         "from cdc_formats import get_format; from cdc_formats.errors import MissingDependencyError\n"

@@ -1,4 +1,4 @@
-"""What is Maxwell's alone: `old` at its own level, bootstraps, seconds."""
+"""Maxwell's own rules: `old` at its own level, bootstraps, seconds."""
 
 from __future__ import annotations
 
@@ -50,12 +50,12 @@ def test_marks_of_a_bootstrap_are_ignored_by_reason(kind: str) -> None:
 
 @pytest.mark.parametrize("what", ["table", "database"])
 @pytest.mark.parametrize("action", ["create", "alter", "drop"])
-def test_ddl_is_ignored_whatever_the_filters(what: str, action: str) -> None:
+def test_ddl_is_ignored_under_all_filters(what: str, action: str) -> None:
     value = b'{"type":"%s-%s","database":"x","ts":1596684883000}' % (what.encode(), action.encode())
     assert decode(value) is decode(value, table_include="a", database_include="b") is Ignored.DDL
 
 
-def test_filters_match_in_full_and_before_the_row_is_looked_at() -> None:
+def test_filters_match_in_full_and_before_the_row_is_read() -> None:
     value = b'{"type":"insert","database":"shop","table":"apples","data":{"id":1}}'
     assert decode(value, table_include="app.*", database_include="shop") == [Change(INS, (1, None, None))]
     assert decode(value, table_include="app") is Ignored.OTHER_TABLE
@@ -134,7 +134,7 @@ def test_a_column_in_old_that_is_missing_in_data_is_null() -> None:
     assert decode(value) == [Change(U, (1, 5, "a")), Change(V, (1, None, "a"))]
 
 
-def test_a_key_that_is_not_the_tables_is_refused_where_it_may_have_changed() -> None:
+def test_another_key_than_the_tables_is_refused_if_it_may_have_changed() -> None:
     value = b'{"type":"update","primary_key_columns":["id"],"data":{"id":1,"n":2,"s":"b"}}'
     with pytest.raises(MissingBeforeImageError, match="has no `old`, and `s` is not in the table's primary key, so .*: " + WHOLE):
         upserts(value, key="s")
@@ -148,7 +148,7 @@ def test_an_update_that_lacks_the_key_names_the_servers_setting() -> None:
             upserts(value)
 
 
-def test_a_delete_that_lacks_columns_is_a_delete_of_its_key_and_no_row() -> None:
+def test_a_delete_that_lacks_columns_deletes_its_key_and_has_no_row() -> None:
     value = b'{"type":"delete","primary_key_columns":["id"],"data":{"id":1}}'
     assert upserts(value) == [KeyedChange((1,), None)]
     with pytest.raises(PartialImageError, match=WHOLE):
@@ -157,14 +157,14 @@ def test_a_delete_that_lacks_columns_is_a_delete_of_its_key_and_no_row() -> None
 
 
 @pytest.mark.parametrize("old", [b'{"n":4}', b'{"id":0,"n":4}', b"{}", b'{"other":1}'])
-def test_what_is_missing_is_null_if_old_shows_that_the_row_is_whole(old: bytes) -> None:
+def test_missing_columns_are_null_if_old_shows_that_the_row_is_complete(old: bytes) -> None:
     """A column that was added later, or output_nulls=false."""
     value = b'{"type":"update","data":{"id":1,"n":5},"old":%s}' % old
     assert upserts(value)[-1] == KeyedChange((1,), (1, 5, None))
     assert decode(value)[1] == Change(V, (1, 5, None))
 
 
-def test_what_is_missing_is_unchanged_if_that_is_declared() -> None:
+def test_missing_columns_are_unchanged_if_declared_so() -> None:
     value = b'{"type":"update","data":{"id":2,"n":5},"old":{"id":1,"n":4}}'
     for image in ("MINIMAL", "NOBLOB"):
         found = upserts(value, binlog_row_image=image)
@@ -174,7 +174,7 @@ def test_what_is_missing_is_unchanged_if_that_is_declared() -> None:
         upserts(value, binlog_row_image="full")
 
 
-def test_columns_that_are_not_declared_show_that_a_row_is_whole() -> None:
+def test_undeclared_columns_show_that_a_row_is_complete() -> None:
     ddl = "id INT, added INT"
     whole, minimal = (b'{"type":"update","data":{"id":2%s},"old":{"id":1}}' % rest for rest in (b',"n":5', b""))
     assert upserts(whole, ddl) == [KeyedChange((1,), None), KeyedChange((2,), (2, None))]
@@ -184,7 +184,7 @@ def test_columns_that_are_not_declared_show_that_a_row_is_whole() -> None:
         decode(minimal, ddl)
 
 
-def test_what_is_missing_in_an_insert_is_null() -> None:
+def test_missing_columns_of_an_insert_are_null() -> None:
     insert = b'{"type":"insert","data":{"id":1}}'
     assert decode(insert) == [Change(INS, (1, None, None))]
     with pytest.raises(MissingFieldError, match="n is declared NOT NULL and is missing: " + WHOLE):
@@ -195,7 +195,7 @@ BLOBS = {"s"}
 
 
 def written(kind: str, row: dict[str, Any], before: dict[str, Any] | None, assigned: set[str], image: str, nulls: bool) -> bytes:
-    """Return the message that Maxwell makes of a row event, as its BinlogConnectorEvent and RowMap do.
+    """Return the message that Maxwell writes for a row event, following its BinlogConnectorEvent and RowMap.
 
     Parameters
     ----------
@@ -244,9 +244,7 @@ PRODUCERS = [
 @pytest.mark.parametrize(("image", "nulls", "declared"), PRODUCERS)
 @settings(max_examples=100, deadline=None)
 @given(statements=st.lists(STATEMENT, max_size=30))
-def test_a_table_is_what_the_database_has_whatever_its_row_images(
-    image: str, nulls: bool, declared: str | None, statements: list[Any]
-) -> None:
+def test_every_row_image_ends_in_the_databases_table(image: str, nulls: bool, declared: str | None, statements: list[Any]) -> None:
     decoder = get_format("maxwell-json", binlog_row_image=declared).decoder("id INT, n INT, s STRING", unique_key=["id"])
     table: dict[int, dict[str, Any]] = {}
     folded: dict[int, tuple[Any, ...] | None] = {}

@@ -1,4 +1,4 @@
-"""Which columns a message has that are not declared, and which declared columns it lacks: for every format that names its columns."""
+"""Undeclared columns in messages, and declared columns that messages lack, for every format with column names."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_a_misspelt_column_is_absent_and_the_right_one_unknown(format, options, 
 
 
 @pytest.mark.parametrize(("format", "options", "absent"), FORMATS)
-def test_columns_as_declared_differ_in_nothing(format, options, absent):
+def test_columns_as_declared_have_no_difference(format, options, absent):
     for kind, before in ((RowKind.INSERT, None), (RowKind.UPDATE_AFTER, (1, "bike", None)), (RowKind.DELETE, None)):
         found = compared(format, options, kind, (1, None, 2), before, WRITTEN)
         assert found is None or not any(found)
@@ -84,7 +84,7 @@ def test_a_documents_fields_may_be_missing():
         ),
     ],
 )  # fmt: skip
-def test_what_a_producer_leaves_out_or_adds_is_no_difference(format, options, message, absent, unknown):
+def test_columns_that_producers_omit_or_add_are_no_difference(format, options, message, absent, unknown):
     decoder = get_format(format, **options).decoder(DECLARED, unique_key=["id"])
     assert decoder.compare_names(b'{"id": 1}', json.dumps(message).encode()) == (absent, unknown)
 
@@ -103,12 +103,12 @@ def test_a_record_without_columns_is_not_compared(format, options, record):
 
 
 @pytest.mark.parametrize("value_format", ["csv", "avro"])
-def test_columns_by_their_place_have_the_names_of_the_declared(value_format):
+def test_columns_by_position_have_the_declared_names(value_format):
     options = {"value_format": value_format}
     assert compared("upsert-kafka", options, RowKind.UPDATE_AFTER) == ((), ())
 
 
-def test_a_format_of_ones_own_is_compared_by_its_images():
+def test_a_custom_format_is_compared_by_its_images():
     @dataclass(frozen=True, kw_only=True)
     class Plain(Format):
         identifier = "plain"

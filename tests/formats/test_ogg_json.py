@@ -1,4 +1,4 @@
-"""What is GoldenGate's alone: compressed updates, and timestamps without a zone."""
+"""GoldenGate's own rules: compressed updates, and timestamps without a zone."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ def test_null_in_a_compressed_update_is_null() -> None:
     assert DECODER.upserts(None, b'{"op_type":"U","after":{"id":1,"n":null}}') == [KeyedChange((1,), (1, None, ABSENT), (), True)]
 
 
-def test_an_update_of_the_key_alone() -> None:
+def test_an_update_of_only_the_key() -> None:
     value = b'{"op_type":"U","before":{"id":1},"after":{"id":2}}'
     assert DECODER.upserts(None, value) == [KeyedChange((1,), None), KeyedChange((2,), (2, ABSENT, ABSENT), (), True)]
 
 
-def test_what_is_missing_in_an_insert_or_a_delete_is_null() -> None:
+def test_missing_columns_of_an_insert_or_delete_are_null() -> None:
     assert DECODER.decode(None, b'{"op_type":"I","after":{"id":1}}') == [Change(RowKind.INSERT, (1, None, None))]
     assert DECODER.decode(None, b'{"op_type":"D","before":{"id":1}}') == [Change(RowKind.DELETE, (1, None, None))]
 
@@ -64,7 +64,7 @@ def test_metadata_has_flinks_names_types_and_values() -> None:
 
 
 @pytest.mark.parametrize("member", ["op_ts", "current_ts"])
-def test_a_timestamp_that_is_none_is_an_error(member: str) -> None:
+def test_an_invalid_timestamp_is_an_error(member: str) -> None:
     decoder = get_format("ogg-json").decoder("id INT", metadata=["ingestion-timestamp", "event-timestamp"])
     with pytest.raises(TypeConversionError, match=rf"at `\$\.{member}`"):
         decoder.decode(None, b'{"op_type":"I","after":{"id":1},"%s":"soon"}' % member.encode())

@@ -1,4 +1,4 @@
-"""Positions: what each producer's fields become, that packing keeps their order, and that nothing of the wrong form is taken."""
+"""Positions: each producer's fields, the order after packing, and the refusal of malformed fields."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ def test_a_failover_with_gtids_compares_numbers_and_a_new_primary_is_a_new_histo
     assert at(MYSQL, server_id=2)[0] != at(MYSQL)[0]
 
 
-def test_a_transaction_of_postgresql_that_commits_later_is_later_whatever_its_lsns() -> None:
+def test_a_postgresql_transaction_that_commits_later_is_later_regardless_of_its_lsns() -> None:
     assert at(POSTGRES, sequence='["200","150"]', lsn=150) > at(POSTGRES, sequence='["100","190"]', lsn=190)
 
 
@@ -156,7 +156,7 @@ HALF = st.integers(0, 2**32 - 1)
 
 
 def pairs(*parts: st.SearchStrategy[Any]) -> st.SearchStrategy[tuple[tuple[Any, ...], tuple[Any, ...]]]:
-    """Two tuples that often have their first elements in common, so that the last ones decide."""
+    """Two tuples that often share their first elements, so that the last ones decide."""
 
     def half(first: tuple[Any, ...]) -> st.SearchStrategy[tuple[tuple[Any, ...], tuple[Any, ...]]]:
         second = st.tuples(*(st.one_of(st.just(value), part) for value, part in zip(first, parts, strict=True)))
@@ -190,7 +190,7 @@ def test_the_order_of_two_numbers_is_kept(two: tuple[tuple[int, int], tuple[int,
 
 @given(pairs(HALF, HALF, st.integers(0, 2**16 - 1), HALF, st.integers(0, 2**13 - 1), st.integers(0, 7)))
 def test_the_order_of_lsns_of_sql_server_is_kept(two: tuple[tuple[int, ...], tuple[int, ...]]) -> None:
-    """As far as one can be: of commits in one block by their changes."""
+    """Commits within one block are ordered by their changes."""
     tuples, places = [], []
     for commit_file, commit_block, before, block, slot, serial in two:
         file = max(commit_file - before, 0)
@@ -217,12 +217,12 @@ def test_the_time_of_a_commit_ts_is_its_own() -> None:
     assert ticdc(437451128625954821) == Position("", 437451128625954821, 0, 1668743624214)
 
 
-def test_a_transactions_last_row_has_no_offset_and_is_its_last() -> None:
+def test_the_row_without_an_offset_is_the_last_of_its_transaction() -> None:
     last = maxwell("binlog.000002:1062368", None, last=True, server_id=None, ts=1795269592)
     assert last == Position("", 2, 1062368 << 32 | 2**32 - 1, 1795269592000)
 
 
-def test_a_row_of_a_bootstrap_has_a_clock_alone() -> None:
+def test_a_bootstrap_row_has_only_a_clock() -> None:
     line = b'{"type":"bootstrap-insert","database":"shop","table":"a","ts":1795269573,"data":{"id":1}}'
     decoder = get_format("maxwell-json").decoder("id INT", unique_key=["id"], positions=True)
     assert decoder.upserts(None, line) == [KeyedChange((1,), (1,), position=Position("", None, 0, 1795269573000))]
@@ -274,7 +274,7 @@ def test_a_source_of_the_wrong_form_is_an_error_with_its_path(source: Any, path:
         pytest.param({**ORACLE, "commit_scn": None}, "$.source.commit_scn", id="an SCN that orders no transactions"),
     ],
 )
-def test_a_source_that_does_not_say_its_place_is_an_error_with_its_path(source: Any, path: str) -> None:
+def test_a_source_without_a_position_is_an_error_with_its_path(source: Any, path: str) -> None:
     with pytest.raises(MissingFieldError) as caught:
         debezium(source)
     assert caught.value.path == path
@@ -313,7 +313,7 @@ def test_a_position_of_maxwell_of_the_wrong_form_is_an_error_with_its_path(told:
         ("debezium-json", {"op": "c", "after": {"id": 1}}, "$.source"),
     ],
 )
-def test_a_message_without_a_position_is_an_error_only_where_it_is_asked_for(format: str, line: Any, path: str) -> None:
+def test_a_message_without_a_position_is_an_error_only_when_required(format: str, line: Any, path: str) -> None:
     value = json.dumps(line).encode()
     assert get_format(format).decoder("id INT", unique_key=["id"]).upserts(None, value) == [KeyedChange((1,), (1,))]
     with pytest.raises(DecodeError) as caught:
@@ -365,7 +365,7 @@ def test_a_message_of_mongodb_has_a_position_in_deletes_too() -> None:
         ("__", {}, None),
     ],
 )
-def test_added_fields_give_a_position_where_they_have_it(prefix: str, added: dict[str, Any], expected: Position | None) -> None:
+def test_added_fields_may_include_the_position(prefix: str, added: dict[str, Any], expected: Position | None) -> None:
     for value in ({"id": 1, **added}, {"schema": None, "payload": {"id": 1, **added}}):
         (change,) = upserts("debezium-flat-json", json.dumps(value).encode(), add_fields_prefix=prefix)
         assert change.position == expected
@@ -381,7 +381,7 @@ def test_a_tombstone_of_flattened_messages_has_no_position() -> None:
     assert upserts("debezium-flat-json", None, b'{"id": 1}') == [KeyedChange((1,), None)]
 
 
-def test_formats_without_positions_say_so_where_they_are_asked_for() -> None:
+def test_requiring_positions_of_a_format_without_them_is_an_error() -> None:
     without = {name for name in BUILT_IN if get_format(name).positions}
     assert without == {"canal-json", "dms-json", "upsert-kafka"}
     for name in without:
@@ -391,7 +391,7 @@ def test_formats_without_positions_say_so_where_they_are_asked_for() -> None:
 
 
 class Acme(Format):
-    """Somebody's format, which says nothing of positions."""
+    """A third-party format that does not define positions."""
 
     identifier = "acme"
     changelog_mode = ChangelogMode.insert_only()

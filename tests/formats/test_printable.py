@@ -1,4 +1,4 @@
-"""Text that a terminal may show: no character of a message does anything there."""
+"""Text that is safe to print: no character of a message controls the terminal."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_printable(text: str, shown: str) -> None:
 
 
 @given(st.text(st.characters() | st.characters(categories=["Cc", "Cf", "Cs", "Zl", "Zp"])))
-def test_what_is_printable_is_one_line_that_a_terminal_shows(text: str) -> None:
+def test_printable_text_is_one_line_without_control_characters(text: str) -> None:
     shown = printable(text)
     assert len(f"{shown}|".splitlines()) == 1
     assert not {unicodedata.category(character) for character in shown} & {"Cc", "Cs", "Zl", "Zp"}

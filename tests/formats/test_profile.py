@@ -1,4 +1,4 @@
-"""What a profile says of a sample beside its format: tables, keys, order, faults, sizes, and the call that reads it."""
+"""Profiles of samples: tables, keys, order, unreadable records, sizes, and the call that reads the topic."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def change(number: int, pos: int, clock: int = 1, *, partition: int = 0, offset:
 
 
 def call_of(text: str) -> dict[str, Any]:
-    """The arguments of a call, as Python reads them; there is nothing else in the text but an import."""
+    """The parsed arguments of a call; the rest of the text must be one import."""
     module = ast.parse(text)
     assert [type(node) for node in module.body] == [ast.ImportFrom, ast.Assign]
     (assigned,) = [node for node in module.body if isinstance(node, ast.Assign)]
@@ -60,11 +60,11 @@ def test_a_topic_of_several_tables() -> None:
         "options": {"kafka.bootstrap.servers": "localhost:9092"},
     }
     assert found.call("inventory.customers") == found.call("customers") == found.calls["inventory.customers"]
-    with pytest.raises(ArgumentError, match="has no table 'nope' whose columns are known: inventory"):
+    with pytest.raises(ArgumentError, match="has no table 'nope' with known columns: choose inventory"):
         found.call("nope")
 
 
-def test_tables_of_one_name_are_told_apart_by_their_databases() -> None:
+def test_tables_of_one_name_are_distinguished_by_their_databases() -> None:
     rows = [{"type": "insert", "database": name, "table": "a.b", "data": {"id": 1}} for name in ("x", "y+")]
     found = profile_records(messages(*rows))
     assert [each.options for each in found.tables] == [
@@ -97,13 +97,13 @@ def test_upserts_and_their_tombstones() -> None:
     assert found.tables[0].options == {}
 
 
-def test_a_table_without_a_row_says_why_it_has_no_schema() -> None:
+def test_a_table_without_rows_has_the_reason_for_the_missing_schema() -> None:
     found = profile_records(messages(debezium("d", {"id": 1}, None)))
     assert found.format == "debezium-json"
     assert found.tables[0].schema is None
     assert "the sample has no row of debezium-json" in found.tables[0].reason
     assert found.calls == {}
-    with pytest.raises(ArgumentError, match="says no table's columns"):
+    with pytest.raises(ArgumentError, match="has no table with known columns"):
         found.call()
 
 
@@ -166,7 +166,7 @@ def test_the_encodings_of_keys_and_values() -> None:
     assert framed.values == {"Confluent framing, then JSON": 1, "Confluent framing (Avro or Protobuf)": 1}
 
 
-def test_a_key_in_two_partitions_is_told() -> None:
+def test_a_key_in_two_partitions_is_counted() -> None:
     found = profile_records([change(1, 10), change(2, 11), change(1, 12, partition=1)])
     assert (found.keys.distinct, found.keys.moved, found.keys.partitions) == (2, 1, 2)
     assert "2, 1 of them in more than one partition" in str(found)
@@ -187,15 +187,15 @@ def test_positions_in_order() -> None:
 
 def test_a_redelivery_is_at_or_before_its_keys_last_place_with_no_later_clock() -> None:
     assert placed(change(1, 10), change(2, 11), change(1, 10), change(2, 11)) == (4, 1, 2)
-    # A later clock: the log was reset, and nothing came twice.
+    # A later clock: the log was reset and nothing was redelivered.
     assert placed(change(1, 10), change(2, 11), change(1, 10, 99)) == (3, 1, 0)
 
 
-def test_partitions_are_in_order_each_for_itself() -> None:
+def test_order_is_checked_within_each_partition() -> None:
     assert placed(change(1, 10), change(2, 5, partition=1), change(1, 11), change(2, 6, partition=1)) == (4, 0, 0)
 
 
-def test_histories_are_counted_and_why_there_are_no_positions_is_told() -> None:
+def test_histories_are_counted_and_missing_positions_have_a_reason() -> None:
     found = profile_records(recorded("dbz34-mariadb-json.inventory.customers", 2000)).positions
     assert found is not None
     assert set(found.histories) == {"snapshot", "33061 7-33061"}
@@ -208,7 +208,7 @@ def test_histories_are_counted_and_why_there_are_no_positions_is_told() -> None:
     assert canal.reason.startswith("Canal writes no binlog position")
 
 
-def test_records_that_came_twice_byte_for_byte() -> None:
+def test_repeated_records_are_counted() -> None:
     row = {"type": "insert", "data": {"id": 1}}
     assert profile_records(messages(row, row, {"type": "insert", "data": {"id": 2}})).repeated == 1
 
@@ -216,7 +216,7 @@ def test_records_that_came_twice_byte_for_byte() -> None:
 # ---------------------------------------------------------------------------------------------------- faults and the rest
 
 
-def test_corrupt_records_are_shown_with_their_place() -> None:
+def test_corrupt_records_are_shown_with_their_offset() -> None:
     values = [b'{"type": "insert", "data": {"id": 1}}'] * 8 + [b'{"type": "explode"}', b"\xff\xfe"]
     found = profile_records(sample(*((b'{"pk.id": 1}', value) for value in values)))
     assert found.corrupt == 2
@@ -233,7 +233,7 @@ def test_error_excerpt_off_keeps_data_out() -> None:
     assert "secret" in profile_records(records, format=DebeziumJson()).errors[0].error
 
 
-def test_control_events_say_what_they_are() -> None:
+def test_control_events_are_shown_with_their_statements() -> None:
     found = profile_records(recorded("maxwell-mariadb-ddl"))
     assert set(found.ignored) == {"DDL"}
     assert len(found.control_events) == 3
@@ -243,7 +243,7 @@ def test_control_events_say_what_they_are() -> None:
     assert message.tables == ()
 
 
-def test_a_truncate_is_a_decision_of_the_reader() -> None:
+def test_a_truncate_is_noted_in_the_call() -> None:
     values = [debezium("c", None, {"id": 1}), {"op": "t", "before": None, "after": None, "source": BINLOG}]
     found = profile_records(messages(*values))
     assert "1 records of the sample truncate the table, which fails the query: see on_truncate" in found.call()
@@ -271,26 +271,24 @@ def test_sizes_times_headers_and_partitions() -> None:
         (
             [debezium("c", None, {"id": 1, "w": "AQ=="})],
             "not in the messages",
-            "time_precision_mode, if id is one; decimal_handling_mode, if w is one; bigint_unsigned_handling_mode, if w is one",
+            "time_precision_mode (perhaps for id); decimal_handling_mode (perhaps for w); bigint_unsigned_handling_mode (perhaps for w)",
         ),
         ([debezium("u", None, {"id": 1, "w": None})], "nulls", "in 1 of 2 columns: w (1)"),
         ([debezium("u", None, {"id": 1})], "before-images", "0 of 1 updates have one"),
     ],
 )
-def test_what_is_a_matter_of_the_producers_configuration(values: list, what: str, said: str) -> None:
+def test_encodings_that_depend_on_the_producers_configuration(values: list, what: str, said: str) -> None:
     assert dict(profile_records(messages(*values)).handling)[what] == said
 
 
-@pytest.mark.parametrize(
-    ("connector", "said"), [("postgresql", "1, for which '__debezium_unavailable_value' stands: doc (1)"), ("mysql", None)]
-)
+@pytest.mark.parametrize(("connector", "said"), [("postgresql", "1, written as '__debezium_unavailable_value': doc (1)"), ("mysql", None)])
 def test_unavailable_values(connector: str, said: str | None) -> None:
     value = debezium("u", None, {"id": 1, "doc": "__debezium_unavailable_value"})
     value["source"]["connector"] = connector
     assert dict(profile_records(messages(value)).handling).get("unavailable values") == said
 
 
-def test_the_call_declares_no_units_and_says_what_to_declare() -> None:
+def test_the_call_declares_no_units_and_notes_the_declarations() -> None:
     found = profile_records(
         recorded("dbz34-mariadb-json.inventory.customers"), servers="kafka:9092", connection=("sasl.password", "ssl.ca")
     )
@@ -301,7 +299,7 @@ def test_the_call_declares_no_units_and_says_what_to_declare() -> None:
     assert call["options"] == {"kafka.bootstrap.servers": "kafka:9092"}
     comments = " ".join(line.removeprefix("# ") for line in found.call().splitlines() if line.startswith("#"))
     assert "if it is one, declare it, and time_precision_mode" in comments
-    assert "Spark's names (kafka.*) of what the sample was read with: sasl.password, ssl.ca" in comments
+    assert "add Spark's kafka.* options that match the sample's client: sasl.password, ssl.ca" in comments
 
 
 def test_the_call_of_a_table_without_a_key_lets_rows_pass() -> None:
@@ -309,7 +307,7 @@ def test_the_call_of_a_table_without_a_key_lets_rows_pass() -> None:
     call = call_of(found.call())
     assert call["source_duplicates"] is False
     assert "primary_key" not in call
-    assert "no primary key is known: rows pass as they are" in found.call()
+    assert "no primary key is known: rows pass unchanged" in found.call()
 
 
 def test_to_dict_is_json_and_has_all_fields() -> None:
@@ -321,8 +319,8 @@ def test_to_dict_is_json_and_has_all_fields() -> None:
         assert [each["name"] for each in told["tables"]] == [each.name for each in found.tables]
 
 
-def test_options_go_with_a_name() -> None:
-    with pytest.raises(ArgumentError, match="options go with a format's name"):
+def test_options_require_a_format_name() -> None:
+    with pytest.raises(ArgumentError, match="options require a format's name"):
         profile_records([], format=DebeziumJson(), table_include="x")
 
 

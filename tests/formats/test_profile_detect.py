@@ -1,4 +1,4 @@
-"""Which format a sample is in: recorded topics, vectors, formats of other packages, and what cannot be told."""
+"""Detection of a sample's format: recorded topics, vectors, formats of other packages, and unknown formats."""
 
 from __future__ import annotations
 
@@ -65,19 +65,19 @@ def messages(*values: Any, key: bytes | None = b'{"id": 1}') -> list[SampledReco
 
 @pytest.fixture(autouse=True)
 def no_other_formats(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Formats that other tests registered are tried too: without them."""
+    """Without the formats that other tests registered."""
     monkeypatch.setattr(registry, "_registered", {})
 
 
 @pytest.fixture(scope="module")
 def schemas() -> Iterator[str]:
-    """A registry that has the schemas of the recorded topics."""
+    """A registry with the schemas of the recorded topics."""
     found = json.loads((RECORDS / "avro-schemas.json").read_text("utf-8"))
     with RegistryFront(schemas={int(number): each["schema"] for number, each in found.items()}) as front:
         yield front.url
 
 
-def test_each_recording_is_here() -> None:
+def test_each_recording_exists() -> None:
     assert {path.name.removesuffix(".jsonl.gz") for path in RECORDS.glob("*.jsonl.gz")} == set(FORMATS)
 
 
@@ -99,12 +99,12 @@ def test_there_are_vectors_of_many_formats() -> None:
     assert len(VECTOR_FILES) >= 8
 
 
-def test_evidence_names_the_fields_and_near_misses_are_told() -> None:
+def test_evidence_names_the_fields_and_equal_candidates_are_listed() -> None:
     found = profile_records(recorded("dbz34-mariadb-json.inventory.customers"))
     values = found.candidates[0].values
     assert found.reason == f"{values} of {values} values have before, after, op, source and ts_ms"
     assert [each.identifier for each in found.candidates[:3]] == ["debezium-json", "upsert-kafka", "debezium-flat-json"]
-    assert found.candidates[1].evidence == f"takes any JSON object for a row: {values} of {values} values"
+    assert found.candidates[1].evidence == f"reads any JSON object as a row: {values} of {values} values"
     assert not found.candidates[1].specific
     refused = next(each for each in found.candidates if each.identifier == "canal-json")
     assert (refused.read, refused.refused) == (0, values)
@@ -119,7 +119,7 @@ TIDB = {"database": "d", "table": "t", "isDdl": False, "type": "INSERT", "data":
     [
         ({"id": 0, "_tidb": {"commitTs": 5}}, "ticdc-canal-json", "1 of 1 values have _tidb, data, type, isDdl, database and table"),
         ({"id": 0}, "ticdc-canal-json", "1 have id 0, as TiCDC writes it"),
-        ({"id": 7}, "canal-json", "ticdc-canal-json would read as much: check which it is"),
+        ({"id": 7}, "canal-json", "ticdc-canal-json would read as many values: check which one it is"),
     ],
 )
 def test_canal_and_ticdc(more: dict[str, Any], format: str, reason: str) -> None:
@@ -128,23 +128,23 @@ def test_canal_and_ticdc(more: dict[str, Any], format: str, reason: str) -> None
     assert reason in found.reason
 
 
-def test_avro_without_a_registry_says_what_is_needed() -> None:
+def test_avro_without_a_registry_names_the_required_option() -> None:
     found = profile_records(recorded("dbz34-mariadb-avro.inventory.evolving"))
     assert found.format is None
     assert "values name a schema of a registry (id 10" in found.reason
-    assert "give its url='https://...'" in found.reason
+    assert "pass url='https://...'" in found.reason
     assert {each.identifier for each in found.candidates if each.needs} == {"debezium-avro-confluent", "upsert-kafka"}
 
 
 def test_avro_with_a_registry(schemas: str) -> None:
     found = profile_records(recorded("dbz34-mariadb-avro.inventory.evolving"), url=schemas)
-    assert "are Avro of its schema" in found.reason
+    assert "are Avro with a registry schema" in found.reason
     assert found.tables[0].primary_key == ("id",)
     assert found.tables[0].kafka_key.startswith("yes: (id), equal to the row's in ")
     assert found.tables[0].options == {"url": schemas}
 
 
-def test_what_no_format_reads_is_told_with_the_nearest_and_its_errors() -> None:
+def test_an_unknown_format_has_the_nearest_candidate_with_its_errors() -> None:
     found = profile_records(sample((b"k", b"<xml/>"), (b"k", b"a,b"), (None, b'{"op": "+I", "data": {"id": 1}}')))
     assert found.format is None
     assert found.reason == "no format reads most of the 3 values; the nearest is changelog-json, with 1"
@@ -158,12 +158,12 @@ def test_what_no_format_reads_is_told_with_the_nearest_and_its_errors() -> None:
 @pytest.mark.parametrize("records", [[], sample((b"k", None), (b"k", None))])
 def test_a_sample_without_a_value_has_no_format(records: list[SampledRecord]) -> None:
     found = profile_records(records, topic="empty")
-    assert (found.format, found.reason) == (None, "no record has a value that would tell it")
+    assert (found.format, found.reason) == (None, "no record has a value to detect the format from")
     assert found.tombstones == len(records)
     assert "empty" in found._repr_html_()
 
 
-def test_what_a_format_reads_that_takes_any_object_is_not_preferred_to_part_of_a_specific_one() -> None:
+def test_a_partly_matching_specific_format_ranks_before_one_that_reads_any_object() -> None:
     debezium = {"before": None, "after": {"id": 1}, "op": "c", "source": {}}
     found = profile_records(messages(*[debezium] * 6, *[{"id": 1}] * 4))
     assert found.format == "debezium-json"
@@ -176,7 +176,7 @@ def test_what_a_format_reads_that_takes_any_object_is_not_preferred_to_part_of_a
 def test_plain_objects_with_keys_are_upserts_and_without_keys_nothing() -> None:
     found = profile_records(messages({"id": 1, "name": "bike"}))
     assert found.format == "upsert-kafka"
-    assert "debezium-flat-json would read as much" in found.reason
+    assert "debezium-flat-json would read as many values" in found.reason
     without = profile_records(messages({"id": 1}, key=None))
     assert without.format is None
     errors = {each.identifier: each.error for each in without.candidates}
@@ -197,7 +197,7 @@ class Acme(Format):
 
 
 class Broken(Format):
-    """One that fails on everything, and not as a format may."""
+    """A format that raises an undocumented error on every record."""
 
     identifier = "broken-json"
 
@@ -206,7 +206,7 @@ class Broken(Format):
 
 
 class Unmakeable(Format):
-    """One that cannot even be made."""
+    """A format whose constructor fails."""
 
     identifier = "unmakeable-json"
 
@@ -220,9 +220,9 @@ def others(no_other_formats: None) -> None:
         registry.register_format(each)
 
 
-def test_formats_of_other_packages_are_tried_too(others: None) -> None:
+def test_formats_of_other_packages_are_candidates(others: None) -> None:
     found = profile_records(messages({"acme": {"id": 1}}, {"acme": {"id": 2}}))
-    assert (found.format, found.reason) == ("acme-json", "2 of 2 values are its own")
+    assert (found.format, found.reason) == ("acme-json", "2 of 2 values are messages of this format")
     assert found.tables[0].kinds == {"+I": 2}
     assert found.tables[0].ddl == "id BIGINT"
     by_name = {each.identifier: each for each in found.candidates}
@@ -246,7 +246,7 @@ def test_rows_by_key_in_json_are_found_without_fastavro(value: str) -> None:
     assert (done.stdout, done.stderr) == ("upsert-kafka ['debezium-avro-confluent']\n", "")
 
 
-def test_values_in_avro_need_fastavro_and_the_error_says_so() -> None:
+def test_avro_values_without_fastavro_are_an_error_that_names_it() -> None:
     code = (
         "import sys; sys.modules['fastavro'] = None\n"
         "from cdc_formats import get_format\n"
@@ -264,7 +264,7 @@ def test_an_option_that_no_format_has_is_an_error() -> None:
         profile_records(messages({"id": 1}), decimals="precise")
 
 
-def test_a_format_that_is_given_is_not_doubted() -> None:
+def test_a_given_format_is_not_detected_again() -> None:
     found = profile_records(messages({"id": 1, "name": "bike"}), format="debezium-flat-json", add_fields_prefix="x_")
     assert (found.format, found.reason, len(found.candidates)) == ("debezium-flat-json", "as given", 1)
     assert found.tables[0].options == {"add_fields_prefix": "x_"}
@@ -272,11 +272,11 @@ def test_a_format_that_is_given_is_not_doubted() -> None:
         profile_records([], format="nonsense")
 
 
-def test_a_registrys_secrets_are_nowhere(schemas: str) -> None:
+def test_a_registrys_secrets_never_appear(schemas: str) -> None:
     records = recorded("dbz34-mariadb-avro.inventory.evolving", 20)
     found: TopicProfile = profile_records(records, url=schemas, basic_auth_user_info="ada:lovelace")
     assert found.format == "debezium-avro-confluent"
     assert found.tables[0].options["basic_auth_user_info"] == "..."
     shown = [repr(found), str(found), found._repr_html_(), found.call(), json.dumps(found.to_dict())]
     assert all("lovelace" not in text for text in shown)
-    assert '"..." stands for a secret' in found.call()
+    assert 'replace "..." with the secret' in found.call()

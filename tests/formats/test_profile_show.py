@@ -1,4 +1,4 @@
-"""A profile as it is shown: whatever stands in messages, it is text in HTML, in a terminal and in the call."""
+"""Renderings of a profile: message content is escaped in HTML, in a terminal and in the call."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ SGR = re.compile(r"\x1b\[[0-9;]*m")
 
 
 def hostile_records(table: str, column: str, value: str, key: bytes, header: str, broken: str) -> list[SampledRecord]:
-    """A topic of Maxwell's in which everything is somebody else's text."""
+    """A Maxwell topic whose every text comes from an attacker."""
     row = {"type": "insert", "database": table, "table": table, "data": {column: value, "id": 1}, "primary_key_columns": ["id"]}
     ddl = {"type": "table-alter", "database": table, "table": table, "sql": broken}
     values = [row, row, {**row, "table": "other"}, ddl, {"type": broken}]
@@ -58,7 +58,7 @@ def profiles(draw: Any) -> TopicProfile:
 
 
 class Page(HTMLParser):
-    """Reads HTML, and keeps its tags, attributes and text."""
+    """Parses HTML and collects its tags, attributes and text."""
 
     def __init__(self, html: str) -> None:
         super().__init__(convert_charrefs=True)
@@ -98,7 +98,7 @@ def assert_harmless_for_a_terminal(text: str) -> None:
 
 @given(profiles())
 @settings(max_examples=25)
-def test_a_message_is_text_wherever_it_is_shown(profile: TopicProfile) -> None:
+def test_message_content_is_escaped_in_every_rendering(profile: TopicProfile) -> None:
     page = Page(profile._repr_html_())
     assert set(page.tags) <= TAGS
     assert page.attributes == {"style"}
@@ -114,7 +114,7 @@ def test_a_message_is_text_wherever_it_is_shown(profile: TopicProfile) -> None:
         assert_harmless_for_a_terminal(profile.calls[table.name])
 
 
-def test_each_hostile_text_is_shown_as_it_is() -> None:
+def test_each_hostile_text_is_shown_escaped() -> None:
     for text in HOSTILE[:6]:
         profile = profile_records(hostile_records(text, text, text, text.encode(), text, text), topic=text)
         assert printable(text) in Page(profile._repr_html_()).text
@@ -122,7 +122,7 @@ def test_each_hostile_text_is_shown_as_it_is() -> None:
         assert printable(text).partition(" ")[0] in SGR.sub("", shown_by_rich(profile))
 
 
-def test_the_property_sees_what_it_is_for() -> None:
+def test_the_html_check_detects_unescaped_markup() -> None:
     class Naive(TopicProfile):
         def _repr_html_(self) -> str:
             return f"<div style=''>{self.topic}</div>"
@@ -131,7 +131,7 @@ def test_the_property_sees_what_it_is_for() -> None:
     assert not set(Page(profile._repr_html_()).tags) <= TAGS
 
 
-def test_a_format_of_another_package_may_say_anything() -> None:
+def test_texts_of_other_packages_formats_are_escaped() -> None:
     record = SampledRecord("t", 0, 0, 0, b"\xff", b'{"op": "\\u001b[31m<b>", "after": {}}', ())
     profile = profile_records([record], format="debezium-json")
     assert r"\x1b[31m" in str(profile)
@@ -146,7 +146,7 @@ def test_a_profile_in_a_terminal() -> None:
     titles = [line for line in lines if line and not line.startswith(" ")][1:]
     first, last = (
         ["Format", "Tables", "Columns", "Records", "What the producer writes"],
-        ["Order", "Beside the rows", "Partitions", "Read it"],
+        ["Order", "Records without rows", "Partitions", "Read it"],
     )
     assert titles == [*first, *last]
     assert max(map(len, lines)) <= 120
@@ -154,12 +154,12 @@ def test_a_profile_in_a_terminal() -> None:
     assert header[:7] == ["table", "records", "+I", "-U", "+U", "-D", "operations"]
     drawn = SGR.sub("", shown_by_rich(profile))
     assert all(title in drawn for title in titles)
-    # What is read is what `call` gives.
+    # The shown code equals the result of `call`.
     code = str(profile).split("Read it\n", 1)[1]
     assert "\n".join(line[2:] for line in code.splitlines()) == profile.call()
 
 
-def test_html_is_small_and_needs_nothing_from_elsewhere() -> None:
+def test_html_is_small_and_loads_nothing_external() -> None:
     html = profile_records(recorded("maxwell-mariadb"))._repr_html_()
     assert len(html) < 60_000
     assert "http" not in html
@@ -168,8 +168,8 @@ def test_html_is_small_and_needs_nothing_from_elsewhere() -> None:
 
 
 @pytest.mark.parametrize(("progress", "drawn"), [(False, False), (None, False), (True, True)])
-def test_a_progress_bar_is_drawn_where_it_is_asked_for(progress: bool | None, drawn: bool, capfd: pytest.CaptureFixture[str]) -> None:
-    # stderr is no terminal here.
+def test_a_progress_bar_is_drawn_on_request(progress: bool | None, drawn: bool, capfd: pytest.CaptureFixture[str]) -> None:
+    # stderr is not a terminal here.
     assert list(tracked(range(3), 3, "[bold]topic[/]", progress=progress)) == [0, 1, 2]
     out, err = capfd.readouterr()
     assert out == ""
@@ -188,4 +188,4 @@ def test_without_rich_a_profile_prints_and_only_the_bar_is_missing() -> None:
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert "t  no format: 0 records in 0 partitions" in done.stdout
-    assert "a progress bar is drawn by rich: pip install" in done.stdout
+    assert "a progress bar requires rich: pip install" in done.stdout

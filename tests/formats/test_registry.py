@@ -1,4 +1,4 @@
-"""Formats by name: our own, those of installed packages, those of a notebook, and the errors between them."""
+"""Formats by name: built-in, from installed packages, and from a notebook; and their conflicts."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ROOT = Path(cdc_formats.__file__).parent.parent
 
 @pytest.fixture(autouse=True)
 def own_registrations():
-    """Take back what a test registers."""
+    """Remove the formats that a test registers."""
     before = dict(registry._registered)
     yield
     registry._registered.clear()
@@ -70,15 +70,15 @@ def test_every_format_of_the_package_is_registered_and_loads() -> None:
     for path in sorted((ROOT / "cdc_formats").glob("*.py")):
         module = __import__(f"cdc_formats.{path.stem}", fromlist=["x"]) if path.stem != "__init__" else cdc_formats
         for name, cls in vars(module).items():
-            # type(): to Python 3.10 `dict[str, int]` is a class.
+            # type(), because Python 3.10 treats `dict[str, int]` as a class.
             if issubclass(type(cls), type) and issubclass(cls, Format) and hasattr(cls, "identifier") and cls.__module__ == module.__name__:
                 found[cls.identifier] = f"{cls.__module__}:{name}"
     assert found == dict(BUILT_IN)
     assert {name: type(get_format(name)).__qualname__ for name in BUILT_IN} == {n: p.partition(":")[2] for n, p in BUILT_IN.items()}
 
 
-def test_formats_are_found_where_no_distribution_is_installed(tmp_path: Path) -> None:
-    """As on a cluster that was sent the package as a zip."""
+def test_formats_are_found_without_an_installed_distribution(tmp_path: Path) -> None:
+    """As on a cluster that received the package as a zip."""
     script = "import cdc_formats as c; print(c.list_formats(), c.get_format('canal-json', table_include='a').table_include)"
     import_path = f"import sys; sys.path.insert(0, {str(ROOT)!r})\n"
     done = subprocess.run([sys.executable, "-c", import_path + script], capture_output=True, text=True, cwd=tmp_path, check=True)
@@ -112,11 +112,11 @@ def test_one_class_that_is_installed_twice_is_not_ambiguous(site: Path) -> None:
     assert get_format("installed-json").identifier == "installed-json"
 
 
-def test_a_package_that_claims_a_name_of_ours_is_what_is_found_or_ambiguous(site: Path) -> None:
+def test_a_package_that_claims_a_built_in_name_wins_or_is_ambiguous(site: Path) -> None:
     install(site, {"canal-json": "acme_five:Installed"}, "acme6", {"acme_five": CODE})
     claims = registry._claims("canal-json")
     assert "acme_five:Installed" in claims
-    if len(claims) > 1:  # where our own distribution is installed
+    if len(claims) > 1:  # if the package's own distribution is installed
         with pytest.raises(AmbiguousFormatError):
             get_format("canal-json")
     else:
@@ -140,7 +140,9 @@ def test_a_package_that_claims_a_name_of_ours_is_what_is_found_or_ambiguous(site
         ),
     ],
 )
-def test_a_format_that_cannot_be_loaded_says_why(site: Path, path: str, modules: dict, error: type[Exception], text: str) -> None:
+def test_a_format_that_cannot_be_loaded_is_an_error_with_the_reason(
+    site: Path, path: str, modules: dict, error: type[Exception], text: str
+) -> None:
     install(site, {"broken-json": path}, "acme7", modules)
     assert "broken-json" in list_formats()
     with pytest.raises(error, match=text):
@@ -164,13 +166,13 @@ def test_another_class_of_the_same_identifier_is_refused_and_replaced_on_request
     assert type(get_format("acme-json")) is other
 
 
-def test_the_same_class_defined_again_takes_the_place_of_the_first() -> None:
+def test_the_same_class_defined_again_replaces_the_first() -> None:
     register_format(make("acme-json"))
     again = register_format(make("acme-json"))
     assert type(get_format("acme-json")) is again
 
 
-def test_a_name_of_ours_is_refused_and_replaced_on_request() -> None:
+def test_a_built_in_name_is_refused_and_replaced_on_request() -> None:
     with pytest.raises(AmbiguousFormatError, match=r"'canal-json' is already registered as cdc_formats\.canal_json:CanalJson, not "):
         register_format(make("canal-json"))
     cls = register_format(make("canal-json"), replace=True)
@@ -183,7 +185,7 @@ def test_a_class_without_an_identifier_is_refused(identifier: object) -> None:
         register_format(make(identifier))  # type: ignore[arg-type]
 
 
-def test_an_unknown_identifier_lists_those_there_are() -> None:
+def test_an_unknown_identifier_is_an_error_that_lists_the_known_ones() -> None:
     with pytest.raises(UnknownFormatError) as caught:
         get_format("parquet")
     assert all(name in str(caught.value) for name in BUILT_IN)
@@ -193,7 +195,7 @@ def test_an_unknown_identifier_lists_those_there_are() -> None:
 @pytest.mark.parametrize(
     ("typed", "meant"), [("canal-jsn", "canal-json"), ("debezium_json", "debezium-json"), ("upsert-kafak", "upsert-kafka")]
 )
-def test_an_identifier_that_is_nearly_right_is_answered_with_the_right_one(typed: str, meant: str) -> None:
+def test_a_misspelled_identifier_is_an_error_with_a_suggestion(typed: str, meant: str) -> None:
     with pytest.raises(UnknownFormatError, match=f"no format '{typed}'; did you mean '{meant}'[?] Known: "):
         get_format(typed)
 
@@ -202,7 +204,7 @@ def test_an_identifier_that_is_nearly_right_is_answered_with_the_right_one(typed
 
 
 @pytest.mark.parametrize("spelled", ["table_include", "table-include", "table.include"])
-def test_options_can_be_spelled_as_flink_does(spelled: str) -> None:
+def test_options_accept_flinks_names(spelled: str) -> None:
     assert get_format("canal-json", **{spelled: "a.*"}) == get_format("canal-json", table_include="a.*")
 
 
@@ -212,7 +214,7 @@ def test_booleans_can_be_text(text: object, value: bool) -> None:
 
 
 WITH_TIMESTAMP_STANDARD = ["canal-json", "changelog-json", "debezium-json", "maxwell-json", "ogg-json"]
-"""The formats that have the option in Flink too."""
+"""The formats that have the option in Flink as well."""
 
 
 @pytest.mark.parametrize(
@@ -242,14 +244,14 @@ WITH_TIMESTAMP_STANDARD = ["canal-json", "changelog-json", "debezium-json", "max
     ],
     ids=lambda value: str(value)[:40],
 )  # fmt: skip
-def test_an_option_that_cannot_be_used_says_what_can(identifier: str, options: dict, text: str) -> None:
+def test_an_invalid_option_is_an_error_that_lists_the_valid_values(identifier: str, options: dict, text: str) -> None:
     with pytest.raises(FormatOptionError) as caught:
         get_format(identifier, **options)
     assert text in str(caught.value)
 
 
 @pytest.mark.parametrize("identifier", ["canal-json", "maxwell-json", "debezium-json", "ogg-json"])
-def test_a_filter_that_is_no_regular_expression_is_refused_where_the_decoder_is_made(identifier: str) -> None:
+def test_an_invalid_regular_expression_is_refused_when_the_decoder_is_made(identifier: str) -> None:
     with pytest.raises(FormatOptionError, match=r"table_include '\(' is not a regular expression"):
         get_format(identifier, table_include="(").decoder("id INT")
 
@@ -262,7 +264,7 @@ def test_every_option_has_a_default_and_is_documented(identifier: str) -> None:
             assert option.name in (cls.__doc__ or ""), f"{option.name} is not in the docstring"
 
 
-def test_a_format_that_reads_nothing_says_what_to_write() -> None:
+def test_a_format_without_a_decoder_is_an_error_that_names_the_method() -> None:
     class Empty(Format):
         identifier = "empty-json"
 
@@ -270,7 +272,7 @@ def test_a_format_that_reads_nothing_says_what_to_write() -> None:
         Empty().decoder("id INT").decode(None, b"{}")
 
 
-def test_a_format_that_cannot_be_written_says_so() -> None:
+def test_writing_a_read_only_format_is_an_error() -> None:
     class Mute(Format):
         identifier = "mute-json"
 
@@ -286,6 +288,6 @@ def test_a_format_that_cannot_be_written_says_so() -> None:
         ("encode.decimal-as-plain-number", "always written as plain numbers"),
     ],
 )
-def test_flinks_options_that_are_elsewhere_say_where(option: str, hint: str) -> None:
+def test_flinks_other_options_are_errors_that_name_the_replacement(option: str, hint: str) -> None:
     with pytest.raises(FormatOptionError, match=hint):
         get_format("canal-json", **{option: "true"})

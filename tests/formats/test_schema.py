@@ -79,7 +79,7 @@ def test_ddl_is_read_and_written(ddl: str, written: str | None) -> None:
         pytest.param("id `INT`", "unknown type", id="a type in backquotes"),
     ],
 )
-def test_what_is_no_ddl_is_refused_with_the_reason(ddl: str, reason: str) -> None:
+def test_invalid_ddl_is_refused_with_the_reason(ddl: str, reason: str) -> None:
     with pytest.raises(SchemaError, match=reason):
         columns(ddl)
 
@@ -121,7 +121,7 @@ def test_a_qualified_name_has_its_parts(parts: list[str]) -> None:
     assert name_parts(".".join(map(backquoted, parts))) == tuple(parts)
 
 
-def test_a_qualified_name_needs_backquotes_around_dots_and_backquotes_alone() -> None:
+def test_a_qualified_name_needs_backquotes_only_around_dots_and_backquotes() -> None:
     assert name_parts("first-name.a b; DROP") == ("first-name", "a b; DROP")
     assert [name_parts(name) for name in ("a..b", "", "a`b", "`a", "a.`b`c")] == [()] * 5
 
@@ -131,7 +131,7 @@ def test_plain_names_need_no_quotes(name: str) -> None:
     assert quote(name) == name
 
 
-def test_keys_and_metadata_that_are_not_declared_are_refused() -> None:
+def test_undeclared_keys_and_metadata_are_refused() -> None:
     with pytest.raises(SchemaError, match="primary key column nr is not declared; the columns are id, name"):
         get_format("maxwell-json").decoder("id INT, name STRING", unique_key=["nr"])
     with pytest.raises(SchemaError, match="maxwell-json has no metadata column 'tabel'; it has database, ingestion-timestamp"):

@@ -1,4 +1,4 @@
-"""How records name their schema, the options of a registry, and what its answers lead to, over real HTTP."""
+"""Schema ids in records, the options of a registry, and its answers over real HTTP."""
 
 from __future__ import annotations
 
@@ -40,23 +40,23 @@ GUID = uuid.UUID("89791762-2336-4186-9674-299b90a802e2")
         ),
     ],
 )
-def test_what_names_the_schema(data: bytes, headers: list, expected: tuple) -> None:
+def test_schema_ids_are_read_from_headers_and_values(data: bytes, headers: list, expected: tuple) -> None:
     assert schema_id("value", data, headers) == expected
 
 
 @pytest.mark.parametrize("data", [b"", b"\0", b"\0\0\0\1", b"\1" + GUID.bytes[:15], b"\2\0\0\0\1avro", b'{"op": "c"}'])
-def test_bytes_that_name_no_schema_are_malformed(data: bytes) -> None:
+def test_bytes_without_a_schema_id_are_malformed(data: bytes) -> None:
     with pytest.raises(MalformedMessageError, match="not in a schema registry's framing"):
         schema_id("value", data)
 
 
 @pytest.mark.parametrize("value", [b"", b"\0\0\0\1", b"\0\0\0\0\1x", b"\1" + GUID.bytes + b"x", b"8"])
-def test_a_header_that_names_no_schema_is_malformed(value: bytes) -> None:
+def test_a_header_without_a_schema_id_is_malformed(value: bytes) -> None:
     with pytest.raises(MalformedMessageError, match="the header __key_schema_id is not a schema id"):
         schema_id("key", b"\0\0\0\0\1", [("__key_schema_id", value)])
 
 
-def test_what_is_framed_is_read() -> None:
+def test_framed_values_are_read() -> None:
     assert schema_id("key", framed(2**31 - 1, b"x")) == (2**31 - 1, 5)
 
 
@@ -104,7 +104,7 @@ def test_a_user_in_the_url_and_as_an_option_are_one() -> None:
         ({"basic-auth.credentials-source": "USER_INFO"}, "basic_auth_user_info, or a user in the url, is enough"),
     ],
 )
-def test_an_option_that_cannot_be_used_says_why_and_no_secret(options: dict, text: str) -> None:
+def test_an_invalid_option_is_an_error_without_secrets(options: dict, text: str) -> None:
     with pytest.raises((FormatOptionError, ArgumentError)) as caught:
         get_format("debezium-avro-confluent", **options)
     assert text in str(caught.value)
@@ -126,7 +126,7 @@ def test_without_a_url_nothing_is_read() -> None:
         ({"ssl_key_location": "client.key"}, "ssl.certificate.location required"),
     ],
 )
-def test_what_the_client_refuses_is_an_option_of_the_users(options: dict, text: str) -> None:
+def test_an_option_that_the_client_refuses_is_an_option_error(options: dict, text: str) -> None:
     with pytest.raises(FormatOptionError, match=re.escape(text)):
         _ = Registry(url="https://registry", **options).client
 
@@ -140,7 +140,7 @@ def test_a_client_is_made_once_for_a_registry() -> None:
 
 
 def decoded(front: RegistryFront, number: int = 1, **options: object) -> object:
-    """Return what a message in a schema of the registry says."""
+    """Decode a message whose schema is in the registry."""
     format = get_format(
         "upsert-kafka", key_format="raw", value_format="avro-confluent", value_fields_include="EXCEPT_KEY", avro_confluent_url=front.url,
         **{f"avro_confluent_{name}": value for name, value in options.items()},
@@ -151,7 +151,7 @@ def decoded(front: RegistryFront, number: int = 1, **options: object) -> object:
 FOUND = [Change(RowKind.UPDATE_AFTER, (7, 42))]
 
 
-def test_a_schema_is_asked_for_once() -> None:
+def test_a_schema_is_requested_once() -> None:
     with RegistryFront(schemas={1: ROW}) as front:
         assert [decoded(front), decoded(front)] == [FOUND, FOUND]
         assert front.requests == 1
@@ -168,27 +168,27 @@ def test_a_registry_with_users(basic: str | None, bearer: str | None) -> None:
         assert SECRET not in str(caught.value)
 
 
-def test_no_rights_are_an_error_at_once() -> None:
+def test_missing_rights_are_an_immediate_error() -> None:
     with RegistryFront(answers=((403, b'{"error_code": 40301, "message": "no"}'),)) as front:
         with pytest.raises(SchemaRegistryError, match=r"refuses schema 1 \(status 403\)"):
             decoded(front)
         assert front.requests == 1
 
 
-def test_an_id_that_the_registry_has_not_is_the_records_error() -> None:
+def test_an_unknown_id_is_a_record_error() -> None:
     with RegistryFront(schemas={1: ROW}) as front, pytest.raises(WriterSchemaError, match="has no schema 99"):
         decoded(front, 99)
 
 
-def test_a_404_of_something_else_is_not() -> None:
-    """Else a wrong URL would make every record a bad one."""
+def test_a_404_from_another_server_is_not_a_record_error() -> None:
+    """Otherwise a wrong URL would make every record corrupt."""
     for body in (b"<html>not here</html>", b'{"message": "no such path"}', b"[]"):
         with RegistryFront(answers=((404, body),)) as front, pytest.raises(SchemaRegistryError, match="Check the url"):
             decoded(front)
 
 
 @pytest.mark.parametrize("body", [b"<html>", b"[]", b"5", b'"x"', b"\xff"])
-def test_an_answer_that_is_no_registrys_is_not_the_records_error(body: bytes) -> None:
+def test_an_invalid_answer_is_not_a_record_error(body: bytes) -> None:
     with RegistryFront(answers=((200, body),)) as front, pytest.raises(SchemaRegistryError, match="is not a schema registry"):
         decoded(front, retry_seconds=0)
 
@@ -204,19 +204,19 @@ def test_an_answer_that_is_no_registrys_is_not_the_records_error(body: bytes) ->
         ({"schema": "[" * 5000 + "]" * 5000}, "is no"),
     ],
 )
-def test_a_schema_that_cannot_be_read_is_the_records_error(schema: dict, text: str) -> None:
+def test_a_schema_that_cannot_be_read_is_a_record_error(schema: dict, text: str) -> None:
     with RegistryFront(answers=((200, json.dumps(schema).encode()),)) as front, pytest.raises(WriterSchemaError, match=text):
         decoded(front)
 
 
-def test_a_registry_that_is_busy_is_asked_again() -> None:
+def test_a_busy_registry_is_retried() -> None:
     busy = (503, b'{"error_code": 50302, "message": "starting"}')
     with RegistryFront(schemas={1: ROW}, answers=(busy, (429, b""), (500, b"x"))) as front:
         assert decoded(front, retry_seconds=4) == FOUND
         assert front.requests == 4
 
 
-def test_a_registry_that_stays_busy_is_no_bad_record() -> None:
+def test_a_registry_that_stays_busy_is_not_a_record_error() -> None:
     busy = (503, b'{"error_code": 50302, "message": "starting"}')
     with RegistryFront(answers=(busy,) * 9) as front:
         with pytest.raises(SchemaRegistryError, match=r"after 1 s of retries: status 503, starting\. No record was skipped") as caught:
@@ -225,7 +225,7 @@ def test_a_registry_that_stays_busy_is_no_bad_record() -> None:
     assert not isinstance(caught.value, WriterSchemaError)
 
 
-def test_a_registry_that_is_not_there_is_no_bad_record() -> None:
+def test_an_unreachable_registry_is_not_a_record_error() -> None:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         url = f"http://user:{SECRET}@127.0.0.1:{probe.getsockname()[1]}"
@@ -234,7 +234,7 @@ def test_a_registry_that_is_not_there_is_no_bad_record() -> None:
     assert SECRET not in str(caught.value)
 
 
-def test_a_second_url_is_asked_where_the_first_does_not_answer() -> None:
+def test_the_second_url_is_used_when_the_first_does_not_answer() -> None:
     with socket.socket() as probe, RegistryFront(schemas={1: ROW}) as front:
         probe.bind(("127.0.0.1", 0))
         client = Registry(url=f"http://127.0.0.1:{probe.getsockname()[1]},{front.url}", retry_seconds=0).client
@@ -248,7 +248,7 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_tls_with_an_authority_of_ones_own(certificates: Path) -> None:
+def test_tls_with_a_private_authority(certificates: Path) -> None:
     with RegistryFront(schemas={1: ROW}, certificate=certificates) as front:
         assert decoded(front, ssl_ca_location=str(certificates / "authority.pem")) == FOUND
         with pytest.raises(SchemaRegistryError, match=r"no TLS with the schema registry.*See ssl_ca_location"):

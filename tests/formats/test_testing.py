@@ -1,4 +1,4 @@
-"""The contract catches what it is there for: a format for each way to break it, and the sentence that it is told with."""
+"""The contract detects violations: one format for each violation, and the reported sentence."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from cdc_formats.testing import Reject, Vector, check_format, damaged, render
 @register_format
 @dataclass(frozen=True, kw_only=True)
 class Sound(Format):
-    """A format that keeps the contract; the others here break it in one place each."""
+    """A format that keeps the contract; each of the others breaks one rule."""
 
     identifier = "sound-json"
     loud: bool = False
@@ -55,9 +55,9 @@ def own_registrations():
 
 
 def broken(**members: Any) -> Format:
-    """Return a registered format that is `Sound` but for some members."""
+    """Return a registered format that equals `Sound` except for some members."""
     cls = type("Broken", (Sound,), {"identifier": "broken-json", "__module__": __name__, "__qualname__": "Broken", **members})
-    globals()["Broken"] = cls  # so that it pickles, as a class of a module does
+    globals()["Broken"] = cls  # so that it can be pickled, like a class of a module
     register_format(cls, replace=True)
     return cls()
 
@@ -73,7 +73,7 @@ def test_a_format_may_be_checked_without_vectors() -> None:
 
 
 class FadingError(DecodeError):
-    """Its text is lost when it is pickled."""
+    """Pickling loses its text."""
 
     def __reduce__(self):
         return FadingError, ("",)
@@ -150,7 +150,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("members", "sentence"), [case[1:] for case in CASES], ids=[case[0] for case in CASES])
-def test_a_format_that_breaks_the_contract_is_told_how(members: dict, sentence: str) -> None:
+def test_a_format_that_breaks_the_contract_is_reported(members: dict, sentence: str) -> None:
     format = type("Broken", (Sound,), members)() if "identifier" in members else broken(**members)
     with pytest.raises(AssertionError, match=sentence):
         check_format(format, [VECTOR], mutations=50)
@@ -163,21 +163,21 @@ def test_a_format_that_breaks_the_contract_is_told_how(members: dict, sentence: 
         pytest.param({"reads_tombstones": True, "read": says(BIKE)}, id="a null value is a row"),
     ],
 )
-def test_a_format_that_is_strange_and_keeps_the_contract_passes(members: dict) -> None:
+def test_an_unusual_format_that_keeps_the_contract_passes(members: dict) -> None:
     check_format(broken(**members), [VECTOR], mutations=50)
 
 
-def test_a_vector_that_is_refused_is_told_with_the_error() -> None:
+def test_a_refused_vector_is_reported_with_the_error() -> None:
     with pytest.raises(AssertionError, match=r"sound-json: record 0 b'\[' for 'id INT' is refused: \[MALFORMED_MESSAGE\]"):
         check_format("sound-json", [Vector(value=b"[", schema="id INT", expected=[])])
 
 
-def test_a_format_that_is_not_registered_is_told() -> None:
+def test_an_unregistered_format_is_reported() -> None:
     with pytest.raises(AssertionError, match="get_format\\('unregistered-json'\\) fails"):
         check_format(Spoken())
 
 
-def test_options_that_are_not_listed_are_told() -> None:
+def test_unlisted_options_are_reported() -> None:
     def from_options(cls, options):
         if "no_such_option" in options:
             raise FormatOptionError("no")
@@ -195,14 +195,14 @@ def test_options_that_are_not_listed_are_told() -> None:
         ({"value": b'{"id": 1}'}, "gives .*Change.*, but must raise UnknownOperationError"),
     ],
 )
-def test_a_reject_that_is_not_refused_so_is_told(changes: dict, sentence: str) -> None:
+def test_a_reject_with_another_error_is_reported(changes: dict, sentence: str) -> None:
     reject = Reject(**{**vars(REJECT), **changes})
     with pytest.raises(AssertionError, match=sentence):
         check_format("sound-json", rejects=[reject])
 
 
 class Reads(Sound):
-    """It takes tombstones, and says nothing of them that is wrong."""
+    """It reads tombstones correctly."""
 
     identifier = "reads-json"
     reads_tombstones: ClassVar[bool] = True
@@ -216,7 +216,7 @@ def test_a_format_that_reads_tombstones_may_ignore_them_in_its_own_way() -> None
     check_format("reads-json", [VECTOR])
 
 
-def test_an_empty_value_that_is_no_tombstone_is_told() -> None:
+def test_an_empty_value_that_is_not_a_tombstone_is_reported() -> None:
     def decoder(self, columns_, *, unique_key=(), metadata=()):
         made = Sound.decoder(self, columns_, unique_key=unique_key, metadata=metadata)
         made._tombstones = True
@@ -230,13 +230,13 @@ def test_an_empty_value_that_is_no_tombstone_is_told() -> None:
 
 
 class Forgetful(Encoder):
-    """It writes every kind as an insert of another row."""
+    """It writes every row kind as an insert of another row."""
 
     def encode(self, kind, row, before=None):
         return None, b'{"id": 9}'
 
 
-def test_an_encoder_that_says_something_else_is_told() -> None:
+def test_an_encoder_that_writes_other_rows_is_reported() -> None:
     with pytest.raises(AssertionError, match=r"is encoded to the record .* which decodes to .*9.* instead of .*bike"):
         check_format(broken(encoder=lambda self, columns_, *, unique_key=(): Forgetful()), [VECTOR])
 
@@ -258,7 +258,7 @@ def test_an_encoder_that_says_something_else_is_told() -> None:
     ],
     ids=str,
 )
-def test_results_that_are_not_of_the_interface_are_told(result: Any, sentence: str | None) -> None:
+def test_results_outside_the_interface_are_reported(result: Any, sentence: str | None) -> None:
     def decoder(self, columns_, *, unique_key=(), metadata=()):
         made = Sound.decoder(self, columns_, unique_key=unique_key, metadata=metadata)
         made.decode = lambda key, value: result if value else Ignored.TOMBSTONE
@@ -284,7 +284,7 @@ def test_results_that_are_not_of_the_interface_are_told(result: Any, sentence: s
         ("MAP<STRING, INT>", [1]),
     ],
 )
-def test_values_that_are_not_canonical_are_told(sql_type: str, value: Any) -> None:
+def test_values_that_are_not_canonical_are_reported(sql_type: str, value: Any) -> None:
     def decoder(self, columns_, *, unique_key=(), metadata=()):
         made = Sound.decoder(self, columns_, unique_key=unique_key, metadata=metadata)
         made.decode = lambda key, data: [Change(RowKind.INSERT, (value,))] if data else Ignored.TOMBSTONE
@@ -347,6 +347,6 @@ def test_a_vector_is_one_record_or_several() -> None:
     assert Vector(records=[(b"k", b"v"), (None, None)], schema="id INT", expected=[]).records == ((b"k", b"v"), (None, None))
 
 
-def test_damage_of_nothing_is_some_bytes_or_none() -> None:
+def test_damaging_an_empty_value_gives_bytes_or_none() -> None:
     draw = Random(5)
     assert {type(damaged(b"", draw)) for _ in range(100)} == {bytes}

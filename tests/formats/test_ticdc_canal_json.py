@@ -1,4 +1,4 @@
-"""What is peculiar to TiCDC's Canal JSON: what stands in ``_tidb``, and rows that are not whole."""
+"""Rules of TiCDC's Canal JSON: the fields of ``_tidb``, and incomplete rows."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def message(what: str, row: Any = None, old: Any = None, **more: Any) -> bytes:
 
 
 @pytest.mark.parametrize("old", [{**ROW, "name": "scooter"}, {"name": "scooter"}], ids=["all columns", "only-output-updated-columns"])
-def test_old_has_all_columns_or_those_that_changed(old: dict[str, str]) -> None:
+def test_old_has_all_or_only_the_changed_columns(old: dict[str, str]) -> None:
     before, after = TICDC.decoder(COLUMNS).decode(None, message("UPDATE", ROW, old))
     assert before == Change(RowKind.UPDATE_BEFORE, (1, "scooter", 3, b"\x00\xff"))
     assert after == Change(RowKind.UPDATE_AFTER, (1, "bike", 3, b"\x00\xff"))
@@ -53,7 +53,7 @@ def test_a_statement_is_a_control_event() -> None:
     assert TICDC.decoder("id INT").decode(None, message("TRUNCATE", isDdl=True)) is Ignored.TRUNCATE
 
 
-def test_other_tables_are_left_out_whatever_is_in_them() -> None:
+def test_other_tables_are_filtered_without_validation() -> None:
     decoder = get_format("ticdc-canal-json", table_include="customers").decoder("id INT")
     for value in (message("INSERT", {"ID": "x"}), message("ALTER", isDdl=True), message("INSERT", None, _tidb={"onlyHandleKey": True})):
         assert decoder.decode(None, value) is Ignored.OTHER_TABLE
@@ -71,7 +71,7 @@ def test_other_tables_are_left_out_whatever_is_in_them() -> None:
     ],
     ids=["delete-only-output-handle-key-columns", "onlyHandleKey", "claimCheckLocation"],
 )
-def test_a_delete_that_has_its_key_is_enough_for_a_stage(value: bytes) -> None:
+def test_a_keyed_stage_accepts_a_delete_with_only_its_key(value: bytes) -> None:
     assert TICDC.decoder(COLUMNS, unique_key=["id"]).upserts(None, value) == [KeyedChange((1,), None)]
     with pytest.raises((MissingBeforeImageError, PartialImageError)):
         TICDC.decoder(COLUMNS).decode(None, value)
@@ -93,7 +93,7 @@ def test_a_delete_of_a_table_without_a_primary_key_is_a_whole_row() -> None:
 
 
 @pytest.mark.parametrize("what", ["INSERT", "UPDATE"])
-def test_a_row_that_is_not_whole_is_never_filled_with_null(what: str) -> None:
+def test_an_incomplete_row_is_never_filled_with_null(what: str) -> None:
     decoder = TICDC.decoder(COLUMNS, unique_key=["id"])
     for tidb, reason in (({"onlyHandleKey": True}, "raise TiCDC's max-message-bytes"), ({"claimCheckLocation": "s3:/x"}, r"\(s3:/x\)")):
         with pytest.raises(PartialImageError, match=reason):

@@ -1,4 +1,4 @@
-"""Converters: what each type takes, what it refuses, and that no digit is lost or guessed."""
+"""Converters: accepted and refused values of each type, without lost or guessed digits."""
 
 from __future__ import annotations
 
@@ -344,14 +344,14 @@ def test_accepts(sql_type: str, handling: Handling, value: Any, expected: Any) -
 
 
 @pytest.mark.parametrize(("sql_type", "handling", "value"), REFUSED, ids=[f"{t} refuses {shown(v)}{declared(h)}" for t, h, v in REFUSED])
-def test_refuses_and_says_what_was_expected(sql_type: str, handling: Handling, value: Any) -> None:
+def test_refuses_with_the_expected_type(sql_type: str, handling: Handling, value: Any) -> None:
     with pytest.raises(Unfit, match=r"^expected ") as caught:
         of(sql_type, handling)(value)
     assert len(str(caught.value)) < 350
 
 
 @pytest.mark.parametrize("value", ["9.999", D("9.999"), "1e-3"])
-def test_a_decimal_with_too_many_digits_says_what_to_do(value: Any) -> None:
+def test_a_decimal_with_too_many_digits_is_an_error_with_a_solution(value: Any) -> None:
     with pytest.raises(Unfit) as caught:
         of("DECIMAL(10,2)")(value)
     said = "more digits after the point than the type holds: declare a type that holds them, or set rounding='half_up'"
@@ -376,11 +376,11 @@ UNSIGNED_READ = {
     ("double", "long"): ("", "", "1234", MOST, "5"),
     ("double", "precise"): ("1", MOST, "1234", "-1", "5"),
 }
-"""What a DECIMAL(20,0) column reads of these, by decimal and bigint_unsigned; "": an error that names the option to set."""
+"""The values that a DECIMAL(20,0) column reads, by decimal and bigint_unsigned; "" is an error that names the option to set."""
 
 
 @pytest.mark.parametrize(("modes", "expected"), UNSIGNED_READ.items(), ids=str)
-def test_an_unsigned_bigint_is_read_as_both_modes_say(modes: tuple[Any, Any], expected: tuple[str, ...]) -> None:
+def test_an_unsigned_bigint_is_read_in_both_modes(modes: tuple[Any, Any], expected: tuple[str, ...]) -> None:
     decimal, unsigned = modes
     convert = of("DECIMAL(20,0)", Handling(decimal=decimal, bigint_unsigned=unsigned))
     for value, text in zip(UNSIGNED_VALUES, expected, strict=True):
@@ -402,7 +402,7 @@ def test_every_unsigned_bigint_is_read_from_base64_and_never_taken_for_digits(nu
         assert convert(str(-number)) == str(-number)
 
 
-def test_base64_of_more_than_64_bits_is_no_unsigned_bigint() -> None:
+def test_base64_of_more_than_64_bits_is_not_an_unsigned_bigint() -> None:
     convert = of("DECIMAL(20,0)", Handling(decimal="string", bigint_unsigned="precise"))
     with pytest.raises(Unfit, match="out of the range of 64 bits"):
         convert(base64.b64encode((2**64).to_bytes(9, "big")).decode())
@@ -419,7 +419,7 @@ def test_nan_is_a_double() -> None:
 @pytest.mark.parametrize(
     "sql_type", ["INT", "DECIMAL(38,18)", "DECIMAL(38,0)", "DOUBLE", "FLOAT", "STRING", "BOOLEAN", "DATE", "TIMESTAMP"]
 )
-def test_a_number_without_end_costs_no_time(sql_type: str, value: Any) -> None:
+def test_a_very_long_number_is_handled_quickly(sql_type: str, value: Any) -> None:
     convert, begin = of(sql_type), time.perf_counter()
     for _ in range(20):
         try:
@@ -443,7 +443,7 @@ def test_a_refusal_shows_no_more_than_the_beginning_of_a_value() -> None:
         of("STRING")(10**5000)
 
 
-def test_an_unknown_time_zone_is_refused_where_the_decoder_is_made() -> None:
+def test_an_unknown_time_zone_is_refused_when_the_decoder_is_made() -> None:
     for zone in ("Mars/Olympus", "", "../etc", "Europe"):
         with pytest.raises(FormatOptionError, match="time_zone"):
             get_format("maxwell-json", time_zone=zone).decoder("at TIMESTAMP")
@@ -458,7 +458,7 @@ numbers = st.decimals(allow_nan=False, allow_infinity=False) | st.builds(
 
 
 def reference(value: Decimal, precision: int, scale: int) -> Decimal | None:
-    """Return what SQL stores of a number, None where it does not fit, by exact arithmetic."""
+    """Return the number that SQL stores, None when it does not fit, by exact arithmetic."""
     with localcontext() as context:
         context.prec, context.Emax, context.Emin = 2000, 999_999, -999_999
         if value.adjusted() > 1000:
@@ -469,7 +469,7 @@ def reference(value: Decimal, precision: int, scale: int) -> Decimal | None:
 
 @quick
 @given(value=numbers, sized=precisions)
-def test_decimal_text_is_what_decimal_arithmetic_gives(value: Decimal, sized: tuple[int, int]) -> None:
+def test_decimal_text_equals_decimal_arithmetic(value: Decimal, sized: tuple[int, int]) -> None:
     precision, scale = sized
     expected = reference(value, precision, scale)
     if expected is None:
@@ -508,7 +508,7 @@ def test_every_spelling_of_a_decimal_converts_to_one_text(value: Decimal, sized:
 
 @quick
 @given(text=st.from_regex(r"\A[-+ ]?[0-9_.]{0,9}\.?[0-9eE]{0,5}\Z"), sized=st.sampled_from([(5, 2), (4, 4), (9, 0), (10, 3)]))
-def test_the_short_way_for_digits_agrees_with_the_long_one(text: str, sized: tuple[int, int]) -> None:
+def test_the_fast_path_for_digits_agrees_with_the_general_one(text: str, sized: tuple[int, int]) -> None:
     precision, scale = sized
 
     def of_text(padding: str) -> str | None:
@@ -517,7 +517,7 @@ def test_the_short_way_for_digits_agrees_with_the_long_one(text: str, sized: tup
         except Unfit:
             return None
 
-    assert of_text("") == of_text(" ")  # a blank keeps a text off the short way
+    assert of_text("") == of_text(" ")  # a blank keeps a text off the fast path
 
 
 instants = st.datetimes(min_value=datetime(1, 1, 2), max_value=datetime(9999, 12, 30))
@@ -529,7 +529,7 @@ def micros(stamp: datetime) -> int:
 
 @quick
 @given(stamp=instants, minutes=st.integers(-18 * 60, 18 * 60), digits=st.integers(0, 9), between=st.sampled_from(" T"))
-def test_timestamps_are_what_datetime_makes_of_them(stamp: datetime, minutes: int, digits: int, between: str) -> None:
+def test_timestamps_agree_with_datetime(stamp: datetime, minutes: int, digits: int, between: str) -> None:
     fraction = f"{stamp.microsecond:06d}000"[:digits]
     text = f"{stamp:%H:%M:%S}" + (f".{fraction}" if fraction else "")
     text = f"{stamp.date().isoformat()}{between}{text}"
@@ -555,7 +555,7 @@ def test_text_without_a_zone_is_read_in_the_declared_one(stamp: datetime, zone: 
 
 @quick
 @given(day=st.dates())
-def test_dates_are_what_date_makes_of_them(day: date) -> None:
+def test_dates_agree_with_date(day: date) -> None:
     days = (day - date(1970, 1, 1)).days
     assert of("DATE")(day.isoformat()) == of("DATE", ADAPTIVE)(days) == of("DATE", ISO)(f"{day.isoformat()}Z") == days
 
@@ -626,7 +626,7 @@ def test_a_placeholder_inside_a_value_is_that_text(value: Any) -> None:
     assert of("ARRAY<STRING>", PLACE)(value) == value
 
 
-def test_without_a_placeholder_its_text_is_text() -> None:
+def test_without_a_placeholder_option_its_text_is_plain_text() -> None:
     assert of("STRING")(TEXT) == TEXT
 
 

@@ -1,4 +1,4 @@
-"""What is upsert-kafka's alone: the key, tombstones, and keys and values in JSON, CSV and raw bytes."""
+"""upsert-kafka's own rules: the key, tombstones, and keys and values in JSON, CSV and raw bytes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def decoder(ddl: str = DDL, key: tuple[str, ...] = ("id",), **options: object):
     return get_format("upsert-kafka", **options).decoder(ddl, unique_key=key)
 
 
-def test_the_mode_declares_deletes_by_key() -> None:
+def test_the_changelog_mode_declares_deletes_by_key() -> None:
     mode = get_format("upsert-kafka").changelog_mode
     assert str(mode) == "[+U, ~D]"
     assert mode.key_only_deletes
@@ -63,7 +63,7 @@ def test_without_the_key_in_the_value_the_key_has_it() -> None:
     assert found.decode(b'{"id":1}', b"2,x") == [Change(V, (1, 2, "x"))]
 
 
-def test_a_prefix_is_taken_from_the_names_of_the_key() -> None:
+def test_the_prefix_is_removed_from_key_names() -> None:
     found = decoder("k_id INT, id INT", ("k_id",), key_fields_prefix="k_", value_fields_include="EXCEPT_KEY")
     assert found.decode(b'{"id":1}', b'{"id":2}') == [Change(V, (1, 2))]
     with pytest.raises(SchemaError, match="key_fields_prefix is 'k_', but primary key column 'id' does not begin with it"):
@@ -134,7 +134,7 @@ def test_csv(options: dict, line: str, row: tuple) -> None:
 
 
 @pytest.mark.parametrize("line", ["5,a\\", '5,"a\\n', '5,"a\\n"b', "5,a\\n\nb", '5,"\\"', "5,a,\\n"])
-def test_a_line_with_escapes_that_is_no_csv(line: str) -> None:
+def test_a_line_with_invalid_escapes(line: str) -> None:
     options = {"value_format": "csv", "value_fields_include": "EXCEPT_KEY", "csv_escape_character": "\\"}
     with pytest.raises(MalformedMessageError):
         decoder("id INT, n INT, s STRING", **options).decode(b'{"id":1}', line.encode())
@@ -142,7 +142,7 @@ def test_a_line_with_escapes_that_is_no_csv(line: str) -> None:
 
 @pytest.mark.parametrize("escape", [None, "\\"])
 @given(texts=st.lists(st.text('ab\n\r\t\\",; nrt0é', max_size=8), min_size=1, max_size=3))
-def test_any_text_is_written_as_csv_and_read_as_the_same(texts: list[str], escape: str | None) -> None:
+def test_any_text_survives_a_csv_round_trip(texts: list[str], escape: str | None) -> None:
     names = ", ".join(f"c{index} STRING" for index in range(len(texts)))
     options = {"value_format": "csv", "value_fields_include": "EXCEPT_KEY", "csv_escape_character": escape}
     there_and_back(f"id INT, {names}", (1, *texts), **options)
@@ -245,13 +245,13 @@ def test_it_has_no_metadata_of_its_own() -> None:
 @pytest.mark.parametrize(
     "value", [b'{"ID":1,"NAME":"x"}', b'{"schema":{"type":"struct"},"payload":{"id":1,"name":"x"}}'], ids=["other case", "schema block"]
 )
-def test_a_value_without_a_declared_column_is_no_row_of_nulls(value: bytes) -> None:
+def test_a_value_without_declared_columns_is_not_a_row_of_nulls(value: bytes) -> None:
     decoder = get_format("upsert-kafka").decoder("id INT, name STRING", unique_key=["id"])
     with pytest.raises(MissingFieldError, match=r"none of the declared columns \(id, name\) is in the value"):
         decoder.decode(b'{"id":1}', value)
 
 
-def test_a_value_may_be_empty_where_the_key_is_all() -> None:
+def test_a_value_may_be_empty_if_the_key_has_all_columns() -> None:
     decoder = get_format("upsert-kafka", value_fields_include="EXCEPT_KEY").decoder("id INT", unique_key=["id"])
     assert decoder.decode(b'{"id":1}', b"{}") == [Change(RowKind.UPDATE_AFTER, (1,))]
 
@@ -276,7 +276,7 @@ def record(**fields: object) -> dict[str, object]:
     return {"type": "record", "name": "R", "fields": [{"name": name, "type": of} for name, of in fields.items()]}
 
 
-def test_bare_avro_is_of_the_columns_schema() -> None:
+def test_bare_avro_uses_the_columns_schema() -> None:
     found = decoder("id INT NOT NULL, at TIMESTAMP_NTZ(3)", key_format="avro", value_format="avro")
     key = avro(record(id="int"), {"id": 7})
     value = avro(record(id="int", at=["null", "long"]), {"id": 7, "at": 1500})
@@ -286,7 +286,7 @@ def test_bare_avro_is_of_the_columns_schema() -> None:
         found.decode(key, value + b"\0")
 
 
-def test_registered_avro_is_of_the_schema_that_the_record_names() -> None:
+def test_registered_avro_uses_the_records_schema_id() -> None:
     found = decoder("id BIGINT, n INT, s STRING", key_format="avro-confluent", value_format="avro-confluent", **REGISTRY)
     key = registered(record(id="int"), {"id": 7})
     assert found.decode(key, registered(record(s="string", gone="double", id="int"), {"s": "x", "gone": 1.5, "id": 7})) == [
@@ -309,7 +309,7 @@ def test_a_lone_value_is_a_key_of_one_column() -> None:
         assert found.decode(registered(schema, value), b'{"n": 1}') == [Change(V, (expected, 1))]
 
 
-def test_headers_are_read_only_where_an_id_may_stand_there() -> None:
+def test_headers_are_read_only_if_they_may_have_a_schema_id() -> None:
     assert get_format("upsert-kafka").reads_headers is False
     assert get_format("upsert-kafka", value_format="avro").reads_headers is False
     format = get_format("upsert-kafka", value_format="avro-confluent", **REGISTRY)
@@ -319,12 +319,12 @@ def test_headers_are_read_only_where_an_id_may_stand_there() -> None:
     assert format.decoder("id INT, n INT", unique_key=["id"]).decode(b'{"id": 1}', b"\x0a", headers) == [Change(V, (1, 5))]
 
 
-def test_columns_without_avro_are_refused_where_the_decoder_is_made() -> None:
+def test_columns_without_an_avro_type_are_refused_when_the_decoder_is_made() -> None:
     with pytest.raises(SchemaError, match="is not a valid Avro name"):
         decoder("id INT, `unit price` INT", value_format="avro")
 
 
-# ------------------------------------------------------------------------------------------------------------- the way back
+# -------------------------------------------------------------------------------------------------------------- writing
 
 WIDE = (
     "id INT NOT NULL, flag BOOLEAN, big BIGINT, part FLOAT, d DECIMAL(6,2), s STRING, b BINARY, day DATE, t TIME(3), at TIMESTAMP(6), "
@@ -351,7 +351,7 @@ def there_and_back(ddl: str, row: tuple, key: tuple[str, ...] = ("id",), **optio
 @pytest.mark.parametrize("include", ["ALL", "EXCEPT_KEY"])
 @pytest.mark.parametrize("value_format", ["json", "csv", "avro", "avro-confluent"])
 @pytest.mark.parametrize("key_format", ["json", "csv", "raw", "avro", "avro-confluent"])
-def test_what_is_written_is_read_as_the_same(key_format: str, value_format: str, include: str) -> None:
+def test_written_values_are_read_back_unchanged(key_format: str, value_format: str, include: str) -> None:
     options = {"key_format": key_format, "value_format": value_format, "value_fields_include": include, **REGISTRY}
     null = {"csv_null_literal": "n/a"}
     there_and_back(WIDE, ROW, **options, **null)
@@ -361,7 +361,7 @@ def test_what_is_written_is_read_as_the_same(key_format: str, value_format: str,
 
 
 @pytest.mark.parametrize(("standard", "between"), [("SQL", b" "), ("ISO-8601", b"T")])
-def test_json_timestamps_have_the_spelling_that_the_option_names(standard: str, between: bytes) -> None:
+def test_json_timestamps_are_written_in_the_configured_format(standard: str, between: bytes) -> None:
     options, ddl = {"json.timestamp-format.standard": standard}, "id TIMESTAMP_NTZ, at TIMESTAMP"
     encoder = get_format("upsert-kafka", **options).encoder(ddl, unique_key=["id"])
     stamp = b"1970-01-01%s00:00:00" % between
@@ -390,13 +390,13 @@ def test_prefixes_and_the_order_of_the_primary_key_are_written() -> None:
         pytest.param({"value_format": "raw", "raw_charset": "ascii"}, "é", "characters that ascii cannot encode", id="raw: a charset"),
     ],
 )
-def test_what_would_be_read_as_something_else_is_not_written(options: dict, value: object, reason: str) -> None:
+def test_rows_that_would_be_read_back_differently_are_refused(options: dict, value: object, reason: str) -> None:
     encoder = get_format("upsert-kafka", value_fields_include="EXCEPT_KEY", **options).encoder("id INT, s STRING", unique_key=["id"])
     with pytest.raises(EncodeError, match=re.escape(reason)):
         encoder.encode(V, (1, value))
 
 
-def test_what_cannot_be_written_is_refused_where_the_encoder_is_made() -> None:
+def test_columns_that_cannot_be_written_are_refused_when_the_encoder_is_made() -> None:
     registry = {"value_format": "avro-confluent", "avro_confluent_url": "mock://x"}
     with pytest.raises(FormatOptionError, match="cannot be written without value_avro_confluent_subject"):
         get_format("upsert-kafka", **registry).encoder("id INT", unique_key=["id"])
@@ -404,7 +404,7 @@ def test_what_cannot_be_written_is_refused_where_the_encoder_is_made() -> None:
         get_format("upsert-kafka").encoder("id INT, m MAP<INT, INT>", unique_key=["id"])
 
 
-def test_csv_arrays_that_would_be_read_as_others_are_not_written() -> None:
+def test_csv_arrays_that_would_be_read_back_differently_are_refused() -> None:
     encoder = get_format("upsert-kafka", value_fields_include="EXCEPT_KEY", value_format="csv").encoder(
         "id INT, a ARRAY<STRING>", unique_key=["id"]
     )

@@ -1,4 +1,4 @@
-"""Canonical values to Python's and to JSON's."""
+"""Conversion of canonical values to Python and JSON."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_iso_timestamps_have_a_t() -> None:
     assert write((0, 1, [2])) == {"a": "1970-01-01T00:00:00Z", "b": "1970-01-01T00:00:00.000001", "c": ["1970-01-01T00:00:00.000002"]}
 
 
-def test_a_map_whose_key_is_no_text_cannot_be_written() -> None:
+def test_a_map_whose_key_is_not_text_is_refused() -> None:
     with pytest.raises(SchemaError, match="MAP<INT, INT> cannot be written as JSON"):
         get_format("changelog-json").encoder("a ARRAY<MAP<INT, INT>>")
 
@@ -82,7 +82,7 @@ LEAST, MOST = -62_135_596_800_000_000, 253_402_300_799_999_999
 
 @quick
 @given(micros=st.integers(LEAST, MOST))
-def test_text_of_times_is_what_datetime_writes(micros: int) -> None:
+def test_text_of_times_agrees_with_datetime(micros: int) -> None:
     stamp = datetime(1970, 1, 1) + timedelta(microseconds=micros)
     fraction = f".{stamp.microsecond:06d}".rstrip("0") if stamp.microsecond else ""
     text = stamp.replace(microsecond=0).isoformat(" ") + fraction
@@ -119,7 +119,7 @@ READ = get_format("changelog-json").decoder(ROW, unique_key=["a", "d"])
 
 
 def same(left: Any, right: Any) -> bool:
-    """Whether two canonical values are the same, NaN among them."""
+    """Whether two canonical values are the same; NaN equals NaN."""
     return repr(left) == repr(right)
 
 
@@ -163,7 +163,7 @@ def test_json_is_read(text: bytes, value: Any, buffer: type) -> None:
 
 
 @pytest.mark.parametrize("text", ["1e2", "1.0E-5", "1.10", "0.000010", "-0.0"])
-def test_a_number_that_is_no_integer_is_a_decimal_with_its_own_text(text: str) -> None:
+def test_a_fractional_number_is_a_decimal_with_its_own_text(text: str) -> None:
     got = read_json(text.encode())
     assert got == Decimal(text)
     assert str(got) == text
@@ -187,13 +187,13 @@ def test_a_number_that_is_no_integer_is_a_decimal_with_its_own_text(text: str) -
         b"\xef\xbb\xbf" * 9000,
     ],
 )
-def test_what_is_no_json_is_malformed(text: bytes) -> None:
+def test_text_that_is_not_json_is_malformed(text: bytes) -> None:
     with pytest.raises(MalformedMessageError, match="not JSON"):
         read_json(text)
 
 
 @pytest.mark.parametrize("text", [b"null", b"[]", b'"a"', b"1", b"1.5", b"true"])
-def test_what_is_no_object_is_malformed(text: bytes) -> None:
+def test_json_that_is_not_an_object_is_malformed(text: bytes) -> None:
     with pytest.raises(MalformedMessageError, match="expected a JSON object, got") as caught:
         read_object(text)
     assert caught.value.path == "$"

@@ -1,4 +1,4 @@
-"""A job as a user would write it, to be killed by a test: a topic's changelog, one file of rows for each micro-batch."""
+"""A user's job that a test kills: it writes a topic's changelog, one file of rows per micro-batch."""
 
 import json
 import os
@@ -18,7 +18,7 @@ def main(servers: str, topic: str, folder: str) -> None:
         rows = [[row.row_kind, [row.id, row.name, row.qty]] for row in batch.collect()]
         with open(f"{folder}/part", "w") as part:
             json.dump(rows, part)
-        # A batch that is run again after a crash writes the same file again.
+        # A batch that is repeated after a crash writes the same file again.
         os.replace(f"{folder}/part", f"{folder}/{number:05d}.json")
         print("batch", number, flush=True)
 

@@ -1,4 +1,4 @@
-"""A job as a user would submit it to a cluster: a topic's changelog, one file of rows for each micro-batch, and where it ran."""
+"""A user's job for a cluster: it writes a topic's changelog, one file of rows per micro-batch, and where it ran."""
 
 import json
 import os
@@ -8,7 +8,7 @@ from normalize import from_kafka_changelog
 
 
 def loaded(_: int) -> tuple[str, bool]:
-    """Return the file that a worker has the package from, and whether the package's data is there."""
+    """Return the file from which a worker imports the package, and whether the package's data is included."""
     import normalize
     from cdc_formats.validation import packaged_schema
 

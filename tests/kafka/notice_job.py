@@ -1,4 +1,4 @@
-"""A job as a user would submit it, which reads a topic and says nothing itself: what stands in its log is the library's."""
+"""A user's job that reads a topic and logs nothing itself, so that its log has only the library's messages."""
 
 import json
 import sys

@@ -1,4 +1,4 @@
-"""Small helpers of the tests that run real queries: produce records, run a query until it is idle, collect its rows."""
+"""Helpers for real queries: produce records, run a query until it is idle, collect its rows."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame
 
 
 def new_topic(kafka: Any, records: list[tuple[bytes | None, bytes | None]], partitions: int = 1) -> str:
-    """Create a topic of these records, and return its name."""
+    """Create a topic with these records and return its name."""
     topic = f"t-{uuid4().hex[:12]}"
     kafka.create_topic(topic, partitions=partitions)
     kafka.produce(topic, records)
@@ -24,12 +24,12 @@ def servers(kafka: Any, **more: Any) -> dict[str, Any]:
 
 
 def debezium(op: str, before: dict | None = None, after: dict | None = None) -> bytes:
-    """One message of Debezium's."""
+    """A Debezium message."""
     return json.dumps({"before": before, "after": after, "op": op, "source": {"table": "t", "ts_ms": 1}}).encode()
 
 
 class Run:
-    """What a query gave until it had read all there was."""
+    """The results of a query that has read all records."""
 
     def __init__(self, rows: list[Any], progress: list[dict[str, Any]]) -> None:
         self.rows = rows
@@ -41,18 +41,18 @@ class Run:
         return [spell(row) for row in self.rows]
 
     def metric(self, name: str, count: str) -> int:
-        """An observed metric, summed over the batches."""
+        """The sum of an observed metric over the batches."""
         return sum(batch["observedMetrics"][name][count] or 0 for batch in self.progress if name in batch["observedMetrics"])
 
 
 def spell(row: Any) -> str:
-    """A changelog row as text, without what is not of the table."""
+    """A changelog row as text, with only the table's columns."""
     values = [value for name, value in row.asDict().items() if name not in ("row_kind", "_corrupt_record")]
     return f"{row['row_kind']}({','.join(map(str, values))})"
 
 
 def run_stream(df: DataFrame, checkpoint: Path) -> Run:
-    """Run a stream until it has read all there is, with a checkpoint, and collect its rows batch by batch."""
+    """Run a stream with a checkpoint until it has read all records, and collect its rows by batch."""
     rows: list[Any] = []
     query = (
         df.writeStream.foreachBatch(lambda batch, _: rows.extend(batch.collect()))

@@ -1,4 +1,4 @@
-"""The product story: a sum by name that follows its rows through micro-batches, in a topic of newest answers and tombstones."""
+"""The products scenario: a sum by name over micro-batches, written to an upsert topic with tombstones."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def database_answer() -> dict[str, tuple[Decimal, int]]:
 
 
 @pytest.mark.parametrize("identifier", ["debezium-json", "upsert-kafka"])
-def test_the_sum_by_name_is_the_databases_own_after_every_retraction(spark, kafka, tmp_path, identifier):
+def test_the_sum_by_name_equals_the_databases_after_every_retraction(spark, kafka, tmp_path, identifier):
     history = records(identifier)
     source, totals = new_topic(kafka, []), new_topic(kafka, [])
     products = from_kafka_changelog(
@@ -75,5 +75,5 @@ def test_the_sum_by_name_is_the_databases_own_after_every_retraction(spark, kafk
         elif row.row_kind == "-D":
             del table[row.name]
     assert table == database_answer()
-    # A product that was renamed, or deleted, as the last of its name.
+    # The last product of a name was renamed or deleted.
     assert {row.name for row in rows if row.row_kind == "-D"}

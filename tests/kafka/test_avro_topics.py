@@ -1,4 +1,4 @@
-"""Changelogs in Avro through Kafka, Spark and a real schema registry, there and back."""
+"""Avro changelogs written and read through Kafka, Spark and a real schema registry."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ ROWS = [
         ("upsert-kafka", {"key_format": "avro-confluent", "value_format": "avro-confluent"}),
     ],
 )
-def test_what_is_written_is_read(spark, kafka, registry, format, options) -> None:
+def test_written_records_are_read_back(spark, kafka, registry, format, options) -> None:
     topic = new_topic(kafka, [])
     url = {"url" if format.startswith("debezium") else "avro_confluent_url": registry.url}
     written = {"format": format, "format_options": {**options, **url}, "primary_key": ["id"], "options": servers(kafka)}
@@ -54,7 +54,7 @@ def test_a_registry_that_does_not_answer_drops_no_record_in_any_mode(spark, kafk
         rows.collect()
 
 
-def test_an_id_that_the_registry_has_not_is_a_bad_record(spark, kafka, registry) -> None:
+def test_an_unknown_schema_id_is_a_bad_record(spark, kafka, registry) -> None:
     topic = new_topic(kafka, [(None, framed(999_999, b"\0"))])
     rows = from_kafka_changelog(
         spark, topic, format="debezium-avro-confluent", format_options={"url": registry.url}, schema=SCHEMA, source_duplicates=False,

@@ -1,4 +1,4 @@
-"""A job on Spark's own cluster: executors are processes of their own, and the package is shipped as a zip."""
+"""A job on a standalone Spark cluster: executors are separate processes, and the package is shipped as a zip."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ OURS = ("__editable__", "pyspark_kafka_changelog", "cdc_formats", "normalize")
 
 
 def without_the_package(folder: Path) -> Path:
-    """Make an environment that has what this one has, but not this package, and return its Python."""
+    """Make a copy of this environment without this package, and return its Python."""
     venv.create(folder, symlinks=True)
     for installed in Path(pyspark.__file__).parents[1].iterdir():
         if not installed.name.startswith(OURS) and installed.suffix != ".pth":
@@ -33,7 +33,7 @@ def without_the_package(folder: Path) -> Path:
 
 
 def zipped(path: Path) -> Path:
-    """Write the package as a zip, as a user would: ``zip -r package.zip cdc_formats normalize``."""
+    """Write the package as a zip, like a user: ``zip -r package.zip cdc_formats normalize``."""
     with zipfile.ZipFile(path, "w") as archive:
         for package in ("cdc_formats", "normalize"):
             for file in (REPOSITORY / package).rglob("*"):
@@ -44,7 +44,7 @@ def zipped(path: Path) -> Path:
 
 def submit(python: Path, folder: Path, kafka, topic: str, *options: str, environment: dict[str, str]) -> dict:
     """Submit the job to a cluster of two workers, and return what it printed."""
-    # A cluster's workers keep their logs in Spark's home; this one has none but Spark in it.
+    # A cluster's workers write their logs to Spark's home; this home has only Spark.
     home = folder / "spark"
     home.mkdir()
     for part in Path(pyspark.__file__).parent.iterdir():
@@ -76,7 +76,7 @@ def changelog_in(folder: Path) -> list:
     return [row for part in sorted(folder.glob("*.json")) for row in json.loads(part.read_text())]
 
 
-def test_a_cluster_that_is_sent_the_package_as_a_zip_ends_in_the_right_table(kafka, tmp_path):
+def test_a_cluster_job_with_the_package_as_a_zip_ends_in_the_right_table(kafka, tmp_path):
     python = without_the_package(tmp_path / "environment")
     for name in ("normalize", "cdc_formats"):
         missing = subprocess.run([str(python), "-c", f"import pyspark, {name}"], cwd=tmp_path, capture_output=True, text=True, env={})
@@ -87,7 +87,7 @@ def test_a_cluster_that_is_sent_the_package_as_a_zip_ends_in_the_right_table(kaf
     told = submit(python, tmp_path, kafka, topic, "--py-files", str(package), environment={})
     assert told["data"]
     assert all(file.endswith("/package.zip/normalize/__init__.py") for file in told["files"])
-    # Each executor has a copy of its own.
+    # Each executor has its own copy.
     assert len(told["files"]) == 2
     assert str(package) not in "".join(told["files"])
     assert table_of(changelog_in(tmp_path)) == last_rows(history)

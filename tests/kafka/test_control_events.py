@@ -46,14 +46,14 @@ def topic(kafka):
 
 
 def events(rows: list[Any]) -> dict[int, tuple[Any, ...]]:
-    """What control events are about, by offset."""
+    """The details of control events, by offset."""
     found = [row._control_event for row in rows if row._control_event is not None]
     return {event.offset: tuple(event)[:5] for event in found}
 
 
 @pytest.mark.parametrize("bounded", [False, True], ids=["stream", "bounded"])
 @pytest.mark.parametrize("source_duplicates", [True, False], ids=["stage", "no stage"])
-def test_control_events_are_rows_with_what_they_say_and_their_record(spark, kafka, topic, tmp_path, bounded, source_duplicates):
+def test_control_events_are_rows_with_their_details_and_record(spark, kafka, topic, tmp_path, bounded, source_duplicates):
     df = from_kafka_changelog(
         spark, topic, **TABLE, options=servers(kafka), control_events="all", mode="PERMISSIVE", metadata=["offset"],
         bounded=bounded, source_duplicates=source_duplicates,
@@ -79,7 +79,7 @@ def test_control_events_are_rows_with_what_they_say_and_their_record(spark, kafk
     assert (corrupt._corrupt_record.offset, corrupt._control_event) == (7, None)
 
 
-def test_only_what_is_asked_for_is_delivered(spark, kafka):
+def test_only_requested_control_events_are_delivered(spark, kafka):
     topic = new_topic(kafka, TOPIC[:2] + TOPIC[3:7])
     df = from_kafka_changelog(spark, topic, **TABLE, options=servers(kafka), control_events=["TOMBSTONE", "DDL"], bounded=True)
     rows = df.collect()
@@ -87,14 +87,14 @@ def test_only_what_is_asked_for_is_delivered(spark, kafka):
     assert sorted(spell(row) for row in rows if row.row_kind) == ["+I(1,a,1,None)", "+I(2,b,1,None)"]
 
 
-def test_a_truncate_that_is_not_asked_for_fails_as_before(spark, kafka, topic, tmp_path):
+def test_a_truncate_that_is_not_requested_fails_the_query(spark, kafka, topic, tmp_path):
     df = from_kafka_changelog(spark, topic, **TABLE, options=servers(kafka), control_events="DDL")
     with pytest.raises(StreamingQueryException, match=r"\[TRUNCATE\].*control_events=\['TRUNCATE'\]"):
         run_stream(df, tmp_path / "c")
 
 
 @pytest.mark.parametrize("bounded", [False, True], ids=["stream", "bounded"])
-def test_changelog_normalize_passes_them_untouched(spark, kafka, topic, tmp_path, bounded):
+def test_changelog_normalize_passes_control_events_unchanged(spark, kafka, topic, tmp_path, bounded):
     df = from_kafka_changelog(
         spark, topic, **TABLE, options=servers(kafka), control_events="all", mode="PERMISSIVE", bounded=bounded, source_duplicates=False
     )
@@ -150,7 +150,7 @@ def test_wrong_arguments_fail_at_the_call(spark, change, text):
 @pytest.mark.parametrize("bounded", [False, True], ids=["stream", "bounded"])
 def test_a_format_reads_headers(spark, kafka, tmp_path, bounded):
     class ByHeader(Format):
-        """The operation stands in a header."""
+        """A format whose operation is in a header."""
 
         identifier = "by-header"
         reads_headers = True

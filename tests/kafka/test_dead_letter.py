@@ -1,4 +1,4 @@
-"""Poison messages on a real broker and real Spark: in every mode, and byte for byte in the dead-letter topic."""
+"""Corrupt records on a real broker and real Spark: every mode, and exact copies in the dead-letter topic."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ CLASSES = {1: "TypeConversionError", 2: "MalformedMessageError", 3: "UnknownOper
 
 
 def letters(kafka: Any, topic: str) -> list[Any]:
-    """Return the messages of a topic of one partition."""
+    """Return the messages of a topic with one partition."""
     consumer = Consumer({"bootstrap.servers": kafka.bootstrap_servers, "group.id": "letters", "enable.auto.commit": False})
     _, end = consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=30)
     consumer.assign([TopicPartition(topic, 0, 0)])
@@ -52,7 +52,7 @@ def run(df: Any, bounded: bool, folder: Any) -> list[Any]:
 
 @pytest.mark.parametrize("bounded", [False, True], ids=["stream", "bounded"])
 @pytest.mark.parametrize("table", [TABLE, NO_STAGE], ids=["stage", "no stage"])
-def test_a_dead_letter_is_the_record_byte_for_byte_with_its_place_and_its_error(spark, kafka, tmp_path, bounded, table):
+def test_a_dead_letter_is_the_exact_record_with_its_offset_and_error(spark, kafka, tmp_path, bounded, table):
     topic, dead = new_topic(kafka, POISON), new_topic(kafka, [])
     before = time.time() * 1000
     df = from_kafka_changelog(spark, topic, **table, options=servers(kafka), dead_letter=dead, bounded=bounded)
@@ -89,8 +89,8 @@ def test_dead_letters_are_counted_by_condition_and_together(spark, kafka, tmp_pa
     assert [stream.metric("changelog_decode", name) for name in names] == [5, 1, 1, 1, 3]
 
 
-def test_null_and_empty_values_and_large_records_stay_what_they_are(spark, kafka):
-    # In upsert-kafka a null value is a delete, so that a null key is what is wrong; and the last is more than a producer's default.
+def test_null_values_empty_values_and_large_records_are_unchanged(spark, kafka):
+    # In upsert-kafka a null value is a delete, so that the null key is the error. The last record exceeds a producer's default size.
     large = b'{"id": "' + b"x" * 3_000_000 + b'"}'
     topic, dead = new_topic(kafka, [(None, None), (b'{"id":1}', b""), (b'{"id":2}', large)]), new_topic(kafka, [])
     table = {**TABLE, "format": "upsert-kafka"}
@@ -105,7 +105,7 @@ def test_null_and_empty_values_and_large_records_stay_what_they_are(spark, kafka
 
 
 def toast(key: int) -> Record:
-    """An update that leaves a column out as unchanged."""
+    """An update that omits a column as unchanged."""
     return Record(
         b"%d" % key, debezium("u", None, {"id": key, "name": "__debezium_unavailable_value", "qty": 2}), 0, WRITTEN, (("of", b"%d" % key),)
     )
@@ -165,7 +165,7 @@ def test_a_dead_letter_that_the_broker_refuses_fails_the_query_and_names_the_rec
         df.collect()
 
 
-def test_a_dead_letter_topic_that_is_not_there_fails_the_query(spark, kafka):
+def test_a_missing_dead_letter_topic_fails_the_query(spark, kafka):
     topic = new_topic(kafka, POISON)
     short = {"topic.metadata.propagation.max.ms": 100, "message.timeout.ms": 3000}
     df = from_kafka_changelog(
@@ -177,7 +177,7 @@ def test_a_dead_letter_topic_that_is_not_there_fails_the_query(spark, kafka):
 
 @pytest.fixture
 def guarded():
-    """A broker with a second listener that asks for a password; with it, the options that go there."""
+    """A broker with a second listener that requires a password, and the options for that listener."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{free.getsockname()[1]}"
@@ -216,7 +216,7 @@ def test_dead_letters_are_written_with_the_login_that_spark_reads_with(spark, gu
 
 
 def buggy() -> Format:
-    """A format of one's own whose reader, metadata and values go wrong; a function, since workers get it by value."""
+    """A custom format whose reader, metadata and values fail; defined in a function, so that workers get it by value."""
 
     class MineError(DecodeError):
         condition = "MINE"
@@ -264,7 +264,7 @@ SAID = {
 
 
 @pytest.mark.parametrize("source_duplicates", [True, False], ids=["stage", "no stage"])
-def test_a_bug_of_a_format_is_a_bad_record_for_who_goes_on(spark, kafka, source_duplicates):
+def test_a_format_bug_is_a_bad_record_in_lenient_modes(spark, kafka, source_duplicates):
     topic, dead, counts = new_topic(kafka, BUGS), new_topic(kafka, []), Observation("counts")
     table = {**BUGGY, "format": buggy(), "source_duplicates": source_duplicates, "options": servers(kafka)}
     kept = from_kafka_changelog(spark, topic, **table, mode="PERMISSIVE", observation=counts).collect()
@@ -279,7 +279,7 @@ def test_a_bug_of_a_format_is_a_bad_record_for_who_goes_on(spark, kafka, source_
     ]  # fmt: skip
 
 
-def test_a_bug_of_a_format_fails_a_strict_query_and_says_where_it_is(spark, kafka):
+def test_a_format_bug_fails_a_strict_query_with_its_location(spark, kafka):
     topic = new_topic(kafka, BUGS[2:])
     with pytest.raises(
         Exception, match=rf"\[FORMAT_BUG\] buggy failed with KeyError: 'user' \(line \d+, in <lambda>\); .* in {topic}\[0\]@0"
@@ -288,7 +288,7 @@ def test_a_bug_of_a_format_fails_a_strict_query_and_says_where_it_is(spark, kafk
 
 
 @pytest.mark.parametrize("mode", ["PERMISSIVE", "DROPMALFORMED", "dead_letter"])
-def test_what_no_record_is_to_blame_for_fails_in_every_mode(spark, kafka, mode):
+def test_errors_that_no_record_causes_fail_in_every_mode(spark, kafka, mode):
     topic, dead = new_topic(kafka, [(b"k", b'{"registry": 1}')]), new_topic(kafka, [])
     how = {"dead_letter": dead} if mode == "dead_letter" else {"mode": mode}
     df = from_kafka_changelog(spark, topic, **BUGGY, format=buggy(), options=servers(kafka), **how)

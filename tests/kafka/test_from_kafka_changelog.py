@@ -41,7 +41,7 @@ def random_history(seed: int, changes: int = 1500, keys: int = 40) -> list:
 
 
 def records_of(history: list) -> list[tuple[bytes, bytes]]:
-    """Write a history as Debezium does: keyed by the primary key."""
+    """Write a history like Debezium, keyed by the primary key."""
     names = ("id", "name", "qty")
     return [
         (
@@ -161,7 +161,7 @@ def test_a_state_ttl_is_forgotten_in_processing_time(spark, kafka, tmp_path):
 # ------------------------------------------------------------------------------------------------------- without a stage
 
 
-def test_a_source_without_duplicates_passes_as_it_is(spark, kafka, tmp_path):
+def test_a_source_without_duplicates_passes_unchanged(spark, kafka, tmp_path):
     row, other = {"id": 1, "name": "a", "qty": 1}, {"id": 1, "name": "b", "qty": 1}
     topic = new_topic(kafka, [(None, debezium("c", None, row)), (None, debezium("u", row, other)), (None, debezium("u", row, other))])
     table = {**TABLE, "primary_key": (), "source_duplicates": False}
@@ -179,7 +179,7 @@ def test_upserts_of_a_source_without_duplicates_split_a_changed_key(spark, kafka
     assert [spell(row) for row in upserts.collect()] == ["+I(1,a,1)", "+U(1,b,1)", "-D(1,b,1)", "+U(2,b,1)"]
 
 
-def test_an_event_that_changes_the_key_leaves_nothing_behind(spark, kafka, tmp_path):
+def test_an_event_that_changes_the_key_leaves_no_old_row(spark, kafka, tmp_path):
     row, moved = {"id": 1, "name": "a", "qty": 1}, {"id": 2, "name": "a", "qty": 1}
     topic = new_topic(kafka, [(None, debezium("c", None, row)), (None, debezium("u", row, moved))])
     stream = from_kafka_changelog(spark, topic, **TABLE, options=servers(kafka))
@@ -218,7 +218,7 @@ BAD = [
 
 @pytest.mark.parametrize("bounded", [False, True], ids=["stream", "bounded"])
 @pytest.mark.parametrize("table", [TABLE, {**TABLE, "source_duplicates": False}], ids=["stage", "no stage"])
-def test_failfast_says_what_and_where(spark, kafka, tmp_path, bounded, table):
+def test_failfast_reports_the_error_and_the_record(spark, kafka, tmp_path, bounded, table):
     topic = new_topic(kafka, BAD)
     df = from_kafka_changelog(spark, topic, **table, options=servers(kafka), bounded=bounded)
     with pytest.raises(Exception, match=rf"\[TYPE_CONVERSION\] expected `INT`.*`\$\.after\.id` of the value in {topic}\[0\]@1"):
@@ -276,7 +276,7 @@ def test_decimals_with_too_many_digits_are_bad_records_or_rounded_and_the_others
     assert sorted(run_stream(rounds, tmp_path / "rounds").changelog) == ["+I(0,9.99)", "+I(1,9.99)", "+I(2,10.00)", "+I(3,0.10)"]
 
 
-def test_a_truncate_fails_unless_it_is_chosen(spark, kafka, tmp_path):
+def test_a_truncate_fails_unless_configured(spark, kafka, tmp_path):
     topic = new_topic(kafka, [(None, debezium("t")), (b"1", debezium("c", None, {"id": 1, "name": "a", "qty": 1}))])
     with pytest.raises(StreamingQueryException, match=rf"\[TRUNCATE\].*in {topic}\[0\]@0.*on_truncate='ignore'"):
         run_stream(from_kafka_changelog(spark, topic, **TABLE, options=servers(kafka)), tmp_path / "fail")
@@ -313,7 +313,7 @@ def test_every_type_arrives_typed(spark, kafka):
     assert [value for name, value in empty.asDict().items() if name not in ("row_kind", "id")] == [None] * 19
 
 
-def test_a_schema_may_be_sparks_own(spark, kafka):
+def test_a_schema_may_be_a_struct_type(spark, kafka):
     from pyspark.sql.types import StructType
 
     topic = new_topic(kafka, [(None, b'{"data": {"id": 1, "tags": ["a"]}, "op": "+I"}')])
@@ -322,7 +322,7 @@ def test_a_schema_may_be_sparks_own(spark, kafka):
     assert [tuple(row) for row in df.collect()] == [("+I", 1, ["a"])]
 
 
-def test_metadata_columns_are_of_the_causing_record_and_take_no_part_in_equality(spark, kafka, tmp_path):
+def test_metadata_columns_come_from_the_causing_record_and_are_not_compared(spark, kafka, tmp_path):
     row, other = {"id": 1, "name": "a", "qty": 1}, {"id": 1, "name": "b", "qty": 1}
     topic = new_topic(kafka, [(b"1", debezium("c", None, row)), (b"1", debezium("c", None, row)), (b"1", debezium("u", row, other))])
     names = ["offset", "source.table", "topic", "partition", "timestamp-type", "source.timestamp", "headers"]
@@ -366,7 +366,7 @@ def test_minimum_partitions_do_not_change_the_order(spark, kafka, history_topic)
 # --------------------------------------------------------------------------------------------------------- custom formats
 
 
-def test_a_format_of_a_notebook_works_on_the_workers(spark, kafka, tmp_path):
+def test_a_format_defined_in_a_notebook_works_on_the_workers(spark, kafka, tmp_path):
     from cdc_formats import register_format
 
     @register_format
@@ -402,7 +402,7 @@ def test_the_readmes_format_works_on_the_workers(spark, kafka):
     assert [spell(row) for row in df.collect()] == ["+I(1,9.50)", "-D(1,9.50)"]
 
 
-def test_the_readmes_error_is_what_is_raised():
+def test_the_error_in_the_readme_is_raised():
     decoder = get_format("debezium-json").decoder("id INT, name STRING, weight DECIMAL(10,3)")
     value = b'{"before":{"id":101,"name":"scooter","weight":"3.140"},"after":{"id":101,"name":"bike","weight":"9.500"},"op":"u"}'
     with pytest.raises(DecodeError) as raised:

@@ -34,7 +34,7 @@ def test_a_sample_is_the_beginning_and_the_end_of_each_partition(kafka) -> None:
     assert found[0].timestamp == 1_700_000_000_000
 
 
-def test_a_topic_that_is_shorter_than_the_sample_is_read_whole_with_all_of_its_records(kafka) -> None:
+def test_a_topic_shorter_than_the_sample_is_read_completely(kafka) -> None:
     topic = new_topic(kafka, [(b"1", b"a"), (b"2", None), (None, b"")])
     kafka.produce(topic, [Record(b"3", b"c", 0, 1_500_000_000_000, (("h", b"x"), ("h", None)))])
     found = sample_topic(kafka.bootstrap_servers, topic)
@@ -53,7 +53,7 @@ def test_a_topic_that_was_compacted_or_written_in_transactions_ends(kafka) -> No
         producer.begin_transaction()
         producer.produce(topic, value=str(n))
         producer.commit_transaction()
-    # Every second offset is the mark of a commit, and the last offset of the topic is one.
+    # Every second offset is a commit marker, and so is the last offset of the topic.
     assert [record.value for record in sample_topic(kafka.bootstrap_servers, topic, timeout_seconds=20)] == [b"0", b"1", b"2"]
 
 
@@ -72,12 +72,12 @@ def test_nothing_is_committed_and_no_group_is_left(kafka) -> None:
     assert [group for group in groups if "sample" in group] == []
 
 
-def test_a_topic_that_is_not_there_is_told(kafka) -> None:
+def test_a_missing_topic_is_an_error(kafka) -> None:
     with pytest.raises(UnknownTopicError, match=r"^\[UNKNOWN_TOPIC\] topic 'nowhere' does not exist, or this user may not see it"):
         sample_topic(kafka.bootstrap_servers, "nowhere")
 
 
-def test_a_broker_that_does_not_answer_is_told_without_a_secret() -> None:
+def test_an_unreachable_broker_is_an_error_without_secrets() -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -88,7 +88,7 @@ def test_a_broker_that_does_not_answer_is_told_without_a_secret() -> None:
 
 
 @pytest.mark.parametrize("config", [{"no.such": "lovelace"}, {"security.protocol": "lovelace"}, {"enable.auto.commit": True}])
-def test_an_option_that_cannot_be_used_is_named_without_its_value(config: dict) -> None:
+def test_an_invalid_option_is_named_without_its_value(config: dict) -> None:
     with pytest.raises(ArgumentError) as caught:
         sample_topic("localhost:1", "orders", config=config)
     (name,) = config
@@ -127,7 +127,7 @@ PRICE = {"scale": "2", "connect.decimal.precision": "8"}
 
 
 @pytest.mark.spark
-def test_without_a_schema_the_topic_says_it_and_what_was_chosen_is_printed(spark, kafka, capsys) -> None:
+def test_without_a_schema_it_is_inferred_and_printed(spark, kafka, capsys) -> None:
     records = [(json.dumps({"id": n}).encode(), block(id=n, price="A7Y=", at=1735787045123456)) for n in range(3)]
     topic = new_topic(kafka, records)
     changes = from_kafka_changelog(spark, topic, format="debezium-json", options=servers(kafka), bounded=True)
@@ -149,7 +149,7 @@ def test_without_a_schema_the_topic_says_it_and_what_was_chosen_is_printed(spark
 
 
 @pytest.mark.spark
-def test_what_is_given_wins_over_what_is_inferred(spark, kafka, capsys) -> None:
+def test_passed_arguments_take_precedence_over_inferred_ones(spark, kafka, capsys) -> None:
     topics = [
         new_topic(kafka, [(b'{"id": 1}', b'{"type": "insert", "database": "d", "table": "t", "data": {"id": 1, "n": %d}}' % n)])
         for n in (1, 2)
@@ -180,6 +180,6 @@ def test_a_topic_without_rows_needs_a_schema(spark, kafka) -> None:
         ),
     ],
 )
-def test_what_cannot_be_sampled_needs_a_schema(more: dict, said: str) -> None:
+def test_a_source_that_cannot_be_sampled_needs_a_schema(more: dict, said: str) -> None:
     with pytest.raises(ArgumentError, match=said):
         from_kafka_changelog(None, format="canal-json", options={"kafka.bootstrap.servers": "localhost:1", **more})

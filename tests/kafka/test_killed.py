@@ -1,4 +1,4 @@
-"""A query that is killed in a micro-batch and started again ends in the right table."""
+"""A query that is killed in a micro-batch and restarted ends in the right table."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_sigkill_in_a_micro_batch_and_restart_ends_in_the_right_table(kafka, tmp
     job = start(kafka, topic, tmp_path)
     for _ in range(3):
         assert job.stdout.readline().startswith("batch")
-    # The next batch is under way: the trigger goes on without a pause.
+    # The next batch has started: the trigger runs without a pause.
     job.send_signal(signal.SIGKILL)
     job.wait()
     job.stdout.close()

@@ -1,4 +1,4 @@
-"""The local broker, against itself: every test talks to a real Kafka."""
+"""The local broker: every test uses a real Kafka."""
 
 import base64
 import gzip
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.kafka
 
 REPOSITORY = Path(__file__).parents[2]
 
-# Everything that a careless copy loses: nulls that are not empty, bytes that are not text, times that are not now.
+# Details that a careless copy loses: nulls instead of empty values, bytes that are not text, past timestamps.
 RECORDED = [
     Record(b"1", b'{"id": 1}', 0, 1_500_000_000_000),
     Record(b"2", b'{"id": 2}', 2, 1_500_000_000_001, (("__op", b"c"), ("__op", b"u"), ("trace", None), ("empty", b""))),
@@ -65,7 +65,7 @@ def to_base64(data):
 
 
 def read(kafka, topic, count):
-    """Return `count` records of a topic, by partition, in the order of their offsets."""
+    """Return `count` records of a topic, by partition and offset."""
     options = {"group.id": "test", "auto.offset.reset": "earliest", "enable.auto.commit": False}
     consumer = Consumer({"bootstrap.servers": kafka.bootstrap_servers, **options})
     consumer.subscribe([topic])
@@ -217,7 +217,7 @@ def test_broker_that_ends_at_start_shows_the_end_of_its_log(tmp_path):
         pytest.param("sys.exit()", id="ended without stop"),
     ],
 )
-def test_broker_and_its_data_go_when_the_parent_is(end):
+def test_broker_and_data_are_removed_when_the_parent_ends(end):
     program = f"""
 import os, signal, sys
 from normalize.local_kafka import LocalKafka
@@ -264,7 +264,7 @@ def test_terminal_runs_until_interrupted():
     assert not listens(f"127.0.0.1:{port}")
 
 
-def test_terminal_on_a_taken_port_says_so_in_one_line(kafka):
+def test_terminal_on_a_taken_port_prints_one_line(kafka):
     port = kafka.bootstrap_servers.split(":")[1]
     command = [sys.executable, "-m", "normalize.local_kafka", "--port", port]
     done = subprocess.run(command, capture_output=True, text=True, cwd=REPOSITORY)
@@ -279,13 +279,13 @@ def test_start_without_java_names_the_command_that_installs_it(monkeypatch):
         LocalKafka().start()
 
 
-def test_java_is_given_the_options_of_kafkas_own_variable(monkeypatch):
+def test_java_gets_the_options_from_kafkas_environment_variable(monkeypatch):
     monkeypatch.setenv("KAFKA_JVM_PERFORMANCE_OPTS", "-XX:+UseSerialGC -XX:+NoSuchOption")
     with pytest.raises(LocalKafkaError, match="Unrecognized VM option 'NoSuchOption'"):
         LocalKafka().start()
 
 
-def test_jars_that_cannot_be_fetched_leave_no_half_cache(monkeypatch, tmp_path, capfd):
+def test_failed_downloads_leave_no_partial_cache(monkeypatch, tmp_path, capfd):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setenv("DEFAULT_ARTIFACT_REPOSITORY", (tmp_path / "nothing & empty").as_uri())
     with pytest.raises(LocalKafkaError, match=rf"(?s)cannot fetch Kafka {KAFKA_VERSION}:.*module not found"):

@@ -1,4 +1,4 @@
-"""What a user sees in the log of a job: columns that are not as declared, and a topic of which every record was refused."""
+"""Notices in the log of a job: undeclared columns, and a topic whose records were all refused."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ BAD = [(None, b'{"after": {"id": %d}, "op": "no such"}' % i) for i in range(39)]
 
 
 def job(kafka, topic, tmp_path, *, bounded, **options) -> tuple[list[str], dict]:
-    """Run a job of its own, and return what its log has of the library, and its counts."""
+    """Run a job in its own process, and return the library's log messages and the counts."""
     arguments = [kafka.bootstrap_servers, topic, str(bounded), str(tmp_path / "checkpoint"), json.dumps(options)]
     script = Path(__file__).with_name("notice_job.py")
     done = subprocess.run([sys.executable, str(script), *arguments], capture_output=True, text=True, timeout=300, check=False)
@@ -29,7 +29,7 @@ def job(kafka, topic, tmp_path, *, bounded, **options) -> tuple[list[str], dict]
 
 
 @pytest.mark.parametrize("bounded", [True, False])
-def test_a_job_whose_columns_are_not_as_declared_says_so_once(kafka, tmp_path, bounded):
+def test_undeclared_columns_are_logged_once(kafka, tmp_path, bounded):
     topic = new_topic(kafka, ROWS)
     (absent, unknown), told = job(kafka, topic, tmp_path, bounded=bounded, schema="id BIGINT, weight BIGINT")
     sampled = 20 if bounded else 10
@@ -41,7 +41,7 @@ def test_a_job_whose_columns_are_not_as_declared_says_so_once(kafka, tmp_path, b
 
 
 @pytest.mark.parametrize("bounded", [True, False])
-def test_a_job_whose_records_were_all_refused_says_so_once(kafka, tmp_path, bounded):
+def test_a_job_without_readable_records_logs_it_once(kafka, tmp_path, bounded):
     topic = new_topic(kafka, BAD)
     (notice,), told = job(kafka, topic, tmp_path, bounded=bounded, schema="id BIGINT", mode="DROPMALFORMED")
     refused = "40 of 40: UNKNOWN_OPERATION 39, MALFORMED_MESSAGE 1" if bounded else "10 of 10: UNKNOWN_OPERATION 10"
@@ -52,7 +52,7 @@ def test_a_job_whose_records_were_all_refused_says_so_once(kafka, tmp_path, boun
     assert told["rows"] == 0
 
 
-def test_the_driver_logs_notices_whatever_process_decoded(spark, kafka, caplog):
+def test_the_driver_logs_notices_of_every_process(spark, kafka, caplog):
     topic = new_topic(kafka, BAD, partitions=1)
     secret = {"error_excerpt": False}
     read = {"format": "debezium-json", "format_options": secret, "schema": "id BIGINT", "primary_key": "id", "options": servers(kafka)}
@@ -64,7 +64,7 @@ def test_the_driver_logs_notices_whatever_process_decoded(spark, kafka, caplog):
     assert "no such" not in record.getMessage(), "error_excerpt=False keeps data out of notices too"
 
 
-def test_what_the_result_says_itself_is_no_notice(spark, kafka, tmp_path, caplog):
+def test_facts_in_the_result_cause_no_notice(spark, kafka, tmp_path, caplog):
     topic = new_topic(kafka, [*ROWS[:2], *BAD])
     read = {"format": "debezium-json", "schema": "id BIGINT, wieght BIGINT, `colour\x1b[31m` STRING", "primary_key": "id"}
     some = from_kafka_changelog(spark, topic, bounded=True, mode="DROPMALFORMED", options=servers(kafka), **read)

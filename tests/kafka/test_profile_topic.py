@@ -1,4 +1,4 @@
-"""Profiling topics of a real broker: what it leaves behind, and that the call it gives reads the topic."""
+"""Profiles of topics on a real broker: no side effects, and a call that reads the topic."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ DEBEZIUM = "dbz34-mariadb-json.inventory.order_lines"
 
 @pytest.fixture(scope="module")
 def topics(kafka: Any) -> dict[str, str]:
-    """Recorded topics, on the broker."""
+    """Recorded topics on the broker."""
     names = {name: f"profile-{name}" for name in (UPSERT, FLAT, MAXWELL, DEBEZIUM)}
     for name, topic in names.items():
         kafka.load_recording(RECORDS / f"{name}.jsonl.gz", topic)
@@ -39,11 +39,11 @@ def test_a_topic_is_profiled_and_nothing_is_left_behind(kafka: Any, topics: dict
     assert (partition.begin, partition.records) == (0, 1000)
     assert partition.end > 1000
     assert partition.missing == 0
-    # Groups of other tests may end meanwhile.
+    # Consumer groups of other tests may end at the same time.
     assert {group.group_id for group in admin.list_consumer_groups().result().valid} <= before
 
 
-def test_sample_format_and_options_are_as_given(kafka: Any, topics: dict[str, str]) -> None:
+def test_sample_format_and_options_are_used(kafka: Any, topics: dict[str, str]) -> None:
     options = {"table_include": "customers", "config": {"client.id": "me"}}
     found = profile_topic(kafka.bootstrap_servers, topics[MAXWELL], sample=100, format="maxwell-json", progress=False, **options)
     assert (found.records, found.reason, found.connection) == (100, "as given", ("client.id",))
@@ -58,7 +58,7 @@ def test_a_progress_bar_names_the_topic(kafka: Any, topics: dict[str, str], capf
     assert "50/50" in err
 
 
-def test_offsets_without_a_record_are_seen(kafka: Any) -> None:
+def test_offsets_without_a_record_are_counted(kafka: Any) -> None:
     from confluent_kafka import Producer
 
     topic = new_topic(kafka, [])
@@ -73,7 +73,7 @@ def test_offsets_without_a_record_are_seen(kafka: Any) -> None:
     assert (partition.begin, partition.end, partition.records, partition.missing) == (0, 8, 4, 4)
 
 
-def test_what_cannot_be_sampled_is_told(kafka: Any) -> None:
+def test_a_topic_that_cannot_be_sampled_is_an_error(kafka: Any) -> None:
     with pytest.raises(UnknownTopicError, match="topic 'nowhere' does not exist"):
         profile_topic(kafka.bootstrap_servers, "nowhere", progress=False)
     with pytest.raises(ArgumentError, match=r"enable\.auto\.commit"):
@@ -91,7 +91,7 @@ def test_hostile_bytes_of_a_real_record_are_text(kafka: Any) -> None:
 
 
 def executed(call: str, spark: Any) -> Any:
-    """What a call makes where `spark` is a session; read once, which is quicker than a stream."""
+    """The rows of a call with `spark` as the session, read in one batch for speed."""
     names: dict[str, Any] = {"spark": spark}
     exec(compile(f"{call.removesuffix(')')}    bounded=True,\n)", "call", "exec"), names)
     return names["changes"]

@@ -1,4 +1,4 @@
-"""What a checkpoint remembers of the whole query: its tables, its options, its topics; compared before a micro-batch commits."""
+"""The query guard: a checkpoint stores the query's tables, options and topics, compared before a micro-batch commits."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def read(spark, kafka, topic: Any, *, options: dict | None = None, **arguments):
 
 
 def refuses(df, checkpoint, condition: str, text: str) -> None:
-    """Assert that a query, or a bounded read, ends with this error and gives no row."""
+    """Assert that a query or bounded read fails with this error and emits no row."""
     with pytest.raises(Exception, match=rf"\[{condition}\].*{text}"):
         run_stream(df, checkpoint) if df.isStreaming else df.collect()
 
@@ -74,12 +74,12 @@ def test_tables_are_compared_across_micro_batches_and_restarts(spark, kafka, tmp
 
 
 @pytest.mark.parametrize("mode", ["DROPMALFORMED", "PERMISSIVE"])
-def test_no_mode_takes_a_second_table_for_a_bad_record(spark, kafka, tmp_path, mode):
+def test_a_second_table_fails_in_every_mode(spark, kafka, tmp_path, mode):
     topic = new_topic(kafka, [CUSTOMER, (b"1", message(1, "bike", "products").replace(b'"id": 1', b'"id": "x"'))])
     refuses(read(spark, kafka, topic, mode=mode), tmp_path, "SEVERAL_TABLES", TWO_TABLES)
 
 
-def test_topics_take_the_place_of_tables_that_messages_do_not_name(spark, kafka, tmp_path):
+def test_topics_are_compared_when_messages_name_no_tables(spark, kafka, tmp_path):
     records = [(b'{"id": 1}', b'{"name": "a"}'), (b'{"id": 1}', b'{"name": "b"}')]
     topics = [new_topic(kafka, [record]) for record in records]
     upserts = {"format": "upsert-kafka", "format_options": {"value_fields_include": "EXCEPT_KEY"}}
@@ -98,7 +98,7 @@ def test_several_topics_without_a_stage_need_their_names_in_the_rows(spark, kafk
     assert {(row["source.table"], row.name) for row in rows} == {("customers", "Ann"), ("products", "bike")}
 
 
-def test_a_filter_or_the_key_says_what_to_do_with_several_tables(spark, kafka, tmp_path):
+def test_a_filter_or_the_key_resolves_several_tables(spark, kafka, tmp_path):
     gone = (b"1", message(1, None, "customers"))
     topic = new_topic(kafka, [CUSTOMER, PRODUCT, gone])
     one = read(spark, kafka, topic, format_options={"table_include": "products"})
@@ -141,7 +141,7 @@ def test_options_that_a_checkpoint_fixes_are_compared_before_anything_is_committ
 
 
 def recreate(kafka, topic: str, records: list) -> None:
-    """Delete a topic, and create it again with other records."""
+    """Delete a topic and create it again with other records."""
     client = admin(kafka)
     client.delete_topics([topic])[topic].result()
     deadline = time.monotonic() + 60
@@ -151,7 +151,7 @@ def recreate(kafka, topic: str, records: list) -> None:
     kafka.produce(topic, records)
 
 
-def test_a_topic_that_was_created_again_is_not_read_from_the_old_offsets(spark, kafka, tmp_path):
+def test_a_recreated_topic_is_not_read_from_the_old_offsets(spark, kafka, tmp_path):
     topic = new_topic(kafka, [(b"1", message(key, "old")) for key in range(20)])
     assert len(run_stream(read(spark, kafka, topic), tmp_path).rows) == 20
     recreate(kafka, topic, [(b"1", message(key, "new")) for key in range(60)])
@@ -186,7 +186,7 @@ def test_old_changes_after_those_of_an_added_partition_stop_the_query(spark, kaf
     refuses(slow, tmp_path, "PARTITIONS_ADDED", text)
 
 
-def test_partitions_that_are_added_are_merged_by_time_where_a_micro_batch_reads_all(spark, kafka, tmp_path):
+def test_added_partitions_are_merged_by_time_within_a_micro_batch(spark, kafka, tmp_path):
     topic = new_topic(kafka, [record(2, "a", 0, 1)])
     run_stream(read(spark, kafka, topic), tmp_path)
     move(kafka, topic)

@@ -1,4 +1,4 @@
-"""`read_state`: the rows that a query has stored, read from its checkpoint."""
+"""`read_state`: the stored rows of a query, read from its checkpoint."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ NOON_MS = int(NOON.timestamp()) * 1000
 
 
 def stored_by_hand(spark, groups: dict[int, bytes], checkpoint: Path) -> None:
-    """Make a checkpoint whose state is these key groups."""
+    """Make a checkpoint whose state has these key groups."""
 
     def put(key, frames, state):
         for frame in frames:
@@ -98,7 +98,7 @@ def test_rocksdb_and_a_ttl(spark, kafka, tmp_path):
     assert begin - timedelta(seconds=1) < row._written < datetime.now()
 
 
-def test_groups_of_before_and_after_a_change_of_the_columns(spark, tmp_path):
+def test_groups_from_before_and_after_a_schema_change(spark, tmp_path):
     then = Layout(2, columns("id INT, name STRING, old DATE"), ("id",))
     now = Layout(2, columns("id BIGINT, name STRING, price DECIMAL(10,2)"), ("id",), with_ttl=True)
     groups = {
@@ -140,7 +140,7 @@ def test_the_compact_layout_has_hashes(spark, tmp_path):
     assert state.columns == ["_key_hash", "_row_hash", "_key_group", "_deleted_at", "_epoch", "_high", "_low"]
 
 
-def test_other_stateful_operators_are_told_apart(spark, tmp_path):
+def test_other_stateful_operators_are_distinguished(spark, tmp_path):
     ddl = "row_kind STRING, id INT, name STRING"
     spark.createDataFrame([("+I", 1, "a"), ("+I", 2, "b")], ddl).write.parquet(str(tmp_path / "rows"))
     stream = spark.readStream.schema(ddl).parquet(str(tmp_path / "rows")).dropDuplicates(["id"])
@@ -153,14 +153,14 @@ def test_other_stateful_operators_are_told_apart(spark, tmp_path):
 
 
 @pytest.mark.kafka
-def test_of_several_stages_one_is_named(spark, kafka, tmp_path):
+def test_one_of_several_stages_is_selected_by_name(spark, kafka, tmp_path):
     def table(row: dict, observation: str):
         topic = new_topic(kafka, [(None, debezium("c", None, row))])
         return from_kafka_changelog(spark, topic, **TABLE, options=servers(kafka), key_groups=2, observation=observation)
 
     rows = {"id": 1, "name": "a", "qty": 2}, {"id": 2, "name": "b", "qty": 3}
     check = "spark.sql.streaming.unsupportedOperationCheck"
-    # Spark takes one stage in a query, unless it is told not to look.
+    # Spark accepts only one stage in a query unless its check is off.
     spark.conf.set(check, "false")
     try:
         run_stream(table(rows[0], "left").union(table(rows[1], "right")), tmp_path / "checkpoint")
@@ -172,7 +172,7 @@ def test_of_several_stages_one_is_named(spark, kafka, tmp_path):
     assert sorted([row.asDict() for (row,) in found], key=repr) == list(rows)
 
 
-def test_a_folder_without_state_is_an_error_and_is_left_as_it_is(spark, tmp_path):
+def test_a_folder_without_state_is_an_error_and_is_not_changed(spark, tmp_path):
     with pytest.raises(ArgumentError, match="is no checkpoint"):
         read_state(spark, str(tmp_path))
     assert not list(tmp_path.iterdir())

@@ -1,4 +1,4 @@
-"""A checkpoint that is rewritten for another number of key groups: the query goes on as if nothing had been."""
+"""Rewriting a checkpoint for another number of key groups: the query continues without a difference."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def content_of(folder: Path) -> dict[str, bytes]:
 
 
 def run_batches(df, checkpoint: Path) -> dict[int, list]:
-    """Run a stream until it has read all there is, and collect its rows by batch."""
+    """Run a stream until it has read all records, and collect its rows by batch."""
     rows: dict[int, list] = {}
     writer = df.writeStream.foreachBatch(lambda batch, number: rows.update({number: batch.collect()}))
     writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start().awaitTermination()
@@ -61,7 +61,7 @@ def assert_whole(batches: dict[int, list]) -> None:
 
 
 class Stopped(NamedTuple):
-    """A query with 4 key groups that has read the first half of a topic, which by now has all of it."""
+    """A query with 4 key groups that has read the first half of a topic; the second half was written since."""
 
     topic: str
     checkpoint: Path
@@ -81,7 +81,7 @@ def query(spark, kafka, tmp_path_factory):
 
 
 @pytest.mark.parametrize("key_groups", [12, 3])
-def test_the_query_goes_on_with_another_number_of_key_groups(spark, kafka, tmp_path, query, key_groups):
+def test_the_query_continues_with_another_number_of_key_groups(spark, kafka, tmp_path, query, key_groups):
     before = content_of(query.checkpoint)
     batch = rescale(spark, str(query.checkpoint), str(tmp_path / "new"), key_groups)
     assert content_of(query.checkpoint) == before
@@ -113,17 +113,17 @@ def test_the_command_rewrites_a_checkpoint_of_rocksdb(spark, kafka, tmp_path):
 def test_a_batch_that_was_planned_and_not_committed_is_run_from_the_new_checkpoint(spark, kafka, tmp_path, query):
     last = max(query.batches)
     shutil.copytree(query.checkpoint, tmp_path / "old")
-    # What a crash before the commit leaves.
+    # The state after a crash before the commit.
     for name in (str(last), f".{last}.crc"):
         (tmp_path / "old" / "commits" / name).unlink()
     assert rescale(spark, str(tmp_path / "old"), str(tmp_path / "new"), 12) == last
     second = run_batches(changelog_of(spark, kafka, query.topic, 12), tmp_path / "new")
-    # A sink that tells by a batch's number whether it has its rows is right about it.
+    # A sink that recognises repeated batches by their number still works.
     assert rows_by_key(second[last]) == rows_by_key(query.batches[last]) != {}
     assert_whole({**query.batches, **second})
 
 
-def test_a_file_sink_takes_the_batches_after(spark, kafka, tmp_path):
+def test_a_file_sink_writes_the_following_batches(spark, kafka, tmp_path):
     topic = new_topic(kafka, records_of(HISTORY[:HALF]), partitions=2)
 
     def run(checkpoint: str, key_groups: int) -> None:
@@ -134,7 +134,7 @@ def test_a_file_sink_takes_the_batches_after(spark, kafka, tmp_path):
     rescale(spark, str(tmp_path / "old"), str(tmp_path / "new"), 12, shuffle_partitions=3)
     kafka.produce(topic, records_of(HISTORY[HALF:]))
     run("new", 12)
-    # The rows of a file sink have no order.
+    # A file sink does not order its rows.
     expected = [(kind.short_string, row) for kind, row in fold_history(HISTORY)]
     rows = [(row.row_kind, tuple(row)[1:]) for row in spark.read.parquet(str(tmp_path / "rows")).collect()]
     assert sorted(rows, key=repr) == sorted(expected, key=repr)
@@ -142,13 +142,13 @@ def test_a_file_sink_takes_the_batches_after(spark, kafka, tmp_path):
     assert partitions == {"0", "1", "2", "_metadata"}
 
 
-def test_without_it_another_number_is_an_error_that_names_the_command(spark, kafka, tmp_path, query):
+def test_without_rescaling_another_number_is_an_error_that_names_the_command(spark, kafka, tmp_path, query):
     shutil.copytree(query.checkpoint, tmp_path / "old")
     with pytest.raises(StreamingQueryException, match=r"python -m normalize\.rescale CHECKPOINT NEW_CHECKPOINT --key-groups 12"):
         run_batches(changelog_of(spark, kafka, query.topic, 12), tmp_path / "old")
 
 
-def test_positions_deletes_and_times_are_kept_where_groups_are_split(spark, tmp_path):
+def test_positions_deletes_and_times_are_kept_when_groups_are_split(spark, tmp_path):
     layout = Layout(2, LAYOUT.columns, ("id",), with_ttl=True, with_positions=True)
     epochs = [Epoch("t[0]", "db", 3, (0, 0), (5, 0), (5, 0), since_ms=1, clock_ms=2)]
     groups = {0: [], 1: []}
@@ -169,7 +169,7 @@ def test_positions_deletes_and_times_are_kept_where_groups_are_split(spark, tmp_
 # ------------------------------------------------------------------------------------------------------------ what is refused
 
 
-def test_what_cannot_be_rewritten_is_refused_and_nothing_is_written(spark, tmp_path, query):
+def test_checkpoints_that_cannot_be_rewritten_are_refused_and_unchanged(spark, tmp_path, query):
     old, new = str(query.checkpoint), str(tmp_path / "new")
     with pytest.raises(ArgumentError, match="old exists"):
         rescale(spark, old, old, 12)

@@ -1,4 +1,4 @@
-"""The options of ChangelogNormalize on real queries: streams, and the bounded reads that give the same."""
+"""The options of ChangelogNormalize on real queries: streams, and bounded reads with the same result."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def row(key: int, name: str | None, qty: int) -> dict:
 
 
 def event(op: str, pos: int, before: dict | None, after: dict | None, *, file: int = 3, ts: int | None = None) -> tuple[bytes, bytes]:
-    """An event of Debezium's MySQL connector."""
+    """An event of the Debezium MySQL connector."""
     source = {"connector": "mysql", "server_id": 1, "gtid": None, "file": f"mysql-bin.{file:06d}", "pos": pos, "row": 0}
     source |= {"ts_ms": 1000 + pos if ts is None else ts, "table": "t", "snapshot": "true" if op == "r" else "false"}
     key = json.dumps({"id": (after or before or {})["id"]}).encode()
@@ -70,7 +70,7 @@ def test_redeliveries_a_restart_and_a_new_snapshot_leave_no_trace(spark, kafka, 
     assert sorted(spelled(read(spark, kafka, topic, bounded=True, **options))) == sorted(CLEAN)
 
 
-def test_a_log_that_was_reset_goes_on(spark, kafka, tmp_path):
+def test_a_reset_log_continues(spark, kafka, tmp_path):
     after_reset = [event("u", 4, A2, A0, file=1, ts=90_000), event("d", 9, A0, None, file=1, ts=91_000)]
     topic = new_topic(kafka, [*HISTORY, *after_reset, HISTORY[4]])
     run = run_stream(read(spark, kafka, topic, order="source"), tmp_path)
@@ -89,12 +89,12 @@ def test_positions_order_keys_that_move_between_partitions_within_one_millisecon
     assert run.metric("changelog_normalize", "REDELIVERIES") == 3
 
 
-def test_order_of_a_format_without_positions_says_why(spark, kafka):
+def test_order_with_a_format_without_positions_is_an_error(spark, kafka):
     with pytest.raises(FormatOptionError, match="canal-json has no positions"):
         read(spark, kafka, "t", format="canal-json", order="source")
 
 
-def test_the_compact_layout_takes_rows_from_the_events_and_tells_wrong_ones(spark, kafka, tmp_path):
+def test_the_compact_layout_reads_rows_from_events_and_detects_wrong_ones(spark, kafka, tmp_path):
     topic = new_topic(kafka, HISTORY)
     run = run_stream(read(spark, kafka, topic, state_layout="compact"), tmp_path / "1")
     assert sorted(run.changelog) == sorted(CLEAN)
@@ -108,7 +108,7 @@ def test_the_compact_layout_takes_rows_from_the_events_and_tells_wrong_ones(spar
 
 
 @pytest.mark.parametrize("where", ["qty < 2 AND name IS NOT NULL", None])
-def test_where_deletes_what_stops_matching_and_stores_nothing_that_does_not(spark, kafka, tmp_path, where):
+def test_where_deletes_rows_that_stop_matching_and_stores_only_matching_ones(spark, kafka, tmp_path, where):
     from pyspark.sql import functions as F
 
     condition = where or ((F.col("qty") < 2) & F.col("name").isNotNull())
@@ -120,14 +120,14 @@ def test_where_deletes_what_stops_matching_and_stores_nothing_that_does_not(spar
     assert sorted(spelled(read(spark, kafka, topic, where=condition, bounded=True))) == sorted(wanted)
 
 
-def test_where_on_columns_with_names_of_ours(spark, kafka, tmp_path):
+def test_where_on_columns_with_reserved_names(spark, kafka, tmp_path):
     records = [(b"1", json.dumps({"before": None, "after": {"key": key, "source": "s", "row": 1}, "op": "c"}).encode()) for key in (1, 2)]
     topic = new_topic(kafka, records)
     schema = "key INT, source STRING, `row` INT"
     assert run_stream(read(spark, kafka, topic, schema=schema, primary_key="key", where="key = 2"), tmp_path).changelog == ["+I(2,s,1)"]
 
 
-def test_where_that_is_no_condition_is_refused(spark, kafka):
+def test_an_invalid_where_condition_is_refused(spark, kafka):
     with pytest.raises(ArgumentError, match="where is no condition"):
         read(spark, kafka, "t", where="nowhere > 1")
     with pytest.raises(ArgumentError, match="where is for ChangelogNormalize, and the plan has none"):
@@ -184,7 +184,7 @@ def test_rows_that_expire_are_retracted_without_a_new_event(spark, kafka, tmp_pa
     assert seen == ["+I(1,a,0)", "-D(1,a,0)"]
 
 
-def test_changelogs_from_elsewhere_take_where_and_ignored_columns(spark):
+def test_changelogs_from_other_sources_accept_where_and_ignored_columns(spark):
     rows = [("+I", 1, "a", 0), ("-U", 1, "a", 0), ("+U", 1, "a", 1), ("+I", 2, "b", 5), ("-U", 1, "a", 1), ("+U", 1, "c", 1)]
     df = spark.createDataFrame(rows, "row_kind STRING, id INT, name STRING, qty INT").coalesce(1)
     clean = df.transform(ChangelogNormalize(primary_key="id", where="qty < 5", ignore_columns=["qty"]))
@@ -203,7 +203,7 @@ def test_changelogs_from_elsewhere_take_where_and_ignored_columns(spark):
         ({"order": "source", "source_duplicates": False}, "order='source' is for ChangelogNormalize, and the plan has none"),
     ],
 )
-def test_options_that_cannot_be_used_are_refused_at_the_call(spark, kafka, options, text):
+def test_invalid_options_are_refused_at_the_call(spark, kafka, options, text):
     with pytest.raises(ArgumentError, match=text):
         read(spark, kafka, "t", **options)
 
@@ -229,7 +229,7 @@ FLOATS = "id DOUBLE, score DOUBLE, marks MAP<STRING, ARRAY<DOUBLE>>"
 
 @pytest.mark.parametrize("layout", ["full", "compact"])
 def test_floats_are_equal_as_in_sparks_sql(spark, kafka, tmp_path, layout):
-    """Each change after the first has an equal row, its floats and its map written otherwise."""
+    """Each change after the first has an equal row with other encodings of its floats and its map."""
     images = [
         '{"id": 0.0, "score": "NaN", "marks": {"a": [-0.0, "NaN"], "b": null}}',
         '{"id": -0.0, "score": "NaN", "marks": {"b": null, "a": [0.0, "NaN"]}}',
@@ -249,7 +249,7 @@ def test_floats_are_equal_as_in_sparks_sql(spark, kafka, tmp_path, layout):
     assert [row.row_kind for row in bounded.collect()] == ["+I", "-D"]
 
 
-def test_float_keys_of_a_changelog_from_elsewhere_are_equal_as_in_sparks_sql(spark):
+def test_float_keys_of_changelogs_from_other_sources_are_equal_as_in_sparks_sql(spark):
     rows = [("+I", 0.0, math.nan), ("+U", -0.0, math.nan), ("+I", math.nan, 1.0), ("-D", -0.0, None), ("-D", math.nan, None)]
     changelog = spark.createDataFrame(rows, "row_kind STRING, id DOUBLE, score DOUBLE").coalesce(1)
     clean = changelog.transform(ChangelogNormalize(primary_key="id"))
@@ -259,7 +259,7 @@ def test_float_keys_of_a_changelog_from_elsewhere_are_equal_as_in_sparks_sql(spa
 def test_the_equality_of_rows_is_that_of_sparks_sql(spark):
     for ddl, left, right, same in PAIRS:
         if "MAP" in ddl:
-            continue  # Spark compares no maps
+            continue  # Spark cannot compare maps
         values = to_python(columns(f"a {ddl}, b {ddl}"), (left, right))
         df = spark.createDataFrame([values], f"a {ddl.replace(': ', ' ')}, b {ddl.replace(': ', ' ')}")
         assert df.selectExpr("a <=> b").first()[0] is same, (ddl, left, right)

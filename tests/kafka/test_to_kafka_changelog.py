@@ -1,4 +1,4 @@
-"""The way back to Kafka, and `ChangelogNormalize` on DataFrames that come from elsewhere."""
+"""Writing to Kafka, and `ChangelogNormalize` on DataFrames from other sources."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def order_messages() -> list[tuple[None, bytes]]:
 
 
 def records_of(kafka, topic: str) -> list[tuple[bytes | None, bytes | None]]:
-    """All records of a topic of one partition."""
+    """All records of a topic with one partition."""
     consumer = Consumer({"bootstrap.servers": kafka.bootstrap_servers, "group.id": topic})
     partition = TopicPartition(topic, 0, 0)
     _, end = consumer.get_watermark_offsets(partition, timeout=20)
@@ -102,7 +102,7 @@ def test_rows_of_every_type_come_back_as_they_were(spark, kafka, identifier, opt
     assert len({key for key, _ in records}) == 1
 
 
-def test_upserts_are_for_upsert_kafka_and_inserts_elsewhere(spark, kafka):
+def test_update_after_is_written_as_insert_except_by_upsert_kafka(spark, kafka):
     topic = new_topic(kafka, [])
     upserts = spark.createDataFrame([("+I", 1, "a"), ("+U", 1, "b"), ("-D", 1, "b")], "row_kind STRING, id INT, name STRING").coalesce(1)
     to_kafka_changelog(upserts, topic, format="maxwell-json", primary_key="id", options=servers(kafka))
@@ -116,7 +116,7 @@ def test_a_bounded_changelog_is_written_at_once_with_its_keys(spark, kafka):
     assert records_of(kafka, topic) == [(b'{"id":7}', b'{"data":{"id":7,"price":1.50},"op":"-D"}')]
 
 
-def test_what_cannot_be_written_is_refused_at_the_call(spark, kafka):
+def test_rows_that_cannot_be_written_are_refused_at_the_call(spark, kafka):
     df = spark.createDataFrame([Row(row_kind="+I", id=1)])
     with pytest.raises(FormatOptionError, match="rows do not contain their table's name"):
         to_kafka_changelog(df, "t", format="canal-json", format_options={"table_include": "t"}, options=servers(kafka))
@@ -138,14 +138,14 @@ CLEAN = ["+I(1,a,10)", "-U(1,a,12)", "+U(1,b,12)", "-D(1,b,14)", "+I(2,b,14)", "
 DDL = "row_kind STRING, id INT, name STRING, position INT"
 
 
-def test_any_changelog_dataframe_is_made_clean(spark):
+def test_any_changelog_dataframe_is_normalised(spark):
     df = spark.createDataFrame(DIRTY, DDL).coalesce(1)
     clean = df.transform(ChangelogNormalize(primary_key="id", metadata=["position"]))
     assert clean.columns == df.columns
     assert sorted(map(spell, clean.collect())) == sorted(CLEAN)
 
 
-def test_a_stream_of_any_changelog_is_made_clean(spark, tmp_path):
+def test_any_changelog_stream_is_normalised(spark, tmp_path):
     source = tmp_path / "source"
     source.mkdir()
     names = [column.split()[0] for column in DDL.split(", ")]
@@ -154,7 +154,7 @@ def test_a_stream_of_any_changelog_is_made_clean(spark, tmp_path):
         (source / f"{part}.json").write_text("\n".join(lines))
     stream = spark.readStream.schema(DDL).option("maxFilesPerTrigger", 1).json(str(source))
     run = run_stream(stream.transform(ChangelogNormalize(primary_key=["id"], metadata=["position"], key_groups=3)), tmp_path / "c")
-    # The files' border parts a -U from its +U: the -U is a delete then, and the table the same.
+    # The file boundary separates a -U from its +U: the -U becomes a delete, and the table stays the same.
     assert sorted(run.changelog) == sorted(["+I(1,a,10)", "-D(1,a,12)", "+I(1,b,12)", "-D(1,b,14)", "+I(2,b,14)", "-D(2,b,15)"])
 
 

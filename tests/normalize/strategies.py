@@ -1,4 +1,4 @@
-"""Hypothesis strategies and small readings of changelogs, shared by the tests of the stage."""
+"""Hypothesis strategies and small changelog functions, shared by the tests of the stage."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NAN, OTHER_NAN = (struct.unpack("<d", struct.pack("<Q", bits))[0] for bits in (0
 KEYS = st.sampled_from([0.0, -0.0, NAN, OTHER_NAN, 1.5])
 _MARKS = [[-0.0, [NAN, 0.0]], [NAN, None]]
 _EQUAL_MARKS = [[0.0, [OTHER_NAN, -0.0]], [NAN, None]]
-# Few rows, so that equal ones meet, and half of them equal to another one that is written otherwise.
+# Few rows, so that equal ones occur; half of them equal another row in a different encoding.
 VALUES = [
     ("a", 0, 0.0, None),
     ("a", 0, -0.0, None),
@@ -36,7 +36,7 @@ ROWS = st.tuples(KEYS, st.sampled_from(VALUES)).map(lambda row: (row[0], *row[1]
 
 @st.composite
 def key_changes(draw: st.DrawFn) -> KeyChange:
-    """Draw a change of one of few keys to one of few rows, so that equal rows and unknown deletes come up."""
+    """Draw a change of one of few keys to one of few rows, so that equal rows and unknown deletes occur."""
     row = draw(ROWS)
     return row[0], None if draw(st.integers(0, 3)) == 0 else row
 
@@ -47,21 +47,21 @@ HISTORIES = st.lists(key_changes(), max_size=40)
 
 
 def unified(value: Any) -> Any:
-    """The one value that stands for all equal ones, by the table in `cdc_formats.equality`."""
+    """The representative of all equal values, by the table in `cdc_formats.equality`."""
     if isinstance(value, float):
         return "NaN" if math.isnan(value) else value + 0.0
     return type(value)(map(unified, value)) if isinstance(value, (list, tuple)) else value
 
 
 def exact(value: Any) -> Any:
-    """A value with its floats as bits: 0.0 is not -0.0 here, and each NaN is another."""
+    """A value with its floats as bits, so that 0.0, -0.0 and each NaN differ."""
     if isinstance(value, float):
         return f"{value} {struct.pack('>d', value).hex()}"
     return type(value)(map(exact, value)) if isinstance(value, (list, tuple)) else value
 
 
 def fold_history(history: Iterable[KeyChange], options: FoldOptions = RETRACT) -> list[tuple[RowKind, Row]]:
-    """Fold a history with the pure function alone: what every engine must give, key by key."""
+    """Fold a history with the pure function: the result that every engine must return, key by key."""
     stored: dict[Any, Row | None] = {}
     changelog: list[tuple[RowKind, Row]] = []
     for key, row in history:
@@ -71,7 +71,7 @@ def fold_history(history: Iterable[KeyChange], options: FoldOptions = RETRACT) -
 
 
 def by_key(changelog: Iterable[tuple[RowKind, Sequence[Any]]], values: Any = exact) -> dict[Any, list[tuple[str, Row]]]:
-    """Group changelog rows, to the bit, by their key (the first column); order across keys means nothing."""
+    """Group changelog rows, as bits, by their key (the first column); the order across keys is ignored."""
     grouped: dict[Any, list[tuple[str, Row]]] = {}
     for kind, row in changelog:
         grouped.setdefault(unified(row[0]), []).append((RowKind(kind).short_string, values(tuple(row))))
@@ -79,7 +79,7 @@ def by_key(changelog: Iterable[tuple[RowKind, Sequence[Any]]], values: Any = exa
 
 
 def table_of(changelog: Iterable[tuple[RowKind | str, Sequence[Any]]]) -> dict[Any, Row]:
-    """Apply a changelog to an empty table, and refuse one that is no retract stream; return its `unified` rows."""
+    """Apply a retract stream to an empty table and return its `unified` rows; fail on any other changelog."""
     table: dict[Any, Row] = {}
     before: tuple[str, Row] | None = None
     for kind, values in changelog:
@@ -100,6 +100,6 @@ def table_of(changelog: Iterable[tuple[RowKind | str, Sequence[Any]]]) -> dict[A
 
 
 def last_rows(history: Iterable[KeyChange]) -> dict[Any, Row]:
-    """The table in the end, by the last change of each key alone, its rows `unified`."""
+    """The final table by the last change of each key, with `unified` rows."""
     last = {unified(key): unified(row) for key, row in history}
     return {key: row for key, row in last.items() if row is not None}

@@ -1,4 +1,4 @@
-"""`aggregate_changes`: the query's answer over a changelog is Spark's own answer over the table that the changelog makes."""
+"""`aggregate_changes`: a query over a changelog agrees with Spark's query over the resulting table."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ writes = st.lists(st.tuples(st.integers(1, 4), st.none() | rows), max_size=12)
 
 
 def changelog(story: int, history: list) -> tuple[list, list]:
-    """The changelog of a table that is written to, and the table's rows in the end."""
+    """The changelog of a table, and its final rows."""
     table, changes = {}, []
     for key, row in history:
         before = table.pop(key, None)
@@ -45,7 +45,7 @@ QUERIES = [
 
 
 @pytest.mark.spark
-def test_every_query_has_the_answer_that_it_has_on_the_table(spark):
+def test_every_query_agrees_with_the_query_on_the_table(spark):
     changes, table = [], []
 
     @settings(max_examples=80, database=None)
@@ -82,7 +82,7 @@ def test_a_changelog_without_update_before_is_refused(spark):
 
 
 @pytest.mark.spark
-def test_a_row_that_is_no_row_of_the_table_fails_the_query_unless_it_is_left_out(spark):
+def test_a_row_that_is_not_in_the_table_fails_the_query_unless_filtered_out(spark):
     changes = spark.createDataFrame([("+I", 1), (None, None)], "row_kind STRING, n INT")
     with pytest.raises(Exception, match="leave such rows out: WHERE row_kind IS NOT NULL"):
         aggregate_changes(changes, "SELECT SUM(n) AS n FROM t").collect()
@@ -90,7 +90,7 @@ def test_a_row_that_is_no_row_of_the_table_fails_the_query_unless_it_is_left_out
 
 
 @pytest.mark.spark
-def test_an_aggregate_that_only_spark_knows_is_not_taken_for_a_plain_function(spark):
+def test_sparks_other_aggregates_are_recognised(spark):
     changes = spark.createDataFrame([("+I", 1)], "row_kind STRING, n INT")
     with pytest.raises(Exception, match="n is neither in GROUP BY"):
         aggregate_changes(changes, "SELECT histogram_numeric(n, 3) FROM t").collect()
@@ -118,7 +118,7 @@ def test_an_aggregate_that_only_spark_knows_is_not_taken_for_a_plain_function(sp
         ("SELECT SUM(weight) OVER (PARTITION BY name) FROM t", "a window function"),
     ],
 )
-def test_what_cannot_follow_a_changelog_is_refused(query, what):
+def test_queries_that_cannot_follow_a_changelog_are_refused(query, what):
     with pytest.raises(ArgumentError, match=what):
         retracting(query, COLUMNS)
 

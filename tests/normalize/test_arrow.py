@@ -18,7 +18,7 @@ _TEXT = st.text(st.characters(codec="utf-8"), max_size=5)
 
 
 def values_of(sql_type) -> st.SearchStrategy:
-    """Canonical values of a type, NULL among them."""
+    """Canonical values of a type, including NULL."""
     bits = {"TINYINT": 7, "SMALLINT": 15, "INT": 31, "BIGINT": 63, "TIMESTAMP": 50, "TIMESTAMP_NTZ": 50, "INTERVAL DAY TO SECOND": 60}
     if sql_type.name in bits:
         plain: st.SearchStrategy = st.integers(-(2 ** bits[sql_type.name]), 2 ** bits[sql_type.name] - 1)
@@ -97,7 +97,7 @@ UNSIGNED = st.integers(0, 2**65).map(lambda number: b64encode(number.to_bytes(nu
     ],
 )
 @given(data=st.data())
-def test_text_of_many_rows_is_read_as_that_of_each(sql_type, texts, rounding, data):
+def test_a_column_of_text_is_read_as_each_value_is(sql_type, texts, rounding, data):
     kind = columns(f"x {sql_type}")[0].type
     convert = converter(kind, Handling(decimal="string", bigint_unsigned="precise", rounding=rounding))
     values = data.draw(st.lists(st.none() | texts, max_size=4))
@@ -110,7 +110,7 @@ def test_text_of_many_rows_is_read_as_that_of_each(sql_type, texts, rounding, da
         assert of_texts(kind, values, convert).equals(expected)
 
 
-def test_whole_columns_refuse_and_round_decimals_as_a_single_value_is():
+def test_whole_columns_refuse_and_round_decimals_as_single_values():
     (column,) = columns("x DECIMAL(10,2)")
     exact, rounds = (converter(column.type, Handling(decimal="string", rounding=rounding)) for rounding in ("error", "half_up"))
     assert of_texts(column.type, ["9.990", "1e-1", "1.5"], exact).to_pylist() == [Decimal("9.99"), Decimal("0.10"), Decimal("1.50")]

@@ -1,4 +1,4 @@
-"""What is canonical passes, and Arrow takes it; what Arrow would stumble over is refused."""
+"""Canonical values pass and convert to Arrow; values that Arrow cannot convert are refused."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from normalize.canonical import canonical_check
 
 @pytest.mark.parametrize("ddl", TYPES)
 @given(data=st.data())
-def test_what_arrow_takes_is_canonical(ddl, data):
+def test_values_that_arrow_accepts_are_canonical(ddl, data):
     declared = columns(f"c {ddl}")
     canonical_check(declared)([data.draw(values_of(declared[0].type))])
 
@@ -26,7 +26,7 @@ def test_what_arrow_takes_is_canonical(ddl, data):
         ("MAP<STRING, INT>", [[None, 1]]), ("ARRAY<INT>", ["a"]), ("STRUCT<a: INT, b: INT>", [1]),
     ],
 )  # fmt: skip
-def test_what_is_not_canonical_is_refused(ddl, value):
+def test_values_that_are_not_canonical_are_refused(ddl, value):
     with pytest.raises((ValueError, TypeError, OverflowError, NotImplementedError)):
         canonical_check(columns(f"c {ddl}"))([value])
 

@@ -1,4 +1,4 @@
-"""Spark's `kafka.*` options in librdkafka's spelling: what is translated, what is refused, and that no secret is told."""
+"""Translation of Spark's `kafka.*` options to librdkafka: translated and refused options, and no shown secrets."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def ssl(**options: str) -> dict[str, str]:
     return {**SERVERS, "kafka.security.protocol": "SSL", **named}
 
 
-def test_a_plain_connection_is_its_servers_and_what_is_not_of_the_connection_is_left_out():
+def test_a_plain_connection_has_only_its_servers():
     options = {
         **SERVERS,
         "kafka.max.poll.records": "5",
@@ -126,14 +126,14 @@ def test_tls(options, expected):
         pytest.param(ssl(enabled_protocols="TLSv1.3"), "kafka.ssl.enabled.protocols", id="another option of TLS"),
     ],
 )
-def test_what_has_no_counterpart_is_refused_with_what_to_do_and_without_secrets(options, text):
+def test_untranslatable_options_are_refused_with_a_solution_and_without_secrets(options, text):
     with pytest.raises(ArgumentError, match=r"no counterpart in librdkafka.*dead_letter_options=") as raised:
         librdkafka_options(options)
     assert text in str(raised.value)
     assert SECRET not in str(raised.value)
 
 
-def test_what_is_translated_is_librdkafkas():
+def test_translated_options_are_valid_in_librdkafka():
     jaas = f'{MODULES}.scram.ScramLoginModule required username="alice" password="{SECRET}";'
     translated = librdkafka_options({**sasl("SCRAM-SHA-512", jaas, "SASL_SSL"), "kafka.ssl.endpoint.identification.algorithm": ""})
     del translated["bootstrap.servers"]
@@ -158,20 +158,20 @@ def test_the_connection_is_sparks_and_options_are_added():
     assert config["enable.idempotence"] is True
 
 
-def test_a_security_of_ones_own_takes_the_servers_only():
+def test_own_security_options_inherit_only_the_servers():
     mine = {"security_protocol": "SASL_SSL", "sasl_mechanism": "PLAIN", "sasl_username": "bob", "sasl_password": "other"}
     config = check({**PLAIN, "kafka.sasl.mechanism": "GSSAPI"}, **mine)
     assert config["bootstrap.servers"] == "one:9092,two:9092"
     assert config["sasl.password"] == "other"
 
 
-def test_servers_of_ones_own_take_nothing_so_that_no_secret_goes_to_another_cluster():
+def test_own_servers_inherit_nothing_so_that_no_secret_reaches_another_cluster():
     config = check(PLAIN, bootstrap_servers="other:9092")
     assert config["bootstrap.servers"] == "other:9092"
     assert not [name for name in config if name.startswith(("sasl.", "security."))]
 
 
-def test_secrets_stand_in_no_repr():
+def test_secrets_never_appear_in_a_repr():
     letters = DeadLetters.check("dead", "debezium-json", PLAIN, {})
     assert SECRET in str(dict(letters.config))
     assert SECRET not in repr(letters)

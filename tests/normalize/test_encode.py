@@ -1,4 +1,4 @@
-"""The pass that encodes: pairs over the borders of batches, and what is refused."""
+"""The encoding pass: update pairs across batches, and refused rows."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_no_rows_are_no_batches():
 
 @pytest.mark.parametrize("identifier", ["debezium-json", "canal-json", "maxwell-json", "ogg-json"])
 @given(history=HISTORIES, cut=st.integers(0, 10))
-def test_however_it_is_cut_a_changelog_is_what_its_pairs_are(identifier, history, cut):
+def test_the_split_into_batches_does_not_change_the_records(identifier, history, cut):
     rows = [(kind.short_string, *row) for kind, row in history]
     decode = get_format(identifier).decoder(TABLE).decode
     got = [change for record in encoded(identifier, [batch(rows[:cut]), batch(rows[cut:])]) for change in decode(*record)]
@@ -68,14 +68,14 @@ def test_however_it_is_cut_a_changelog_is_what_its_pairs_are(identifier, history
     assert got == expected
 
 
-def test_a_row_without_a_kind_is_an_error_that_says_what_to_do():
+def test_a_row_without_a_kind_is_an_error_with_a_solution():
     with pytest.raises(ArgumentError, match=r"a row has no row_kind: .* df\.where\('row_kind IS NOT NULL'\)"):
         encoded("changelog-json", [batch([("+I", 1, "a"), (None, 2, None)])])
     with pytest.raises(ValueError, match="'I' is not a row kind"):
         encoded("changelog-json", [batch([("I", 1, "a")])])
 
 
-def test_the_text_of_a_time_is_a_time_where_the_schema_says_so():
+def test_text_in_a_time_column_is_a_time():
     rows = batch([("+I", 1, "12:00:00.5"), ("+I", 2, None)])
     assert [json.loads(value)["after"]["at"] for _, value in encoded("ogg-json", [rows], "id INT, at TIME(3)")] == ["12:00:00.5", None]
     with pytest.raises(EncodeError, match=r"expected `TIME`, got `str` 'noon'.* - in column at"):

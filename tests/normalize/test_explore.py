@@ -1,4 +1,4 @@
-"""What people look at: the history of a key, and plots whose bars are Spark's counts."""
+"""Exploration: the history of a key, and plots whose bars equal Spark's counts."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_history_of_a_key_that_is_null_or_unknown_or_misspelled(changes):
         history(changes, {})
 
 
-def test_a_hostile_row_is_shown_and_nothing_else(spark):
+def test_a_hostile_row_is_shown_escaped(spark):
     hostile = "<script>alert(1)</script>\x1b[31m\u202e"
     frame = spark.createDataFrame([("+I", 1, hostile)], f"row_kind STRING, id INT, `<b>{'x' * 3}</b>` STRING")
     shown = history(frame, {"id": 1})
@@ -77,7 +77,7 @@ def test_rows_per_key(changes):
     assert [(bar.get_x() + bar.get_width() / 2, bar.get_height()) for bar in axes.containers[0]] == [(1, 1), (2, 1), (11, 1)]
 
 
-def test_what_cannot_be_drawn_is_refused(spark, changes):
+def test_plots_that_cannot_be_drawn_are_refused(spark, changes):
     with pytest.raises(ArgumentError, match="no column 'ts'"):
         plot_operations(changes, time="ts")
     with pytest.raises(ArgumentError, match="there is nothing to draw"):

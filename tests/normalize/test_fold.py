@@ -55,7 +55,7 @@ def test_fold_gives_a_retract_stream_that_ends_in_the_last_rows(history):
 
 
 @given(HISTORIES)
-def test_fold_without_update_before_differs_in_that_alone(history):
+def test_fold_without_update_before_differs_only_in_those_rows(history):
     upserts = fold_history(history, UPSERT)
     assert exact(upserts) == exact([(kind, row) for kind, row in fold_history(history) if kind is not RowKind.UPDATE_BEFORE])
 

@@ -1,4 +1,4 @@
-"""What the guard compares, as pure functions."""
+"""The comparisons of the query guard, as pure functions."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def seen(partition: int, stamp: int, topic: str = "t") -> Seen:
 
 
 def checked(*batches: list[Seen], expected: Expected | list[Expected], layout: Layout = LAYOUT) -> bytes | None:
-    """Return the guard's state after micro-batches; each may be of a query of its own."""
+    """Return the guard's state after micro-batches, which may belong to different queries."""
     stored = None
     each = expected if isinstance(expected, list) else [expected] * len(batches)
     for batch, of_batch in zip(batches, each, strict=True):
@@ -54,7 +54,7 @@ def test_one_table_from_many_topics_or_with_a_missing_name_is_one_table():
     assert NAMES.merged([], [table("orders"), table("orders", topic="u"), table(None)]) == [table("orders")]
 
 
-def test_a_filter_that_is_set_later_takes_its_column_out_of_the_comparison():
+def test_a_filter_that_is_set_later_excludes_its_column_from_the_comparison():
     stored = check(None, [Seen("t", 0, 0, [table("orders")])], LAYOUT, Expected(NAMES), 0)
     databases = Expected(Identity(("source.database",), ("database_include",), primary_key=("id",)))
     items = Table({"source.database": "shop"}, "t", "t[0]@9")
@@ -80,7 +80,7 @@ def test_every_format_names_its_tables_by_metadata_and_options_that_it_has():
     ],
     ids=["key groups", "primary key", "layout", "narrower column"],
 )
-def test_a_layout_that_does_not_fit_the_checkpoint_is_refused(other):
+def test_a_layout_that_differs_from_the_checkpoint_is_refused(other):
     stored = checked([seen(0, 1)], expected=Expected())
     with pytest.raises(StateVersionError):
         check(stored, [seen(0, 2)], other, Expected(), 0)
@@ -123,15 +123,15 @@ def test_records_from_before_an_added_partition_that_come_after_its_first_are_an
     [[seen(0, 10)], [seen(3, 7)], [seen(2, 11), seen(3, 4)]],
     ids=["a later record of an old partition", "another new partition", "two new partitions"],
 )
-def test_what_cannot_come_too_late_is_no_error(last):
+def test_records_that_cannot_be_late_are_no_error(last):
     assert checked([seen(0, 1)], [seen(0, 5), seen(2, 10)], last, expected=described(2))
 
 
-def test_partitions_that_are_added_twice_are_told_apart_after_a_restart():
+def test_partitions_that_are_added_twice_are_distinguished_after_a_restart():
     grown = [described(1), described(2), described(4), described(4)]
     with pytest.raises(PartitionsAddedError, match=r"t\[3\] was added .* older ones of t\[1\]"):
         checked([seen(0, 1)], [seen(1, 5)], [seen(3, 20)], [seen(1, 15)], expected=grown)
 
 
-def test_a_partition_that_was_there_from_the_start_and_got_records_late_is_no_error():
+def test_late_records_in_an_original_partition_are_no_error():
     assert checked([seen(0, 1)], [seen(1, 50)], [seen(0, 2)], expected=described(2))

@@ -1,4 +1,4 @@
-"""Importing `normalize` loads neither Spark nor Arrow, and `cdc_formats` never leads to `normalize`."""
+"""Importing `normalize` loads neither Spark nor Arrow, and `cdc_formats` never imports `normalize`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def test_importing_normalize_loads_no_spark():
     assert not loaded_by("import normalize") & {"pyspark", "pyarrow", "pandas", "confluent_kafka"}
 
 
-def test_the_public_names_are_there():
+def test_the_public_names_exist():
     names = loaded_by("import normalize; [getattr(normalize, name) for name in normalize.__all__]")
     assert "pyarrow" in names
     assert "pyspark" not in names

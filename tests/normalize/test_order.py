@@ -1,4 +1,4 @@
-"""Which changes are redeliveries: random histories and redeliveries, and the cases that users met."""
+"""Detection of redeliveries: random histories, and cases reported by users."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FAR = 10**6
 
 
 class Delivery(NamedTuple):
-    """A change as its partition delivers it; `serial` tells which of the key group's changes it is."""
+    """A delivered change; `serial` numbers the changes of the key group."""
 
     serial: int
     key: int
@@ -28,25 +28,25 @@ class Delivery(NamedTuple):
 
 @dataclass
 class Server:
-    """A source's server while it writes: its log and its clock."""
+    """A source server with its log and clock."""
 
     history: str
     skew: int
     high: int = 0
     low: int = 0
-    log_from: int = 0  # no change of the present log has an earlier clock
+    log_from: int = 0  # no change of the current log has an earlier clock
     latest: int = 0
 
 
 @dataclass
 class State:
-    """What the stage keeps of a key group between micro-batches."""
+    """The stage's state of a key group between micro-batches."""
 
     keys: dict[int, KeyOrder] = field(default_factory=dict)
     epochs: bytes = msgspec.msgpack.encode([])
 
     def batch(self, deliveries: list[Delivery]) -> list[Delivery]:
-        """Return the accepted ones, and store as the stage does: as bytes, with small numbers."""
+        """Return the accepted changes, and store the state as bytes with small numbers, like the stage."""
         epochs = msgspec.msgpack.decode(self.epochs, type=list[Epoch])
         found = first_deliveries([(change.key, change.source, change.position) for change in deliveries], epochs, self.keys.get)
         smaller, numbers = renumbered(found.epochs)
@@ -66,10 +66,13 @@ def histories(
 ) -> list[Delivery]:
     """Draw what a source writes to Kafka, in order: several keys and partitions, failover, failback, resets of the log, reads.
 
-    Left out, since nothing could tell: a reset whose changes have clocks of the old log (`Server.log_from`); a server whose clock lags
-    behind the first change of the partition (the first changes are at clock 0, and `lag` is less than the time since); two changes of one
-    key in one place; reads whose clock is before what was delivered, or that come between two changes in one place. Of a redelivery that
-    reaches back to before the query's start also: a reset, and clocks that do not agree (`jitter`, `lag`, `ahead`).
+    Left out, because no stage could detect them:
+
+    - a reset whose changes have clocks of the old log (`Server.log_from`)
+    - a server whose clock lags behind the first change of the partition (the first has clock 0; `lag` is less than the time since)
+    - two changes of one key at one position
+    - reads whose clock is before delivered changes, or that come between two changes at one position
+    - with a redelivery from before the query's start: a reset, and clocks that disagree (`jitter`, `lag`, `ahead`)
     """
     partitions = draw(st.integers(1, 3))
     now, servers = FAR, [Server("0", 0)]
@@ -94,7 +97,7 @@ def histories(
             clock = server.latest = max(server.latest, clock) + 1
             chunk = draw(st.sets(st.integers(0, 4), min_size=1))
             positions = [(key, Position(server.history, None, 0, clock)) for key in sorted(chunk)]
-            taken = set(range(5))  # what comes after a read is in a new place
+            taken = set(range(5))  # changes after a read have a new position
         else:
             key = draw(st.integers(0, 4))
             if step != "tie" or key in taken or not taken:
@@ -115,7 +118,7 @@ def histories(
 
 @st.composite
 def deliveries(draw: st.DrawFn, written: st.SearchStrategy[list[Delivery]], to_the_present: bool = False) -> list[list[Delivery]]:
-    """Draw micro-batches of what Kafka delivers: partitions interleaved, any window of a partition delivered again at any time."""
+    """Draw micro-batches as Kafka delivers them: partitions interleaved, any window of a partition redelivered at any time."""
     remaining: dict[str, list[Delivery]] = {}
     for change in draw(written):
         remaining.setdefault(change.source, []).append(change)
@@ -159,7 +162,7 @@ def test_the_cut_into_micro_batches_does_not_matter(batches):
 
 @settings(max_examples=80, deadline=None)
 @given(deliveries(histories(lag=2 * FAR, steps="tie failover server reset"), to_the_present=True))
-def test_however_far_a_clock_lags_nothing_new_is_dropped_and_the_last_change_wins(batches):
+def test_with_any_clock_lag_no_new_change_is_dropped_and_the_last_one_wins(batches):
     last_wins([change for batch in batches for change in batch], set())
 
 
@@ -173,7 +176,7 @@ def test_a_redelivery_from_before_the_start_of_the_query_drops_nothing_new_and_t
 
 
 def last_wins(delivered: list[Delivery], before_start: set[Delivery]) -> None:
-    """Check what holds where redeliveries may leave traces: what is new is accepted, and rows end as their last change says."""
+    """Check that every new change is accepted and that rows end in their last change; redeliveries may leave traces."""
     state, seen, last = State(), set(), {}
     for change in delivered:
         accepted = state.batch([change])
@@ -193,7 +196,7 @@ def anything(draw: st.DrawFn) -> list[tuple[int, str, Position]]:
 
 @settings(max_examples=150, deadline=None)
 @given(anything())
-def test_what_is_in_a_new_place_or_has_a_later_clock_is_never_dropped(changes):
+def test_a_change_with_a_new_position_or_a_later_clock_is_never_dropped(changes):
     accepted = first_deliveries(changes, [], {}.get).accepted
     for index, (_, _, position) in enumerate(changes):
         before = [other for _, _, other in changes[:index] if other.history == position.history]
@@ -249,7 +252,7 @@ REDELIVERIES = [
 
 
 @pytest.mark.parametrize(("changes", "expected"), REDELIVERIES)
-def test_redeliveries_are_told_from_first_deliveries(changes, expected):
+def test_redeliveries_are_distinguished_from_first_deliveries(changes, expected):
     assert "".join("ny"[accepted] for accepted in first_deliveries(changes, [], {}.get).accepted) == expected
 
 
@@ -260,12 +263,12 @@ def changelog(changes: list[tuple[tuple[int, str, Position], str | None]]) -> li
     return [f"{kind.short_string}{row[0]}{row[1]}" for kind, row in fold_history(rows)]
 
 
-def test_insert_delete_insert_in_one_millisecond_ends_with_the_row_however_often_it_comes():
+def test_redelivered_insert_delete_insert_in_one_millisecond_ends_with_the_row():
     history = [(at(1, 1, 7), "a"), (at(1, 2, 7), None), (at(1, 3, 7), "b")]
     assert changelog(history + history[1:] + history) == ["+I1a", "-D1a", "+I1b"]
 
 
-def test_a_redelivered_delete_does_not_take_the_row_that_was_inserted_again():
+def test_a_redelivered_delete_does_not_remove_a_reinserted_row():
     assert changelog([(at(1, 1), "a"), (at(1, 2), None), (at(1, 3), "b"), (at(1, 2), None)]) == ["+I1a", "-D1a", "+I1b"]
 
 
@@ -279,7 +282,7 @@ def test_a_snapshot_row_older_than_the_state_leaves_no_trace():
     assert changelog([*history, (at(1, None, 55), "a")]) == ["+I1a", "-U1a", "+U1b"]
 
 
-def test_a_snapshot_in_mid_stream_gives_nothing_where_rows_are_equal_and_is_remembered():
+def test_a_snapshot_in_mid_stream_emits_nothing_for_equal_rows_and_is_remembered():
     changes = [at(1, 1), at(2, 2), at(1, 8), at(2, 8)]
     found = first_deliveries(changes, [], {}.get)
     assert found.accepted == [True] * 4
@@ -287,18 +290,18 @@ def test_a_snapshot_in_mid_stream_gives_nothing_where_rows_are_equal_and_is_reme
     assert changelog(list(zip(changes, "abab", strict=True))) == ["+I1a", "+I2b"]
 
 
-def test_what_has_no_position_is_stored_as_such():
+def test_changes_without_a_position_are_stored_without_one():
     assert first_deliveries([at(1, 5), (1, "t[0]", None)], [], {}.get).keys == {1: UNORDERED}
 
 
-def test_epochs_that_are_passed_in_stay_as_they_are():
+def test_epochs_that_are_passed_in_are_not_changed():
     before = first_deliveries([at(1, 1)], [], {}.get).epochs
     bytes_before = msgspec.msgpack.encode(before)
     first_deliveries([at(1, 2), at(1, 3, history="b")], before, {1: (1, 1, 0)}.get)
     assert msgspec.msgpack.encode(before) == bytes_before
 
 
-def test_servers_that_take_turns_add_no_epochs():
+def test_alternating_servers_add_no_epochs():
     changes = [at(place, place, history="ab"[place % 2]) for place in range(1, 1_000)]
     found = first_deliveries(changes, [], {}.get)
     assert all(found.accepted)

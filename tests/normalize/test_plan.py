@@ -1,4 +1,4 @@
-"""The planner's rule, held to Flink's own plans (EXPLAIN CHANGELOG_MODE of Flink 2.2), and what it says."""
+"""The planner's rule, compared with Flink's plans (EXPLAIN CHANGELOG_MODE of Flink 2.2), and its explanation."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ UPSERT = get_format("upsert-kafka").changelog_mode
 CHANGELOG = ChangelogMode.all()
 
 
-# (source, source_duplicates, consumer) -> ChangelogNormalize in the plan, it makes -U, DropUpdateBefore without it.
+# (source, source_duplicates, consumer) -> ChangelogNormalize in the plan, whether it emits -U, DropUpdateBefore without it.
 # Flink: ups / dbz_pk with the flag off and on, into a retract sink ("all") and an upsert sink of the same key ("upsert").
 @pytest.mark.parametrize(
     ("source", "duplicates", "consumer", "normalize", "makes_before", "drops_before"),
@@ -29,7 +29,7 @@ CHANGELOG = ChangelogMode.all()
         pytest.param(ChangelogMode.insert_only(), True, "all", False, False, False, id="append-only, on, retract sink"),
     ],
 )
-def test_the_stage_is_where_flinks_planner_puts_it(source, duplicates, consumer, normalize, makes_before, drops_before):
+def test_the_stage_is_placed_like_in_flinks_plans(source, duplicates, consumer, normalize, makes_before, drops_before):
     plan = make_plan(source, ["id"], consumer, duplicates)
     assert (plan.normalize, plan.generate_update_before, plan.drop_update_before) == (normalize, makes_before, drops_before)
     assert plan.reason
@@ -43,12 +43,12 @@ def test_the_stage_is_where_flinks_planner_puts_it(source, duplicates, consumer,
         pytest.param(CHANGELOG, False, "upsert", "only the key tells", id="dbz_nopk into upserts"),
     ],
 )
-def test_a_missing_primary_key_is_refused_where_one_is_needed(source, duplicates, consumer, text):
+def test_a_missing_primary_key_is_refused_if_required(source, duplicates, consumer, text):
     with pytest.raises(ArgumentError, match=text):
         make_plan(source, [], consumer, duplicates)
 
 
-def test_a_changelog_without_a_key_passes_where_nothing_is_removed():
+def test_a_changelog_without_a_key_passes_if_no_duplicates_are_removed():
     assert not make_plan(CHANGELOG, [], "all", False).normalize
 
 

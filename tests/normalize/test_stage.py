@@ -1,4 +1,4 @@
-"""The stage as pure functions: packed blocks and state, held to the fold of single keys."""
+"""The stage as pure functions: packed blocks and state, compared with the fold of single keys."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ def records(offsets, stamps, topic="t", partition=0) -> Records:
 
 
 def keyed(history) -> list[list[KeyedChange]]:
-    """One record a change, with the key that a decoder gives it."""
+    """One record per change, with the key from a decoder."""
     unify = row_unifier(OF_HISTORIES.columns[:1])
     return [[KeyedChange(unify((key,)), row, (), row is not None and ABSENT in row)] for key, row in history]
 
 
 def blocks_of(history, stage: Stage, start: int = 0) -> list[tuple[int, Block]]:
-    """Pack a history, one record a change, as the first pass packs the records of a task."""
+    """Pack a history, one record per change, like the first pass packs a task's records."""
     return blocks_of_changes(keyed(history), stage, start)
 
 
@@ -62,7 +62,7 @@ def flushed(target: Blocks) -> list[tuple[int, Block]]:
 
 
 class Stream:
-    """Runs micro-batches through `normalize`, keeping the state by key group as Spark does."""
+    """Runs micro-batches through `normalize` and keeps the state by key group, like Spark."""
 
     def __init__(self, stage: Stage) -> None:
         self.stage = stage
@@ -123,7 +123,7 @@ def test_upserts_and_rows_under_a_ttl_are_those_of_the_fold(history, cuts, with_
 
 
 @given(HISTORIES, SPLITS)
-def test_a_difference_in_an_ignored_column_alone_is_no_change(history, cuts):
+def test_a_difference_only_in_an_ignored_column_is_no_change(history, cuts):
     expected, emitted = [], {}
     for key, row in history:
         before, key = emitted.get(unified(key)), unified(key)
@@ -138,7 +138,7 @@ def test_a_difference_in_an_ignored_column_alone_is_no_change(history, cuts):
 
 @given(HISTORIES, SPLITS)
 def test_the_compact_layout_gives_the_rows_of_the_full_one(history, cuts):
-    # As a source writes it: each change with the row before it.
+    # Like a source, which writes each change with the row before it.
     table: dict = {}
     changes = []
     for (change,), (key, row) in zip(keyed(history), history, strict=True):
@@ -150,7 +150,7 @@ def test_the_compact_layout_gives_the_rows_of_the_full_one(history, cuts):
     changelog = []
     for part in split(changes, cuts):
         changelog += stream.run_changes(part)
-    # The rows are equal; a -U is spelled as its event has it.
+    # The rows are equal; a -U has the encoding of its event.
     assert by_key(changelog, unified) == by_key(fold_history(history), unified)
     assert stream.counts["WRONG_BEFORE_IMAGES"] == stream.counts["MISSING_BEFORE_IMAGES"] == 0
 
@@ -163,7 +163,7 @@ def test_mini_batch_ends_in_the_same_table(history, cuts):
 
 
 @given(HISTORIES)
-def test_mini_batch_of_all_gives_each_key_once(history):
+def test_one_mini_batch_emits_each_key_once(history):
     changelog = Stream(stage_of(shape=OF_HISTORIES, mini_batch=True)).run(history)
     assert by_key(changelog, unified) == {key: [("+I", row)] for key, row in last_rows(history).items()}
 
@@ -208,13 +208,13 @@ def test_blocks_in_any_order_and_partitions_merged_by_time_give_the_order_of_wri
 
 
 @pytest.mark.parametrize(("before", "after", "kinds"), [(NAN, OTHER_NAN, ["+U"]), (0.0, -0.0, ["+U"]), (NAN, 0.0, ["-D", "+U"])])
-def test_upserts_without_a_stage_delete_a_key_only_where_it_changed(before, after, kinds):
+def test_upserts_without_a_stage_delete_a_key_only_if_it_changed(before, after, kinds):
     drop = without_update_before(columns("id DOUBLE"), ["id"])
     kept = drop([Change(RowKind.UPDATE_BEFORE, (before,)), Change(RowKind.UPDATE_AFTER, (after,))])
     assert [change.kind.short_string for change in kept] == kinds
 
 
-def test_state_is_left_as_it_is_where_nothing_changed():
+def test_state_is_not_written_when_nothing_changed():
     stream = Stream(stage_of(1))
     stream.run([(1, (1, "a", 0))])
     before = stream.state[0]
@@ -231,12 +231,12 @@ def test_a_key_group_without_keys_has_no_state():
     assert stream.state == {}
 
 
-def test_a_ttl_forgets_what_was_not_written_and_suppresses_nothing():
+def test_a_ttl_forgets_rows_that_were_not_written_and_suppresses_nothing():
     stream = Stream(stage_of(1, state_ttl=timedelta(milliseconds=100)))
     row = (1, "a", 0)
     assert [kind.short_string for kind, _ in stream.run([(1, row)], now_ms=1000)] == ["+I"]
     assert [kind.short_string for kind, _ in stream.run([(1, row)], now_ms=1090)] == ["-U", "+U"]
-    # The write at 1090 was its last: at 1180 it is alive, at 1300 it is gone and its next row is a first one.
+    # The last write was at 1090: at 1180 the row is in the state, at 1300 it has expired and the next row is an insert.
     assert [kind.short_string for kind, _ in stream.run([(1, row)], now_ms=1180)] == ["-U", "+U"]
     assert [kind.short_string for kind, _ in stream.run([(1, row)], now_ms=1300)] == ["+I"]
     assert stream.run([(1, None)], now_ms=1500) == []
@@ -256,13 +256,13 @@ def test_a_partial_row_is_completed_from_the_batch(mini_batch):
     assert table_of(changelog) == {1: (1, "toast", 7)}
 
 
-def test_a_partial_row_of_an_unknown_key_says_where_and_what_to_do():
+def test_a_partial_row_of_an_unknown_key_is_an_error_with_offset_and_solution():
     with pytest.raises(PartialImageError, match=r"REPLICA IDENTITY FULL.*MySQL: binlog_row_image=FULL[)] - at .* in t\[0\]@0"):
         Stream(stage_of(1)).run([(1, (1, ABSENT, 6))])
 
 
 @pytest.mark.parametrize("mode", ["FAILFAST", "PERMISSIVE", "DROPMALFORMED"])
-def test_a_compact_state_cannot_complete_a_partial_row_and_says_so(mode):
+def test_completing_a_partial_row_from_a_compact_state_is_an_error(mode):
     stream = Stream(stage_of(1, shape=Shape(SHAPE.columns, compact=True), mode=mode))
     stream.run_changes([[KeyedChange((1,), (1, "a", 5))]])
     with pytest.raises(PartialImageError, match=r"set state_layout='full', or .*MySQL: binlog_row_image=FULL[)] - at .* in t\[0\]@"):

@@ -1,4 +1,4 @@
-"""The state's bytes: round trips, other schemas, other versions, and the bytes of every version released."""
+"""The state's bytes: round trips, other schemas, other versions, and fixtures of every released version."""
 
 from __future__ import annotations
 
@@ -77,12 +77,12 @@ def test_the_compact_layout_has_at_most_32_bytes_a_key(with_positions, most):
     assert len(data) - len(layout.encode(empty)) <= most * 10_000 + 200
 
 
-def test_a_ttl_that_is_switched_on_begins_now():
+def test_a_ttl_that_is_switched_on_starts_now():
     data = LAYOUT.encode(group_of({1: (1, "a", "0.100")}))
     assert Layout(64, COLUMNS, ("id",), with_ttl=True).decode(data, 5000).extra("written").tolist() == [5000]
 
 
-def test_positions_that_are_switched_on_accept_what_comes_next():
+def test_positions_that_are_switched_on_accept_the_next_change():
     data = LAYOUT.encode(group_of({1: (1, "a", "0.100")}))
     assert Layout(64, COLUMNS, ("id",), with_positions=True).decode(data, 0).extra("epoch").tolist() == [0]
 
@@ -155,7 +155,7 @@ COMPACT = Layout(64, COLUMNS, ("id",), compact=True)
         ),
     ],
 )
-def test_state_that_cannot_be_read_says_why(layout, wanted, text):
+def test_state_that_cannot_be_read_is_an_error_with_the_reason(layout, wanted, text):
     with pytest.raises(StateVersionError, match=text):
         wanted.decode(layout.encode(layout.empty()), 0)
 
@@ -166,7 +166,7 @@ def test_an_unknown_version_is_refused(data):
         LAYOUT.decode(data, 0)
 
 
-# Written by the release that brought the version, never again: what a query of then has in its checkpoint.
+# Written by the release that introduced the version and never again: the checkpoint of an old query.
 ROWS = {1: [1, "scooter", "3.140"], 2: [2, None, None], -(2**63): [-(2**63), "ключ 😀", "-0.001"]}
 WITH_TTL = Layout(64, COLUMNS, ("id",), with_ttl=True)
 POSITIONED = Layout(64, COLUMNS, ("id",), with_ttl=True, with_positions=True)
@@ -179,7 +179,7 @@ RELEASED = {
 
 
 @pytest.mark.parametrize("name", RELEASED)
-def test_state_of_every_version_is_read_for_ever(name):
+def test_state_of_every_released_version_is_read(name):
     layout, rows = RELEASED[name]
     assert rows_of(layout.decode((FIXTURES / name).read_bytes(), 0)) == rows
 
@@ -200,6 +200,6 @@ def test_state_of_version_2_has_its_positions():
     assert group.epochs == EPOCHS
 
 
-def test_compact_state_of_version_2_is_read_for_ever():
+def test_compact_state_of_version_2_is_read():
     layout = Layout(64, COLUMNS, ("id",), compact=True, with_positions=True)
     assert layout.decode((FIXTURES / "v2" / "compact.bin").read_bytes(), 0).rows == compact_group(layout, 3).rows

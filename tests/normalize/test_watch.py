@@ -1,4 +1,4 @@
-"""What a task watches: the sample of names, the counts, and notices that are shown once and safe to print."""
+"""Observations of a task: the sample of names, the counts, and notices that are logged once and escaped."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from normalize.watch import sample
 
 
 @given(st.lists(st.booleans(), max_size=30_000), st.integers(0, 2_000))
-def test_a_sample_is_small_and_of_records_that_gave_rows(with_rows, size):
+def test_a_sample_is_small_and_has_only_records_with_rows(with_rows, size):
     decoded = [[1] if each else [] for each in with_rows]
     places = sample(decoded, size)
     assert len(places) <= 20
@@ -31,7 +31,7 @@ def test_a_sample_is_small_and_of_records_that_gave_rows(with_rows, size):
         assert len(places) <= max(1, len(decoded) // 500), "one in 500, so that it costs little"
 
 
-def test_every_other_record_a_tombstone_does_not_hide_the_rows():
+def test_alternating_tombstones_do_not_hide_the_rows():
     assert len(sample([[], [1]] * 5_000, 500)) == 20
 
 
@@ -73,12 +73,12 @@ def test_a_task_reports_the_columns_of_all_its_batches_once():
     assert "in 3 of 5 sampled records (first: t[0]@0) but not declared: `wieght`, `more`" in unknown
 
 
-def test_a_column_that_is_not_declared_may_be_unreadable():
+def test_an_undeclared_column_may_be_unreadable():
     notices, counts = run([[b'{"op": "c", "after": {"id": 1, "\xff": 2}}', message(id=2, more=3)]], "id INT")
     assert (counts["RECORDS"], counts["UNKNOWN_COLUMNS"], len(notices)) == (2, 1, 1)
 
 
-def test_an_error_that_is_dropped_is_no_notice_while_other_records_give_rows():
+def test_dropped_errors_cause_no_notice_while_other_records_have_rows():
     assert run([[b"bad", message(id=1)]], "id INT", mode="DROPMALFORMED")[0] == []
     assert run([[b"bad"], [b'{"op": "t"}']], "id INT", mode="DROPMALFORMED", on_truncate="ignore")[0] == []
     (notice,), counts = run([[b"bad"], [b"worse"]], "id INT", mode="DROPMALFORMED")
@@ -97,7 +97,7 @@ def test_a_notice_is_logged_once_and_only_on_the_driver(caplog):
     assert caplog.messages == ["one", "three"]
 
 
-def test_a_producer_with_ever_new_names_does_not_fill_the_log(caplog):
+def test_a_producer_with_many_new_names_does_not_fill_the_log(caplog):
     driver = _OnDriver()
     for number in range(3_000):
         driver.addInPlace([], [Notice((str(number),), "new")])
@@ -113,5 +113,5 @@ def test_a_producer_with_ever_new_names_does_not_fill_the_log(caplog):
         ([str(number) for number in range(12)], "`0`, `1`, `2`, `3`, `4`, `5`, `6`, `7`, `8`, `9` and 2 more"),
     ],
 )
-def test_names_of_messages_are_shown_safely(names, shown):
+def test_names_from_messages_are_escaped(names, shown):
     assert shown_names(names) == shown

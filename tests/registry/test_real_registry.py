@@ -1,4 +1,4 @@
-"""A real registry: schemas that are registered, found, refused and evolve, and what is written is read through it."""
+"""A real registry: schemas are registered, found, refused and evolved, and written records are read back."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ C, U, D = RowKind.INSERT, RowKind.UPDATE_AFTER, RowKind.DELETE
 
 
 @pytest.mark.parametrize("user", ["", "user:password"])
-def test_what_is_written_is_read(registry: LocalRegistry, user: str) -> None:
+def test_written_records_are_read_back(registry: LocalRegistry, user: str) -> None:
     with RegistryFront(registry.url, basic=user or None) as front:
         format = get_format(
             "debezium-avro-confluent",
@@ -38,7 +38,7 @@ def test_what_is_written_is_read(registry: LocalRegistry, user: str) -> None:
             [(D, new)],
         ]
         assert all(key == records[0][0] for key, _ in records)
-        # Two schemas to register and one to look up: each once.
+        # Two schemas are registered and one is looked up, each once.
         assert front.requests == 3
 
 
@@ -53,7 +53,7 @@ def test_a_schema_has_one_id_under_all_subjects(registry: LocalRegistry) -> None
         client.number("other-value", schema, register=False)
 
 
-def test_the_newest_schema_of_a_topics_subjects_says_its_table(registry: LocalRegistry) -> None:
+def test_the_newest_schemas_of_a_topics_subjects_describe_its_table(registry: LocalRegistry) -> None:
     format = get_format("debezium-avro-confluent", url=registry.url).for_topic("said")
     format.encoder("id INT NOT NULL, price DECIMAL(6,2)", unique_key=["id"]).encode(C, (1, "2.50"))
     found = infer_subject("said-value", format=format)
@@ -72,7 +72,7 @@ def test_a_schema_that_changes_is_read_by_the_id_of_each_record(registry: LocalR
     assert [decoder.decode(*record) for record in (first, second)] == [[Change(U, (1, "x", None))], [Change(U, (1, "y", 7))]]
 
 
-def test_a_schema_that_is_not_compatible_is_refused_with_the_registrys_reason(registry: LocalRegistry) -> None:
+def test_an_incompatible_schema_is_refused_with_the_registrys_reason(registry: LocalRegistry) -> None:
     client = Registry(url=registry.url).client
     client.confluent.set_compatibility("strict-value", "BACKWARD")
     client.number("strict-value", {"type": "record", "name": "S", "fields": []}, register=True)
@@ -80,7 +80,7 @@ def test_a_schema_that_is_not_compatible_is_refused_with_the_registrys_reason(re
         client.number("strict-value", {"type": "record", "name": "S", "fields": [{"name": "x", "type": "int"}]}, register=True)
 
 
-def test_an_id_that_is_not_there_is_the_records_error(registry: LocalRegistry) -> None:
+def test_an_unknown_id_is_a_record_error(registry: LocalRegistry) -> None:
     decoder = get_format("debezium-avro-confluent", url=registry.url).decoder("id INT")
     with pytest.raises(WriterSchemaError, match="has no schema 999999"):
         decoder.decode(None, framed(999_999, b"x"))
@@ -89,7 +89,7 @@ def test_an_id_that_is_not_there_is_the_records_error(registry: LocalRegistry) -
         wrong.decode(None, framed(1, b"x"))
 
 
-def test_schemas_that_are_no_avro_are_the_records_error(registry: LocalRegistry) -> None:
+def test_schemas_that_are_not_avro_are_a_record_error(registry: LocalRegistry) -> None:
     from confluent_kafka.schema_registry import Schema
 
     client = Registry(url=registry.url).client

@@ -1,4 +1,4 @@
-"""The verdict on a replay: what differs from the truth without an explanation, and what is explained and does not differ."""
+"""Compares a replay with the truth: unexplained differences fail, and so do explanations that match no difference."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from topics import Topic
 
 @dataclass
 class Verdict:
-    """How many rows were compared, and what differs: by its difference, or without one."""
+    """The number of compared rows, and the explained and unexplained differences."""
 
     rows: int
     explained: Counter[Difference] = field(default_factory=Counter)
@@ -22,7 +22,7 @@ class Verdict:
 
 
 def judge(topic: Topic, replay: Replay, records: Sequence[Recorded]) -> Verdict:
-    """Compare what a topic was replayed to with the truth."""
+    """Compare the result of a replay with the truth."""
     evidence = Evidence({record.place: record for record in records}, replay.corrupt, topic.primary_key)
     changelog = spelled(replay.changelog, {name: column.back for name, column in topic.columns.items()})
     if topic.primary_key:
@@ -39,7 +39,7 @@ def _by_key(topic: Topic) -> dict[Any, Mapping[str, Any]]:
 
 
 def _numbered_truth(topic: Topic) -> dict[Any, Mapping[str, Any]]:
-    """Tell equal rows of a table without a primary key apart by a number."""
+    """Number equal rows of a table without a primary key."""
     seen: Counter[str] = Counter()
     numbered = {}
     for row in topic.rows:
@@ -49,7 +49,7 @@ def _numbered_truth(topic: Topic) -> dict[Any, Mapping[str, Any]]:
 
 
 def _numbered(topic: Topic, evidence: Evidence, rows: Sequence[Final]) -> dict[Any, Final]:
-    """Do the same to ours: of equal rows those that may be too many come last."""
+    """Number our equal rows; those that may be surplus come last."""
 
     def may_be_too_many(final: Final) -> bool:
         return _reason(topic, Found(ROW_TOO_MANY, row=final, record=evidence.records[final.place]), evidence) is not None
@@ -83,7 +83,7 @@ def _found(ours: Final | None, theirs: Mapping[str, Any] | None, evidence: Evide
 
 
 def _same(ours: Any, truth: Any) -> bool:
-    # By their text: 1 is not 1.0 or True, and 0.0 is not -0.0.
+    # Compared as text, so that 1, 1.0 and True differ, and 0.0 and -0.0 too.
     return repr(ours) == repr(truth)
 
 
@@ -101,7 +101,7 @@ def _explain(topic: Topic, found: Found, evidence: Evidence, verdict: Verdict) -
 
 
 def assert_truth(topic: Topic, replay: Replay, records: Sequence[Recorded]) -> Verdict:
-    """Require that a replay ends in the truth, but for the topic's differences, and that each of those occurs."""
+    """Require that a replay ends in the truth except for the topic's differences, each of which must occur."""
     verdict = judge(topic, replay, records)
     shown = "\n".join(str(found)[:600] for found in verdict.unexplained[:5])
     assert not verdict.unexplained, f"{len(verdict.unexplained)} differences from the truth, the first:\n{shown}"
@@ -112,7 +112,7 @@ def assert_truth(topic: Topic, replay: Replay, records: Sequence[Recorded]) -> V
 
 
 def assert_before_images(topic: Topic, replay: Replay, records: Sequence[Recorded]) -> None:
-    """Require that every ``-U`` and ``-D`` of a changelog as it was decoded names the row that is there, but for the differences.
+    """Require that every decoded ``-U`` and ``-D`` has the previous row, except for the differences.
 
     A row may be inserted again: by a snapshot in mid-stream, or after a TRUNCATE.
     """

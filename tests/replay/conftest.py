@@ -1,4 +1,4 @@
-"""The schemas of the recorded topics in Avro, as a registry has them."""
+"""A registry with the Avro schemas of the recorded topics."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Where a topic cannot end in the truth: the producer wrote something else. Each difference says what, and recognises it exactly.
+"""Differences between topics and the truth that producers cause. Each difference describes one and recognises it exactly.
 
-A difference explains a cell (or a row that is too many or missing) only when it is what the producer makes of the truth; anything
-else that differs is a failure, and so is a difference that does not occur any more.
+A difference explains a cell (or a surplus or missing row) only if its value is exactly what the producer writes for the truth. Any
+other difference is a failure, and so is a listed difference that no longer occurs.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ CORRUPT = "a record that cannot be decoded"
 
 @dataclass(frozen=True)
 class Evidence:
-    """What a difference may look at: the recording, and the records that could not be decoded."""
+    """The input of a difference: the recording, and the records that could not be decoded."""
 
     records: Mapping[Place, Recorded]
     corrupt: Mapping[Place, str]
@@ -39,23 +39,23 @@ class Evidence:
 
     @cached_property
     def bootstrapped(self) -> set[str]:
-        """The rows that Maxwell's bootstraps wrote, as text."""
+        """The rows written by Maxwell's bootstraps, as text."""
         return {as_text(message["data"]) for message in self.messages.values() if message["type"] == "bootstrap-insert"}
 
 
 class Found(NamedTuple):
-    """Something that differs.
+    """A found difference.
 
     Attributes
     ----------
     what : str
         A column's name, or `ROW_TOO_MANY`, `ROW_MISSING`, `CORRUPT`.
     ours, truth : Any
-        The two values in the truth's spelling; of a row that is missing, `truth` is the row.
+        The two values in the truth's encoding; for a missing row, `truth` is the row.
     row : Final or None
-        Our row, where there is one.
+        Our row, if it exists.
     record : Recorded or None
-        The record that wrote our row last, or that is corrupt.
+        The last record of our row, or the corrupt record.
     """
 
     what: str
@@ -70,7 +70,7 @@ Explains = Callable[[Found, Evidence], bool]
 
 @dataclass(frozen=True)
 class Difference:
-    """A difference that is the producer's.
+    """A difference caused by the producer.
 
     Parameters
     ----------
@@ -78,9 +78,9 @@ class Difference:
         Columns, or `ROW_TOO_MANY`, `ROW_MISSING`, `CORRUPT`.
     reason : str
     explains : callable
-        Whether what was found is this difference.
+        Whether this difference explains a found one.
     times : int or None
-        How often it occurs, where that is known.
+        The number of occurrences, if known.
     """
 
     what: tuple[str, ...]
@@ -90,7 +90,7 @@ class Difference:
 
 
 def written_as(reason: str, spelling: Callable[[Any], Any], *columns: str) -> Difference:
-    """Return the difference of columns for whose values the producer writes another: `spelling` of the truth's."""
+    """Return the difference of columns whose values the producer encodes otherwise, as `spelling` of the truth's value."""
     return Difference(columns, reason, lambda found, _: found.truth is not None and found.ours == spelling(found.truth))
 
 
@@ -108,7 +108,7 @@ def _has(found: Found, column: str, schemas: tuple[int, ...]) -> bool:
 
 
 def added_later(column: str, default: str, schemas: tuple[int, ...] = ()) -> Difference:
-    """Return the difference of a column that was added with a default: rows that were not written since do not have it."""
+    """Return the difference of a column that was added with a default: rows not written since lack it."""
 
     def explains(found: Found, _: Evidence) -> bool:
         return found.ours is None and found.truth == default and not _has(found, column, schemas)
@@ -117,7 +117,7 @@ def added_later(column: str, default: str, schemas: tuple[int, ...] = ()) -> Dif
 
 
 def renamed_later(column: str, before: str) -> Difference:
-    """Return the difference of a renamed column: rows that were not written since have it under its old name."""
+    """Return the difference of a renamed column: rows not written since have it under its old name."""
 
     def explains(found: Found, _: Evidence) -> bool:
         assert found.row is not None
@@ -139,7 +139,7 @@ def default_for_null(column: str, default: str, schemas: tuple[int, ...] = ()) -
 
 
 def truncated_at(timestamp: int) -> Difference:
-    """Return the difference of a TRUNCATE that is not in the topic: rows that were last written before it stay."""
+    """Return the difference of a TRUNCATE that is missing in the topic: rows last written before it stay."""
 
     def explains(found: Found, _: Evidence) -> bool:
         return found.record is not None and found.record.timestamp <= timestamp
@@ -150,7 +150,7 @@ def truncated_at(timestamp: int) -> Difference:
 def torn_between_partitions(table: str) -> Difference:
     """Return the difference of keys that were changed within one millisecond by records in several partitions.
 
-    A record's partition follows from the new key, and within a millisecond Kafka does not tell which partition's record was first.
+    The new key decides the record's partition, and Kafka does not order records of several partitions within a millisecond.
     """
 
     def explains(found: Found, evidence: Evidence) -> bool:
@@ -170,7 +170,7 @@ def fake_keys(column: str) -> Difference:
     """Return the difference of a table whose replica identity is an index without the primary key.
 
     A before-image has the index's columns and 0 for the key, so that neither a delete nor a key change says which key is gone. A
-    row stays whose value in the index was taken back, or was written again under another key.
+    row stays if its value in the index was removed, or was written again under another key.
     """
 
     def explains(found: Found, evidence: Evidence) -> bool:
@@ -192,7 +192,7 @@ def toast_of_the_old_key() -> tuple[Difference, Difference]:
     """Return the differences of a key change that leaves TOASTed values unchanged.
 
     Debezium writes it as a delete of the old key and a create of the new one, with placeholders in it: the values are those of the
-    old key, which is gone by then. Until an update has them all, nothing can complete the row.
+    old key, which is deleted by then. The row stays incomplete until an update has all values.
     """
 
     def created_with_placeholders(evidence: Evidence) -> set[Any]:
@@ -276,7 +276,7 @@ JULIAN = written_as(
 
 
 def _wrapped_time(text: str) -> str:
-    """Return what Maxwell makes of a TIME: the fields of the binlog's number read without its sign, modulo a day."""
+    """Return Maxwell's value of a TIME: the fields of the binlog's number without its sign, modulo a day."""
     match = re.fullmatch(r"(-?)(\d+):(\d+):(\d+)(?:\.(\d+))?", text)
     assert match is not None, text
     packed = (int(match[2]) << 12 | int(match[3]) << 6 | int(match[4])) << 24 | int(match[5] or 0)
@@ -305,9 +305,9 @@ ENUM_QUOTE = written_as("the quote in an ENUM's label is doubled", lambda value:
 
 
 def nested_json(*columns: str) -> Difference:
-    """Return the difference of a JSON column that is a nested value in the message: the same value, in another spacing.
+    """Return the difference of a JSON column that is a nested value in the message: same value, other whitespace.
 
-    A JSON string is its bare text, and a JSON null is no different from SQL's NULL.
+    A JSON string becomes its bare text, and a JSON null becomes SQL's NULL.
     """
 
     def explains(found: Found, _: Evidence) -> bool:
@@ -322,7 +322,7 @@ def nested_json(*columns: str) -> Difference:
 
 
 def bootstrapped_zone(*columns: str) -> Difference:
-    """Return the difference of a TIMESTAMP in a row that a bootstrap wrote: it is in the server's zone, the stream's are in UTC."""
+    """Return the difference of a TIMESTAMP in a bootstrap's row: it has the server's zone, those of the stream have UTC."""
 
     def explains(found: Found, _: Evidence) -> bool:
         ours, theirs = (datetime.fromisoformat(text) for text in (found.ours, found.truth))
@@ -332,7 +332,7 @@ def bootstrapped_zone(*columns: str) -> Difference:
 
 
 def bootstrapped_again(rows: int) -> Difference:
-    """Return the difference of a table without a primary key that was bootstrapped when its rows were there already."""
+    """Return the difference of a table without a primary key that was bootstrapped when it already had rows."""
 
     def explains(found: Found, evidence: Evidence) -> bool:
         assert found.row is not None
@@ -362,7 +362,7 @@ def misread_json(*columns: str) -> Difference:
 
 
 def respaced_json(*columns: str) -> Difference:
-    """Return the difference of MySQL's JSON, which a snapshot reads as the server writes it, and the stream's reader in its own way."""
+    """Return the difference of MySQL's JSON: a snapshot has the server's text, the stream the connector's own."""
 
     def value_of(text: str) -> Any:
         return json.loads(text, parse_float=Decimal, parse_int=Decimal)
@@ -379,5 +379,5 @@ def milliseconds(text: str) -> str:
 
 
 def cut_to_milliseconds(*columns: str) -> Difference:
-    """Return the difference of a column of microseconds that is written with milliseconds."""
+    """Return the difference of a column with microseconds that the producer writes with milliseconds."""
     return written_as("milliseconds of microseconds", milliseconds, *columns)

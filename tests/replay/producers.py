@@ -1,4 +1,4 @@
-"""How each producer writes each type of the source: the type to declare for it, and the way back to the truth's spelling."""
+"""The declared type of each source type per producer, and the conversion to the truth's encoding."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def _labels(size: str) -> list[str]:
 
 
 def _mysql(column: Column) -> As:
-    """What all producers of MySQL's changes have in common."""
+    """Common conversions of all MySQL producers."""
     kind, _, unsigned = _parts(column)
     digits = column.fraction or 0
     if kind in _SIGNED:

@@ -1,4 +1,4 @@
-"""Replaying a recorded topic: to a changelog without Spark, from a changelog to a table, and the comparison with the truth."""
+"""Replays a recorded topic: decodes it to a changelog without Spark, applies it to a table, compares it with the truth."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from cdc_formats.images import complete
 from normalize.fold import FoldOptions, fold
 
 Place = tuple[int, int]
-"""A Kafka partition and how many records of the recording come before it there: its offset, once the recording is replayed."""
+"""The Kafka partition of a record, and its offset there when the recording is replayed."""
 
 
 class Recorded(NamedTuple):
@@ -32,7 +32,7 @@ class Recorded(NamedTuple):
 
 
 class Row(NamedTuple):
-    """A changelog row: its kind, its values of Python in the order of the columns, and the record that caused it."""
+    """A changelog row: its kind, its Python values in column order, and the record that caused it."""
 
     kind: str
     values: tuple[Any, ...]
@@ -41,7 +41,7 @@ class Row(NamedTuple):
 
 @dataclass
 class Replay:
-    """What came out of a topic: its changelog, what was ignored by reason, and the records that could not be decoded."""
+    """The result of a topic: its changelog, ignored records by reason, and records that could not be decoded."""
 
     changelog: list[Row] = field(default_factory=list)
     ignored: Counter[str] = field(default_factory=Counter)
@@ -54,7 +54,7 @@ def _bytes(text: str | None) -> bytes | None:
 
 @lru_cache(maxsize=4)
 def read_recording(path: Path) -> tuple[Recorded, ...]:
-    """Read a recording in the order in which a stream would: by partition, and merged by Kafka's timestamps."""
+    """Read a recording in the order of a stream: by partition, merged by Kafka's timestamps."""
     partitions: dict[int, list[Recorded]] = {}
     with gzip.open(path, "rt", encoding="utf-8") as lines:
         for line in lines:
@@ -74,7 +74,7 @@ def read_recording(path: Path) -> tuple[Recorded, ...]:
 
 
 def normalized(decoder: Decoder, records: Iterable[Recorded]) -> Replay:
-    """Decode records and fold them by key: what ChangelogNormalize does, over tuples."""
+    """Decode records and fold them by key, like ChangelogNormalize."""
     replay, stored = Replay(), {}
     for record in records:
         try:
@@ -116,7 +116,7 @@ def _fold(
 
 
 def decoded(decoder: Decoder, records: Iterable[Recorded]) -> Replay:
-    """Decode records as they are: the changelog of a table without a primary key."""
+    """Decode records without folding: the changelog of a table without a primary key."""
     replay = Replay()
     for record in records:
         changes = decoder.decode(record.key, record.value)
@@ -133,20 +133,20 @@ def decoded(decoder: Decoder, records: Iterable[Recorded]) -> Replay:
 
 
 class Final(NamedTuple):
-    """A row in the truth's spelling, and the record that wrote it last."""
+    """A row in the truth's encoding, and its last record."""
 
     row: Mapping[str, Any]
     place: Place
 
 
 def spelled(rows: Iterable[Row], back: Mapping[str, Callable[[Any], Any]]) -> Iterator[tuple[str, Final]]:
-    """Return changelog rows in the truth's spelling.
+    """Return changelog rows in the truth's encoding.
 
     Parameters
     ----------
     rows : iterable of Row
     back : mapping
-        For each column, in order, the function to the truth's spelling.
+        For each column, in order, the function to the truth's encoding.
     """
     for kind, values, place in rows:
         row = zip(back.items(), values, strict=True)
@@ -159,8 +159,7 @@ def table_of(changelog: Iterable[tuple[str, Final]], key: Sequence[str]) -> dict
     Raises
     ------
     AssertionError
-        When the changelog is not one of that table: ``-U`` and ``-D`` name the row that is there, in full, and ``+I`` a key that
-        is not.
+        When the changelog does not fit the table: ``-U`` and ``-D`` must have the full previous row, and ``+I`` a new key.
     """
     rows: dict[Any, Final] = {}
     for kind, final in changelog:
@@ -174,12 +173,12 @@ def table_of(changelog: Iterable[tuple[str, Final]], key: Sequence[str]) -> dict
 
 
 def bag_of(changelog: Iterable[tuple[str, Final]]) -> list[Final]:
-    """Apply the changelog of a table without a primary key: of equal rows the oldest is taken back first.
+    """Apply the changelog of a table without a primary key; of equal rows the oldest is retracted first.
 
     Raises
     ------
     AssertionError
-        When a row is taken back that is not there.
+        When a retracted row does not exist.
     """
     bag: dict[str, list[Final]] = {}
     for kind, final in changelog:

@@ -4,9 +4,8 @@
 
     python tests/replay/select_topics.py FROM [TO]
 
-Recordings of one table are copied; of those in Avro a share of the keys, with that of their truth and the schemas. From recordings
-of all tables the records of some tables are taken, and of the rest every hundredth: a filter by table must have something to leave
-out. Lines are copied as they are; truths are packed.
+Recordings of one table are copied; those in Avro only for a share of the keys, with their truth and schemas. Recordings of all tables
+are reduced to some tables, plus every hundredth other record for a table filter to skip. Lines are copied unchanged; truths are packed.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from pathlib import Path
 import fastavro
 
 NOISE = 100
-"""Of the records of other tables, one in so many is taken."""
+"""One in this many records of other tables is selected."""
 
 WHOLE = (
     "__debezium-heartbeat.dbz34-mysql-strings",
@@ -39,18 +38,18 @@ WHOLE = (
     "flink-upsert.tags",
     "maxwell-mariadb-ddl",
 )
-"""Recordings that are taken whole."""
+"""Recordings that are copied completely."""
 
 PARTS = {
     "canal-mariadb-flat": ("customers", "truncated"),
     "maxwell-mariadb": ("customers", "truncated"),
 }
-"""Recordings of several tables, and the tables that are taken."""
+"""Recordings of several tables, and the selected tables."""
 
 SHARES = {
     "dbz34-mariadb-avro.inventory.evolving": 3,
 }
-"""Recordings in Avro of which one key in so many is taken, by its number, with those rows of the truth and the schemas."""
+"""Recordings in Avro, and the divisor that selects keys by number, with their truth rows and the schemas."""
 
 TRUTHS = (
     "mariadb.customers",
@@ -103,12 +102,12 @@ def _copy_share(path: Path, target: Path, share: int) -> set[int]:
 
 
 def _number(key: str) -> int:
-    """Return the key of a row: an Avro long behind a schema's id."""
+    """Return the key of a row: an Avro long after a schema's id."""
     return int(fastavro.schemaless_reader(BytesIO(base64.b64decode(key)[5:]), "long", None))
 
 
 def _rows(path: Path) -> bytes:
-    """Return the rows of a table's truth, or the share of them that is taken."""
+    """Return the rows of a table's truth, or the selected share."""
     share = next((share for name, share in SHARES.items() if name.endswith(f".{path.name.split('.')[1]}")), 1)
     lines = path.read_bytes().splitlines(keepends=True)
     return b"".join(line for line in lines if share == 1 or json.loads(line)["id"] % share == 0)

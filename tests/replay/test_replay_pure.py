@@ -1,4 +1,4 @@
-"""Recorded topics of real producers, decoded and folded without Spark, end in the tables that the databases had."""
+"""Recorded topics of real producers, decoded and folded without Spark, end in the source databases' tables."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_topic_replayed_without_spark_ends_in_the_truth(topic: Topic, recorded_r
 
 
 @pytest.mark.parametrize("topic", topics(), ids=lambda topic: topic.name)
-def test_columns_differ_only_where_a_statement_altered_the_table(topic: Topic, recorded_registry: str) -> None:
+def test_columns_differ_only_after_an_alter_table(topic: Topic, recorded_registry: str) -> None:
     decoder = get_format(topic.format, **topic.options_at(recorded_registry)).decoder(topic.schema, unique_key=topic.primary_key)
     absent, unknown = set(), set()
     for record in read_recording(topic.path):
@@ -41,7 +41,7 @@ def test_columns_differ_only_where_a_statement_altered_the_table(topic: Topic, r
 
 
 @pytest.mark.parametrize("topic", [topic for topic in topics() if topic.before_images], ids=lambda topic: topic.name)
-def test_before_images_are_the_rows_that_were_there(topic: Topic, recorded_registry: str) -> None:
+def test_before_images_equal_the_previous_rows(topic: Topic, recorded_registry: str) -> None:
     records = read_recording(topic.path)
     decoder = get_format(topic.format, **topic.options_at(recorded_registry)).decoder(topic.schema)
     assert_before_images(topic, decoded(decoder, records), records)
@@ -56,7 +56,7 @@ def test_control_topic_is_ignored_record_by_record(recording: str, recorded_regi
 
 
 @pytest.mark.parametrize("recording", sorted(set(SIGNALS) & set(recordings())))
-def test_signalling_table_is_read_as_any_other(recording: str, recorded_registry: str) -> None:
+def test_signalling_table_is_read_like_any_other(recording: str, recorded_registry: str) -> None:
     format, rows = SIGNALS[recording]
     decoder = get_format(format, **registry_options(format, recorded_registry)).decoder(
         "id STRING, type STRING, data STRING", unique_key=["id"]
@@ -66,7 +66,7 @@ def test_signalling_table_is_read_as_any_other(recording: str, recorded_registry
 
 
 @pytest.mark.parametrize("recording", sorted(set(KEYLESS) & set(recordings())))
-def test_flattened_table_without_a_key_is_read_as_far_as_it_says_its_rows(recording: str) -> None:
+def test_flattened_table_without_a_key_is_read_except_its_updates(recording: str) -> None:
     decoder = get_format("debezium-flat-json", keyless=True).decoder("a INT, b STRING, c DOUBLE")
     counts: Counter[str] = Counter()
     for record in read_recording(FOLDER / "records" / f"{recording}.jsonl.gz"):

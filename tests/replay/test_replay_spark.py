@@ -1,4 +1,4 @@
-"""Recorded topics of real producers, through a real Kafka and Spark, end in the tables that the databases had."""
+"""Recorded topics of real producers, through a real Kafka and Spark, end in the source databases' tables."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, *([pytest.mark.slow] if FOLDER != SMALL else [])]
 
 MICRO_BATCHES = 3
-"""So that a stream finds the rows of one micro-batch in the state of the next."""
+"""More than one, so that a micro-batch reads rows of the previous one from the state."""
 
 Recording = Callable[[Topic], dict[str, str]]
 
 
 @pytest.fixture(scope="module")
 def recorded(kafka: LocalKafka) -> Recording:
-    """Load a recording once; the options that read it."""
+    """Load a recording once and return the options that read it."""
     loaded = set()
 
     def options(topic: Topic) -> dict[str, str]:
@@ -41,7 +41,7 @@ def recorded(kafka: LocalKafka) -> Recording:
 
 
 def read(spark: SparkSession, topic: Topic, options: dict[str, str], registry: str, *, bounded: bool, **more: Any) -> DataFrame:
-    """Read a topic as its entry says."""
+    """Read a topic with the options of its entry."""
     return from_kafka_changelog(
         spark,
         topic.recording,

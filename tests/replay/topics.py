@@ -1,4 +1,4 @@
-"""The recorded topics: what each is, how it is read, the table it ends in, and what the producer wrote otherwise."""
+"""The recorded topics: their format and options, source tables, and known differences."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from producers import As, Producer
 
 SMALL = Path(__file__).parents[2] / "demo" / "topics"
 FOLDER = Path(os.environ.get("CDC_TOPICS") or SMALL)
-"""Where the recordings are."""
+"""The folder of the recordings."""
 
 AVRO = "debezium-avro-confluent"
-"""The format whose schemas are in ``records/avro-schemas.json``, by id; the tests put a registry in front of that file."""
+"""The format whose schemas are in ``records/avro-schemas.json``, by id; a test registry serves that file."""
 
 NO_PLACEHOLDER = "no such text"
-"""The workload writes ``__debezium_unavailable_value`` into ordinary columns; where nothing is TOASTed, no text stands for it."""
+"""The workload writes ``__debezium_unavailable_value`` into ordinary columns. Tables without TOAST set this unused placeholder."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,18 +42,18 @@ class Topic:
     producer : callable
         From a source column to the declared type.
     types : mapping
-        Columns that are declared otherwise.
+        Declared types that differ from the producer's.
     beside : mapping
-        Columns in the message that the table does not have, or no longer: their declared type, and the function from the truth's
-        row to the value; None for a column that is not compared.
+        Columns in the message that the table does not have (any more): their declared type, and the function from the truth's row to
+        the value; None for a column that is not compared.
     written : mapping
-        Columns of the key that the producer writes otherwise: the function from the truth's value to the one that it writes.
+        Key columns that the producer writes otherwise: the function from the truth's value to the producer's.
     key : tuple of str
-        The primary key, where it is not the table's.
+        The primary key, if it differs from the table's.
     differences : tuple of Difference
     mode : str
     before_images : bool
-        Whether the messages hold whole rows before a change, spelled as after it.
+        Whether the messages have complete before-images, encoded like after-images.
     """
 
     recording: str
@@ -77,7 +77,7 @@ class Topic:
         return f"{self.recording}-{self.table}{by}"
 
     def options_at(self, registry: str) -> Mapping[str, Any]:
-        """The format's options, with a registry's URL where it needs one."""
+        """The format's options, with the URL of a registry if required."""
         return {**self.options, **registry_options(self.format, registry)}
 
     @property
@@ -109,19 +109,19 @@ class Topic:
 
     @property
     def primary_key(self) -> tuple[str, ...]:
-        """The columns that tell rows apart."""
+        """The columns that identify rows."""
         return self.key or self.source.primary_key
 
     @property
     def rows(self) -> list[dict[str, Any]]:
-        """The truth's rows, with the columns beside, and the key as it is written."""
+        """The truth's rows, with the additional columns and the producer's key."""
         beside = {name: value for name, (_, value) in self.beside.items() if value is not None}
         written = [{**row, **{name: write(row[name]) for name, write in self.written.items()}} for row in self.source.rows]
         return [{**row, **{name: value(row) for name, value in beside.items()}} for row in written]
 
 
 def registry_options(format: str, registry: str) -> dict[str, str]:
-    """Return what a format needs to be read with."""
+    """Return the required options of a format."""
     return {"url": registry} if format == AVRO else {}
 
 
@@ -137,7 +137,7 @@ _SCHEMA_BLOCK = {
     "schema_include": True,
     "bigint_unsigned_handling_mode": "long",
     "unavailable_value_placeholder": NO_PLACEHOLDER,
-    # Not the connector's mode: what the block calls `bytes` is base64, whatever is declared.
+    # Not the connector's mode: the schema block's `bytes` are base64, regardless of the options.
     "binary_handling_mode": "hex",
 }
 
@@ -160,7 +160,7 @@ def _mariadb(table: str, *differences: Difference, **more: Any) -> Topic:
         table=table,
         producer=producers.debezium_mysql,
         differences=differences,
-        # all_types: a snapshot spells some types otherwise than the stream.
+        # all_types: a snapshot encodes some types differently from the stream.
         before_images=table not in ("all_types", "no_pk"),
         **more,
     )
@@ -193,12 +193,12 @@ def _avro(table: str, *differences: Difference, **more: Any) -> Topic:
 
 
 def _in_avro(column: str, default: str, *schemas: int) -> tuple[Difference, ...]:
-    """Return what is special of a column that was added with a default, which the schemas with these ids have."""
+    """Return the settings of a column that was added with a default and is in the schemas with these ids."""
     return of.added_later(column, default, schemas), of.default_for_null(column, default, schemas)
 
 
 def _plain(table: str, *differences: Difference, **more: Any) -> list[Topic]:
-    # Read as what it is, and as upserts of plain JSON.
+    # Read in its own format, and as upserts of plain JSON.
     recording = f"dbz34b-mariadb-upsertplain.inventory.{table}"
     flat = Topic(
         recording=recording,
@@ -291,7 +291,7 @@ _DEBEZIUM_MARIADB = [
 
 POSTGRES = {"decimal_handling_mode": "precise", "time_precision_mode": "adaptive"}
 POSTGRES_TYPES = {
-    # What is not a DATE, TIME or TIMESTAMP of Spark's: years before 1, infinities, 24:00.
+    # Values that no DATE, TIME or TIMESTAMP of Spark can hold: years before 1, infinities, 24:00.
     "c_date": As("INT", truth.postgres_date),
     "c_time": As("BIGINT", truth.postgres_clock),
     "c_ts": As("BIGINT", truth.postgres_micros),
@@ -378,7 +378,7 @@ _MAXWELL_ALL_TYPES = (
     _ADDED,
 )
 MOVED = {table: (of.torn_between_partitions(table),) for table in ("all_types", "customers", "evolving", "truncated")}
-"""What differs in ``maxwell-mariadb-full``, whose keys move between partitions, unless positions order the changes."""
+"""The differences of ``maxwell-mariadb-full``, whose keys move between partitions, unless positions order the changes."""
 
 
 def _canal(table: str, *differences: Difference, **more: Any) -> Topic:
@@ -435,7 +435,7 @@ _FLINK = [
         table="customers",
         producer=producers.debezium_mysql,
         types={"created": As("TIMESTAMP_NTZ(3)", truth.mysql_stamp(3)), "updated": As("TIMESTAMP(6)", truth.mysql_stamp(6))},
-        # What the job's SQL computed beside the table's columns.
+        # Columns that the job's SQL computed in addition to the table's.
         beside={
             "dbl": (As("DOUBLE"), lambda row: float(row["balance"])),
             "rawb": (As("BINARY", truth.in_base64), lambda row: truth.in_base64(row["name"].encode())),
@@ -457,7 +457,7 @@ TOPICS = [
     *_CANAL,
     *_FLINK,
 ]
-"""Every table of every recorded topic in a format of ours."""
+"""Every table of every recorded topic in a supported format."""
 
 CONTROL = {
     "__debezium-heartbeat.dbz34-mariadb-strings": ("debezium-json", "HEARTBEAT"),
@@ -471,7 +471,7 @@ CONTROL = {
     "dbz34-postgres-json.message": ("debezium-json", "MESSAGE"),
     "maxwell-mariadb-ddl": ("maxwell-json", "DDL"),
 }
-"""Topics without rows: their format, and why every record of them is ignored."""
+"""Topics without rows: their format, and why their records are ignored."""
 
 SIGNALS = {
     "dbz34-mariadb-avro.inventory.dbz_signal": (AVRO, 39),
@@ -481,15 +481,15 @@ SIGNALS = {
     "dbz34-mariadb-upsert.inventory.dbz_signal": ("debezium-flat-json", 39),
     "dbz34b-mariadb-upsertplain.inventory.dbz_signal": ("upsert-kafka", 1),
 }
-"""Signalling tables, which have no truth: their format, and how many rows the connector inserted."""
+"""Signalling tables, which have no truth: their format, and the number of rows that the connector inserted."""
 
 KEYLESS = {
     "dbz34-mariadb-unwrap.inventory.no_pk": {"+I": 1932, "-D": 1186, "TOMBSTONE": 1186, "MISSING_BEFORE_IMAGE": 3585},
     "dbz34-mariadb-upsert.inventory.no_pk": {"+I": 1932, "MISSING_FIELD": 1186, "MISSING_BEFORE_IMAGE": 3585},
     "dbz34b-mariadb-upsertplain.inventory.no_pk": {"+I": 410, "MISSING_FIELD": 98, "MISSING_BEFORE_IMAGE": 390},
 }
-"""Flattened tables without a primary key: an update does not say which row it replaces, nor does a null which one is gone, so that
-no reader can end in the truth. How many records are rows, ignored, and refused."""
+"""Flattened tables without a primary key, and their number of rows, ignored and refused records. No reader can end in the truth, because
+updates do not identify the replaced row, and nulls do not identify the deleted one."""
 
 
 def topics() -> list[Topic]:

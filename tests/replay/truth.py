@@ -1,8 +1,8 @@
-"""The source databases' own tables, beside the recorded topics: what a replay has to end in.
+"""The source databases' tables of the recorded topics: the expected results of replays.
 
-A truth is one JSON object a row, with the values as the database's client gave them: integers and MySQL's floats as numbers, BIT of
-MySQL as an integer, binary as base64, all else as the server's own text. The functions here write values of Python in those
-spellings, so that two cells are the same exactly when they are equal.
+A truth has one JSON object per row, with the values from the database's client: integers and MySQL's floats as numbers, MySQL's BIT
+as an integer, binary as base64, all else as the server's text. The functions here convert Python values to these encodings, so that
+equal cells compare equal.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 
 class Column(NamedTuple):
-    """A column as the source database describes it.
+    """A column, described by the source database.
 
     Attributes
     ----------
@@ -43,7 +43,7 @@ class Column(NamedTuple):
 
 @dataclass(frozen=True)
 class Table:
-    """A source table: its columns, its primary key, its rows in the end."""
+    """A source table: its columns, primary key and final rows."""
 
     name: str
     columns: tuple[Column, ...]
@@ -52,7 +52,7 @@ class Table:
 
 
 def truth_file(folder: Path, database: str, table: str) -> Path:
-    """Return where a table's rows are, packed or not."""
+    """Return the path of a table's rows, packed or not."""
     packed = folder / "truth" / f"{database}.{table}.jsonl.gz"
     return packed if packed.exists() else packed.with_suffix("")
 
@@ -70,7 +70,7 @@ def load(folder: Path, database: str, table: str) -> Table:
 
 
 def same(value: Any) -> Any:
-    """Return the value: the truth spells it so too."""
+    """Return the value unchanged, because the truth has the same encoding."""
     return value
 
 
@@ -102,7 +102,7 @@ def in_micros(value: timedelta) -> int:
 
 
 def mysql_stamp(digits: int | None) -> Callable[[datetime], str]:
-    """Return the function from a date and time to text with so many digits of a fraction; an instant is written in UTC."""
+    """Return the function from a date and time to text with this many fraction digits; instants are written in UTC."""
     cut = 20 + digits if digits else 19
     return lambda value: _in_utc(value).isoformat(" ", "microseconds")[:cut]
 
@@ -130,7 +130,7 @@ EPOCH = datetime(1970, 1, 1)
 _EPOCH_DAY = date(1970, 1, 1).toordinal()
 _DAY = 86_400_000_000
 _DAYS_OF_400_YEARS = 146_097
-# What the JDBC driver makes of the infinities, in Debezium's days (the last is of 1.9's snapshots) and microseconds.
+# The JDBC driver's values of the infinities, in Debezium's days (the last is from 1.9's snapshots) and microseconds.
 _INFINITE_DAYS = {-2147472692: "infinity", -2147472691: "-infinity", -625821272: "-infinity"}
 _INFINITE_MICROS = {9223372036825200000: "infinity", -9223372036832400000: "-infinity"}
 
@@ -146,7 +146,7 @@ def postgres_clock(micros: int) -> str:
 
 
 def postgres_day(days: int) -> tuple[str, str]:
-    """Return a day as text, and `` BC`` where it is before the year 1."""
+    """Return a day as text, with `` BC`` before the year 1."""
     cycles = 0
     while days + cycles * _DAYS_OF_400_YEARS + _EPOCH_DAY < 1:
         cycles += 1
@@ -170,7 +170,7 @@ def postgres_micros(micros: int) -> str:
 
 
 def postgres_iso(text: str) -> str:
-    """Return an instant as PostgreSQL writes it, from Debezium's ISO text; an infinity as it is."""
+    """Return an instant as PostgreSQL writes it, from Debezium's ISO text; infinities are unchanged."""
     if "infinity" in text:
         return text
     day, clock = text.removesuffix("Z").split("T")
@@ -183,7 +183,7 @@ def postgres_stamp(value: datetime) -> str:
 
 
 def postgres_time(value: time | str) -> str:
-    """Return a time of day; a DataFrame has it as text, in the same spelling."""
+    """Return a time of day; a DataFrame has it as the same text."""
     if isinstance(value, str):
         return value
     return postgres_clock(((value.hour * 60 + value.minute) * 60 + value.second) * 1_000_000 + value.microsecond)
@@ -208,7 +208,7 @@ def _shortest(value: float, single: bool) -> str:
 
 
 def postgres_float(single: bool) -> Callable[[float], str]:
-    """Return the function from a float to PostgreSQL's text: the fewest digits that give the number again."""
+    """Return the function from a float to PostgreSQL's text: the fewest digits that identify the number."""
 
     def write(value: float) -> str:
         if not math.isfinite(value):
@@ -245,7 +245,7 @@ def postgres_hstore(value: str) -> str:
 
 
 def postgres_numeric(value: Mapping[str, Any]) -> str:
-    """Return a numeric without a scale of its own, from Debezium's scale and unscaled bytes."""
+    """Return a numeric of variable scale, from Debezium's scale and unscaled bytes."""
     unscaled = int.from_bytes(value["value"], "big", signed=True)
     digits = f"{abs(unscaled):0{value['scale'] + 1}d}"
     point = len(digits) - value["scale"]

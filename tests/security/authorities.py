@@ -1,4 +1,4 @@
-"""Certificates for a broker and its clients, made when they are needed: an authority, what it signs, and another that nobody trusts."""
+"""Certificates for a broker and its clients, made on demand: an authority, signed certificates, and an untrusted authority."""
 
 from __future__ import annotations
 
@@ -24,23 +24,23 @@ class Identity(NamedTuple):
         return self.certificate.public_bytes(Encoding.PEM).decode()
 
     def key_pem(self) -> str:
-        """The key as Kafka takes it: PKCS 8. Java 17 reads none that is encrypted as it is done today (PBES2)."""
+        """The key in PKCS 8, as Kafka requires. Java 17 cannot read keys with the current encryption (PBES2)."""
         return self.key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode()
 
     def write_pem(self, path: Path) -> Path:
-        """The key and the certificate in one file, as Java and librdkafka take it."""
+        """The key and the certificate in one file, as Java and librdkafka require."""
         path.write_text(self.key_pem() + self.certificate_pem())
         return path
 
     def write_pkcs12(self, path: Path, password: str, authority: Identity) -> Path:
-        """The same in a file that is encrypted."""
+        """The same in an encrypted file."""
         encryption = BestAvailableEncryption(password.encode())
         path.write_bytes(pkcs12.serialize_key_and_certificates(b"me", self.key, self.certificate, [authority.certificate], encryption))
         return path
 
 
 def authority(name: str) -> Identity:
-    """An authority that signs itself."""
+    """A self-signed authority."""
     key = ec.generate_private_key(ec.SECP256R1())
     constraints = x509.BasicConstraints(ca=True, path_length=0)
     certificate = _begun(name, name, key).add_extension(constraints, critical=True).sign(key, hashes.SHA256())
@@ -48,7 +48,7 @@ def authority(name: str) -> Identity:
 
 
 def signed(by: Identity, name: str) -> Identity:
-    """A certificate of 127.0.0.1, for a server or a client."""
+    """A certificate for 127.0.0.1, for a server or a client."""
     key = ec.generate_private_key(ec.SECP256R1())
     issuer = by.certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)[0].value
     usage = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH])

@@ -1,4 +1,4 @@
-"""A broker as a careful company has it, and what its clients need."""
+"""A secured broker, and its clients' files."""
 
 from __future__ import annotations
 

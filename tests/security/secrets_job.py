@@ -1,4 +1,4 @@
-"""A job that gives every option a secret, and writes down all that Spark shows of it: plans, progress, events, pages, errors, checkpoints.
+"""A job with a secret in every option, which records everything that Spark shows: plans, progress, events, pages, errors, checkpoints.
 
 ``python secrets_job.py FOLDER OPTIONS.json``; the log goes to stderr.
 """
@@ -28,7 +28,7 @@ PAGES = (
 
 
 def session(folder: Path, redaction: dict[str, str]) -> SparkSession:
-    """Return a session that logs its events, shows its pages, and tells more of Kafka than usual."""
+    """Return a session that logs its events, serves its UI, and logs Kafka in detail."""
     (folder / "events").mkdir()
     (folder.parent / "log4j2.properties").write_text(
         "rootLogger.level = info\nrootLogger.appenderRef.stderr.ref = console\n"
@@ -60,7 +60,7 @@ def show_plans(df: DataFrame, folder: Path, name: str) -> None:
 
 
 def run(df: DataFrame, folder: Path, name: str) -> None:
-    """Run a stream until it has read all there is, and write its plan and its progress, or how it failed."""
+    """Run a stream until it has read all records, and write its plan and progress, or its error."""
     writer = df.writeStream.format("noop").option("checkpointLocation", str(folder / f"{name}.checkpoint")).trigger(availableNow=True)
     query = writer.start()
     try:
@@ -73,7 +73,7 @@ def run(df: DataFrame, folder: Path, name: str) -> None:
 
 
 def pages(spark: SparkSession, folder: Path) -> None:
-    """Write the pages of Spark's UI that tell of options."""
+    """Write the pages of Spark's UI that show options."""
     address = spark.sparkContext.uiWebUrl
     for number, page in enumerate(PAGES):
         with urlopen(f"{address}/{page.format(id=spark.sparkContext.applicationId)}") as answer:
@@ -89,7 +89,7 @@ def main(folder: Path, options: dict[str, Any]) -> None:
     stream = from_kafka_changelog(spark, topic, **read, options=login, dead_letter_options=options["dead_letter"])
     show_plans(stream, folder, "stream")
     run(stream, folder, "stream")
-    read["source_duplicates"] = False  # the stage was there once
+    read["source_duplicates"] = False  # one plan with the stage is enough
     bounded = from_kafka_changelog(spark, topic, **read, options=mtls, bounded=True)
     show_plans(bounded, folder, "bounded")
     (folder / "rows").write_text(str(sorted(bounded.collect())))

@@ -1,4 +1,4 @@
-"""A broker with TLS and SASL, and how its clients connect: as Spark's options, and as librdkafka's."""
+"""A broker with TLS and SASL, and its clients' options for Spark and librdkafka."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from confluent_kafka.admin import AdminClient, ScramCredentialInfo, ScramMechani
 
 LISTENERS = {"SCRAM": "SASL_SSL", "LOGIN": "SASL_SSL", "MTLS": "SSL"}
 USER = "orders-reader"
-PASSWORD = 'kept-"quiet"\\9f2c'  # a quote and a backslash, for the sake of everything that escapes
+PASSWORD = 'kept-"quiet"\\9f2c'  # a quote and a backslash, to test all escaping
 KEY_PASSWORD = "kept-locked-71d0"
 BROKER_KEY_PASSWORD = "kept-inside-04aa"
 SECRETS = ("9f2c", KEY_PASSWORD, BROKER_KEY_PASSWORD)
-"""What may stand nowhere; of the password what is the same however it is escaped."""
+"""Secrets that may never appear; for the password the part that escaping does not change."""
 
 _MODULES = "org.apache.kafka.common.security"
 
@@ -26,7 +26,7 @@ class Secured(NamedTuple):
     ----------
     folder : Path
         ``ca.pem``; ``client.pem``, and ``client.p12`` with `KEY_PASSWORD`; ``broker.p12``; ``stranger.pem``, an authority that signed
-        nothing here.
+        no certificate here.
     trusted, client : Identity
     kafka : LocalKafka
     """
@@ -52,15 +52,15 @@ class Secured(NamedTuple):
         return {"kafka.ssl.truststore.type": "PEM", "kafka.ssl.truststore.location": str(self.folder / ca)}
 
     def scram(self, password: str = PASSWORD, ca: str = "ca.pem") -> dict[str, str]:
-        """Spark's options of the listener with SCRAM-SHA-256."""
+        """Spark's options for the listener with SCRAM-SHA-256."""
         return self._sasl("SCRAM", "SCRAM-SHA-256", "scram.ScramLoginModule", password, ca)
 
     def plain(self, password: str = PASSWORD, ca: str = "ca.pem") -> dict[str, str]:
-        """Spark's options of the listener with PLAIN."""
+        """Spark's options for the listener with PLAIN."""
         return self._sasl("LOGIN", "PLAIN", "plain.PlainLoginModule", password, ca)
 
     def mtls_pem(self) -> dict[str, str]:
-        """Spark's options of the listener that asks for a certificate, which is in a PEM file."""
+        """Spark's options for the listener that requires a certificate, with a PEM file."""
         return self._mtls("PEM", "client.pem")
 
     def mtls_pkcs12(self) -> dict[str, str]:
@@ -68,7 +68,7 @@ class Secured(NamedTuple):
         return self._mtls("PKCS12", "client.p12") | {"kafka.ssl.keystore.password": KEY_PASSWORD}
 
     def no_certificate(self) -> dict[str, str]:
-        """Spark's options of a client without a certificate, at the listener that asks for one."""
+        """Spark's options of a client without a certificate, for the listener that requires one."""
         servers = {"kafka.bootstrap.servers": self.kafka.listener("MTLS"), "kafka.security.protocol": "SSL"}
         return {**servers, **self.trust()}
 
@@ -111,7 +111,7 @@ def broker_properties(made: Secured) -> dict[str, str]:
 
 
 def make_users(kafka: Any) -> None:
-    """Give `USER` the password for SCRAM, which the broker itself keeps."""
+    """Set the SCRAM password of `USER`, which the broker stores itself."""
     info = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_256, 4096)
     change = UserScramCredentialUpsertion(USER, info, PASSWORD.encode())
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})

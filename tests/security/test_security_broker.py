@@ -1,4 +1,4 @@
-"""TLS and SASL against a real broker that asks for them: everything that reads or writes Kafka, and how a client is turned away."""
+"""TLS and SASL with a real broker: everything that reads or writes Kafka, and refused clients."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def new_topic(secured: Secured, records: list[tuple[bytes | None, bytes]]) -> st
 
 
 def connection(options: dict[str, str]) -> tuple[str, dict[str, str]]:
-    """A client's options for `sample_topic`: the servers, and the rest."""
+    """A client's options for `sample_topic`: the servers and the other options."""
     config = librdkafka_options(options)
     return config.pop("bootstrap.servers"), config
 
@@ -47,7 +47,7 @@ def spelled(rows: list[Any]) -> list[tuple[Any, ...]]:
 
 
 def drain(df: Any, checkpoint: Path) -> list[Any]:
-    """Run a stream until it has read all there is."""
+    """Run a stream until it has read all records."""
     rows: list[Any] = []
     writer = df.writeStream.foreachBatch(lambda batch, _: rows.extend(batch.collect()))
     query = writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start()
@@ -99,7 +99,7 @@ def test_a_stream_is_read_and_written(spark: Any, secured: Secured, tmp_path: Pa
 
 
 def strangers(secured: Secured) -> dict[str, dict[str, str]]:
-    """Clients that the broker turns away, or that turn away from the broker."""
+    """Clients that the broker refuses, or that refuse the broker."""
     return {
         "wrong password, SCRAM": secured.scram(WRONG),
         "wrong password, PLAIN": secured.plain(WRONG),
@@ -111,7 +111,7 @@ def strangers(secured: Secured) -> dict[str, dict[str, str]]:
 
 
 REFUSED = {"wrong password, SCRAM": "_AUTHENTICATION", "wrong password, PLAIN": "_AUTHENTICATION", "another authority": "_SSL"}
-"""Those that the client is told of; for the others the connection just ends."""
+"""Refusals that the client gets an error for; in the other cases the connection just ends."""
 STRANGERS = ["wrong password, SCRAM", "wrong password, PLAIN", "another authority", "no certificate", "no TLS", "nothing at all"]
 
 
@@ -120,7 +120,7 @@ def holds_no_secret(text: str) -> bool:
 
 
 @pytest.mark.parametrize("stranger", STRANGERS)
-def test_who_may_not_sample_gets_a_typed_error_in_time_and_without_secrets(secured: Secured, stranger: str, capfd: Any) -> None:
+def test_unauthorised_sampling_is_a_typed_error_without_secrets(secured: Secured, stranger: str, capfd: Any) -> None:
     servers, config = connection(strangers(secured)[stranger])
     started = time.monotonic()
     with pytest.raises(SampleError) as caught:
@@ -142,7 +142,7 @@ def test_a_keystore_that_does_not_open_is_refused_at_the_call_without_its_passwo
 
 
 @pytest.mark.parametrize("stranger", ["wrong password, SCRAM", "another authority", "no certificate", "nothing at all"])
-def test_who_may_not_read_gets_kafkas_error_in_time_and_without_secrets(
+def test_unauthorised_reading_is_kafkas_error_without_secrets(
     spark: Any, secured: Secured, stranger: str, tmp_path: Path, capfd: Any
 ) -> None:
     options = {**strangers(secured)[stranger], **PATIENCE}
@@ -174,7 +174,7 @@ def test_dead_letters_whose_login_is_refused_fail_the_query_without_secrets(spar
     assert holds_no_secret(str(caught.value))
 
 
-def test_the_secrets_that_are_looked_for_are_those_that_are_given(secured: Secured) -> None:
+def test_the_checked_secrets_are_the_configured_ones(secured: Secured) -> None:
     config = librdkafka_options(secured.scram())
     assert config["sasl.password"] == PASSWORD
     assert not holds_no_secret(str(secured.scram()))
@@ -182,12 +182,12 @@ def test_the_secrets_that_are_looked_for_are_those_that_are_given(secured: Secur
     assert KEY_PASSWORD in SECRETS
 
 
-def test_a_local_broker_says_where_it_listens_itself() -> None:
+def test_a_local_broker_reports_its_own_listener() -> None:
     with pytest.raises(ValueError, match="properties has listeners, which a local broker says itself"):
         LocalKafka(properties={"listeners": "SSL://0.0.0.0:9093"})
 
 
-def test_what_the_broker_was_told_is_read_by_its_user_alone(secured: Secured) -> None:
+def test_the_brokers_settings_are_readable_only_by_its_user(secured: Secured) -> None:
     file = secured.kafka._home / "server.properties"
     assert BROKER_KEY_PASSWORD in file.read_text()
     assert file.stat().st_mode & 0o077 == 0

@@ -1,4 +1,4 @@
-"""``cdc`` against a broker that asks for TLS and a login: its secrets come from a file or the environment, and are nowhere shown."""
+"""``cdc`` with a broker that requires TLS and a login: secrets come from a file or the environment and are never shown."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ROWS = [("+I", 1), ("+I", 2)]
 
 
 def cdc(*arguments: object, **env: str) -> subprocess.CompletedProcess[str]:
-    """Run ``cdc``, and see that it shows no secret."""
+    """Run ``cdc`` and check that it shows no secret."""
     command = [sys.executable, "-m", "cdc_cli", *map(str, arguments)]
     done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, **env}, timeout=60, check=False)
     assert not [secret for secret in SECRETS if secret in done.stdout + done.stderr]
@@ -74,7 +74,7 @@ def test_a_topic_is_converted_and_profiled(secured: Secured, topic: str, tmp_pat
 
 
 @pytest.mark.parametrize("command", ["tail", "convert", "profile"])
-def test_who_may_not_come_in_is_told_in_a_line_and_with_v_why(secured: Secured, topic: str, command: str, tmp_path: Path) -> None:
+def test_a_refused_login_is_one_line_and_v_adds_the_reason(secured: Secured, topic: str, command: str, tmp_path: Path) -> None:
     file = in_a_file(tmp_path, librdkafka_options(secured.scram(password="guessed-51ff")))
     arguments = {
         "tail": ("tail", topic, *TAIL),

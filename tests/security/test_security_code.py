@@ -1,4 +1,4 @@
-"""Nothing that is read can run: no code is made of a message, of stored bytes or of an archive, and none of them breaks the process."""
+"""Input never runs as code: messages, stored bytes and archives are not evaluated and cannot end the process."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def imported(tree: ast.AST) -> set[str]:
 
 
 def called(tree: ast.AST) -> set[str]:
-    """The plain names that are called, and those of ``os``."""
+    """The called plain names, and the called functions of ``os``."""
     calls = [node.func for node in ast.walk(tree) if isinstance(node, ast.Call)]
     plain = {func.id for func in calls if isinstance(func, ast.Name)}
     attributes = [func for func in calls if isinstance(func, ast.Attribute)]
@@ -71,7 +71,7 @@ def test_no_module_deserialises_code_or_runs_text(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", MODULES, ids=relative)
-def test_no_module_runs_a_shell_or_loads_an_object_out_of_bytes(path: Path) -> None:
+def test_no_module_runs_a_shell_or_unpickles_objects(path: Path) -> None:
     for node in ast.walk(ast.parse(path.read_text("utf-8"))):
         if isinstance(node, ast.keyword) and node.arg == "shell":
             assert isinstance(node.value, ast.Constant)
@@ -80,7 +80,7 @@ def test_no_module_runs_a_shell_or_loads_an_object_out_of_bytes(path: Path) -> N
             raise AssertionError(f"{relative(path)} lets numpy unpickle")
 
 
-def test_what_is_allowed_is_there_still() -> None:
+def test_the_allowed_exceptions_still_exist() -> None:
     trees = {relative(path): ast.parse(path.read_text("utf-8")) for path in MODULES}
     assert all(name in imported(trees[path]) for path, name in IMPORTS_ALLOWED)
     assert all(name in called(trees[path]) for path, name in CALLS_ALLOWED)
@@ -103,7 +103,7 @@ HOSTILE_NAMES = [
 
 @pytest.mark.parametrize("name", HOSTILE_NAMES)
 def test_the_name_of_a_column_is_never_part_of_an_expression(name: str) -> None:
-    # Names come out of messages, where a schema is inferred.
+    # An inferred schema has names from messages.
     quoted = "`" + name.replace("`", "``") + "`"
     for identifier, message in (
         ("debezium-json", {"op": "c", "after": {name: 7, "n": "t"}}),
@@ -125,7 +125,7 @@ SECONDS, BYTES = 5.0, 400 << 20
 
 
 def bombs(message: Any) -> list[bytes]:
-    """A message with depth, and with numbers that are long when they are written out, in place of a row's values."""
+    """Messages whose row values are deeply nested, or are numbers with very many digits."""
     text = json.dumps(message)
     deep = [
         text.replace('"bike"', "[" * DEEP + "]" * DEEP),
@@ -138,7 +138,7 @@ def bombs(message: Any) -> list[bytes]:
 
 
 def outcome(call: Any, *arguments: Any, **options: Any) -> Any:
-    """What a call gives: its result, or an error that may be raised for a message, with a text that is short."""
+    """The result of a call, or its error, which must be allowed for messages and short."""
     try:
         return call(*arguments, **options)
     except (DecodeError, InferenceError, SchemaError) as error:
@@ -166,7 +166,7 @@ def test_a_bomb_is_a_bad_record_or_a_row_quickly_and_in_little_memory(identifier
 @pytest.mark.parametrize("sql_type", TYPES)
 @pytest.mark.parametrize("number", NUMBERS, ids=lambda number: number[:14])
 @pytest.mark.parametrize("quoted", [False, True], ids=["a number", "text"])
-def test_a_number_that_is_a_bomb_is_refused_or_fits(sql_type: str, number: str, quoted: bool) -> None:
+def test_a_number_bomb_is_refused_or_fits(sql_type: str, number: str, quoted: bool) -> None:
     decoder = get_format("debezium-json").decoder(f"v {sql_type}")
     value = f'{{"op": "c", "after": {{"v": {json.dumps(number) if quoted else number}}}}}'.encode()
     started = time.process_time()
@@ -199,7 +199,7 @@ def damaged(data: bytes, random: Random) -> bytes:
 
 
 @pytest.mark.parametrize("name", LAYOUTS)
-def test_state_that_somebody_changed_is_a_typed_error_and_never_the_end_of_the_process(name: str) -> None:
+def test_tampered_state_is_a_typed_error_and_never_ends_the_process(name: str) -> None:
     layout, random, errors = LAYOUTS[name], Random(7), Counter[type]()
     data = stored(layout)
     for _ in range(4000):
@@ -211,7 +211,7 @@ def test_state_that_somebody_changed_is_a_typed_error_and_never_the_end_of_the_p
     assert layout.decode(data, 0).rows.num_rows == 50
 
 
-def test_old_state_that_somebody_changed_is_a_typed_error_too() -> None:
+def test_tampered_old_state_is_a_typed_error_too() -> None:
     (data,) = [file.read_bytes() for file in (REPOSITORY / "tests").rglob("v1/rows.bin")]
     layout, random = Layout(64, columns("id BIGINT, name STRING, price DECIMAL(10,3)"), ("id",)), Random(7)
     assert layout.decode(data, 0).rows.num_rows == 3

@@ -1,4 +1,4 @@
-"""Secrets in options: recognisable ones are planted in all of them, and looked for in everything that anybody can see."""
+"""Secrets in options: every option gets a recognisable secret, and no visible output may contain it."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ REDACTION = {
     "spark.redaction.regex": rf"(?i)secret|token|access[.]?key|{OPTIONS}",
     "spark.sql.redaction.string.regex": rf"(?is)({OPTIONS}) -> .*?(?=, [\w.]+ -> |\)[,)])",
 }
-"""What the README tells to set: Spark's own words, and Kafka's options whose values are secrets by other names; and the same for the plan
-of a stream, which Spark 4.0 shows with its options as they are."""
+"""The redaction setting from the README: Spark's default words and Kafka's secret options; also applied to the plan of a stream, because
+Spark 4.0 shows its options unredacted."""
 
 PLANTED = {name: f"planted-{name}-7c61" for name in ("basic", "bearer", "key", "proxy", "producer", "wrong")}
 REGISTRY = {
@@ -34,7 +34,7 @@ REGISTRY = {
     "properties": {"proxy": f"http://reader:{PLANTED['proxy']}@127.0.0.1:9"},
     "retry_seconds": 0,
 }
-ALL = {**REGISTRY, "ssl_key_password": PLANTED["key"]}  # but a client with it needs a certificate
+ALL = {**REGISTRY, "ssl_key_password": PLANTED["key"]}  # except that a client with this option needs a certificate
 UPSERT = {"value_format": "avro-confluent", **{f"avro_confluent_{name}": value for name, value in ALL.items()}}
 
 
@@ -54,7 +54,7 @@ def test_formats_show_no_secret_and_keep_it(identifier: str, options: dict) -> N
         assert PLANTED[secret].encode() in pickle.dumps(format)  # the workers need it
 
 
-def test_what_carries_options_to_the_workers_shows_none_of_their_secrets() -> None:
+def test_objects_that_carry_options_to_the_workers_show_no_secrets() -> None:
     letters = DeadLetters("dead", "debezium-json", (("sasl.password", PLANTED["producer"]),))
     decoder = get_format("debezium-avro-confluent", **ALL).decoder("id INT")
     shown = [letters, decoder, decoder.format, ChangelogNormalize(primary_key=["id"])]
@@ -73,7 +73,7 @@ def test_what_carries_options_to_the_workers_shows_none_of_their_secrets() -> No
         pytest.param({**REGISTRY, "no_such_option": PLANTED["key"]}, id="an option that does not exist"),
     ],
 )
-def test_options_that_are_refused_are_refused_without_their_secrets(options: dict) -> None:
+def test_errors_of_refused_options_show_no_secrets(options: dict) -> None:
     with pytest.raises(FormatOptionError) as caught:
         get_format("debezium-avro-confluent", **options)
     assert not leaks(str(caught.value) + repr(caught.value), list(PLANTED.values()))
@@ -88,7 +88,7 @@ def test_options_that_are_refused_are_refused_without_their_secrets(options: dic
         pytest.param({**REGISTRY, "properties": {"timeout": PLANTED["proxy"]}}, SchemaRegistryError, id="a property of another type"),
     ],
 )
-def test_a_registry_that_cannot_be_asked_is_an_error_without_secrets(options: dict, error: type[Exception]) -> None:
+def test_an_unreachable_registry_is_an_error_without_secrets(options: dict, error: type[Exception]) -> None:
     decoder = get_format("debezium-avro-confluent", **options).decoder("id INT")
     with pytest.raises(error) as caught:
         decoder.decode(None, b"\0\0\0\0\1avro")
@@ -101,7 +101,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.slow]
 
 
 def inline_certificates(secured: Secured) -> dict[str, str]:
-    """The client's key and certificates as options, without files."""
+    """The client's key and certificates as inline options, without files."""
     return {
         **secured.no_certificate(),
         "kafka.ssl.keystore.type": "PEM",
@@ -131,7 +131,7 @@ def job_options(secured: Secured, redaction: dict[str, str]) -> dict:
 
 
 def run_job(secured: Secured, home: Path, redaction: dict[str, str]) -> dict[str, str]:
-    """Run `secrets_job.py`; return all it leaves to see, by the name of the file."""
+    """Run `secrets_job.py` and return its output files by name."""
     folder = home / "shown"
     folder.mkdir()
     (home / "options.json").write_text(json.dumps(job_options(secured, redaction)))
@@ -144,7 +144,7 @@ def run_job(secured: Secured, home: Path, redaction: dict[str, str]) -> dict[str
 
 
 def key_lines(secured: Secured) -> list[str]:
-    """The lines of the client's key that are nothing but key."""
+    """The lines of the client's key without header and footer."""
     return [line for line in secured.client.key_pem().splitlines() if "-----" not in line]
 
 
@@ -158,7 +158,7 @@ def test_a_job_shows_no_secret_in_logs_plans_progress_events_pages_errors_and_ch
     assert {name: found for name, text in shown.items() if (found := leaks(text, secrets))} == {}
 
 
-def test_the_job_did_what_its_secrets_are_for_and_showed_it(shown: dict[str, str]) -> None:
+def test_the_job_used_its_secrets(shown: dict[str, str]) -> None:
     assert shown["rows"].startswith("[Row(row_kind='+I', id=1, name='bike')]")
     assert "DEAD_LETTERS" in shown["stream.progress"]
     assert "[SCHEMA_REGISTRY]" in shown["registry.error"]

@@ -1,4 +1,4 @@
-"""Hostile messages: no name and no value of one controls the terminal, or the program, of whoever reads about it."""
+"""Hostile messages: none of their names and values can control a terminal or program that shows them."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ SCHEMA = "id INT NOT NULL, name STRING, price DECIMAL(5,2), at TIMESTAMP(3)"
 
 
 def spoiled(value: Any, piece: str, random: Random) -> Any:
-    """The same with a piece in some of its names and texts, or in place of them."""
+    """The same value with a hostile piece added to, or replacing, some of its names and texts."""
     if isinstance(value, dict):
         return {spoiled(name, piece, random): spoiled(each, piece, random) for name, each in value.items()}
     if isinstance(value, list):
@@ -91,7 +91,7 @@ def spoiled(value: Any, piece: str, random: Random) -> Any:
 
 
 def encoded(message: Any, raw: bool) -> bytes:
-    """A message's bytes, with its characters as they are or as JSON's escapes."""
+    """A message's bytes, with raw characters or with JSON escapes."""
     return json.dumps(message, ensure_ascii=not raw).encode("utf-8", "surrogatepass")
 
 
@@ -125,7 +125,7 @@ FORMATS = {name: get_format(name) for name in MESSAGES}
 DECODERS = {name: decoders(name) for name in MESSAGES}
 
 
-def test_every_format_of_text_is_here() -> None:
+def test_every_text_format_is_covered() -> None:
     assert sorted([*MESSAGES, "debezium-avro-confluent"]) == sorted(BUILT_IN)
 
 
@@ -134,7 +134,7 @@ def test_every_format_of_text_is_here() -> None:
 @given(piece=PIECE, seed=st.integers(0, 10_000), raw=st.booleans())
 @example(piece="\x1b[2J\x1b[31m", seed=1, raw=False)
 @example(piece="\u202e", seed=1, raw=True)
-def test_errors_have_no_character_that_does_anything_but_show(identifier: str, piece: str, seed: int, raw: bool) -> None:
+def test_errors_have_no_control_characters(identifier: str, piece: str, seed: int, raw: bool) -> None:
     random = Random(seed)
     for message in MESSAGES[identifier]:
         bad = spoiled(message, piece, random)
@@ -145,14 +145,14 @@ def test_errors_have_no_character_that_does_anything_but_show(identifier: str, p
 
 @pytest.mark.parametrize("cls", [ArgumentError, EncodeError, FormatBugError, InferenceError, SchemaError], ids=lambda cls: cls.__name__)
 @pytest.mark.parametrize("piece", HOSTILE)
-def test_an_error_of_any_class_shows_names_escaped(cls: type[ChangelogError], piece: str) -> None:
+def test_errors_of_every_class_escape_names(cls: type[ChangelogError], piece: str) -> None:
     text = str(cls(f"column {piece} is wrong"))
     assert printable(text) == text
     assert text.startswith(f"[{cls.condition}] column ")
 
 
 class PlainJson(Format):
-    """A format of somebody who reads objects as they stand."""
+    """A third-party format that reads objects without checks."""
 
     identifier = "plain-json"
 
@@ -160,7 +160,7 @@ class PlainJson(Format):
         return [Event.insert(read_object(value), path="$")]
 
 
-def test_a_name_that_is_spoiled_is_shown_and_not_hidden() -> None:
+def test_an_escaped_name_is_shown() -> None:
     with pytest.raises(DecodeError, match=r"it has id\\x1b\[2J"):
         PlainJson().decoder("id INT").decode(None, encoded({"id\x1b[2J": 1}, raw=False))
 
@@ -172,7 +172,7 @@ NAMES = ['"""+__import__("os").abort()+"""', "a\nb", 'c"""\nimport os\n"""', "\\
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("more", [[], ["two\nlines"]], ids=["one column", "two columns"])
-def test_what_was_inferred_is_pasted_as_the_schema_that_it_is_and_runs_nothing(name: str, more: list[str]) -> None:
+def test_an_inferred_schema_can_be_pasted_and_runs_no_code(name: str, more: list[str]) -> None:
     row = {name: 1, **dict.fromkeys(more, "text")}
     found = infer_schema([(None, json.dumps({"op": "+I", "data": row}).encode())], format="changelog-json")
     text = pinned(found, ["orders"], {}, [name])

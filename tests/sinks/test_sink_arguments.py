@@ -1,4 +1,4 @@
-"""Arguments that cannot be used are refused at the call, and secrets are not shown."""
+"""Invalid arguments are refused at the call, and secrets are not shown."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_a_password_in_the_url_is_refused_without_being_shown(url: str) -> None:
         (lambda: IcebergTable(None), "needs the name of a table"),  # type: ignore[arg-type]
     ],
 )
-def test_tables_that_are_none(make: Any, text: str) -> None:
+def test_invalid_tables(make: Any, text: str) -> None:
     with pytest.raises(ArgumentError, match=text):
         make()
 
@@ -59,7 +59,7 @@ def test_a_path_is_a_table_of_delta() -> None:
     assert DeltaTable("shop.products").sql_name == "`shop`.`products`"
 
 
-def test_a_table_name_is_quoted_whatever_it_is() -> None:
+def test_every_table_name_is_quoted() -> None:
     assert IcebergTable("lake.db.t USING x; --").sql_name == "`lake`.`db`.`t USING x; --`"
     assert DeltaTable("delta.`/lake/products`").sql_name == "`delta`.`/lake/products`"
     assert DeltaTable("shop.`a/b.c``d`").sql_name == "`shop`.`a/b.c``d`"
@@ -76,12 +76,12 @@ def test_a_table_name_is_quoted_whatever_it_is() -> None:
         ({"history": True, "order_by": "v"}, "order_by has no say in it"),
     ],
 )
-def test_arguments_that_cannot_be_used(spark: SparkSession, arguments: Any, text: str, tmp_path: Any) -> None:
+def test_invalid_arguments(spark: SparkSession, arguments: Any, text: str, tmp_path: Any) -> None:
     with pytest.raises(ArgumentError, match=text):
         apply_changes(changelog(spark, "id INT, v INT", [("+I", 1, 2)]), DeltaTable(str(tmp_path)), **arguments)
 
 
 @pytest.mark.spark
-def test_a_dataframe_without_row_kind_is_no_changelog(spark: SparkSession, tmp_path: Any) -> None:
+def test_a_dataframe_without_row_kind_is_refused(spark: SparkSession, tmp_path: Any) -> None:
     with pytest.raises(ArgumentError, match="no column row_kind"):
         apply_changes(spark.range(1), DeltaTable(str(tmp_path)), primary_key="id")

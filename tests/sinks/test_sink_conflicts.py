@@ -1,4 +1,4 @@
-"""Two writers of one table: the one that loses applies its micro-batch again, and says so where it always loses."""
+"""Two writers of one table: the loser applies its micro-batch again, and raises an error if it always loses."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ NewSink = Callable[[str], Sink]
 
 
 class Losing:
-    """A commit that another writer prevents some times."""
+    """A commit that another writer prevents several times."""
 
     def __init__(self, times: int, error: Exception) -> None:
         self.times, self.error, self.calls, self.pauses = times, error, 0, list[float]()
@@ -38,7 +38,7 @@ class Losing:
             raise self.error
 
 
-def test_a_conflict_is_tried_again_after_growing_pauses() -> None:
+def test_a_conflict_is_retried_after_growing_pauses() -> None:
     commit = Losing(TRIES - 1, ConflictError("another writer changed t at the same time (X)"))
     repeat_conflicts(commit, pause=commit.pauses.append)
     assert commit.calls == TRIES
@@ -48,19 +48,19 @@ def test_a_conflict_is_tried_again_after_growing_pauses() -> None:
         assert longest / 2 <= pause <= longest
 
 
-def test_a_conflict_without_end_is_one_sentence() -> None:
+def test_an_endless_conflict_is_an_error_of_one_sentence() -> None:
     commit = Losing(TRIES, ConflictError("another writer changed t at the same time (X)"))
     with pytest.raises(ConflictError) as caught:
         repeat_conflicts(commit, pause=commit.pauses.append)
     assert commit.calls == TRIES
-    assert len(commit.pauses) == TRIES - 1  # none after the last
+    assert len(commit.pauses) == TRIES - 1  # no pause after the last attempt
     assert str(caught.value) == (
         "[CONFLICT] another writer changed t at the same time (X), in each of 10 tries: let fewer queries write this table at a time, and "
         "start this one again"
     )
 
 
-def test_another_error_is_not_tried_again() -> None:
+def test_another_error_is_not_retried() -> None:
     commit = Losing(1, TargetError("no"))
     with pytest.raises(TargetError, match="no"):
         repeat_conflicts(commit, pause=commit.pauses.append)
@@ -80,7 +80,7 @@ def test_a_commit_between_plan_and_commit_is_a_conflict(
     latest = changelog(spark, "id INT, v INT", [("+U", 1, 1), ("+U", 2, 1)])
 
     def wait_for_the_other(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        # Iceberg computes the rows twice at once: were both to wait, no core would be left for the other writer.
+        # Iceberg computes the rows twice in parallel; if both waited, the other writer would have no core.
         first, deadline = not Path(began).exists(), time.monotonic() + 120
         Path(began).touch()
         while first and not Path(go).exists() and time.monotonic() < deadline:
@@ -107,7 +107,7 @@ def test_a_commit_between_plan_and_commit_is_a_conflict(
 @pytest.mark.spark
 @pytest.mark.parametrize("kind", ["delta", "iceberg"])
 @pytest.mark.parametrize("history", [False, True])
-def test_writers_side_by_side_all_come_to_an_end(spark: SparkSession, new_sink: NewSink, kind: str, history: bool) -> None:
+def test_concurrent_writers_all_finish(spark: SparkSession, new_sink: NewSink, kind: str, history: bool) -> None:
     sink, writers, rounds = new_sink(kind), 3, 2
     options: dict[str, Any] = {"history": True} if history else {"primary_key": "id"}
 
@@ -123,7 +123,7 @@ def test_writers_side_by_side_all_come_to_an_end(spark: SparkSession, new_sink: 
         assert rows == sorted(((key, v) for key in range(5) for v in range(writers * rounds)), key=repr)
     else:
         assert [key for key, _ in rows] == list(range(5))
-        # Each micro-batch is one commit: the last one has all rows, and is the last of a writer.
+        # Each micro-batch is one commit: the last one has all rows and is the last of a writer.
         assert len({v for _, v in rows}) == 1
         assert rows[0][1] % rounds == rounds - 1
 
@@ -152,7 +152,7 @@ def _all(futures: Any) -> None:
 @pytest.mark.spark
 @pytest.mark.kafka
 @pytest.mark.parametrize("kind", ["delta", "iceberg"])
-def test_a_history_beside_other_writers_has_every_change_once(
+def test_a_history_with_concurrent_writers_has_every_change_once(
     spark: SparkSession, kafka: LocalKafka, new_sink: NewSink, kind: str, tmp_path: Path
 ) -> None:
     sink, servers = new_sink(kind), {"kafka.bootstrap.servers": kafka.bootstrap_servers}
@@ -181,10 +181,10 @@ def test_a_history_beside_other_writers_has_every_change_once(
 
 @pytest.mark.spark
 @pytest.mark.parametrize("kind", ["postgresql", "mariadb"])
-def test_a_deadlock_is_tried_again(spark: SparkSession, new_sink: NewSink, kind: str) -> None:
+def test_a_deadlock_is_retried(spark: SparkSession, new_sink: NewSink, kind: str) -> None:
     sink = new_sink(kind)
     assert isinstance(sink.table, JdbcTable)
-    # The server is to end this one: of two transactions MariaDB ends the smaller, PostgreSQL the one that looks first.
+    # The server must end this one: MariaDB ends the smaller transaction, PostgreSQL the one that checks first.
     slow = {"options": "-c deadlock_timeout=5s"} if kind == "postgresql" else {}
     table = JdbcTable(sink.table.url, sink.table.table, sink.table.user, sink.table.password, {"numPartitions": "1", **slow})
     apply_changes(changelog(spark, "id INT, v INT", [("+I", n, 0) for n in range(100)]), table, primary_key="id")

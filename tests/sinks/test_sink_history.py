@@ -1,4 +1,4 @@
-"""Histories and change feeds: every change once, with Delta's names, and the way back."""
+"""Histories and change feeds: every change once, with Delta's names, and converted back to a changelog."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_a_changelog_is_a_change_feed_and_back(spark: SparkSession) -> None:
     assert from_change_feed(feed).collect() == changes.collect()
 
 
-def test_what_is_no_change_feed(spark: SparkSession) -> None:
+def test_invalid_change_feeds(spark: SparkSession) -> None:
     changes = changelog(spark, "id INT", [("+I", 1)])
     with pytest.raises(ArgumentError, match="no column _change_type"):
         from_change_feed(changes)
@@ -49,7 +49,7 @@ def _feed(spark: SparkSession, kind: str) -> DataFrame:
 
 
 def streamed(spark: SparkSession, kafka: LocalKafka, **options: Any) -> DataFrame:
-    """The story as a stream from Kafka, as its messages are, with their offsets."""
+    """The products scenario as a stream from Kafka, with offsets."""
     topic = f"history-{uuid4().hex[:8]}"
     kafka.create_topic(topic)
     servers = {"kafka.bootstrap.servers": kafka.bootstrap_servers}
@@ -78,7 +78,7 @@ def test_a_history_has_every_change_once(spark: SparkSession, kafka: LocalKafka,
 
 
 @pytest.mark.kafka
-def test_a_history_makes_the_table_again(spark: SparkSession, kafka: LocalKafka, new_sink: NewSink, tmp_path: Path) -> None:
+def test_a_history_rebuilds_the_table(spark: SparkSession, kafka: LocalKafka, new_sink: NewSink, tmp_path: Path) -> None:
     history, table = new_sink("postgresql"), new_sink("postgresql")
     apply_stream(streamed(spark, kafka), history.table, tmp_path, history=True)
     past = from_change_feed(history.read()).orderBy("name")

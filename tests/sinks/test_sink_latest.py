@@ -1,4 +1,4 @@
-"""The last change of a key in a micro-batch: by arrival, by columns, or an error where it cannot be told."""
+"""The last change of a key in a micro-batch: by arrival, by columns, or an error when the order is unknown."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ COLUMNS, KEY = ["example", "id", "value"], ["example", "id"]
 
 
 def examples() -> tuple[list[tuple[Any, ...]], dict[tuple[int, int], Any]]:
-    """Many random changelogs, told apart by a column of the key, and what each leaves of its keys: a value, or None."""
+    """Many random changelogs, distinguished by a key column, and the final value of each key, or None."""
     rows, last = [], {}
     for example in range(EXAMPLES):
         place = 0
         for kind, key, value in random_changelog(random.Random(example), 20, {}):
-            # The two rows of an update are of one record, and have one place.
+            # The two rows of an update come from one record and have one position.
             place += kind != "+U"
             rows.append((kind, example, key, value, place))
             last[example, key] = value if kind in ("+I", "+U") else None
@@ -37,11 +37,11 @@ def examples() -> tuple[list[tuple[Any, ...]], dict[tuple[int, int], Any]]:
 
 
 def outcome(latest: DataFrame) -> dict[tuple[int, int], Any]:
-    """What the last changes leave of each key."""
+    """The final value of each key."""
     return {(row.example, row.id): row.value if row.row_kind in ("+I", "+U") else None for row in latest.select("row.*").collect()}
 
 
-def test_the_last_change_by_arrival_is_what_a_dict_ends_with(spark: SparkSession) -> None:
+def test_the_last_change_by_arrival_agrees_with_a_dict(spark: SparkSession) -> None:
     rows, last = examples()
     assert outcome(last_changes(changelog(spark, SCHEMA, rows), COLUMNS, KEY, [])) == last
 
@@ -70,7 +70,7 @@ def test_names_of_any_kind_are_columns(spark: SparkSession) -> None:
         ([("+I", 1, None)], ["at"], ChangeOrderError, "is NULL in a row"),
     ],
 )
-def test_what_cannot_be_told_is_an_error(spark: SparkSession, rows: Any, order_by: list[str], error: Any, text: str) -> None:
+def test_an_unknown_order_is_an_error(spark: SparkSession, rows: Any, order_by: list[str], error: Any, text: str) -> None:
     latest = last_changes(changelog(spark, "id INT, at INT", rows), ["id", "at"], ["id"], order_by)
     with pytest.raises(error, match=text):
         check(latest, ["id"], order_by)
@@ -82,7 +82,7 @@ def test_a_key_in_several_partitions_is_an_error(spark: SparkSession) -> None:
         check(last_changes(df, ["id"], ["id"], []), ["id"], [])
 
 
-def test_a_retraction_comes_before_an_addition_of_the_same_place(spark: SparkSession) -> None:
+def test_a_retraction_comes_before_an_addition_at_the_same_position(spark: SparkSession) -> None:
     df = changelog(spark, "id INT, v STRING, at INT", [("+U", 1, "b", 1), ("-U", 1, "a", 1), ("-D", 2, "a", 3), ("-U", 2, "a", 3)])
     latest = last_changes(df, ["id", "v"], ["id"], ["at"])
     assert check(latest, ["id"], ["at"]) == 2
@@ -102,7 +102,7 @@ def test_narrow_operations_keep_the_order(spark: SparkSession) -> None:
 
 @pytest.mark.parametrize("bounded", [False, True])
 @pytest.mark.parametrize("source_duplicates", [False, True])
-def test_what_is_read_from_kafka_is_in_order(spark: SparkSession, bounded: bool, source_duplicates: bool) -> None:
+def test_kafka_reads_are_in_order(spark: SparkSession, bounded: bool, source_duplicates: bool) -> None:
     df = from_kafka_changelog(
         spark,
         "t",
@@ -117,7 +117,7 @@ def test_what_is_read_from_kafka_is_in_order(spark: SparkSession, bounded: bool,
 
 
 @pytest.mark.parametrize("shuffled", ["join", "repartition", "coalesce", "distinct", "file", "table"])
-def test_what_shuffles_rows_needs_order_by(spark: SparkSession, shuffled: str, tmp_path: Any) -> None:
+def test_shuffled_rows_need_order_by(spark: SparkSession, shuffled: str, tmp_path: Any) -> None:
     df = changelog(spark, "id INT, v STRING", [("+I", 1, "a")])
     spark.sql("CREATE TABLE IF NOT EXISTS kafka_rows (row_kind STRING, id INT) USING parquet")
     frames = {

@@ -1,4 +1,4 @@
-"""Names of columns come from messages: whatever they are, they stay names in every statement, or are refused."""
+"""Column names come from messages: every statement quotes them correctly or they are refused."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ HOSTILE = [
     "t", "s", "c1", "one", "row", "flags", "kind", "last", "_flags", "_change", "_matches", "_sign", "_source", "Provider", "TIMESTAMP",
     "element", "counts",
 ]  # fmt: skip
-"""Names that would end a name, a statement or a type, that are words of SQL, or that the statements use themselves."""
+"""Names that could end a name, a statement or a type, SQL keywords, and names that the statements use."""
 OF_DELTA = [name for name in HOSTILE if not set(" ,;{}()\n\t=") & set(name)]
 
 _any_text = st.text(st.characters(codec="utf-8", exclude_characters="\0") | st.sampled_from("`.\"-<>:,;'"), max_size=8)
@@ -56,7 +56,7 @@ names = st.sampled_from(HOSTILE) | _any_text
 
 
 def nested(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
-    """Texts of types whose fields have hostile names, as this project's own DDL."""
+    """DDL types of this project whose fields have hostile names."""
     fields = st.lists(st.tuples(names, inner), min_size=1, max_size=3, unique_by=lambda field: field[0])
     structs = fields.map(lambda found: f"STRUCT<{', '.join(f'{_quoted(name)}: {kind}' for name, kind in found)}>")
     return inner.map("ARRAY<{}>".format) | inner.map("MAP<STRING, {}>".format) | structs
@@ -73,7 +73,7 @@ tables = st.lists(st.tuples(names, types), min_size=1, max_size=4, unique_by=lam
 
 
 def spark_type(column: Any) -> DataType:
-    """The Spark type of a column, without any parser."""
+    """The Spark type of a column, made without a parser."""
     from pyspark.sql.types import ArrayType, IntegerType, MapType, StringType, StructField, StructType
 
     inner = [spark_type(field) for field in column.type.fields]
@@ -110,7 +110,7 @@ _QUOTED = {'"': r'"(?:[^"]|"")*"', "`": r"`(?:[^`]|``)*`"}
 
 @pytest.mark.parametrize("dialect", [Dialect(), MySql()])
 @given(found=st.lists(names.filter(bool), min_size=2, max_size=4, unique=True), table=names.filter(lambda name: "." not in name))
-def test_a_statement_of_a_database_is_the_same_but_for_what_is_quoted(dialect: Dialect, found: list[str], table: str) -> None:
+def test_names_change_only_the_quoted_parts_of_a_statement(dialect: Dialect, found: list[str], table: str) -> None:
     from pyspark.sql.types import IntegerType, StructField
 
     def statements(table: str, names: Sequence[str]) -> str:
@@ -155,7 +155,7 @@ def test_spark_reads_statements_as_they_are_meant(spark: SparkSession, table: An
 
 
 def hostile(spark: SparkSession, found: Sequence[str], rows: Sequence[tuple[str, int, int]], inner: Sequence[str] = ()) -> DataFrame:
-    """A changelog whose columns have these names: the first is the key. With inner names the last column is nested."""
+    """A changelog with these column names; the first is the key. With inner names the last column is nested."""
     from pyspark.sql.types import ArrayType, IntegerType, MapType, StringType, StructField, StructType
 
     fields = [StructField("row_kind", StringType()), *(StructField(name, IntegerType()) for name in found)]
@@ -170,7 +170,7 @@ def hostile(spark: SparkSession, found: Sequence[str], rows: Sequence[tuple[str,
 
 
 def values(df: DataFrame) -> list[tuple[Any, ...]]:
-    """The rows that a changelog leaves, without the row kind."""
+    """The final rows of a changelog, without the row kind."""
     last = {row[1]: row for row in df.collect()}
     return sorted((tuple(row)[1:] for row in last.values() if row.row_kind in ("+I", "+U")), key=repr)
 
@@ -182,7 +182,7 @@ def test_a_table_with_hostile_names(spark: SparkSession, new_sink: NewSink, kind
     found = [name for name in (OF_DELTA if kind == "delta" else HOSTILE) if lake or len(name) < 60]
     apply_changes(hostile(spark, found[:-2], [("+I", 1, 10), ("+I", 2, 20)]), sink.table, primary_key=found[0])
     changes = hostile(spark, found, [("-U", 1, 10), ("+U", 1, 30), ("-D", 2, 20), ("+I", 3, 40)], found if lake else ())
-    for _ in range(2):  # the second finds all columns
+    for _ in range(2):  # the second run finds all columns
         apply_changes(changes, sink.table, primary_key=found[0], order_by=[found[1]], add_columns=True)
         assert set(sink.read().columns) == set(changes.columns[1:])
         assert sorted(map(tuple, sink.read().select(*map(_quoted, changes.columns[1:])).collect()), key=repr) == values(changes)
@@ -204,7 +204,7 @@ def test_a_key_of_a_hostile_name_is_found_in_the_database(spark: SparkSession, n
 
 @pytest.mark.spark
 @pytest.mark.parametrize("kind", ["delta", "iceberg"])
-def test_a_name_does_not_say_where_a_table_is(spark: SparkSession, kind: str, tmp_path: Path) -> None:
+def test_a_column_name_cannot_change_the_target_table(spark: SparkSession, kind: str, tmp_path: Path) -> None:
     evil = EVIL.format(tmp_path / "evil")
     table = (DeltaTable if kind == "delta" else IcebergTable)(f"{'default' if kind == 'delta' else 'lake.db'}.t_{uuid4().hex}")
     changes = hostile(spark, ["id", "v"], [("+I", 1, 10)], [evil, "b"])
@@ -245,7 +245,7 @@ def test_a_name_that_the_table_cannot_hold_is_refused_at_the_call(
 
 
 @pytest.mark.spark
-def test_names_that_differ_in_case_alone_are_refused(spark: SparkSession, new_sink: NewSink) -> None:
+def test_names_that_differ_only_in_case_are_refused(spark: SparkSession, new_sink: NewSink) -> None:
     changes = hostile(spark, ["id", "a", "A"], [("+I", 1, 10)])
     with pytest.raises(SchemaError, match="the columns 'a', 'A' have the same name for Spark"):
         apply_changes(changes, new_sink("delta").table, primary_key="id")

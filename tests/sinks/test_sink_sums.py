@@ -1,4 +1,4 @@
-"""Sums over a changelog, kept in a table: a stream of answers has one row for each group, and so needs no order."""
+"""Sums over a changelog, stored in a table: each batch of results has one row per group, so that it needs no order."""
 
 from __future__ import annotations
 

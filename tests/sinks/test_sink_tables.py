@@ -36,12 +36,12 @@ TYPES = {
     "st": ("STRING", ['it\'s "q" \\ `b` \n é 😀', "", None]),
     "by": ("BINARY", [b"\x00\xff'", b"", None]),
     "da": ("DATE", [date(1500, 2, 28), date(9999, 12, 31), None]),
-    # Instants on both sides of the end of summer time in Berlin, where the hour comes twice.
+    # Instants on both sides of the end of summer time in Berlin, where the hour is repeated.
     "ts": (
         "TIMESTAMP",
         [datetime(2024, 10, 27, 0, 30, 0, 123456, timezone.utc), datetime(2024, 10, 27, 1, 30, 0, 1, timezone.utc), None],
     ),
-    # Not there in Berlin, where the hour is skipped.
+    # Does not exist in Berlin, where the hour is skipped.
     "nt": ("TIMESTAMP_NTZ", [datetime(2024, 3, 31, 2, 30, 0, 999999), datetime(1600, 1, 1), None]),
 }
 
@@ -66,7 +66,7 @@ def test_a_table_through_its_life(spark: SparkSession, sink: Sink) -> None:
     first = "id STRING, part INT, name STRING"
     apply(first, ("+I", "a", 1, "x"), ("+I", "A", 1, "y"), ("+I", "b", 1, "z"), ("-U", "b", 1, "z"), ("+U", "b", 1, "w"))
     assert sink.rows("id", "part", "name") == [("A", 1, "y"), ("a", 1, "x"), ("b", 1, "w")]
-    # A changed key is a delete and an insert; a delete may have the key alone; an unknown key's delete is nothing.
+    # A changed key is a delete and an insert; a delete may have only the key; deleting an unknown key has no effect.
     second = "ID STRING, part INT, name STRING, Weight DECIMAL(10,3)"
     changes = [("-D", "a", 1, None, None), ("+I", "a ", 1, "x", Decimal("1.5")), ("-D", "c", 9, None, None), ("+I", "d", 1, None, None)]
     with pytest.raises(SchemaError, match=r"has no column Weight: add_columns=True"):
@@ -82,7 +82,7 @@ def test_a_table_through_its_life(spark: SparkSession, sink: Sink) -> None:
 
 
 @pytest.mark.parametrize(("kind", "batches"), [("delta", 2), ("iceberg", 2), ("postgresql", 6), ("mysql-driver", 4)])
-def test_batches_that_come_again_end_in_the_same_table(spark: SparkSession, new_sink: NewSink, kind: str, batches: int) -> None:
+def test_repeated_batches_end_in_the_same_table(spark: SparkSession, new_sink: NewSink, kind: str, batches: int) -> None:
     random, table, sink = Random(kind), dict[int, int](), new_sink(kind)
     for _ in range(batches):
         changes = changelog(spark, "id INT, value INT", random_changelog(random, random.randrange(1, 12), table))
@@ -99,7 +99,7 @@ def test_a_row_that_moves_between_partitions_of_the_table_is_not_doubled(spark: 
     changes = [("-U", 1, date(2024, 1, 1)), ("+U", 1, date(2024, 1, 2)), ("-D", 2, date(2024, 1, 1))]
     name = sink.sql_name if kind == "iceberg" else sink.table
     apply_changes(changelog(spark, "id INT, day DATE", changes), name, primary_key="id")
-    # A column that the changelog does not have stays as it is.
+    # A column that the changelog does not have is not changed.
     assert sink.rows() == [(1, date(2024, 1, 2), "kept")]
 
 
@@ -121,7 +121,7 @@ def test_keys_that_the_collation_makes_equal_are_an_error(spark: SparkSession, n
     sink.execute(f"CREATE TABLE {sink.sql_name} (name VARCHAR(20) COLLATE latin1_general_ci PRIMARY KEY, n INT)")
     with pytest.raises(TargetError, match="equal by the table's collation"):
         apply_changes(changelog(spark, "name STRING, n INT", [("+I", "a", 1), ("+I", "A", 2)]), sink.table, primary_key="name")
-    # One of them in the end is a row that was spelled anew.
+    # One of the final rows has a new encoding.
     for rows in ([("+I", "a", 1)], [("-D", "a", 1), ("+I", "A", 2)]):
         apply_changes(changelog(spark, "name STRING, n INT", rows), sink.table, primary_key="name")
     assert sink.rows() == [("A", 2)]
@@ -154,7 +154,7 @@ def test_an_index_of_some_rows_finds_no_row_and_one_with_more_columns_does(spark
     assert sink.rows() == [(1, 1)]
 
 
-def test_a_batch_that_the_database_refuses_leaves_nothing(spark: SparkSession, new_sink: NewSink) -> None:
+def test_a_refused_batch_leaves_no_rows(spark: SparkSession, new_sink: NewSink) -> None:
     sink = new_sink("postgresql")
     sink.execute(f"CREATE TABLE {sink.sql_name} (id INT PRIMARY KEY, n INT CHECK (n < 10))")
     apply_changes(changelog(spark, "id INT, n INT", [("+I", 1, 1), ("+I", 2, 2)]), sink.table, primary_key="id")
@@ -166,7 +166,7 @@ def test_a_batch_that_the_database_refuses_leaves_nothing(spark: SparkSession, n
 
 
 @pytest.mark.parametrize("kind", ["postgresql", "mariadb"])
-def test_a_wrong_password_is_told_without_it(spark: SparkSession, new_sink: NewSink, kind: str) -> None:
+def test_a_wrong_password_is_an_error_without_the_password(spark: SparkSession, new_sink: NewSink, kind: str) -> None:
     right = new_sink(kind).table
     assert isinstance(right, JdbcTable)
     wrong = JdbcTable(right.url, right.table, user=right.user, password="hunter2-secret", options={"trustStorePassword": "hunter3"})
@@ -184,7 +184,7 @@ def test_a_missing_table_is_an_error_with_create_off(spark: SparkSession, new_si
         apply_changes(changelog(spark, "id INT", [("+I", 1)]), new_sink(kind).table, primary_key="id", create=False)
 
 
-def test_targets_that_are_none(spark: SparkSession, new_sink: NewSink) -> None:
+def test_invalid_targets(spark: SparkSession, new_sink: NewSink) -> None:
     changes = changelog(spark, "id INT", [("+I", 1)])
     with pytest.raises(TargetError, match="there is no table 'nowhere'"):
         apply_changes(changes, "nowhere", primary_key="id")
@@ -197,7 +197,7 @@ def test_targets_that_are_none(spark: SparkSession, new_sink: NewSink) -> None:
         apply_changes(changes, IcebergTable(delta.sql_name), primary_key="id")
 
 
-def test_a_type_that_the_database_does_not_have(spark: SparkSession, new_sink: NewSink) -> None:
+def test_a_type_that_the_database_lacks(spark: SparkSession, new_sink: NewSink) -> None:
     changes = changelog(spark, "id INT, doc STRUCT<a: INT>", [("+I", 1, (1,))])
     with pytest.raises(SchemaError, match=r"column `doc` is struct<a:int>, which has no type in the database: to_json"):
         apply_changes(changes, new_sink("postgresql").table, primary_key="id")

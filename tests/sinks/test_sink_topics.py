@@ -1,4 +1,4 @@
-"""Recorded topics of real producers, applied to real tables, make them the tables that the databases had."""
+"""Recorded topics of real producers, applied to real tables, end in the source databases' tables."""
 
 from __future__ import annotations
 
@@ -24,23 +24,23 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 
 NULLED = ("name", "email")
-"""Columns of text with U+0000 in it, which PostgreSQL does not have."""
+"""Text columns with U+0000, which PostgreSQL cannot store."""
 
 NewSink = Callable[[str], Sink]
 
 
 def topic_of(recording: str, table: str, format: str) -> Topic:
-    """A recorded topic of the repository's own."""
+    """A recorded topic of the repository."""
     return next(topic for topic in TOPICS if (topic.recording, topic.table, topic.format) == (recording, table, format))
 
 
 def without_null(text: str | None) -> str | None:
-    """Text as PostgreSQL can have it."""
+    """Text that PostgreSQL can store."""
     return text and text.replace("\0", "")
 
 
 def read(spark: SparkSession, kafka: LocalKafka, topic: Topic, *, bounded: bool, **more: Any) -> DataFrame:
-    """A topic as its entry says."""
+    """A topic, read with the options of its entry."""
     name = f"sinks.{topic.recording}.{topic.table}.{bounded}"
     kafka.load_recording(SMALL / "records" / f"{topic.recording}.jsonl.gz", topic=name)
     return from_kafka_changelog(
@@ -59,7 +59,7 @@ def read(spark: SparkSession, kafka: LocalKafka, topic: Topic, *, bounded: bool,
 
 
 def assert_table_is_the_truth(sink: Sink, topic: Topic) -> None:
-    """The table's rows, each with the place of the record that wrote it last, are the truth's."""
+    """Require that the table's rows, each with the position of its last record, equal the truth."""
     typed = {column.name: spark_type(column.type) for column in table_columns(topic.schema)}
     rows = sink.read().selectExpr(*(f"CAST(`{name}` AS {kind}) AS `{name}`" for name, kind in typed.items()), "partition", "offset")
     values = [list(row.values()) for row in rows.toArrow().to_pylist(maps_as_pydicts="strict")]
@@ -86,11 +86,11 @@ def test_topic_as_a_stream_with_a_repeated_batch(
         changes = changes.withColumns({name: F.replace(name, F.lit("\0"), F.lit("")) for name in topic.written})
     apply_stream(changes, sink.table, tmp_path / "checkpoint", primary_key=topic.primary_key)
     assert_table_is_the_truth(sink, topic)
-    # As after a kill between the table's commit and Spark's own.
+    # As after a kill between the table's commit and Spark's commit.
     assert forget_last_commit(tmp_path / "checkpoint") == 1
     repeated = apply_stream(changes, sink.table, tmp_path / "checkpoint", primary_key=topic.primary_key).lastProgress
     assert repeated["batchId"] == 1
-    # Computed once, and so counted once.
+    # Computed once, so that it is counted once.
     assert repeated["observedMetrics"]["changelog_decode"]["RECORDS"] == repeated["numInputRows"] > 0
     assert_table_is_the_truth(sink, topic)
 
@@ -103,7 +103,7 @@ def test_topic_as_a_stream_with_a_repeated_batch(
     ],
     ids=lambda value: value if isinstance(value, str) else value.table,
 )
-def test_topic_at_once(spark: SparkSession, kafka: LocalKafka, new_sink: NewSink, kind: str, topic: Topic) -> None:
+def test_topic_in_one_batch(spark: SparkSession, kafka: LocalKafka, new_sink: NewSink, kind: str, topic: Topic) -> None:
     sink = new_sink(kind)
     apply_changes(read(spark, kafka, topic, bounded=True), sink.table, primary_key=topic.primary_key)
     assert_table_is_the_truth(sink, topic)
