@@ -130,7 +130,7 @@ def test_where_on_columns_with_names_of_ours(spark, kafka, tmp_path):
 def test_where_that_is_no_condition_is_refused(spark, kafka):
     with pytest.raises(ArgumentError, match="where is no condition"):
         read(spark, kafka, "t", where="nowhere > 1")
-    with pytest.raises(ArgumentError, match="where is for ChangelogNormalize, and the plan has none"):
+    with pytest.raises(ArgumentError, match="where requires ChangelogNormalize, which the plan does not have"):
         read(spark, kafka, "t", where="qty > 1", source_duplicates=False)
 
 
@@ -200,7 +200,7 @@ def test_changelogs_from_elsewhere_take_where_and_ignored_columns(spark):
         ({"ignore_columns": ["x"]}, "ignore_columns has 'x', which is not one of id, name, qty"),
         ({"on_expiry": "retract"}, "on_expiry='retract' needs a state_ttl"),
         ({"delete_retention": 5}, "delete_retention is 5"),
-        ({"order": "source", "source_duplicates": False}, "order='source' is for ChangelogNormalize, and the plan has none"),
+        ({"order": "source", "source_duplicates": False}, "order='source' requires ChangelogNormalize, which the plan does not have"),
     ],
 )
 def test_options_that_cannot_be_used_are_refused_at_the_call(spark, kafka, options, text):
