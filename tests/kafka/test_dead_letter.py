@@ -306,8 +306,12 @@ def test_what_no_record_is_to_blame_for_fails_in_every_mode(spark, kafka, mode):
         pytest.param({"mode": "PERMISSIVE"}, "mode='PERMISSIVE' cannot be combined: remove one", id="a mode too"),
         pytest.param({"dead_letter": "orders"}, "'orders' is also a topic that is read", id="the topic read"),
         pytest.param({"topic": None, "topic_pattern": "de.*"}, "'dead' is also a topic that is read", id="a pattern that has it"),
-        pytest.param({"topic": None, "options": {"assign": '{"dead": [0]}'}}, "'dead' is also a topic that is read", id="an assignment that has it"),
-        pytest.param({"dead_letter": None, "dead_letter_options": {"linger.ms": 5}}, "dead_letter_options require dead_letter", id="options alone"),
+        pytest.param(
+            {"topic": None, "options": {"assign": '{"dead": [0]}'}}, "'dead' is also a topic that is read", id="an assignment that has it"
+        ),
+        pytest.param(
+            {"dead_letter": None, "dead_letter_options": {"linger.ms": 5}}, "dead_letter_options require dead_letter", id="options alone"
+        ),
         pytest.param({"dead_letter_options": {"linger.sm": 5}}, "No such configuration property", id="no option of librdkafka's"),
         pytest.param({"options": {"kafka.security.protocol": "SASL_SSL"}}, "GSSAPI has no counterpart", id="Kerberos"),
     ],

@@ -196,9 +196,9 @@ def test_changelogs_from_elsewhere_take_where_and_ignored_columns(spark):
     [
         ({"order": "offset"}, "order is 'offset'; it is 'arrival' or 'source'"),
         ({"state_layout": "hash"}, "state_layout is 'hash'"),
-        ({"ignore_columns": ["id"]}, "ignore_columns has 'id', which is of the primary key"),
+        ({"ignore_columns": ["id"]}, "ignore_columns has 'id', which is part of the primary key"),
         ({"ignore_columns": ["x"]}, "ignore_columns has 'x', which is not one of id, name, qty"),
-        ({"on_expiry": "retract"}, "on_expiry='retract' needs a state_ttl"),
+        ({"on_expiry": "retract"}, "on_expiry='retract' requires state_ttl"),
         ({"delete_retention": 5}, "delete_retention is 5"),
         ({"order": "source", "source_duplicates": False}, "order='source' requires ChangelogNormalize, which the plan does not have"),
     ],

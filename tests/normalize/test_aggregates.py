@@ -84,7 +84,7 @@ def test_a_changelog_without_update_before_is_refused(spark):
 @pytest.mark.spark
 def test_a_row_that_is_no_row_of_the_table_fails_the_query_unless_it_is_left_out(spark):
     changes = spark.createDataFrame([("+I", 1), (None, None)], "row_kind STRING, n INT")
-    with pytest.raises(Exception, match="leave such rows out: WHERE row_kind IS NOT NULL"):
+    with pytest.raises(Exception, match="filter such rows out, WHERE row_kind IS NOT NULL"):
         aggregate_changes(changes, "SELECT SUM(n) AS n FROM t").collect()
     assert aggregate_changes(changes, "SELECT SUM(n) AS n FROM t WHERE row_kind IS NOT NULL").collect()[0].n == 1
 

@@ -55,8 +55,8 @@ def test_a_conflict_without_end_is_one_sentence() -> None:
     assert commit.calls == TRIES
     assert len(commit.pauses) == TRIES - 1  # none after the last
     assert str(caught.value) == (
-        "[CONFLICT] another writer changed t at the same time (X), in each of 10 tries: let fewer queries write this table at a time, and "
-        "start this one again"
+        "[CONFLICT] another writer changed t at the same time (X), in each of 10 attempts: let fewer queries write this table at a time, "
+        "and restart this query"
     )
 
 
