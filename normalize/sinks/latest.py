@@ -1,6 +1,6 @@
 """The last change of each key of a micro-batch, and the errors when it is ambiguous.
 
-A retraction (``-U`` or ``-D``) as a key's last change deletes the row. After the ``-U`` of an update that keeps the key, its ``+U`` follows.
+A retraction (``-U`` or ``-D``) as a key's last change deletes the row. The ``-U`` of an update that keeps the key precedes its ``+U``.
 
 =============================  ========================================================================================
 order                          the last change of a key

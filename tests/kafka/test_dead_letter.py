@@ -271,7 +271,7 @@ def test_a_bug_of_a_format_is_a_bad_record_for_who_goes_on(spark, kafka, source_
     assert [tuple(row)[:4] for row in kept if row.row_kind] == [("+I", 1, None, "me")]
     errors = {row._corrupt_record.offset: row._corrupt_record.error for row in kept if row.row_kind is None}
     assert {offset: text[: len(SAID[offset])] for offset, text in errors.items()} == SAID
-    assert "this is a bug of the format's - at the value in " in errors[2]
+    assert "please report this bug of the format - at the value in " in errors[2]
     assert [counts.get[name] for name in ("FORMAT_BUG", "TYPE_CONVERSION", "DECODE")] == [6, 1, 1]
     assert from_kafka_changelog(spark, topic, **table, dead_letter=dead).count() == 1
     assert [dict(letter.headers())["__changelog.errors.condition"] for letter in letters(kafka, dead)] == [

@@ -102,7 +102,7 @@ def test_the_command_rewrites_a_checkpoint_of_rocksdb(spark, kafka, tmp_path):
         new, batch = f"file://{tmp_path}/new", max(old.batches) + 1
         command = [sys.executable, "-m", "normalize.rescale", str(old.checkpoint), new, "--key-groups", "12"]
         printed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-        assert printed == f"{new} is written: start the query from it with key_groups=12; next is batch {batch}\n"
+        assert printed == f"Wrote {new}: start the query from it with key_groups=12; the next batch is {batch}\n"
         second = run_batches(changelog_of(spark, kafka, old.topic, 12), tmp_path / "new")
     finally:
         spark.conf.unset(PROVIDER)
@@ -175,7 +175,7 @@ def test_what_cannot_be_rewritten_is_refused_and_nothing_is_written(spark, tmp_p
         rescale(spark, old, old, 12)
     with pytest.raises(ArgumentError, match="at least 1"):
         rescale(spark, old, new, 0)
-    with pytest.raises(ArgumentError, match="is no checkpoint"):
+    with pytest.raises(ArgumentError, match="is not a checkpoint"):
         rescale(spark, str(tmp_path / "nothing"), new, 12)
     assert not list(tmp_path.iterdir())
 
@@ -184,7 +184,7 @@ def test_what_cannot_be_rewritten_is_refused_and_nothing_is_written(spark, tmp_p
     ("layout", "key_groups", "message"),
     [
         pytest.param(Layout(2, LAYOUT.columns, ("id",), compact=True), 4, "the state is compact", id="compact"),
-        pytest.param(Layout(2, LAYOUT.columns, ("id",), with_positions=True), 3, "take a multiple of 2", id="merged positions"),
+        pytest.param(Layout(2, LAYOUT.columns, ("id",), with_positions=True), 3, "use a multiple of 2", id="merged positions"),
     ],
 )
 def test_a_state_that_cannot_be_regrouped_is_refused(spark, tmp_path, layout, key_groups, message):
