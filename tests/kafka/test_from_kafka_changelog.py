@@ -141,7 +141,7 @@ def test_a_restart_with_another_number_of_key_groups_is_refused(spark, kafka, tm
     run_stream(from_kafka_changelog(spark, topic, **TABLE, options=servers(kafka), key_groups=1), tmp_path / "checkpoint")
     kafka.produce(topic, [(b"%d" % key, debezium("c", None, {"id": key, "name": "a", "qty": 1})) for key in range(50)])
     other = from_kafka_changelog(spark, topic, **TABLE, options=servers(kafka), key_groups=2)
-    with pytest.raises(StreamingQueryException, match=r"\[STATE_VERSION\].*Set key_groups=1"):
+    with pytest.raises(StreamingQueryException, match=r"\[STATE_VERSION\].*set key_groups=1"):
         run_stream(other, tmp_path / "checkpoint")
 
 

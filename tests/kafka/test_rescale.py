@@ -199,7 +199,7 @@ def test_a_failure_leaves_no_new_checkpoint(spark, tmp_path):
     data = LAYOUT.encode(LAYOUT.empty())
     other = Layout(LAYOUT.key_groups, LAYOUT.columns, ("name",))
     stored_by_hand(spark, {0: data, 1: other.encode(other.empty())}, tmp_path / "old")
-    with pytest.raises(PythonException, match=r"\[STATE_VERSION\].*is by primary key"):
+    with pytest.raises(PythonException, match=r"\[STATE_VERSION\].*has the primary key"):
         rescale(spark, str(tmp_path / "old"), str(tmp_path / "new"), 4)
     assert not (tmp_path / "new").exists()
 
