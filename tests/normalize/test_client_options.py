@@ -182,8 +182,8 @@ def test_secrets_stand_in_no_repr():
     [
         pytest.param("", {}, "the name of a Kafka topic", id="empty topic"),
         pytest.param("a b", {}, "the name of a Kafka topic", id="no topic's name"),
-        pytest.param("dead", {"acks": 1}, "acks is 'all'", id="acks"),
-        pytest.param("dead", {"request.required.acks": "0"}, "acks is 'all'", id="acks by its other name"),
+        pytest.param("dead", {"acks": 1}, "acks must be 'all'", id="acks"),
+        pytest.param("dead", {"request.required.acks": "0"}, "acks must be 'all'", id="acks by its other name"),
         pytest.param("dead", {"linger.sm": 1}, 'No such configuration property: "linger.sm"', id="unknown option"),
         pytest.param("dead", {"compression.type": "zip"}, 'Invalid value "zip"', id="unknown value"),
         pytest.param("dead", {"security.protocol": "SSL", "ssl.key.pem": SECRET}, "ssl.key.pem failed", id="a key that is none"),
