@@ -128,7 +128,7 @@ def test_where_on_columns_with_names_of_ours(spark, kafka, tmp_path):
 
 
 def test_where_that_is_no_condition_is_refused(spark, kafka):
-    with pytest.raises(ArgumentError, match="where is no condition"):
+    with pytest.raises(ArgumentError, match="where is not a condition"):
         read(spark, kafka, "t", where="nowhere > 1")
     with pytest.raises(ArgumentError, match="where requires ChangelogNormalize, which the plan does not have"):
         read(spark, kafka, "t", where="qty > 1", source_duplicates=False)

@@ -69,7 +69,7 @@ def test_however_it_is_cut_a_changelog_is_what_its_pairs_are(identifier, history
 
 
 def test_a_row_without_a_kind_is_an_error_that_says_what_to_do():
-    with pytest.raises(ArgumentError, match=r"a row has no row_kind: .* df\.where\('row_kind IS NOT NULL'\)"):
+    with pytest.raises(ArgumentError, match=r"a row has no row_kind \(.*\): filter such rows out, df\.where\('row_kind IS NOT NULL'\)"):
         encoded("changelog-json", [batch([("+I", 1, "a"), (None, 2, None)])])
     with pytest.raises(ValueError, match="no row kind is written 'I'"):
         encoded("changelog-json", [batch([("I", 1, "a")])])
