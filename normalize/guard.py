@@ -149,7 +149,7 @@ class Identity:
         select = f"select one with {' and '.join(options)} in format_options (a regular expression), or " if options else ""
         return SeveralTablesError(
             f"the records belong to two tables, {_named(first)} and {_named(second)}: rows with equal keys would be merged. "
-            f"Remedy: {select}make the table part of the key: {self._key(columns)}"
+            f"To fix it, {select}make the table part of the key: {self._key(columns)}"
         )
 
     def _key(self, columns: Sequence[str]) -> str:

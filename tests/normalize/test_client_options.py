@@ -101,7 +101,9 @@ def test_tls(options, expected):
         pytest.param(sasl("GSSAPI", "x"), "kafka.sasl.mechanism=GSSAPI", id="Kerberos"),
         pytest.param(sasl("OAUTHBEARER", "x"), "kafka.sasl.mechanism=OAUTHBEARER", id="OAuth"),
         pytest.param(
-            sasl("PLAIN", f'a.ScramLoginModule required username="a" password="{SECRET}";'), "the single PlainLoginModule", id="another module"
+            sasl("PLAIN", f'a.ScramLoginModule required username="a" password="{SECRET}";'),
+            "the single PlainLoginModule",
+            id="another module",
         ),
         pytest.param(
             sasl("PLAIN", f'a.PlainLoginModule required username="a" password="{SECRET}"'), "the single PlainLoginModule", id="no semicolon"

@@ -39,7 +39,7 @@ def test_the_stage_is_where_flinks_planner_puts_it(source, duplicates, consumer,
     ("source", "duplicates", "consumer", "text"),
     [
         pytest.param(CHANGELOG, True, "all", "set source_duplicates=False", id="dbz_nopk, on"),
-        pytest.param(UPSERT, False, "all", "needs primary_key", id="upserts without a key"),
+        pytest.param(UPSERT, False, "all", "requires primary_key", id="upserts without a key"),
         pytest.param(CHANGELOG, False, "upsert", "only the key tells", id="dbz_nopk into upserts"),
     ],
 )

@@ -183,7 +183,7 @@ def test_the_secrets_that_are_looked_for_are_those_that_are_given(secured: Secur
 
 
 def test_a_local_broker_says_where_it_listens_itself() -> None:
-    with pytest.raises(ValueError, match="properties has listeners, which a local broker says itself"):
+    with pytest.raises(ValueError, match="properties has listeners, which LocalKafka sets itself"):
         LocalKafka(properties={"listeners": "SSL://0.0.0.0:9093"})
 
 
