@@ -21,8 +21,8 @@ A broker never outlives the process that started it::
     your process ──pipe──► guard ──► java kafka.Kafka
 
 The guard is this file run as a script. It waits for the pipe to close, which the operating system does even after SIGKILL. It then stops
-the broker and removes its temporary data. PR_SET_PDEATHSIG would need no guard, but it exists only on Linux, and fires when the *thread* that
-started the broker ends, as threads of notebooks and test runners do.
+the broker and removes its temporary data. PR_SET_PDEATHSIG would need no guard, but it exists only on Linux, and fires when the *thread*
+that started the broker ends, as threads of notebooks and test runners do.
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ def test_the_stage_is_where_flinks_planner_puts_it(source, duplicates, consumer,
     [
         pytest.param(CHANGELOG, True, "all", "set source_duplicates=False", id="dbz_nopk, on"),
         pytest.param(UPSERT, False, "all", "requires primary_key", id="upserts without a key"),
-        pytest.param(CHANGELOG, False, "upsert", "only the key tells", id="dbz_nopk into upserts"),
+        pytest.param(CHANGELOG, False, "upsert", "only the key identifies", id="dbz_nopk into upserts"),
     ],
 )
 def test_a_missing_primary_key_is_refused_where_one_is_needed(source, duplicates, consumer, text):
