@@ -194,7 +194,7 @@ def test_changelogs_from_elsewhere_take_where_and_ignored_columns(spark):
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        ({"order": "offset"}, "order is 'offset'; it is 'arrival' or 'source'"),
+        ({"order": "offset"}, "order is 'offset': use 'arrival' or 'source'"),
         ({"state_layout": "hash"}, "state_layout is 'hash'"),
         ({"ignore_columns": ["id"]}, "ignore_columns has 'id', which is part of the primary key"),
         ({"ignore_columns": ["x"]}, "ignore_columns has 'x', which is not one of id, name, qty"),
