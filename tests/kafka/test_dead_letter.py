@@ -282,7 +282,7 @@ def test_a_bug_of_a_format_is_a_bad_record_for_who_goes_on(spark, kafka, source_
 def test_a_bug_of_a_format_fails_a_strict_query_and_says_where_it_is(spark, kafka):
     topic = new_topic(kafka, BUGS[2:])
     with pytest.raises(
-        Exception, match=rf"\[FORMAT_BUG\] buggy failed with KeyError: 'user' \(line \d+, in <lambda>\); .* in {topic}\[0\]@0"
+        Exception, match=rf"\[FORMAT_BUG\] buggy failed with KeyError: 'user' \(line \d+, in <lambda>\), but .* in {topic}\[0\]@0"
     ):
         from_kafka_changelog(spark, topic, **BUGGY, format=buggy(), options=servers(kafka)).collect()
 

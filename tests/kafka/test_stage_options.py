@@ -103,7 +103,7 @@ def test_the_compact_layout_takes_rows_from_the_events_and_tells_wrong_ones(spar
     run = run_stream(read(spark, kafka, lost, state_layout="compact"), tmp_path / "2")
     assert run.changelog == ["+I(1,a,0)", "-U(1,a,1)", "+U(1,a,2)"]
     assert run.metric("changelog_normalize", "WRONG_BEFORE_IMAGES") == 1
-    with pytest.raises(Exception, match=r"MISSING_BEFORE_IMAGE.*not the row that was last emitted"):
+    with pytest.raises(Exception, match=r"MISSING_BEFORE_IMAGE.*differs from the row that was last emitted"):
         run_stream(read(spark, kafka, lost, state_layout="compact", on_wrong_before="fail"), tmp_path / "3")
 
 
