@@ -1,4 +1,4 @@
-"""Changelogs on Spark: `from_kafka_changelog` and what belongs to it. Importing this loads neither Spark nor Arrow until it is used."""
+"""Changelogs on Spark: `from_kafka_changelog` and related functions. Importing this package does not import Spark or Arrow."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Canonical values (see `cdc_formats.types`) to Arrow and back, a column at a time; and the Spark types that go with them."""
+"""Convert columns of canonical values (`cdc_formats.types`) to Arrow and back; the corresponding Spark types."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _SIMPLE = {
     "VARCHAR": pa.string(),
     "BINARY": pa.binary(),
     "DATE": pa.date32(),
-    # Spark 4.0 has no TIME: the text is exact, sorts as the time does, and is what Spark casts from.
+    # Spark 4.0 has no TIME: the text is exact, sorts like the time, and can be cast.
     "TIME": pa.string(),
     "TIMESTAMP": pa.timestamp("us", tz="UTC"),
     "TIMESTAMP_NTZ": pa.timestamp("us"),
@@ -43,7 +43,7 @@ _STORED_AS = {
     "TIMESTAMP_NTZ": pa.int64(),
     "INTERVAL DAY TO SECOND": pa.int64(),
 }
-"""Types whose canonical value is the number that Arrow stores."""
+"""The types whose canonical value is the number that Arrow stores."""
 _BATCH_ROWS = 10_000
 _NESTED = ("ARRAY", "MAP", "STRUCT")
 _TO_TIME = converter(SqlType("TIME"), Handling())
@@ -64,15 +64,15 @@ def arrow_type(sql_type: SqlType) -> pa.DataType:
 
 
 def stored_type(sql_type: SqlType) -> pa.DataType:
-    """Return the Arrow type that a column has between the passes and in the state.
+    """Return the Arrow type of a column between the passes and in the state.
 
-    It is `arrow_type`, but for ARRAY, MAP and STRUCT: they are packed, since Arrow does not compare nested arrays.
+    It is `arrow_type`, except that ARRAY, MAP and STRUCT are packed, since Arrow does not compare nested arrays.
     """
     return pa.binary() if sql_type.name in _NESTED else arrow_type(sql_type)
 
 
 def spark_type(sql_type: SqlType) -> str:
-    """Return the Spark DDL of a column's type: without precisions of times and lengths, which Spark's types lack."""
+    """Return the Spark DDL of a column's type, without precisions of times and lengths, which Spark does not support."""
     inner = [spark_type(field.type) for field in sql_type.fields]
     if sql_type.name == "STRUCT":
         return f"STRUCT<{', '.join(f'{backquoted(field.name)}: {of}' for field, of in zip(sql_type.fields, inner, strict=True))}>"
@@ -84,12 +84,12 @@ def spark_type(sql_type: SqlType) -> str:
 
 
 def spark_ddl(schema: Sequence[Column]) -> str:
-    """Return columns as the DDL of the DataFrame that holds them."""
+    """Return the DDL of a DataFrame with these columns."""
     return ", ".join(f"{backquoted(column.name)} {spark_type(column.type)}" for column in schema)
 
 
 def slices(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """Cut a batch into batches for Spark, of at most as many rows as Spark's own have by default."""
+    """Split a batch into batches for Spark, with at most Spark's default number of rows."""
     for start in range(0, batch.num_rows, _BATCH_ROWS):
         yield batch.slice(start, _BATCH_ROWS)
 
@@ -142,7 +142,7 @@ def _structs(sql_type: SqlType, values: Sequence[Any]) -> pa.Array:
 
 
 def to_stored(sql_type: SqlType, values: Sequence[Any]) -> pa.Array:
-    """Return a column of canonical values as it is stored (`stored_type`)."""
+    """Return a column of canonical values with its `stored_type`."""
     if sql_type.name in _NESTED:
         return pa.array([None if value is None else pack(value) for value in values], pa.binary())
     return to_arrow(sql_type, values)
@@ -153,21 +153,21 @@ _FIRST, _LAST = "0001-01-01", "9999-12-31"
 
 
 def of_texts(sql_type: SqlType, values: Sequence[Any], convert: Converter) -> pa.Array:
-    """Return a column whose text stands as producers write it, as it is stored.
+    """Return a column of unconverted texts of messages with its `stored_type`.
 
     Parameters
     ----------
     sql_type : SqlType
         A DECIMAL, DATE or TIMESTAMP_NTZ.
     values : sequence
-        Text, None, or canonical values; a DECIMAL's canonical value is a text that `convert` takes.
+        Text, None, or canonical values; a DECIMAL's canonical value is a text that `convert` accepts.
     convert : callable
-        From one text to the canonical value.
+        Converts one text to the canonical value.
 
     Raises
     ------
     Unfit
-        When a text is not one of the type's.
+        When a text is not a value of the type.
     """
     if sql_type.name != "DECIMAL" and not any(type(value) is str for value in values):
         return to_arrow(sql_type, values)
@@ -181,7 +181,7 @@ def of_texts(sql_type: SqlType, values: Sequence[Any], convert: Converter) -> pa
 
 
 def _parsed(sql_type: SqlType, texts: pa.Array) -> pa.Array | None:
-    """Return the values of texts, None where one is not written as Arrow itself writes its value: that one is for the converter."""
+    """Return the values of texts; None if one is not in Arrow's notation, and so requires the converter."""
     if sql_type.name == "TIMESTAMP_NTZ":
         return _times(sql_type, texts)
     values = texts.cast(arrow_type(sql_type))
@@ -213,13 +213,13 @@ def of_stored(sql_type: SqlType, array: pa.Array) -> pa.Array:
 
 
 def same(sql_type: SqlType, left: pa.Array, right: pa.Array) -> np.ndarray[Any, np.dtype[np.bool_]]:
-    """Return for each place whether two stored columns have equal values there (`cdc_formats.equality`)."""
+    """Return for each row whether two stored columns have equal values (`cdc_formats.equality`)."""
     found = pc.or_(pc.equal(left, right).fill_null(False), pc.and_(left.is_null(), right.is_null()))
     if pa.types.is_floating(left.type):
         found = pc.or_(found, pc.and_(*(pc.is_nan(array).fill_null(False) for array in (left, right))))
     equals: np.ndarray[Any, np.dtype[np.bool_]] = found.to_numpy(zero_copy_only=False)
     if pa.types.is_binary(left.type) and sql_type.name in _NESTED and unifier(sql_type) is not None:
-        # Equal floats may have different bytes: what differs is looked at again.
+        # Equal floats may have different bytes: compare the values of unequal bytes.
         equals = equals.copy()
         for place in np.flatnonzero(~equals):
             values = [array[int(place)].as_py() for array in (left, right)]
@@ -231,7 +231,7 @@ def same(sql_type: SqlType, left: pa.Array, right: pa.Array) -> np.ndarray[Any, 
 
 
 def from_arrow(sql_type: SqlType, array: pa.Array) -> list[Any]:
-    """Return an Arrow array, as Spark hands it out, as canonical values.
+    """Return the canonical values of an Arrow array from Spark.
 
     Parameters
     ----------
@@ -242,7 +242,7 @@ def from_arrow(sql_type: SqlType, array: pa.Array) -> list[Any]:
     Raises
     ------
     Unfit
-        When the text of a TIME is none.
+        When the text of a TIME is not a time.
     """
     name = sql_type.name
     if name in _STORED_AS:
@@ -272,7 +272,7 @@ def _per_row(array: pa.Array, items: list[Any]) -> list[Any]:
 
 
 def _maps(sql_type: SqlType, array: pa.Array) -> list[Any]:
-    # The rows of a map are read through lists, since a sliced map's keys and items do not know of the slice.
+    # The rows of a map are read through lists, since a sliced map's keys and items ignore the slice.
     entries = [value if value is None else [list(entry) for entry in value] for value in array.to_pylist()]
     flat = [entry for value in entries if value is not None for entry in value]
     keys, items = (

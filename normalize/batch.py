@@ -1,7 +1,7 @@
-"""ChangelogNormalize of a bounded read: the rows that the stream gives, without state.
+"""ChangelogNormalize for a bounded read: the same rows as for a stream, without state.
 
-Spark sorts the changes by key and order natively (and spills to disk), and one pass folds and types them as they come: it holds the
-row of one key. The fold is the stream's own, so that the two cannot differ in what they do to a key.
+Spark sorts the changes by key and order (and spills to disk). One pass folds and types them in this order, and keeps only the row of one
+key. The fold is the same as in a stream.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 ORDER = ("stamp", "source", "offset", "seq")
 COUNTS = tuple(dict.fromkeys((*decode.COUNTS, *streaming.COUNTS)))
-"""What is counted: what decoding counts and what the stage counts, summed where both count it."""
+"""The names of the counts of decoding and of the stage; counts with the same name are added."""
 _COLUMNS = ("key", "stamp", "source", "change", "asides", "seen")
 
 
@@ -42,13 +42,13 @@ def normalized(keyed: DataFrame, stage: Stage, output: Output, *, split_partitio
     Parameters
     ----------
     keyed : DataFrame
-        Of `targets.KeyedRows`, with counts or without.
+        The batches of `targets.KeyedRows`, with counts or without.
     stage : Stage
     output : Output
     split_partitions : bool
         Whether a Kafka partition may be read by several tasks.
     observation : Observation or None
-        Gets `COUNTS`.
+        Receives `COUNTS`.
     """
     folded = in_order(keyed, split_partitions=split_partitions).mapInArrow(
         partial(fold_pass, stage=stage, output=output), f"{output.ddl}, {counts_ddl(COUNTS)}"
@@ -57,15 +57,15 @@ def normalized(keyed: DataFrame, stage: Stage, output: Output, *, split_partitio
 
 
 def in_order(keyed: DataFrame, *, split_partitions: bool) -> DataFrame:
-    """Return the changes by key, in their order.
+    """Return the changes sorted by key and order.
 
     Parameters
     ----------
     keyed : DataFrame
-        Of `targets.KeyedRows`.
+        The batches of `targets.KeyedRows`.
     split_partitions : bool
-        Whether a Kafka partition may be read by several tasks: then the timestamps, which are monotone in a task, are made so
-        across tasks.
+        Whether several tasks may read a Kafka partition: the timestamps, which are monotone in a task, are then made monotone across
+        tasks.
     """
     from pyspark.sql import Window, functions as F
 
@@ -77,15 +77,15 @@ def in_order(keyed: DataFrame, *, split_partitions: bool) -> DataFrame:
 
 
 def fold_pass(batches: Iterator[pa.RecordBatch], *, stage: Stage, output: Output) -> Iterator[pa.RecordBatch]:
-    """Fold sorted changes into typed changelog rows, and the counts of all in a last row; for ``mapInArrow``."""
+    """Fold sorted changes into typed changelog rows, followed by a row of counts; for ``mapInArrow``."""
     counts: Counter[str] = Counter()
     tables: list[Table] = []
     group, held = stage.layout.empty(), Gathered(stage.shape)
-    # What looks at all changes of a key at once waits until they are there: the last key goes on in the next batch.
+    # These options require all changes of a key at once: the last key may continue in the next batch.
     whole_keys = stage.mini_batch or stage.layout.with_positions
     with worker():
         for batch in batches:
-            # All rows without a key come to one task, which so compares the tables of all partitions.
+            # All rows without a key are in one task, which thus compares the tables of all partitions.
             tables = stage.expected.identity.merged(tables, _tables(batch))
             asides = _read(batch, held, counts)
             ready, held = held.split_last_key() if whole_keys else (held, Gathered(stage.shape))
@@ -111,7 +111,7 @@ def _typed(folded: Told, asides: list[Aside], stage: Stage, output: Output, coun
 
 
 def _of_last_key(group: KeyGroup, folded: Gathered) -> KeyGroup:
-    """Keep the last key's row: of all keys that are sorted before it, nothing more comes."""
+    """Return the key group with only the last key's row; no more changes of the keys before it follow."""
     if not folded.keys:
         return group
     last = folded.last_key()
@@ -128,7 +128,7 @@ def _read(batch: pa.RecordBatch, gathered: Gathered, counts: Counter[str]) -> li
     columns = (batch.column(name).to_pylist() for name in _COLUMNS)
     for (key, stamp, source, change, packed, _), matches in zip(zip(*columns, strict=True), matching, strict=False):
         if key is not None:
-            # Here a key stands for itself: what is known of a redelivery is known by the key's own changes.
+            # In a bounded read redeliveries are detected only among the changes of one key.
             gathered.add_packed(key, stamp, f"{source} {key.hex()}", change, told(matches, source))
         elif packed is not None:
             asides += decode_asides(packed)

@@ -1,4 +1,4 @@
-"""Whether values are canonical (`cdc_formats.types`), for those that no converter of ours made: a format's metadata."""
+"""Check that the metadata values of external formats are canonical (`cdc_formats.types`)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _TYPES: dict[str, Any] = {
 
 
 def canonical_check(columns: Sequence[Column]) -> Callable[[Sequence[Any]], Any]:
-    """Return the function that refuses values which are not canonical for their columns.
+    """Return the function that raises for values which are not canonical for their columns.
 
     Parameters
     ----------
@@ -37,7 +37,7 @@ def canonical_check(columns: Sequence[Column]) -> Callable[[Sequence[Any]], Any]
     Returns
     -------
     callable
-        Takes the values in the order of the columns; raises an exception that says which is wrong.
+        Takes the values in the order of the columns; raises an exception with the path of a wrong value.
 
     Examples
     --------
@@ -47,7 +47,7 @@ def canonical_check(columns: Sequence[Column]) -> Callable[[Sequence[Any]], Any]
     msgspec.ValidationError: Expected `int | null`, got `str` - at `$[1]`
     """
     decode = msgspec.msgpack.Decoder(tuple[tuple(_type(column.type) | None for column in columns)]).decode  # type: ignore[misc]
-    # Packing refuses what has no bytes: lone surrogates, objects of any class.
+    # Packing raises for lone surrogates and for objects of other classes.
     return lambda values: decode(pack(tuple(values)))
 
 

@@ -1,4 +1,4 @@
-"""`ChangelogNormalize` for a changelog that is a DataFrame already, whatever made it."""
+"""`ChangelogNormalize` for changelog DataFrames from any source."""
 
 from __future__ import annotations
 
@@ -37,16 +37,16 @@ if TYPE_CHECKING:
     from pyspark.sql import Column as SparkColumn, DataFrame
 
 KEY_GROUPS = 64
-"""The default number of key groups; the README says how to choose it."""
+"""The default number of key groups; the README explains how to choose it."""
 DELETE_RETENTION = timedelta(days=7)
-"""How long a delete's position is kept by default: as long as Kafka keeps a topic's records by default."""
+"""How long a delete's position is kept by default: Kafka's default retention of a topic."""
 
 
 @dataclass(frozen=True)
 class ChangelogNormalize:
-    """Makes a changelog clean, by key: no duplicates, ``-U`` generated, deletes in full.
+    """Normalizes a changelog by key: removes duplicates, generates ``-U``, completes deletes.
 
-    `from_kafka_changelog` puts it into the plan itself where it is needed; this is for changelogs from elsewhere. Use it with
+    `from_kafka_changelog` adds it to the plan if needed. For changelogs from other sources use it with
     ``df.transform(ChangelogNormalize(primary_key=["id"]))``.
 
     Parameters
@@ -55,31 +55,31 @@ class ChangelogNormalize:
     generate_update_before : bool
         Whether the result has ``-U``.
     metadata : sequence of str
-        Columns that take no part in whether two rows are equal, and are not stored: a result has those of the row that caused it.
+        Columns that are ignored when rows are compared, and not stored: a row of the result has those of the row that caused it.
     key_groups : int
-        Into how many groups the keys are hashed; fixed for the life of a checkpoint.
+        The number of groups into which keys are hashed; fixed for the life of a checkpoint.
     where : str, Column or None
         A condition on the table's columns: a row that stops matching is deleted, and one that never matched is not stored.
     ignore_columns : sequence of str
-        Columns in which a difference alone is no change.
+        Columns that are ignored when rows are compared.
     state_ttl : timedelta or None
         Forget a row this long after its last write (processing time). Streams only.
     on_expiry : {"forget", "retract"}
-        Whether a row that expires is deleted from the result too.
+        Whether a row that expires is also deleted from the result.
     mini_batch : bool
         Keep only the last change of a key in a micro-batch.
 
     Notes
     -----
-    The input has a column ``row_kind``. ``+I`` and ``+U`` are the key's newest row, ``-D`` deletes it. A ``-U`` that comes directly
-    before a ``+U`` of the same key is dropped, as Flink's planner drops it; any other ``-U`` is a delete, and so an update that
-    changes the key leaves nothing behind. Rows whose ``row_kind`` is NULL (with a ``_corrupt_record`` or a ``_control_event``) pass
-    untouched. Rows of one key are taken in the order of their partition of the DataFrame.
+    The input has a column ``row_kind``. ``+I`` and ``+U`` are the key's newest row, ``-D`` deletes it. A ``-U`` directly before a ``+U``
+    of the same key is dropped, as in Flink's planner. Any other ``-U`` is a delete, so that an update of the key deletes the old row.
+    Rows whose ``row_kind`` is NULL (with a ``_corrupt_record`` or a ``_control_event``) are returned unchanged. Rows of one key are
+    processed in the order of their DataFrame partition.
 
     Raises
     ------
     ArgumentError
-        When called with a DataFrame that has no ``row_kind``, or with a TTL and a DataFrame that is no stream.
+        When called with a DataFrame that has no ``row_kind``, or with a TTL and a DataFrame that is not a stream.
     """
 
     primary_key: str | Sequence[str]
@@ -93,7 +93,7 @@ class ChangelogNormalize:
     mini_batch: bool = False
 
     def __call__(self, df: DataFrame) -> DataFrame:
-        """Return the clean changelog of `df`."""
+        """Return the normalized changelog of `df`."""
         require_changelog(df)
         output, key = self._output(df), names_of(self.primary_key)
         stage = make_stage(
@@ -120,7 +120,7 @@ class ChangelogNormalize:
         metadata = {column.name: column for column in table_columns(df.schema, without=(ROW_KIND, *ASIDES))}
         missing = [name for name in self.metadata if name not in metadata]
         if missing:
-            raise ArgumentError(f"metadata column {missing[0]} is not in the DataFrame")
+            raise ArgumentError(f"metadata has {missing[0]}, which is not a column of the DataFrame")
         asides = tuple(column for name, column in ASIDES.items() if name in df.columns)
         return Output(table, tuple(metadata[name] for name in self.metadata), asides)
 
@@ -147,26 +147,26 @@ def make_stage(
     key_metadata: tuple[str, ...] = (),
     expected: Expected = NOTHING_EXPECTED,
 ) -> Stage:
-    """Check the stage's arguments, and return it.
+    """Return the stage for checked arguments.
 
     Raises
     ------
     ArgumentError, SchemaError
     """
     if not unique_key:
-        raise ArgumentError("ChangelogNormalize needs primary_key=[...]")
+        raise ArgumentError("ChangelogNormalize requires primary_key=[...]")
     key_indices(shape.columns, unique_key)
     if not isinstance(key_groups, int) or key_groups < 1:
-        raise ArgumentError(f"key_groups is {key_groups!r}; it is a number of at least 1")
+        raise ArgumentError(f"key_groups is {key_groups!r}: it must be an integer of at least 1")
     check_choice("on_expiry", on_expiry, ("forget", "retract"))
     check_choice("on_wrong_before", on_wrong_before, ("count", "fail"))
     ttl_ms = _ttl_ms(state_ttl, streaming)
     if on_expiry == "retract" and not ttl_ms:
-        raise ArgumentError("on_expiry='retract' needs a state_ttl: without one no row expires")
+        raise ArgumentError("on_expiry='retract' requires state_ttl: without it no row expires")
     if on_expiry == "retract" and shape.compact:
-        raise ArgumentError("on_expiry='retract' needs state_layout='full': a compact state has no rows to delete")
+        raise ArgumentError("on_expiry='retract' requires state_layout='full': a compact state has no rows to delete")
     if not isinstance(delete_retention, timedelta) or delete_retention < timedelta(0):
-        raise ArgumentError(f"delete_retention is {delete_retention!r}; it is a datetime.timedelta that is not negative")
+        raise ArgumentError(f"delete_retention is {delete_retention!r}: it must be a non-negative datetime.timedelta")
     return Stage(
         layout=Layout(key_groups, shape.columns, (*unique_key, *key_metadata), shape.compact, ttl_ms > 0, shape.positions),
         shape=shape,
@@ -183,28 +183,28 @@ def make_stage(
 
 
 def check_choice(name: str, value: Any, choices: Sequence[str]) -> None:
-    """Refuse an argument that is none of the choices.
+    """Raise an error for an argument that is not one of the choices.
 
     Raises
     ------
     ArgumentError
     """
     if value not in choices:
-        raise ArgumentError(f"{name} is {value!r}; it is {' or '.join(map(repr, choices))}")
+        raise ArgumentError(f"{name} is {value!r}: use {' or '.join(map(repr, choices))}")
 
 
 def ignored_columns(columns: Sequence[Column], unique_key: Sequence[str], names: Sequence[str]) -> tuple[int, ...]:
-    """Return the places of the columns that have no say in whether two rows are equal.
+    """Return the indexes of the columns that are ignored when rows are compared.
 
     Raises
     ------
     ArgumentError
-        When one is no column, or of the primary key.
+        When one is not a column, or is part of the primary key.
     """
     known = {column.name: index for index, column in enumerate(columns)}
     for name in names:
         if name not in known or name in unique_key:
-            what = "of the primary key" if name in known else f"not one of {', '.join(known)}"
+            what = "part of the primary key" if name in known else f"not one of {', '.join(known)}"
             raise ArgumentError(f"ignore_columns has {name!r}, which is {what}")
     return tuple(known[name] for name in names)
 
@@ -213,9 +213,9 @@ def _ttl_ms(state_ttl: timedelta | None, streaming: bool) -> int:
     if state_ttl is None:
         return 0
     if not isinstance(state_ttl, timedelta) or state_ttl < timedelta(milliseconds=1):
-        raise ArgumentError(f"state_ttl is {state_ttl!r}; it is a datetime.timedelta of at least a millisecond, or None")
+        raise ArgumentError(f"state_ttl is {state_ttl!r}: it must be None or a datetime.timedelta of at least a millisecond")
     if not streaming:
-        raise ArgumentError("state_ttl is a stream's: a bounded read has no state")
+        raise ArgumentError("state_ttl requires a stream: a bounded read has no state")
     return state_ttl // timedelta(milliseconds=1)
 
 
@@ -242,7 +242,7 @@ def pack_pass(batches: Iterator[pa.RecordBatch], *, target: type[Target], output
             collected.add_aside(records, 0, aside)
         decoded: list[list[KeyedChange]] = [[] for _ in offsets]
         for changes, row in zip(decoded, rows, strict=False):
-            # A -U is only known for what it is by the row after it, which may be in the next batch.
+            # Whether a -U is a delete depends on the row after it, which may be in the next batch.
             if held is not None and not (row.kind is RowKind.UPDATE_AFTER and row.key == held.key):
                 changes.append(KeyedChange(held.key, None, held.metadata))
             held = row if row.kind is RowKind.UPDATE_BEFORE else None
@@ -258,7 +258,7 @@ def pack_pass(batches: Iterator[pa.RecordBatch], *, target: type[Target], output
 
 
 class KeyedRow(NamedTuple):
-    """A changelog row with its key; ``row`` is None where it is a delete, or does not match."""
+    """A changelog row with its key; ``row`` is None for a delete and for a row that does not match."""
 
     kind: RowKind
     key: tuple[Any, ...]
@@ -280,7 +280,7 @@ def _rows(batch: pa.RecordBatch, output: Output, keys: Sequence[int]) -> tuple[l
         row = values[:width]
         key = key_of(row)
         if None in key:
-            raise MissingFieldError(f"`{output.columns[keys[key.index(None)]].name}` is of the primary key and is null", field="row")
+            raise MissingFieldError(f"`{output.columns[keys[key.index(None)]].name}` is part of the primary key and is null", field="row")
         row_kind = RowKind.from_short_string(str(kind))
         gone = row_kind is RowKind.DELETE or not matching
         rows.append(KeyedRow(row_kind, key, None if gone else row, values[width:end]))

@@ -1,19 +1,19 @@
-"""Changes as Arrow columns: what crosses from the first pass to the stage, a block for each key group.
+"""Changes as Arrow columns, sent from the first pass to the stage as one block for each key group.
 
-Between Kafka and the typed rows at the end nothing looks into a row. The cost of a crossing into Python is a matter of rows and
-columns of the frame, and so the frame has one column, and one row for all that a task's records say about one key group: a block.
-In it the changes are an Arrow record batch, so that what the stage does to them costs no Python for each.
+The cost of a transfer to Python depends on the number of rows and columns. The transferred frame therefore has one column, and one row for
+all changes of a task to one key group: a block. In it the changes are an Arrow record batch, so that the stage needs no Python code for
+each change.
 
 =================  ==========================================================================================================
-column             of a change
+column             content
 =================  ==========================================================================================================
 ``key``            the packed key (`packing`); in the compact layout its hash
 ``stamp``          Kafka's timestamp in ms, made monotone within the Kafka partition
-``deleted``        whether the key's row is gone
-``c0``, ...        the row after the change (`arrow.stored_type`); NULL where it is deleted
-``m0``, ...        the metadata asked for
+``deleted``        whether the change deletes the key's row
+``c0``, ...        the row after the change (`arrow.stored_type`); NULL for a delete
+``m0``, ...        the requested metadata
 ``row``            compact layout: the hash of the row
-``known``          compact layout: whether the change has the row before it
+``known``          compact layout: whether the change has a before-image
 ``b0``, ...        compact layout: the row before the change
 ``was``            compact layout: the hash of the row before
 =================  ==========================================================================================================
@@ -53,11 +53,11 @@ class Partial(NamedTuple):
     Attributes
     ----------
     change : int
-        Its place among the changes.
+        Its index among the changes.
     absent : list of int
-        The columns that it lacks; they are NULL in its row.
+        The indexes of the missing columns, which are NULL in its row.
     record : KafkaRecord
-        Where it came from.
+        The record of the change.
     """
 
     change: int
@@ -66,7 +66,7 @@ class Partial(NamedTuple):
 
 
 class Block(msgspec.Struct, array_like=True, gc=False):
-    """What a task's records of one Kafka partition say about one key group.
+    """The changes of one key group in a task's records of one Kafka partition.
 
     Attributes
     ----------
@@ -74,12 +74,12 @@ class Block(msgspec.Struct, array_like=True, gc=False):
         ``topic[partition]``.
     first_offset : int
     changes : bytes
-        A record batch of `Shape.schema`, without its schema; empty where there are only asides.
+        A record batch of `Shape.schema`, without its schema; empty if there are only side outputs.
     partials : list of Partial
     positions : list of (Position or None)
-        One for each change, where the order is the source's.
+        One for each change with ``order="source"``, else empty.
     asides : bytes
-        Packed asides (`typed.Aside`).
+        Packed side outputs (`typed.Aside`).
     """
 
     source: str
@@ -100,7 +100,7 @@ decode_block = msgspec.msgpack.Decoder(Block).decode
 
 @dataclass(frozen=True)
 class Shape:
-    """Which columns changes have.
+    """The columns of changes.
 
     Parameters
     ----------
@@ -108,7 +108,7 @@ class Shape:
     compact : bool
         Whether the state is compact (`state.Layout`).
     ignored : tuple of int
-        The columns that have no say in whether two rows are equal.
+        The indexes of the columns that are ignored when rows are compared.
     positions : bool
         Whether changes have the source's positions.
     """
@@ -138,23 +138,23 @@ def pack_change(change: KeyedChange, records: Records, index: int) -> bytes:
 
 
 class Gathered:
-    """Changes while they are gathered one by one, as parallel lists.
+    """Builds columns of changes from parallel lists.
 
     Attributes
     ----------
     keys : list of bytes
-        Packed.
+        Packed keys.
     stamps : list of int
     rows : list of (tuple or None)
-        The row after each change, None where it is deleted.
+        The row after each change; None for a delete.
     metadata : list of tuple
-        Empty where there is none.
+        Empty unless requested.
     partials : list of Partial
-        Their columns are found by `changes`.
+        Partial rows; `changes` fills in their `absent`.
     positions : list of (str, Position or None)
-        Empty where nobody asks.
+        Empty unless requested.
     befores : list of (tuple or None)
-        The row before each change; compact layout only.
+        The before-image of each change; compact layout only.
     """
 
     def __init__(self, shape: Shape) -> None:
@@ -168,7 +168,7 @@ class Gathered:
         self.befores: list[Sequence[Any] | None] = []
 
     def take(self, records: Records, decoded: Sequence[Sequence[KeyedChange]]) -> None:
-        """Take the changes of each record."""
+        """Set the lists to the changes of these records."""
         changes = [change for of_record in decoded for change in of_record]
         if len(changes) == len(decoded) and all(decoded):
             self.stamps = records.stamps
@@ -187,7 +187,7 @@ class Gathered:
             self.partials = [Partial(at, [], records.record(places[at])) for at, change in enumerate(changes) if change.partial]
 
     def add_packed(self, key: bytes, stamp: int, source: str, data: bytes, matches: bool = True) -> None:
-        """Take what `pack_change` gave; a row that does not match is deleted."""
+        """Add a change from `pack_change`; a row that does not match is a delete."""
         row, metadata, before, position, record = unpack(data)
         row = row if matches else None
         if record is not None and matches:
@@ -204,12 +204,12 @@ class Gathered:
             self.positions.append((source, None if position is None else Position(*position)))
 
     def changes(self, text_columns: Mapping[int, Converter] = NO_TEXT) -> Changes:
-        """Return them as columns.
+        """Return the changes as columns.
 
         Parameters
         ----------
         text_columns : mapping
-            The columns of `rows` that may have text as it stands in the messages, with their converters.
+            The columns of `rows` that may have unconverted text of the messages, with their converters.
         """
         shape, rows = self.shape, self.rows
         partials = []
@@ -227,11 +227,11 @@ class Gathered:
         return Changes(pa.RecordBatch.from_arrays(arrays, schema=shape.schema), partials, self.positions)
 
     def last_key(self) -> pa.Scalar:
-        """Return the last change's key as it stands in the state."""
+        """Return the last change's key as stored in the state."""
         return (key_hashes(self.keys[-1:]) if self.shape.compact else pa.array(self.keys[-1:], pa.binary()))[0]
 
     def split_last_key(self) -> tuple[Gathered, Gathered]:
-        """Return the changes without those of the last key, which come together, and those."""
+        """Return the changes before those of the last key, and those of the last key, which are adjacent."""
         start = len(self.keys)
         while start and self.keys[start - 1] == self.keys[-1]:
             start -= 1
@@ -268,10 +268,10 @@ class Changes:
     Attributes
     ----------
     batch : pyarrow.RecordBatch
-        Of `Shape.schema`.
+        The columns of `Shape.schema`.
     partials : list of Partial
     positions : list of (str, Position or None)
-        The Kafka partition and the source's position of each change; empty where nobody asks.
+        The Kafka partition and the source's position of each change; empty unless requested.
     """
 
     batch: pa.RecordBatch
@@ -280,24 +280,24 @@ class Changes:
 
     @classmethod
     def of_blocks(cls, blocks: Sequence[Block], schema: pa.Schema) -> Changes:
-        """Put blocks, in any order, into the order of their changes.
+        """Return the changes of blocks in their order.
 
-        That is the order of offsets within a partition; partitions are merged by Kafka's timestamps, which is as near as Kafka comes
-        to the order in which the records were written. Ties go by the partition's name.
+        Changes of a partition are in the order of offsets. Partitions are merged by Kafka's timestamps, the best available approximation
+        of the order in which the records were written; equal timestamps are ordered by the partition's name.
         """
         parts: list[Changes] = []
         stamps: list[Ints] = []
         for _, of_source in groupby(sorted(blocks, key=lambda block: (block.source, block.first_offset)), lambda block: block.source):
             of_partition = [block.unpacked(schema) for block in of_source]
             parts += of_partition
-            # Each block's stamps are monotone; a partition that was read by several tasks may fall back between two of them.
+            # Each block's stamps are monotone; those of a partition that several tasks read may decrease between two blocks.
             stamps.append(np.maximum.accumulate(np.concatenate([part.batch.column("stamp").to_numpy() for part in of_partition])))
         changes = cls.joined(parts, schema)
         return changes if len(stamps) < 2 else changes.take(np.argsort(np.concatenate(stamps), kind="stable"))
 
     @classmethod
     def joined(cls, parts: Sequence[Changes], schema: pa.Schema) -> Changes:
-        """Return changes behind each other."""
+        """Return the concatenation of changes."""
         partials: list[Partial] = []
         positions: list[tuple[str, Position | None]] = []
         start = 0
@@ -311,7 +311,7 @@ class Changes:
         return int(self.batch.num_rows)
 
     def take(self, places: Ints) -> Changes:
-        """Return the changes at these places, in this order."""
+        """Return the changes at these indexes, in this order."""
         partials = self.partials
         if partials:
             now = {int(place): index for index, place in enumerate(places)}
@@ -348,13 +348,13 @@ def _joined(batches: Sequence[pa.RecordBatch], schema: pa.Schema) -> pa.RecordBa
 
 
 def cut(changes: Changes, groups: Ints) -> list[tuple[int, Changes]]:
-    """Return changes by key group, the groups in order.
+    """Return the changes of each key group, sorted by key group.
 
     Parameters
     ----------
     changes : Changes
     groups : array of int
-        The key group of each.
+        The key group of each change.
     """
     if not len(groups):
         return []

@@ -1,8 +1,8 @@
-"""A query's checkpoint, read from outside: the rows that the stage has stored, through Spark's state data source.
+"""`read_state`: the rows that a query stores in its checkpoint, read with Spark's state data source.
 
-Spark's reader knows the state store and its files; a row of it is a key group, and its value is what `state.Layout` wrote. Groups that
-no change has touched since the query's columns changed still have the columns of then: what is read here has the columns of all groups,
-by name, and a column has the widest of its types. A row is NULL in a column that its group lacks.
+Spark's reader returns a row for each key group, with the bytes that `state.Layout` wrote. A group that no change has touched since the
+query's columns changed still has the old columns. The result has the columns of all groups, by name, each with the widest of its types. A
+row is NULL in a column that its group lacks.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ OPERATOR = "applyInPandasWithState"
 """Spark's name of the stage."""
 
 _UNKNOWN = 0
-"""A processing time that is not known."""
+"""An unknown processing time."""
 
 _HASHES = to_columns("_key_hash DECIMAL(20,0), _row_hash DECIMAL(20,0)")
 _KEY_GROUP = to_columns("_key_group INT")
@@ -44,7 +44,7 @@ _KEY_GROUPS_DDL = f"struct<groupState:struct<{STATE_DDL.lower().replace(' ', ':'
 
 
 def read_state(spark: SparkSession, checkpoint: str, *, operator_id: int | None = None, batch_id: int | None = None) -> DataFrame:
-    """Read the rows that a query has stored, by key.
+    """Return the rows that a query stores, one for each key.
 
     Parameters
     ----------
@@ -52,28 +52,28 @@ def read_state(spark: SparkSession, checkpoint: str, *, operator_id: int | None 
     checkpoint : str
         The query's ``checkpointLocation``. It is not changed, and the query may be running.
     operator_id : int or None
-        Which of the query's stateful operators; needed where several are a ChangelogNormalize.
+        The id of the stateful operator; required if several are a ChangelogNormalize.
     batch_id : int or None
-        The state after this micro-batch, as far as the checkpoint still has it; by default after the last that is committed now.
+        The micro-batch after which the state is read, if the checkpoint still has it; by default the last committed one.
 
     Returns
     -------
     DataFrame
-        The table's columns, with the changelog's types, and ``_key_group``. With a TTL also ``_written`` (when; NULL if before the
-        query had a TTL). With ``order="source"`` also ``_deleted_at``, ``_epoch``, ``_high`` and ``_low``: a row that is not NULL in
-        ``_deleted_at`` is a remembered delete, and has its key only; a key that has no place in the source's log is NULL in the last
-        three. In the compact layout ``_key_hash`` and ``_row_hash`` stand in place of the table's columns.
+        The table's columns, with the changelog's types, and ``_key_group``. With a TTL also ``_written``, the time of the last write (NULL
+        if before the query had a TTL). With ``order="source"`` also ``_deleted_at``, ``_epoch``, ``_high`` and ``_low``. A row with a
+        ``_deleted_at`` is a remembered delete, and has only its key; a key without a position is NULL in the last three. In the compact
+        layout ``_key_hash`` and ``_row_hash`` replace the table's columns.
 
     Raises
     ------
     ArgumentError
-        When there is no such state in the checkpoint, or it has several.
+        When the checkpoint has no such state, or several.
     StateVersionError
-        When this release does not read the state's version, or two of its key groups have types of a column that do not go together.
+        When this release does not support the state's version, or two key groups have incompatible types of a column.
 
     Notes
     -----
-    The state is read twice: here for its columns, and when the DataFrame is evaluated. Rows are decoded on the workers.
+    The state is read twice: during this call for its columns, and when the DataFrame is evaluated. The workers decode the rows.
     """
     stored = find_state(spark, checkpoint, operator_id, batch_id)
     layout = stored.layout(spark)
@@ -82,7 +82,7 @@ def read_state(spark: SparkSession, checkpoint: str, *, operator_id: int | None 
 
 
 class Files:
-    """The file systems of checkpoints: Hadoop's, as Spark reads them."""
+    """The Hadoop file systems that Spark uses for checkpoints."""
 
     def __init__(self, spark: SparkSession) -> None:
         self.jvm: Any = spark._jvm
@@ -97,7 +97,7 @@ class Files:
         return bool(system.exists(there))
 
     def names(self, path: str) -> list[str]:
-        """Return the names in a folder; Spark's own hidden files are not among them."""
+        """Return the names in a folder, without Spark's hidden files."""
         system, there = self._at(path)
         return sorted(name for name in (status.getPath().getName() for status in system.listStatus(there)) if name[0] not in "._")
 
@@ -133,14 +133,14 @@ class Files:
 
 @dataclass(frozen=True)
 class StoredState:
-    """A stage's state in a checkpoint.
+    """A keyed stage's state in a checkpoint.
 
     Attributes
     ----------
     checkpoint : str
     operator_id : int
     partitions : int
-        In how many partitions it lies.
+        The number of its partitions.
     batch_id : int
         The micro-batch after which it is read.
     """
@@ -159,12 +159,12 @@ class StoredState:
         return self._source(spark).selectExpr("key.key_group AS key_group", "value.groupState.state AS state")
 
     def is_stage(self, spark: SparkSession) -> bool:
-        """Whether the state is by key group, and a key group's a single value."""
+        """Return whether the state has a single value for each key group."""
         schema = {field.name: field.dataType for field in self._source(spark).schema.fields}
         return schema["key"].simpleString() == "struct<key_group:int>" and schema["value"].simpleString() == _KEY_GROUPS_DDL
 
     def layout(self, spark: SparkSession) -> Layout:
-        """Return the layout that holds the rows of all key groups.
+        """Return the layout with the columns of all key groups.
 
         Raises
         ------
@@ -176,8 +176,8 @@ class StoredState:
         found = self.key_groups(spark).mapInArrow(_layouts_pass, ddl).distinct().collect()
         if not found:
             raise ArgumentError(
-                f"the state in {self.checkpoint} has no rows after batch {self.batch_id}: its columns are not known, and the query can go "
-                "on from it with any key_groups"
+                f"the state in {self.checkpoint} has no rows after batch {self.batch_id}, and so its columns are unknown: continue the "
+                "query with any key_groups"
             )
         first, extras = found[0], {name for row in found for name in row.extras}
         columns = widest([to_columns(row.columns) for row in found])
@@ -190,18 +190,18 @@ class StoredState:
 
 
 def find_state(spark: SparkSession, checkpoint: str, operator_id: int | None = None, batch_id: int | None = None) -> StoredState:
-    """Find the stage's state in a checkpoint.
+    """Return the keyed stage's state in a checkpoint.
 
     Raises
     ------
     ArgumentError
-        When there is none, or there are several and `operator_id` does not say which.
+        When the checkpoint has none, or has several and `operator_id` does not select one.
     """
     if not Files(spark).exists(f"{checkpoint}/commits"):  # Spark's reader would create it
-        raise ArgumentError(f"{checkpoint} is no checkpoint: give the query's checkpointLocation")
+        raise ArgumentError(f"{checkpoint} is not a checkpoint: pass the query's checkpointLocation")
     operators = spark.read.format("state-metadata").load(checkpoint).orderBy("operatorId").collect()
     if not operators:
-        raise ArgumentError(f"the query in {checkpoint} has no state, or no micro-batch of it was committed yet")
+        raise ArgumentError(f"the query in {checkpoint} has no state, or has not committed a micro-batch yet")
     states = [
         StoredState(checkpoint, operator.operatorId, operator.numPartitions, operator.maxBatchId if batch_id is None else batch_id)
         for operator in operators
@@ -210,14 +210,14 @@ def find_state(spark: SparkSession, checkpoint: str, operator_id: int | None = N
     ours = [state for state in states if state.is_stage(spark)]
     if len(ours) != 1:
         there = ", ".join(sorted({f"{operator.operatorId} ({operator.operatorName})" for operator in operators}))
-        asked = "" if operator_id is None else f" operator {operator_id} is no ChangelogNormalize;"
-        fix = "name one with operator_id" if len(ours) > 1 else "none of them is a ChangelogNormalize" if not asked else "name another"
-        raise ArgumentError(f"of the query in {checkpoint}{asked} the stateful operators are {there}: {fix}")
+        asked = "" if operator_id is None else f"operator {operator_id} is not a ChangelogNormalize; "
+        fix = "pass operator_id" if len(ours) > 1 else "none of them is a ChangelogNormalize" if not asked else "pass another operator_id"
+        raise ArgumentError(f"{asked}the query in {checkpoint} has the stateful operators {there}: {fix}")
     return ours[0]
 
 
 def widest(tables: Iterable[Sequence[Column]]) -> tuple[Column, ...]:
-    """Return the columns of all tables, by name, each with the widest of its types; those of the widest table come first.
+    """Return the columns of all tables, by name, each with its widest type; those of the table with most columns come first.
 
     Examples
     --------
@@ -236,7 +236,7 @@ def widest(tables: Iterable[Sequence[Column]]) -> tuple[Column, ...]:
 
 
 def _layouts_pass(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Turn key groups into how each was laid out; for ``mapInArrow``."""
+    """Turn key groups into the layout of each; for ``mapInArrow``."""
     schema = pa.schema(
         [
             ("key_groups", pa.int32()),
@@ -261,16 +261,16 @@ def _rows_pass(batches: Iterator[pa.RecordBatch], *, layout: Layout, columns: Se
 
 
 def typed_rows(layout: Layout, number: int, group: KeyGroup, columns: Sequence[Column]) -> pa.RecordBatch:
-    """Return a key group's rows as `read_state` has them.
+    """Return a key group's rows with the columns of `read_state`.
 
     Parameters
     ----------
     layout : Layout
     number : int
-        The key group's.
+        The key group's number.
     group : KeyGroup
     columns : sequence of Column
-        Of the result.
+        The columns of the result.
     """
     rows = group.rows
     if layout.compact:
@@ -294,7 +294,7 @@ def typed_rows(layout: Layout, number: int, group: KeyGroup, columns: Sequence[C
 
 
 def _set_keys(arrays: list[Any], layout: Layout, rows: pa.RecordBatch, deleted: np.ndarray[Any, Any]) -> None:
-    """Give remembered deletes, which have no row, the columns of their key."""
+    """Fill in the key columns of remembered deletes, which have no row."""
     mask = pa.array(deleted)
     keys = zip(*map(unpack, rows.column("key").filter(mask).to_pylist()), strict=True)
     names = {column.name for column in layout.columns}

@@ -1,6 +1,6 @@
-"""Options of Java's Kafka clients, which Spark takes as ``kafka.*``, in librdkafka's spelling.
+"""Translate connection options of Java's Kafka clients (Spark's ``kafka.*``) to librdkafka's names.
 
-Only the connection is translated: servers, encryption, authentication.
+The connection options are servers, encryption and authentication.
 
 =========================================================  =======================================================
 Java                                                       librdkafka
@@ -16,7 +16,7 @@ ssl.keystore.password, ssl.key.password                    the same
 ssl.endpoint.identification.algorithm                      the same; an empty one is ``none``
 =========================================================  =======================================================
 
-Without a truststore Java trusts the authorities that its JVM comes with, librdkafka those of the operating system.
+Without a truststore Java trusts the authorities of its JVM, and librdkafka those of the operating system.
 
 Source: Kafka's client configs (PEM: KIP-651), librdkafka's CONFIGURATION.md.
 """
@@ -49,17 +49,17 @@ _SSL = {
 
 
 def librdkafka_options(options: Mapping[str, str]) -> dict[str, str]:
-    """Return the connection that Spark's options describe, for librdkafka.
+    """Return librdkafka's connection options for those of Spark.
 
     Parameters
     ----------
     options : mapping
-        Of Spark's Kafka source; those that are not of the connection are left out.
+        Options of Spark's Kafka source; options other than connection options are ignored.
 
     Raises
     ------
     ArgumentError
-        When something of the connection has no counterpart. The text has no option's value but the names of mechanisms and types.
+        When a connection option has no counterpart. The text contains no option values except names of mechanisms and types.
 
     Examples
     --------
@@ -80,8 +80,8 @@ def librdkafka_options(options: Mapping[str, str]) -> dict[str, str]:
 
 def _untranslatable(what: str) -> ArgumentError:
     return ArgumentError(
-        f"{what} has no counterpart in librdkafka, which writes the dead letters: say there how to connect, in librdkafka's names, for "
-        "example dead_letter_options={'security.protocol': 'SASL_SSL', 'ssl.ca.location': ..., 'sasl.mechanism': ..., ...}"
+        f"{what} has no counterpart in librdkafka, which writes the dead letters: pass its connection options, for example "
+        "dead_letter_options={'security.protocol': 'SASL_SSL', 'ssl.ca.location': ..., 'sasl.mechanism': ..., ...}"
     )
 
 
@@ -94,7 +94,7 @@ def _sasl(java: Mapping[str, str]) -> dict[str, str]:
         raise _untranslatable(f"kafka.sasl.mechanism={mechanism}" if "sasl.mechanism" in java else "Kafka's default mechanism GSSAPI")
     login = _JAAS.fullmatch(java.get("sasl.jaas.config", ""))
     if login is None or login[1] != _LOGIN_MODULES[mechanism]:
-        raise _untranslatable(f"kafka.sasl.jaas.config, which is not one {_LOGIN_MODULES[mechanism]} as {mechanism} needs it,")
+        raise _untranslatable(f"kafka.sasl.jaas.config, which is not the single {_LOGIN_MODULES[mechanism]} that {mechanism} requires,")
     given = {name: _jaas_text(value) for name, value in _JAAS_OPTION.findall(login[2])}
     if set(given) != {"username", "password"}:
         raise _untranslatable(f"kafka.sasl.jaas.config with the options {', '.join(sorted(given)) or 'none'} (not username and password)")

@@ -1,4 +1,4 @@
-"""Counts of a pass: they leave it in rows of their own, which an observed metric sums up and a filter then takes out."""
+"""Counts of a pass: separate rows, which an observed metric adds up and a filter removes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 COLUMN = "_changelog_counts"
-"""The column of counts, NULL in the rows that are not counts; a row of counts has NULL in all others."""
+"""The column of counts, NULL in ordinary rows; a row of counts is NULL in all other columns."""
 
 
 def counts_ddl(names: Sequence[str]) -> str:
@@ -24,13 +24,13 @@ def _type(names: Sequence[str]) -> pa.DataType:
 
 
 def beside(batch: pa.RecordBatch, names: Sequence[str]) -> pa.RecordBatch:
-    """Return a pass's rows with the column of counts."""
+    """Return a pass's rows with the column of counts added."""
     schema = batch.schema.append(pa.field(COLUMN, _type(names)))
     return pa.RecordBatch.from_arrays([*batch.columns, pa.nulls(batch.num_rows, _type(names))], schema=schema)
 
 
 def counts_row(schema: pa.Schema, names: Sequence[str], counts: Mapping[str, int]) -> pa.RecordBatch:
-    """Return counts as a row of their own, beside rows of `schema`."""
+    """Return counts as a separate row, with the columns of `schema` and the column of counts."""
     row = pa.array([{name: counts[name] for name in names}], _type(names))
     return pa.RecordBatch.from_arrays(
         [*(pa.nulls(1, field.type) for field in schema), row], schema=schema.append(pa.field(COLUMN, row.type))
@@ -38,14 +38,14 @@ def counts_row(schema: pa.Schema, names: Sequence[str], counts: Mapping[str, int
 
 
 def observed(df: DataFrame, names: Sequence[str], observation: Any) -> DataFrame:
-    """Sum up the rows of counts as an observed metric, and take them out.
+    """Return a DataFrame without its rows of counts, which are added up as an observed metric.
 
     Parameters
     ----------
     df : DataFrame
     names : sequence of str
     observation : str, Observation or None
-        None: they are only taken out.
+        None: no metric.
     """
     from pyspark.sql import functions as F
 

@@ -1,25 +1,25 @@
 """Dead letters: records that cannot be decoded, written to a Kafka topic by the workers.
 
-They are written, and their delivery is confirmed, before the rows that were decoded with them are handed on: a query that is started
-again may write a dead letter again, but loses none. A dead letter can be replayed, since its value is the record's:
+They are written and confirmed before the rows of the same batch are returned: a restarted query may write a dead letter again, but loses
+none. A dead letter can be replayed, since its value is the record's:
 
 =============================================  =======================================================================
 key                                            ``topic[partition]@offset`` of the record: equal keys are one record
-value                                          the record's, null too
-headers                                        the record's own, and then
-``__connect.errors.topic``                     where the record stands; numbers are decimal text
+value                                          the record's value, also null
+headers                                        the record's headers, followed by
+``__connect.errors.topic``                     the record's place; numbers are decimal text
 ``__connect.errors.partition``
 ``__connect.errors.offset``
 ``__connect.errors.exception.class.name``      the error's class
-``__connect.errors.exception.message``         its text
-``__changelog.errors.condition``               its condition: ``TYPE_CONVERSION``, ...
+``__connect.errors.exception.message``         the error's text
+``__changelog.errors.condition``               the error's condition: ``TYPE_CONVERSION``, ...
 ``__changelog.errors.format``                  the format's identifier
 ``__changelog.errors.timestamp``               the record's timestamp, in ms since 1970-01-01 UTC
-``__changelog.errors.key``                     the record's key, null where it has none
+``__changelog.errors.key``                     the record's key, or null
 =============================================  =======================================================================
 
-The names that begin with ``__connect`` are those of Kafka Connect's dead letter queue (KIP-298). Kafka's own timestamp of a dead
-letter is the time of writing (Connect: the record's), since a retention by time would delete that of an old record at once.
+The names that begin with ``__connect`` are those of Kafka Connect's dead letter queue (KIP-298). Kafka's timestamp of a dead letter is the
+time of writing. (Connect uses the record's timestamp, with which retention may delete the dead letter of an old record at once.)
 """
 
 from __future__ import annotations
@@ -44,22 +44,22 @@ _ACKS = ("acks", "request.required.acks")
 _DEFAULTS = {
     "acks": "all",
     "enable.idempotence": True,
-    # The broker alone decides what is too large: a record that it took once it may take again, headers and all.
+    # Only the broker limits the size of a record.
     "message.max.bytes": 100_000_000,
-    # As Java's delivery.timeout.ms.
+    # The default of Java's delivery.timeout.ms.
     "message.timeout.ms": 120_000,
-    # As Java's producers: tools in any language find a key in one partition.
+    # The partitioner of Java's producers, so that all clients write a key to the same partition.
     "partitioner": "murmur2_random",
 }
 _HINTS = {
-    "MSG_SIZE_TOO_LARGE": ". Raise the topic's max.message.bytes above that of the topic read: a dead letter has headers besides",
+    "MSG_SIZE_TOO_LARGE": ". Raise the topic's max.message.bytes above that of the topic read: a dead letter has additional headers",
     "UNKNOWN_TOPIC_OR_PART": ". Create the topic",
     "_UNKNOWN_TOPIC": ". Create the topic",
 }
 
 
 class Letter(NamedTuple):
-    """A record that cannot be decoded, and why."""
+    """A record that cannot be decoded, and its error."""
 
     error: DecodeError
     record: KafkaRecord
@@ -67,7 +67,7 @@ class Letter(NamedTuple):
 
 @dataclass(frozen=True)
 class DeadLetters:
-    """Where dead letters go; made on the driver, sent to the workers.
+    """The destination of dead letters; built on the driver, sent to the workers.
 
     Parameters
     ----------
@@ -80,32 +80,32 @@ class DeadLetters:
 
     topic: str
     format: str
-    config: tuple[tuple[str, Any], ...] = field(repr=False)  # a password may be among them
+    config: tuple[tuple[str, Any], ...] = field(repr=False)  # may contain a password
 
     @classmethod
     def check(cls, topic: str, format: str, options: Mapping[str, str], given: Mapping[str, Any]) -> DeadLetters:
-        """Return where dead letters go, when the arguments can be used.
+        """Return the destination of dead letters, for checked arguments.
 
         Parameters
         ----------
         topic, format : str
         options : mapping
-            Of Spark's Kafka source, whose connection is taken.
+            Options of Spark's Kafka source, whose connection is the default.
         given : mapping
-            The producer's own options. Where they name servers they say all of the connection; where they name anything of
-            ``security``, ``sasl`` or ``ssl``, all but the servers.
+            Options of the producer. If they set servers, no connection option is taken from `options`; if they set any ``security``,
+            ``sasl`` or ``ssl`` option, only the servers are.
 
         Raises
         ------
         ArgumentError
-            When the topic is none, or the producer cannot be made of the options.
+            When the topic name is invalid, or the producer rejects the options.
         MissingDependencyError
             When confluent-kafka is not installed.
         """
         if not isinstance(topic, str) or not _TOPIC.fullmatch(topic) or topic in (".", ".."):
-            raise ArgumentError(f"dead_letter is {topic!r}; it is the name of a Kafka topic")
+            raise ArgumentError(f"dead_letter is {topic!r}: it must be the name of a Kafka topic")
         if any(str(given.get(name, "all")) not in ("all", "-1") for name in _ACKS):
-            raise ArgumentError("dead_letter_options: acks is 'all', or a dead letter could be lost")
+            raise ArgumentError("dead_letter_options: acks must be 'all', or a dead letter could be lost")
         config = {**_DEFAULTS, **_connection(options, given), **given}
         _check_producer(config)
         return cls(topic, format, tuple(config.items()))
@@ -123,18 +123,18 @@ def _check_producer(config: Mapping[str, Any]) -> None:
     try:
         from confluent_kafka import KafkaException, Producer
     except ImportError:
-        raise MissingDependencyError('dead letters need confluent-kafka: pip install "pyspark-kafka-changelog[kafka]"') from None
-    # Without servers nothing connects and nothing is logged; names, values and certificates are looked at.
+        raise MissingDependencyError('dead letters require confluent-kafka: pip install "pyspark-kafka-changelog[kafka]"') from None
+    # Without servers nothing connects and nothing is logged; names, values and certificates are checked.
     offline = {name: value for name, value in config.items() if name not in _CONNECTION[:2]}
     try:
         Producer({**offline, "log_level": 0})
     except (KafkaException, TypeError, ValueError) as error:
         reason = error.args[0].str() if isinstance(error, KafkaException) else str(error)
-        raise ArgumentError(f"the producer of dead letters cannot be made: {reason}. dead_letter_options are librdkafka's") from None
+        raise ArgumentError(f"dead_letter_options are rejected: {reason}. Use librdkafka's names and values") from None
 
 
 class _Writer:
-    """A producer, and what it last said of its brokers."""
+    """A producer, and its last error about its brokers."""
 
     def __init__(self, config: tuple[tuple[str, Any], ...]) -> None:
         from confluent_kafka import Producer
@@ -147,11 +147,11 @@ class _Writer:
 
 
 _writer = lru_cache(maxsize=1)(_Writer)
-"""The worker's writer: made when its first bad record comes, kept for those of later tasks."""
+"""The worker's writer: created for its first bad record, and kept for later tasks."""
 
 
 def send(dead_letters: DeadLetters, letters: Sequence[Letter]) -> None:
-    """Write dead letters, and return when the brokers have them.
+    """Write dead letters, and return when the brokers have confirmed them.
 
     Parameters
     ----------
@@ -161,7 +161,7 @@ def send(dead_letters: DeadLetters, letters: Sequence[Letter]) -> None:
     Raises
     ------
     DeadLetterError
-        When one was not delivered; its record is named.
+        When one was not delivered; the text names its record.
     """
     if not letters:
         return
@@ -170,7 +170,7 @@ def send(dead_letters: DeadLetters, letters: Sequence[Letter]) -> None:
         _produce(writer.producer, dead_letters, letter, failures)
     writer.producer.flush()
     if failures:
-        # A producer that failed may have failed for good: a task that is tried again gets another one.
+        # A producer that failed may not recover: a repeated task creates another one.
         _writer.cache_clear()
         where, reason = failures[0]
         said = f" (brokers: {writer.said})" if writer.said else ""
@@ -206,7 +206,7 @@ def _delivered(failures: list[tuple[str, str]], where: str, error: KafkaError | 
 
 
 def headers_of(letter: Letter, format: str) -> list[tuple[str, bytes | None]]:
-    """Return the headers of a dead letter that come after the record's own."""
+    """Return the headers of a dead letter that follow the record's own."""
     error, record = letter
     kind = type(error)
     return [

@@ -1,12 +1,12 @@
-"""The first pass: Kafka records to changes, on Spark's workers, in ``mapInArrow``.
+"""The first pass: decodes Kafka records into changes, on Spark's workers, in ``mapInArrow``.
 
-One decoder is compiled per task; what its records give is collected by a target (`targets`).
+Each task compiles one decoder, and collects the decoded changes in a target (`targets`).
 
-A record that cannot be decoded fails the task, is dropped, becomes a row, or is written to a dead-letter topic. So it is with any
-exception that a record brings a format to, a bug of the format among them: one bad record can neither stop a query that is to go on,
-nor vanish from one that is not. What is wrong with the world (a registry that does not answer, a missing package) fails the task.
+A record that cannot be decoded fails the task, is dropped, becomes a row, or is written to a dead-letter topic. The same applies to any
+exception that a format raises for a record, also because of a bug in the format. Infrastructure errors (an unreachable registry, a missing
+package) always fail the task.
 
-Records that give no rows are counted by reason (`counts`).
+Records without rows are counted by reason (`counts`).
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ Mode = Literal["FAILFAST", "DROPMALFORMED", "PERMISSIVE"]
 
 DEAD_LETTERS = "DEAD_LETTERS"
 COUNTS = ("RECORDS", *(reason.value for reason in Ignored), *DECODE_CONDITIONS, DecodeError.condition, DEAD_LETTERS, *WATCHED)
-"""What is counted: records read, records ignored (control events too) by reason, bad records by condition (``DECODE``: a condition of a
-format's own), and those of them that were written as dead letters."""
+"""The names of the counts: records read; records ignored (also control events) by reason; bad records by condition (``DECODE``: a format's
+own condition); and bad records written as dead letters."""
 
 KAFKA_METADATA: dict[str, Column] = {
     column.name: column
@@ -71,7 +71,7 @@ _MOST_BYTES = 32 << 20
 
 @dataclass(frozen=True)
 class Source:
-    """What the first pass has to know; made on the driver, sent to the workers.
+    """The arguments of the first pass; built on the driver, sent to the workers.
 
     Parameters
     ----------
@@ -80,30 +80,30 @@ class Source:
         The declared columns.
     unique_key : tuple of str
     metadata : tuple of str
-        The metadata columns asked for, the format's and Kafka's, in the order asked.
+        The requested metadata columns, the format's and Kafka's, in the requested order.
     mode : {"FAILFAST", "DROPMALFORMED", "PERMISSIVE"}
     dead_letters : DeadLetters or None
-        Where bad records go; then there is no other mode.
+        The destination of bad records; it replaces `mode`.
     control_events : frozenset of Ignored
-        What is delivered as a row.
+        The control events that become rows.
     on_truncate : {"fail", "ignore"}
     topic : str or None
-        The topic, where there is but one: then no record needs to carry its name.
+        The topic, if there is only one: records then do not need its name.
     key_groups : int
     drop_update_before : bool
-        Whether ``-U`` is left out where there is no stage.
+        Whether ``-U`` is dropped; for a plan without a stage.
     compact : bool
-        Whether the stage's state is compact, and changes therefore carry the row before them.
+        Whether the stage's state is compact: changes then have their before-images.
     positions : bool
         Whether changes carry the source's positions.
     ignored : tuple of int
-        The columns that have no say in whether two rows are equal.
+        The indexes of the columns that are ignored when rows are compared.
     ignore_deletes : bool
-        Whether deletes are left out.
+        Whether deletes are dropped.
     key_metadata : tuple of str
         The metadata columns that are part of the primary key, after the columns `unique_key`.
     distinguished_by : tuple of str
-        The metadata columns that tell rows of several tables apart.
+        The metadata columns that distinguish rows of several tables.
     """
 
     format: Format
@@ -126,25 +126,25 @@ class Source:
 
     @cached_property
     def identity(self) -> Identity:
-        """Which values of a message must stay the same, since its rows are merged by key."""
+        """The values that must be equal in all messages, since rows are merged by key."""
         selected = self.format.table_identity.items()
         free = [
             (name, option)
             for name, option in selected
             if name not in self.distinguished_by and not (option and getattr(self.format, option) is not None)
         ]
-        # A format that names its table does so in every message; only without a name the topic takes its place.
+        # A format that names its table does so in every message; the topic is compared only without a name.
         topics = self.topic is None and "topic" not in self.distinguished_by and len(free) == len(self.format.table_identity)
         return Identity(tuple(name for name, _ in free), tuple(option for _, option in free), topics, self.unique_key)
 
     @property
     def shape(self) -> Shape:
-        """The columns of changes on their way to the stage."""
+        """The columns of changes that are sent to the stage."""
         return Shape(self.columns, self.output.metadata, self.compact, self.ignored, self.positions)
 
     @property
     def output(self) -> Output:
-        """The columns of the DataFrame in the end."""
+        """The columns of the resulting DataFrame."""
         known = self.format.metadata
         columns = [Column(name, known[name].sql_type) if name in known else KAFKA_METADATA[name] for name in self.metadata]
         asides = [ASIDES[CORRUPT_RECORD]] * self.permissive + [ASIDES[CONTROL_EVENT]] * bool(self.control_events)
@@ -167,7 +167,7 @@ class Source:
 
     @property
     def looked_at(self) -> frozenset[Ignored]:
-        """What is not only counted of the records that have no rows."""
+        """The reasons whose records are not only counted."""
         return self.control_events | ({Ignored.TRUNCATE} if self.on_truncate == "fail" else set())
 
     def decoder(self, *, raw_text: bool = False) -> Decoder:
@@ -196,7 +196,7 @@ def decode_pass(
     target : type
         A subclass of `Target`; the result has its columns, and those of `counts`.
     report : callable
-        Takes the notices of the task (`notice.reporter`).
+        Receives the notices of the task (`notice.reporter`).
     """
     with worker():
         yield from _Task(source, target(source.output, source.key_groups, source.shape), report).run(batches)
@@ -217,7 +217,7 @@ class _Task:
         self.drop = without_update_before(source.columns, source.unique_key) if source.drop_update_before else None
         self.merge = _metadata_merger(source)
         self.key_places = [source.metadata.index(name) for name in source.key_metadata]
-        # Rows come out of converters; metadata is as its format gives it, and of ours it is known to be canonical.
+        # Rows come from converters. Metadata comes from the format; this library's formats return canonical values.
         ours = type(source.format).__module__.startswith("cdc_formats.")
         self.check = None if ours or not source.format_metadata else canonical_check(decoder.metadata_columns)
         self.counts: Counter[str] = Counter()
@@ -229,7 +229,7 @@ class _Task:
         for batch in batches:
             for records, kafka in _records(batch, self.source, at, stamp):
                 if at != (records.topic, records.partition):
-                    # A block is of one partition: its place in the order is that of its first offset.
+                    # A block has the changes of one partition, and is ordered by its first offset.
                     yield from self.flush()
                 at, stamp = (records.topic, records.partition), int(records.stamps[-1])
                 self.watch.begin(records.topic)
@@ -250,7 +250,7 @@ class _Task:
         except Exception as error:
             if _of_the_world(error):
                 raise
-            # Something is wrong with one of them: one after the other tells with which.
+            # At least one record is bad: decode them one by one to find it.
             decoded = self.one_by_one(records, kafka)
             self.target.take(records, decoded, {})
         self.counts.update(self.watch.see(records, decoded))
@@ -258,7 +258,7 @@ class _Task:
         self.held += len(records.values)
 
     def together(self, records: Records, kafka: Sequence[tuple[Any, ...]]) -> tuple[list[Any], Counter[str]]:
-        """Decode records without a look at each, and count those that have no rows; raises whatever is wrong with one of them."""
+        """Decode records together, and count those without rows; raises if any record needs individual handling."""
         decoded: list[Any] = list(map(self.decode_quickly, *self.arguments(records)))
         self.check_metadata(decoded)
         ignored: Counter[str] = Counter()
@@ -270,7 +270,7 @@ class _Task:
         return self.changes(decoded, kafka), ignored
 
     def one_by_one(self, records: Records, kafka: Sequence[tuple[Any, ...]]) -> list[Any]:
-        """Decode records, and do with each that has no rows as the mode says."""
+        """Decode records one by one, and handle bad and ignored ones according to the mode."""
         decoded: list[Any] = []
         for index, arguments in enumerate(zip(*self.arguments(records), strict=True)):
             try:
@@ -281,7 +281,7 @@ class _Task:
                 self.check_metadata([changes])
                 (changes,) = self.changes([changes], kafka[index : index + 1])
             except Exception as error:
-                # A record of another table is no bad record: that error comes first.
+                # A record of another table is not a bad record: that error takes precedence.
                 self.check_tables(records, index)
                 self.bad(records, index, error)
                 changes = []
@@ -290,7 +290,7 @@ class _Task:
         return decoded
 
     def check_tables(self, records: Records, index: int = 0) -> None:
-        """Refuse records of a second table, whose rows would be merged with those of the first by key."""
+        """Raise an error for records of a second table, whose rows would be merged with those of the first by key."""
         identity = self.source.identity
         if not identity.compared:
             return
@@ -343,8 +343,8 @@ class _Task:
             self.target.add_aside(records, index, control(event, record))
         elif reason is Ignored.TRUNCATE and self.source.on_truncate == "fail":
             raise TruncateError(
-                f"the source table was truncated - in {records.record(index).where}. The changelog has no row for that: start anew from a "
-                "snapshot, or set on_truncate='ignore' to count it and go on, or control_events=['TRUNCATE'] to get it as a row"
+                f"the source table was truncated - in {records.record(index).where}. A changelog has no row for that: start again from a "
+                "snapshot, or set on_truncate='ignore' to count it and continue, or control_events=['TRUNCATE'] to get it as a row"
             )
         self.counts[reason.value] += 1
 
@@ -383,7 +383,7 @@ def _is_delete(change: Change | KeyedChange) -> bool:
 
 
 _WORLD = (ChangelogError, OSError, ImportError, MemoryError)
-"""What no record is to blame for (all of ours but `DecodeError`)."""
+"""Infrastructure errors, which no record causes (`DecodeError` is excluded)."""
 
 
 def _of_the_world(error: Exception) -> bool:
@@ -391,16 +391,16 @@ def _of_the_world(error: Exception) -> bool:
 
 
 def _bug(format: Format, error: Exception, value: bytes | None) -> DecodeError:
-    # Spark shows no cause's traceback: the line stands in the text.
+    # Spark does not show a cause's traceback: the text includes the line.
     _, line, function, _ = extract_tb(error.__traceback__)[-1]
     what = f"{format.identifier} failed with {type(error).__name__}"
-    rule = f" (line {line}, in {function}); a format may raise DecodeError alone, so that this is a bug of the format's"
+    rule = f" (line {line}, in {function}), but a format may only raise DecodeError: please report this bug of the format"
     bug = FormatBugError(f"{what}: {error}{rule}", bare=what + rule)
     return bug.at(excerpt=excerpt_of(value)) if format.error_excerpt else bug.without_data()
 
 
 def needed_columns(source: Source) -> list[str]:
-    """Return the columns of Kafka's records that the pass reads, each of them a cost for every record."""
+    """Return the columns of Kafka's records that the pass reads; each costs time for every record."""
     columns = ["value", "partition", "offset", "stamp"]
     if source.format.reads_key or source.permissive or source.dead_letters is not None or source.control_events:
         columns.append("key")
@@ -419,7 +419,7 @@ def needed_columns(source: Source) -> list[str]:
 
 
 def _records(batch: pa.RecordBatch, source: Source, at: tuple[str, int], stamp: int) -> Iterator[tuple[Records, list[tuple[Any, ...]]]]:
-    """Cut a batch where the Kafka partition changes (it all but never does), and give each record's own metadata beside it."""
+    """Split a batch where the Kafka partition changes (rare), and yield each part with the Kafka metadata of its records."""
     partitions = batch.column("partition").to_pylist()
     topics = batch.column("topic").to_pylist() if source.topic is None else [source.topic] * len(partitions)
     start = 0
@@ -439,7 +439,7 @@ def _columns(batch: pa.RecordBatch, place: tuple[str, int], stamp: int) -> Recor
 
 
 def header_lists(headers: pa.ListArray) -> list[Headers]:
-    """Return the headers of records, as Spark gives them, as a list of names and values for each record."""
+    """Return a list of header names and values for each record, from Spark's headers."""
     if headers.null_count == len(headers):
         return [()] * len(headers)
     names, values = (headers.flatten().field(index).to_pylist() for index in (0, 1))
@@ -448,7 +448,7 @@ def header_lists(headers: pa.ListArray) -> list[Headers]:
 
 
 def _metadata_merger(source: Source) -> Callable[[tuple[Any, ...], tuple[Any, ...]], tuple[Any, ...]] | None:
-    """Return the function that puts the format's metadata and Kafka's into the order asked; None where there is none of Kafka's."""
+    """Return the function that puts the format's and Kafka's metadata into the requested order; None without Kafka metadata."""
     places = [(source.format_metadata + source.kafka_metadata).index(name) for name in source.metadata]
     return (lambda ours, kafka: tuple([(ours + kafka)[place] for place in places])) if source.kafka_metadata else None
 

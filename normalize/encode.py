@@ -1,4 +1,4 @@
-"""The way back: typed changelog rows to Kafka records, on Spark's workers, in ``mapInArrow``."""
+"""Encode typed changelog rows as Kafka records, on Spark's workers, in ``mapInArrow``."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from .worker import worker
 _SCHEMA = pa.schema([("key", pa.binary()), ("value", pa.binary())])
 _KINDS = dict(zip(SHORT_STRINGS, RowKind, strict=True))
 SOURCE = "_source"
-"""The column that is the block ``source`` of a row's message, as JSON text, where that is written."""
+"""The column with the ``source`` block of a row's message as JSON text, if it is written."""
 _RECORDS = 10_000
-"""Records in a batch, as many as Spark puts into one by default."""
+"""The number of records in a batch: Spark's default."""
 
 Row = tuple[Any, ...]
 
@@ -34,15 +34,15 @@ Row = tuple[Any, ...]
 def encode_pass(
     batches: Iterator[pa.RecordBatch], *, format: Format, columns: Sequence[Column], unique_key: Sequence[str]
 ) -> Iterator[pa.RecordBatch]:
-    """Encode a task's rows (``row_kind``, the columns, and `SOURCE` where that is written) as ``key`` and ``value``; for ``mapInArrow``.
+    """Encode a task's rows (``row_kind``, the columns, and `SOURCE` if it is written) as ``key`` and ``value``; for ``mapInArrow``.
 
-    A ``-U`` and the ``+U`` of its key that follows it become one update where the format has such a record, over batches too; a ``-U``
-    that is left alone is a delete.
+    A ``-U`` and the following ``+U`` of its key become one update if the format has such a record, also across batches. A single ``-U`` is
+    a delete.
 
     Raises
     ------
     ArgumentError
-        When a row has no row kind: a corrupt record or a control event, which is no row of the table.
+        When a row has no row kind (a corrupt record or a control event).
     EncodeError
         When a value cannot be written.
     """
@@ -58,7 +58,7 @@ def encode_pass(
 def _rows(batch: pa.RecordBatch, columns: Sequence[Column]) -> Iterator[tuple[RowKind, Row]]:
     kinds = [_KINDS[kind] if kind in _KINDS else _kind(kind) for kind in batch.column(ROW_KIND).to_pylist()]
     values = [_values(column, batch.column(index)) for index, column in enumerate(columns, 1)]
-    # A row has its source's block at its end, so that it stays with it when updates are paired.
+    # A row ends with its source block, so that they stay together when updates are paired.
     blocks = batch.column(SOURCE).to_pylist() if SOURCE in batch.schema.names else [None] * len(kinds)
     return zip(kinds, zip(*values, blocks, strict=True), strict=True)
 
@@ -66,8 +66,7 @@ def _rows(batch: pa.RecordBatch, columns: Sequence[Column]) -> Iterator[tuple[Ro
 def _kind(text: str | None) -> RowKind:
     if text is None:
         raise ArgumentError(
-            f"a row has no {ROW_KIND}: it is a corrupt record or a control event, and no row of the table. Leave such rows out before "
-            f"they are written: df.where('{ROW_KIND} IS NOT NULL')"
+            f"a row has no {ROW_KIND} (a corrupt record or a control event): filter such rows out, df.where('{ROW_KIND} IS NOT NULL')"
         )
     return RowKind.from_short_string(text)
 
@@ -82,7 +81,7 @@ def _values(column: Column, array: pa.Array) -> list[Any]:
 def _records(encoder: Encoder, rows: Iterable[tuple[RowKind, Row]], key: Sequence[int]) -> Iterator[Record]:
     for kind, row, before in pair_updates(rows, key) if encoder.pairs_updates else ((kind, row, None) for kind, row in rows):
         encoder.source = row[-1] and msgspec.Raw(row[-1].encode())
-        # What is left of a key that changed is a delete, in a format of upserts too, which has no record for a -U.
+        # A single -U, as of a key that changed, is a delete, also in a format of upserts, which has no record for a -U.
         alone = encoder.pairs_updates and kind is RowKind.UPDATE_BEFORE
         record = encoder.encode(RowKind.DELETE if alone else kind, row[:-1], before and before[:-1])
         if record is not None:

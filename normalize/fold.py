@@ -1,18 +1,17 @@
-"""What ChangelogNormalize does to one key: the whole of its semantics, as a pure function of one change.
+"""The semantics of ChangelogNormalize for one key, as a pure function of one change.
 
-`cdc_formats.equality` says when two rows are the same. `fold_columns` does this to all changes of a key group at once, and tests hold
-the one to the other.
+`cdc_formats.equality` defines equal rows. `fold_columns` folds all changes of a key group at once; tests compare the two.
 
 =================  ==============================  ==================================================================
 change             nothing stored                  a row is stored
 =================  ==============================  ==================================================================
-a row              ``+I`` row; store it            the same row: nothing. Else ``-U`` stored, ``+U`` row; store it
-a delete           nothing                         ``-D`` stored (in full, whatever the delete carried); forget it
+a row              ``+I`` row; store it            equal row: no output. Else ``-U`` stored, ``+U`` row; store it
+a delete           no output                       ``-D`` stored (with all columns); forget it
 =================  ==============================  ==================================================================
 
-That is ``processLastRowOnChangelog`` of Flink's DeduplicateFunctionHelper, with the input that Flink's planner gives it: newest
-rows and deletes, no ``-U``. Whether a change was written as an insert or an update does not matter. With a state TTL an equal row
-is not suppressed, so that what follows stays fresh (as Flink).
+This is ``processLastRowOnChangelog`` of Flink's DeduplicateFunctionHelper, with the input from Flink's planner: newest rows and deletes,
+no ``-U``. Inserts and updates are treated alike. With a state TTL an equal row is emitted, so that downstream state does not expire (as in
+Flink).
 """
 
 from __future__ import annotations
@@ -26,14 +25,14 @@ Row = TypeVar("Row")
 
 
 class FoldOptions(NamedTuple):
-    """How a key is folded.
+    """Options of the fold.
 
     Parameters
     ----------
     generate_update_before : bool
-        Whether the consumer needs ``-U``.
+        Whether to emit ``-U``.
     suppress_equal : bool
-        Whether a row equal to the stored one gives nothing.
+        Whether to drop a row that is equal to the stored one.
     """
 
     generate_update_before: bool = True
@@ -41,12 +40,12 @@ class FoldOptions(NamedTuple):
 
 
 def fold(stored: Row | None, row: Row | None, options: FoldOptions) -> tuple[tuple[tuple[RowKind, Row], ...], Row | None]:
-    """Fold one change into what is stored of its key.
+    """Return the changelog rows for one change, and the new stored row of its key.
 
     Parameters
     ----------
     stored : Row or None
-        The key's row; None where it has none.
+        The key's stored row, if any.
     row : Row or None
         The row after the change; None for a delete.
     options : FoldOptions
@@ -54,7 +53,7 @@ def fold(stored: Row | None, row: Row | None, options: FoldOptions) -> tuple[tup
     Returns
     -------
     (output, stored) : (tuple of (RowKind, Row), Row or None)
-        The changelog rows, none to two, and what is to be stored.
+        Up to two changelog rows, and the new stored row.
 
     Examples
     --------

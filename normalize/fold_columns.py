@@ -1,4 +1,4 @@
-"""What `fold` does to one change, done to all changes of all keys of a key group at once, as arrays of places."""
+"""`fold` for all changes of a key group at once, on arrays of indexes."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ Bools = np.ndarray[Any, np.dtype[np.bool_]]
 
 
 class Folded(NamedTuple):
-    """What a key group's changes give: changelog rows and what is stored, as places.
+    """The changelog rows and the new stored rows of a key group, as places.
 
-    A place below the number of stored rows is that stored row; a change has its index above them.
+    A place below the number of stored rows is that stored row; the place of a change is its index plus that number.
 
     Attributes
     ----------
     kinds : array of int8
-        The changelog rows' kinds by value, in the order of the changes that caused them.
+        The kinds of the changelog rows as numbers, in the order of the changes that caused them.
     rows : array of int
         The place of each row.
     causes : array of int
-        The index of the change that caused it.
+        The index of the change that caused each row.
     kept : array of int
-        The places that are stored of the keys that changed, deletes among them.
+        The places to store for the keys that changed, including deletes.
     """
 
     kinds: np.ndarray[Any, np.dtype[np.int8]]
@@ -37,23 +37,23 @@ class Folded(NamedTuple):
 
 
 class History:
-    """The changes of a key group behind its stored rows, each with the change or stored row of its key before it.
+    """The stored rows and changes of a key group, with the predecessor of each change: the last change or stored row of its key.
 
     Parameters
     ----------
     codes : array of int
-        The key of each change, as a number; those below `stored` have a stored row of that place.
+        The key of each change, as a number; a number below `stored` is the place of the key's stored row.
     deleted : array of bool
-        Whether a change deletes.
+        Whether each change is a delete.
     gone : array of bool
-        Whether a stored row is none: it expired, or only its delete is remembered.
+        Whether each stored row has expired, or is only a remembered delete.
 
     Attributes
     ----------
     before : array of int
-        The place before each change, -1 where there is none.
+        The place of each change's predecessor, or -1.
     there : array of bool
-        Whether there is a row at that place.
+        Whether the predecessor has a row.
     """
 
     def __init__(self, codes: Ints, deleted: Bools, gone: Bools) -> None:
@@ -70,26 +70,26 @@ class History:
 
     @cached_property
     def there(self) -> Bools:
-        # Asked for when `gone` is settled: a row that cannot be completed stands for nothing.
+        # Computed when `gone` is final: a row that cannot be completed counts as missing.
         there: Bools = (self.before >= 0) & ~self.gone[self.before]
         return there
 
     @property
     def last(self) -> Bools:
-        """Whether a change is its key's last."""
+        """Whether each change is its key's last."""
         last = np.empty(len(self.codes), bool)
         last[self.order] = np.append(self.first[1:], True)[: len(self.codes)]
         return last
 
     def fold(self, suppressed: Bools, generate_update_before: bool) -> Folded:
-        """Fold all changes.
+        """Return the result of all changes.
 
         Parameters
         ----------
         suppressed : array of bool
-            Whether a change gives nothing, since its row is equal to the one before it.
+            Whether each change is dropped, because its row is equal to the one before it.
         generate_update_before : bool
-            As `FoldOptions`.
+            See `FoldOptions`.
         """
         there, deleted = self.there, self.deleted
         before = self._emitted_before(suppressed)
@@ -111,7 +111,7 @@ class History:
         return Folded(kinds, rows, np.repeat(np.arange(len(deleted)), counts), kept)
 
     def _emitted_before(self, suppressed: Bools) -> Ints:
-        """Return the place of what was last emitted before each change: a row that gave nothing was not."""
+        """Return the place of the row last emitted before each change; suppressed rows were not emitted."""
         if not suppressed.any():
             return self.before
         index = np.arange(len(suppressed))

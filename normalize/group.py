@@ -1,7 +1,7 @@
-"""What the stage does to the changes of one key group: pure, on Arrow columns, no Python for each change.
+"""The keyed stage for one key group: pure functions on Arrow columns, without Python code for each change.
 
-The order of things: redeliveries are refused (`order`), rows that lack columns are completed, what is equal is found, all is folded
-(`fold_columns.History`), and the rows that come out and those that are stored are taken from the columns by their places.
+The steps: drop redeliveries (`order`), complete partial rows, find equal rows, fold (`fold_columns.History`), and take the emitted and the
+stored rows from the columns by their indexes.
 """
 
 from __future__ import annotations
@@ -41,16 +41,16 @@ COUNTS = (
     PartialImageError.condition,
     DEAD_LETTERS,
 )
-"""What the stage counts: changes read; of them rows equal to the stored, deletes of keys without a row, and those at or before the
-position of their key; rows expired; before-images in the compact layout that are not what was last emitted, and updates without one;
-rows that could not be completed, and those of them that were written as dead letters."""
+"""The names of the stage's counts: changes read; rows equal to the stored one; deletes of keys without a row; changes at or before the
+position of their key; rows expired; in the compact layout, before-images that differ from the row last emitted, and updates without one;
+partial rows that could not be completed, and those of them written as dead letters."""
 
 _BEFORES = (RowKind.UPDATE_BEFORE, RowKind.DELETE)
 
 
 @dataclass(frozen=True)
 class Stage:
-    """What the stage has to know; made on the driver, sent to the workers.
+    """The arguments of the stage; built on the driver, sent to the workers.
 
     Parameters
     ----------
@@ -58,21 +58,21 @@ class Stage:
     shape : Shape
     options : FoldOptions
     mode : {"FAILFAST", "DROPMALFORMED", "PERMISSIVE"}
-        For rows that cannot be completed.
+        The handling of partial rows that cannot be completed.
     dead_letters : DeadLetters or None
-        Where the records of such rows go; then there is no other mode.
+        The destination of the records of such rows; it replaces `mode`.
     state_ttl_ms : int
-        0: rows are kept for ever.
+        0: rows never expire.
     retract_expired : bool
-        Whether a row that expires is deleted, not only forgotten.
+        Whether a row that expires is also deleted from the result.
     mini_batch : bool
-        Whether only the last change of a key in a micro-batch counts.
+        Whether only the last change of a key in a micro-batch is kept.
     delete_retention_ms : int
         How long the position of a delete is kept.
     on_wrong_before : {"count", "fail"}
-        What the compact layout does about a before-image that is not what was last emitted.
+        What the compact layout does when a before-image differs from the row last emitted.
     expected : Expected
-        What the guard compares in every micro-batch.
+        The guard compares it in every micro-batch.
     """
 
     layout: Layout
@@ -89,7 +89,7 @@ class Stage:
 
     @cached_property
     def compared(self) -> tuple[int, ...]:
-        """The columns that tell whether two rows of a key are equal: what changes most often (times, counters) tends to stand last."""
+        """The columns in which two rows of a key are compared, last first: columns that change often (times, counters) tend to be last."""
         names = {column.name for column in self.shape.columns}
         key = key_indices(self.shape.columns, [name for name in self.layout.unique_key if name in names])
         columns = reversed(range(len(self.shape.columns)))
@@ -97,7 +97,7 @@ class Stage:
 
     @cached_property
     def changelog_schema(self) -> pa.Schema:
-        """The Arrow schema of the stage's changelog: ``kind`` (by value), ``c0``, ..., ``m0``, ..."""
+        """The Arrow schema of the stage's changelog: ``kind`` (a number), ``c0``, ..., ``m0``, ..."""
         fields = [("kind", pa.int8())]
         for prefix, columns in (("c", self.shape.columns), ("m", self.shape.metadata)):
             fields += [(f"{prefix}{index}", stored_type(column.type)) for index, column in enumerate(columns)]
@@ -106,9 +106,9 @@ class Stage:
 
 @dataclass
 class Told:
-    """What comes out of folding: changelog rows, asides, dead letters to be written, counts.
+    """The result of folding a key group: changelog rows, side outputs, dead letters to write, counts.
 
-    Where rows that expire are deleted, also when the oldest of those stored was written, in ms of processing time.
+    If expired rows are deleted, `first_written` is the time of the oldest stored row, in ms of processing time.
     """
 
     changelogs: list[pa.RecordBatch] = field(default_factory=list)
@@ -119,7 +119,7 @@ class Told:
 
 
 def fold_changes(changes: Changes, group: KeyGroup, stage: Stage, now_ms: int, told: Told) -> KeyGroup:
-    """Fold changes, in order, into the rows of their key group.
+    """Return the key group after its changes, which are folded in order.
 
     Parameters
     ----------
@@ -129,26 +129,26 @@ def fold_changes(changes: Changes, group: KeyGroup, stage: Stage, now_ms: int, t
     now_ms : int
         Processing time, in ms.
     told : Told
-        What comes out is added to it.
+        The results are added to it.
 
     Returns
     -------
     KeyGroup
-        The same object where nothing changed.
+        The same object if nothing changed.
 
     Raises
     ------
     PartialImageError
-        In FAILFAST mode, when a row lacks columns and nothing is stored of its key; in the compact layout, when a row lacks columns.
+        When a row lacks columns: in FAILFAST mode if no row is stored for its key, in the compact layout always.
     MissingBeforeImageError
-        In the compact layout, when a delete comes without its row; with ``on_wrong_before="fail"`` also when an update's
-        before-image is missing, or not what was last emitted.
+        In the compact layout, when a delete lacks its before-image; with ``on_wrong_before="fail"`` also when an update's before-image is
+        missing, or differs from the row last emitted.
     """
     return _Fold(changes, group, stage, now_ms, told).run()
 
 
 class _Fold:
-    """One run; `places` are those of `History`."""
+    """One run; `places` are the indexes of `History`."""
 
     def __init__(self, changes: Changes, group: KeyGroup, stage: Stage, now_ms: int, told: Told) -> None:
         self.changes, self.group, self.stage, self.now_ms, self.told = changes, group, stage, now_ms, told
@@ -185,7 +185,7 @@ class _Fold:
 
     def _codes(self) -> Ints:
         changed = self.changes.batch.column("key").dictionary_encode()
-        # The stored keys are many and are only looked up: each is there once, so that its place is its code.
+        # The many stored keys are only looked up: each is unique, so that its index is its code.
         found = pc.index_in(self.group.rows.column("key"), value_set=changed.dictionary)
         places = pc.indices_nonzero(found.is_valid()).to_numpy()
         codes = len(self.group) + np.arange(len(changed.dictionary))
@@ -230,11 +230,11 @@ class _Fold:
             self.told.changelogs.append(pa.RecordBatch.from_arrays([kinds, *rows.columns[1 : 1 + width], *metadata], schema=schema))
 
     def _complete(self) -> None:
-        """Give the rows that lack columns those of the row before them, in order."""
+        """Fill in the missing columns of partial rows from the row before them, in order."""
         if self.stage.layout.compact:
             raise PartialImageError(
                 "the row lacks columns that the producer left out as unchanged, and a compact state cannot complete it: set "
-                f"state_layout='full', or let the producer write all columns ({_ALL_COLUMNS})",
+                f"state_layout='full', or configure the producer to write all columns ({_ALL_COLUMNS})",
                 "$.after",
                 where=self.changes.partials[0].record.where,
             )
@@ -244,7 +244,7 @@ class _Fold:
             at = history.stored + partial.change
             place = before[partial.change]
             if place < 0 or history.gone[place]:
-                # It stands for nothing: what comes after it finds no row.
+                # It is treated as a missing row by the changes after it.
                 history.gone[at] = history.deleted[partial.change] = self.silent[partial.change] = True
                 _incomplete(partial, self.stage, self.told)
                 continue
@@ -296,11 +296,11 @@ class _Fold:
         return pa.RecordBatch.from_arrays([pa.array(kinds), *rows, *metadata], schema=stage.changelog_schema)
 
     def _of_events(self, folded: Folded) -> tuple[Any, Ints, list[pa.Array]]:
-        """Return kinds, causes and rows in the compact layout: a row before is the event's own."""
+        """Return kinds, causes and rows in the compact layout, in which old rows are the events' before-images."""
         kinds, causes, width = folded.kinds, folded.causes, len(self.stage.shape.columns)
         before = np.isin(kinds, _BEFORES)
         known = self.changes.flags("known")[causes]
-        # Without -U too, the rows that changed tell whether their before-images are right.
+        # Checked also for a changelog without -U.
         self._check_befores(self.history.there & ~self.suppressed)
         kept = ~before | known
         kinds, causes, before = kinds[kept], causes[kept], before[kept]
@@ -316,10 +316,10 @@ class _Fold:
         self.counts["MISSING_BEFORE_IMAGES"] += int(missing.sum())
         self.counts["WRONG_BEFORE_IMAGES"] += int(wrong.sum())
         if (missing & deleted).any() or (self.stage.on_wrong_before == "fail" and (missing | wrong).any()):
-            what = "is missing" if missing.any() else "is not the row that was last emitted: events are missing, or came twice"
+            what = "is missing" if missing.any() else "differs from the row that was last emitted (events are missing or redelivered)"
             raise MissingBeforeImageError(
-                f"the before-image of a change {what}, and the state is compact. Take state_layout='full', let the producer write whole "
-                "before-images (PostgreSQL: REPLICA IDENTITY FULL; MySQL: binlog_row_image=FULL), or order='source' against redeliveries",
+                f"the before-image of a change {what}, which a compact state requires: set state_layout='full', configure full "
+                "before-images (PostgreSQL: REPLICA IDENTITY FULL; MySQL: binlog_row_image=FULL), or order='source' to drop redeliveries",
                 "$.before",
             )
 
@@ -364,8 +364,8 @@ _ALL_COLUMNS = "PostgreSQL: REPLICA IDENTITY FULL; GoldenGate: NOCOMPRESSUPDATES
 
 def _incomplete(partial: Partial, stage: Stage, told: Told) -> None:
     error = PartialImageError(
-        "the row lacks columns that the producer left out as unchanged, and nothing is stored of its key. Begin where the row was "
-        f"inserted, or let the producer write all columns ({_ALL_COLUMNS})",
+        "the row lacks columns that the producer left out as unchanged, and no row is stored for its key: start where the row was "
+        f"inserted, or configure the producer to write all columns ({_ALL_COLUMNS})",
         "$.after",
         where=partial.record.where,
     )

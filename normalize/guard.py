@@ -1,8 +1,8 @@
-"""The guard: what a checkpoint remembers of the whole query, compared in every micro-batch.
+"""The guard: state about the whole query that is compared in every micro-batch.
 
 A key group's state is compared with the query's options only when a change touches the group. Options that must not change are therefore
-also stored in a state row of their own, the key group `GUARD`. Every task of the first pass sends one `Seen` for each Kafka partition that
-it read. The guard compares them with its state before the micro-batch commits anything:
+also stored in a separate state row, the key group `GUARD`. Every task of the first pass sends one `Seen` for each Kafka partition that it
+read. The guard compares them with its state before the micro-batch commits anything:
 
 - the layout of the state (`state.Layout`): ``key_groups``, ``primary_key``, ``state_layout``, types of columns;
 - the tables: a second table, whose rows would be merged with those of the first by their primary key;
@@ -50,7 +50,7 @@ class Table(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Seen(msgspec.Struct, array_like=True):
-    """What a task read of one Kafka partition.
+    """A summary of the records that a task read from one Kafka partition.
 
     Attributes
     ----------
@@ -93,7 +93,7 @@ _decode = msgspec.msgpack.Decoder(_Guard).decode
 
 @dataclass(frozen=True)
 class Identity:
-    """Which values of a message must stay the same, because rows of two tables would be merged by key.
+    """The values that must be equal in all messages, because rows of two tables would be merged by key.
 
     Parameters
     ----------
@@ -118,12 +118,12 @@ class Identity:
         return self.topics or bool(self.columns)
 
     def merged(self, tables: Sequence[Table], others: Iterable[Table]) -> list[Table]:
-        """Return the one table that all records belong to, as a list; empty where none is known yet.
+        """Return a list with the table that all records belong to; empty if it is not known yet.
 
         Raises
         ------
         SeveralTablesError
-            When there are two.
+            When records belong to two tables.
         """
         known = list(tables)
         for table in others:
@@ -142,14 +142,14 @@ class Identity:
         if not (first.names and second.names):
             return SeveralTablesError(
                 f"the records come from the topics {first.topic} and {second.topic}, and do not name their table: rows with equal keys "
-                f"would be merged. Read each topic with a call of its own, or make the topic part of the key: {self._key(['topic'])}"
+                f"would be merged. Read each topic in a separate call, or make the topic part of the key: {self._key(['topic'])}"
             )
         columns = [column for column in self.columns if first.names.get(column) != second.names.get(column)]
         options = [option for column, option in zip(self.columns, self.options, strict=True) if column in columns and option]
         select = f"select one with {' and '.join(options)} in format_options (a regular expression), or " if options else ""
         return SeveralTablesError(
             f"the records belong to two tables, {_named(first)} and {_named(second)}: rows with equal keys would be merged. "
-            f"Remedy: {select}make the table part of the key: {self._key(columns)}"
+            f"To fix it, {select}make the table part of the key: {self._key(columns)}"
         )
 
     def _key(self, columns: Sequence[str]) -> str:
@@ -168,11 +168,11 @@ class Expected:
     ----------
     identity : Identity
     topics : mapping
-        The topics as Kafka described them when the query was defined; empty where that is not known.
+        Kafka's description of the topics when the query was defined; empty if unknown.
     by_source : bool
-        Whether changes are ordered by their position in the source's log, so that it does not matter from which partition they come.
+        Whether changes are ordered by their position in the source's log, independent of their partition.
     has_positions : bool
-        Whether the format could do so.
+        Whether the format supports that order.
     """
 
     identity: Identity = Identity()
@@ -185,7 +185,7 @@ NOTHING_EXPECTED = Expected()
 
 
 def check(stored: bytes | None, seen: Sequence[Seen], layout: Layout, expected: Expected, now_ms: int) -> bytes:
-    """Compare a micro-batch with the guard's state, and return the state after it.
+    """Return the guard's state after a micro-batch, which is compared with the state before.
 
     Parameters
     ----------
@@ -228,8 +228,7 @@ def _read(stored: bytes) -> _Guard:
         return _decode(stored)
     except msgspec.MsgspecError as error:
         raise StateDamagedError(
-            f"the checkpoint's guard is not as it was written ({type(error).__name__}): put the checkpoint back from a copy, or start "
-            "from a new one"
+            f"the checkpoint's guard is damaged ({type(error).__name__}): restore the checkpoint from a backup, or start from a new one"
         ) from None
 
 

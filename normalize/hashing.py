@@ -1,8 +1,8 @@
 """Keys and rows as numbers, for the compact layout of the state.
 
-A hash is pandas' SipHash of the packed bytes, whose values are the same everywhere. Two keys of one key group with one hash would be
-taken for one key: for ``n`` keys in ``g`` groups that happens with a probability of about ``n**2 / g / 2**65`` (a billion keys in
-100,000 groups: 3e-7). A row is taken for another with 2**-48 for each comparison.
+A hash is pandas' SipHash of the packed bytes, which is the same on all platforms. Two keys of one key group with the same hash would be
+treated as one key: for ``n`` keys in ``g`` groups the probability is about ``n**2 / g / 2**65`` (a billion keys in 100,000 groups: 3e-7).
+Two different rows compare as equal with a probability of 2**-48.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import pyarrow as pa
 from pandas.util import hash_array
 
 SPARE_BITS = 16
-"""The low bits of a row's hash are 0: the state has the position's epoch there."""
+"""The number of low bits of a row's hash that are 0; the state stores the position's epoch in them."""
 
 
 def key_hashes(keys: Sequence[bytes]) -> pa.Array:

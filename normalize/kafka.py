@@ -1,4 +1,4 @@
-"""`from_kafka_changelog`, `to_kafka_changelog`, `explain_changelog`: a Kafka topic as a changelog DataFrame, and back."""
+"""`from_kafka_changelog`, `to_kafka_changelog` and `explain_changelog`: read and write Kafka topics as changelog DataFrames."""
 
 from __future__ import annotations
 
@@ -40,18 +40,18 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 SPARK_PACKAGES = "org.apache.spark:spark-sql-kafka-0-10_2.13:4.0.0"
-"""What ``spark.jars.packages`` needs for Spark's Kafka source, for Spark 4.0."""
+"""The value of ``spark.jars.packages`` for Spark's Kafka source (Spark 4.0)."""
 
 READER_DEFAULTS = {
-    # Spark's default is "latest": a changelog that begins in the middle has updates of rows that nobody has seen.
+    # Spark's default is "latest": a changelog that begins in the middle has updates of rows that were never inserted.
     "startingOffsets": "earliest",
-    # Kafka's consumer asks for 500 records at a time by default; these nearly double the speed of reading alone.
+    # Kafka's consumer fetches 500 records at a time by default; these values nearly double the speed of reading alone.
     "kafka.max.poll.records": "20000",
     "kafka.max.partition.fetch.bytes": "16777216",
     "kafka.fetch.max.bytes": "67108864",
     "kafka.receive.buffer.bytes": "4194304",
 }
-"""Options of Spark's Kafka source that differ from its own defaults; an option given by the user wins."""
+"""Defaults for options of Spark's Kafka source; `options` of a call override them."""
 
 _MODES = ("FAILFAST", "DROPMALFORMED", "PERMISSIVE")
 _SUBSCRIPTIONS = ("subscribe", "subscribePattern", "assign")
@@ -92,114 +92,114 @@ def from_kafka_changelog(
     mini_batch: bool = False,
     observation: str | Observation | None = None,
 ) -> DataFrame:
-    """Read a topic of CDC messages as a changelog.
+    """Return a topic of CDC messages as a changelog DataFrame.
 
     Parameters
     ----------
     spark : SparkSession
-        With the package `SPARK_PACKAGES`, and this package on its workers.
+        A session with the package `SPARK_PACKAGES`, and with this package installed on its workers.
     topic : str or sequence of str
-        One topic or several; or `topic_pattern`, a Java regular expression; or ``subscribe``, ``subscribePattern`` or ``assign`` in
-        `options`.
+        One or more topics. Alternatives: `topic_pattern`, a Java regular expression, or one of ``subscribe``, ``subscribePattern`` and
+        ``assign`` in `options`.
     format : str or Format
         A registered identifier (``debezium-json``, ...; `cdc_formats.list_formats`), or a format.
     schema : str or StructType or None
-        The table's columns: Spark DDL (a precision on TIMESTAMP, and TIME, are understood too), or Spark's type. None: the topic is
-        sampled here, on the driver, and what was inferred is printed (`cdc_formats.inference`): the columns, the primary key and the
-        format's options, as far as they are not given. Pin them in a job that is to last.
+        The table's columns, as Spark DDL or a Spark type. DDL may also use TIME, and a precision on TIMESTAMP. None: the driver samples
+        the topic during this call (`cdc_formats.inference`) and prints the columns, primary key and format options that it inferred.
+        Arguments that you pass are not inferred. Pass all of them in a production job.
     options : mapping
-        Of Spark's Kafka source, passed through; ``kafka.bootstrap.servers`` is required. `READER_DEFAULTS` are ours.
+        Options of Spark's Kafka source; ``kafka.bootstrap.servers`` is required. `READER_DEFAULTS` lists the defaults that differ from
+        Spark's.
     format_options : mapping
-        Of the format, with Flink's names (``table_include``, ...).
+        Options of the format, with Flink's names (``table_include``, ...).
     primary_key : str or sequence of str
-        The columns that identify a row. A column of `metadata` can be one of them: ``["source.table", "id"]`` keeps the rows of several
-        tables apart. Without that, records of a second table are an error.
+        The columns that identify a row. They may include a column of `metadata`: ``["source.table", "id"]`` separates the rows of several
+        tables. Otherwise a record of a second table is an error.
     changelog_mode : {"all", "upsert"}
-        What you need: ``all`` has ``-U``; ``upsert`` has ``+I +U -D``.
+        The row kinds in the result: ``all`` includes ``-U``; ``upsert`` has ``+I +U -D``.
     source_duplicates : bool
-        Whether the producer may deliver an event more than once (Flink's ``table.exec.source.cdc-events-duplicate``). If so the stage
-        removes what it has seen, and needs `primary_key`.
+        Whether the producer may deliver an event more than once (Flink's ``table.exec.source.cdc-events-duplicate``). If so, the keyed
+        stage removes duplicates, which requires `primary_key`.
     mode : {"FAILFAST", "DROPMALFORMED", "PERMISSIVE"}
-        A record that cannot be decoded fails the query, is dropped and counted, or becomes a row with ``_corrupt_record`` (the
-        error's text, the place, and the raw key and value) whose other columns are NULL.
+        What happens to a record that cannot be decoded. It fails the query, or is dropped and counted, or becomes a row with
+        ``_corrupt_record`` (the error's text, the record's offset, and the raw key and value) whose other columns are NULL.
     dead_letter : str or None
-        A topic that records which cannot be decoded are written to, by the workers, instead of `mode` (`normalize.dead_letter`: their
-        key and headers). They are there before the rows of their batch are handed on; a query that is started again may write some
-        again, with equal keys. The topic must be there, and take records as large as those of the topic read.
+        An existing topic for records that cannot be decoded, instead of `mode` (`normalize.dead_letter` describes key and headers).
+        The workers write the records before they return the rows of the batch; a restarted query may write some again, with equal keys.
+        The topic must accept records as large as those of the topic that is read.
     dead_letter_options : mapping
-        Of the producer of dead letters, with librdkafka's names. By default it connects as `options` say; where they name
-        ``bootstrap.servers`` nothing of that is taken, where they name anything of ``security``, ``sasl`` or ``ssl`` only the servers.
+        Options of the dead-letter producer, with librdkafka's names. By default it uses the connection of `options`. If you set
+        ``bootstrap.servers``, it uses none of these; if you set any ``security``, ``sasl`` or ``ssl`` option, it uses only the servers.
     metadata : sequence of str
         Metadata columns, with Flink's names: the format's (``source.timestamp``, ...), and ``topic``, ``partition``, ``offset``,
-        ``timestamp``, ``timestamp-type``, ``headers``, ``header-list``. A row has those of the record that caused it, a ``-U`` too;
-        they take no part in whether two rows are equal (in Flink they do).
+        ``timestamp``, ``timestamp-type``, ``headers``, ``header-list``. A row, also a ``-U``, has those of the record that caused it.
+        They are ignored when rows are compared (Flink compares them).
     control_events : str or sequence of str
-        What a topic says besides rows, and is to be delivered too: ``DDL``, ``HEARTBEAT``, ``MESSAGE``, ``SNAPSHOT_MARK``,
-        ``TRANSACTION``, ``TRUNCATE`` (for which `on_truncate` then has no say), ``OTHER_TABLE``, ``TOMBSTONE``, or ``all`` for the first
-        six. Each is a row with ``_control_event`` (its type, what it is about, its statement; the record's place, timestamp, key
-        and value) whose other columns are NULL. In a micro-batch it may come before or after the rows around it: its topic,
-        partition and offset tell its place (compare them with these columns of `metadata`).
+        Events other than row changes to include in the result: ``DDL``, ``HEARTBEAT``, ``MESSAGE``, ``SNAPSHOT_MARK``, ``TRANSACTION``,
+        ``TRUNCATE`` (`on_truncate` is then ignored), ``OTHER_TABLE``, ``TOMBSTONE``, or ``all`` for the first six. Each is a row with
+        ``_control_event`` (its type, subject and statement; the record's topic, partition, offset, timestamp, key and value) whose other
+        columns are NULL. It may precede or follow the neighbouring rows of its micro-batch: to restore the order, compare its topic,
+        partition and offset with these columns of `metadata`.
     on_truncate : {"fail", "ignore"}
-        What a truncated source table does: no row of a changelog says it.
+        What happens when the source table is truncated, which no changelog row can express.
     bounded : bool
-        Read what is there now, once, with ``spark.read``: the same rows, without state.
+        Read the topic's current content once, with ``spark.read``: the same rows, without state.
     key_groups : int
-        Into how many groups the keys are hashed; fixed for the life of a checkpoint.
+        The number of groups into which keys are hashed; fixed for the life of a checkpoint.
     order : {"arrival", "source"}
-        ``source``: a change at or before its key's position in the source's log is a redelivery, dropped and counted (`order`), so that
-        redeliveries of any part of the topic, restarts of the connector and late deletes leave no trace. For formats whose messages have
-        positions; an error that says why for others.
+        ``source`` drops and counts a change at or before its key's position in the source's log as a redelivery (`order`). Redeliveries of
+        any part of the topic, connector restarts and late deletes then leave no trace. It requires a format whose messages have
+        positions.
     delete_retention : timedelta
-        How long, with ``order="source"``, the position of a delete is kept (processing time), so that a late update cannot bring the
-        row back.
+        How long ``order="source"`` keeps the position of a delete (processing time), so that a late update cannot restore the row.
     where : str, Column or None
-        A condition on the table's columns, as Spark has it: a row that stops matching is deleted, and one that never matched is not
-        stored. A row in which the producer left out one of its columns (unchanged TOAST values) is an error.
+        A Spark condition on the table's columns: a row that stops matching is deleted, and one that never matched is not stored. A row
+        without a value for one of these columns (unchanged TOAST values) is an error.
     ignore_columns : sequence of str
-        Columns in which a difference alone is no change (``updated_at``): such an update gives nothing, and the row stays as it was last
-        emitted.
+        Columns that are ignored when rows are compared (``updated_at``): an update of these columns alone is dropped, and the row stays as
+        it was last emitted.
     ignore_deletes : bool
-        Whether deletes are left out: their rows stay. An event that changes the primary key leaves the old row, too.
+        Whether deletes are dropped: their rows stay. An event that changes the primary key also leaves the old row.
     state_layout : {"full", "compact"}
-        What is stored of a key: ``full``, its row; ``compact``, hashes of key and row (and the position), at most 32 bytes. ``compact``
-        is for sources whose events carry the full before-image: ``-U`` and ``-D`` are the event's own, and one that is not what was last
-        emitted is detected. Rows that lack columns cannot be completed, and the number of key groups cannot be changed later.
+        What the state stores for a key: ``full``, its row; ``compact``, hashes of key and row (and the position), at most 32 bytes.
+        ``compact`` requires events with the full before-image: ``-U`` and ``-D`` are taken from the event, and one that differs from the
+        row last emitted is detected. It cannot complete partial rows, and its number of key groups cannot be changed later.
     on_wrong_before : {"count", "fail"}
-        What ``compact`` does about a before-image that is not what was last emitted: count it, and give the rows as the event says them
-        (an update without a before-image gives no ``-U``), or fail.
+        What ``compact`` does when a before-image differs from the row last emitted: count it and emit the rows as in the event (an update
+        without a before-image has no ``-U``), or fail.
     state_ttl : timedelta or None
-        Forget a row this long after its last write (processing time), as Flink: its next change is an ``+I``, its delete is dropped.
-        With it an equal row is not suppressed.
+        Forget a row this long after its last write (processing time), as in Flink: its next change is an ``+I``, its delete is dropped.
+        With a TTL, an update to an equal row is emitted.
     on_expiry : {"forget", "retract"}
-        Whether a row that expires is deleted from the result too: then Spark looks through the whole state in every micro-batch.
+        Whether a row that expires is also deleted from the result. ``retract`` makes Spark scan the whole state in every micro-batch.
     mini_batch : bool
         Keep only the last change of a key in a micro-batch.
     observation : str, Observation or None
-        Prefix of the observed metrics of a stream, ``changelog`` by default (``<prefix>_decode`` and ``<prefix>_normalize`` in the
-        query's progress); for a bounded read an Observation, which gets the counts of both.
+        For a stream, the prefix of the observed metrics in the query's progress (``<prefix>_decode`` and ``<prefix>_normalize``),
+        ``changelog`` by default. For a bounded read, an Observation that receives the counts of both.
 
     Returns
     -------
     DataFrame
-        ``row_kind`` (``+I -U +U -D``), the columns, the metadata, ``_corrupt_record`` in PERMISSIVE mode, and ``_control_event`` where
-        control events are asked for; streaming unless `bounded`. TIME columns are STRING.
+        ``row_kind`` (``+I -U +U -D``), the columns, the metadata, ``_corrupt_record`` in PERMISSIVE mode, and ``_control_event`` if
+        control events are requested; streaming unless `bounded`. TIME columns are STRING.
 
     Raises
     ------
     ArgumentError, SchemaError, FormatOptionError, UnknownFormatError, MissingDependencyError
-        Here, at the call, when the arguments cannot be used; the text names the fix.
+        During this call, when the arguments cannot be used; the text names the fix.
     InferenceError, SampleError
-        When there is no schema, and the topic's sample says too little or cannot be read.
+        When no schema is given, and the sample of the topic is not sufficient or cannot be read.
 
     Notes
     -----
-    Rows of one key come in the order of its Kafka partition. Partitions of one micro-batch are merged by Kafka's timestamps.
-    A stream with the stage is to be written in output mode ``append``.
+    Rows of one key keep the order of their Kafka partition. Partitions of one micro-batch are merged by Kafka's timestamps.
+    Write a stream with the keyed stage in output mode ``append``.
     """
     chosen, reader_options = _format(format, format_options), _reader_options(topic, topic_pattern, options)
     if schema is None:
         given = None if isinstance(format, Format) else format_options or {}
-        from .sampled import sampled  # loads formats and inference, which only those who ask have to wait for
+        from .sampled import sampled  # imports all formats, which takes time
 
         chosen, schema, primary_key = sampled(chosen, reader_options, given=given, primary_key=names_of(primary_key))
     request = _Request.check(
@@ -249,7 +249,7 @@ def explain_changelog(
     where: str | None = None,
     state_layout: Literal["full", "compact"] = "full",
 ) -> str:
-    """Return the plan that `from_kafka_changelog` would choose, and why, after Flink's ``EXPLAIN CHANGELOG_MODE``.
+    """Return the plan that `from_kafka_changelog` chooses, with reasons, like Flink's ``EXPLAIN CHANGELOG_MODE``.
 
     Examples
     --------
@@ -293,41 +293,40 @@ def to_kafka_changelog(
     Parameters
     ----------
     df : DataFrame
-        With ``row_kind``. Rows without a row kind (corrupt records, control events) are to be filtered out before.
+        A changelog with ``row_kind``. Filter out rows without a row kind (corrupt records, control events) first.
     topic : str
     options : mapping
-        Of Spark's Kafka sink; ``kafka.bootstrap.servers`` is required.
+        Options of Spark's Kafka sink; ``kafka.bootstrap.servers`` is required.
     format : str or Format
-        One that can be written.
+        A format that can be written.
     format_options : mapping
-        Of the format: values are written as they say (``decimal_handling_mode``, ...), so that a reader with the same options reads
-        the same rows.
+        Options of the format. A reader with the same options (``decimal_handling_mode``, ...) reads the same rows.
     schema : str or StructType or None
-        The columns to write, where not all are wanted (metadata), or the DataFrame's types do not say all: a TIME is STRING there, and
-        a TIMESTAMP has no precision, which ``time_precision_mode='adaptive'`` needs.
+        The columns to write, to leave out some (metadata), or to give types that Spark lacks: in a DataFrame a TIME is a STRING, and a
+        TIMESTAMP has no precision, which ``time_precision_mode='adaptive'`` requires.
     primary_key : str or sequence of str
-        The columns that the Kafka key is made of, so that a key's rows stay in one partition, in order.
+        The columns of the Kafka key, so that a key's rows stay in one partition, in order.
     source : mapping or None
-        The messages' block ``source``, which says where in its source's log a row stands, for readers with ``order="source"``: names
-        of its fields as Debezium's (``file``, ``pos``, ``row``, ``server_id``, ``snapshot``, ``ts_ms``, ...), each with the column that
-        it is (``"position.file"`` for a field of one). These columns are no data: they are not in the row. A TIMESTAMP is written in
-        milliseconds. `capture.SOURCE` is that of ``mysql-changelog``. debezium-json and changelog-json have such a block.
+        The messages' `source` block with the row's position in the source's log, for readers with ``order="source"``. It maps Debezium's
+        field names (``file``, ``pos``, ``row``, ``server_id``, ``snapshot``, ``ts_ms``, ...) to columns (``"position.file"`` for a struct's
+        field). These columns are not written as data. A TIMESTAMP is written in milliseconds. `capture.SOURCE` is the mapping for
+        ``mysql-changelog``. Only debezium-json and changelog-json have this block.
 
     Returns
     -------
     DataStreamWriter or None
-        For a stream, the writer: give it a ``checkpointLocation`` and start it. A bounded DataFrame is written at once.
+        For a stream, the writer: set its ``checkpointLocation`` and start it. A bounded DataFrame is written during the call.
 
     Raises
     ------
     ArgumentError, SchemaError, FormatOptionError, UnknownFormatError
-        Here, at the call. A value that the format cannot hold is an ``EncodeError`` when it is written, never another value.
+        During this call. A value that the format cannot represent raises ``EncodeError`` when it is written.
 
     Notes
     -----
     A ``-U`` that is directly followed by the ``+U`` of its key is written as one update, with both images (Flink writes a delete and
-    an insert). Alone, a ``-U`` is written as a delete and a ``+U`` as an insert: a changelog without ``-U``
-    (``changelog_mode="upsert"``) is therefore for upsert-kafka, or for readers that normalise by key. Kafka is written at least once.
+    an insert). A single ``-U`` is written as a delete, and a single ``+U`` as an insert. Write a changelog without ``-U``
+    (``changelog_mode="upsert"``) therefore as upsert-kafka, or for readers that normalize by key. Records are written at least once.
     """
     require_changelog(df)
     table = _written_columns(df, schema, without=columns_of(source or {}))
@@ -335,7 +334,7 @@ def to_kafka_changelog(
     encoder = _format(format, format_options).for_topic(topic)
     written = encoder.encoder(table, unique_key=names_of(primary_key))
     if source and not written.writes_source:
-        raise ArgumentError(f"{encoder.identifier} as configured writes no block `source`: leave source= out, or write debezium-json")
+        raise ArgumentError(f"{encoder.identifier} as configured writes no `source` block: remove source=, or write debezium-json")
     names = [column.name for column in table]
     require_distinct(df, names)
     records = df.select(ROW_KIND, *positional(names), *source_block(df, source or {})).mapInArrow(
@@ -356,7 +355,7 @@ def _written_columns(df: DataFrame, schema: str | StructType | None, *, without:
     table = table_columns(schema)
     for column in table:
         if there.get(column.name) != spark_type(column.type):
-            raise SchemaError(f"schema has {column}, and the DataFrame has {there.get(column.name, 'no such column')}")
+            raise SchemaError(f"schema has {column}, but the DataFrame has {there.get(column.name, 'no such column')}")
     return table
 
 
@@ -366,16 +365,16 @@ def _written_columns(df: DataFrame, schema: str | StructType | None, *, without:
 def _format(format: str | Format, options: Mapping[str, Any] | None) -> Format:
     if isinstance(format, Format):
         if options:
-            raise ArgumentError(f"format_options go with a format's name; give them to the format itself: {type(format).__name__}(...)")
+            raise ArgumentError(f"format_options require a format's name: pass the options to {type(format).__name__}(...) instead")
         return format
     if not isinstance(format, str):
-        raise ArgumentError(f"format is {format!r}; it is an identifier such as 'debezium-json', or a Format")
+        raise ArgumentError(f"format is {format!r}: pass an identifier such as 'debezium-json', or a Format")
     return get_format(format, **(options or {}))
 
 
 def _require_servers(options: Mapping[str, Any]) -> None:
     if "kafka.bootstrap.servers" not in options:
-        raise ArgumentError("options lack 'kafka.bootstrap.servers', for example {'kafka.bootstrap.servers': 'localhost:9092'}")
+        raise ArgumentError("options lack 'kafka.bootstrap.servers': add, for example, {'kafka.bootstrap.servers': 'localhost:9092'}")
 
 
 def _reader_options(topic: str | Sequence[str] | None, pattern: str | None, options: Mapping[str, Any]) -> dict[str, str]:
@@ -388,12 +387,12 @@ def _reader_options(topic: str | Sequence[str] | None, pattern: str | None, opti
     named = [name for name in _SUBSCRIPTIONS if given.get(name)]
     if len(named) != 1:
         got = f"got {' and '.join(named)}" if named else "got none"
-        raise ArgumentError(f"name what to read once: topic, topic_pattern, or an option of {', '.join(_SUBSCRIPTIONS)}; {got}")
+        raise ArgumentError(f"pass exactly one of topic, topic_pattern and the options {', '.join(_SUBSCRIPTIONS)}; {got}")
     return {**READER_DEFAULTS, **given}
 
 
 def _twice(option: str) -> str:
-    raise ArgumentError(f"the topic is given, and the option {option} too: give one of them")
+    raise ArgumentError(f"the topic and the option {option} cannot be combined: remove one of them")
 
 
 def _dead_letters(
@@ -401,12 +400,12 @@ def _dead_letters(
 ) -> DeadLetters | None:
     if topic is None:
         if given:
-            raise ArgumentError("dead_letter_options are those of dead_letter, and there is none")
+            raise ArgumentError("dead_letter_options require dead_letter: pass the topic for dead letters")
         return None
     if mode != "FAILFAST":
-        raise ArgumentError(f"a bad record goes to dead_letter={topic!r}, so that mode={mode!r} has no say: leave one of them out")
+        raise ArgumentError(f"dead_letter={topic!r} and mode={mode!r} cannot be combined: remove one of them")
     if _reads(topic, options):
-        raise ArgumentError(f"dead_letter={topic!r} is read too: a dead letter would come back for ever")
+        raise ArgumentError(f"dead_letter={topic!r} is also a topic that is read, which would loop: choose another topic")
     return DeadLetters.check(topic, format.identifier, options, given or {})
 
 
@@ -415,15 +414,15 @@ def _control_events(names: str | Sequence[str]) -> frozenset[Ignored]:
         return _ALL_CONTROL_EVENTS
     unknown = [name for name in names_of(names) if name not in _CONTROL_EVENTS]
     if unknown:
-        raise ArgumentError(f"control_events has {unknown[0]!r}; there are {', '.join(_CONTROL_EVENTS)}, or 'all'")
+        raise ArgumentError(f"control_events has {unknown[0]!r}: use {', '.join(_CONTROL_EVENTS)}, or 'all'")
     return frozenset(_CONTROL_EVENTS[name] for name in names_of(names))
 
 
 def _check_observation(observation: Any, bounded: bool) -> None:
     if bounded and isinstance(observation, str):
-        raise ArgumentError("observation of a bounded read is a pyspark.sql.Observation: only that can be asked for its counts")
+        raise ArgumentError("observation of a bounded read must be a pyspark.sql.Observation, which returns the counts")
     if not bounded and observation is not None and not isinstance(observation, str):
-        raise ArgumentError("observation of a stream is the prefix of its metrics' names, which stand in the query's progress")
+        raise ArgumentError("observation of a stream must be a string: the prefix of the metrics' names in the query's progress")
 
 
 def _stage(request: _Request, where: str | SparkColumn | None, **options: Any) -> Stage | None:
@@ -439,7 +438,7 @@ def _stage(request: _Request, where: str | SparkColumn | None, **options: Any) -
         }
         given = [name for name, there in asked.items() if there]
         if given:
-            raise ArgumentError(f"{', '.join(given)} is for ChangelogNormalize, and the plan has none: {request.plan.reason}")
+            raise ArgumentError(f"{', '.join(given)} requires ChangelogNormalize, which the plan does not have: {request.plan.reason}")
         return None
     return make_stage(
         source.shape,
@@ -461,9 +460,9 @@ def _stage(request: _Request, where: str | SparkColumn | None, **options: Any) -
 
 @dataclass(frozen=True)
 class _Request:
-    """Checked arguments: what is read, what the first pass has to know, and the plan."""
+    """Checked arguments: the reader's options, the first pass's source, and the plan."""
 
-    options: dict[str, str] = field(repr=False)  # a password may be among them
+    options: dict[str, str] = field(repr=False)  # may contain a password
     source: Source
     plan: planner.Plan
 
@@ -488,9 +487,9 @@ class _Request:
         ignore_deletes: bool,
         state_layout: str,
     ) -> _Request:
-        """Refuse what cannot be used, here on the driver."""
+        """Return the request; raises on the driver when the arguments cannot be used."""
         if mode not in _MODES:
-            raise ArgumentError(f"mode is {mode!r}; it is one of {', '.join(_MODES)}")
+            raise ArgumentError(f"mode is {mode!r}: use one of {', '.join(_MODES)}")
         check_choice("on_truncate", on_truncate, ("fail", "ignore"))
         check_choice("order", order, ("arrival", "source"))
         check_choice("state_layout", state_layout, ("full", "compact"))
@@ -498,8 +497,11 @@ class _Request:
         key, key_metadata = _split_key(table, names_of(primary_key), _metadata(format, names))
         plan = planner.make_plan(format.changelog_mode, key, changelog_mode, source_duplicates)
         if key_metadata and not plan.normalize:
-            raise ArgumentError(f"primary_key has the metadata column {key_metadata[0]!r}, and no stage merges rows by key: {plan.reason}")
-        # Without a stage no rows are merged: it is enough that each row names its table.
+            raise ArgumentError(
+                f"primary_key has the metadata column {key_metadata[0]!r}, which requires ChangelogNormalize, and the plan does not have "
+                f"it: {plan.reason}"
+            )
+        # Without a stage no rows are merged: a column that names the table is enough.
         tables = ("topic", *format.table_identity)
         row_names_table = not plan.normalize and any(name in tables for name in names)
         source = Source(
@@ -523,10 +525,10 @@ class _Request:
         )
         if source.topic is None and source.identity.compared and not plan.normalize:
             raise ArgumentError(
-                "several topics may be read, and without a stage their tables are not compared: add metadata=['topic'], so that each row "
-                "names its topic, or read each topic with a call of its own"
+                "the query may read several topics, and without ChangelogNormalize their tables are not compared: add metadata=['topic'] "
+                "to identify each row's topic, or read each topic in a separate call"
             )
-        source.decoder()  # what the format cannot read is refused here, not on a worker
+        source.decoder()  # raises here, on the driver, what the format cannot read
         _check_names(source)
         return cls(options, source, plan)
 
@@ -535,7 +537,7 @@ def _metadata(format: Format, names: tuple[str, ...]) -> tuple[str, ...]:
     known = {*format.metadata, *KAFKA_METADATA}
     unknown = [name for name in names if name not in known]
     if unknown:
-        hint = ". Spark's Kafka source does not tell it" if unknown[0] == "leader-epoch" else ""
+        hint = ". Spark's Kafka source does not provide it" if unknown[0] == "leader-epoch" else ""
         raise SchemaError(f"{format.identifier} has no metadata column {unknown[0]!r}; it has {', '.join(sorted(known))}{hint}")
     return names
 
@@ -543,14 +545,14 @@ def _metadata(format: Format, names: tuple[str, ...]) -> tuple[str, ...]:
 def _split_key(
     columns: Sequence[Column], primary_key: tuple[str, ...], metadata: tuple[str, ...]
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the columns of the primary key that are the table's, and those that are metadata."""
+    """Return the primary key's table columns and its metadata columns."""
     of_table = {column.name for column in columns}
     of_metadata = tuple(name for name in primary_key if name not in of_table and name in metadata)
     return tuple(name for name in primary_key if name not in of_metadata), of_metadata
 
 
 def _check_names(source: Source) -> None:
-    # Spark compares names without case by default: two that differ in case alone could not be told apart.
+    # Spark ignores case in names by default: names that differ in case alone would be ambiguous.
     output = source.output
     reserved = [ROW_KIND, *ASIDES, COUNTS_COLUMN]
     names = [*reserved, *(column.name for column in (*output.columns, *output.metadata))]
@@ -558,8 +560,8 @@ def _check_names(source: Source) -> None:
     twice = sorted({name for name in lower if lower.count(name) > 1})
     if twice:
         raise SchemaError(
-            f"column {', '.join(twice)} would stand in the result twice: of the schema, the metadata, and "
-            f"{', '.join(reserved)}, rename what is yours"
+            f"column {', '.join(twice)} would be in the result twice: choose other names than those of the metadata and of "
+            f"{', '.join(reserved)}"
         )
 
 
@@ -569,7 +571,7 @@ def _only_topic(options: Mapping[str, str]) -> str | None:
 
 
 def _reads(topic: str, options: Mapping[str, str]) -> bool:
-    """Return whether a topic is among those that are read; what these options cannot mean is for Spark to refuse."""
+    """Return whether the query reads a topic; invalid options are left to Spark, which raises."""
     if topic in subscribed(options):
         return True
     with suppress(re.error):
@@ -585,7 +587,7 @@ def _reads(topic: str, options: Mapping[str, str]) -> bool:
 
 @dataclass(frozen=True)
 class _Reader:
-    """Puts a query together."""
+    """Builds the query."""
 
     spark: SparkSession
     request: _Request
@@ -594,7 +596,7 @@ class _Reader:
     observation: Any
 
     def streaming(self) -> DataFrame:
-        """Kafka, decode, and the stage if the plan has one."""
+        """Return the stream: Kafka, decode, and the stage if the plan has one."""
         prefix = self.observation or "changelog"
         records = self._records(self.spark.readStream)
         if self.stage is None:
@@ -606,7 +608,7 @@ class _Reader:
         return normalized(blocks, self.stage, self.request.source.output, f"{prefix}_normalize")
 
     def bounded(self) -> DataFrame:
-        """The same without state."""
+        """Return the same rows as a bounded DataFrame, without state."""
         records = self._records(self.spark.read)
         if self.stage is None:
             return observed(self._decoded(records, TypedRows), COUNTS, self.observation)

@@ -9,20 +9,20 @@
 
 or, from a terminal, ``python -m normalize.local_kafka --port 9092``.
 
-Beside its open listener a broker can have others, as a cluster in production has them::
+In addition to its open listener a broker can have others, like a production cluster::
 
     LocalKafka(listeners={"LOGIN": "SASL_SSL"}, properties={"listener.name.login.sasl.enabled.mechanisms": "PLAIN", ...})
 
-It is Apache Kafka itself, not an imitation: the Ivy jar inside PySpark resolves the broker's jars once (a minute, about
-45 MB, kept in the user's cache folder), then a broker is ready in a few seconds.
+The broker is Apache Kafka. PySpark's Ivy jar resolves its jars once (a minute, about 45 MB, kept in the user's cache folder); afterwards a
+broker starts in a few seconds.
 
-A broker never outlives the process that started it, whatever ends that process::
+A broker never outlives the process that started it::
 
     your process ──pipe──► guard ──► java kafka.Kafka
 
-The guard is this file run as a script. It waits for the pipe to close, which the operating system does also after
-SIGKILL, then stops the broker and removes its temporary data. PR_SET_PDEATHSIG would need no guard, but it exists on
-Linux only and fires when the *thread* that started the broker ends, as threads of notebooks and test runners do.
+The guard is this file run as a script. It waits for the pipe to close, which the operating system does even after SIGKILL. It then stops
+the broker and removes its temporary data. PR_SET_PDEATHSIG would need no guard, but it exists only on Linux, and fires when the *thread*
+that started the broker ends, as threads of notebooks and test runners do.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ KAFKA_VERSION = "4.1.1"
 MAX_MESSAGE_BYTES = 20 * 1024 * 1024
 START_TIMEOUT = 120.0  # seconds; an idle machine needs three
 
-# slf4j-simple: without a binding Kafka would log nothing, not even why it ended.
+# slf4j-simple: without a binding Kafka logs nothing, not even fatal errors.
 IVY_MODULE = f"""\
 <ivy-module version="2.0">
   <info organisation="local" module="kafka"/>
@@ -81,7 +81,7 @@ IVY_SETTINGS = """\
 </ivysettings>
 """
 
-# Recordings keep their timestamps, however old or far in the future, and stay for ever. One replica of everything.
+# Recordings keep any timestamps, old or in the future, and never expire. One replica of everything.
 SERVER_PROPERTIES = """\
 process.roles=broker,controller
 node.id=1
@@ -115,7 +115,7 @@ background.threads=2
 OWN_PROPERTIES = frozenset(
     {"process.roles", "node.id", "listeners", "listener.security.protocol.map", "controller.quorum.voters", "log.dirs"}
 )
-"""What `LocalKafka` says itself."""
+"""The broker settings that `LocalKafka` sets itself."""
 
 
 class LocalKafkaError(RuntimeError):
@@ -144,7 +144,7 @@ class Record:
     headers: tuple[tuple[str, bytes | None], ...] = ()
 
     def __post_init__(self) -> None:
-        # The client takes 0 for "not given" and would write the time of day instead.
+        # For the client 0 means "not given": it would write the current time.
         if self.timestamp is not None and self.timestamp <= 0:
             raise ValueError(f"timestamp must be greater than 0, got {self.timestamp}")
 
@@ -153,22 +153,22 @@ KeyValue: TypeAlias = tuple[bytes | str | None, bytes | str | None]
 
 
 class LocalKafka:
-    """A single-node Kafka on 127.0.0.1, for as long as the ``with`` block or until `stop`.
+    """A single-node Kafka on 127.0.0.1, until the end of the ``with`` block or `stop`.
 
-    Java has the options of the environment's ``KAFKA_JVM_PERFORMANCE_OPTS``, as with Kafka's own scripts (default: the serial collector).
+    Java gets the options in the environment variable ``KAFKA_JVM_PERFORMANCE_OPTS``, as in Kafka's scripts (default: the serial collector).
 
     Parameters
     ----------
     port : int, optional
         Port of the broker. Default: a free one, chosen by the operating system.
     data_dir : path, optional
-        Keeps the topics, and the broker's log, between runs. Default: a temporary folder, removed by `stop`.
+        The folder that keeps the topics and the broker's log between runs. Default: a temporary folder, which `stop` removes.
     listeners : mapping, optional
-        More listeners, each on a free port of 127.0.0.1: a name, in capitals, and its security protocol (``SSL``, ``SASL_SSL``,
-        ``SASL_PLAINTEXT``). `listener` tells their addresses. The open one stays for this object's own use.
+        Additional listeners, each on a free port of 127.0.0.1: a name, in capitals, and its security protocol (``SSL``, ``SASL_SSL``,
+        ``SASL_PLAINTEXT``). `listener` returns their addresses. This object uses the open one.
     properties : mapping, optional
-        Kafka's broker settings, which win over ours: ``listener.name.<name in lower case>.*`` is what the listeners need. They stand in
-        a file that only this user may read.
+        Kafka's broker settings, which override the defaults; listeners require ``listener.name.<name in lower case>.*``. They are written
+        to a file that only the current user may read.
 
     Raises
     ------
@@ -188,7 +188,7 @@ class LocalKafka:
         properties: Mapping[str, str] | None = None,
     ) -> None:
         if own := OWN_PROPERTIES & set(properties or ()):
-            raise ValueError(f"properties has {', '.join(sorted(own))}, which a local broker says itself; more listeners go in `listeners`")
+            raise ValueError(f"properties has {', '.join(sorted(own))}, which LocalKafka sets itself: pass listeners in `listeners`")
         self._wanted_port = port
         self._protocols, self._properties = dict(listeners or {}), dict(properties or {})
         self._ports: dict[str, int] = {}
@@ -211,12 +211,12 @@ class LocalKafka:
         return f"127.0.0.1:{self._port}"
 
     def listener(self, name: str) -> str:
-        """Return "127.0.0.1:PORT" of one of the listeners that were asked for."""
+        """Return "127.0.0.1:PORT" of a requested listener."""
         self._require_started()
         return f"127.0.0.1:{self._ports[name]}"
 
     def start(self) -> LocalKafka:
-        """Start the broker and return when it answers; nothing happens if it runs already."""
+        """Start the broker and return when it answers; does nothing if it already runs."""
         if self._guard is not None:
             return self
         if importlib.util.find_spec("confluent_kafka") is None:
@@ -225,17 +225,17 @@ class LocalKafka:
         try:
             self._launch(java, jars)
         except _PortTakenError:
-            # Another program was faster between our choice of a free port and the broker's bind: choose again.
+            # Another program took the free port before the broker bound it: choose again.
             self._launch(java, jars)
         return self
 
     def stop(self) -> None:
-        """Stop the broker and remove its temporary data; nothing happens if it does not run."""
+        """Stop the broker and remove its temporary data; does nothing if it does not run."""
         self._admin = None
         if self._guard is not None:
             assert self._guard.stdin is not None
             self._guard.stdin.close()
-            # A forked child of ours may hold the pipe open, so that closing it is not enough.
+            # A forked child of this process may hold the pipe open, so that closing it is not sufficient.
             self._guard.terminate()
             self._guard.wait()
             self._guard = None
@@ -260,7 +260,7 @@ class LocalKafka:
         Raises
         ------
         LocalKafkaError
-            The topic exists already, or Kafka refuses its name or settings.
+            The topic already exists, or Kafka rejects its name or settings.
         """
         from confluent_kafka import KafkaException
         from confluent_kafka.admin import NewTopic
@@ -272,11 +272,11 @@ class LocalKafka:
             self._admin.create_topics([new_topic])[topic].result(timeout=30)
         except KafkaException as error:
             raise LocalKafkaError(f"cannot create topic {topic!r}: {error.args[0].str()}") from error
-        # Kafka answers before every partition has a leader; a reader that starts now would fail.
+        # Kafka answers before every partition has a leader; a reader that starts too early would fail.
         _poll_until(lambda: self._partitions_with_leader(topic) == partitions, f"topic {topic!r} has no leader")
 
     def produce(self, topic: str, records: Iterable[Record | KeyValue]) -> int:
-        """Write records, in order within each partition, and return how many when all are written.
+        """Write records, in order within each partition, and return their number when all are written.
 
         Parameters
         ----------
@@ -287,7 +287,7 @@ class LocalKafka:
         Raises
         ------
         LocalKafkaError
-            Kafka did not take a record: no such topic or partition, too large.
+            Kafka rejected a record: unknown topic or partition, or too large.
         """
         from confluent_kafka import KafkaError, KafkaException, Producer
 
@@ -384,14 +384,14 @@ class LocalKafka:
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                start_new_session=True,  # Ctrl-C in a terminal or notebook is for the program, not for its broker
+                start_new_session=True,  # Ctrl-C in a terminal or notebook must not reach the broker
             )
 
     def _wait_until_ready(self, cluster_id: str, log: Path) -> None:
         from confluent_kafka.admin import AdminClient
 
         _poll_until(lambda: self._has_ended() or _accepts(self._port), "Kafka does not listen", log)
-        # Made only now: earlier it would complain on stderr that nobody listens.
+        # Created only now: earlier it would log on stderr that the connection is refused.
         self._admin = AdminClient({"bootstrap.servers": self.bootstrap_servers})
         _poll_until(lambda: self._has_ended() or self._answers(cluster_id), "Kafka does not answer", log)
         if self._has_ended():
@@ -403,7 +403,7 @@ class LocalKafka:
         return self._require_started().poll() is not None
 
     def _answers(self, cluster_id: str) -> bool:
-        """Whether it is our broker that answers, not another one which has the port."""
+        """Return whether the answer comes from this broker, not from another one on the port."""
         from confluent_kafka import KafkaException
 
         assert self._admin is not None
@@ -412,14 +412,14 @@ class LocalKafka:
         return False
 
     def _partitions_with_leader(self, topic: str) -> int:
-        """Return how many partitions of a topic can be used; 0 for a topic that does not exist."""
+        """Return the number of usable partitions of a topic; 0 for a topic that does not exist."""
         self._require_started()
         assert self._admin is not None
         metadata = self._admin.list_topics(timeout=30).topics.get(topic)
         return sum(partition.leader >= 0 for partition in metadata.partitions.values()) if metadata else 0
 
     def _require_partitions(self, topic: str, partitions: int) -> None:
-        """Create a topic, or see that the one which exists has enough partitions."""
+        """Create a topic, or raise an error if an existing one has too few partitions."""
         existing = self._partitions_with_leader(topic)
         if not existing:
             self.create_topic(topic, partitions)
@@ -487,7 +487,7 @@ def _send(producer: Producer, topic: str, record: Record, on_delivery: Callable[
 
 
 def _find_java() -> str:
-    """Return the Java that Spark would take: JAVA_HOME's, else the one on the PATH."""
+    """Return the Java that Spark uses: JAVA_HOME's, else the one on the PATH."""
     home = os.environ.get("JAVA_HOME")
     java = os.path.join(home, "bin", "java") if home else "java"
     try:
@@ -496,14 +496,14 @@ def _find_java() -> str:
         answer = ""
     version = re.search(r'version "(\d+)', answer)
     if version is None or int(version[1]) < 17:
-        found = f"{java} is Java {version[1]}" if version else f"{java} is no Java"
+        found = f"{java} is Java {version[1]}" if version else f"{java} is not Java"
         install = "brew install openjdk@17" if platform.system() == "Darwin" else "sudo apt install openjdk-17-jdk"
         raise LocalKafkaError(f"Kafka needs Java 17 or newer, {found}: {install}")
     return java
 
 
 def _java_command(java: str, jars: Path, heap: str) -> list[str]:
-    # The serial collector starts fastest, and so small a heap gains nothing from another.
+    # The serial collector starts fastest, and a small heap does not benefit from another.
     tuning = shlex.split(os.environ.get("KAFKA_JVM_PERFORMANCE_OPTS", "-XX:+UseSerialGC"))
     log_options = ["-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "-Dorg.slf4j.simpleLogger.showDateTime=true"]
     return [java, f"-Xmx{heap}", *tuning, *log_options, "-cp", f"{jars}/*"]
@@ -511,7 +511,7 @@ def _java_command(java: str, jars: Path, heap: str) -> list[str]:
 
 def _format_storage(java: list[str], properties: Path) -> str:
     """Prepare an empty data folder and return its new cluster id."""
-    # 16 bytes in base64, as Kafka wants; made of hexadecimal digits so that it cannot begin with "-".
+    # 16 bytes in base64, as Kafka requires; built from hexadecimal digits so that it cannot begin with "-".
     cluster_id = base64.b64encode(uuid.uuid4().hex[:16].encode()).decode().rstrip("=")
     tool = [*java[:1], "-XX:TieredStopAtLevel=1", *java[1:], "kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", str(properties)]
     done = subprocess.run(tool, capture_output=True, text=True)
@@ -545,7 +545,7 @@ def _accepts(port: int) -> bool:
 
 
 def _poll_until(condition: Callable[[], bool], complaint: str, log: Path | None = None) -> None:
-    """Wait for `condition`; complain, with the end of the log, if it does not come."""
+    """Wait for `condition`; raises, with the end of the log, after `START_TIMEOUT`."""
     deadline = time.monotonic() + START_TIMEOUT
     while not condition():
         if time.monotonic() > deadline:
@@ -569,7 +569,7 @@ def _run_guard(scratch: str, command: list[str]) -> int:
     signal.signal(signal.SIGTERM, on_sigterm)
     broker = subprocess.Popen(command, stdin=subprocess.DEVNULL)
     while broker.poll() is None and not told_to_stop:
-        # Nobody writes into the pipe: it becomes readable when the last writer is gone.
+        # Nothing is written into the pipe: it becomes readable when the last writer closes it.
         if select.select([0], [], [], 0.2)[0]:
             told_to_stop = True
     if told_to_stop:
@@ -578,7 +578,7 @@ def _run_guard(scratch: str, command: list[str]) -> int:
             broker.wait(timeout=15)
         except subprocess.TimeoutExpired:
             broker.kill()
-        if scratch:  # but a broker that ended by itself leaves its log for the parent to show
+        if scratch:  # after a broker that ended by itself the parent shows its log
             shutil.rmtree(scratch, ignore_errors=True)
     return broker.wait()
 
@@ -604,10 +604,10 @@ def broker_jars() -> Path:
         print(f"Fetching Kafka {KAFKA_VERSION} (about 45 jars, 45 MB, once) into {jars}", file=sys.stderr, flush=True)
         with tempfile.TemporaryDirectory(prefix="fetching-", dir=cache) as work:
             _fetch_jars(ivy, Path(work))
-            # Renamed when whole, so that a half download is never taken for Kafka.
+            # Renamed when complete, so that a partial download is never used.
             with contextlib.suppress(OSError):
                 (Path(work) / "jars").rename(jars)
-        if not jars.is_dir():  # it may be another process that renamed first
+        if not jars.is_dir():  # another process may have renamed first
             raise LocalKafkaError(f"cannot create {jars}")
     return jars
 
@@ -628,7 +628,7 @@ def _fetch_jars(ivy: list[str], work: Path) -> None:
 
 
 def _report_progress(lines: Iterable[str]) -> str:
-    """Print a line for each module found and each jar fetched; return what Ivy says after its problems' headline."""
+    """Print a line for each module found and each jar fetched; return Ivy's problem summary."""
     found = fetched = 0
     problems: list[str] = []
     for line in lines:
@@ -644,7 +644,7 @@ def _report_progress(lines: Iterable[str]) -> str:
 
 
 def _find_ivy() -> Path:
-    """Return the Ivy jar that PySpark brings for its own packages."""
+    """Return PySpark's Ivy jar."""
     pyspark = importlib.util.find_spec("pyspark")
     homes = [*(pyspark.submodule_search_locations or [] if pyspark else []), os.environ.get("SPARK_HOME", "")]
     for home in filter(None, homes):
@@ -663,7 +663,7 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m normalize.local_kafka", description="Run a single-node Kafka.")
     parser.add_argument("--port", type=int, default=9092, help="port on 127.0.0.1 (default %(default)s)")
     parser.add_argument("--data-dir", help="keep topics here between runs (default: a temporary folder)")
-    parser.add_argument("--fetch", action="store_true", help="fetch Kafka's jars, if the cache has none, and end")
+    parser.add_argument("--fetch", action="store_true", help="fetch Kafka's jars, if the cache has none, and exit")
     options = parser.parse_args(arguments)
     try:
         if options.fetch:

@@ -1,8 +1,7 @@
-"""Notices: what a task saw that a user should know, logged once in the driver's log.
+"""Notices: warnings of tasks for the user, logged once in the driver's log.
 
-A worker's own log is hidden from the user of a cluster. A notice travels to the driver with the task's result, in a Spark accumulator,
-and the logger ``normalize`` of the driver's Python prints it as a warning. Under Spark Connect, which has no accumulators, the worker
-logs it.
+A worker's log is hidden from the user of a cluster. A Spark accumulator sends a notice to the driver with the task's result, and the logger
+``normalize`` of the driver's Python logs it as a warning. Under Spark Connect, which has no accumulators, the worker logs it.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ class Notice(NamedTuple):
     Attributes
     ----------
     subjects : tuple of str
-        What it is about. A notice is logged unless all of its subjects were logged before.
+        The subjects of the notice. It is logged unless all of its subjects were logged before.
     text : str
     """
 
@@ -36,7 +35,7 @@ class Notice(NamedTuple):
 
 
 Report = Callable[[list[Notice]], Any]
-"""What a task hands its notices to."""
+"""Receives the notices of a task."""
 
 
 class _Shown:
@@ -47,7 +46,7 @@ class _Shown:
 
     def show(self, notices: Sequence[Notice]) -> None:
         for notice in notices:
-            # The bound is for producers whose columns have ever new names.
+            # The limit is for producers that generate column names.
             if not self.subjects.issuperset(notice.subjects) and len(self.subjects) < _MOST_SUBJECTS:
                 self.subjects.update(notice.subjects)
                 LOGGER.warning("%s", notice.text)
@@ -72,7 +71,7 @@ class _InTask:
 
 
 class _OnDriver(_InTask):
-    """The same on the driver: it logs the notices of each task that ends, and keeps none."""
+    """The parameter on the driver: it logs the notices of each finished task, and keeps none."""
 
     def __init__(self) -> None:
         self.shown = _Shown()
@@ -86,7 +85,7 @@ class _OnDriver(_InTask):
 
 
 def reporter(spark: SparkSession) -> Report:
-    """Return what the tasks of a query hand their notices to."""
+    """Return the function that receives the notices of a query's tasks."""
     from pyspark.sql.utils import is_remote
 
     if is_remote():
@@ -95,6 +94,6 @@ def reporter(spark: SparkSession) -> Report:
 
 
 def shown_names(names: Sequence[str]) -> str:
-    """Return names out of messages, safe to print and few enough to read."""
+    """Return a short list of names from messages, safe to print."""
     listed = ", ".join(f"`{printable(name[:_MOST_CHARACTERS])}`" for name in names[:_MOST_NAMES])
     return listed if len(names) <= _MOST_NAMES else f"{listed} and {len(names) - _MOST_NAMES} more"

@@ -1,61 +1,66 @@
-"""What ``order="source"`` does to the changes of one key group: which of them are redeliveries.
+"""``order="source"``: find the redeliveries among the changes of one key group.
 
-A connector that restarts writes again what it wrote before, from an earlier point on. Each change carries its place in the source's
-log (`Position`), and two facts tell first deliveries from redeliveries: a Kafka partition delivers a history in its order, and what
-is delivered again carries the same position and clock as the first time. So the state keeps, for each Kafka partition and history,
-how far it came (`Epoch`), and for each key the epoch and place of its last accepted change.
+A connector that restarts writes changes again, from an earlier point on. Each change carries its place in the source's log (`Position`).
+Two facts distinguish first deliveries from redeliveries: a Kafka partition delivers a history in its order, and a redelivery has the same
+position and clock as the first delivery. The state therefore stores the progress of each Kafka partition and history (`Epoch`), and the
+epoch and place of each key's last accepted change.
 
-**Epochs.** Positions compare within one epoch of a Kafka partition: a stretch of one history without another history in between and
-without a reset of the log. Epochs are numbered as they begin. A change is of
+**Epochs.** Positions are comparable within one epoch of a Kafka partition: a stretch of one history without another history in between
+and without a reset of the log. Epochs are numbered as they begin. The epoch of a change is
 
 ====================================================================================  ==============================================
-a history that its partition never delivered                                          a new epoch, always
-a later clock than all of its history, in a place at or before the epoch's mark       a new epoch: the log was reset, or read again
+change                                                                                epoch
+====================================================================================  ==============================================
+of a history that its partition never delivered                                       a new epoch, always
+with a later clock than all of its history, at or before the epoch's mark             a new epoch: the log was reset, or read again
                                                                                       (RESET MASTER, a restored server, a snapshot)
-a place after all that was delivered of its history, or after the mark of the         the history's epoch; if another history came in
-present log, or with a later clock                                                    between (failback), a new epoch
-the present log (its clock is after the reset) and of the history's newest epoch      that epoch: the key decides
-else                                                                                  the past: it was delivered before
+after all delivered places of its history, or after the mark of the present log,      the history's epoch; a new one if another
+or with a later clock                                                                 history came in between (failback)
+of the present log (its clock is after the reset) and the history's newest epoch      that epoch: the key decides
+any other                                                                             the past: it was delivered before
 ====================================================================================  ==============================================
 
-**Keys.** The first three are first deliveries. Of a change whose key decides: accepted where nothing is stored of the key, where the
-key's epoch is older, or where it is the same and the change's place is after the key's; dropped otherwise. A change of the past is
-accepted only where nothing is stored of the key. Where the key was stored from another Kafka partition (the topic was repartitioned,
-the row moved), places compare if the history is the same, unless the clock is later than all that the other partition delivered;
-another history is accepted.
+**Keys.** The first three are first deliveries. If the key decides, a change is accepted if nothing is stored for the key, if the key's
+epoch is older, or if it is the same and the change's place is after the key's. Otherwise it is dropped. A change of the past is accepted
+only if nothing is stored for the key. The key may have been stored from another Kafka partition (the topic was repartitioned, the row
+moved). Places are then compared if the history is the same, unless the clock is later than all that the other partition delivered. A change
+of another history is accepted.
 
-**Without a position** (PostgreSQL's incremental snapshot): such a read takes the place that its partition has come to, and begins an
-epoch. Reads come in the order of their own clock: one with an earlier clock than the last read, or than the changes of its history, is of
-the past; one with a later clock is a first delivery; of one with the very clock of the last read the key decides, unless a change with a
-position came in between. Without a clock too, a change is accepted as it arrives, and whatever comes next for its key is accepted (so a
-redelivery leaves a trace, and ends in the right row).
+**Without a position** (PostgreSQL's incremental snapshot): such a read gets the last place of its partition, and begins an epoch. Reads
+arrive in the order of their own clock:
 
-It follows that a change with a position is taken for a redelivery only if its partition delivered, of its history, a place at or after
-its own *and* a clock at or after its own (or there is no clock): a new history, a failover to a server whose clock lags, a log that goes
-on are never dropped. What it cannot tell, for want of evidence:
+- one with an earlier clock than the last read, or than the changes of its history, is of the past;
+- one with a later clock is a first delivery;
+- for one with the same clock as the last read the key decides, unless a change with a position came in between.
 
-- A reset of the log shows by the clock alone. Changes after it whose clock is not later than all that the partition delivered of the
-  history before (within the clock's resolution: a second in MySQL; or a clock that was set back; or no clock) are taken for
-  redeliveries until they pass the old log's last place.
-- A history that begins with a clock not after the first of its partition in this key group is either older than the query (a redelivery
-  that reaches back to before its start), or of a server whose clock lags by more than that. Its changes are accepted, and until its clock
-  has passed what the partition had delivered, whatever comes next for their keys: a redelivery may leave a trace, and ends in the right
-  row. Where such a redelivery reaches back over a reset of the log, over a failover between servers whose clocks disagree, or to changes
-  whose clock is later than all that was delivered since the start, it is not known for what it is, and a key may keep an older row
-  until its next change.
-- Of two changes of one key in one place, with one clock, the second is taken for the first. No producer writes such a pair: the delete
-  and the insert of a changed primary key share a place, but not the key.
-- A read whose clock is before its history's (a connector's clock behind the database's) is dropped where its key is known: its row is
-  what the key's was.
-- A key that is forgotten (state TTL, `delete_retention`) is a key of which nothing is stored.
-- A redelivery through another partition than the first time is told by the key alone: if the key's own partition has begun
+Without a position and a clock a change is accepted as it arrives, and so is the next change of its key. A redelivery then leaves a trace,
+and ends in the right row.
+
+A change with a position is therefore dropped only if its partition has delivered, in its history, a place at or after its own *and* a clock
+at or after its own (or there is no clock). A new history, a failover to a server whose clock lags, and a log that continues are never
+dropped. These cases cannot be distinguished:
+
+- Only the clock shows a reset of the log. Changes after it are dropped as redeliveries until they pass the old log's last place, if their
+  clock is not later than all that the partition delivered of the history before. (The clock's resolution is a second in MySQL; the clock
+  may have been set back, or be missing.)
+- A history may begin with a clock that is not after the first of its partition in this key group. Either it is older than the query (a
+  redelivery from before its start), or its server's clock lags by more than that. Its changes are accepted, and so are the next changes of
+  their keys, until its clock has passed what the partition had delivered. A redelivery may leave a trace, and ends in the right row. It is
+  not recognized if it reaches back over a reset of the log, over a failover between servers whose clocks disagree, or to changes whose
+  clock is later than all that was delivered since the start: a key may then keep an older row until its next change.
+- If two changes of one key have the same place and clock, the second is dropped. No producer writes such a pair: the delete and the insert
+  of a changed primary key share a place, but not the key.
+- A read whose clock is before its history's (a connector's clock behind the database's) is dropped if its key is known: its row is the
+  key's row.
+- A forgotten key (state TTL, `delete_retention`) counts as a key for which nothing is stored.
+- A redelivery through another partition than the first delivery is recognized only by its key: if the key's own partition has begun
   another epoch since, it is accepted.
 
-Size: one `Epoch` for each pair of Kafka partition and history, whatever happens; a key whose epoch has ended refers to a number that no
-epoch has any more, and needs no more than that. So nothing is pruned, and `renumbered` keeps the numbers small.
+Size: there is always one `Epoch` for each pair of Kafka partition and history. A key whose epoch has ended refers to a number that no epoch
+has any more, which is sufficient. So nothing is pruned, and `renumbered` keeps the numbers small.
 
-Two things differ from a list of all epochs: two servers that take turns (several primaries, snapshots with a history of their own) do
-not make it grow, and what tells a reset is the clock of the history itself: another server's, which may be ahead, says nothing.
+Two things differ from a list of all epochs. Two servers that take turns (several primaries, snapshots with a separate history) do not make
+it grow. A reset is detected by the clock of the history itself, not by another server's, which may be ahead.
 """
 
 from __future__ import annotations
@@ -71,10 +76,10 @@ from cdc_formats.position import Position
 Code = TypeVar("Code", bound=Hashable)
 Place = tuple[int, int]
 KeyOrder = tuple[int, int, int]
-"""What is stored of a key, deleted or not: the number of its epoch, and its last place, high and low."""
+"""The stored order of a key, deleted or not: the number of its epoch, and its last place, high and low."""
 
 UNORDERED: KeyOrder = (0, 0, 0)
-"""Of a key whose last change had no place: whatever comes next is accepted."""
+"""The order of a key whose last change had no place: the next change is accepted."""
 
 _ORIGIN: Place = (0, 0)
 _BEFORE_ALL: Place = (-1, 0)
@@ -82,7 +87,7 @@ _FIRST, _RESET, _OF_THE_EPOCH, _OF_THE_PAST = range(4)
 
 
 class Epoch(msgspec.Struct, array_like=True, gc=False):
-    """How far a Kafka partition came in a history, as the key group saw it.
+    """The progress of a Kafka partition in a history, in one key group.
 
     Attributes
     ----------
@@ -91,19 +96,19 @@ class Epoch(msgspec.Struct, array_like=True, gc=False):
     history : str
         As in `Position`.
     number : int
-        Of the history's newest epoch; from 1, in the order in which epochs began, over all partitions.
+        The number of the history's newest epoch; from 1, in the order in which epochs began, over all partitions.
     floor : (int, int)
-        Where the epoch begins: after this place.
+        The epoch begins after this place.
     mark : (int, int)
-        The last place that was delivered of it.
+        The last delivered place of the epoch.
     top : (int, int)
-        The last place of the history in all its logs; after a reset it may be after `mark`.
+        The last delivered place of the history in all its logs; after a reset it may be after `mark`.
     since_ms, clock_ms : int or None
         The clock of the history's first change, and the latest clock of its changes with a position.
     reset_ms : int or None
         `clock_ms` as it was at the last reset of the log.
     trusted_ms : int or None
-        Keys keep no place of changes whose clock is not later (see the module).
+        Keys do not store the place of changes whose clock is not later (see the module).
     read_ms : int or None
         The clock of the last change without a position.
     reading : bool
@@ -125,16 +130,16 @@ class Epoch(msgspec.Struct, array_like=True, gc=False):
 
 
 class FirstDeliveries(NamedTuple, Generic[Code]):
-    """Which changes are first deliveries, and what is to be stored.
+    """The first deliveries among changes, and the new state.
 
     Attributes
     ----------
     accepted : list of bool
-        For each change whether it is one; the others are redeliveries.
+        Whether each change is a first delivery; the others are redeliveries.
     keys : dict of Code to KeyOrder
-        What is to be stored of the keys that had one.
+        The new state of each key with a first delivery.
     epochs : list of Epoch
-        What is to be stored of the key group.
+        The new state of the key group.
     """
 
     accepted: list[bool]
@@ -145,18 +150,17 @@ class FirstDeliveries(NamedTuple, Generic[Code]):
 def first_deliveries(
     changes: Iterable[tuple[Code, str, Position | None]], epochs: Iterable[Epoch], stored: Callable[[Code], KeyOrder | None]
 ) -> FirstDeliveries[Code]:
-    """Tell the first deliveries among a key group's changes from redeliveries.
+    """Return which of a key group's changes are first deliveries, not redeliveries.
 
     Parameters
     ----------
     changes : iterable of (Code, str, Position or None)
-        Of each change its key (or any code of it), its Kafka partition (``topic[partition]``) and its position, in the order of arrival;
-        changes of one Kafka partition in the order of offsets.
+        The key (or any code for it), Kafka partition (``topic[partition]``) and position of each change, in the order of arrival; changes
+        of one Kafka partition in the order of offsets.
     epochs : iterable of Epoch
-        As the last call returned them; none at first. They are left as they are.
+        The epochs that the last call returned; empty at first. They are not changed.
     stored : callable
-        From a key to what is stored of it, None where nothing is: a dict's ``get``. Deleted keys are stored as long as a late change must
-        not bring them back.
+        Returns the stored order of a key, or None: a dict's ``get``. Deleted keys stay stored while a late change must not restore them.
 
     Returns
     -------
@@ -180,7 +184,7 @@ def first_deliveries(
 
 
 def renumbered(epochs: Sequence[Epoch]) -> tuple[list[Epoch], list[int]]:
-    """Give epochs the smallest numbers that keep their order.
+    """Return epochs with the smallest numbers that keep their order.
 
     Parameters
     ----------
@@ -205,7 +209,7 @@ def renumbered(epochs: Sequence[Epoch]) -> tuple[list[Epoch], list[int]]:
 
 
 class _KeyGroup:
-    """The epochs of a key group while changes come in."""
+    """The epochs of a key group while changes are processed."""
 
     def __init__(self, epochs: Iterable[Epoch]) -> None:
         self.epochs = [copy(epoch) for epoch in epochs]
@@ -215,7 +219,7 @@ class _KeyGroup:
         self._last = max(self._by_number, default=0)
 
     def accept(self, source: str, position: Position | None, key: KeyOrder | None) -> KeyOrder | None:
-        """Return what is to be stored of a change's key, or None for a redelivery."""
+        """Return the new order of a change's key, or None for a redelivery."""
         if position is None or (position.high is None and position.clock_ms is None):
             return UNORDERED
         epoch = self._by_history.get((source, position.history))
@@ -231,14 +235,14 @@ class _KeyGroup:
             self._advance(epoch, place, position, reset=delivery is _RESET)
         if key is not None and key[0] and not self._follows(epoch, place, position.clock_ms, key, first):
             return None
-        # A redelivery to a key without a place tells nothing of what the key's last change was.
+        # A redelivery to a key without a place says nothing about the key's last change.
         unplaced = key is not None and not key[0] and not first
         if unplaced or (epoch.trusted_ms is not None and not _later(position.clock_ms, epoch.trusted_ms)):
             return UNORDERED
         return epoch.number, *place
 
     def _follows(self, epoch: Epoch, place: Place, clock_ms: int | None, key: KeyOrder, first: bool) -> bool:
-        """Return whether a change in a place of `epoch` comes after what is stored of its key."""
+        """Return whether a change in a place of `epoch` comes after the stored order of its key."""
         number, high, low = key
         if number == epoch.number:
             return first or place > (high, low)
@@ -248,7 +252,7 @@ class _KeyGroup:
         return other.history != epoch.history or place > (high, low) or _later(clock_ms, other.clock_ms)
 
     def _add(self, source: str, position: Position) -> Epoch:
-        """Begin a partition's first epoch of a history; it counts as delivered up to its origin."""
+        """Return a new, first epoch of a partition's history, delivered up to its origin."""
         clock, others = position.clock_ms, [epoch for epoch in self.epochs if epoch.source == source and epoch.trusted_ms is None]
         doubtful = clock is not None and bool(others) and not any(_later(clock, epoch.since_ms) for epoch in others)
         trusted = max((epoch.clock_ms for epoch in others if epoch.clock_ms is not None), default=None) if doubtful else None
@@ -258,7 +262,7 @@ class _KeyGroup:
         return epoch
 
     def _advance(self, epoch: Epoch, place: Place, position: Position, reset: bool) -> None:
-        """Note a first delivery, and begin a new epoch where it does not go on with its partition's newest."""
+        """Store a first delivery, and begin a new epoch unless it continues its partition's newest."""
         if reset:
             epoch.floor, epoch.reset_ms = _BEFORE_ALL, epoch.clock_ms
             self._begin(epoch)
@@ -275,7 +279,7 @@ class _KeyGroup:
             epoch.clock_ms = position.clock_ms
 
     def _before_first(self, source: str, place: Place) -> Place:
-        # What is before a history's first change, and comes after it, is of before the query's start: of the past, if there is one.
+        # A change before a history's first one that arrives later is from before the query's start: of the past, if there is one.
         return (place[0], place[1] - 1) if source in self._newest else _BEFORE_ALL
 
     def _begin(self, epoch: Epoch) -> None:
@@ -286,7 +290,7 @@ class _KeyGroup:
 
 
 def _delivery(epoch: Epoch, position: Position) -> int:
-    """Return which of the four a change is, by what its partition delivered of its history."""
+    """Return which of the four kinds a change is, by its partition's progress in its history."""
     clock, high = position.clock_ms, position.high
     if high is None:
         return _delivery_of_read(epoch, clock)

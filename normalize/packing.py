@@ -1,6 +1,6 @@
-"""Canonical values as bytes: keys, and whatever has to travel as one value.
+"""Canonical values as MessagePack: keys, and other values that are sent as one.
 
-They are MessagePack. Equal keys have the same bytes, since decoders give equal keys the same values (`cdc_formats.equality`).
+Equal keys have the same bytes, since decoders return the same values for equal keys (`cdc_formats.equality`).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def _ext_hook(code: int, data: memoryview) -> Any:
 
 
 pack = msgspec.msgpack.Encoder(enc_hook=_enc_hook).encode
-"""From a row or key (a tuple of canonical values) to its bytes."""
+"""Encodes a row or key (a tuple of canonical values)."""
 _unpack = msgspec.msgpack.Decoder(ext_hook=_ext_hook).decode
 
 
@@ -39,11 +39,11 @@ def unpack(row: bytes) -> list[Any]:
 
 
 encode = msgspec.msgpack.Encoder().encode
-"""From a struct or list of plain values to its bytes."""
+"""Encodes a struct or list of plain values."""
 
 
 def key_group_of(key: bytes, key_groups: int) -> int:
-    """Return the key group of a packed key; fixed for all time, since state is laid out by it."""
+    """Return the key group of a packed key; it must never change, since it determines the layout of the state."""
     return crc32(key) % key_groups
 
 

@@ -1,4 +1,4 @@
-"""Does this source need ChangelogNormalize, and must it make ``-U``? The rule of Flink's planner, as a pure function.
+"""Decide whether a source needs ChangelogNormalize, and whether that generates ``-U``: the rule of Flink's planner, as a pure function.
 
 ============================================  =====================  ====================================================
 source                                        source_duplicates      the stage
@@ -26,25 +26,25 @@ from cdc_formats.errors import ArgumentError
 from cdc_formats.row_kind import RowKind
 
 CONSUMER_MODES = {"all": ChangelogMode.all(), "upsert": ChangelogMode.upsert(key_only_deletes=False)}
-"""What a consumer can ask for: rows that can be retracted, or the newest row and deletes by key."""
+"""The changelog modes that a consumer can request: with retractions, or upserts and deletes by key."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What stands between the topic and the user's rows.
+    """The steps between the topic and the resulting rows.
 
     Attributes
     ----------
     normalize : bool
-        Whether there is a ChangelogNormalize.
+        Whether the plan has a ChangelogNormalize.
     generate_update_before : bool
-        Whether it makes ``-U``.
+        Whether it generates ``-U``.
     drop_update_before : bool
         Whether ``-U`` of the source is dropped.
     reason : str
-        Why, in words.
+        The reason, as text.
     mode : ChangelogMode
-        Of the rows that the user gets.
+        The changelog mode of the resulting rows.
     """
 
     normalize: bool
@@ -55,32 +55,32 @@ class Plan:
 
 
 def make_plan(source: ChangelogMode, primary_key: Sequence[str], changelog_mode: str, source_duplicates: bool) -> Plan:
-    """Decide.
+    """Return the plan for a source and its consumer.
 
     Parameters
     ----------
     source : ChangelogMode
-        What the format declares.
+        The changelog mode of the format.
     primary_key : sequence of str
     changelog_mode : {"all", "upsert"}
-        What the consumer needs.
+        The changelog mode that the consumer needs.
     source_duplicates : bool
         Whether the producer may deliver an event more than once.
 
     Raises
     ------
     ArgumentError
-        When the mode is none of the two, or there is no primary key where one is needed.
+        When the mode is unknown, or a required primary key is missing.
     """
     if changelog_mode not in CONSUMER_MODES:
-        raise ArgumentError(f"changelog_mode is {changelog_mode!r}; it is 'all' (with -U) or 'upsert' (without)")
+        raise ArgumentError(f"changelog_mode is {changelog_mode!r}: use 'all' (with -U) or 'upsert' (without)")
     needs_before = changelog_mode == "all"
     if not source.contains(RowKind.UPDATE_AFTER) and not source.contains(RowKind.DELETE):
         return Plan(False, False, False, "the source only inserts", source)
     if source.contains(RowKind.UPDATE_BEFORE):
         return _of_changelog(source, primary_key, needs_before, source_duplicates)
     if not primary_key:
-        raise ArgumentError("the source's updates have no -U, so that it needs primary_key=[...]: the columns that tell what is updated")
+        raise ArgumentError("the source's updates have no -U, which requires primary_key=[...]: the columns that identify the updated row")
     if source_duplicates:
         return _stage(needs_before, "the source may deliver an event twice (source_duplicates=True)")
     if needs_before:
@@ -98,14 +98,14 @@ def _of_changelog(source: ChangelogMode, primary_key: Sequence[str], needs_befor
     if source_duplicates:
         if not primary_key:
             raise ArgumentError(
-                "source_duplicates=True (the default) needs primary_key=[...], by which duplicates are found; for a table without one "
-                "set source_duplicates=False: then rows pass as they are, duplicates too"
+                "source_duplicates=True (the default) requires primary_key=[...] to find duplicates: pass it, or set "
+                "source_duplicates=False for a table without one, whose rows and duplicates are then returned unchanged"
             )
         return _stage(needs_before, "the source may deliver an event twice (source_duplicates=True)")
     if needs_before:
         return Plan(False, False, False, "the source has -U, and delivers each event once (source_duplicates=False)", source)
     if not primary_key:
-        raise ArgumentError("changelog_mode='upsert' needs primary_key=[...]: without -U only the key tells what is updated")
+        raise ArgumentError("changelog_mode='upsert' requires primary_key=[...]: without -U only the key identifies the updated row")
     reason = "the source delivers each event once (source_duplicates=False); its -U is dropped, since the consumer needs none"
     return Plan(False, False, True, reason, CONSUMER_MODES["upsert"])
 
@@ -136,7 +136,7 @@ def explain(
     where: str | None = None,
     state_layout: str = "full",
 ) -> str:
-    """Return the plan as text, after Flink's ``EXPLAIN CHANGELOG_MODE``."""
+    """Return the plan as text, like Flink's ``EXPLAIN CHANGELOG_MODE``."""
     key = ", ".join(primary_key)
     lines = []
     if plan.normalize:

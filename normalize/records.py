@@ -1,4 +1,4 @@
-"""Kafka's records, as they are."""
+"""Raw Kafka records, single and as columns."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 
 class KafkaRecord(NamedTuple):
-    """A record as it is in Kafka, for what has to be told of the record itself.
+    """A raw Kafka record, for errors, dead letters and side outputs.
 
     Attributes
     ----------
@@ -16,7 +16,7 @@ class KafkaRecord(NamedTuple):
         In ms since 1970-01-01 UTC.
     key, value : bytes or None
     headers : sequence of (str, bytes or None)
-        Empty where they were not read.
+        Empty if they were not read.
     """
 
     topic: str
@@ -29,7 +29,7 @@ class KafkaRecord(NamedTuple):
 
     @property
     def where(self) -> str:
-        """The record's place, as errors name it."""
+        """The record's topic, partition and offset, as in errors."""
         return f"{self.topic}[{self.partition}]@{self.offset}"
 
 
@@ -41,13 +41,12 @@ class Records(NamedTuple):
     topic, partition : str, int
     offsets : array of int
     stamps : array of int
-        Kafka's timestamps in ms, raised to the highest before them in the partition, so that partitions can be merged by time
-        without ever reordering one.
+        Kafka's timestamps in ms, made monotone within the partition, so that merging partitions by time never reorders one.
     keys, values : list of bytes or None
     timestamps : array of int
-        Kafka's own, in ms.
+        Kafka's original timestamps, in ms.
     headers : pyarrow.Array or None
-        Lists of ``{key, value}``; None where nobody needs headers.
+        Lists of ``{key, value}``; None if they were not read.
     """
 
     topic: str
@@ -61,16 +60,16 @@ class Records(NamedTuple):
 
     @property
     def source(self) -> str:
-        """The partition, as it stands in the order of changes and in errors."""
+        """The partition as ``topic[partition]``, for the order of changes and errors."""
         return f"{self.topic}[{self.partition}]"
 
     def record(self, index: int) -> KafkaRecord:
-        """One of them, with its headers where they were read."""
+        """Return a record, with its headers if they were read."""
         given = [] if self.headers is None else header_pairs(self.headers[index].as_py())
         offset, timestamp = int(self.offsets[index]), int(self.timestamps[index])
         return KafkaRecord(self.topic, self.partition, offset, timestamp, self.keys[index], self.values[index], given)
 
 
 def header_pairs(headers: Sequence[Any] | None) -> list[tuple[str, bytes | None]]:
-    """Return the headers of a record, as Spark gives them, as names and values; those without a name are left out, as in Flink."""
+    """Return the names and values of a record's headers from Spark; headers without a name are dropped, as in Flink."""
     return [(header["key"], header["value"]) for header in headers or () if header["key"] is not None]

@@ -1,11 +1,11 @@
-"""A query's checkpoint, rewritten for another number of key groups: ``python -m normalize.rescale``.
+"""Rewrite a query's checkpoint for another number of key groups: ``python -m normalize.rescale``.
 
-Where a key's row is stored follows from the number of key groups, which is therefore fixed for the life of a checkpoint. This writes a
-new checkpoint with the same rows by another number. The query that is started from it with that number goes on where it stopped: with the
-same query id and the next batch's number, since sinks tell by them what they have (a file sink skips a batch whose number it has).
+The number of key groups determines where a key's row is stored, and so is fixed for the life of a checkpoint. This writes a new checkpoint
+with the same rows and another number. A query that is started from it with that number continues where it stopped, with the same query id
+and the next batch number. Sinks identify batches by them (a file sink skips a batch number that it already has).
 
-The rows are stored by a query of one batch with the stage's own stateful operator, and so by Spark's own state store. Of the store's
-files only the names are touched: the first version becomes the one that the next batch loads.
+A query of one batch stores the rows, with the stage's stateful operator and so with Spark's state store. Its files are only renamed: the
+first version becomes the one that the next batch loads.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ _FIRST_VERSION = {
     f"{_STORES}HDFSBackedStateStoreProvider": ("1.delta", "{}.snapshot"),
     f"{_STORES}RocksDBStateStoreProvider": ("1.zip", "{}.zip"),
 }
-"""By state store: the file of a partition's first version, and that of a later version which needs no other."""
+"""For each state store: the file of a partition's first version, and that of a later self-contained version."""
 _OF_THE_LOADER = {
-    # A version is one file, and not a log of changes that a snapshot may follow.
+    # A version must be one file, not a log of changes.
     "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "false",
     # A row is a whole key group.
     "spark.sql.execution.arrow.maxRecordsPerBatch": "32",
@@ -57,50 +57,51 @@ _LOGS = ("state", "offsets", "commits")
 
 
 def rescale(spark: SparkSession, checkpoint: str, new_checkpoint: str, key_groups: int, shuffle_partitions: int | None = None) -> int:
-    """Write a new checkpoint with a query's state by another number of key groups.
+    """Write a copy of a query's checkpoint with another number of key groups, and return the next batch number.
 
     Parameters
     ----------
     spark : SparkSession
     checkpoint : str
-        The ``checkpointLocation`` of the query, which is stopped. It is not changed.
+        The ``checkpointLocation`` of the query, which must be stopped. It is not changed.
     new_checkpoint : str
-        A folder that does not exist. It is removed again when something fails.
+        A folder that does not exist. It is removed if an error occurs.
     key_groups : int
-        The new number.
+        The new number of key groups.
     shuffle_partitions : int or None
-        The query's ``spark.sql.shuffle.partitions`` from now on, which a checkpoint fixes as well; by default as they were.
+        The query's new ``spark.sql.shuffle.partitions``, which a checkpoint fixes as well; by default unchanged.
 
     Returns
     -------
     int
-        The number of the batch with which the query goes on. One that was planned, and not committed, is planned in the new
-        checkpoint too.
+        The number of the query's next batch. A batch that was planned but not committed is also planned in the new checkpoint.
 
     Raises
     ------
     ArgumentError
-        When the checkpoint cannot be rewritten: it has no state, or that of several stateful operators; the state is compact, or has
-        positions, and the new number is no multiple of the old one; the state store is none of Spark's own; or the new folder exists.
+        When the checkpoint cannot be rewritten: it has no state, or several stateful operators; the state is compact; the state has
+        positions and the new number is not a multiple of the old one; the state store is not one of Spark's; or the new folder exists.
 
     Notes
     -----
-    All key groups are written with one set of columns (`checkpoint.widest`). For the first ``spark.sql.streaming.minBatchesToRetain``
-    batches Spark's default state store warns "Error cleaning up files": it looks for versions from before; there is nothing to clean up.
+    All key groups are written with the same columns (`checkpoint.widest`). For the first ``spark.sql.streaming.minBatchesToRetain`` batches
+    Spark's default state store warns "Error cleaning up files", because it looks for older versions. Ignore the warning.
     """
     _check_number("key_groups", key_groups)
     _check_number("shuffle_partitions", 1 if shuffle_partitions is None else shuffle_partitions)
     files = Files(spark)
     if files.exists(new_checkpoint):
-        raise ArgumentError(f"{new_checkpoint} exists: name a folder that does not")
+        raise ArgumentError(f"{new_checkpoint} exists: choose a folder that does not")
     stored = find_state(spark, checkpoint)
     if stored.operator_id != 0 or files.names(f"{checkpoint}/state") != ["0"]:
-        raise ArgumentError(f"the query in {checkpoint} has several stateful operators; the state of one alone cannot be rewritten")
+        raise ArgumentError(
+            f"the query in {checkpoint} has several stateful operators, which rescale does not support: start from a new checkpoint"
+        )
     layout = stored.layout(spark)
     _check_layout(layout, key_groups)
     conf = _conf(files.read(f"{checkpoint}/offsets/{stored.batch_id}"))
     if conf[_PROVIDER] not in _FIRST_VERSION:
-        raise ArgumentError(f"the state store {conf[_PROVIDER]} is none of Spark's own, and how it names its files is not known")
+        raise ArgumentError(f"{checkpoint} uses the state store {conf[_PROVIDER]}: rescale supports only Spark's own state stores")
     conf[_PARTITIONS] = str(shuffle_partitions or conf[_PARTITIONS])
     try:
         _Rescaled(spark, files, stored, new_checkpoint, conf).write(layout, key_groups)
@@ -112,18 +113,18 @@ def rescale(spark: SparkSession, checkpoint: str, new_checkpoint: str, key_group
 
 def _check_number(name: str, number: int) -> None:
     if not isinstance(number, int) or number < 1:
-        raise ArgumentError(f"{name} is {number!r}; it is a number of at least 1")
+        raise ArgumentError(f"{name} is {number!r}: it must be an integer of at least 1")
 
 
 def _check_layout(layout: Layout, key_groups: int) -> None:
     if layout.compact:
         raise ArgumentError(
-            "the state is compact: it has hashes in place of keys, from which no key group follows. Start the query from a new checkpoint"
+            "the state is compact, and its stored key hashes do not determine new key groups: start the query from a new checkpoint"
         )
     if layout.with_positions and key_groups % layout.key_groups:
         raise ArgumentError(
-            f"the state has positions (order='source'), and how far the source came in two key groups cannot be merged: key_groups is "
-            f"{key_groups}; take a multiple of {layout.key_groups}"
+            f"the state has positions (order='source'), which cannot be merged between key groups, and key_groups is {key_groups}: use a "
+            f"multiple of {layout.key_groups}"
         )
 
 
@@ -146,7 +147,7 @@ class _Rescaled:
         self._take_over()
         written = StoredState(self.path, 0, int(self.conf[_PARTITIONS]), self.stored.batch_id).rows(session).count()
         if written != expected:
-            raise RuntimeError(f"Spark reads {written} key groups from the new checkpoint, and {expected} were written: please report it")
+            raise RuntimeError(f"Spark reads {written} key groups from the new checkpoint, but {expected} were written: please report it")
 
     def _load(self, session: SparkSession, parts: str, layout: Layout) -> None:
         from pyspark.sql.streaming.state import GroupStateTimeout
@@ -164,20 +165,20 @@ class _Rescaled:
             self.files.rename(f"{folder}/{first}", f"{folder}/{later.format(version)}")
 
     def _take_over(self) -> None:
-        """Take over where the query stopped; the offsets come last, since it is them that a query starts from."""
+        """Copy the query's metadata and last batches; the offsets come last, since a query starts from them."""
         old, last = self.stored.checkpoint, self.stored.batch_id
         for name in self.files.names(old):
             if name not in _LOGS:
                 self.files.copy(f"{old}/{name}", f"{self.path}/{name}")
         self.files.copy(f"{old}/commits/{last}", f"{self.path}/commits/{last}")
-        # A restarted query asks for the offsets before its last ones too.
+        # A restarted query also reads the offsets before its last ones.
         planned = [int(name) for name in self.files.names(f"{old}/offsets") if name.isdigit() and int(name) >= last - 1]
         for batch in sorted(planned):
             self.files.write(f"{self.path}/offsets/{batch}", _with_conf(self.files.read(f"{old}/offsets/{batch}"), self.conf))
 
 
 def _session(spark: SparkSession, conf: dict[str, str]) -> SparkSession:
-    """Return a session of the same settings but for these, which leaves the given one as it is."""
+    """Return a copy of a session with these settings changed."""
     from pyspark.sql import SparkSession as Session
 
     session = Session(spark.sparkContext, spark._jsparkSession.cloneSession())
@@ -187,7 +188,7 @@ def _session(spark: SparkSession, conf: dict[str, str]) -> SparkSession:
 
 
 def _conf(offsets: str) -> dict[str, str]:
-    """Return the settings in an entry of the offsets log: a version, a line of JSON, and a line for each source."""
+    """Return the settings in an entry of the offset log: a version, a line of JSON, and a line for each source."""
     conf: dict[str, str] = json.loads(offsets.split("\n")[1])["conf"]
     return conf
 
@@ -201,7 +202,7 @@ def _with_conf(offsets: str, conf: dict[str, str]) -> str:
 
 
 def split(group: KeyGroup, key_groups: int) -> list[tuple[int, KeyGroup]]:
-    """Return the parts of a key group that belong to each of the new ones.
+    """Return the new key groups of a key group's rows, as pairs of number and part.
 
     Parameters
     ----------
@@ -214,7 +215,7 @@ def split(group: KeyGroup, key_groups: int) -> list[tuple[int, KeyGroup]]:
 
 
 def merged(parts: Sequence[KeyGroup], layout: Layout) -> KeyGroup:
-    """Return the key group that consists of parts of others, which have no key in common; of several the state has no positions."""
+    """Return one key group from parts without common keys; several parts have no positions."""
     table = pa.Table.from_batches([part.rows for part in parts], layout.schema).combine_chunks()
     return KeyGroup(table.to_batches()[0], parts[0].epochs)
 
@@ -234,7 +235,7 @@ def _split_pass(batches: Iterator[pa.RecordBatch], *, layout: Layout, key_groups
 
 
 def _load_group(key: Any, frames: Iterator[pd.DataFrame], state: GroupState, *, layout: Layout) -> Iterator[pd.DataFrame]:
-    """Store a key group's parts as one; for ``applyInPandasWithState``."""
+    """Store a key group's parts as one state; for ``applyInPandasWithState``."""
     keep_archives()
     stored = [bytes(part) for frame in frames for part in frame["state"]]
     state.update((stored[0] if key[0] == GUARD else layout.encode(merged([layout.decode(part, 0) for part in stored], layout)),))
@@ -248,12 +249,12 @@ def main() -> None:
     """Run the command."""
     parser = argparse.ArgumentParser(
         prog="python -m normalize.rescale",
-        description="Write a new checkpoint with a query's state by another number of key groups. Stop the query before.",
+        description="Write a copy of a query's checkpoint with another number of key groups. Stop the query first.",
     )
     parser.add_argument("checkpoint", help="the query's checkpointLocation; it is not changed")
     parser.add_argument("new_checkpoint", help="a folder that does not exist")
-    parser.add_argument("--key-groups", type=int, required=True, help="the new number")
-    parser.add_argument("--shuffle-partitions", type=int, help="spark.sql.shuffle.partitions from now on; as they were by default")
+    parser.add_argument("--key-groups", type=int, required=True, help="the new number of key groups")
+    parser.add_argument("--shuffle-partitions", type=int, help="the new spark.sql.shuffle.partitions; unchanged by default")
     arguments = parser.parse_args()
     from pyspark.sql import SparkSession
 
@@ -265,7 +266,7 @@ def main() -> None:
         sys.exit(str(error))
     finally:
         spark.stop()
-    print(f"{arguments.new_checkpoint} is written: start the query from it with key_groups={arguments.key_groups}; next is batch {batch}")
+    print(f"Wrote {arguments.new_checkpoint}: start the query from it with key_groups={arguments.key_groups}; the next batch is {batch}")
 
 
 if __name__ == "__main__":

@@ -1,14 +1,14 @@
-"""A ``SELECT ... GROUP BY`` as one that takes retracted rows back, in SQL: pure text, read and written by sqlglot.
+"""Rewrite a ``SELECT ... GROUP BY`` so that it retracts rows: pure SQL text, parsed and written by sqlglot.
 
-A query becomes two: sums of signed values by key, which an aggregation keeps, and the query's expressions over these. With a sign
-of 1 for ``+I`` and ``+U``, -1 for ``-U`` and ``-D``::
+A query becomes two: sums of signed values by key, which an aggregation keeps, and the query's expressions over these sums. With a sign of
+1 for ``+I`` and ``+U``, -1 for ``-U`` and ``-D``::
 
     COUNT(*)    SUM(sign)
     COUNT(x)    SUM(sign), of the rows in which x is not NULL
-    SUM(x)      SUM(sign * x), NULL where COUNT(x) is 0
+    SUM(x)      SUM(sign * x), NULL if COUNT(x) is 0
     AVG(x)      SUM(sign * x) / COUNT(x)
 
-Other aggregates cannot be taken back from what they keep (of ``MAX``, the second largest is forgotten), and are refused.
+Other aggregates cannot be retracted from their state (``MAX`` does not keep the second largest value), and are errors.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from cdc_formats.schema import quote
 from .typed import unused
 
 ROWS = "_rows"
-"""The sum that every query has: how many rows a group has."""
+"""The sum that every query has: the number of rows of a group."""
 
 _GROUPINGS = (exp.Cube, exp.Rollup, exp.GroupingSets)
 _CLAUSES = {"kind", "expressions", "from_", "from", "where", "group", "having"}
@@ -33,24 +33,24 @@ _CLAUSES = {"kind", "expressions", "from_", "from", "where", "group", "having"}
 
 @dataclass(frozen=True)
 class Retracting:
-    """A query that takes rows back, all as Spark's SQL.
+    """A query that retracts rows, in parts of Spark SQL.
 
     Attributes
     ----------
     sign : str
-        The column that has the sign; the changelog has none of this name.
+        The name of the column with the sign, which the changelog does not have.
     where : str or None
-        Which rows take part.
+        The condition of the aggregated rows.
     keys : dict
-        From a name to what is grouped by; empty where all rows are one group.
+        Grouping expressions by name; empty if all rows are one group.
     sums : dict
-        From a name to an aggregate over the changelog's columns and the sign.
+        Aggregates over the changelog's columns and the sign, by name.
     outputs : list of str
-        The query's columns, over the names of keys and sums.
+        The query's columns, as expressions over keys and sums.
     there : str
-        Whether a group is in the answer, over the same.
+        The condition, over keys and sums, that a group is in the result.
     table_outputs, table_keys : list of str
-        The same columns and keys as the query had them, for their names and types.
+        The original columns and keys of the query, for their names and types.
     """
 
     sign: str
@@ -64,19 +64,19 @@ class Retracting:
 
 
 def retracting(query: str, columns: Sequence[str]) -> Retracting:
-    """Rewrite a query over a table as one over its changelog.
+    """Return a query over a table, rewritten for its changelog.
 
     Parameters
     ----------
     query : str
-        In Spark's SQL.
+        The query in Spark SQL.
     columns : sequence of str
         Names of the changelog's columns.
 
     Raises
     ------
     ArgumentError
-        When the query is of another form, or has an aggregate that cannot be taken back.
+        When the query has another form, or an aggregate that cannot be retracted.
 
     Examples
     --------
@@ -85,8 +85,8 @@ def retracting(query: str, columns: Sequence[str]) -> Retracting:
     ({'_key_0': 'name'}, ['_key_0', 'CASE WHEN COALESCE(_sum_0, 0) > 0 THEN _sum_1 END'], '_rows > 0')
     >>> retracting("SELECT name, MAX(weight) FROM t GROUP BY name", ["name", "weight"])
     Traceback (most recent call last):
-    cdc_formats.errors.ArgumentError: [ARGUMENT] MAX(weight) cannot be taken back when a row is retracted: SUM, COUNT and AVG can; \
-for others aggregate the table that apply_changes writes
+    cdc_formats.errors.ArgumentError: [ARGUMENT] MAX(weight) cannot be retracted: use SUM, COUNT or AVG, or aggregate the table that \
+apply_changes writes
     """
     select = _with_whole_keys(_spelled(_parsed(query), columns), columns)
     table_keys = [_text(key) for key in _keys(select)]
@@ -116,25 +116,25 @@ def _keys(select: exp.Select) -> list[exp.Expr]:
     return group.expressions if group else []
 
 
-# --------------------------------------------------------------------------------------------------------- what is understood
+# ----------------------------------------------------------------------------------------------------------- supported queries
 
 
 def _parsed(query: str) -> exp.Select:
     try:
         select = parse_one(query, read="spark")
     except SqlglotError as error:
-        raise ArgumentError(f"the query cannot be read: {str(error).splitlines()[0]}") from None
+        raise ArgumentError(f"the query cannot be parsed: {str(error).splitlines()[0]}") from None
     if not isinstance(select, exp.Select):
-        raise ArgumentError(f"the query is no SELECT: {query!r}")
+        raise ArgumentError(f"the query is not a SELECT: {query!r}")
     others = ", ".join(sorted(name for name, value in select.args.items() if value and name not in _CLAUSES)).upper()
     group = select.args.get("group")
     for refused, why in {
-        bool(others): f"the query has {others}: a changelog takes SELECT, FROM, WHERE, GROUP BY and HAVING",
-        len(list(select.find_all(exp.Table, exp.Select))) != 2: "the query is to be FROM one table, the changelog, with no query in it",
-        any(each.is_star for each in select.expressions): "SELECT * is no aggregate: name the columns",
-        select.find(exp.Window) is not None: "a window function cannot be taken back: a retracted row changes its whole window",
+        bool(others): f"the query has {others}: only SELECT, FROM, WHERE, GROUP BY and HAVING are supported",
+        len(list(select.find_all(exp.Table, exp.Select))) != 2: "the query must be FROM one table, the changelog, without subqueries",
+        any(each.is_star for each in select.expressions): "SELECT * is not an aggregate: name the columns",
+        select.find(exp.Window) is not None: "a window function cannot be retracted, since each row changes its whole window: remove it",
         bool(group and (any(value for name, value in group.args.items() if name != "expressions") or group.find(*_GROUPINGS))): (
-            "GROUP BY takes expressions here: no ALL, ROLLUP, CUBE or GROUPING SETS"
+            "GROUP BY supports only expressions: remove ALL, ROLLUP, CUBE or GROUPING SETS"
         ),
     }.items():
         if refused:
@@ -143,7 +143,7 @@ def _parsed(query: str) -> exp.Select:
 
 
 def _spelled(select: exp.Select, columns: Sequence[str]) -> exp.Select:
-    """Spell columns as the table does, without its name: a key is then found again by its text."""
+    """Return the query with columns spelled as in the table and without its name, so that keys can be matched by their text."""
     table = next(select.find_all(exp.Table)).alias_or_name.lower()
     spelled = {name.lower(): name for name in columns}
     for column in select.find_all(exp.Column):
@@ -156,7 +156,7 @@ def _spelled(select: exp.Select, columns: Sequence[str]) -> exp.Select:
 
 
 def _with_whole_keys(select: exp.Select, columns: Sequence[str]) -> exp.Select:
-    """Put in the place of a number or an alias in GROUP BY the column of the result that it stands for, as Spark does."""
+    """Return the query with numbers and aliases in GROUP BY replaced by the column that they refer to, as in Spark."""
     aliases = {each.alias.lower(): each.this for each in select.expressions if isinstance(each, exp.Alias)}
     known = {name.lower() for name in columns}
     for key in _keys(select):
@@ -168,7 +168,7 @@ def _meant(key: exp.Expr, shown: Sequence[exp.Expr], aliases: dict[str, exp.Expr
     if isinstance(key, exp.Literal) and not key.is_string:
         place = int(key.this)
         if not 1 <= place <= len(shown):
-            raise ArgumentError(f"GROUP BY {place}: the query has {len(shown)} columns")
+            raise ArgumentError(f"GROUP BY {place}: the query has only {len(shown)} columns")
         return shown[place - 1].unalias()
     is_alias = isinstance(key, exp.Column) and not key.table and key.name.lower() not in known
     return aliases.get(key.name.lower(), key) if is_alias else key
@@ -179,15 +179,15 @@ def _meant(key: exp.Expr, shown: Sequence[exp.Expr], aliases: dict[str, exp.Expr
 
 @dataclass
 class _Sums:
-    """The sums that expressions need, noted as they are rewritten.
+    """Rewrites expressions, and collects the sums that they require.
 
     Attributes
     ----------
     sign : str
     keys : dict
-        From a name to its text.
+        The text of each key, by name.
     names : dict
-        From the text of a sum to its name.
+        The name of each sum, by text.
     """
 
     sign: str
@@ -208,18 +208,17 @@ class _Sums:
         if isinstance(node, exp.AggFunc):
             return self._aggregate(node, None)
         if isinstance(node, exp.Column):
-            raise ArgumentError(f"{text} is neither in GROUP BY nor in an aggregate")
+            raise ArgumentError(f"{text} is neither in GROUP BY nor in an aggregate: add it to one of them")
         return node
 
     def _aggregate(self, node: exp.Expr, condition: str | None) -> exp.Expr:
         build = next((build for aggregate, build in _BUILDERS.items() if isinstance(node, aggregate)), None)
         if build is None:
             raise ArgumentError(
-                f"{_text(node)} cannot be taken back when a row is retracted: SUM, COUNT and AVG can; for others aggregate the table that "
-                "apply_changes writes"
+                f"{_text(node)} cannot be retracted: use SUM, COUNT or AVG, or aggregate the table that apply_changes writes"
             )
         if node.find(exp.Distinct):
-            raise ArgumentError(f"{_text(node)}: DISTINCT cannot be taken back; aggregate by that column, then count the groups")
+            raise ArgumentError(f"{_text(node)}: DISTINCT cannot be retracted; aggregate by that column, then count the groups")
         every = isinstance(node, exp.Count) and isinstance(node.this, exp.Star | exp.Literal)
         values = [] if every else [_text(each) for each in (node.this, *node.expressions)]
         taken = " AND ".join([*(f"({value}) IS NOT NULL" for value in values), *([f"({condition})"] if condition else [])]) or "TRUE"
@@ -236,7 +235,7 @@ class _Sums:
         return f"CASE WHEN {count} > 0 THEN {self._signed(taken, value)} / {count} END"
 
     def _signed(self, taken: str, value: str) -> str:
-        # By CASE, and not as a product, which would be of a wider DECIMAL.
+        # With CASE: a product would have a wider DECIMAL type.
         return self._sum(f"SUM(CASE WHEN {taken} THEN CASE WHEN {self.sign} > 0 THEN {value} ELSE -({value}) END END)")
 
     def _sum(self, text: str) -> str:

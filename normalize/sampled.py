@@ -1,4 +1,4 @@
-"""A schema that nobody declared: inferred from a sample of the topic, on the driver, and printed so that it can be pinned."""
+"""Infer an undeclared schema from a sample of the topic, on the driver, and print it."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from .topics import subscribed
 
 
 class Sampled(NamedTuple):
-    """What a sample says of what was not declared.
+    """The arguments of a read, completed from a sample.
 
     Attributes
     ----------
     format : Format
-        With the options that the sample tells, where they were not given.
+        The format with inferred values for options that were not given.
     schema : str
     primary_key : tuple of str
     """
@@ -37,23 +37,23 @@ class Sampled(NamedTuple):
 def sampled(
     format: Format, options: Mapping[str, str], *, given: Mapping[str, Any] | None, primary_key: tuple[str, ...], sample: int = SAMPLE
 ) -> Sampled:
-    """Sample a topic, infer its schema, and print what was chosen.
+    """Return the format, schema and primary key inferred from a sample of a topic, and print them.
 
     Parameters
     ----------
     format : Format
     options : mapping
-        Of Spark's Kafka source: which topics, and how to connect.
+        Options of Spark's Kafka source: topics and connection.
     given : mapping or None
-        The format's options that the user gave by name; None: the user gave a format, which stays as it is.
+        The format options that the user passed by name; None: the user passed a format, whose options are not inferred.
     primary_key : tuple of str
-        Empty: the sample's.
+        The user's primary key; empty: inferred.
     sample : int
 
     Raises
     ------
     InferenceError
-        When the sample says too little.
+        When the sample is not sufficient.
     ArgumentError, SampleError, MissingDependencyError
         When the topic cannot be sampled.
     """
@@ -71,12 +71,12 @@ def sampled(
 
 def _topics(options: Mapping[str, str]) -> list[str]:
     if "subscribePattern" in options:
-        raise ArgumentError("without a schema topics are sampled by their names, and a pattern names none: pass schema, or the topics")
+        raise ArgumentError("a topic pattern requires a schema, since only named topics can be sampled: pass schema, or the topics")
     if "assign" in options:
         try:
             return sorted(json.loads(options["assign"]))
         except ValueError:
-            raise ArgumentError('the option assign is no JSON, for example {"orders": [0, 1]}') from None
+            raise ArgumentError('the option assign is not JSON: write, for example, {"orders": [0, 1]}') from None
     return subscribed(options)
 
 
@@ -85,7 +85,7 @@ def _connection(options: Mapping[str, str]) -> dict[str, str]:
         return librdkafka_options(options)
     except ArgumentError as error:
         reason = str(error.args[0]).partition(", which writes")[0]
-        raise ArgumentError(f"without a schema the topic is sampled, by librdkafka: {reason}. Pass schema") from None
+        raise ArgumentError(f"without a schema, librdkafka samples the topic, but {reason}: pass schema") from None
 
 
 def _names(given: Mapping[str, Any]) -> set[str]:
@@ -93,7 +93,7 @@ def _names(given: Mapping[str, Any]) -> set[str]:
 
 
 def pinned(found: InferredSchema, topics: Sequence[str], told: Mapping[str, Any], primary_key: Sequence[str] = ()) -> str:
-    """Return what was inferred as text: the arguments that pin it, and what a user should know."""
+    """Return the inferred arguments as text to paste, with notes."""
     key, why = (primary_key, "as given") if primary_key else (found.primary_key, found.primary_key_reason)
     noted: dict[str, list[str]] = {}
     for each in found.evidence:
@@ -108,13 +108,13 @@ def pinned(found: InferredSchema, topics: Sequence[str], told: Mapping[str, Any]
             *(printable(f"# {name}: {found.option_reasons[name]}") for name in told),
             *(printable(f"# {', '.join(map(quote, names))}: {note}") for note, names in noted.items()),
             *(printable(f"# {note}") for note in found.notes),
-            "Pin it by passing these arguments: another sample may say something else.",
+            "Pass these arguments to pin them: another sample may lead to other results.",
         ]
     )
 
 
 def _schema_argument(found: InferredSchema) -> str:
-    """Return the columns as they can be pasted into a program: names are a message's, and none may end the text, or hide in it."""
+    """Return the columns as an argument to paste; names come from messages, and must not end the string or be invisible in it."""
     columns = [f"    {column}" for column in found.columns]
     if any(printable(column) != column or '"""' in column or "\\" in column for column in columns):
         return f"schema={found.ddl!r}"

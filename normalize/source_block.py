@@ -1,4 +1,4 @@
-"""The block ``source`` of the messages that are written: where in its source's log a row stands, from columns of a DataFrame."""
+"""The ``source`` block of written messages, with a row's position in the source's log, from columns of a DataFrame."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ if TYPE_CHECKING:
 
 
 def columns_of(source: Mapping[str, str]) -> list[str]:
-    """Return the columns that the block's fields are, or are of: ``position`` for ``position.file``."""
+    """Return the top-level columns of the block's fields: ``position`` for ``position.file``."""
     return sorted({part for path in source.values() for part in name_parts(path)[:1]})
 
 
 def source_block(df: DataFrame, source: Mapping[str, str]) -> list[Column]:
-    """Return the block as a column of JSON text, nothing where there are no fields; a NULL is left out of it.
+    """Return a list with the block as a column of JSON text, without NULL fields; empty if there are no fields.
 
     Raises
     ------
     SchemaError
-        When there is no such column.
+        When the DataFrame lacks a column of the block.
     """
     from pyspark.sql import functions as F
 
@@ -42,5 +42,5 @@ def _value(df: DataFrame, path: str) -> Column:
     try:
         kind = df.select(path).schema[0].dataType
     except AnalysisException as error:
-        raise SchemaError(f"source has the column {path!r}, which the DataFrame has not: {error.getMessage()}") from None
+        raise SchemaError(f"source has the column {path!r}, which the DataFrame lacks: {error.getMessage()}") from None
     return F.unix_millis(path) if isinstance(kind, TimestampType) else F.col(path)

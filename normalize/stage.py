@@ -1,8 +1,8 @@
 """ChangelogNormalize on a stream: the keyed stage, by key groups, in ``applyInPandasWithState``.
 
 Spark calls the function once for each key group that a micro-batch touches, with the blocks of its changes and the key group's state
-as one value. A call costs about a millisecond however little is in it, and so a group is many keys; its price is that a touched
-group's state is read and written whole (`state.Layout`).
+as one value. A call costs about a millisecond even for one change, and so a group has many keys. The cost is that a touched group's state
+is read and written as a whole (`state.Layout`).
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ if TYPE_CHECKING:
 DDL = "told BINARY"
 STATE_DDL = "state BINARY"
 LARGE_STATE = 32 << 20
-"""From how many bytes on the state of one key group is reported."""
+"""The size in bytes from which the state of a key group is reported."""
 
 
 class Normalized(msgspec.Struct, array_like=True, gc=False):
-    """What a call gives, as one value: record batches of `Stage.changelog_schema`, blocks of asides, and `COUNTS` in their order."""
+    """The packed result of a call: record batches of `Stage.changelog_schema`, blocks of side outputs, and the values of `COUNTS`."""
 
     changelogs: list[bytes]
     asides: list[bytes]
@@ -52,19 +52,19 @@ def normalize_group(
 ) -> Iterator[pd.DataFrame]:
     """Turn one key group's packed changes and state into packed changelog rows; for ``applyInPandasWithState``.
 
-    The key group `guard.GUARD` gives no rows: it compares the whole query with what the checkpoint remembers (`guard.check`).
+    The key group `guard.GUARD` has no rows: it compares the whole query with the checkpoint's guard state (`guard.check`).
 
     Parameters
     ----------
     key : tuple
         The key group.
     frames : iterator of DataFrame
-        Packed blocks (`targets.Blocks`), in no order.
+        Packed blocks (`targets.Blocks`), in any order.
     state : GroupState
         One binary value (`state.Layout`).
     stage : Stage
     report : callable
-        Takes notices (`notice.reporter`).
+        Receives notices (`notice.reporter`).
     """
     import pandas as pd
 
@@ -85,7 +85,7 @@ def normalize_group(
         if len(after) >= LARGE_STATE:
             report([_large_state(len(after), stage)])
     if told.first_written is not None:
-        # Not before its first row expires; a duration must be positive.
+        # The timeout is when the first row expires; a duration must be positive.
         state.setTimeoutDuration(max(1, told.first_written + stage.state_ttl_ms - now_ms + 1))
     asides = [block.asides for block in blocks if block.asides]
     if told.asides:
@@ -97,7 +97,7 @@ def normalize_group(
 def _large_state(size: int, stage: Stage) -> Notice:
     return Notice(
         ("large state",),
-        f"the state of one key group has {size >> 20} MB. Each micro-batch that touches the group reads and writes all of it, and holds "
+        f"the state of one key group has {size >> 20} MB. Each micro-batch that touches the group reads and writes all of it, and needs "
         f"several copies in memory. Use the RocksDB state store, set spark.sql.execution.arrow.maxRecordsPerBatch to 16, and use more than "
         f"{stage.layout.key_groups} key groups (python -m normalize.rescale changes a checkpoint); see 'Memory' in docs/normalize.md",
     )
@@ -112,7 +112,7 @@ def _guard(frames: Iterator[pd.DataFrame], state: GroupState, stage: Stage) -> N
 
 
 def normalize(blocks: list[Block], stored: bytes | None, stage: Stage, now_ms: int) -> tuple[Told, bytes | None]:
-    """Fold a key group's packed changes into its stored state; pure.
+    """Return the result of folding a key group's packed changes into its stored state; pure.
 
     Parameters
     ----------
@@ -126,7 +126,7 @@ def normalize(blocks: list[Block], stored: bytes | None, stage: Stage, now_ms: i
     Returns
     -------
     (told, stored) : (Told, bytes or None)
-        The state is the same object where nothing changed, None where no key is left.
+        The state is the same object if nothing changed, None if no key is left.
     """
     told, layout = Told(), stage.layout
     group = layout.decode(stored, now_ms) if stored is not None else layout.empty()
@@ -140,7 +140,7 @@ def normalize(blocks: list[Block], stored: bytes | None, stage: Stage, now_ms: i
 
 
 def typed_pass(batches: Iterator[pa.RecordBatch], *, stage: Stage, output: Output) -> Iterator[pa.RecordBatch]:
-    """Turn the stage's packed rows into typed rows, the counts in rows of their own; for ``mapInArrow``."""
+    """Turn the stage's packed results into typed rows, with separate rows for counts; for ``mapInArrow``."""
     with worker():
         for batch in batches:
             for data in batch.column("told").to_pylist():
@@ -155,12 +155,12 @@ def typed_pass(batches: Iterator[pa.RecordBatch], *, stage: Stage, output: Outpu
 
 
 def normalized(blocks: DataFrame, stage: Stage, output: Output, metrics: str) -> DataFrame:
-    """Return the changelog of packed blocks: the keyed stage, and the typed rows after it.
+    """Return the changelog that the keyed stage makes of packed blocks, as typed rows.
 
     Parameters
     ----------
     blocks : DataFrame
-        Of `targets.Blocks`.
+        The batches of `targets.Blocks`.
     stage : Stage
     output : Output
     metrics : str
@@ -168,7 +168,7 @@ def normalized(blocks: DataFrame, stage: Stage, output: Output, metrics: str) ->
     """
     from pyspark.sql.streaming.state import GroupStateTimeout
 
-    # With timeouts Spark looks through the whole state in every micro-batch.
+    # With timeouts Spark scans the whole state in every micro-batch.
     timeout = GroupStateTimeout.ProcessingTimeTimeout if stage.retract_expired else GroupStateTimeout.NoTimeout
     each_group = partial(normalize_group, stage=stage, report=reporter(blocks.sparkSession))
     packed = blocks.groupBy("key_group").applyInPandasWithState(each_group, DDL, STATE_DDL, "append", timeout)

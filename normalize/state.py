@@ -1,28 +1,27 @@
-"""The state of one key group, as bytes: all its keys' rows, so that a restart reads what an older version wrote.
+"""The state of one key group, as bytes with a version: the rows of all its keys.
 
 Version 2, the MessagePack array ``[version, key_groups, columns, unique_key, compact, extras, rows, epochs, deleted]``:
 
 ===========  =========================================================================================================
 version      int, 2
 key_groups   int: the number of key groups that the state was laid out with
-columns      str: DDL of the columns that the rows have
+columns      str: DDL of the rows' columns
 unique_key   array of str: the columns of the keys
 compact      bool: the layout, see below
-extras       array of str: of `EXTRAS`, the columns that rows have beside their own
+extras       array of str: the columns of `EXTRAS` that are stored with each row
 rows         bin: an Arrow record batch without its schema: ``key``, then ``c0``, ... or ``row``, then the extras
 epochs       array: the `order.Epoch` of ``order="source"``
-deleted      bin: keys whose delete is remembered: a record batch of ``key``, the extras and ``deleted_at``; or empty
+deleted      bin: the remembered deletes, a record batch of ``key``, the extras and ``deleted_at``; or empty
 ===========  =========================================================================================================
 
 In the full layout ``key`` is the packed key and ``c0``, ... the row (`arrow.stored_type`). In the compact layout ``key`` and ``row`` are
-hashes (`hashing`), 16 bytes a key; with positions the epoch stands in the row's low 16 bits, so that they are 32 bytes.
+hashes (`hashing`), 16 bytes for each key; with positions 32 bytes, since the row's low 16 bits contain the epoch.
 
 Version 1, ``[version, key_groups, columns, unique_key, keys, rows, written]``, has arrays of packed keys and packed rows, and of
 processing times in ms, or nil.
 
-A query that is restarted with other columns reads the rows by column name: a column that is new is NULL in them, one that is gone
-is left out, one whose type became wider is widened. Another type, another key, another layout, or another number of key groups is an
-error that says so.
+A query that is restarted with other columns reads the rows by column name: a new column is NULL, a removed one is dropped, and one with a
+wider type is cast. An incompatible type, another key, layout, or number of key groups is an error.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ from .packing import encode, unpack
 VERSION = 2
 
 EXTRAS: dict[str, pa.DataType] = {"written": pa.int64(), "epoch": pa.int32(), "high": pa.uint64(), "low": pa.uint64()}
-"""``written``: with a TTL, when the row was written, in ms of processing time; the others: with ``order="source"``, its position."""
+"""``written`` is the time of the last write in ms of processing time (with a TTL); the others are the position (``order="source"``)."""
 POSITION = ("epoch", "high", "low")
 
 
@@ -85,8 +84,7 @@ class KeyGroup:
     Attributes
     ----------
     rows : pyarrow.RecordBatch
-        Of `Layout.schema`: a row for each key, in no order; ``deleted_at`` is not 0 where the row is none, and only its delete is
-        remembered.
+        A row for each key, in any order, with `Layout.schema`; ``deleted_at`` is not 0 for a remembered delete, which has no row.
     epochs : list of Epoch
     """
 
@@ -97,14 +95,14 @@ class KeyGroup:
         return int(self.rows.num_rows)
 
     def extra(self, name: str) -> np.ndarray[Any, Any]:
-        """Return one of the columns beside the rows' own."""
+        """Return a column of `EXTRAS`, or ``deleted_at``."""
         values: np.ndarray[Any, Any] = self.rows.column(name).to_numpy()
         return values
 
 
 @dataclass(frozen=True)
 class Layout:
-    """What the state of a query is laid out by.
+    """The layout of a query's state.
 
     Parameters
     ----------
@@ -112,7 +110,7 @@ class Layout:
     columns : tuple of Column
     unique_key : tuple of str
     compact : bool
-        Whether hashes are stored in place of keys and rows.
+        Whether hashes are stored instead of keys and rows.
     with_ttl, with_positions : bool
         Whether processing times and positions are stored.
     """
@@ -126,17 +124,17 @@ class Layout:
 
     @cached_property
     def extras(self) -> tuple[str, ...]:
-        """The columns beside the rows' own, of `EXTRAS`."""
+        """The names of the stored columns of `EXTRAS`."""
         return ("written",) * self.with_ttl + POSITION * self.with_positions
 
     @cached_property
     def ddl(self) -> str:
-        """The columns as the state names them."""
+        """The columns as DDL, as stored in the state."""
         return to_ddl(self.columns)
 
     @cached_property
     def width(self) -> int:
-        """How many columns a row itself has in the state."""
+        """The number of stored columns of a row, without key and extras."""
         return 1 if self.compact else len(self.columns)
 
     @cached_property
@@ -158,7 +156,7 @@ class Layout:
         extras = self.extras
         columns = rows.columns[: 1 + self.width + len(extras)]
         if self.compact and self.with_positions:
-            # The epoch has its place in the hash of the row.
+            # The row's hash contains the epoch.
             row, epoch = (rows.column(name).to_numpy() for name in ("row", "epoch"))
             columns[1] = pa.array(row | epoch.astype(np.uint64))
             del columns[rows.schema.get_field_index("epoch")]
@@ -185,14 +183,14 @@ class Layout:
         ----------
         data : bytes
         now_ms : int
-            Processing time. Rows of a state without a TTL count as written now, when the query has one.
+            Processing time: the time of the last write for rows that were stored without a TTL.
 
         Raises
         ------
         StateVersionError
-            When the state is of another version, layout, number of key groups or key, or a column's type is another.
+            When the state has another version, layout, number of key groups or key, or an incompatible type of a column.
         StateDamagedError
-            When it is not as it was written.
+            When the bytes cannot be decoded.
         """
         stored = read(data)
         self._check(stored)
@@ -205,7 +203,7 @@ class Layout:
 
     def _laid_out(self, rows: pa.RecordBatch, columns: Sequence[Column], now_ms: int) -> pa.RecordBatch:
         of_row = [rows.column("row")] if self.compact else remapped(rows, columns, self.columns)
-        # Of a key without a position whatever comes next is accepted (`order.UNORDERED`).
+        # After a key without a position any change is accepted (`order.UNORDERED`).
         defaults = {"written": now_ms, "epoch": 0, "high": 0, "low": 0}
         there = rows.schema.names
         extras = [
@@ -215,19 +213,19 @@ class Layout:
         laid_out = pa.RecordBatch.from_arrays(arrays, schema=self.schema)
         if self.with_positions:
             return laid_out
-        # Without positions a delete need not be remembered.
+        # Without positions no deletes are remembered.
         return laid_out.filter(pa.array(laid_out.column("deleted_at").to_numpy() == 0))
 
     def _check(self, stored: _Stored) -> None:
         if stored.key_groups != self.key_groups:
             raise StateVersionError(
-                f"the checkpoint's state has {stored.key_groups} key groups, and key_groups is {self.key_groups}: a key would be looked "
-                f"for where it is not. Set key_groups={stored.key_groups}, or rewrite the checkpoint with the query stopped: python -m "
-                f"normalize.rescale CHECKPOINT NEW_CHECKPOINT --key-groups {self.key_groups}"
+                f"the checkpoint's state has {stored.key_groups} key groups, and key_groups is {self.key_groups}: set "
+                f"key_groups={stored.key_groups}, or stop the query and rewrite the checkpoint with python -m normalize.rescale CHECKPOINT "
+                f"NEW_CHECKPOINT --key-groups {self.key_groups}"
             )
         if stored.unique_key != list(self.unique_key):
             raise StateVersionError(
-                f"the checkpoint's state is by primary key ({', '.join(stored.unique_key)}), and the query's is "
+                f"the checkpoint's state has the primary key ({', '.join(stored.unique_key)}), and the query's is "
                 f"({', '.join(self.unique_key)}): start from a new checkpoint"
             )
         if stored.compact != self.compact:
@@ -235,20 +233,20 @@ class Layout:
             raise StateVersionError(f"the checkpoint's state has the {was} layout, and the query's is {now}: start from a new checkpoint")
         if self.compact and stored.columns != self.ddl:
             raise StateVersionError(
-                f"the checkpoint's state is of {stored.columns}, and the columns are {self.ddl}: the compact layout has hashes "
-                "of whole rows, which cannot be had of other columns. Start from a new checkpoint"
+                f"the checkpoint's compact state has the columns {stored.columns}, and the query's are {self.ddl}: the stored row hashes "
+                "cannot be recomputed for another schema. Start from a new checkpoint"
             )
 
 
 def read(data: bytes) -> _Stored:
-    """Return a key group's state as it was written, that of version 1 as version 2.
+    """Return a key group's decoded state, with version 1 converted to version 2.
 
     Raises
     ------
     StateVersionError
-        When it is of another version.
+        When it has another version.
     StateDamagedError
-        When it is not as it was written.
+        When the bytes cannot be decoded.
     """
     version = data[1] if len(data) > 1 else None
     if version not in (1, VERSION):
@@ -263,14 +261,13 @@ def _undamaged() -> Iterator[None]:
         yield
     except (msgspec.MsgspecError, pa.ArrowException, ValueError, TypeError, KeyError, OverflowError, OSError) as error:
         raise StateDamagedError(
-            f"the checkpoint's state is not as it was written ({type(error).__name__}): put the checkpoint back from a copy, or start from "
-            "a new one"
+            f"the checkpoint's state is damaged ({type(error).__name__}): restore the checkpoint from a backup, or start from a new one"
         ) from None
 
 
 def _batch(data: bytes, schema: pa.Schema) -> pa.RecordBatch:
     batch = pa.ipc.read_record_batch(pa.py_buffer(data), schema)
-    # Arrow trusts what it reads: a wrong offset would not raise, but end the process.
+    # Arrow does not validate by itself: a wrong offset would crash the process.
     batch.validate(full=True)
     return batch
 
@@ -299,7 +296,7 @@ def _schema(columns: Sequence[Column], compact: bool, extras: Sequence[str]) -> 
 
 
 def _rows(stored: _Stored, columns: Sequence[Column], compact: bool) -> pa.RecordBatch:
-    """Return all keys of a state, those of remembered deletes too, with ``deleted_at``."""
+    """Return all rows of a state, including remembered deletes, with ``deleted_at``."""
     schema = _schema(columns, compact, (*stored.extras, "deleted_at"))
     packed = compact and "epoch" in stored.extras
     written = [name for name in schema.names[:-1] if not (packed and name == "epoch")]
@@ -329,12 +326,12 @@ _TIMES = ("TIME", "TIMESTAMP", "TIMESTAMP_NTZ")
 
 
 def remapped(rows: pa.RecordBatch, stored: Sequence[Column], wanted: Sequence[Column]) -> list[pa.Array]:
-    """Return the columns ``c0``, ... of stored rows as those of the wanted columns, by name.
+    """Return the columns ``c0``, ... of stored rows, matched by name and cast to the wanted columns.
 
     Raises
     ------
     StateVersionError
-        When a column has a type that does not hold all values of the stored one.
+        When a column's type cannot represent all values of the stored type.
     """
     places = _places(tuple(stored), tuple(wanted))
     return [
@@ -350,18 +347,18 @@ def _places(stored: tuple[Column, ...], wanted: tuple[Column, ...]) -> tuple[int
         before = old.get(column.name, (0, column.type))[1]
         if not holds(column.type, before):
             raise StateVersionError(
-                f"column {column.name} is {column.type} now and {before} in the checkpoint's state, whose values it does not all hold: "
-                "start from a new checkpoint"
+                f"column {column.name} is {before} in the checkpoint's state, and {column.type} cannot represent all its values: start "
+                "from a new checkpoint"
             )
     return tuple(old[column.name][0] if column.name in old else None for column in wanted)
 
 
 def holds(wide: SqlType, narrow: SqlType) -> bool:
-    """Return whether a type holds all values of another, as they are stored."""
+    """Return whether a type can represent all stored values of another."""
     if wide == narrow or (wide.name in _TEXTS and narrow.name in _TEXTS):
         return True
     if wide.name == narrow.name and wide.name in _TIMES:
-        return True  # the precision is one of display: microseconds are stored
+        return True  # microseconds are stored for every precision
     if wide.name in _INTEGERS and narrow.name in _INTEGERS:
         return _INTEGERS.index(wide.name) > _INTEGERS.index(narrow.name)
     if wide.name == "DECIMAL" and narrow.name == "DECIMAL":

@@ -1,8 +1,8 @@
-"""What the first pass collects changes into: one target for each shape that a plan asks for.
+"""The targets in which the first pass collects changes, one for each kind of plan.
 
 - `Blocks`: packed blocks of changes by key group, for the keyed stage;
-- `KeyedRows`: a row for each change, for a bounded read, which sorts them natively;
-- `TypedRows`: the changelog as it is in the topic, typed, where no stage is needed.
+- `KeyedRows`: a row for each change, for a bounded read, in which Spark sorts them;
+- `TypedRows`: the topic's changelog as typed rows, for a plan without a stage.
 """
 
 from __future__ import annotations
@@ -31,23 +31,23 @@ from .typed import Aside, Output
 
 
 class Target(ABC):
-    """Collects the changes of a task, and hands them out as batches.
+    """Collects the changes of a task, and returns them as batches.
 
     Parameters
     ----------
     output : Output
-        The columns that the user gets in the end.
+        The columns of the resulting DataFrame.
     key_groups : int
     shape : Shape
-        Of changes.
+        The columns of changes.
     """
 
     takes_text: ClassVar[bool] = False
     """Whether it converts the text of whole columns (`Format.decoder`, ``raw_text``)."""
     keyed: ClassVar[bool]
-    """Whether it takes `KeyedChange` (what a record says about keys) or `Change` (changelog rows)."""
+    """Whether it collects `KeyedChange` (the newest row or the delete of a key) or `Change` (changelog rows)."""
     schema: pa.Schema
-    """Of what it hands out."""
+    """The Arrow schema of its batches."""
 
     def __init__(self, output: Output, key_groups: int, shape: Shape) -> None:
         self.output, self.key_groups, self.shape = output, key_groups, shape
@@ -57,36 +57,36 @@ class Target(ABC):
     @staticmethod
     @abstractmethod
     def ddl(output: Output) -> str:
-        """Return the Spark schema of what it hands out."""
+        """Return the Spark schema of its batches."""
 
     @abstractmethod
     def start(self) -> None:
-        """Begin anew after a flush."""
+        """Clear what was collected."""
 
     @abstractmethod
     def take(self, records: Records, decoded: Sequence[Sequence[Any]], text_columns: Mapping[int, Converter]) -> None:
-        """Take the changes of each record, all of them or none.
+        """Add the changes of each record; adds nothing if it raises.
 
         Parameters
         ----------
         records : Records
         decoded : sequence of sequences
-            `KeyedChange` or `Change`, as `keyed` says.
+            `KeyedChange` or `Change`, see `keyed`.
         text_columns : mapping
-            The columns that may have text as it stands in the messages, with their converters; only where `takes_text`.
+            The columns that may have unconverted text of the messages, with their converters; only with `takes_text`.
         """
 
     @abstractmethod
     def add_aside(self, records: Records, index: int, aside: Aside) -> None:
-        """Take what a record gives that is no row of the table."""
+        """Add a side output of a record."""
 
     def see(self, seen: Seen) -> None:
-        """Take what the guard compares; a target without a stage behind it needs none of it."""
+        """Add what the guard compares; ignored by a target without a stage."""
         return None
 
     @abstractmethod
     def flush(self) -> Iterator[pa.RecordBatch]:
-        """Hand out what was taken."""
+        """Yield what was collected, and clear it."""
 
 
 def _batch(rows: Sequence[tuple[Any, ...]], schema: pa.Schema) -> pa.RecordBatch:
@@ -95,7 +95,7 @@ def _batch(rows: Sequence[tuple[Any, ...]], schema: pa.Schema) -> pa.RecordBatch
 
 
 class Blocks(Target):
-    """Blocks of changes by key group (`changes.Block`); what is flushed at once is of one Kafka partition."""
+    """Blocks of changes by key group (`changes.Block`); each flush has changes of one Kafka partition."""
 
     keyed = True
     schema = pa.schema([("key_group", pa.int32()), ("block", pa.binary())])
@@ -114,7 +114,7 @@ class Blocks(Target):
         self.seen: Seen | None = None
 
     def see(self, seen: Seen) -> None:
-        # The timestamps of a task do not fall, so that its first record has the least.
+        # The timestamps of a task never decrease: the first record has the least.
         self.seen = seen if self.seen is None else replace(seen, first_stamp=self.seen.first_stamp)
 
     def take(self, records: Records, decoded: Sequence[Sequence[KeyedChange]], text_columns: Mapping[int, Converter]) -> None:
@@ -130,7 +130,7 @@ class Blocks(Target):
         asides: Sequence[Aside] = (),
         text_columns: Mapping[int, Converter] = NO_TEXT,
     ) -> None:
-        """Take changes and asides of one Kafka partition."""
+        """Add changes and side outputs of one Kafka partition."""
         self.taken.append(gathered.changes(text_columns))
         self.groups.append(key_groups_of(gathered.keys, self.key_groups))
         self.asides += asides
@@ -147,7 +147,7 @@ class Blocks(Target):
             parts = cut(Changes.joined(self.taken, self.shape.schema), np.concatenate(self.groups)) if self.groups else []
             rows += [(group, encode(changes.packed(source, first))) for group, changes in parts]
             if self.asides:
-                # Asides have no key: they pass the stage with the key group of their partition's name.
+                # Side outputs have no key: they are sent with the key group of their partition's name.
                 rows.append((key_group_of(source.encode(), self.key_groups), encode(Block(source, first, asides=encode(self.asides)))))
         if rows:
             yield _batch(rows, self.schema)
@@ -155,9 +155,9 @@ class Blocks(Target):
 
 
 class KeyedRows(Target):
-    """A row for each change: its key, its place in the order, and what `changes.Gathered` takes of it, packed.
+    """A row for each change: its key, its place in the order, and its packed change for `changes.Gathered`.
 
-    Rows with what the guard compares (`seen`), and those with asides, have no key.
+    Rows for the guard (`seen`) and rows with side outputs have no key.
     """
 
     keyed = True
@@ -200,7 +200,7 @@ class KeyedRows(Target):
 
 
 class TypedRows(Target):
-    """The changelog as it is in the topic."""
+    """The topic's changelog as typed rows."""
 
     keyed = False
 
@@ -235,9 +235,9 @@ class TypedRows(Target):
 
 
 def without_update_before(columns: Sequence[Column], unique_key: Sequence[str]) -> Callable[[Sequence[Change]], list[Change]]:
-    """Return the function that drops ``-U`` of an event's changes, for consumers of upserts.
+    """Return the function that drops ``-U`` from an event's changes, for consumers of upserts.
 
-    Where the ``+U`` after it has another key, the ``-U`` is the delete of the old one.
+    If the next ``+U`` has another key, the ``-U`` becomes a delete of the old key.
 
     Parameters
     ----------

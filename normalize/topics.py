@@ -1,4 +1,4 @@
-"""The topics that a query reads: which they are, and how Kafka describes them when the query is defined."""
+"""The topics that a query reads, and Kafka's description of them when the query is defined."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ def subscribed(options: Mapping[str, str]) -> list[str]:
 
 
 def described(options: Mapping[str, str]) -> dict[str, TopicDescription]:
-    """Return the topics that a stream reads, as Kafka describes them.
+    """Return Kafka's descriptions of the topics that a stream reads.
 
-    When Kafka does not describe them, the result is empty and a warning says which checks the query does without.
+    If Kafka does not describe them, the result is empty and a warning names the checks that are skipped.
 
     Parameters
     ----------
     options : mapping
         Options of Spark's Kafka source.
     """
-    from cdc_formats.kafka import describe_topics  # loads inference, which workers do without
+    from cdc_formats.kafka import describe_topics  # imports inference, which workers do not need
 
     try:
         connection = librdkafka_options(options)
@@ -46,15 +46,15 @@ def described(options: Mapping[str, str]) -> dict[str, TopicDescription]:
 
 
 def _selected(options: Mapping[str, str]) -> Collection[str] | re.Pattern[str]:
-    """Return the topics' names, or their pattern; Java's patterns are read as Python's."""
+    """Return the topics' names, or their pattern; Java's patterns are parsed as Python's."""
     if "subscribePattern" in options:
         try:
             return re.compile(options["subscribePattern"])
         except re.error:
-            raise ArgumentError("the topic pattern is not a regular expression of Python's: it cannot be looked up") from None
+            raise ArgumentError("the topic pattern is not a regular expression in Python, and so the topics cannot be looked up") from None
     if "assign" in options:
         try:
             return list(msgspec.json.decode(options["assign"], type=dict[str, list[int]]))
         except msgspec.DecodeError:
-            raise ArgumentError('the option assign is not JSON of topics and partitions, for example {"orders": [0, 1]}') from None
+            raise ArgumentError('the option assign is not JSON of topics and partitions: write, for example, {"orders": [0, 1]}') from None
     return subscribed(options)

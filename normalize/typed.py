@@ -1,8 +1,8 @@
-"""The last step of every plan: rows of canonical values to the typed columns of the DataFrame that the user gets.
+"""The last step of every plan: convert canonical values to the typed columns of the resulting DataFrame.
 
-Its columns are ``row_kind``, the declared columns, the metadata asked for, and then those of the asides: rows that are no rows of the
-table, whose ``row_kind`` and other columns are NULL. In PERMISSIVE mode ``_corrupt_record`` is such a column, and
-``_control_event`` where control events are asked for. Asides pass every stage untouched.
+Its columns are ``row_kind``, the declared columns, the requested metadata, and the side outputs: ``_corrupt_record`` in PERMISSIVE mode,
+and ``_control_event`` if control events are requested. A row of a side output is not a row of the table; its ``row_kind`` and other columns
+are NULL. Side outputs pass every stage unchanged.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ ASIDES: dict[str, Column] = {
         "partition: INT, offset: BIGINT, timestamp: TIMESTAMP, key: BINARY, value: BINARY>"
     )
 }
-"""The columns of rows that are no rows of the table."""
+"""The columns of side outputs."""
 
 
 class Aside(NamedTuple):
-    """A row that is no row of the table.
+    """A row of a side output, which is not a row of the table.
 
     Attributes
     ----------
@@ -57,23 +57,23 @@ class Aside(NamedTuple):
 
 
 decode_asides = msgspec.msgpack.Decoder(list[Aside]).decode
-"""From packed asides (`packing.encode` of a list of them) to the asides."""
+"""Decodes side outputs (`packing.encode` of a list of them)."""
 
 
 def corrupt(error: DecodeError, record: KafkaRecord) -> Aside:
-    """Return a record that could not be decoded as a row: the error's text and the record as it was."""
+    """Return the side output for a record that cannot be decoded: the error's text and the raw record."""
     return Aside(CORRUPT_RECORD, [whole_text(str(error)), record.topic, record.partition, record.offset, record.key, record.value])
 
 
 def control(event: ControlEvent, record: KafkaRecord) -> Aside:
-    """Return what a record says that is no row of the table as a row."""
+    """Return the side output for a control event."""
     origin = [record.topic, record.partition, record.offset, record.timestamp * 1000, record.key, record.value]
     about = [None if part is None else whole_text(str(part)) for part in event[1:]]
     return Aside(CONTROL_EVENT, [event.type.value, *about, *origin])
 
 
 def whole_text(text: str) -> str:
-    """Return text with lone surrogates escaped: a message's text in an error may have some, and they have no UTF-8."""
+    """Return text with lone surrogates escaped, which a message's text may have and UTF-8 cannot encode."""
     return text.encode(errors="backslashreplace").decode()
 
 
@@ -84,7 +84,7 @@ class Output:
     Parameters
     ----------
     columns, metadata, asides : tuple of Column
-        `asides` are of `ASIDES`.
+        `asides` are columns of `ASIDES`.
     """
 
     columns: tuple[Column, ...]
@@ -103,7 +103,7 @@ class Output:
 
     @property
     def arrow_schema(self) -> pa.Schema:
-        """The same for Arrow."""
+        """The DataFrame's schema for Arrow."""
         return pa.schema([(ROW_KIND, pa.string()), *((column.name, arrow_type(column.type)) for column in self.all)])
 
     def batch(
@@ -113,14 +113,14 @@ class Output:
         metadata: Sequence[Sequence[Any]],
         asides: Sequence[Aside],
     ) -> pa.RecordBatch:
-        """Return changelog rows as a typed batch, the asides after them.
+        """Return changelog rows, followed by side outputs, as a typed batch.
 
         Parameters
         ----------
         kinds : sequence of int
             Row kinds by value, one for each row.
         rows, metadata : sequence of sequences
-            Canonical values; `metadata` may be empty where no metadata is asked for.
+            Canonical values; `metadata` may be empty if no metadata is requested.
         asides : sequence of Aside
         """
         extra = len(asides)
@@ -147,7 +147,7 @@ def _arrays(columns: Sequence[Column], rows: Sequence[Sequence[Any]], extra: int
 
 
 def require_changelog(df: DataFrame) -> None:
-    """Refuse a DataFrame that is no changelog.
+    """Raise an error for a DataFrame that is not a changelog.
 
     Raises
     ------
@@ -155,11 +155,11 @@ def require_changelog(df: DataFrame) -> None:
         When it has no ``row_kind``.
     """
     if ROW_KIND not in df.columns:
-        raise ArgumentError(f"the DataFrame has no column {ROW_KIND}: it is no changelog")
+        raise ArgumentError(f"the DataFrame has no column {ROW_KIND}, which a changelog requires")
 
 
 def require_distinct(df: DataFrame, names: Iterable[str]) -> None:
-    """Refuse names that several columns of a DataFrame have; by default Spark compares them without case.
+    """Raise an error for a name that several columns of a DataFrame have; by default Spark ignores case.
 
     Raises
     ------
@@ -170,11 +170,11 @@ def require_distinct(df: DataFrame, names: Iterable[str]) -> None:
     for name in names:
         same = [column for column in df.columns if column.lower() == name.lower()]
         if len(same) > 1:
-            raise SchemaError(f"the columns {', '.join(map(repr, same))} have the same name for Spark: rename them, or drop all but one")
+            raise SchemaError(f"Spark cannot distinguish the columns {', '.join(map(repr, same))}: rename them, or drop all but one")
 
 
 def unused(name: str, columns: Sequence[str]) -> str:
-    """Return a name that no column has, in whatever case: `name`, or `name` with underscores at its end."""
+    """Return a name that no column has, ignoring case: `name`, or `name` with underscores at its end."""
     taken = {column.lower() for column in columns}
     while name.lower() in taken:
         name += "_"
@@ -182,9 +182,9 @@ def unused(name: str, columns: Sequence[str]) -> str:
 
 
 def positional(columns: Sequence[str]) -> list[SparkColumn]:
-    """Return columns renamed to their place, ``c0`` and so on.
+    """Return columns renamed by position to ``c0`` and so on.
 
-    Spark's ``mapInArrow`` reads a name like ``a.b`` as a field, and its JDBC writer does not escape names.
+    Spark's ``mapInArrow`` parses a name like ``a.b`` as a field, and its JDBC writer does not escape names.
     """
     from pyspark.sql import functions as F
 
@@ -192,39 +192,39 @@ def positional(columns: Sequence[str]) -> list[SparkColumn]:
 
 
 def without_update_before(df: DataFrame) -> DataFrame:
-    """Say in the schema that a changelog has no ``-U``: what needs them can then refuse it."""
+    """Return a changelog whose schema is marked as having no ``-U``, for functions that require them."""
     return df.withMetadata(ROW_KIND, {"changelog_mode": "upsert"})
 
 
 def has_update_before(df: DataFrame) -> bool:
-    """Return whether a changelog has ``-U``, as far as its schema says."""
+    """Return whether a changelog has ``-U``, according to its schema."""
     return bool(df.schema[ROW_KIND].metadata.get("changelog_mode") != "upsert")
 
 
 def with_one_row_for_each(df: DataFrame, key: Sequence[str]) -> DataFrame:
-    """Say in the schema that a changelog (of a stream, each micro-batch) has one row for each value of these columns."""
+    """Return a changelog whose schema is marked as having one row for each value of these columns (in a stream, in each micro-batch)."""
     return df.withMetadata(ROW_KIND, {"one_row_for_each": list(key)})
 
 
 def has_one_row_for_each(df: DataFrame, key: Sequence[str]) -> bool:
-    """Return whether a changelog has one row for each key, as far as its schema says: then they need no order."""
+    """Return whether a changelog has one row for each key, according to its schema: the rows then need no order."""
     of = df.schema[ROW_KIND].metadata.get("one_row_for_each", [])
     return bool(of) and set(of) <= set(key)
 
 
 def table_columns(schema: str | StructType, without: Sequence[str] = ()) -> tuple[Column, ...]:
-    """Return a schema, as DDL text or as Spark's type, as columns.
+    """Return the columns of a schema, which is DDL text or a Spark type.
 
     Parameters
     ----------
     schema : str or StructType
     without : sequence of str
-        Fields of a StructType that are left out.
+        Fields of a StructType to leave out.
 
     Raises
     ------
     SchemaError
-        When a type cannot be a table's, or a name has a NUL character.
+        When a type is not supported, or a name has a NUL character.
     """
     if isinstance(schema, str):
         return _without_nul(to_columns(schema))
@@ -246,13 +246,13 @@ def _without_nul(columns: tuple[Column, ...], within: str = "") -> tuple[Column,
 def type_ddl(kind: DataType, plain: Callable[[DataType], str] | None = None) -> str:
     """Return a Spark type as DDL text, with every field's name in backquotes.
 
-    Spark's own ``simpleString`` leaves names as they are, so that a name could continue the statement.
+    Spark's ``simpleString`` does not quote names, so that a name could inject SQL.
 
     Parameters
     ----------
     kind : DataType
     plain : callable or None
-        Returns the text of a type that is not nested; by default Spark's own.
+        Returns the text of a type that is not nested; by default Spark's ``simpleString``.
     """
     from pyspark.sql.types import ArrayType, MapType, StructType
 

@@ -1,7 +1,7 @@
-"""What a task of the first pass watches beside its rows: columns that are not as declared, and whether every record was refused.
+"""Detect columns that differ from the declared ones, and tasks in which every record is bad.
 
-The names of columns are compared in a sample of the records that gave rows. A decoder skips what is not declared, and a column that
-is missing is NULL, so that each sampled record is read once more. The sample is small enough to take less than 2 % of the decoder's time.
+The names of columns are compared in a sample of the records with rows. A decoder skips undeclared columns and fills missing ones with NULL,
+so that each sampled record is parsed again. The sample takes less than 2 % of the decoder's time.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .records import Records
 
 ABSENT_COLUMNS, UNKNOWN_COLUMNS = "ABSENT_COLUMNS", "UNKNOWN_COLUMNS"
 COUNTS = (ABSENT_COLUMNS, UNKNOWN_COLUMNS)
-"""Of the sampled records: those that lack a declared column, and those with a column that is not declared."""
+"""The counts of sampled records that lack a declared column, and of those with an undeclared column."""
 
 _MOST, _ONE_IN, _SMALL_BYTES = 20, 500, 1 << 16
 _TEXTS = {
@@ -40,13 +40,13 @@ class _Found(NamedTuple):
 
 
 class Watch:
-    """What one task saw.
+    """Collects the column names and bad records of one task.
 
     Parameters
     ----------
     decoder : Decoder
     report : callable
-        Takes the notices.
+        Receives the notices.
     """
 
     def __init__(self, decoder: Decoder, report: Report) -> None:
@@ -61,7 +61,7 @@ class Watch:
         self.first_error = ""
 
     def see(self, records: Records, decoded: Sequence[Sequence[Any]]) -> Counter[str]:
-        """Look at a batch of records of one topic, and return `COUNTS` of its sample.
+        """Return `COUNTS` of a sample of records of one topic.
 
         Parameters
         ----------
@@ -76,7 +76,7 @@ class Watch:
             try:
                 found = self.decoder.compare_names(record.key, record.value, record.headers)
             except Exception:
-                # The record was decoded: what cannot be read is not declared. A sample never stops a query.
+                # The record was decoded: only an undeclared part can fail. A sample never stops a query.
                 continue
             if found is None:
                 continue
@@ -87,7 +87,7 @@ class Watch:
         return counts
 
     def begin(self, topic: str) -> None:
-        """Begin with the records of a topic."""
+        """Start with a topic, and report the notices of the one before."""
         if topic != self.topic:
             self.tell()
             self._start(topic)
@@ -98,12 +98,12 @@ class Watch:
             known[column] = _Found(where) if before is None else before._replace(records=before.records + 1)
 
     def refuse(self, error: DecodeError) -> None:
-        """Note a record of which nothing is in the result."""
+        """Add a bad record that is not in the result."""
         self.refused[error.condition] += 1
         self.first_error = self.first_error or str(error)
 
     def tell(self) -> None:
-        """Report what was found."""
+        """Report the notices."""
         notices = [self._of_columns(name) for name in COUNTS if self.columns[name]]
         if self.refused and self.refused.total() == self.records:
             notices.append(self._of_refused())
@@ -124,21 +124,21 @@ class Watch:
     def _of_refused(self) -> Notice:
         counts = ", ".join(f"{condition} {count}" for condition, count in self.refused.most_common())
         text = (
-            f"topic {self.topic}: every record that a task read was refused ({self.records} of {self.records}: {counts}), and gave no "
-            f"row. Check the format, its options and the schema. The first error: {self.first_error}"
+            f"topic {self.topic}: every record that a task read is bad ({self.records} of {self.records}: {counts}), and no row was "
+            f"returned. Check the format, its options and the schema. The first error: {self.first_error}"
         )
         return Notice((f"refused {self.topic}",), text)
 
 
 def sample(decoded: Sequence[Sequence[Any]], size: int) -> list[int]:
-    """Return the places of the records to look at: records that gave rows, evenly spread.
+    """Return the indexes of sampled records with rows, evenly spread.
 
     Parameters
     ----------
     decoded : sequence of sequences
         The changes of each record.
     size : int
-        About how many bytes a record has.
+        The approximate size of a record in bytes.
     """
     most = _MOST if size * len(decoded) <= _SMALL_BYTES else max(1, min(_MOST, len(decoded) // _ONE_IN))
     count = min(most, len(decoded))

@@ -1,10 +1,10 @@
 """A condition inside ChangelogNormalize: a row that stops matching is deleted, one that never matched is not stored.
 
-To a key it is the same whether its row is gone or does not match, and so a change whose row does not match is a delete. Spark itself
-evaluates the condition, on the typed columns of each change; that is one more crossing, which only those pay who have a condition.
+A change whose row does not match is treated as a delete. Spark evaluates the condition on the typed columns of each change, which costs an
+additional transfer to Python.
 
-Source: Flink's processLastRowOnChangelogWithFilter (DeduplicateFunctionHelper), which looks at the stored row too; the stored row has
-matched.
+Source: Flink's processLastRowOnChangelogWithFilter (DeduplicateFunctionHelper), which also evaluates the stored row; here the stored row
+always matches.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column as SparkColumn, DataFrame
 
 MATCHES = "_matches"
-"""The column that says whether a change's row matches; true where it is deleted."""
+"""The column that says whether a change's row matches; true for a delete."""
 _ROW = "row"
 _LACKS = "lacks"
 _GONE = "gone"
@@ -43,7 +43,7 @@ _KEYED = KeyedRows.schema.names
 
 
 class FilterRows(KeyedRows):
-    """`KeyedRows` with the typed row of each change, and the columns that it lacks."""
+    """`KeyedRows` with the typed row of each change, and its missing columns."""
 
     def __init__(self, output: Output, key_groups: int, shape: Shape) -> None:
         self.row_type = SqlType("STRUCT", fields=output.columns)
@@ -79,7 +79,7 @@ class FilterRows(KeyedRows):
 
 
 def matches(where: str | SparkColumn | None) -> SparkColumn:
-    """Return whether a row matches; NULL does not, as in SQL."""
+    """Return the column `MATCHES` for a condition; NULL does not match, as in SQL."""
     from pyspark.sql import functions as F
 
     if where is None:
@@ -94,20 +94,20 @@ def matched(decoded: DataFrame, where: Any, columns: Sequence[Column]) -> DataFr
     Parameters
     ----------
     decoded : DataFrame
-        Of `FilterRows`, with counts.
+        The batches of `FilterRows`, with counts.
     where : str or Column
     columns : sequence of Column
-        The table's.
+        The table's columns.
 
     Raises
     ------
     ArgumentError
-        When the condition is none on these columns.
+        When the condition cannot be evaluated on these columns.
     """
     from pyspark.errors import AnalysisException
     from pyspark.sql import functions as F
 
-    # The condition sees the table's columns alone, whatever their names.
+    # The condition can refer only to the table's columns.
     change = unused("_change", [column.name for column in columns])
     here = [F.col(name) for name in decoded.columns if name not in (_ROW, _LACKS)]
     told_by = F.struct(*here, F.col(_LACKS), F.expr(f"{_ROW} IS NULL").alias(_GONE)).alias(change)
@@ -115,10 +115,10 @@ def matched(decoded: DataFrame, where: Any, columns: Sequence[Column]) -> DataFr
     try:
         rows.select(matches(where))
     except AnalysisException as error:
-        raise ArgumentError(f"where is no condition on the table's columns: {str(error).splitlines()[0]}") from None
+        raise ArgumentError(f"where is not a condition on the table's columns: {str(error).splitlines()[0]}") from None
     used = [F.lit(column.name) for column in columns if not _resolves(rows.drop(column.name), where)]
     unknown = F.arrays_overlap(F.col(f"{change}.{_LACKS}"), F.array(*used)) if used else F.lit(False)
-    # A NULL in `MATCHES` says that the condition cannot be told.
+    # NULL in `MATCHES`: the condition cannot be evaluated.
     told = F.when(F.col(f"{change}.{_GONE}"), F.lit(True)).when(F.coalesce(unknown, F.lit(False)), F.lit(None).cast("boolean"))
     return rows.select(f"{change}.*", told.otherwise(matches(where)).alias(MATCHES)).drop(_LACKS, _GONE)
 
@@ -167,12 +167,12 @@ def told(matching: bool | None, where: str) -> bool:
     Raises
     ------
     PartialImageError
-        When that is not known, since the row lacks a column of the condition.
+        When the row lacks a column of the condition.
     """
     if matching is None:
         raise PartialImageError(
-            "the producer left out a column of where= as unchanged, so that it cannot be told whether the row matches. Take other "
-            "columns, or let the producer write all (PostgreSQL: REPLICA IDENTITY FULL; GoldenGate: NOCOMPRESSUPDATES)",
+            "the producer left out a column of where= as unchanged, so that the condition cannot be evaluated: use other columns, or "
+            "configure the producer to write all (PostgreSQL: REPLICA IDENTITY FULL; GoldenGate: NOCOMPRESSUPDATES)",
             "$.after",
             where=where,
         )

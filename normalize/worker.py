@@ -1,4 +1,4 @@
-"""What a pass does to the Python worker that it runs in, so that the worker's time goes into rows."""
+"""Settings of the Python worker in which a pass runs, to save time."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from zipimport import zipimporter
 
 
 class _KeptZip(zipimporter):
-    """An importer of an archive that does not change while the worker lives."""
+    """An importer for an archive that does not change during the worker's lifetime."""
 
     def invalidate_caches(self) -> None:
         """Keep the archive's directory."""
 
 
 def keep_archives() -> None:
-    """Let the worker read the directories of its archives once.
+    """Make the worker read the directories of its archives only once.
 
-    PySpark invalidates all import caches before each task, and up to Python 3.12 an archive's directory is read anew then (CPython's
-    gh-103200): ``pyspark.zip`` once for each of its packages, and every jar of ``spark.jars.packages``. That is some tenths of a second
-    for each task and micro-batch, more than a small micro-batch's own work.
+    PySpark invalidates all import caches before each task. Up to Python 3.12 this reads an archive's directory again (CPython's gh-103200):
+    ``pyspark.zip`` once for each of its packages, and every jar of ``spark.jars.packages``. That takes tenths of a second for each task and
+    micro-batch, more than the work of a small micro-batch.
     """
     for path, finder in list(sys.path_importer_cache.items()):
         if type(finder) is zipimporter:
@@ -30,7 +30,7 @@ def keep_archives() -> None:
 
 @contextmanager
 def worker() -> Iterator[None]:
-    """Run a pass: archives are kept, and Python's cycle collector runs seldom (a task makes millions of objects, and no cycles)."""
+    """Run a pass with kept archives and rare runs of Python's cycle collector (a task creates millions of objects without cycles)."""
     keep_archives()
     before = gc.get_threshold()
     gc.set_threshold(200_000, before[1], before[2])

@@ -1,4 +1,4 @@
-"""To look at a bounded changelog in a notebook: the history of one key, and plots. Spark counts, and little is collected."""
+"""Explore a bounded changelog in a notebook: the history of a key, and plots. Spark aggregates, and only the results are collected."""
 
 from .history import History, history
 from .plots import plot_lag, plot_operations, plot_rows_per_key

@@ -1,4 +1,4 @@
-"""What happened to one key, version by version, with what each change changed."""
+"""The history of one key: its changes, with the changed columns marked."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 METADATA = ("topic", "partition", "offset", "timestamp", "timestamp-type", "headers", "header-list")
-"""Columns that are about the record, and not of the row; also those with a dot in their name (``source.timestamp``)."""
+"""Columns that describe the record, not the row; as do those with a dot in their name (``source.timestamp``)."""
 KIND_COLORS = {"+I": "#2e9e5b", "-U": "#d9a62e", "+U": "#3b7dd8", "-D": "#d64550"}
-"""Of row kinds, wherever they are drawn; they read well on light and on dark."""
+"""The colors of row kinds, readable on light and dark backgrounds."""
 _CELL = "padding:2px 10px;text-align:left;white-space:nowrap"
 _LONG_CELL = "padding:2px 10px;text-align:left;white-space:pre-wrap;overflow-wrap:anywhere;min-width:20em;max-width:40em"
 _LONG_TEXT, _MOST_TEXT = 40, 200
@@ -28,7 +28,7 @@ _LONG_TEXT, _MOST_TEXT = 40, 200
 
 @dataclass(frozen=True)
 class History:
-    """The changes of one key in order; a table in a notebook, with what changed marked.
+    """The changes of one key in order; a notebook shows them as a table with the changed columns marked.
 
     Attributes
     ----------
@@ -36,7 +36,7 @@ class History:
     columns : tuple of str
         ``row_kind`` and the columns of `changes`.
     changes : tuple of tuple
-        A row each, ``row_kind`` first.
+        A row for each change, ``row_kind`` first.
     """
 
     key: dict[str, Any]
@@ -51,7 +51,7 @@ class History:
         return pd.DataFrame(self.changes, columns=list(self.columns), dtype=object)
 
     def changed(self) -> Iterator[set[str]]:
-        """Yield for each change the columns whose value is not that of the change before; none of metadata."""
+        """Yield for each change the columns, without metadata, whose value differs from the change before."""
         last: tuple[Any, ...] | None = None
         for row in self.changes:
             yield {name for name, value, old in zip(self.columns, row, last or row, strict=True) if _differs(name, value, old)}
@@ -85,21 +85,21 @@ def history(changes: DataFrame, key: Mapping[str, Any]) -> History:
     Parameters
     ----------
     changes : DataFrame
-        A bounded changelog (``from_kafka_changelog(..., bounded=True)``); with ``metadata=["timestamp", "offset"]`` it says when.
+        A bounded changelog (``from_kafka_changelog(..., bounded=True)``); ``metadata=["timestamp", "offset"]`` adds times and offsets.
     key : mapping
-        From the columns of the primary key to their values: ``{"id": 106}``.
+        The values of the primary key's columns: ``{"id": 106}``.
 
     Raises
     ------
     ArgumentError
-        When the key has a column that the changelog has not, or the changelog is a stream.
+        When the key has a column that the changelog lacks, or the changelog is a stream.
     """
     from pyspark.sql import functions as F
 
     require_bounded(changes)
     require_columns(changes, list(key))
     if not key:
-        raise ArgumentError("key is empty: name the primary key's columns and their values, {'id': 106}")
+        raise ArgumentError("key is empty: pass the primary key's columns and their values, {'id': 106}")
     of_key = changes
     for name, value in key.items():
         of_key = of_key.where(F.col(backquoted(name)).eqNullSafe(F.lit(value)))
@@ -108,7 +108,7 @@ def history(changes: DataFrame, key: Mapping[str, Any]) -> History:
 
 
 def require_bounded(changes: DataFrame) -> None:
-    """Refuse what is no changelog, and a stream.
+    """Raise an error for a DataFrame that is not a changelog, and for a stream.
 
     Raises
     ------
@@ -116,11 +116,11 @@ def require_bounded(changes: DataFrame) -> None:
     """
     require_changelog(changes)
     if changes.isStreaming:
-        raise ArgumentError("the changelog is a stream: read it with bounded=True to look at it")
+        raise ArgumentError("the changelog is a stream: read it with bounded=True")
 
 
 def require_columns(changes: DataFrame, names: Sequence[str]) -> None:
-    """Refuse names that are no columns.
+    """Raise an error for names that are not columns of the changelog.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Plots of a changelog by matplotlib: Spark counts by bucket, and only the counts are collected."""
+"""Plots of a changelog with matplotlib: Spark counts by bucket, and only the counts are collected."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 BUCKETS = 60
-"""Into how many parts a plot over time divides it."""
+"""The number of buckets in a plot over time."""
 
 
 def plot_operations(changes: DataFrame, *, time: str = "timestamp", ax: Axes | None = None) -> Axes:
-    """Draw how many rows of each kind came over time.
+    """Plot the number of rows of each kind over time.
 
     Parameters
     ----------
     changes : DataFrame
         A bounded changelog with a column of timestamps.
     time : str
-        That column: ``timestamp`` (Kafka's) or ``source.timestamp`` of ``metadata=``, or one of the table's.
+        That column: ``timestamp`` (Kafka's) or ``source.timestamp`` of ``metadata=``, or a column of the table.
     ax : Axes or None
-        Where to draw; new axes by default.
+        The axes to plot on; new axes by default.
 
     Raises
     ------
     ArgumentError
-        When the changelog has no such column, or is a stream.
+        When the changelog lacks the column, or is a stream.
     MissingDependencyError
         When matplotlib is not installed.
     """
@@ -59,14 +59,14 @@ def plot_operations(changes: DataFrame, *, time: str = "timestamp", ax: Axes | N
 
 
 def plot_lag(changes: DataFrame, *, event_time: str = "source.timestamp", arrived: str = "timestamp", ax: Axes | None = None) -> Axes:
-    """Draw how long after the change in the database its record was in Kafka: the median and the 95th percentile over time, in seconds.
+    """Plot the delay between a change in the database and its Kafka record: median and 95th percentile over time, in seconds.
 
     Parameters
     ----------
     changes : DataFrame
-        A bounded changelog with ``metadata=["timestamp", "source.timestamp"]`` (or what the format calls the database's time).
+        A bounded changelog with ``metadata=["timestamp", "source.timestamp"]`` (or the format's column for the database's time).
     event_time, arrived : str
-        The columns of both times.
+        The columns of the database's time and of Kafka's.
     ax : Axes or None
 
     Raises
@@ -94,7 +94,7 @@ def plot_lag(changes: DataFrame, *, event_time: str = "source.timestamp", arrive
 
 
 def plot_rows_per_key(changes: DataFrame, primary_key: str | Sequence[str], *, ax: Axes | None = None) -> Axes:
-    """Draw how many keys have how many changes, which shows hot keys.
+    """Plot the number of keys by their number of changes, which shows hot keys.
 
     Parameters
     ----------
@@ -131,7 +131,9 @@ def _axes(ax: Axes | None) -> Axes:
     try:
         from matplotlib import pyplot as plt
     except ImportError as error:
-        raise MissingDependencyError("plots are drawn by matplotlib: pip install 'pyspark-kafka-changelog[notebooks]'") from error
+        raise MissingDependencyError(
+            "matplotlib, which draws plots, is not installed: pip install 'pyspark-kafka-changelog[notebooks]'"
+        ) from error
     return ax if ax is not None else plt.subplots(figsize=(9, 3.2), layout="constrained")[1]
 
 
@@ -142,19 +144,19 @@ def _seconds(name: str) -> Any:
 
 
 def _buckets(changes: DataFrame, time: str) -> tuple[float, float]:
-    """Return where the first bucket begins (seconds since 1970) and how long each is, in seconds."""
+    """Return the start of the first bucket (seconds since 1970) and the length of each, in seconds."""
     from pyspark.sql import functions as F
 
     require_bounded(changes)
     require_columns(changes, [time])
     first, last = changes.agg(F.min(_seconds(time)), F.max(_seconds(time))).first() or (None, None)
     if first is None:
-        raise ArgumentError(f"the changelog has no row with {time}: there is nothing to draw")
+        raise ArgumentError(f"the changelog has no row with a value in {time}: choose another column of times")
     return first, max(last - first, 1e-3) / BUCKETS
 
 
 def _dates(begin: float, width: float) -> list[float]:
-    """Return where each bucket begins, in matplotlib's days since 1970."""
+    """Return the start of each bucket, in matplotlib's days since 1970."""
     return [(begin + place * width) / 86400 for place in range(BUCKETS + 1)]
 
 

@@ -1,4 +1,4 @@
-"""`apply_changes`: a changelog applied to a table, a stream of it or one that is there."""
+"""`apply_changes`: apply a changelog, a stream or a bounded one, to a table."""
 
 from __future__ import annotations
 
@@ -38,52 +38,52 @@ def apply_changes(
     add_columns: bool = False,
     create: bool = True,
 ) -> DataStreamWriter | None:
-    """Apply a changelog to a table: its rows are then those of the source.
+    """Apply a changelog to a table, which then has the rows of the source.
 
     Parameters
     ----------
     df : DataFrame
-        With ``row_kind`` (`from_kafka_changelog`, `from_change_feed`). Rows without a row kind (corrupt records, control events) are to
-        be filtered out before.
+        A changelog with ``row_kind`` (`from_kafka_changelog`, `from_change_feed`). Filter out rows without a row kind (corrupt records,
+        control events) first.
     target : DeltaTable, IcebergTable, JdbcTable or str
-        A name alone is that of a Delta or Iceberg table which is there.
+        The table. A string is the name of an existing Delta or Iceberg table.
     primary_key : str or sequence of str
-        The columns that tell rows apart. A row is found by them alone, in whatever partition of the table it is.
+        The columns that identify a row, in all partitions of the table.
     history : bool
-        Append every change, with ``_change_type`` as Delta's change feed has it (`to_change_feed`), the micro-batch's number as
-        ``_commit_version`` and its time as ``_commit_timestamp`` (NULL number: no micro-batch).
+        Append every change, with ``_change_type`` as in Delta's change feed (`to_change_feed`), the micro-batch's number as
+        ``_commit_version`` (NULL outside of a stream) and its time as ``_commit_timestamp``.
     order_by : str or sequence of str
-        Columns that grow with the changes of a key (``offset``). Needed only where rows are shuffled on their way here (joins,
-        aggregates, other sources than Kafka), which is an error without it. They may be metadata that is not written.
+        Columns that increase with each change of a key (``offset``). Required only after a shuffle (joins, aggregates) and for sources
+        other than Kafka. They may be metadata that is not written.
     columns : sequence of str
-        What to write, where that is not all: the metadata is written otherwise.
+        The columns to write; by default all, including metadata.
     add_columns : bool
-        Whether columns that the table lacks are added to it; the rows that are there have NULL in them.
+        Whether to add columns that the table lacks; existing rows have NULL in them.
     create : bool
-        Whether a table that is missing is created, with these columns and this key.
+        Whether to create a missing table, with these columns and this key.
 
     Returns
     -------
     DataStreamWriter or None
-        For a stream, the writer: give it a ``checkpointLocation`` and start it. A bounded DataFrame is applied at once; in a
-        ``foreachBatch`` of your own, too.
+        For a stream, the writer: set its ``checkpointLocation`` and start it. A bounded DataFrame is applied during the call, also inside
+        your own ``foreachBatch``.
 
     Raises
     ------
     ArgumentError, SchemaError, TargetError, ChangeOrderError
-        Here, at the call, when the arguments or the table cannot be used; `SchemaError` also for a column's name that the table cannot
-        hold. In a micro-batch: `ArgumentError` for a row without a row kind, `MissingFieldError` for a key that is NULL,
-        `ChangeOrderError` where a key's last change cannot be told, `ConflictError` where other writers prevented every try.
+        During this call, when the arguments or the table cannot be used; `SchemaError` also for a column name that the table does not
+        support. In a micro-batch: `ArgumentError` for a row without a row kind, `MissingFieldError` for a NULL key, `ChangeOrderError`
+        if a key's last change is ambiguous, `ConflictError` if other writers prevented every attempt.
 
     Notes
     -----
-    Of each key the last change of a micro-batch is applied, all of them in one commit of the table. If another writer changes the table at
-    the same time (a commit conflict of Delta or Iceberg, a deadlock of a database), the micro-batch is applied again: ten times at most,
-    after pauses that double from 0.2 to 10 seconds.
+    Each micro-batch applies the last change of each key, in one commit of the table. If another writer changes the table at the same time
+    (a commit conflict of Delta or Iceberg, a deadlock of a database), the micro-batch is applied again: ten times at most, after pauses
+    that double from 0.2 to 10 seconds.
 
-    A micro-batch that Spark repeats after a failure is applied again, which changes nothing: it ends in the same rows. A history would
-    have its changes twice, and so remembers the query's last micro-batch in the same commit: as Delta's ``txnAppId`` and ``txnVersion``,
-    in the summary of Iceberg's snapshot, in the table ``changelog_batches`` of a database (`normalize.sinks.jdbc`).
+    A micro-batch that Spark repeats after a failure is applied again, and ends in the same rows. A history would have its changes twice.
+    It therefore stores the query's last micro-batch in the same commit: as Delta's ``txnAppId`` and ``txnVersion``, in the summary of
+    Iceberg's snapshot, or in the database table ``changelog_batches`` (`normalize.sinks.jdbc`).
     """
     require_changelog(df)
     spark = df.sparkSession
@@ -141,14 +141,14 @@ class History:
     written: tuple[StructField, ...]
 
     def __call__(self, batch: DataFrame, number: int) -> None:
-        """Append every change, but of a micro-batch that was appended before."""
+        """Append every change, unless the micro-batch was appended before."""
         from pyspark.sql import functions as F
 
         running = running_batch(batch.sparkSession)
         changes = to_change_feed(batch.select(ROW_KIND, *(backquoted(field.name) for field in self.written)))
         version = F.lit(None if running is None else running.number).cast("bigint")
         stamped = changes.withColumns({COMMIT_VERSION: version, COMMIT_TIMESTAMP: F.current_timestamp()})
-        # All of it, though it may be left out: the state of the query is written as its rows are computed.
+        # Also for a batch that is then skipped: computing the rows writes the query's state.
         with computed(stamped) as rows:
             if not rows.isEmpty():
                 repeat_conflicts(partial(self._append, rows, running))
@@ -164,12 +164,12 @@ class History:
 
 @contextmanager
 def computed(df: DataFrame) -> Iterator[DataFrame]:
-    """Compute a DataFrame once: its counts and its state would be written twice, and a MERGE refuses what is not deterministic."""
+    """Yield a DataFrame that is computed once: counts and state are not written twice, and MERGE requires deterministic input."""
     rows = df.localCheckpoint()
     try:
         yield rows
     finally:
-        rows._jdf.queryExecution().analyzed().rdd().unpersist(False)  # the garbage collector would, some time
+        rows._jdf.queryExecution().analyzed().rdd().unpersist(False)  # earlier than the garbage collector
 
 
 def _of_catalog(spark: SparkSession, name: str) -> LakeTable:
@@ -180,10 +180,10 @@ def _of_catalog(spark: SparkSession, name: str) -> LakeTable:
         provider = lake.provider_of(spark, LakeTable(name).sql_name)
     except AnalysisException:
         raise TargetError(
-            f"there is no table {name!r} in the session's catalogs; to have it created say what it is: DeltaTable(...), IcebergTable(...)"
+            f"table {name!r} is not in the session's catalogs: to create it, pass DeltaTable(...) or IcebergTable(...)"
         ) from None
     if provider not in kinds:
-        raise TargetError(f"the table {name!r} is one of {provider}: changes can be applied to {', '.join(kinds)}, and JdbcTable(...)")
+        raise TargetError(f"table {name!r} has the provider {provider}: apply_changes supports {', '.join(kinds)} and JdbcTable(...)")
     return kinds[provider](name)
 
 
@@ -199,15 +199,15 @@ def _written(df: DataFrame, columns: Sequence[str], order_by: Sequence[str]) -> 
 def _check_arguments(df: DataFrame, written: Sequence[StructField], key: Sequence[str], order: Sequence[str], history: bool) -> None:
     names = [field.name for field in written]
     if not history and not key:
-        raise ArgumentError("apply_changes needs primary_key=[...]: the columns that tell rows apart")
+        raise ArgumentError("apply_changes requires primary_key=[...]: the columns that identify a row")
     unknown = [name for name in key if name not in names]
     if unknown:
         raise ArgumentError(f"primary_key has {unknown[0]!r}, which is not one of the columns to write: {', '.join(names)}")
     if history and order:
-        raise ArgumentError("a history has every change, whatever their order: order_by has no say in it")
+        raise ArgumentError("history and order_by cannot be combined: remove one of them")
     reserved = [name for name in names if name.lower() in (CHANGE_TYPE, COMMIT_VERSION, COMMIT_TIMESTAMP)]
     if history and reserved:
-        raise ArgumentError(f"a history has its own column {reserved[0]}: leave the DataFrame's out, by columns=[...]")
+        raise ArgumentError(f"column {reserved[0]} is reserved in a history: leave it out with columns=[...]")
 
 
 def _history_fields() -> list[StructField]:

@@ -1,8 +1,8 @@
-"""Whether the rows of a DataFrame come in an order: what stands between its source and its end must keep each key's rows as they are.
+"""Check whether the plan of a DataFrame keeps the order of each key's rows.
 
-Rows of one key come in order from Kafka (a key is in one Kafka partition, and that is one partition of Spark) and from
-ChangelogNormalize, and Spark's narrow operations keep the order of a partition. A shuffle does not: after a join, a ``groupBy`` or a
-``repartition`` a delete may stand before the insert that it deletes. A DataFrame cannot be asked for this, but its plan can.
+Rows of one key come in order from Kafka (a key is in one Kafka partition, which is one partition of Spark) and from ChangelogNormalize.
+Spark's narrow operations keep the order of a partition. A shuffle does not: after a join, a ``groupBy`` or a ``repartition`` a delete may
+precede the insert of its row.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
 
 class ChangeOrderError(ChangelogError, ValueError):
-    """The order of a key's changes is not known, so that the last of them is not either."""
+    """The order of a key's changes is unknown, and so is the last of them."""
 
     condition = "CHANGE_ORDER"
 
 
-# The names of Spark's logical plan. A sort is its author's word for the order; the stage's rows come as it gives them.
+# Nodes of Spark's logical plan that keep the order, and nodes that define it: a sort, sources, and the keyed stage.
 _KEEP = {
     "CollectMetrics",
     "DeserializeToObject",
@@ -43,7 +43,7 @@ _BEGIN = {"FlatMapGroupsInPandasWithState", "LocalRelation", "LogicalRDD", "OneR
 
 
 def require_arrival_order(df: DataFrame) -> None:
-    """Refuse a DataFrame whose rows may come in another order than they were made.
+    """Raise an error for a DataFrame whose plan may reorder rows.
 
     Raises
     ------
@@ -52,13 +52,13 @@ def require_arrival_order(df: DataFrame) -> None:
     unordered = _unordered(df._jdf.queryExecution().analyzed())
     if unordered:
         raise ChangeOrderError(
-            f"the rows come through {unordered}, after which those of one key may stand in any order: apply_changes has to be told it, "
-            "as order_by=['offset'], or whatever column grows with each key's changes (metadata=['offset'] adds Kafka's)"
+            f"the plan contains {unordered}, which does not keep the order of a key's rows: pass order_by=['offset'], or another column "
+            "that increases with each change of a key (metadata=['offset'] adds Kafka's)"
         )
 
 
 def _unordered(plan: Any) -> str | None:
-    """Return the name of the first node that keeps no order, None where all do."""
+    """Return the name of the first node that does not keep the order, or None."""
     name = plan.getClass().getSimpleName()
     if name in _BEGIN or _is_kafka(plan, name):
         return None

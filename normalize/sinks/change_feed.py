@@ -1,4 +1,4 @@
-"""Changelogs with Delta's change-feed names, both ways: `to_change_feed` and `from_change_feed`.
+"""Convert changelogs to and from Delta's change-feed names: `to_change_feed` and `from_change_feed`.
 
 =============  ====================
 ``row_kind``   ``_change_type``
@@ -36,16 +36,16 @@ def to_change_feed(df: DataFrame) -> DataFrame:
     Parameters
     ----------
     df : DataFrame
-        With ``row_kind``, streaming or not. A row without one fails the query: it is no row of the table.
+        A changelog with ``row_kind``, streaming or not. A row whose ``row_kind`` is NULL fails the query.
 
     Raises
     ------
     ArgumentError
-        When there is no ``row_kind``, or a ``_change_type`` already.
+        When `df` has no ``row_kind``, or already has a ``_change_type``.
     """
     require_changelog(df)
     if CHANGE_TYPE in df.columns:
-        raise ArgumentError(f"the DataFrame has a column {CHANGE_TYPE} already")
+        raise ArgumentError(f"the DataFrame already has a column {CHANGE_TYPE}: drop or rename it")
     others = [backquoted(name) for name in df.columns if name != ROW_KIND]
     return df.select(*others, _translated(ROW_KIND, CHANGE_TYPES).alias(CHANGE_TYPE))
 
@@ -56,19 +56,19 @@ def from_change_feed(df: DataFrame) -> DataFrame:
     Parameters
     ----------
     df : DataFrame
-        Of Delta's ``readChangeFeed``, of a history that `apply_changes` wrote, or another with ``_change_type``. Its rows come in no
-        order: to apply them, say ``order_by="_commit_version"`` (of a history, also what orders the changes of a micro-batch, such as
-        ``offset``).
+        The result of Delta's ``readChangeFeed``, a history that `apply_changes` wrote, or another DataFrame with ``_change_type``. Its rows
+        have no order: to apply them, pass ``order_by="_commit_version"`` (for a history, add a column that orders the changes of a
+        micro-batch, such as ``offset``).
 
     Raises
     ------
     ArgumentError
-        When there is no ``_change_type``, or a ``row_kind`` already.
+        When `df` has no ``_change_type``, or already has a ``row_kind``.
     """
     if CHANGE_TYPE not in df.columns:
-        raise ArgumentError(f"the DataFrame has no column {CHANGE_TYPE}: it is no change feed. Delta's is read with readChangeFeed=true")
+        raise ArgumentError(f"the DataFrame has no column {CHANGE_TYPE}, as a change feed has: read Delta with readChangeFeed=true")
     if ROW_KIND in df.columns:
-        raise ArgumentError(f"the DataFrame has a column {ROW_KIND} already")
+        raise ArgumentError(f"the DataFrame already has a column {ROW_KIND}: drop or rename it")
     others = [backquoted(name) for name in df.columns if name != CHANGE_TYPE]
     kinds = {change_type: kind for kind, change_type in CHANGE_TYPES.items()}
     return df.select(_translated(CHANGE_TYPE, kinds, lower=True).alias(ROW_KIND), *others)

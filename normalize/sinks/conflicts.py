@@ -1,4 +1,4 @@
-"""Commits that another writer prevented: a micro-batch can be applied again, and so they are repeated after a pause."""
+"""Repeat commits that another writer prevented, after a pause."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 10.0  # seconds
 def repeat_conflicts(commit: Callable[[], None], *, pause: Callable[[float], None] = time.sleep) -> None:
     """Call `commit` until no other writer prevents it, at most `TRIES` times.
 
-    The pauses double, up to ten seconds. A random part is taken off each, so that two writers do not meet again.
+    The pauses double, up to ten seconds. Each is shortened at random, so that two writers do not collide again.
 
     Parameters
     ----------
     commit : callable
-        Raises `ConflictError` if it has written nothing, and can then be called again.
+        Raises `ConflictError` if it wrote nothing and can be called again.
     pause : callable
         Waits for a number of seconds.
 
     Raises
     ------
     ConflictError
-        When every call has raised it.
+        When every call raised it.
     """
     for tried in range(TRIES):
         try:
@@ -37,5 +37,5 @@ def repeat_conflicts(commit: Callable[[], None], *, pause: Callable[[float], Non
         if tried < TRIES - 1:
             pause(min(_FIRST_PAUSE * 2**tried, _LONGEST_PAUSE) * random.uniform(0.5, 1))
     raise ConflictError(
-        f"{conflict.args[0]}, in each of {TRIES} tries: let fewer queries write this table at a time, and start this one again"
+        f"{conflict.args[0]}, in each of {TRIES} attempts: let fewer queries write this table at a time, and restart this query"
     )

@@ -1,9 +1,8 @@
-"""What PostgreSQL, and MySQL with MariaDB, say differently: types, staging, upserts, deletes.
+"""The SQL dialects of PostgreSQL, and of MySQL and MariaDB: types, staging, upserts, deletes.
 
-A staging table has the target's own column types, and everything is compared and stored by the database as in the target itself. Its
-columns are called ``c0`` and so on, since Spark's JDBC writer does not escape names: statements take a mapping from the target's names to
-these.
-Dates and times travel as text, in UTC: drivers shift them by the JVM's time zone, and lose what its summer time skips.
+A staging table has the target's column types, so that the database compares and stores values as in the target. Its columns are called
+``c0`` and so on, since Spark's JDBC writer does not escape names. Statements take a mapping from the target's names to these.
+Dates and times are sent as text, in UTC: drivers shift them by the JVM's time zone, and lose the hour that summer time skips.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
 _TEXT = {
     "date": "CAST({0} AS STRING)",
     "timestamp_ntz": "CAST({0} AS STRING)",
-    # By arithmetic: a cast would read the instant in the session's time zone, where an hour in autumn comes twice.
+    # By arithmetic: a cast would use the session's time zone, in which an hour in autumn is ambiguous.
     "timestamp": "CAST(TIMESTAMP_NTZ'1970-01-01' + make_dt_interval(0, 0, 0, CAST(unix_micros({0}) * 0.000001BD AS DECIMAL(18,6)))"
     " AS STRING)",
 }
@@ -33,12 +32,12 @@ _TEXT = {
 
 @dataclass(frozen=True)
 class Dialect:
-    """What is PostgreSQL's own; `MySql` has what differs there.
+    """The dialect of PostgreSQL; `MySql` overrides what differs.
 
     Parameters
     ----------
     binary_collation : str
-        Of text in a primary key that is created: ``a`` is not ``A``, and not ``a`` with a blank.
+        The collation of text in a created primary key, which distinguishes ``a``, ``A`` and ``a`` with a trailing blank.
     """
 
     binary_collation: str = ""
@@ -46,9 +45,9 @@ class Dialect:
     driver: ClassVar[str] = "org.postgresql.Driver"
     quote: ClassVar[str] = '"'
     missing_table: ClassVar[str] = "42P01"
-    # The server reads text as what the column is: dates and times, and json, uuid, enums, inet from STRING.
+    # The server converts text to the column's type: dates and times, and json, uuid, enums, inet from STRING.
     properties: ClassVar[Mapping[str, str]] = {"stringtype": "unspecified", "reWriteBatchedInserts": "true"}
-    # Those that ON CONFLICT can name: of whole columns and all rows. A column of INCLUDE is not of the key.
+    # Indexes that ON CONFLICT supports: of whole columns and all rows. An INCLUDE column is not part of the key.
     unique_indexes: ClassVar[str] = (
         "SELECT i.indexrelid, a.attname FROM pg_index AS i JOIN pg_attribute AS a ON a.attrelid = i.indrelid "
         "AND a.attnum = ANY ((CAST(i.indkey AS int2[]))[0:i.indnkeyatts - 1]) "
@@ -79,7 +78,7 @@ class Dialect:
         return ".".join(map(self.name, name.split(".")))
 
     def type(self, field: StructField, *, in_key: bool) -> str:
-        """Return the type that a column is created with.
+        """Return the type of a created column.
 
         Raises
         ------
@@ -89,7 +88,7 @@ class Dialect:
         if kind.startswith("decimal"):
             return kind.upper()
         if kind not in self.types:
-            hint = "to_json(...) makes it text" if kind.split("<")[0] in ("array", "map", "struct") else "cast it before"
+            hint = "convert it to text with to_json(...)" if kind.split("<")[0] in ("array", "map", "struct") else "cast it first"
             raise SchemaError(f"column {backquoted(field.name)} is {kind}, which has no type in the database: {hint}")
         return self._key_type(kind) if in_key else self.types[kind]
 
@@ -107,7 +106,7 @@ class Dialect:
         return f"ALTER TABLE {self.table(table)} ADD COLUMN {self.name(field.name)} {self.type(field, in_key=False)}"
 
     def stage(self, staging: str, table: str, columns: Mapping[str, str]) -> str:
-        """Return the statement that creates the staging table: columns of the target's types, all of them nullable, and the row kind."""
+        """Return the statement that creates the staging table: nullable columns of the target's types, and the row kind."""
         kind = f"CAST('' AS CHAR(2)) AS {self.name(ROW_KIND)}"
         names = ", ".join(f"{self.name(name)} AS {staged}" for name, staged in columns.items())
         return f"CREATE UNLOGGED TABLE {self.table(staging)} AS SELECT {names}, {kind} FROM {self.table(table)} WITH NO DATA"
@@ -129,18 +128,18 @@ class Dialect:
         return f"INSERT INTO {self.table(table)} ({self.names(columns)}) SELECT {', '.join(columns.values())} FROM {self.table(staging)}"
 
     def twins(self, staging: str, primary_key: Mapping[str, str]) -> str:
-        """Return the query that counts keys which are several for Spark, and one for the database."""
+        """Return the query that counts keys which differ in Spark but are equal in the database."""
         return (
             f"SELECT COUNT(*) FROM (SELECT 1 AS one FROM {self.table(staging)} {self.added()} "
             f"GROUP BY {', '.join(primary_key.values())} HAVING COUNT(*) > 1) AS twins"
         )
 
     def added(self) -> str:
-        """Return the condition of rows that are there in the end."""
+        """Return the condition of rows that are inserted or updated."""
         return f"WHERE {self.name(ROW_KIND)} IN {ADDS}"
 
     def require_name(self, name: str) -> None:
-        """Refuse a column's name that the database cannot hold.
+        """Raise an error for a column name that the database does not support.
 
         Raises
         ------
@@ -175,7 +174,7 @@ class MySql(Dialect):
     driver: ClassVar[str] = "com.mysql.cj.jdbc.Driver"
     quote: ClassVar[str] = "`"
     missing_table: ClassVar[str] = "42S02"
-    # Nothing is cut to fit, and text is an instant in UTC.
+    # Strict mode rejects values that do not fit; text is parsed as UTC.
     properties: ClassVar[Mapping[str, str]] = {
         "sessionVariables": "time_zone='+00:00',sql_mode='STRICT_ALL_TABLES'",
         "rewriteBatchedStatements": "true",
@@ -201,7 +200,7 @@ class MySql(Dialect):
     }
 
     def _key_type(self, kind: str) -> str:
-        # What has no length cannot be a key here.
+        # MySQL requires a length for key columns.
         sized = {"string": f"VARCHAR(255) CHARACTER SET utf8mb4 COLLATE {self.binary_collation}", "binary": "VARBINARY(255)"}
         return sized.get(kind) or self.types[kind].removesuffix(" NULL")
 
@@ -234,7 +233,7 @@ class MySql(Dialect):
 
 @dataclass(frozen=True)
 class MariaDb(MySql):
-    """The same, with MariaDB's driver."""
+    """MariaDB's dialect: MySQL's, with MariaDB's driver."""
 
     driver: ClassVar[str] = "org.mariadb.jdbc.Driver"
 

@@ -1,4 +1,4 @@
-"""PostgreSQL, MySQL and MariaDB: Spark's JDBC writer into a staging table, and from there one transaction for a micro-batch.
+"""Sinks for PostgreSQL, MySQL and MariaDB: Spark's JDBC writer fills a staging table, and one transaction applies each micro-batch.
 
 ::
 
@@ -6,12 +6,12 @@
 
 The columns of the staging table are called ``c0`` and so on: Spark's JDBC writer does not escape names, which come from messages.
 
-The rows are sent by all workers at once, and readers of the table see a micro-batch as a whole or not at all. The price is that rows are
-written twice in the database. A writer that upserts in place, partition by partition, would write once, and show half a micro-batch.
+All workers send rows at once, and readers of the table never see part of a micro-batch. The cost is that the database writes each row
+twice. A writer that upserts in place, partition by partition, would write it once, and expose partial micro-batches.
 
-The staging table is the query's own, by its name: what a killed run left behind is dropped by the next. A history's last micro-batch is
-a row of ``changelog_batches`` (query, table, number), which the same transaction writes. Statements run over the driver's JDBC
-connection in Spark's JVM, so that no other client is needed; a session of Spark Connect has none.
+Each query has its own staging table: a new run drops what a killed run left. A history's last micro-batch is a row of
+``changelog_batches`` (query, table, number), written in the same transaction. Statements use a JDBC connection in Spark's JVM and require
+no other client. A Spark Connect session has no such JVM.
 """
 
 from __future__ import annotations
@@ -35,26 +35,25 @@ if TYPE_CHECKING:
 BATCHES = "changelog_batches"
 _SECRET = re.compile("(?i)pass|secret|token|key")
 _WRITERS = "8"
-"""Connections at a time, and so tasks that write, unless `JdbcTable.options` say otherwise."""
+"""The default number of connections, and so of tasks that write; `JdbcTable.options` override it."""
 
 
 def needed(spark: SparkSession, table: JdbcTable, wanted: Wanted) -> list[str]:
-    """Return the SQL statements after which the table is there with all its columns: none, where it is.
+    """Return the SQL statements that create the table or add its missing columns; empty if there is nothing to change.
 
     Raises
     ------
     TargetError
-        When the database cannot be reached, or the table is missing and not to be created, or its unique indexes are not those that an
-        upsert needs.
+        When the database cannot be reached, the table is missing and may not be created, or it lacks the unique index of an upsert.
     SchemaError
-        When it lacks columns that are not to be added, or a column has no type in the database.
+        When it lacks columns that may not be added, or a column has no type in the database.
     """
     with Connection.open(spark, table) as connection:
         return _needed(connection, table, wanted)
 
 
 def prepare(spark: SparkSession, table: JdbcTable, wanted: Wanted) -> None:
-    """Create the table, or add columns, as far as it is needed and asked for."""
+    """Create the table or add columns, if needed and allowed."""
     with Connection.open(spark, table) as connection:
         for statement in _needed(connection, table, wanted):
             connection.execute(statement)
@@ -74,14 +73,16 @@ def merge(latest: DataFrame, table: JdbcTable, wanted: Wanted) -> None:
         dialect, names = connection.dialect, connection.staged(table.table, wanted.names)
         key = {name: names[name] for name in connection.spelled(table.table, wanted.primary_key)}
         if connection.number(dialect.twins(staging, key)):
-            raise TargetError(f"{table}: keys ({', '.join(key)}) that are different in the changelog are equal by the table's collation")
+            raise TargetError(
+                f"{table}: keys ({', '.join(key)}) that differ in the changelog are equal in the table's collation: use a binary collation"
+            )
         with connection.transaction():
             connection.execute(dialect.delete(staging, table.table, key))
             connection.execute(dialect.upsert(staging, table.table, names, key))
 
 
 def append(rows: DataFrame, table: JdbcTable, wanted: Wanted, batch: Batch | None) -> None:
-    """Append rows; a micro-batch that was appended before is left out."""
+    """Append rows, unless the micro-batch was appended before."""
     with Connection.open(rows.sparkSession, table) as connection, _staged(rows, connection, table, wanted) as staging:
         names, batches = connection.staged(table.table, wanted.names), beside(table.table, BATCHES)
         if batch is not None:
@@ -93,7 +94,7 @@ def append(rows: DataFrame, table: JdbcTable, wanted: Wanted, batch: Batch | Non
 
 
 def beside(table: str, name: str) -> str:
-    """Return a table's name in the schema of another."""
+    """Return a table name qualified with another table's schema."""
     return ".".join([*table.split(".")[:-1], name])
 
 
@@ -115,7 +116,7 @@ def _staged(rows: DataFrame, connection: Connection, table: JdbcTable, wanted: W
             staged.write.format("jdbc").options(**options).mode("append").save()
         yield staging
     except BaseException:
-        with suppress(TargetError):  # what went wrong before says more
+        with suppress(TargetError):  # the first error is more helpful
             connection.execute(drop)
         raise
     connection.execute(drop)
@@ -124,7 +125,7 @@ def _staged(rows: DataFrame, connection: Connection, table: JdbcTable, wanted: W
 def _staging(spark: SparkSession, table: JdbcTable) -> str:
     running = running_batch(spark)
     owner = running.query if running else uuid4().hex
-    # Letters that need no quotes, since Spark's JDBC writer has them in a statement too.
+    # Letters that need no quotes, since Spark's JDBC writer does not quote the name.
     name = re.sub("[^A-Za-z0-9]", "_", table.table.split(".")[-1])
     # PostgreSQL cuts names to 63 bytes, MySQL refuses more than 64 characters.
     return beside(table.table, f"{name[:12]}_changes_{sha256(f'{owner} {table.table}'.encode()).hexdigest()[:12]}")
@@ -136,7 +137,7 @@ def _batches(dialect: Dialect, name: str) -> str:
 
 
 def _begun(connection: Connection, batches: str, table: str, batch: Batch) -> bool:
-    """Note a micro-batch, and return whether it is a new one."""
+    """Store a micro-batch's number, and return whether the batch is new."""
     name, of = connection.dialect.table(batches), "WHERE query_id = ? AND table_name = ?"
     last = connection.number(f"SELECT batch_id FROM {name} {of} FOR UPDATE", batch.query, table)
     if last is not None and last >= batch.number:
@@ -162,7 +163,7 @@ class Connection:
     @classmethod
     @contextmanager
     def open(cls, spark: SparkSession, table: JdbcTable) -> Iterator[Connection]:
-        """Connect as Spark's own JDBC writer does, and close in the end."""
+        """Yield a connection that is opened as by Spark's JDBC writer, and close it."""
         jvm: Any = spark._jvm
         dialect = dialect_of(table.url)
         options = _options(table, dialect)
@@ -181,13 +182,13 @@ class Connection:
             pass
 
     def number(self, query: str, *parameters: str) -> int | None:
-        """Return the number that a query gives, None where it has no row."""
+        """Return the number that a query selects, or None without a row."""
         with told(self.of), self._executed(query, parameters) as rows:
             return int(rows.getLong(1)) if rows.next() else None
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """Commit what is done in the block, or nothing of it."""
+        """Commit the statements of the block, or roll all of them back."""
         from py4j.protocol import Py4JError
 
         self.java.setAutoCommit(False)
@@ -196,7 +197,7 @@ class Connection:
             with told(self.of):
                 self.java.commit()
         except BaseException:
-            with suppress(Py4JError):  # a connection that broke is rolled back by the server
+            with suppress(Py4JError):  # the server rolls a broken connection back
                 self.java.rollback()
             raise
         finally:
@@ -204,14 +205,14 @@ class Connection:
                 self.java.setAutoCommit(True)
 
     def refined(self) -> Dialect:
-        """Return the dialect of the server that answers: MySQL and MariaDB name their collations differently."""
+        """Return the dialect with the collation of the connected server, MySQL or MariaDB."""
         if not isinstance(self.dialect, MySql):
             return self.dialect
         mariadb = "mariadb" in str(self.java.getMetaData().getDatabaseProductVersion()).lower()
         return replace(self.dialect, binary_collation="utf8mb4_nopad_bin" if mariadb else "utf8mb4_0900_bin")
 
     def columns(self, table: str) -> list[str] | None:
-        """Return the names of a table's columns, None where there is no such table."""
+        """Return the names of a table's columns, or None if the table is missing."""
         from py4j.protocol import Py4JJavaError
 
         try:
@@ -224,16 +225,16 @@ class Connection:
             raise TargetError(_text(error, self.of)) from None
 
     def spelled(self, table: str, names: Sequence[str]) -> list[str]:
-        """Return names as the table has them: Spark's may differ from it in case."""
+        """Return names with the table's upper and lower case."""
         found = {name.lower(): name for name in self.columns(table) or []}
         return [found.get(name.lower(), name) for name in names]
 
     def staged(self, table: str, names: Sequence[str]) -> dict[str, str]:
-        """Return what columns, spelled as the table has them, are called in the staging table."""
+        """Return a mapping from the table's column names to those of the staging table."""
         return {name: f"c{index}" for index, name in enumerate(self.spelled(table, names))}
 
     def unique_indexes(self, table: str) -> list[set[str]]:
-        """Return the columns of each unique index that an upsert can use, in lower case."""
+        """Return the columns, in lower case, of each unique index that an upsert can use."""
         *schema, name = table.split(".")
         of = [schema[0] if schema else self.java.getCatalog(), name] if isinstance(self.dialect, MySql) else [self.dialect.table(table)]
         indexes: dict[str, set[str]] = {}
@@ -245,8 +246,8 @@ class Connection:
 
     @contextmanager
     def _executed(self, text: str, parameters: Sequence[str]) -> Iterator[Any]:
-        """Run a statement, and return its rows, None where it has none."""
-        # Prepared only with parameters: MySQL's driver takes a question mark in a name for one.
+        """Run a statement, and yield its rows, or None."""
+        # Prepared only with parameters: MySQL's driver treats a question mark in a name as one.
         statement = self.java.prepareStatement(text) if parameters else self.java.createStatement()
         try:
             statement.setEscapeProcessing(False)
@@ -261,7 +262,7 @@ class Connection:
 def _options(table: JdbcTable, dialect: Dialect) -> dict[str, str]:
     url = table.url
     if url.startswith("jdbc:mariadb:"):
-        # Spark writes MySQL's SQL, and quotes names as it does, for this scheme alone.
+        # Spark uses MySQL's SQL and quotes for this scheme only.
         url = url.replace("jdbc:mariadb:", "jdbc:mysql:", 1) + ("&" if "?" in url else "?") + "permitMysqlScheme"
     account = {name: value for name, value in (("user", table.user), ("password", table.password)) if value is not None}
     given = {name: str(value) for name, value in table.options.items()}
@@ -280,10 +281,10 @@ def _needed(connection: Connection, table: JdbcTable, wanted: Wanted) -> list[st
     dialect, found = connection.dialect, connection.columns(table.table)
     for field in wanted.fields:
         dialect.require_name(field.name)
-        dialect.type(field, in_key=False)  # what has no type is refused, though the table may have the column
+        dialect.type(field, in_key=False)  # raises for unsupported types, also of existing columns
     if found is None:
         if not wanted.create:
-            raise TargetError(f"{table} is not there, and create=False")
+            raise TargetError(f"{table} does not exist: create it, or set create=True")
         return [dialect.create(table.table, wanted.fields, wanted.primary_key)]
     if wanted.primary_key:
         _check_indexes(connection, table, wanted.primary_key)
@@ -293,12 +294,12 @@ def _needed(connection: Connection, table: JdbcTable, wanted: Wanted) -> list[st
 def _check_indexes(connection: Connection, table: JdbcTable, primary_key: Sequence[str]) -> None:
     key, indexes = {name.lower() for name in primary_key}, connection.unique_indexes(table.table)
     if key not in indexes:
-        raise TargetError(f"{table} has no unique index of ({', '.join(primary_key)}), by which rows are updated: add that primary key")
+        raise TargetError(f"{table} has no unique index on ({', '.join(primary_key)}), which an upsert requires: add that primary key")
     others = [index for index in indexes if index != key]
     if others and isinstance(connection.dialect, MySql):
-        # ON DUPLICATE KEY UPDATE would overwrite whatever row has the same value there.
+        # ON DUPLICATE KEY UPDATE would overwrite any row with the same value in it.
         raise TargetError(
-            f"{table} has a unique index of ({', '.join(sorted(others[0]))}) too, by which MySQL would update other rows: drop it"
+            f"{table} has another unique index, on ({', '.join(sorted(others[0]))}), with which MySQL would update other rows: drop it"
         )
 
 
@@ -307,7 +308,7 @@ def _check_indexes(connection: Connection, table: JdbcTable, primary_key: Sequen
 
 @contextmanager
 def told(table: JdbcTable) -> Iterator[None]:
-    """Say what the database says, without the password and without Java's stack.
+    """Raise a database error as a `TargetError`, without the password and without Java's stack.
 
     Raises
     ------
@@ -325,7 +326,7 @@ def told(table: JdbcTable) -> Iterator[None]:
 
 
 def _deadlock(error: Any) -> bool:
-    """Return whether the database rolled the transaction back in favour of another: a deadlock, or a failed serialization."""
+    """Return whether the database rolled the transaction back because of another: a deadlock, or a failed serialization."""
     from py4j.java_gateway import is_instance_of
     from pyspark import SparkContext
 

@@ -1,7 +1,7 @@
-"""Delta and Iceberg: Spark's own ``MERGE INTO``, and appends that name their micro-batch.
+"""Sinks for Delta and Iceberg: Spark's ``MERGE INTO``, and appends that store the number of their micro-batch.
 
-Names of columns come from messages: in a statement each is in backquotes, at every depth. Spark replaces ``${...}`` even there, and so
-such a name is refused, as is one that the table format cannot hold.
+Names of columns come from messages: statements quote them with backquotes, at every depth. Spark replaces ``${...}`` even in backquotes,
+and so such a name is an error, as is one that the table format does not support.
 """
 
 from __future__ import annotations
@@ -33,53 +33,53 @@ _CONFLICT = re.compile(
     r"(Concurrent\w+|DeltaConcurrentModificationException|MetadataChangedException|ProtocolChangedException|CommitFailedException"
     r"|ValidationException)\b|java\.lang\.(IllegalStateException): .*the table has been concurrently modified"
 )
-"""Conflicts of commits, which then wrote nothing: Delta's, as Java and as delta-spark's Python name them, and Iceberg's."""
+"""Conflicts of commits, which wrote nothing: the exceptions of Delta (in Java and in delta-spark's Python) and of Iceberg."""
 _RESERVED_BY_DELTA = frozenset(" ,;{}()\n\t=")
 _SUBSTITUTE = "spark.sql.variable.substitute"
 _MAPPING_OF_NEW_TABLES = "spark.databricks.delta.properties.defaults.columnMapping.mode"
 
 
 def needed(spark: SparkSession, table: LakeTable, wanted: Wanted) -> list[str]:
-    """Return the SQL statements after which the table is there with all its columns: none, where it is.
+    """Return the SQL statements that create the table or add its missing columns; empty if there is nothing to change.
 
     Raises
     ------
     TargetError
-        When the table is missing and not to be created, is of another provider, or the session cannot reach it.
+        When the table is missing and may not be created, has another provider, or the session cannot reach it.
     SchemaError
-        When it lacks columns that are not to be added, or cannot hold a column's name or type.
+        When it lacks columns that may not be added, or does not support a column's name or type.
     """
     _require_plain_text(spark, table, wanted.fields)
     found = _schema(spark, table)
     if found is None:
         if not wanted.create:
-            raise TargetError(f"{table} is not there, and create=False")
+            raise TargetError(f"{table} does not exist: create it, or set create=True")
         _require_names(table, wanted.fields, spark.conf.get(_MAPPING_OF_NEW_TABLES, "none"))
         columns = ", ".join(_column(field, table) for field in wanted.fields)
         return [f"CREATE TABLE IF NOT EXISTS {table.sql_name} ({columns}) USING {table.provider}"]
     provider = provider_of(spark, table.sql_name)
     if provider != table.provider:
-        raise TargetError(f"{table} is a table of {provider}")
+        raise TargetError(f"{table} has the provider {provider}: name a table of {table.provider}")
     missing = missing_columns(table, wanted, found.fieldNames())
     if not missing:
         return []
     _require_names(table, missing, _column_mapping(spark, table))
     added = f"ALTER TABLE {table.sql_name} ADD COLUMNS ({', '.join(_column(field, table) for field in missing)})"
-    # Delta wants to be told that older readers are not to be, of a table that has none yet.
+    # Delta requires this feature, which excludes older readers, before the first column of this type.
     ntz = table.provider == "delta" and any(field.dataType.simpleString() == "timestamp_ntz" for field in missing)
     feature = f"ALTER TABLE {table.sql_name} SET TBLPROPERTIES ('delta.feature.timestampNtz' = 'supported')"
     return [feature, added] if ntz else [added]
 
 
 def provider_of(spark: SparkSession, name: str) -> str:
-    """Return who keeps a table, in lower case (``delta``, ``iceberg``, ``parquet``, ...)."""
+    """Return a table's provider, in lower case (``delta``, ``iceberg``, ``parquet``, ...)."""
     described = spark.sql(f"DESCRIBE TABLE EXTENDED {name}").where("col_name = 'Provider'").collect()
     # The table's columns come first, and one may have this name.
     return str(described[-1]["data_type"]).lower() if described else "no provider"
 
 
 def prepare(spark: SparkSession, table: LakeTable, wanted: Wanted) -> None:
-    """Create the table, or add columns, as far as it is needed and asked for."""
+    """Create the table or add columns, if needed and allowed."""
     from py4j.protocol import Py4JJavaError
     from pyspark.errors import PySparkException
 
@@ -91,7 +91,7 @@ def prepare(spark: SparkSession, table: LakeTable, wanted: Wanted) -> None:
     except (Py4JJavaError, PySparkException) as error:
         if _changed_meanwhile(spark, table, wanted, statements):
             raise ConflictError(f"another writer created or altered {table} at the same time") from None
-        raise TargetError(f"{table} cannot be made or changed: {_reason(error)}; {_session(table)}") from None
+        raise TargetError(f"{table} cannot be created or altered: {_reason(error)}; {_session(table)}") from None
 
 
 def _changed_meanwhile(spark: SparkSession, table: LakeTable, wanted: Wanted, statements: list[str]) -> bool:
@@ -116,7 +116,7 @@ def merge(latest: DataFrame, table: LakeTable, wanted: Wanted) -> None:
     Raises
     ------
     ConflictError
-        When another writer commits in the meantime. Nothing is written then.
+        When another writer commits in the meantime; nothing is written.
     """
     spark, changes = latest.sparkSession, f"changes_{uuid4().hex}"
     latest.createTempView(changes)
@@ -128,9 +128,9 @@ def merge(latest: DataFrame, table: LakeTable, wanted: Wanted) -> None:
 
 
 def merge_statement(table: LakeTable, changes: str, columns: Sequence[str], primary_key: Sequence[str]) -> str:
-    """Return the ``MERGE``.
+    """Return the ``MERGE`` statement.
 
-    Rows are matched by the primary key alone: a row whose partition column changes is found where it was, and moves.
+    Rows are matched by the primary key alone, so that a row whose partition column changes moves to its new partition.
 
     Examples
     --------
@@ -155,12 +155,12 @@ def merge_statement(table: LakeTable, changes: str, columns: Sequence[str], prim
 
 
 def append(rows: DataFrame, table: LakeTable, batch: Batch | None) -> None:
-    """Append rows; a micro-batch that was appended before is left out.
+    """Append rows, unless the micro-batch was appended before.
 
     Raises `ConflictError` as `merge` does.
 
-    Delta compares it with the query's last transaction (``txnAppId``, ``txnVersion``) itself. Of Iceberg the snapshots are asked, which
-    ``expire_snapshots`` must leave as long as the query may come back with the same micro-batch.
+    Delta compares the batch with the query's last transaction (``txnAppId``, ``txnVersion``). For Iceberg it is compared with the
+    snapshots, which ``expire_snapshots`` must keep as long as the query may repeat the micro-batch.
     """
     writer = rows.writeTo(table.sql_name)
     if batch is not None and table.provider == "delta":
@@ -186,13 +186,13 @@ def _conflicts(spark: SparkSession, table: LakeTable) -> Iterator[None]:
         if conflict is None:
             raise
         if table.provider == "iceberg":
-            # Its catalog keeps tables for a while, as they were.
+            # Its catalog caches tables.
             spark.catalog.refreshTable(table.sql_name)
         raise ConflictError(f"another writer changed {table} at the same time ({conflict[1] or conflict[2]})") from None
 
 
 def _chain(error: Any) -> Iterator[str]:
-    """Return an exception and its causes in Java, each with its class and message."""
+    """Yield the class and message of an exception and of its causes in Java."""
     yield f"{type(error).__module__}.{type(error).__name__}"
     java = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
     while java is not None:
@@ -235,7 +235,9 @@ def _column(field: StructField, table: LakeTable) -> str:
     def plain(kind: DataType) -> str:
         text = kind.simpleString()
         if text.startswith("interval"):
-            raise SchemaError(f"column {backquoted(field.name)} has the type {text}, which {table.provider} lacks: cast it before")
+            raise SchemaError(
+                f"column {backquoted(field.name)} has the type {text}, which {table.provider} does not support: cast it first"
+            )
         # Iceberg has no integers of less than 32 bits.
         return {"tinyint": "int", "smallint": "int"}.get(text, text) if table.provider == "iceberg" else text
 
@@ -246,7 +248,7 @@ def _column(field: StructField, table: LakeTable) -> str:
 
 
 def _require_plain_text(spark: SparkSession, table: LakeTable, fields: Sequence[StructField]) -> None:
-    """Refuse a name that Spark would replace in a statement, by a setting's or an environment variable's value."""
+    """Raise an error for a name in which Spark would substitute a setting or an environment variable."""
     if spark.conf.get(_SUBSTITUTE) == "true":
         for name in (table.name, *map(".".join, _paths(fields))):
             if "${" in name:
@@ -254,7 +256,7 @@ def _require_plain_text(spark: SparkSession, table: LakeTable, fields: Sequence[
 
 
 def _require_names(table: LakeTable, fields: Sequence[StructField], column_mapping: str | None) -> None:
-    """Refuse a name that the table format cannot hold."""
+    """Raise an error for a name that the table format does not support."""
     for path in _paths(fields):
         name = ".".join(path)
         if table.provider == "iceberg" and not path[-1]:
@@ -274,7 +276,7 @@ def _column_mapping(spark: SparkSession, table: LakeTable) -> str:
 
 
 def _paths(fields: Iterable[StructField]) -> Iterator[tuple[str, ...]]:
-    """Return where each field is, at every depth."""
+    """Yield the path of each field, at every depth."""
     for field in fields:
         yield (field.name,)
         yield from ((field.name, *path) for path in _paths(_fields_within(field.dataType)))

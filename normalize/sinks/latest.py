@@ -1,6 +1,6 @@
-"""The last change of each key of a micro-batch, and the errors where that cannot be told.
+"""The last change of each key of a micro-batch, and the errors when it is ambiguous.
 
-A retraction (``-U`` or ``-D``) as a key's last change deletes it: of an update the ``+U`` follows, but where the key changed.
+A retraction (``-U`` or ``-D``) as a key's last change deletes the row. The ``-U`` of an update that keeps the key precedes its ``+U``.
 
 =============================  ========================================================================================
 order                          the last change of a key
@@ -35,17 +35,17 @@ _FLAGS = ("unkinded", "unplaced", "ambiguous")
 
 
 def last_changes(batch: DataFrame, columns: Sequence[str], primary_key: Sequence[str], order_by: Sequence[str]) -> DataFrame:
-    """Return one row for each key: in ``row`` its last ``row_kind`` and the columns, in ``flags`` what `check` needs.
+    """Return one row for each key: ``row`` has its last ``row_kind`` and the columns, ``flags`` the input of `check`.
 
     Parameters
     ----------
     batch : DataFrame
-        With ``row_kind``, the columns and those of `order_by`.
+        The changes, with ``row_kind``, the columns and those of `order_by`.
     columns, primary_key, order_by : sequence of str
     """
     from pyspark.sql import functions as F
 
-    # Names of our own: the user's may be any.
+    # Generated names, which cannot collide with the user's.
     placed = [F.col(backquoted(name)).alias(f"o{index}") for index, name in enumerate(order_by)]
     values = [F.col(backquoted(name)).alias(f"c{index}") for index, name in enumerate(columns)]
     rows = batch.select(F.col(ROW_KIND).alias("kind"), *values, *placed, F.monotonically_increasing_id().alias("arrival"))
@@ -93,7 +93,7 @@ def check(latest: DataFrame, primary_key: Sequence[str], order_by: Sequence[str]
     MissingFieldError
         When a key is NULL.
     ChangeOrderError
-        When a key's last change cannot be told.
+        When a key's last change is ambiguous.
     """
     from pyspark.sql import functions as F
 
@@ -103,21 +103,21 @@ def check(latest: DataFrame, primary_key: Sequence[str], order_by: Sequence[str]
     assert found is not None  # an aggregate without groups is one row
     if found["unkinded"]:
         raise ArgumentError(
-            f"a row has no {ROW_KIND}, or one that is none of {', '.join(SHORT_STRINGS)}: a corrupt record or a control event is no row "
-            f"of the table. Leave such rows out before they are applied: df.where('{ROW_KIND} IS NOT NULL')"
+            f"a row has no {ROW_KIND} (a corrupt record or a control event), or one other than {', '.join(SHORT_STRINGS)}: filter such "
+            f"rows out, df.where('{ROW_KIND} IS NOT NULL')"
         )
     for index, name in enumerate(primary_key):
         if found[f"null{index}"]:
-            raise MissingFieldError(f"`{name}` is of the primary key and is null", field="row")
+            raise MissingFieldError(f"`{name}` is part of the primary key and is null", field="row")
     if found["unplaced"]:
-        raise ChangeOrderError(f"a column of order_by={list(order_by)} is NULL in a row")
+        raise ChangeOrderError(f"a column of order_by={list(order_by)} is NULL in a row: order by columns without NULL")
     if found["ambiguous"]:
         raise ChangeOrderError(_AMBIGUOUS_ORDER.format(list(order_by)) if order_by else _SEVERAL_PARTITIONS)
     return int(found["keys"])
 
 
-_AMBIGUOUS_ORDER = "two rows of one key have the same values in order_by={}: it does not tell which is the later"
+_AMBIGUOUS_ORDER = "two rows of one key have the same values in order_by={}: add a column that differs, such as offset"
 _SEVERAL_PARTITIONS = (
-    "the rows of one key come in several partitions of the DataFrame, and nothing tells their order. Read the topic with "
-    "ChangelogNormalize (source_duplicates=True), or say order_by=[...]: columns that grow with each key's changes"
+    "the rows of one key are in several partitions of the DataFrame, and so their order is unknown: read the topic with "
+    "ChangelogNormalize (source_duplicates=True), or pass order_by=[...] with columns that increase with each change of a key"
 )

@@ -1,4 +1,4 @@
-"""The tables that a changelog is applied to: small values that name them, and say how they are reached."""
+"""Descriptions of the tables that a changelog is applied to: name and connection."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ SINK_PACKAGES: Mapping[str, str] = {
     "mariadb": "org.mariadb.jdbc:mariadb-java-client:3.5.5",
     "mysql": "com.mysql:mysql-connector-j:9.4.0",
 }
-"""What ``spark.jars.packages`` needs for each kind of table, for Spark 4.0."""
+"""The value of ``spark.jars.packages`` for each kind of table (Spark 4.0)."""
 
 
 class TargetError(ChangelogError, RuntimeError):
-    """The table that changes are applied to is not there, cannot be reached, or is not fit for them."""
+    """The target table is missing, cannot be reached, or does not support the changes."""
 
     condition = "TARGET"
 
@@ -34,22 +34,22 @@ class ConflictError(TargetError):
 
 @dataclass(frozen=True)
 class LakeTable:
-    """A table of the session's catalogs, that Spark's own ``MERGE INTO`` writes."""
+    """A table of the session's catalogs, written with Spark's ``MERGE INTO``."""
 
     name: str
     provider: ClassVar[str]
 
     def __post_init__(self) -> None:
         if not self.name or not isinstance(self.name, str):
-            raise ArgumentError(f"{type(self).__name__} needs the name of a table, got {self.name!r}")
+            raise ArgumentError(f"{type(self).__name__} requires the name of a table, got {self.name!r}")
         if not self.parts:
             raise ArgumentError(
-                f"the table name {self.name!r} has an empty part, or a backquote without its partner: write `shop`.`order``items`"
+                f"table name {self.name!r} has an empty part or an unbalanced backquote: write, for example, `shop`.`order``items`"
             )
 
     @property
     def parts(self) -> tuple[str, ...]:
-        """The catalog, namespaces and table; empty if the name cannot be read."""
+        """The catalog, namespaces and table; empty if the name cannot be parsed."""
         return name_parts(self.name)
 
     @property
@@ -98,19 +98,19 @@ _SECRET = re.compile(r"(?i)(?:password|passwd|pwd|passphrase)\w*\s*=|//[^/@]*:[^
 class JdbcTable:
     """A table of PostgreSQL, MySQL or MariaDB.
 
-    The password is in no repr, plan, event log or error. At log level DEBUG Spark's own class ``BasicConnectionProvider`` writes every
-    connection's properties into the log, as of any use of Spark's JDBC source.
+    The password never appears in reprs, plans, event logs or errors. At log level DEBUG, Spark's class ``BasicConnectionProvider`` logs
+    every connection's properties, as for any use of Spark's JDBC source.
 
     Parameters
     ----------
     url : str
         ``jdbc:postgresql://``, ``jdbc:mysql://`` or ``jdbc:mariadb://``; without a password.
     table : str
-        ``table`` or ``schema.table``, as it is spelled in the database.
+        ``table`` or ``schema.table``, spelled as in the database.
     user, password : str or None
     options : mapping
-        Of the driver (``sslmode``, ...) and of Spark's JDBC writer (``batchsize``, ``numPartitions``, ...). They are not shown: secrets
-        may be among them.
+        Options of the driver (``sslmode``, ...) and of Spark's JDBC writer (``batchsize``, ``numPartitions``, ...). They may contain
+        secrets, and so are not shown.
     """
 
     url: str
@@ -121,12 +121,12 @@ class JdbcTable:
 
     def __post_init__(self) -> None:
         if not isinstance(self.url, str) or _SECRET.search(self.url):
-            # Without the url: the secret is in it.
-            raise ArgumentError("JdbcTable has a password in its url, where logs and plans may show it: give password=... in its place")
+            # The text leaves out the url, which contains the secret.
+            raise ArgumentError("JdbcTable has a password in its url, where logs and plans may show it: pass password=... instead")
         if not self.url.startswith(("jdbc:postgresql:", "jdbc:mysql:", "jdbc:mariadb:")):
-            raise ArgumentError(f"JdbcTable has the url {self.url!r}; it begins with jdbc:postgresql:, jdbc:mysql: or jdbc:mariadb:")
+            raise ArgumentError(f"JdbcTable has the url {self.url!r}: it must begin with jdbc:postgresql:, jdbc:mysql: or jdbc:mariadb:")
         if not self.table or not all(self.table.split(".")):
-            raise ArgumentError(f"JdbcTable has the table {self.table!r}; it is 'table' or 'schema.table'")
+            raise ArgumentError(f"JdbcTable has the table {self.table!r}: write 'table' or 'schema.table'")
 
 
 Table = LakeTable | JdbcTable

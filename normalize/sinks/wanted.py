@@ -1,4 +1,4 @@
-"""What is to be written, and of which micro-batch it is."""
+"""The columns that a sink writes, and the micro-batch that they belong to."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ if TYPE_CHECKING:
 
 
 class Batch(NamedTuple):
-    """A micro-batch of a streaming query: the query's id, which its checkpoint keeps, and the batch's number."""
+    """A micro-batch of a streaming query: the query's id, which the checkpoint stores, and the batch's number."""
 
     query: str
     number: int
 
 
 def running_batch(spark: SparkSession) -> Batch | None:
-    """Return the micro-batch whose ``foreachBatch`` this is called in, None outside of one."""
+    """Return the micro-batch of the current ``foreachBatch`` call, or None."""
     query, number = map(spark.sparkContext.getLocalProperty, ("sql.streaming.queryId", "streaming.sql.batchId"))
     return Batch(query, int(number)) if query and number else None
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """The columns that a table is to have, its key, and what may be done to it.
+    """The columns and key that a table requires, and whether it may be created or altered.
 
     Parameters
     ----------
     fields : tuple of StructField
     primary_key : tuple of str
-        Empty for a history, which has none.
+        Empty for a history.
     create : bool
     add_columns : bool
     """
@@ -56,16 +56,14 @@ def missing_columns(table: Any, wanted: Wanted, found: Iterable[str]) -> list[St
     Raises
     ------
     SchemaError
-        When they are not to be added, or are of the primary key.
+        When they may not be added, or are part of the primary key.
     """
-    there = {name.lower() for name in found}  # Spark compares names without case by default
+    there = {name.lower() for name in found}  # Spark ignores case by default
     missing = [field for field in wanted.fields if field.name.lower() not in there]
     names = [field.name for field in missing]
     keys = [name for name in names if name in wanted.primary_key]
     if keys:
-        raise SchemaError(f"{table} has no column {', '.join(keys)}, which is of the primary key")
+        raise SchemaError(f"{table} has no column {', '.join(keys)}, which is part of the primary key")
     if missing and not wanted.add_columns:
-        raise SchemaError(
-            f"{table} has no column {', '.join(names)}: add_columns=True adds what is missing, columns=[...] says what to write"
-        )
+        raise SchemaError(f"{table} has no column {', '.join(names)}: set add_columns=True to add it, or leave it out with columns=[...]")
     return missing

@@ -134,9 +134,11 @@ def test_a_control_event_that_its_format_cannot_read_is_a_bad_record(spark, kafk
 @pytest.mark.parametrize(
     ("change", "text"),
     [
-        pytest.param({"control_events": ["DLL"]}, "control_events has 'DLL'; there are TOMBSTONE, DDL, ", id="no reason"),
-        pytest.param({"schema": "id INT, _control_event STRING"}, "_control_event would stand in the result twice", id="a reserved column"),
-        pytest.param({"metadata": ["leader-epoch"]}, "no metadata column 'leader-epoch'.*does not tell it", id="what Spark does not tell"),
+        pytest.param({"control_events": ["DLL"]}, "control_events has 'DLL': use TOMBSTONE, DDL, ", id="no reason"),
+        pytest.param({"schema": "id INT, _control_event STRING"}, "_control_event would be in the result twice", id="a reserved column"),
+        pytest.param(
+            {"metadata": ["leader-epoch"]}, "no metadata column 'leader-epoch'.*does not provide it", id="what Spark does not provide"
+        ),
     ],
 )
 def test_wrong_arguments_fail_at_the_call(spark, change, text):

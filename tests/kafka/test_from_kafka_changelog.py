@@ -141,7 +141,7 @@ def test_a_restart_with_another_number_of_key_groups_is_refused(spark, kafka, tm
     run_stream(from_kafka_changelog(spark, topic, **TABLE, options=servers(kafka), key_groups=1), tmp_path / "checkpoint")
     kafka.produce(topic, [(b"%d" % key, debezium("c", None, {"id": key, "name": "a", "qty": 1})) for key in range(50)])
     other = from_kafka_changelog(spark, topic, **TABLE, options=servers(kafka), key_groups=2)
-    with pytest.raises(StreamingQueryException, match=r"\[STATE_VERSION\].*Set key_groups=1"):
+    with pytest.raises(StreamingQueryException, match=r"\[STATE_VERSION\].*set key_groups=1"):
         run_stream(other, tmp_path / "checkpoint")
 
 
@@ -421,10 +421,12 @@ def test_the_error_in_the_readme_is_raised():
         pytest.param({"format": "debezium-jsom"}, "did you mean 'debezium-json'", id="unknown format"),
         pytest.param({"format": 5}, "identifier such as", id="no format"),
         pytest.param({"format_options": {"schema.inclde": "true"}}, "has no option schema_inclde", id="unknown option"),
-        pytest.param({"format": get_format("debezium-json"), "format_options": {"a": 1}}, "to the format itself", id="options twice"),
+        pytest.param(
+            {"format": get_format("debezium-json"), "format_options": {"a": 1}}, "pass the options to DebeziumJson", id="options twice"
+        ),
         pytest.param({"schema": "id INTT"}, "unknown type 'INTT'", id="unknown type"),
-        pytest.param({"schema": "id INT, ID INT"}, "stand in the result twice", id="columns that differ in case"),
-        pytest.param({"schema": "id INT, row_kind INT"}, "row_kind would stand", id="a reserved column"),
+        pytest.param({"schema": "id INT, ID INT"}, "be in the result twice", id="columns that differ in case"),
+        pytest.param({"schema": "id INT, row_kind INT"}, "row_kind would be in the result twice", id="a reserved column"),
         pytest.param({"primary_key": ["nr"]}, "primary key column nr is not declared", id="unknown key column"),
         pytest.param({"primary_key": ()}, "set source_duplicates=False", id="no key"),
         pytest.param({"mode": "failfast"}, "FAILFAST, DROPMALFORMED, PERMISSIVE", id="mode"),
@@ -435,7 +437,11 @@ def test_the_error_in_the_readme_is_raised():
         pytest.param({"key_groups": 0}, "at least 1", id="key groups"),
         pytest.param({"state_ttl": 5}, "datetime.timedelta", id="ttl without a unit"),
         pytest.param({"state_ttl": timedelta(hours=1), "bounded": True}, "a bounded read has no state", id="ttl of a bounded read"),
-        pytest.param({"mini_batch": True, "source_duplicates": False}, "the plan has none", id="mini-batch without the stage"),
+        pytest.param(
+            {"mini_batch": True, "source_duplicates": False},
+            "requires ChangelogNormalize, which the plan does not have",
+            id="mini-batch without the stage",
+        ),
         pytest.param({"on_truncate": "delete"}, "'fail' or 'ignore'", id="truncate"),
         pytest.param({"observation": "x", "bounded": True}, "pyspark.sql.Observation", id="observation"),
         pytest.param({"format": UpsertKafka(key_format="raw"), "primary_key": ["id", "qty"]}, "holds exactly one column", id="raw key"),

@@ -143,7 +143,7 @@ def test_without_a_schema_it_is_inferred_and_printed(spark, kafka, capsys) -> No
         "format_options={'schema_include': True, 'decimal_handling_mode': 'precise'}\n"
         "# schema_include: all 3 messages have a schema block\n"
         "# decimal_handling_mode: the schema block has Connect's Decimal\n"
-        "Pin it by passing these arguments: another sample may say something else.\n"
+        "Pass these arguments to pin them: another sample may lead to other results.\n"
     )
     assert [str(column) for column in columns(said.split('"""')[1])] == ["id INT NOT NULL", "price DECIMAL(8,2)", "at TIMESTAMP_NTZ(6)"]
 
@@ -172,11 +172,11 @@ def test_a_topic_without_rows_needs_a_schema(spark, kafka) -> None:
 @pytest.mark.parametrize(
     ("more", "said"),
     [
-        ({"subscribePattern": "a.*"}, "a pattern names none: pass schema, or the topics"),
-        ({"assign": "{"}, "the option assign is no JSON"),
+        ({"subscribePattern": "a.*"}, "only named topics can be sampled: pass schema, or the topics"),
+        ({"assign": "{"}, "the option assign is not JSON"),
         (
             {"subscribe": "a", "kafka.sasl.mechanism": "GSSAPI", "kafka.security.protocol": "SASL_SSL"},
-            "sampled, by librdkafka: .*GSSAPI.*. Pass schema",
+            "librdkafka samples the topic, but .*GSSAPI.*: pass schema",
         ),
     ],
 )

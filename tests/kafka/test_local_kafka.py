@@ -275,7 +275,7 @@ def test_terminal_on_a_taken_port_prints_one_line(kafka):
 
 def test_start_without_java_names_the_command_that_installs_it(monkeypatch):
     monkeypatch.setenv("JAVA_HOME", "/no/such/folder")
-    with pytest.raises(LocalKafkaError, match=r"Java 17 or newer, /no/such/folder/bin/java is no Java: .* install "):
+    with pytest.raises(LocalKafkaError, match=r"Java 17 or newer, /no/such/folder/bin/java is not Java: .* install "):
         LocalKafka().start()
 
 

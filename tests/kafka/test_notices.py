@@ -45,7 +45,7 @@ def test_a_job_without_readable_records_logs_it_once(kafka, tmp_path, bounded):
     topic = new_topic(kafka, BAD)
     (notice,), told = job(kafka, topic, tmp_path, bounded=bounded, schema="id BIGINT", mode="DROPMALFORMED")
     refused = "40 of 40: UNKNOWN_OPERATION 39, MALFORMED_MESSAGE 1" if bounded else "10 of 10: UNKNOWN_OPERATION 10"
-    assert f"every record that a task read was refused ({refused})" in notice
+    assert f"every record that a task read is bad ({refused})" in notice
     assert (
         f"The first error: [UNKNOWN_OPERATION] op 'no such' is none of c, d, m, r, t, u - at `$.op` of the value in {topic}[0]@0" in notice
     )

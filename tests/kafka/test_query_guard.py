@@ -126,7 +126,7 @@ def test_a_table_in_the_key_must_be_named(spark, kafka, tmp_path):
 
 @pytest.mark.parametrize(
     ("changed", "text"),
-    [({"key_groups": 512}, "has 64 key groups, and key_groups is 512"), ({"primary_key": "name"}, r"by primary key \(id\)")],
+    [({"key_groups": 512}, "has 64 key groups, and key_groups is 512"), ({"primary_key": "name"}, r"has the primary key \(id\)")],
     ids=["key groups", "primary key"],
 )
 def test_options_that_a_checkpoint_fixes_are_compared_before_anything_is_committed(spark, kafka, tmp_path, changed, text):

@@ -146,7 +146,7 @@ def test_other_stateful_operators_are_distinguished(spark, tmp_path):
     stream = spark.readStream.schema(ddl).parquet(str(tmp_path / "rows")).dropDuplicates(["id"])
     run_stream(stream.transform(ChangelogNormalize("id", key_groups=2)), tmp_path / "checkpoint")
     assert rows_of(read_state(spark, str(tmp_path / "checkpoint")), "id", "name") == [(1, "a"), (2, "b")]
-    with pytest.raises(ArgumentError, match=r"operator 1 is no ChangelogNormalize.* 0 \(applyInPandasWithState\), 1 \(dedupe\)"):
+    with pytest.raises(ArgumentError, match=r"operator 1 is not a ChangelogNormalize.* 0 \(applyInPandasWithState\), 1 \(dedupe\)"):
         read_state(spark, str(tmp_path / "checkpoint"), operator_id=1)
     with pytest.raises(ArgumentError, match="several stateful operators"):
         rescale(spark, str(tmp_path / "checkpoint"), str(tmp_path / "new"), 4)
@@ -166,14 +166,14 @@ def test_one_of_several_stages_is_selected_by_name(spark, kafka, tmp_path):
         run_stream(table(rows[0], "left").union(table(rows[1], "right")), tmp_path / "checkpoint")
     finally:
         spark.conf.unset(check)
-    with pytest.raises(ArgumentError, match=r"0 \(applyInPandasWithState\), 1 \(applyInPandasWithState\): name one with operator_id"):
+    with pytest.raises(ArgumentError, match=r"0 \(applyInPandasWithState\), 1 \(applyInPandasWithState\): pass operator_id"):
         read_state(spark, str(tmp_path / "checkpoint"))
     found = [read_state(spark, str(tmp_path / "checkpoint"), operator_id=number).drop("_key_group").collect() for number in (0, 1)]
     assert sorted([row.asDict() for (row,) in found], key=repr) == list(rows)
 
 
 def test_a_folder_without_state_is_an_error_and_is_not_changed(spark, tmp_path):
-    with pytest.raises(ArgumentError, match="is no checkpoint"):
+    with pytest.raises(ArgumentError, match="is not a checkpoint"):
         read_state(spark, str(tmp_path))
     assert not list(tmp_path.iterdir())
     spark.createDataFrame([(1,)], "id INT").write.parquet(str(tmp_path / "rows"))

@@ -102,7 +102,7 @@ def test_the_command_rewrites_a_checkpoint_of_rocksdb(spark, kafka, tmp_path):
         new, batch = f"file://{tmp_path}/new", max(old.batches) + 1
         command = [sys.executable, "-m", "normalize.rescale", str(old.checkpoint), new, "--key-groups", "12"]
         printed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-        assert printed == f"{new} is written: start the query from it with key_groups=12; next is batch {batch}\n"
+        assert printed == f"Wrote {new}: start the query from it with key_groups=12; the next batch is {batch}\n"
         second = run_batches(changelog_of(spark, kafka, old.topic, 12), tmp_path / "new")
     finally:
         spark.conf.unset(PROVIDER)
@@ -175,7 +175,7 @@ def test_checkpoints_that_cannot_be_rewritten_are_refused_and_unchanged(spark, t
         rescale(spark, old, old, 12)
     with pytest.raises(ArgumentError, match="at least 1"):
         rescale(spark, old, new, 0)
-    with pytest.raises(ArgumentError, match="is no checkpoint"):
+    with pytest.raises(ArgumentError, match="is not a checkpoint"):
         rescale(spark, str(tmp_path / "nothing"), new, 12)
     assert not list(tmp_path.iterdir())
 
@@ -184,7 +184,7 @@ def test_checkpoints_that_cannot_be_rewritten_are_refused_and_unchanged(spark, t
     ("layout", "key_groups", "message"),
     [
         pytest.param(Layout(2, LAYOUT.columns, ("id",), compact=True), 4, "the state is compact", id="compact"),
-        pytest.param(Layout(2, LAYOUT.columns, ("id",), with_positions=True), 3, "take a multiple of 2", id="merged positions"),
+        pytest.param(Layout(2, LAYOUT.columns, ("id",), with_positions=True), 3, "use a multiple of 2", id="merged positions"),
     ],
 )
 def test_a_state_that_cannot_be_regrouped_is_refused(spark, tmp_path, layout, key_groups, message):
@@ -199,7 +199,7 @@ def test_a_failure_leaves_no_new_checkpoint(spark, tmp_path):
     data = LAYOUT.encode(LAYOUT.empty())
     other = Layout(LAYOUT.key_groups, LAYOUT.columns, ("name",))
     stored_by_hand(spark, {0: data, 1: other.encode(other.empty())}, tmp_path / "old")
-    with pytest.raises(PythonException, match=r"\[STATE_VERSION\].*is by primary key"):
+    with pytest.raises(PythonException, match=r"\[STATE_VERSION\].*has the primary key"):
         rescale(spark, str(tmp_path / "old"), str(tmp_path / "new"), 4)
     assert not (tmp_path / "new").exists()
 

@@ -103,7 +103,7 @@ def test_the_compact_layout_reads_rows_from_events_and_detects_wrong_ones(spark,
     run = run_stream(read(spark, kafka, lost, state_layout="compact"), tmp_path / "2")
     assert run.changelog == ["+I(1,a,0)", "-U(1,a,1)", "+U(1,a,2)"]
     assert run.metric("changelog_normalize", "WRONG_BEFORE_IMAGES") == 1
-    with pytest.raises(Exception, match=r"MISSING_BEFORE_IMAGE.*not the row that was last emitted"):
+    with pytest.raises(Exception, match=r"MISSING_BEFORE_IMAGE.*differs from the row that was last emitted"):
         run_stream(read(spark, kafka, lost, state_layout="compact", on_wrong_before="fail"), tmp_path / "3")
 
 
@@ -128,9 +128,9 @@ def test_where_on_columns_with_reserved_names(spark, kafka, tmp_path):
 
 
 def test_an_invalid_where_condition_is_refused(spark, kafka):
-    with pytest.raises(ArgumentError, match="where is no condition"):
+    with pytest.raises(ArgumentError, match="where is not a condition"):
         read(spark, kafka, "t", where="nowhere > 1")
-    with pytest.raises(ArgumentError, match="where is for ChangelogNormalize, and the plan has none"):
+    with pytest.raises(ArgumentError, match="where requires ChangelogNormalize, which the plan does not have"):
         read(spark, kafka, "t", where="qty > 1", source_duplicates=False)
 
 
@@ -194,13 +194,13 @@ def test_changelogs_from_other_sources_accept_where_and_ignored_columns(spark):
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        ({"order": "offset"}, "order is 'offset'; it is 'arrival' or 'source'"),
+        ({"order": "offset"}, "order is 'offset': use 'arrival' or 'source'"),
         ({"state_layout": "hash"}, "state_layout is 'hash'"),
-        ({"ignore_columns": ["id"]}, "ignore_columns has 'id', which is of the primary key"),
+        ({"ignore_columns": ["id"]}, "ignore_columns has 'id', which is part of the primary key"),
         ({"ignore_columns": ["x"]}, "ignore_columns has 'x', which is not one of id, name, qty"),
-        ({"on_expiry": "retract"}, "on_expiry='retract' needs a state_ttl"),
+        ({"on_expiry": "retract"}, "on_expiry='retract' requires state_ttl"),
         ({"delete_retention": 5}, "delete_retention is 5"),
-        ({"order": "source", "source_duplicates": False}, "order='source' is for ChangelogNormalize, and the plan has none"),
+        ({"order": "source", "source_duplicates": False}, "order='source' requires ChangelogNormalize, which the plan does not have"),
     ],
 )
 def test_invalid_options_are_refused_at_the_call(spark, kafka, options, text):

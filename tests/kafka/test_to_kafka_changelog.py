@@ -164,7 +164,7 @@ def test_wrong_arguments_of_changelog_normalize_fail_at_the_call(spark):
         df.drop("row_kind").transform(ChangelogNormalize(primary_key="id"))
     with pytest.raises(ArgumentError, match="a bounded read has no state"):
         df.transform(ChangelogNormalize(primary_key="id", state_ttl=timedelta(hours=1)))
-    with pytest.raises(ArgumentError, match="metadata column nope"):
+    with pytest.raises(ArgumentError, match="metadata has nope"):
         df.transform(ChangelogNormalize(primary_key="id", metadata=["nope"]))
-    with pytest.raises(ArgumentError, match="needs primary_key"):
+    with pytest.raises(ArgumentError, match="requires primary_key"):
         df.transform(ChangelogNormalize(primary_key=[]))

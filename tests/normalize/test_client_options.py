@@ -101,10 +101,12 @@ def test_tls(options, expected):
         pytest.param(sasl("GSSAPI", "x"), "kafka.sasl.mechanism=GSSAPI", id="Kerberos"),
         pytest.param(sasl("OAUTHBEARER", "x"), "kafka.sasl.mechanism=OAUTHBEARER", id="OAuth"),
         pytest.param(
-            sasl("PLAIN", f'a.ScramLoginModule required username="a" password="{SECRET}";'), "one PlainLoginModule", id="another module"
+            sasl("PLAIN", f'a.ScramLoginModule required username="a" password="{SECRET}";'),
+            "the single PlainLoginModule",
+            id="another module",
         ),
         pytest.param(
-            sasl("PLAIN", f'a.PlainLoginModule required username="a" password="{SECRET}"'), "one PlainLoginModule", id="no semicolon"
+            sasl("PLAIN", f'a.PlainLoginModule required username="a" password="{SECRET}"'), "the single PlainLoginModule", id="no semicolon"
         ),
         pytest.param(
             sasl("SCRAM-SHA-256", f'a.ScramLoginModule required username="a" password="{SECRET}" tokenauth="true";'),
@@ -182,8 +184,8 @@ def test_secrets_never_appear_in_a_repr():
     [
         pytest.param("", {}, "the name of a Kafka topic", id="empty topic"),
         pytest.param("a b", {}, "the name of a Kafka topic", id="no topic's name"),
-        pytest.param("dead", {"acks": 1}, "acks is 'all'", id="acks"),
-        pytest.param("dead", {"request.required.acks": "0"}, "acks is 'all'", id="acks by its other name"),
+        pytest.param("dead", {"acks": 1}, "acks must be 'all'", id="acks"),
+        pytest.param("dead", {"request.required.acks": "0"}, "acks must be 'all'", id="acks by its other name"),
         pytest.param("dead", {"linger.sm": 1}, 'No such configuration property: "linger.sm"', id="unknown option"),
         pytest.param("dead", {"compression.type": "zip"}, 'Invalid value "zip"', id="unknown value"),
         pytest.param("dead", {"security.protocol": "SSL", "ssl.key.pem": SECRET}, "ssl.key.pem failed", id="a key that is none"),

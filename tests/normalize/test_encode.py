@@ -69,7 +69,7 @@ def test_the_split_into_batches_does_not_change_the_records(identifier, history,
 
 
 def test_a_row_without_a_kind_is_an_error_with_a_solution():
-    with pytest.raises(ArgumentError, match=r"a row has no row_kind: .* df\.where\('row_kind IS NOT NULL'\)"):
+    with pytest.raises(ArgumentError, match=r"a row has no row_kind \(.*\): filter such rows out, df\.where\('row_kind IS NOT NULL'\)"):
         encoded("changelog-json", [batch([("+I", 1, "a"), (None, 2, None)])])
     with pytest.raises(ValueError, match="'I' is not a row kind"):
         encoded("changelog-json", [batch([("I", 1, "a")])])

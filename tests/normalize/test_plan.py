@@ -39,8 +39,8 @@ def test_the_stage_is_placed_like_in_flinks_plans(source, duplicates, consumer, 
     ("source", "duplicates", "consumer", "text"),
     [
         pytest.param(CHANGELOG, True, "all", "set source_duplicates=False", id="dbz_nopk, on"),
-        pytest.param(UPSERT, False, "all", "needs primary_key", id="upserts without a key"),
-        pytest.param(CHANGELOG, False, "upsert", "only the key tells", id="dbz_nopk into upserts"),
+        pytest.param(UPSERT, False, "all", "requires primary_key", id="upserts without a key"),
+        pytest.param(CHANGELOG, False, "upsert", "only the key identifies", id="dbz_nopk into upserts"),
     ],
 )
 def test_a_missing_primary_key_is_refused_if_required(source, duplicates, consumer, text):

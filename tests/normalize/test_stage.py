@@ -285,5 +285,5 @@ def test_another_number_of_key_groups_is_refused():
     stream = Stream(stage_of(4))
     stream.run([(1, (1, "a", 0))])
     (group,) = stream.state
-    with pytest.raises(StateVersionError, match="Set key_groups=4"):
+    with pytest.raises(StateVersionError, match="set key_groups=4"):
         normalize([], stream.state[group], stage_of(8), 0)

@@ -82,7 +82,7 @@ def test_dropped_errors_cause_no_notice_while_other_records_have_rows():
     assert run([[b"bad", message(id=1)]], "id INT", mode="DROPMALFORMED")[0] == []
     assert run([[b"bad"], [b'{"op": "t"}']], "id INT", mode="DROPMALFORMED", on_truncate="ignore")[0] == []
     (notice,), counts = run([[b"bad"], [b"worse"]], "id INT", mode="DROPMALFORMED")
-    assert "every record that a task read was refused (2 of 2: MALFORMED_MESSAGE 2)" in notice.text
+    assert "every record that a task read is bad (2 of 2: MALFORMED_MESSAGE 2)" in notice.text
     assert counts["MALFORMED_MESSAGE"] == 2
 
 

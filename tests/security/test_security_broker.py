@@ -183,7 +183,7 @@ def test_the_checked_secrets_are_the_configured_ones(secured: Secured) -> None:
 
 
 def test_a_local_broker_reports_its_own_listener() -> None:
-    with pytest.raises(ValueError, match="properties has listeners, which a local broker says itself"):
+    with pytest.raises(ValueError, match="properties has listeners, which LocalKafka sets itself"):
         LocalKafka(properties={"listeners": "SSL://0.0.0.0:9093"})
 
 

@@ -39,13 +39,13 @@ def test_a_password_in_the_url_is_refused_without_being_shown(url: str) -> None:
 @pytest.mark.parametrize(
     ("make", "text"),
     [
-        (lambda: JdbcTable("jdbc:oracle:thin:@x", "t"), "it begins with jdbc:postgresql:"),
+        (lambda: JdbcTable("jdbc:oracle:thin:@x", "t"), "it must begin with jdbc:postgresql:"),
         (lambda: JdbcTable(URL, ""), "'table' or 'schema.table'"),
         (lambda: JdbcTable(URL, "a..b"), "'table' or 'schema.table'"),
-        (lambda: DeltaTable(""), "needs the name of a table"),
+        (lambda: DeltaTable(""), "requires the name of a table"),
         (lambda: IcebergTable("lake..t"), "'lake..t' has an empty part"),
-        (lambda: DeltaTable("shop.a`b"), "a backquote without its partner"),
-        (lambda: IcebergTable(None), "needs the name of a table"),  # type: ignore[arg-type]
+        (lambda: DeltaTable("shop.a`b"), "an unbalanced backquote"),
+        (lambda: IcebergTable(None), "requires the name of a table"),  # type: ignore[arg-type]
     ],
 )
 def test_invalid_tables(make: Any, text: str) -> None:
@@ -69,11 +69,11 @@ def test_every_table_name_is_quoted() -> None:
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        ({}, r"needs primary_key=\[...\]"),
+        ({}, r"requires primary_key=\[...\]"),
         ({"primary_key": "no"}, "primary_key has 'no', which is not one of the columns to write: id, v"),
         ({"primary_key": "id", "columns": ["v"]}, "primary_key has 'id', which is not one of the columns to write: v"),
         ({"primary_key": "id", "order_by": "no"}, "the DataFrame has no column 'no'; it has id, v"),
-        ({"history": True, "order_by": "v"}, "order_by has no say in it"),
+        ({"history": True, "order_by": "v"}, "history and order_by cannot be combined"),
     ],
 )
 def test_invalid_arguments(spark: SparkSession, arguments: Any, text: str, tmp_path: Any) -> None:

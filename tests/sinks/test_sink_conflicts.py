@@ -55,8 +55,8 @@ def test_an_endless_conflict_is_an_error_of_one_sentence() -> None:
     assert commit.calls == TRIES
     assert len(commit.pauses) == TRIES - 1  # no pause after the last attempt
     assert str(caught.value) == (
-        "[CONFLICT] another writer changed t at the same time (X), in each of 10 tries: let fewer queries write this table at a time, and "
-        "start this one again"
+        "[CONFLICT] another writer changed t at the same time (X), in each of 10 attempts: let fewer queries write this table at a time, "
+        "and restart this query"
     )
 
 

@@ -37,7 +37,7 @@ def test_invalid_change_feeds(spark: SparkSession) -> None:
     changes = changelog(spark, "id INT", [("+I", 1)])
     with pytest.raises(ArgumentError, match="no column _change_type"):
         from_change_feed(changes)
-    with pytest.raises(ArgumentError, match="has a column _change_type already"):
+    with pytest.raises(ArgumentError, match="already has a column _change_type"):
         to_change_feed(changes.withColumn("_change_type", changes.row_kind))
     for odd, convert in ((changelog(spark, "id INT", [(None, 1)]), to_change_feed), (_feed(spark, "truncate"), from_change_feed)):
         with pytest.raises(Exception, match=r"is (NULL|truncate), not one of"):

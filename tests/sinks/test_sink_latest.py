@@ -64,8 +64,8 @@ def test_names_of_any_kind_are_columns(spark: SparkSession) -> None:
     ("rows", "order_by", "error", "text"),
     [
         ([(None, 1, 1)], [], ArgumentError, "a row has no row_kind"),
-        ([("+I", 1, 1), ("?", 1, 1)], [], ArgumentError, "none of"),
-        ([("+I", None, 1)], [], MissingFieldError, "`id` is of the primary key and is null"),
+        ([("+I", 1, 1), ("?", 1, 1)], [], ArgumentError, "or one other than"),
+        ([("+I", None, 1)], [], MissingFieldError, "`id` is part of the primary key and is null"),
         ([("+I", 1, 5), ("+U", 1, 5)], ["at"], ChangeOrderError, "two rows of one key have the same values in order_by=\\['at'\\]"),
         ([("+I", 1, None)], ["at"], ChangeOrderError, "is NULL in a row"),
     ],

@@ -44,5 +44,5 @@ def test_a_table_of_sums_follows_the_changelog(spark: SparkSession, new_sink: Ca
 def test_a_key_that_is_not_the_groups_needs_an_order(spark: SparkSession, new_sink: Callable[[str], Sink]) -> None:
     changes = spark.createDataFrame([("+I", 1, "bike", Decimal(1))], SCHEMA)
     totals = aggregate_changes(changes, "SELECT id, name, COUNT(*) AS n FROM t GROUP BY id, name")
-    with pytest.raises(ChangeOrderError, match="the rows come through Aggregate"):
+    with pytest.raises(ChangeOrderError, match="the plan contains Aggregate"):
         apply_changes(totals, new_sink("delta").table, primary_key="name")
