@@ -300,7 +300,8 @@ def test_every_type_arrives_typed(spark, kafka):
     }  # fmt: skip
     nulls = {"id": 1}
     topic = new_topic(kafka, [(None, json.dumps({"data": row, "op": "+I"}).encode()) for row in (data, nulls)])
-    df = from_kafka_changelog(spark, topic, format="changelog-json", schema=schema, primary_key="id", options=servers(kafka), bounded=True)
+    table = {"format": "changelog-json", "format_options": {"rounding": "half_up"}, "schema": schema, "primary_key": "id"}
+    df = from_kafka_changelog(spark, topic, **table, options=servers(kafka), bounded=True)
     full, empty = sorted(df.collect(), key=lambda row: -row.id)
     assert full.asDict() == {
         "row_kind": "+I", "id": 2**63 - 1, "b": True, "t": -128, "s": 32767, "i": -(2**31), "f": 1.5, "d": 5e-324,
