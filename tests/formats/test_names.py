@@ -58,7 +58,8 @@ def test_a_documents_fields_may_be_missing():
         pytest.param("ogg-json", {}, {"op_type": "U", "before": {"id": 1}, "after": {"id": 1}}, (), (), id="a compressed update"),
         pytest.param("canal-json", {}, {"type": "DELETE", "data": [{"id": "1"}]}, (), (), id="a delete by its key"),
         pytest.param(
-            "maxwell-json", {"binlog_row_image": "MINIMAL"}, {"type": "update", "data": {"id": 1, "name": None}}, (), (), id="a minimal row image"
+            "maxwell-json", {"binlog_row_image": "MINIMAL"}, {"type": "update", "data": {"id": 1, "name": None}},
+            (), (), id="a minimal row image",
         ),
         pytest.param(
             "maxwell-json", {}, {"type": "update", "data": {"id": 1, "name": None}, "old": {"name": "a"}},
