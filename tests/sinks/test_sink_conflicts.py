@@ -81,8 +81,12 @@ def test_a_commit_between_plan_and_commit_is_a_conflict(
 
     def wait_for_the_other(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         # Iceberg computes the rows twice in parallel; if both waited, the other writer would have no core.
-        first, deadline = not Path(began).exists(), time.monotonic() + 120
-        Path(began).touch()
+        deadline = time.monotonic() + 120
+        try:
+            Path(began).touch(exist_ok=False)
+            first = True
+        except FileExistsError:
+            first = False
         while first and not Path(go).exists() and time.monotonic() < deadline:
             time.sleep(0.05)
         yield from batches
