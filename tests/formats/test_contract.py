@@ -52,7 +52,7 @@ def test_scenario_has_a_file_or_a_reason_for_every_format(scenario: Scenario) ->
     known = set(OURS)
     named = {*scenario.gaps, *scenario.options, *scenario.keyed_differs, *scenario.identifiers}
     overrides = {path.stem for path in scenario.folder.glob("*.changelog")} - {"expected"}
-    assert named - {"*"} | overrides <= known, "names a format that there is not"
+    assert named - {"*"} | overrides <= known, "names an unknown format"
     assert set(scenario.identifiers) & set(scenario.gaps) == set(), "a gap, and there is a file"
     gaps = known - set(scenario.identifiers) if "*" in scenario.gaps else set(scenario.gaps)
     assert set(scenario.identifiers) | gaps == known, "neither a file nor a reason why there is none"

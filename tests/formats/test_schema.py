@@ -59,7 +59,7 @@ def test_ddl_is_read_and_written(ddl: str, written: str | None) -> None:
         pytest.param("id INT name STRING", "expected a comma before 'name'", id="no comma"),
         pytest.param("id INT,", "a column is missing after the last comma", id="a comma at the end"),
         pytest.param("id INT, id STRING", "column id is declared twice", id="a name twice"),
-        pytest.param("id GEOMETRY", "unknown type 'GEOMETRY'", id="a type that there is not"),
+        pytest.param("id GEOMETRY", "unknown type 'GEOMETRY'", id="an unknown type"),
         pytest.param("id DECIMAL(39,0)", "from 1 to 38, got '39'", id="too much precision"),
         pytest.param("id DECIMAL(5,6)", "from 0 to 5, got '6'", id="a scale beyond the precision"),
         pytest.param("id DECIMAL(5", "expected ,|expected [)]", id="an open parenthesis"),

@@ -231,7 +231,7 @@ REDELIVERIES = [
     pytest.param([at(1, 9, 100), at(1, 2, 101), at(1, 3, 102), at(1, 9, 100), at(1, 2, 101)], "yyynn", id="a reset of the log"),
     pytest.param([at(1, 9, 100), at(2, 2, 101), at(1, 9, 100), at(1, 3, 102)], "yyny", id="a reset that another key brought"),
     pytest.param([at(1, 9, 900, "b"), at(1, 9, 100), at(1, 2, 101)], "yyy", id="a reset on a server whose clock lags behind another's"),
-    pytest.param([at(1, 9, 100), at(1, 2, 100)], "yn", id="a reset within the clock's resolution cannot be told"),
+    pytest.param([at(1, 9, 100), at(1, 2, 100)], "yn", id="a reset within the clock's resolution cannot be detected"),
     pytest.param([at(1, 2, 100), at(2, 2, 100), at(1, 2, 200), at(2, 2, 200)], "yyyy", id="a second snapshot while nothing was written"),
     pytest.param([at(1, 9), at(1, 3, source="t[1]")], "yn", id="repartitioned: places of one history compare"),
     pytest.param([at(1, 9), at(1, 3, history="b", source="t[1]")], "yy", id="repartitioned: another history does not"),

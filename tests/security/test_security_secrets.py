@@ -82,7 +82,7 @@ def test_errors_of_refused_options_show_no_secrets(options: dict) -> None:
 @pytest.mark.parametrize(
     ("options", "error"),
     [
-        pytest.param(REGISTRY, SchemaRegistryError, id="nobody answers"),
+        pytest.param(REGISTRY, SchemaRegistryError, id="no answer"),
         pytest.param(ALL, FormatOptionError, id="no certificate for the key"),
         pytest.param({**REGISTRY, "properties": {"no.such": PLANTED["proxy"]}}, FormatOptionError, id="an unknown property"),
         pytest.param({**REGISTRY, "properties": {"timeout": PLANTED["proxy"]}}, SchemaRegistryError, id="a property of another type"),

@@ -6,7 +6,7 @@
 
 writes ``<scenario>/debezium-avro-confluent.jsonl``, ``reject/debezium-avro-confluent.jsonl`` and ``avro-schemas.json``, the schemas in
 the order of their ids. A schema has
-Connect's and Debezium's names where the converter has them (``connect.name``), and values are written as they stand in such schemas:
+Connect's and Debezium's names where the converter has them (``connect.name``). Values are written unchanged in such schemas:
 decimals as unscaled bytes, times as numbers.
 """
 
@@ -214,7 +214,7 @@ def rejects(schemas: Schemas) -> list[dict[str, Any]]:
         ("a string has a negative length", good.replace(b"\x08fork", b"\x07fork"), "MalformedMessageError", ""),
         ("a number has more than 64 bits", good[:5] + b"\xff" * 11 + good[6:], "MalformedMessageError", ""),
         ("a row is no envelope", flat, "MissingFieldError", "$.op"),
-        ("an operation that there is not", event("x", None, row), "UnknownOperationError", "$.op"),
+        ("an unknown operation", event("x", None, row), "UnknownOperationError", "$.op"),
         ("an insert without a row", event("c", None, None), "MissingFieldError", "$.after"),
         ("a delete without a row", event("d", None, None), "MissingBeforeImageError", "$.before"),
         ("an update without the row before", event("u", None, row), "MissingBeforeImageError", "$.before"),
