@@ -43,7 +43,7 @@ def test_each_option_of_a_format_has_a_type_a_default_and_a_description(name: st
 
 def test_description_of_a_format_leaves_out_the_comparison_with_flink() -> None:
     done = quick("formats", "maxwell-json")
-    assert done.out.startswith("Maxwell JSON, as written by Zendesk's Maxwell's daemon")
+    assert done.out.startswith("Maxwell JSON, as written by Zendesk's Maxwell daemon")
     assert "Differs from Flink" not in done.out
     assert "table_include\tstr | None\tNone\tRegular expressions" in done.out
 

@@ -120,7 +120,7 @@ def test_rows_that_cannot_be_written_are_refused_at_the_call(spark, kafka):
     df = spark.createDataFrame([Row(row_kind="+I", id=1)])
     with pytest.raises(FormatOptionError, match="rows do not contain their table's name"):
         to_kafka_changelog(df, "t", format="canal-json", format_options={"table_include": "t"}, options=servers(kafka))
-    with pytest.raises(SchemaError, match=r"schema has id DECIMAL\(3,1\), and the DataFrame has BIGINT"):
+    with pytest.raises(SchemaError, match=r"schema has id DECIMAL\(3,1\), but the DataFrame has BIGINT"):
         to_kafka_changelog(df, "t", schema="id DECIMAL(3,1)", options=servers(kafka))
     with pytest.raises(SchemaError, match="schema has name STRING, and the DataFrame has no such column"):
         to_kafka_changelog(df, "t", schema="id BIGINT, name STRING", options=servers(kafka))
