@@ -122,7 +122,7 @@ def test_rows_that_cannot_be_written_are_refused_at_the_call(spark, kafka):
         to_kafka_changelog(df, "t", format="canal-json", format_options={"table_include": "t"}, options=servers(kafka))
     with pytest.raises(SchemaError, match=r"schema has id DECIMAL\(3,1\), but the DataFrame has BIGINT"):
         to_kafka_changelog(df, "t", schema="id DECIMAL(3,1)", options=servers(kafka))
-    with pytest.raises(SchemaError, match="schema has name STRING, and the DataFrame has no such column"):
+    with pytest.raises(SchemaError, match="schema has name STRING, but the DataFrame has no such column"):
         to_kafka_changelog(df, "t", schema="id BIGINT, name STRING", options=servers(kafka))
     with pytest.raises(ArgumentError, match="no column row_kind"):
         to_kafka_changelog(df.drop("row_kind"), "t", options=servers(kafka))
