@@ -213,6 +213,7 @@ class _Task:
         quick = source.decoder(raw_text=True) if target.takes_text and not source.compact else decoder
         self.decode_quickly = quick.upserts if target.keyed else quick.decode
         self.decoders, self.tables = (quick, decoder), list[Table]()
+        self.compared: tuple[Any, ...] = ()
         self.text_columns, self.looked_at = decoder.text_columns, source.looked_at
         self.drop = without_update_before(source.columns, source.unique_key) if source.drop_update_before else None
         self.merge = _metadata_merger(source)
@@ -294,12 +295,15 @@ class _Task:
         identity = self.source.identity
         if not identity.compared:
             return
+        # The decoders' tables only grow: if nothing was added, they were compared before.
+        compared = (records.topic, *(len(decoder.tables) for decoder in self.decoders))
+        if compared == self.compared:
+            return
         place = f"{records.source}@{int(records.offsets[index])}"
         found = [names for decoder in self.decoders for names in decoder.tables] or [()]
         named = [{name: str(value) for name, value in zip(identity.columns, names, strict=False) if value is not None} for names in found]
-        if len(self.tables) == 1 and named == [self.tables[0].names] and records.topic == self.tables[0].topic:
-            return
         self.tables = identity.merged(self.tables, [Table(names, records.topic, place) for names in named])
+        self.compared = compared
 
     def arguments(self, records: Records) -> list[Sequence[Any]]:
         headers = [header_lists(records.headers)] if self.source.format.reads_headers else []
