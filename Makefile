@@ -5,9 +5,17 @@ VENV ?= .venv
 PORT ?= 9092
 # Test processes; each has its own Spark and Kafka (3 GB).
 JOBS ?= 2
+# How many random examples the tests draw: check (a fifth), dev or ci.
+HYPOTHESIS_PROFILE ?= dev
+export HYPOTHESIS_PROFILE
+
+UNIT := tests/unit cdc_cli cdc_formats docs README.md
+# A file's tests run in one process, because they share topics and tables.
+PARALLEL := --numprocesses $(JOBS) --dist loadfile --no-loadscope-reorder
+COVERED := pytest $(UNIT) tests/servers $(PARALLEL) --quiet --cov --cov-report=term
 
 BIN := $(VENV)/bin
-JAVA_GOALS := demo test notebooks bench bench-flink bench-capture soak growth kafka
+JAVA_GOALS := demo test coverage notebooks bench bench-flink bench-capture soak growth kafka
 CHECKS := python $(if $(filter $(JAVA_GOALS),$(MAKECMDGOALS)),java)
 
 # Spark's Python workers must use this environment's Python, and Spark must be the one inside this PySpark.
@@ -16,7 +24,7 @@ unexport SPARK_HOME
 # Without .pyc files, each Python that Spark starts would compile these packages again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test fetch notebooks lint types unit fuzz bench bench-flink bench-capture soak growth kafka format clean prerequisites
+.PHONY: help demo check test fetch notebooks docs lint types unit coverage fuzz bench bench-flink bench-capture soak growth kafka format clean prerequisites
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -25,20 +33,27 @@ help: ## list these commands
 demo: $(VENV)/installed ## replay recorded topics through a real Kafka and compare the tables
 	$(BIN)/python -m demo
 
-test: $(VENV)/installed ## run lint, types and all tests
-	$(MAKE) --jobs 2 lint types fetch
-	$(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadfile --no-loadscope-reorder
+check: $(VENV)/installed ## run lint, types, unit tests and doctests: no Java, no servers
+	$(MAKE) --jobs 3 lint types unit HYPOTHESIS_PROFILE=check
+
+test: $(VENV)/installed ## run lint, types, docs and all tests
+	$(MAKE) --jobs 2 lint types docs fetch
+	$(BIN)/python -m $(COVERED)
+	$(BIN)/python -m pytest tests/spark tests/e2e $(PARALLEL)
 
 # Servers and Spark's jars for the tests, and archives of the classes that both load.
 fetch: $(VENV)/installed
 	$(BIN)/python -m normalize.local_kafka --fetch
-	$(BIN)/python tests/local_registry.py --fetch
-	$(BIN)/python tests/sinks/local_databases.py --fetch
-	$(BIN)/python tests/spark_packages.py --fetch
+	$(BIN)/python -m tests.support.servers.local_registry --fetch
+	$(BIN)/python -m tests.support.servers.local_databases --fetch
+	$(BIN)/python -m tests.support.spark_packages --fetch
 
 notebooks: $(VENV)/installed ## start JupyterLab with the notebooks
 	$(BIN)/python -m pip install --quiet --editable '.[notebooks]'
 	$(BIN)/jupyter lab --notebook-dir notebooks
+
+docs: $(VENV)/installed ## build the documentation into site/; a broken link is an error
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 lint: $(VENV)/installed ## check rules and format with ruff
 	$(BIN)/ruff check .
@@ -47,11 +62,14 @@ lint: $(VENV)/installed ## check rules and format with ruff
 types: $(VENV)/installed ## check types with mypy
 	$(BIN)/mypy
 
-unit: $(VENV)/installed ## run the tests that do not require Java
-	$(BIN)/python -m pytest -m "not spark and not kafka and not registry"
+unit: $(VENV)/installed ## run the unit tests and doctests: no Java, no servers
+	$(BIN)/python -m pytest $(UNIT) --numprocesses $(JOBS) --quiet
+
+coverage: fetch ## run the tests without Spark; coverage below the floor in setup.cfg is an error
+	$(BIN)/python -m $(COVERED)
 
 fuzz: $(VENV)/installed ## feed damaged messages to every format (FUZZ="--format canal-json --messages 50000")
-	$(BIN)/python tools/fuzz.py $(FUZZ)
+	$(BIN)/python -m tools.fuzz $(FUZZ)
 
 bench: $(VENV)/installed ## measure throughput
 	$(BIN)/python -m bench
@@ -76,7 +94,7 @@ format: $(VENV)/installed ## reformat the code as `make lint` requires
 	$(BIN)/ruff format .
 
 clean: ## remove the environment and the files that the commands created
-	rm -rf $(VENV) *.egg-info build dist .coverage htmlcov .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) *.egg-info build dist site .coverage htmlcov .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	rm -rf artifacts derby.log metastore_db spark-warehouse
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 

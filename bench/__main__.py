@@ -19,12 +19,12 @@ from typing import Any
 import numpy as np
 
 from cdc_formats import columns, get_format
-from normalize.changelog_normalize import KEY_GROUPS, make_stage
-from normalize.changes import Shape, decode_block
-from normalize.records import Records
-from normalize.stage import normalize
-from normalize.targets import Blocks
-from normalize.typed import Output
+from normalize.changelog_normalize import KEY_GROUPS, ChangelogNormalize, make_stage
+from normalize.core.changes import Shape, decode_block
+from normalize.core.output import Output
+from normalize.core.records import Records
+from normalize.decode.targets import Blocks
+from normalize.engines.key_groups import normalize
 
 from .costs import costs
 from .history import FORMAT_OPTIONS, SCHEMA, events, message
@@ -118,7 +118,7 @@ def stage(options: argparse.Namespace) -> None:
     decoded = [decoder.upserts(*message(*event)) for event in events(count, options.keys)]
     target.take(Records("t", 0, offsets, offsets, [], []), decoded, {})
     blocks = [(row["key_group"], decode_block(row["block"])) for batch in target.flush() for row in batch.to_pylist()]
-    made = make_stage(shape, ("id",), generate_update_before=True, key_groups=options.key_groups, streaming=True)
+    made = make_stage(ChangelogNormalize(key_groups=options.key_groups), shape, ("id",), streaming=True)
 
     def fold() -> dict[int, bytes | None]:
         return {group: normalize([block], None, made, 0)[1] for group, block in blocks}

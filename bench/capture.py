@@ -32,9 +32,9 @@ from statistics import median
 from typing import Any, NamedTuple
 
 from capture.binlog import LogReader
-from capture.entries import Change
+from capture.entries import RowChange
 from capture.options import Options
-from capture.server import Position
+from capture.server import LogPosition
 from capture.tables import read_tables
 
 from .capture_runs import JVM, PYTHON, SERVER, Job, Run, Usage, Watch
@@ -218,7 +218,7 @@ def _run_query(spark: Any, reader: dict[str, str], rows: int) -> Run:
     return Run(start, running, points[:end], counts)
 
 
-def _read_log(source: Source, start: Position, end: Position, counts: Counts) -> Run:
+def _read_log(source: Source, start: LogPosition, end: LogPosition, counts: Counts) -> Run:
     """Read the log without Spark."""
     from capture.server import connect
 
@@ -226,7 +226,7 @@ def _read_log(source: Source, start: Position, end: Position, counts: Counts) ->
     with connect(options) as server:
         log = LogReader(server, read_tables(server, options), _SERVER_ID)
     begun = _now_ms()
-    changes = sum(isinstance(entry, Change) for entry in log.read(start, end))
+    changes = sum(isinstance(entry, RowChange) for entry in log.read(start, end))
     if changes != counts["+U"][0]:
         raise SystemExit(f"the log reader alone found {changes} changes instead of {counts['+U'][0]}: no result is valid")
     return Run(begun, (begun, 0), [(_now_ms(), 2 * changes)], counts)

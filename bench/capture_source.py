@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import psutil
 import pymysql
 
 from capture.options import Options, read_options
-from capture.server import Position, connect
-
-sys.path.append(str(Path(__file__).parents[1] / "tests" / "sinks"))
-
-from local_databases import LocalMariaDb
+from capture.server import LogPosition, connect
+from tests.support.servers.local_databases import LocalMariaDb
 
 DATABASE = "bench_capture"
 TABLE, SMALL_TABLE = "orders", "few_orders"
@@ -80,7 +75,7 @@ class Source(NamedTuple):
     def options(self) -> Options:
         return read_options(self.reader(TABLE))
 
-    def position(self) -> Position:
+    def position(self) -> LogPosition:
         """Return the current position of the log."""
         with connect(self.options()) as server:
             return server.settled()

@@ -18,12 +18,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from cdc_formats import columns, get_format
-from normalize.changelog_normalize import make_stage
-from normalize.counts import counts_ddl, observed
-from normalize.decode import COUNTS, Source, decode_pass, needed_columns
-from normalize.kafka import READER_DEFAULTS
-from normalize.stage import DDL, STATE_DDL, normalize_group, normalized
-from normalize.targets import Blocks
+from normalize.api import READER_DEFAULTS
+from normalize.changelog_normalize import ChangelogNormalize, make_stage
+from normalize.decode.decode_pass import COUNTS, Source, decode_pass, needed_columns
+from normalize.decode.targets import Blocks
+from normalize.engines.key_groups import DDL, STATE_DDL, normalize_group, normalize_stream
+from normalize.monitoring.counts import counts_ddl, observe_counts
 from normalize.worker import keep_archives, worker
 
 from .cpu import PYTHON_WORKERS, SPARK_JVM, cpu_seconds, is_known, microseconds, spent
@@ -73,21 +73,13 @@ def queries(spark: Any, options: argparse.Namespace, format: str, servers: str, 
         topic=topic,
         key_groups=options.key_groups,
     )
-    stage = make_stage(
-        source.shape,
-        source.unique_key,
-        generate_update_before=True,
-        key_groups=options.key_groups,
-        state_ttl=None,
-        mini_batch=False,
-        streaming=True,
-    )
+    stage = make_stage(ChangelogNormalize(key_groups=options.key_groups), source.shape, source.unique_key, streaming=True)
     reader = {**READER_DEFAULTS, "kafka.bootstrap.servers": servers, "subscribe": topic, "maxOffsetsPerTrigger": str(options.batch)}
     records = spark.readStream.format("kafka").options(**reader).load()
     records = records.select(*(F.unix_millis("timestamp").alias(name) if name == "stamp" else name for name in needed_columns(source)))
     decode, ddl = partial(decode_pass, source=source, target=Blocks), f"{Blocks.ddl(source.output)}, {counts_ddl(COUNTS)}"
     decoded = records.mapInArrow(decode, ddl)
-    blocks = observed(decoded, COUNTS, "decode")
+    blocks = observe_counts(decoded, COUNTS, "decode")
     return {
         "Kafka read, micro-batches": records,
         "records into Python": records.mapInArrow(_read, ddl),
@@ -98,7 +90,7 @@ def queries(spark: Any, options: argparse.Namespace, format: str, servers: str, 
         "fold": _grouped(blocks, partial(_fold_group, stage=stage)),
         "state": _grouped(blocks, partial(_keep_group, stage=stage)),
         "rows out of the stage": _grouped(blocks, partial(normalize_group, stage=stage)),
-        "typing": normalized(blocks, stage, source.output, "normalize"),
+        "typing": normalize_stream(blocks, stage, source.output, "normalize"),
     }
 
 

@@ -38,7 +38,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
 
-from normalize import LocalKafka, from_kafka_changelog
+from normalize import ChangelogNormalize, LocalKafka, from_kafka_changelog
 
 from .cpu import is_known
 from .history import FORMAT_OPTIONS, SCHEMA, Row, message
@@ -312,8 +312,7 @@ class Query:
             schema=SCHEMA,
             primary_key=["id"],
             options={"kafka.bootstrap.servers": self.servers, "maxOffsetsPerTrigger": batch},
-            key_groups=self.setting.key_groups,
-            state_layout=self.setting.layout,
+            normalize=ChangelogNormalize(key_groups=self.setting.key_groups, state_layout=self.setting.layout),
         )
         writer = changes.writeStream.format("noop").option("checkpointLocation", str(self.folder / "checkpoint"))
         begin = time.time()

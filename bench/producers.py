@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from cdc_formats.avro_writer import avro_bytes
-from cdc_formats.json_reader import json_bytes, json_text
-from cdc_formats.schema_registry import Registry, framed
+from cdc_formats.avro.schema_registry import Registry, framed
+from cdc_formats.avro.writer import avro_bytes
+from cdc_formats.decoding.json_reader import json_bytes, json_text
 
 from .history import NAMES, SCHEMA, Row, message
 

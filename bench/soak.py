@@ -34,7 +34,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from normalize import LocalKafka, from_kafka_changelog
+from normalize import ChangelogNormalize, LocalKafka, from_kafka_changelog
 from normalize.changelog_normalize import KEY_GROUPS
 
 from .history import FORMAT_OPTIONS, SCHEMA, Expected, Row, events, message
@@ -178,8 +178,7 @@ def job(options: argparse.Namespace) -> None:
         schema=SCHEMA,
         primary_key=["id"],
         options={"kafka.bootstrap.servers": servers, "maxOffsetsPerTrigger": options.batch},
-        key_groups=options.key_groups,
-        state_layout=options.layout,
+        normalize=ChangelogNormalize(key_groups=options.key_groups, state_layout=options.layout),
     )
     writer = changes.writeStream.foreachBatch(keep).option("checkpointLocation", f"{folder}/checkpoint")
     writer.trigger(availableNow=True).start().awaitTermination()

@@ -9,7 +9,7 @@ import tempfile
 from typing import Any
 
 from normalize import SPARK_PACKAGES
-from normalize.kafka import READER_DEFAULTS
+from normalize.api import READER_DEFAULTS
 
 SETTINGS = {
     "spark.sql.shuffle.partitions": "2",

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from normalize import LocalKafka
-from normalize.local_kafka import Record
+from normalize.local_kafka import ProducerRecord
 
 from .history import Expected, events
 from .producers import PRODUCERS, Producer
@@ -43,10 +43,10 @@ def _written(kafka: LocalKafka, format: str, options: argparse.Namespace) -> Top
     return topic, expected
 
 
-def records(producer: Producer, messages: int, keys: int, expected: Expected) -> Iterator[Record]:
+def records(producer: Producer, messages: int, keys: int, expected: Expected) -> Iterator[ProducerRecord]:
     """Yield the history's records, and count the expected rows."""
     for number, before, after in events(messages, keys):
         key = (after or before or ())[0]
         expected.take(key, after)
         # Some producers write no Kafka key, but all can keep a row's events in one partition.
-        yield Record(*producer.write(number, before, after), partition=key % PARTITIONS)
+        yield ProducerRecord(*producer.write(number, before, after), partition=key % PARTITIONS)

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from statistics import median
 from typing import Any, NamedTuple
 
-from normalize import from_kafka_changelog
+from normalize import ChangelogNormalize, from_kafka_changelog
 
 from .cpu import BROKER, FLINK_JVM, PYTHON_WORKERS, SPARK_JVM, cpu_seconds, microseconds, spent
 from .history import SCHEMA, Expected
@@ -139,7 +139,7 @@ def run_ours(spark: Any, options: argparse.Namespace, format: str, servers: str,
         schema=SCHEMA,
         primary_key=["id"],
         options={"kafka.bootstrap.servers": servers, "maxOffsetsPerTrigger": options.batch},
-        key_groups=options.key_groups,
+        normalize=ChangelogNormalize(key_groups=options.key_groups),
     )
     before = cpu_seconds()
     progress = run_stream(changes.writeStream.foreachBatch(count))

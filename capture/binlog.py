@@ -34,12 +34,12 @@ from pymysqlreplication.row_event import (
 )
 
 from .columns import SourceColumn
-from .entries import Change, Committed, Creation, LogEntry, Statement
+from .entries import LogEntry, RowChange, Statement, TableCreation, TransactionEnd
 from .errors import BinlogError, BinlogPurgedError, SchemaChangedError, ServerUnavailableError
 from .gtids import UNREADABLE
-from .images import Images
+from .images import RowImageReader
 from .options import Options
-from .server import Position, Server, connection_settings, server_errors
+from .server import LogPosition, Server, connection_settings, server_errors
 from .statements import Effect, SqlStatement
 from .stream import Stream, statement_bytes
 from .table import Row, Table, TableId
@@ -110,7 +110,7 @@ class LogReader:
         self._number = 0
         self._gtid: str | None = None
         self._wanted = True
-        self._shapes: dict[int, tuple[Any, Images]] = {}
+        self._shapes: dict[int, tuple[Any, RowImageReader]] = {}
         self._followed = {table.id: table for table in tables}
 
     def table(self, of: TableId) -> Table:
@@ -126,7 +126,7 @@ class LogReader:
         """Stop reading a table."""
         del self._followed[table]
 
-    def read(self, start: Position, end: Position, wanted: Callable[[str], bool] = lambda _: True) -> Iterator[LogEntry]:
+    def read(self, start: LogPosition, end: LogPosition, wanted: Callable[[str], bool] = lambda _: True) -> Iterator[LogEntry]:
         """Return the log entries after `start` up to `end`, or up to the end of the log.
 
         A transaction whose GTID `wanted` rejects yields only its end, without tables.
@@ -149,11 +149,11 @@ class LogReader:
         try:
             for event in self._events(stream, end):
                 yield from self._entries(stream, event)
-            self.position = min(end, Position(stream.log_file, stream.log_pos), key=lambda each: each.order)
+            self.position = min(end, LogPosition(stream.log_file, stream.log_pos), key=lambda each: each.order)
         finally:
             stream.close()
 
-    def _open(self, start: Position) -> Stream:
+    def _open(self, start: LogPosition) -> Stream:
         wanted = (*_ROWS, *_ALWAYS) if self.rows else (TableMapEvent, *_ALWAYS)
         return Stream(
             self.identity,
@@ -169,21 +169,21 @@ class LogReader:
             enable_logging=False,
         )
 
-    def _events(self, stream: Stream, end: Position) -> Iterator[Any]:
+    def _events(self, stream: Stream, end: LogPosition) -> Iterator[Any]:
         """Return the events up to a position, which is the end of a returned or a skipped event."""
         last = end.order
         with _log_errors(self.options, stream):
             while (event := stream.fetchone()) is not None:
                 # The end of a rotation is a position in the previous file, but the library already has the next file's name.
                 place = 0 if isinstance(event, RotateEvent) else event.packet.log_pos
-                if place and Position(stream.log_file, place).order > last:
+                if place and LogPosition(stream.log_file, place).order > last:
                     return
                 yield event
-                if Position(stream.log_file, stream.log_pos).order >= last:
+                if LogPosition(stream.log_file, stream.log_pos).order >= last:
                     return
 
     def _entries(self, stream: Stream, event: Any) -> Iterator[LogEntry]:
-        position = Position(stream.log_file, event.packet.log_pos or stream.log_pos)
+        position = LogPosition(stream.log_file, event.packet.log_pos or stream.log_pos)
         if isinstance(event, _ROWS):
             yield from self._changes(stream, event, position) if self._wanted else ()
         elif isinstance(event, _STATEMENTS):
@@ -215,7 +215,7 @@ class LogReader:
         elif event.event_type == _TAGGED:
             self._gtid = UNREADABLE
 
-    def _refuse_xa(self, position: Position) -> None:
+    def _refuse_xa(self, position: LogPosition) -> None:
         if self._touched:
             names = ", ".join(map(str, sorted(self._touched)))
             raise BinlogError(
@@ -223,13 +223,13 @@ class LogReader:
                 "before they commit"
             )
 
-    def _committed(self, event: Any, position: Position) -> Committed:
-        found = Committed(position, frozenset(self._touched), event.timestamp, self._gtid if self._wanted else None)
+    def _committed(self, event: Any, position: LogPosition) -> TransactionEnd:
+        found = TransactionEnd(position, frozenset(self._touched), event.timestamp, self._gtid if self._wanted else None)
         self._touched.clear()
         self._number, self._gtid, self._wanted = 0, None, True
         return found
 
-    def _statements(self, event: QueryEvent | ExecuteLoadQueryEvent, position: Position) -> Iterator[LogEntry]:
+    def _statements(self, event: QueryEvent | ExecuteLoadQueryEvent, position: LogPosition) -> Iterator[LogEntry]:
         if isinstance(event, QueryEvent) and event.query == _BEGIN:
             return
         database, statement = statement_bytes(event)
@@ -242,11 +242,11 @@ class LogReader:
                 if effect is not Effect.NOTHING:
                     yield Statement(text, position, table, effect, found.names, found.removed)
             if found.may_create:
-                yield Creation(position)
+                yield TableCreation(position)
         if found.ends_transaction:
             yield self._committed(event, position)
 
-    def _changes(self, stream: Stream, event: RowsEvent, position: Position) -> Iterator[Change]:
+    def _changes(self, stream: Stream, event: RowsEvent, position: LogPosition) -> Iterator[RowChange]:
         of = TableId(event.schema, event.table)
         table = self._followed.get(of)
         if table is None:  # the library filters by database and by table name separately, not by pairs
@@ -260,10 +260,10 @@ class LogReader:
             raise BinlogError(f"the log has no full row images at {position}: SET GLOBAL binlog_row_image = 'FULL'")
         made_on = event.packet.server_id
         for before, after in _pairs(event, images.read(event)):
-            yield Change(before, after, position, self._number, event.timestamp, made_on, self._gtid, of)
+            yield RowChange(before, after, position, self._number, event.timestamp, made_on, self._gtid, of)
             self._number += 1
 
-    def _images(self, stream: Stream, event: RowsEvent, position: Position, table: Table) -> Images:
+    def _images(self, stream: Stream, event: RowsEvent, position: LogPosition, table: Table) -> RowImageReader:
         """Return the reader of an event's rows; raise an error if the event has other columns than the table."""
         found = stream.known_table(event.table_id)
         known, images = self._shapes.get(event.table_id, (None, None))
@@ -279,7 +279,7 @@ class LogReader:
             )
         for wire, column in zip(found.columns, columns, strict=True):
             _describe(wire, column)
-        images = Images(columns, found.columns)
+        images = RowImageReader(columns, found.columns)
         self._shapes[event.table_id] = found, images
         return images
 

@@ -34,16 +34,16 @@ import pyarrow as pa
 
 from .binlog import LogReader
 from .chunks import Chunk
-from .entries import Change, LogEntry, Statement
+from .entries import LogEntry, RowChange, Statement
 from .errors import SchemaChangedError
 from .keys import KeyRange, condition, in_range
 from .select import Selector, rows_of, texts_of
-from .server import Position, Server
-from .shapes import may_differ, projected, projection, reshaping, shape_after
+from .server import LogPosition, Server
+from .shapes import first_schema_change, may_differ, projected, projection, shape_after
 from .table import Row, Table, TableId
 
 
-class Undo:
+class Rollback:
     """Collects the before-image of the first change of each key: a table's rows before the changes."""
 
     def __init__(self, table: Table) -> None:
@@ -55,7 +55,7 @@ class Undo:
         """Accept further changes with the columns of an altered table."""
         self.places = projection(now, self.table)
 
-    def note(self, change: Change) -> None:
+    def note(self, change: RowChange) -> None:
         """Add the next change of the log."""
         before, after = projected(change.before, self.places), projected(change.after, self.places)
         if before is not None:
@@ -75,7 +75,7 @@ class Undo:
 
 
 def read_chunks(
-    server: Server, log: LogReader, chunks: Sequence[Chunk], as_of: Position, later: Callable[[str], bool] = lambda _: True
+    server: Server, log: LogReader, chunks: Sequence[Chunk], as_of: LogPosition, later: Callable[[str], bool] = lambda _: True
 ) -> Iterator[tuple[Table, pa.Table]]:
     """Return the rows of each chunk as of a position, as columns of text.
 
@@ -98,7 +98,7 @@ def read_chunks(
     SchemaChangedError
         If a table was altered before its chunks were read. Added columns are allowed.
     """
-    undone = {table.id: Undo(table) for table, _ in chunks}
+    undone = {table.id: Rollback(table) for table, _ in chunks}
     read, following = as_of, [*(chunk.table.id for chunk in chunks[1:]), None]
     selector: Selector | None = None
     for (table, keys), after in zip(chunks, following, strict=True):
@@ -109,7 +109,7 @@ def read_chunks(
         for entry in log.read(read, server.written(), later):
             doubtful += _note(server, log, entry, undone)
         for statement in doubtful:
-            if reshaping(server, statement.position, [log.table(statement.table)], log.server_id):
+            if first_schema_change(server, statement.position, [log.table(statement.table)], log.server_id):
                 raise _altered(statement)
         read = log.position
         yield table, _undone(server, undone[table.id], selected, keys)
@@ -118,7 +118,7 @@ def read_chunks(
             del undone[table.id]
 
 
-def _note(server: Server, log: LogReader, entry: LogEntry, undone: dict[TableId, Undo]) -> list[Statement]:
+def _note(server: Server, log: LogReader, entry: LogEntry, undone: dict[TableId, Rollback]) -> list[Statement]:
     """Apply the next log entry; return it in a list if it is a statement whose resulting columns are uncertain."""
     doubtful: list[Statement] = []
     if isinstance(entry, Statement):
@@ -126,16 +126,16 @@ def _note(server: Server, log: LogReader, entry: LogEntry, undone: dict[TableId,
         log.take_table(after)
         undone[entry.table].reshape(after)
         doubtful += [entry] if may_differ(entry, before, after) else []
-    if isinstance(entry, Change):
+    if isinstance(entry, RowChange):
         undone[entry.table].note(entry)
     return doubtful
 
 
-def _undone(server: Server, undo: Undo, selected: pa.Table, keys: KeyRange) -> pa.Table:
-    before = undo.present()
-    inside = in_range(server, undo.table, [undo.table.key(row) for row in before], keys)
-    again = texts_of(undo.table, [row for row, inside_ in zip(before, inside, strict=True) if inside_])
-    return pa.concat_tables([undo.untouched(selected), again])
+def _undone(server: Server, rollback: Rollback, selected: pa.Table, keys: KeyRange) -> pa.Table:
+    before = rollback.present()
+    inside = in_range(server, rollback.table, [rollback.table.key(row) for row in before], keys)
+    again = texts_of(rollback.table, [row for row, inside_ in zip(before, inside, strict=True) if inside_])
+    return pa.concat_tables([rollback.untouched(selected), again])
 
 
 def _after(server: Server, log: LogReader, statement: Statement) -> Table:

@@ -36,7 +36,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cdc_formats.schema import Column, SqlType, backquoted
+from cdc_formats.values.schema import Column, SqlType, backquoted
 
 from .errors import BinlogError, ServerNotReadyError
 
@@ -61,7 +61,7 @@ _CODECS = {
 """Character sets that Python decodes as the server does."""
 _SPARK_DIGITS = 38
 ZERO_DATE = "0000-00-00"
-_ARROW = {
+ARROW_TYPES = {
     "BOOLEAN": pa.bool_(),
     "TINYINT": pa.int8(),
     "SMALLINT": pa.int16(),
@@ -268,7 +268,7 @@ def _time_text(value: timedelta, digits: int) -> str:
 
 def arrow_type(of: SqlType) -> pa.DataType:
     """Return the Arrow type of a Spark type."""
-    return pa.decimal128(of.precision or 10, of.scale or 0) if of.name == "DECIMAL" else _ARROW[of.name]
+    return pa.decimal128(of.precision or 10, of.scale or 0) if of.name == "DECIMAL" else ARROW_TYPES[of.name]
 
 
 def to_arrow(column: SourceColumn, texts: pa.ChunkedArray, *, zero_dates: str) -> pa.ChunkedArray:

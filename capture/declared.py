@@ -31,18 +31,18 @@ def require_declared(table: Table, found: pa.Schema, declared: pa.Schema) -> Non
         if name in types and field.type != types[name]:
             raise SchemaError(f"column `{field.name}` of {table.qualified} has another type than declared: declare it {ddl[name]}")
     keys = {table.columns[place].name for place in (*table.primary_key, *table.chunk_key)}
-    lacking = absent([ROW_KIND, *sorted(keys)], declared.names)
+    lacking = missing_names([ROW_KIND, *sorted(keys)], declared.names)
     if lacking:
         raise SchemaError(f"the schema declared for {table.qualified} lacks {', '.join(lacking)}: declare the row kind and the key columns")
 
 
-def absent(names: list[str], known: list[str]) -> list[str]:
+def missing_names(names: list[str], known: list[str]) -> list[str]:
     """Return the names that are not known, ignoring case."""
     others = {name.lower() for name in known}
     return [name for name in names if name.lower() not in others]
 
 
-def fitted(batch: pa.RecordBatch, declared: pa.Schema) -> pa.RecordBatch:
+def project(batch: pa.RecordBatch, declared: pa.Schema) -> pa.RecordBatch:
     """Return a batch with the declared columns; a column that the table did not have yet is NULL."""
     found = {name.lower(): array for name, array in zip(batch.schema.names, batch.columns, strict=True)}
     arrays = [found[field.name.lower()] if field.name.lower() in found else pa.nulls(len(batch), field.type) for field in declared]

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from .server import Position
+from .server import LogPosition
 from .statements import Effect
 from .table import Row, TableId
 
 
-class Change(NamedTuple):
+class RowChange(NamedTuple):
     """A row change.
 
     Attributes
@@ -31,7 +31,7 @@ class Change(NamedTuple):
 
     before: Row | None
     after: Row | None
-    position: Position
+    position: LogPosition
     number: int
     seconds: int
     server_id: int
@@ -56,20 +56,20 @@ class Statement(NamedTuple):
     """
 
     text: str
-    position: Position
+    position: LogPosition
     table: TableId
     effect: Effect
     names: frozenset[str]
     removed: frozenset[str]
 
 
-class Creation(NamedTuple):
+class TableCreation(NamedTuple):
     """A statement that may have created or renamed a table."""
 
-    position: Position
+    position: LogPosition
 
 
-class Committed(NamedTuple):
+class TransactionEnd(NamedTuple):
     """The end of a transaction.
 
     Attributes
@@ -77,13 +77,13 @@ class Committed(NamedTuple):
     touched : frozenset of TableId
         The tables that the transaction may have changed. A reader without row changes reports a table only for the first such transaction.
     seconds, gtid
-        See `Change`.
+        See `RowChange`.
     """
 
-    position: Position
+    position: LogPosition
     touched: frozenset[TableId]
     seconds: int
     gtid: str | None
 
 
-LogEntry = Change | Statement | Creation | Committed
+LogEntry = RowChange | Statement | TableCreation | TransactionEnd

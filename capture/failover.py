@@ -11,10 +11,10 @@ import time
 from collections.abc import Callable, Iterable
 
 from .binlog import LogReader
-from .entries import Committed
+from .entries import TransactionEnd
 from .errors import BinlogError, BinlogPurgedError, ServerChangedError
 from .gtids import UNREADABLE, Gtids, MariaDbGtids, MySqlGtids
-from .server import AGAIN_AFTER, FIRST_EVENT, Place, Position, Server
+from .server import AGAIN_AFTER, FIRST_EVENT, LogPlace, LogPosition, Server
 
 
 def gtids_of(server: Server, text: str) -> Gtids:
@@ -22,7 +22,7 @@ def gtids_of(server: Server, text: str) -> Gtids:
     return MariaDbGtids(text) if server.is_mariadb else MySqlGtids(text)
 
 
-def gtids_at(server: Server, position: Position, server_id: int) -> str | None:
+def gtids_at(server: Server, position: LogPosition, server_id: int) -> str | None:
     """Return the transactions before a position of the server's log; None if their GTIDs cannot be read.
 
     MariaDB has a function for it. For MySQL, these are all transactions of the server except those after the position.
@@ -34,7 +34,7 @@ def gtids_at(server: Server, position: Position, server_id: int) -> str | None:
     except BinlogError:
         return None
     entries = LogReader(server, [], server_id, rows=False).read(position, server.written())
-    later = [entry.gtid for entry in entries if isinstance(entry, Committed) and entry.gtid is not None]
+    later = [entry.gtid for entry in entries if isinstance(entry, TransactionEnd) and entry.gtid is not None]
     return None if UNREADABLE in later else str(executed.minus(later))
 
 
@@ -54,7 +54,7 @@ def lacking(server: Server, gtids: str | None) -> Callable[[str], bool]:
     return lambda gtid: gtid not in known
 
 
-def begin_at(server: Server, place: Place, server_id: int) -> Position:
+def begin_at(server: Server, place: LogPlace, server_id: int) -> LogPosition:
     """Return the position in the server's log where the transactions after a place begin.
 
     Raises
@@ -67,7 +67,7 @@ def begin_at(server: Server, place: Place, server_id: int) -> Position:
     return place.position if place.server == server.identity else begin_after(server, _known(server, place), server_id)
 
 
-def end_at(server: Server, place: Place, server_id: int) -> Position:
+def end_at(server: Server, place: LogPlace, server_id: int) -> LogPosition:
     """Return the position in the server's log after all transactions before a place; raises the errors of `begin_at`."""
     if place.server == server.identity:
         return place.position
@@ -77,7 +77,7 @@ def end_at(server: Server, place: Place, server_id: int) -> Position:
     return max(ends, key=lambda each: each.order, default=begin)
 
 
-def begin_after(server: Server, gtids: str, server_id: int) -> Position:
+def begin_after(server: Server, gtids: str, server_id: int) -> LogPosition:
     """Return the start of the first transaction that is missing from `gtids`; raises the errors of `begin_at`."""
     known = gtids_of(server, gtids)
     _require_all(server, known)
@@ -89,7 +89,7 @@ def begin_after(server: Server, gtids: str, server_id: int) -> Position:
     return found
 
 
-def _known(server: Server, place: Place) -> str:
+def _known(server: Server, place: LogPlace) -> str:
     if place.gtids is None:
         raise ServerChangedError(
             f"{server.options.hostname}:{server.options.port} is not the server whose log was read before ({place.server}), and the "
@@ -98,9 +98,9 @@ def _known(server: Server, place: Place) -> str:
     return place.gtids
 
 
-def _transactions(server: Server, start: Position, server_id: int) -> Iterable[Committed]:
+def _transactions(server: Server, start: LogPosition, server_id: int) -> Iterable[TransactionEnd]:
     entries = LogReader(server, [], server_id, rows=False).read(start, server.written())
-    return (entry for entry in entries if isinstance(entry, Committed))
+    return (entry for entry in entries if isinstance(entry, TransactionEnd))
 
 
 def _require_all(server: Server, gtids: Gtids) -> None:
@@ -137,11 +137,11 @@ def _has(server: Server, gtids: Gtids) -> bool:
     return MariaDbGtids(server.executed()).includes(gtids) and seen.covers(gtids)
 
 
-def _file_before(server: Server, gtids: Gtids) -> Position:
+def _file_before(server: Server, gtids: Gtids) -> LogPosition:
     """Return the start of the last file that has only these transactions before it."""
     for file, *_ in reversed(server.rows("SHOW BINARY LOGS")):
-        if _covers(gtids, server, Position(file, FIRST_EVENT)):
-            return Position(file, FIRST_EVENT)
+        if _covers(gtids, server, LogPosition(file, FIRST_EVENT)):
+            return LogPosition(file, FIRST_EVENT)
     raise BinlogPurgedError(
         f"the log of {server.options.hostname}:{server.options.port} begins after transactions that are not in {gtids}, the set to "
         "continue from. Their changes are lost: start with a new checkpoint, and keep the log longer "
@@ -149,7 +149,7 @@ def _file_before(server: Server, gtids: Gtids) -> Position:
     )
 
 
-def _covers(gtids: Gtids, server: Server, head: Position) -> bool:
+def _covers(gtids: Gtids, server: Server, head: LogPosition) -> bool:
     if isinstance(gtids, MariaDbGtids):
         return gtids.covers(MariaDbGtids(_gtids_before(server, head)))
     events = server.rows("SHOW BINLOG EVENTS IN %s LIMIT 3", (head.file,))
@@ -157,6 +157,6 @@ def _covers(gtids: Gtids, server: Server, head: Position) -> bool:
     return gtids.covers(MySqlGtids(found.get("Previous_gtids", "")))
 
 
-def _gtids_before(server: Server, position: Position) -> str:
+def _gtids_before(server: Server, position: LogPosition) -> str:
     """Return the transactions before a position of a MariaDB log."""
     return str(server.value("SELECT BINLOG_GTID_POS(%s, %s)", position) or "")

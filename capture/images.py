@@ -63,7 +63,7 @@ class _Value(RowsEvent):  # type: ignore[misc]
 Reader = Callable[[Bytes], Any]
 
 
-class Images:
+class RowImageReader:
     """Reads the row images of a table's events.
 
     Parameters

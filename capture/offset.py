@@ -9,13 +9,13 @@ from typing import Any, NamedTuple
 from cdc_formats.errors import StateVersionError
 
 from .keys import KeyRange
-from .server import Place, Position
+from .server import LogPlace, LogPosition
 from .table import Key, TableId
 
 VERSION = 4
 
 
-class Captured(NamedTuple):
+class TableState(NamedTuple):
     """A table of a stream; `schema` is the fingerprint of its columns and keys at the offset."""
 
     database: str
@@ -43,7 +43,7 @@ class Offset:
         The end of the current table's last chunk; None before its first chunk.
     step : int or None
         The number of key values in a chunk of the current table, if its keys are evenly distributed.
-    tables : tuple of Captured
+    tables : tuple of TableState
         In the order of their snapshots; newly added tables come last.
     work : int
         The index of the current table.
@@ -54,11 +54,11 @@ class Offset:
     """
 
     server: str
-    position: Position
+    position: LogPosition
     snapshot: bool
     frontier: Key | None
     step: int | None
-    tables: tuple[Captured, ...]
+    tables: tuple[TableState, ...]
     work: int = 0
     key: str | None = None
     gtids: str | None = None
@@ -93,19 +93,19 @@ class Offset:
         tables = found["tables"] if "tables" in found else [(*only, found["schema"])]
         return cls(
             server=found["server"],
-            position=Position(found["file"], found["pos"]),
+            position=LogPosition(found["file"], found["pos"]),
             snapshot=found["snapshot"],
             frontier=frontier,
             step=found["step"],
-            tables=tuple(Captured(*each) for each in tables),
+            tables=tuple(TableState(*each) for each in tables),
             work=found.get("work", 0),
             key=found.get("key"),
             gtids=found.get("gtids"),
         )
 
     @property
-    def place(self) -> Place:
-        return Place(self.server, self.position, self.gtids)
+    def place(self) -> LogPlace:
+        return LogPlace(self.server, self.position, self.gtids)
 
     def past(self, upto: Key | None) -> Offset:
         """Return the offset after a chunk of the current table; the table's last chunk has `upto` None."""
@@ -115,7 +115,7 @@ class Offset:
             return replace(self, frontier=None, snapshot=False)
         return replace(self, frontier=None, step=None, key=None, work=self.work + 1)
 
-    def joined(self, tables: Sequence[Captured]) -> Offset:
+    def joined(self, tables: Sequence[TableState]) -> Offset:
         """Return the offset with further tables, whose snapshots remain."""
         if not tables or self.snapshot:
             return replace(self, tables=(*self.tables, *tables))

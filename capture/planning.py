@@ -6,19 +6,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from .binlog import LogReader
-from .entries import Committed, Creation, Statement
+from .entries import Statement, TableCreation, TransactionEnd
 from .errors import BinlogPurgedError, SchemaChangedError
 from .failover import lacking
 from .offset import Offset
 from .options import Options
-from .server import Position, Server
-from .shapes import may_differ, reshaping, shape_after
+from .server import LogPosition, Server
+from .shapes import first_schema_change, may_differ, shape_after
 from .statements import Effect
 from .table import Table, TableId, read_table
 
 
 @dataclass
-class Reach:
+class BatchEnd:
     """The possible end of a batch, and the tables at that position.
 
     Attributes
@@ -36,15 +36,15 @@ class Reach:
         Whether the whole settled log was scanned.
     """
 
-    position: Position
+    position: LogPosition
     touched: bool
-    created: Position | None
+    created: LogPosition | None
     tables: dict[TableId, Table | None]
     gtids: list[str]
     complete: bool = False
 
 
-def furthest(server: Server, options: Options, tables: Mapping[TableId, Table | None], seen: Offset, server_id: int) -> Reach:
+def find_batch_end(server: Server, options: Options, tables: Mapping[TableId, Table | None], seen: Offset, server_id: int) -> BatchEnd:
     """Scan the log without its rows and return where the next batch ends.
 
     The batch ends at the current settled position. It ends earlier after `Options.max_bytes`, or before a statement that alters a table's
@@ -65,48 +65,48 @@ def furthest(server: Server, options: Options, tables: Mapping[TableId, Table | 
     target = server.settled()
     _require_reached(server, seen.position)
     log = LogReader(server, [table or read_table(server, options, of) for of, table in tables.items()], server_id, rows=False)
-    reach, size, last = Reach(seen.position, False, None, dict(tables), []), 0, seen.position
+    batch_end, size, last = BatchEnd(seen.position, False, None, dict(tables), []), 0, seen.position
     for entry in log.read(seen.position, target, lacking(server, seen.gtids)):
-        if isinstance(entry, Creation):
-            reach.created = entry.position
-        if isinstance(entry, Statement) and not _pass(server, options, reach, entry, seen, server_id):
-            return reach
-        if isinstance(entry, Committed):
-            _require_known(reach, entry, seen)
+        if isinstance(entry, TableCreation):
+            batch_end.created = entry.position
+        if isinstance(entry, Statement) and not _pass(server, options, batch_end, entry, seen, server_id):
+            return batch_end
+        if isinstance(entry, TransactionEnd):
+            _require_known(batch_end, entry, seen)
             size += entry.position.pos - (last.pos if entry.position.file == last.file else 0)
             last = entry.position
-            reach.gtids += [entry.gtid] if entry.gtid is not None else []
-            reach = replace(reach, position=entry.position, touched=reach.touched or bool(entry.touched))
+            batch_end.gtids += [entry.gtid] if entry.gtid is not None else []
+            batch_end = replace(batch_end, position=entry.position, touched=batch_end.touched or bool(entry.touched))
             if size >= options.max_bytes:
-                return reach
+                return batch_end
     # The settled position can be before `seen`, which is the end of a file: the log continues in the next file.
-    reach = replace(reach, position=target) if log.position.order >= target.order > reach.position.order else reach
-    return replace(reach, complete=reach.position.order >= target.order)
+    batch_end = replace(batch_end, position=target) if log.position.order >= target.order > batch_end.position.order else batch_end
+    return replace(batch_end, complete=batch_end.position.order >= target.order)
 
 
-def _pass(server: Server, options: Options, reach: Reach, statement: Statement, seen: Offset, server_id: int) -> bool:
+def _pass(server: Server, options: Options, batch_end: BatchEnd, statement: Statement, seen: Offset, server_id: int) -> bool:
     """Record a table's columns after a statement; return whether the batch may continue past it."""
-    before = reach.tables[statement.table]
+    before = batch_end.tables[statement.table]
     after = shape_after(server, options, statement, before)
-    is_first = reach.position == seen.position
+    is_first = batch_end.position == seen.position
     if (after is None or after != before) and not is_first:
         return False
     # Another reader of the log is using server_id.
-    if after is None or (may_differ(statement, before, after) and reshaping(server, statement.position, [after], server_id + 1)):
+    if after is None or (may_differ(statement, before, after) and first_schema_change(server, statement.position, [after], server_id + 1)):
         if is_first:
             raise _altered(statement)
         return False
-    reach.tables[statement.table] = after
+    batch_end.tables[statement.table] = after
     return True
 
 
-def _require_known(reach: Reach, committed: Committed, seen: Offset) -> None:
+def _require_known(batch_end: BatchEnd, committed: TransactionEnd, seen: Offset) -> None:
     for table in sorted(committed.touched):
-        if reach.tables[table] is None:
+        if batch_end.tables[table] is None:
             raise unknown(table, seen.position)
 
 
-def _require_reached(server: Server, position: Position) -> None:
+def _require_reached(server: Server, position: LogPosition) -> None:
     end = server.written()
     if end.order < position.order:
         raise BinlogPurgedError(
@@ -128,7 +128,7 @@ def _altered(statement: Statement) -> SchemaChangedError:
     )
 
 
-def unknown(table: TableId, position: Position) -> SchemaChangedError:
+def unknown(table: TableId, position: LogPosition) -> SchemaChangedError:
     """Return the error for rows whose columns are unknown."""
     return SchemaChangedError(
         f"{table} was altered since {position}, and the columns that it had there are unknown: start with a new checkpoint"

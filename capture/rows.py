@@ -24,14 +24,14 @@ import pyarrow.compute as pc
 
 from cdc_formats.errors import SchemaError
 from cdc_formats.row_kind import RowKind
-from cdc_formats.schema import backquoted
+from cdc_formats.values.schema import backquoted
 
 from .columns import arrow_type, to_arrow
-from .entries import Change
+from .entries import RowChange
 from .keys import KeyRange, in_range
 from .options import Options
 from .select import texts_of
-from .server import Position, Server
+from .server import LogPosition, Server
 from .table import Table, TableId
 
 ROW_KIND = "row_kind"
@@ -59,7 +59,7 @@ def spark_ddl(table: Table) -> str:
     return ", ".join([f"{ROW_KIND} STRING", *typed, *(f"{name} {kind}" for name, kind in METADATA.items())])
 
 
-class Writer:
+class BatchWriter:
     """Converts rows and changes of a table to record batches."""
 
     def __init__(self, server: Server, table: Table, options: Options) -> None:
@@ -80,7 +80,7 @@ class Writer:
         times = pc.multiply(seconds, 10**6).cast(pa.timestamp("us", tz="UTC"))
         return pa.RecordBatch.from_arrays([kinds, *arrays, *names, times, positions], schema=self.schema)
 
-    def snapshot(self, texts: pa.Table, as_of: Position) -> Iterator[pa.RecordBatch]:
+    def snapshot(self, texts: pa.Table, as_of: LogPosition) -> Iterator[pa.RecordBatch]:
         """Return batches of a chunk's rows, given as columns of text."""
         place = pa.scalar((as_of.file, as_of.pos, 0, self.server.id, None, True), _PLACE)
         for start in range(0, len(texts), _AT_ONCE):
@@ -88,9 +88,9 @@ class Writer:
             kinds, seconds, positions = (pa.repeat(value, len(part)) for value in (_INSERT, pa.scalar(0, pa.int64()), place))
             yield self.batch(kinds, part, seconds, positions)
 
-    def changes(self, changes: Sequence[Change], done: KeyRange) -> pa.RecordBatch:
+    def changes(self, changes: Sequence[RowChange], done: KeyRange) -> pa.RecordBatch:
         """Return the changes of rows whose chunk is done; if an update moves a row across the frontier, only that half of it."""
-        out: list[tuple[str, Any, Change]] = []
+        out: list[tuple[str, Any, RowChange]] = []
         for change, has_old, has_new in zip(changes, *self._judged(changes, done), strict=True):
             update = has_old and has_new and self._same_row(change)
             if has_old:
@@ -101,7 +101,7 @@ class Writer:
         seconds = pa.array([change.seconds for change in sources], pa.int64())
         return self.batch(pa.array(kinds, pa.string()), texts_of(self.table, rows), seconds, _places(sources))
 
-    def _judged(self, changes: Sequence[Change], done: KeyRange) -> tuple[list[bool], list[bool]]:
+    def _judged(self, changes: Sequence[RowChange], done: KeyRange) -> tuple[list[bool], list[bool]]:
         """Return for each before-image and each after-image whether it exists and its key is done."""
         images = [change.before for change in changes] + [change.after for change in changes]
         judged = [image is not None for image in images]
@@ -110,12 +110,12 @@ class Writer:
             judged = [exists and next(inside) for exists in judged]
         return judged[: len(changes)], judged[len(changes) :]
 
-    def _same_row(self, change: Change) -> bool:
+    def _same_row(self, change: RowChange) -> bool:
         before, after = change.before, change.after
         return before is not None and after is not None and self.table.identity(before) == self.table.identity(after)
 
 
-def _places(changes: Sequence[Change]) -> pa.Array:
+def _places(changes: Sequence[RowChange]) -> pa.Array:
     columns = [
         [change.position.file for change in changes],
         [change.position.pos for change in changes],
@@ -128,7 +128,7 @@ def _places(changes: Sequence[Change]) -> pa.Array:
     return pa.StructArray.from_arrays(arrays, fields=list(_PLACE))
 
 
-def changes_of(writers: Mapping[TableId, tuple[Writer, KeyRange]], changes: Iterable[Change]) -> Iterator[pa.RecordBatch]:
+def changes_of(writers: Mapping[TableId, tuple[BatchWriter, KeyRange]], changes: Iterable[RowChange]) -> Iterator[pa.RecordBatch]:
     """Return batches of changes, one table in each; changes of a table keep their order.
 
     Parameters
@@ -138,7 +138,7 @@ def changes_of(writers: Mapping[TableId, tuple[Writer, KeyRange]], changes: Iter
     """
     remaining = iter(changes)
     while part := list(islice(remaining, _AT_ONCE)):
-        by_table: dict[TableId, list[Change]] = {}
+        by_table: dict[TableId, list[RowChange]] = {}
         for change in part:
             by_table.setdefault(change.table, []).append(change)
         for table, found in by_table.items():

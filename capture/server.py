@@ -40,7 +40,7 @@ _KEPT_SECONDS = 10.0
 _T = TypeVar("_T")
 
 
-class Position(NamedTuple):
+class LogPosition(NamedTuple):
     """A position in a server's log, between two transactions or events."""
 
     file: str
@@ -63,7 +63,7 @@ def _file_number(file: str) -> int:
     return int(number)
 
 
-class Driver(Connection):  # type: ignore[misc]
+class MySqlConnection(Connection):  # type: ignore[misc]
     """PyMySQL's connection, with a shared TLS context if no certificate option is set: loading the system's CAs is slow."""
 
     _unchecked: Any = None
@@ -71,11 +71,11 @@ class Driver(Connection):  # type: ignore[misc]
     def _create_ssl_ctx(self, sslp: Mapping[str, Any]) -> Any:
         if sslp:
             return super()._create_ssl_ctx(sslp)
-        Driver._unchecked = Driver._unchecked or super()._create_ssl_ctx({})
-        return Driver._unchecked
+        MySqlConnection._unchecked = MySqlConnection._unchecked or super()._create_ssl_ctx({})
+        return MySqlConnection._unchecked
 
 
-class Place(NamedTuple):
+class LogPlace(NamedTuple):
     """A position in the log of one server, with GTIDs that identify it in the log of another.
 
     Attributes
@@ -88,7 +88,7 @@ class Place(NamedTuple):
     """
 
     server: str
-    position: Position
+    position: LogPosition
     gtids: str | None
 
 
@@ -124,7 +124,7 @@ class Server:
             while found := cursor.fetchmany(self.options.fetch_size):
                 yield from found
 
-    def written(self) -> Position:
+    def written(self) -> LogPosition:
         """Return the end of the written log; every transaction that a query has seen is before it."""
         try:
             found = self.rows("SHOW MASTER STATUS" if self.is_mariadb else "SHOW BINARY LOG STATUS")
@@ -134,19 +134,19 @@ class Server:
             found = self.rows("SHOW MASTER STATUS")  # MySQL before 8.2
         if not found:
             raise BinlogError("the server does not write a binary log: start it with --log-bin")
-        return Position(found[0][0], int(found[0][1]))
+        return LogPosition(found[0][0], int(found[0][1]))
 
-    def settled(self) -> Position:
+    def settled(self) -> LogPosition:
         """Return a settled position: a new query sees every transaction before it."""
         return self._snapshot_position() if self.is_mariadb else self._when_visible(self.written())
 
-    def _snapshot_position(self) -> Position:
+    def _snapshot_position(self) -> LogPosition:
         self.rows("START TRANSACTION WITH CONSISTENT SNAPSHOT")
         found = dict(self.rows("SHOW STATUS LIKE 'binlog_snapshot_%'"))
         self.rows("COMMIT")
-        return Position(found["Binlog_snapshot_file"], int(found["Binlog_snapshot_position"]))
+        return LogPosition(found["Binlog_snapshot_file"], int(found["Binlog_snapshot_position"]))
 
-    def _when_visible(self, position: Position) -> Position:
+    def _when_visible(self, position: LogPosition) -> LogPosition:
         waiting = self._owned()
         while waiting:
             time.sleep(_POLL)
@@ -244,7 +244,7 @@ def connect(options: Options) -> Iterator[Server]:
         If the server does not answer, denies access, or ends the connection.
     """
     with server_errors(options):
-        connection = Driver(**connection_settings(options), conv=dict(encoders))
+        connection = MySqlConnection(**connection_settings(options), conv=dict(encoders))
     try:
         with server_errors(options):
             server = Server(connection, options)
@@ -280,7 +280,7 @@ class Connections:
         self._server: Server | None = None
         self._until = 0.0
 
-    def ask(self, question: Callable[[Server], _T]) -> _T:
+    def run_query(self, question: Callable[[Server], _T]) -> _T:
         """Return the result of a function of the server; retry if the connection is refused or ends."""
         left = self.options.connect_max_retries
         while True:
@@ -297,7 +297,7 @@ class Connections:
                 time.sleep(AGAIN_AFTER)
 
     def close(self) -> None:
-        """Close the connection; the next `ask` opens a new one."""
+        """Close the connection; the next `run_query` opens a new one."""
         self._server = None
         self._open.close()
 
@@ -307,7 +307,7 @@ class Connections:
         return self._server
 
 
-def ask(options: Options, question: Callable[[Server], _T]) -> _T:
+def run_query(options: Options, question: Callable[[Server], _T]) -> _T:
     """Connect and return the result of a function of the server; retry if the connection is refused or ends."""
     with closing(Connections(options)) as connections:
-        return connections.ask(question)
+        return connections.run_query(question)

@@ -18,10 +18,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from .binlog import LogReader
-from .entries import Committed, Statement
+from .entries import Statement, TransactionEnd
 from .errors import ServerNotReadyError
 from .options import Options
-from .server import Position, Server
+from .server import LogPosition, Server
 from .statements import Effect
 from .table import Row, Table, TableId, read_table
 
@@ -29,7 +29,7 @@ _CHANGING_ROWS = (Effect.EMPTIES, Effect.WRITES, Effect.REPLACES)
 _RESHAPING = (Effect.RESHAPES, Effect.REPLACES)
 
 
-def restricted(table: Table, kept: Sequence[int]) -> Table | None:
+def with_columns(table: Table, kept: Sequence[int]) -> Table | None:
     """Return a table with some of its columns; None if a key column is not one of them."""
     places = {index: place for place, index in enumerate(kept)}
     if not places.keys() >= {*table.primary_key, *table.chunk_key}:
@@ -49,7 +49,7 @@ def _earlier(now: Table) -> Iterator[Table]:
     everything = range(len(now.columns))
     for length in everything[1:]:
         for start in reversed(range(len(everything) - length + 1)):
-            if shape := restricted(now, [*everything[:start], *everything[start + length :]]):
+            if shape := with_columns(now, [*everything[:start], *everything[start + length :]]):
                 yield shape
 
 
@@ -86,10 +86,10 @@ def shape_after(server: Server, options: Options, statement: Statement, shape: T
 def _with_named(names: frozenset[str], shape: Table, now: Table) -> Table | None:
     old = {column.name for column in shape.columns}
     kept = [place for place, column in enumerate(now.columns) if column.name in old or column.name.lower() in names]
-    found = restricted(now, kept)
+    found = with_columns(now, kept)
     if found is None:
         return None
-    before = restricted(found, [place for place, column in enumerate(found.columns) if column.name in old])
+    before = with_columns(found, [place for place, column in enumerate(found.columns) if column.name in old])
     return found if before == shape else None
 
 
@@ -101,7 +101,9 @@ def may_differ(statement: Statement, before: Table | None, after: Table) -> bool
     return after != before or statement.effect is Effect.RESHAPES
 
 
-def reshaping(server: Server, start: Position, tables: Sequence[Table], server_id: int, *, after_rows: bool = False) -> Statement | None:
+def first_schema_change(
+    server: Server, start: LogPosition, tables: Sequence[Table], server_id: int, *, after_rows: bool = False
+) -> Statement | None:
     """Return the first statement after a position that may have changed columns of a table; None if no statement did.
 
     Parameters
@@ -112,7 +114,7 @@ def reshaping(server: Server, start: Position, tables: Sequence[Table], server_i
     log = LogReader(server, tables, server_id, rows=False)
     changed: set[TableId] = set()
     for entry in log.read(start, server.written()):
-        if isinstance(entry, Committed):
+        if isinstance(entry, TransactionEnd):
             changed |= entry.touched
         elif isinstance(entry, Statement) and entry.effect in _RESHAPING and (not after_rows or entry.table in changed):
             return entry

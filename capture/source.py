@@ -32,16 +32,16 @@ from pyspark.sql.types import StructType
 from .binlog import LogReader
 from .chunk import read_chunks
 from .chunks import Chunk, even_step, next_chunks
-from .declared import absent, fitted, require_declared
-from .entries import Change
+from .declared import missing_names, project, require_declared
+from .entries import RowChange
 from .errors import BinlogError, ConnectionLostError, SchemaChangedError
 from .failover import begin_at, end_at, gtids_after, gtids_at, lacking
 from .keys import KeyRange
-from .offset import Captured, Offset
+from .offset import Offset, TableState
 from .options import Options, read_options
-from .planning import furthest, unknown
-from .rows import METADATA, ROW_KIND, Writer, changes_of, spark_ddl
-from .server import AGAIN_AFTER, Connections, Place, Position, Server, ask, connect, require_one_server
+from .planning import find_batch_end, unknown
+from .rows import METADATA, ROW_KIND, BatchWriter, changes_of, spark_ddl
+from .server import AGAIN_AFTER, Connections, LogPlace, LogPosition, Server, connect, require_one_server, run_query
 from .shapes import with_fingerprint
 from .startup import require_unaltered, start_place
 from .table import Table, TableId, read_table
@@ -58,7 +58,7 @@ class Chunks(InputPartition):
     """Neighbouring chunks that one task reads."""
 
     chunks: list[Chunk]
-    as_of: Place
+    as_of: LogPlace
     server_id: int
 
 
@@ -67,8 +67,8 @@ class Log(InputPartition):
     """A part of the log that one task reads: for each table the keys whose chunks are done."""
 
     tables: list[tuple[Table, KeyRange]]
-    start: Place
-    end: Place
+    start: LogPlace
+    end: LogPlace
     server_id: int
 
 
@@ -81,7 +81,7 @@ class MySqlChangelog(DataSource):
 
     def schema(self) -> str:
         options = read_options(self.options)
-        tables = ask(options, lambda server: read_tables(server, options))
+        tables = run_query(options, lambda server: read_tables(server, options))
         require_alike(tables)
         return spark_ddl(tables[0])
 
@@ -100,10 +100,10 @@ class ChangelogReader(DataSourceStreamReader):
     def __init__(self, options: Options, declared: pa.Schema) -> None:
         self.options = options
         self.declared = declared
-        self._tables: dict[Captured, Table] = {}
-        self._told: set[Captured | TableId] = set()
-        self._listed: tuple[str, Position] | None = None
-        self._created: Position | None = None
+        self._tables: dict[TableState, Table] = {}
+        self._checked: set[TableState | TableId] = set()
+        self._listed: tuple[str, LogPosition] | None = None
+        self._created: LogPosition | None = None
         self._first: Offset | None = None
         self._seen: Offset | None = None
         self._moved = time.monotonic()
@@ -112,11 +112,11 @@ class ChangelogReader(DataSourceStreamReader):
         self._server_id = options.server_id[0] if options.server_id else random.randint(*_SERVER_IDS)
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
-        return self.connections.ask(self._initial_once).to_json()
+        return self.connections.run_query(self._initial_once).to_json()
 
     def latestOffset(self) -> dict[str, Any]:  # noqa: N802
         time.sleep(max(self._idle_until - time.monotonic(), 0))
-        found = self.connections.ask(self._latest)
+        found = self.connections.run_query(self._latest)
         if found == self._seen:  # Spark calls again immediately
             self._idle_until = time.monotonic() + _IDLE_SECONDS
         return found.to_json()
@@ -140,7 +140,7 @@ class ChangelogReader(DataSourceStreamReader):
         if not first:
             _require_forward(begin, finish)
         self._moved = time.monotonic()
-        return self.connections.ask(lambda server: self._partitions(server, begin, finish))
+        return self.connections.run_query(lambda server: self._partitions(server, begin, finish))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield a partition's rows; after a lost connection, reconnect and continue after the parts already yielded."""
@@ -152,7 +152,7 @@ class ChangelogReader(DataSourceStreamReader):
                         require_one_server(identity, server.identity)
                     identity = server.identity
                     for part in _parts(server, self.options, partition, given):
-                        yield from (fitted(batch, self.declared) for batch in part)
+                        yield from (project(batch, self.declared) for batch in part)
                         given, failures = given + 1, 0
                 return
             except ConnectionLostError:
@@ -164,18 +164,18 @@ class ChangelogReader(DataSourceStreamReader):
     def _table_now(self, server: Server, of: TableId) -> Table:
         """Return the current table; warn once about columns that only the table or only the stream has."""
         table = read_table(server, self.options, of)
-        if captured(table) not in self._told:
-            require_declared(table, Writer(server, table, self.options).schema, self.declared)
-            self._told.add(captured(table))
-            self._tables[captured(table)] = table
+        if table_state(table) not in self._checked:
+            require_declared(table, BatchWriter(server, table, self.options).schema, self.declared)
+            self._checked.add(table_state(table))
+            self._tables[table_state(table)] = table
             names = [column.name for column in table.columns]
-            for name in absent(names, self.declared.names):
+            for name in missing_names(names, self.declared.names):
                 _LOG.warning("%s: column `%s` is omitted; to read it, declare it or restart the query", table.qualified, name)
-            for name in absent(self.declared.names, [*names, ROW_KIND, *METADATA]):
+            for name in missing_names(self.declared.names, [*names, ROW_KIND, *METADATA]):
                 _LOG.warning("%s has no column `%s`: it is NULL until it is added", table.qualified, name)
         return table
 
-    def _table_at(self, server: Server, seen: Captured) -> Table | None:
+    def _table_at(self, server: Server, seen: TableState) -> Table | None:
         """Return the table with the columns of its log rows at an offset; None if they are unknown."""
         if seen not in self._tables:
             found = with_fingerprint(self._table_now(server, seen.id), seen.schema)
@@ -196,7 +196,7 @@ class ChangelogReader(DataSourceStreamReader):
         require_unaltered(server, self.options, tables, place.position, self._server_id)
         if read_tables(server, self.options) != tables:
             return self._initial(server)
-        found = tuple(captured(table) for table in tables)
+        found = tuple(table_state(table) for table in tables)
         return Offset(place.server, place.position, snapshot, None, None, found, gtids=place.gtids)
 
     def _next(self, server: Server, seen: Offset) -> Offset:
@@ -241,17 +241,17 @@ class ChangelogReader(DataSourceStreamReader):
     def _further(self, server: Server, planned: Offset, seen: Offset, *, at_once: bool) -> tuple[Offset, bool]:
         """Return the last offset at which the batch may end, and whether the whole settled log was scanned."""
         tables = {each.id: self._table_at(server, each) for each in seen.tables}
-        reach = furthest(server, self.options, tables, seen, self._server_id)
-        self._created = reach.created
-        if planned == seen and not reach.touched and not at_once and time.monotonic() - self._moved < self.options.heartbeat:
+        batch_end = find_batch_end(server, self.options, tables, seen, self._server_id)
+        self._created = batch_end.created
+        if planned == seen and not batch_end.touched and not at_once and time.monotonic() - self._moved < self.options.heartbeat:
             return seen, False
-        for of, table in reach.tables.items():
+        for of, table in batch_end.tables.items():
             if table is not None and table != tables[of]:
-                self._tables[captured(table)] = table
+                self._tables[table_state(table)] = table
                 self._table_now(server, of)
-        now = tuple(captured(table) if (table := reach.tables[each.id]) else each for each in seen.tables)
-        gtids = gtids_after(server, seen.gtids, reach.gtids)
-        return replace(planned, position=reach.position, gtids=gtids, tables=now), reach.complete
+        now = tuple(table_state(table) if (table := batch_end.tables[each.id]) else each for each in seen.tables)
+        gtids = gtids_after(server, seen.gtids, batch_end.gtids)
+        return replace(planned, position=batch_end.position, gtids=gtids, tables=now), batch_end.complete
 
     def _new(self, server: Server, seen: Offset) -> list[Table]:
         """Return the new tables to add; if the stream does not add tables, warn once about each and return none."""
@@ -268,7 +268,7 @@ class ChangelogReader(DataSourceStreamReader):
         """Return the offset with added tables, unless one was altered since: at the offset they must have their current columns."""
         if not new or [read_table(server, self.options, table.id) for table in new] != new:
             return ended
-        joined = ended.joined([captured(table) for table in new])
+        joined = ended.joined([table_state(table) for table in new])
         return joined if ended.snapshot else self._with_chunks(server, joined)
 
     def _others(self, server: Server, seen: Offset) -> list[TableId]:
@@ -288,8 +288,8 @@ class ChangelogReader(DataSourceStreamReader):
 
     def _tell(self, others: list[TableId]) -> None:
         for table in others:
-            if table not in self._told:
-                self._told.add(table)
+            if table not in self._checked:
+                self._checked.add(table)
                 _LOG.warning(
                     "%s is not captured: it did not exist or did not match the options when the stream began; to capture it, set "
                     "scan.newly-added-table.enabled = true",
@@ -302,7 +302,7 @@ class ChangelogReader(DataSourceStreamReader):
         if done and begin.place != end.place:
             tables = [(self._known(server, begin, end, index), keys) for index, keys in done]
             found.append(Log(tables, begin.place, end.place, self._server_id))
-        shares = divided(self._chunks(server, begin, end), self.options.parallelism)
+        shares = split_chunks(self._chunks(server, begin, end), self.options.parallelism)
         return found + [Chunks(share, end.place, self._server_id + 1 + index) for index, share in enumerate(shares)]
 
     def _chunks(self, server: Server, begin: Offset, end: Offset) -> list[Chunk]:
@@ -325,9 +325,9 @@ class ChangelogReader(DataSourceStreamReader):
         return table
 
 
-def captured(table: Table) -> Captured:
+def table_state(table: Table) -> TableState:
     """Return the description of a table that an offset stores."""
-    return Captured(table.database, table.name, table.fingerprint)
+    return TableState(table.database, table.name, table.fingerprint)
 
 
 def _require_forward(begin: Offset, end: Offset) -> None:
@@ -336,7 +336,7 @@ def _require_forward(begin: Offset, end: Offset) -> None:
         raise BinlogError(f"a batch cannot go back from {begin.position} to {end.position}: start with a new checkpoint")
 
 
-def divided(chunks: list[Chunk], tasks: int) -> list[list[Chunk]]:
+def split_chunks(chunks: list[Chunk], tasks: int) -> list[list[Chunk]]:
     """Divide chunks among tasks; each task gets neighbouring chunks."""
     size = max(-(-len(chunks) // tasks), 1)
     return [chunks[start : start + size] for start in range(0, len(chunks), size)]
@@ -352,7 +352,7 @@ def _parts(server: Server, options: Options, partition: InputPartition, given: i
 
 def _read_chunks(server: Server, options: Options, partition: Chunks, chunks: list[Chunk]) -> Iterator[Iterator[pa.RecordBatch]]:
     tables = {table.id: table for table, _ in chunks}
-    writers = {of: Writer(server, table, options) for of, table in tables.items()}
+    writers = {of: BatchWriter(server, table, options) for of, table in tables.items()}
     as_of = begin_at(server, partition.as_of, partition.server_id)
     log = LogReader(server, list(tables.values()), partition.server_id)
     for table, texts in read_chunks(server, log, chunks, as_of, lacking(server, partition.as_of.gtids)):
@@ -363,8 +363,8 @@ def _read_log(server: Server, options: Options, partition: Log) -> Iterator[pa.R
     number = partition.server_id
     start, end = begin_at(server, partition.start, number), end_at(server, partition.end, number)
     log = LogReader(server, [table for table, _ in partition.tables], number)
-    writers = {table.id: (Writer(server, table, options), done) for table, done in partition.tables}
-    changes = (entry for entry in log.read(start, end, _between(server, partition)) if isinstance(entry, Change))
+    writers = {table.id: (BatchWriter(server, table, options), done) for table, done in partition.tables}
+    changes = (entry for entry in log.read(start, end, _between(server, partition)) if isinstance(entry, RowChange))
     yield from changes_of(writers, changes)
     if log.position.order < end.order:
         raise BinlogError(

@@ -5,25 +5,25 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from .binlog import LogReader
-from .entries import Committed
+from .entries import TransactionEnd
 from .errors import SchemaChangedError
 from .failover import begin_after, gtids_at
 from .options import Options
-from .server import FIRST_EVENT, Place, Position, Server
-from .shapes import reshaping
+from .server import FIRST_EVENT, LogPlace, LogPosition, Server
+from .shapes import first_schema_change
 from .table import Table
 
 
-def start_place(server: Server, options: Options, server_id: int) -> Place:
+def start_place(server: Server, options: Options, server_id: int) -> LogPlace:
     """Return the place where the stream starts to read the log."""
     if options.startup_mode == "specific-offset" and options.startup_gtids is not None:
         gtids = _canonical(server, options.startup_gtids)
-        return Place(server.identity, begin_after(server, gtids, server_id), gtids)
+        return LogPlace(server.identity, begin_after(server, gtids, server_id), gtids)
     position = _start_position(server, options, server_id)
-    return Place(server.identity, position, gtids_at(server, position, server_id))
+    return LogPlace(server.identity, position, gtids_at(server, position, server_id))
 
 
-def require_unaltered(server: Server, options: Options, tables: Sequence[Table], start: Position, server_id: int) -> None:
+def require_unaltered(server: Server, options: Options, tables: Sequence[Table], start: LogPosition, server_id: int) -> None:
     """Check that the columns of all row changes after the start are known.
 
     Raises
@@ -33,7 +33,7 @@ def require_unaltered(server: Server, options: Options, tables: Sequence[Table],
     """
     if options.startup_mode in ("initial", "snapshot", "latest-offset"):
         return
-    if found := reshaping(server, start, tables, server_id, after_rows=True):
+    if found := first_schema_change(server, start, tables, server_id, after_rows=True):
         raise SchemaChangedError(
             f"{found.table} may have had other columns before {found.position}, where the log has {found.text[:200]!r}: the columns of "
             f"earlier changes are unknown. Start there or later: scan.startup.mode = specific-offset, "
@@ -46,9 +46,9 @@ def _canonical(server: Server, gtids: str) -> str:
     return gtids if server.is_mariadb else str(server.value("SELECT GTID_SUBTRACT(%s, '')", (gtids,)))
 
 
-def _start_position(server: Server, options: Options, server_id: int) -> Position:
+def _start_position(server: Server, options: Options, server_id: int) -> LogPosition:
     if options.startup_mode == "specific-offset":
-        return Position(str(options.startup_file), int(options.startup_pos or FIRST_EVENT))
+        return LogPosition(str(options.startup_file), int(options.startup_pos or FIRST_EVENT))
     if options.startup_mode == "earliest-offset":
         return _earliest(server)
     if options.startup_mode == "timestamp":
@@ -56,15 +56,15 @@ def _start_position(server: Server, options: Options, server_id: int) -> Positio
     return server.settled()
 
 
-def _earliest(server: Server) -> Position:
-    return Position(server.rows("SHOW BINARY LOGS")[0][0], FIRST_EVENT)
+def _earliest(server: Server) -> LogPosition:
+    return LogPosition(server.rows("SHOW BINARY LOGS")[0][0], FIRST_EVENT)
 
 
-def _at(server: Server, millis: int, server_id: int) -> Position:
+def _at(server: Server, millis: int, server_id: int) -> LogPosition:
     """Return the end of the last transaction before a time."""
     found = _earliest(server)
     for entry in LogReader(server, [], server_id, rows=False).read(found, server.settled()):
-        if isinstance(entry, Committed):
+        if isinstance(entry, TransactionEnd):
             if entry.seconds * 1000 >= millis:
                 break
             found = entry.position

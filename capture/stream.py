@@ -18,7 +18,7 @@ from pymysqlreplication.event import ExecuteLoadQueryEvent, QueryEvent
 from pymysqlreplication.exceptions import StatusVariableMismatch
 from pymysqlreplication.table import Table
 
-from .server import Driver, identity_of, require_one_server
+from .server import MySqlConnection, identity_of, require_one_server
 
 _read_variable = QueryEvent._read_status_vars_value_for_key
 _EVENT = 0
@@ -48,7 +48,7 @@ def statement_bytes(event: QueryEvent | ExecuteLoadQueryEvent) -> tuple[bytes, b
     return found[: event.schema_length], found[event.schema_length + 1 :]
 
 
-class _LogConnection(Driver):
+class _LogConnection(MySqlConnection):
     """A connection that skips repeated TABLE_MAP events, including those of tables that the library filters out."""
 
     def __init__(self, **settings: Any) -> None:

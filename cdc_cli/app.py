@@ -14,7 +14,7 @@ from .convert import convert
 from .formats import formats
 from .profile import profile
 from .tail import tail
-from .terminal import tell_error
+from .terminal import print_error
 
 _READER_IS_GONE = 141  # 128 + SIGPIPE, as shells report it
 
@@ -40,7 +40,7 @@ class _Commands(TyperGroup):
         except Exception as error:
             if ctx.meta.get(_TRACEBACK) or _of_typer(error):
                 raise
-            tell_error(error)
+            print_error(error)
             raise typer.Exit(1) from None
 
 

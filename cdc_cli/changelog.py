@@ -10,6 +10,7 @@ from enum import Enum
 from typing import Any
 
 from cdc_formats.base import Decoder, Ignored, KeyedChange
+from cdc_formats.decoding.images import complete
 from cdc_formats.errors import (
     ArgumentError,
     ChangelogError,
@@ -20,12 +21,11 @@ from cdc_formats.errors import (
     TruncateError,
     excerpt_of,
 )
-from cdc_formats.images import complete
 from cdc_formats.row_kind import SHORT_STRINGS, RowKind
 
 from .records import Record
-from .table import Table
-from .terminal import tell
+from .table import TableSchema
+from .terminal import print_message
 
 Row = tuple[Any, ...]
 Rows = list[tuple[RowKind, Row]]
@@ -58,7 +58,7 @@ class Changelog:
     table : Table
     normalize : bool
         Whether to keep the newest row of each key in memory. It adds ``-U`` rows, completes deletes and drops changes without effect
-        (`normalize.fold`).
+        (`cdc_formats.fold`).
     errors : Errors
     on_truncate : OnTruncate
     show_ignored : bool
@@ -74,19 +74,19 @@ class Changelog:
 
     def __init__(
         self,
-        table: Table,
+        table: TableSchema,
         *,
         normalize: bool,
         errors: Errors,
         on_truncate: OnTruncate = OnTruncate.IGNORE,
         show_ignored: bool = False,
-        tell: Callable[[str, str], None] = tell,
+        print_message: Callable[[str, str], None] = print_message,
     ) -> None:
         if normalize and not table.primary_key:
             raise ArgumentError("rows cannot be normalised without a primary key: pass --primary-key")
         decoder = table.format.decoder(table.columns, unique_key=table.primary_key)
         self.format, self.errors, self.on_truncate, self.show_ignored = table.format, errors, on_truncate, show_ignored
-        self._tell = tell
+        self._print_message = print_message
         self.counts: Counter[str] = Counter()
         self.kinds: Counter[RowKind] = Counter()
         self._decode: Decode = _Normalized(decoder) if normalize else _decoded(decoder)
@@ -130,7 +130,7 @@ class Changelog:
             raise error from None
         self.counts[f"corrupt ({error.condition})"] += 1
         if self.errors is Errors.SHOW:
-            self._tell(str(error), "red")
+            self._print_message(str(error), "red")
 
     def _ignore(self, reason: Ignored, record: Record) -> None:
         if reason is Ignored.TRUNCATE and self.on_truncate is OnTruncate.FAIL:
@@ -140,7 +140,7 @@ class Changelog:
             )
         self.counts[f"ignored ({reason.value})"] += 1
         if self.show_ignored and reason is not Ignored.OTHER_TABLE:  # the user left these out with the format's options
-            self._tell(f"ignored {reason.value} in {record.where}", "dim")
+            self._print_message(f"ignored {reason.value} in {record.where}", "dim")
 
     def seen(self, rows: Rows) -> None:
         """Count rows that were written or shown."""
@@ -156,19 +156,19 @@ class Changelog:
 
 
 @contextmanager
-def summed_up(summary: Callable[[], str]) -> Iterator[None]:
+def print_summary_at_end(summary: Callable[[], str]) -> Iterator[None]:
     """Print the counts when the block ends, also after an error; but not when the reader of a pipe has closed it."""
     try:
         yield
     except BrokenPipeError:
         raise
     except KeyboardInterrupt:
-        tell(("\n" if sys.stderr.isatty() else "") + summary(), "bold")  # the terminal shows ^C
+        print_message(("\n" if sys.stderr.isatty() else "") + summary(), "bold")  # the terminal shows ^C
         raise
     except BaseException:
-        tell(summary(), "bold")
+        print_message(summary(), "bold")
         raise
-    tell(summary(), "bold")
+    print_message(summary(), "bold")
 
 
 def _decoded(decoder: Decoder) -> Decode:
@@ -183,7 +183,7 @@ class _Normalized:
     """Keeps the newest row of each key and returns the changes that each record makes."""
 
     def __init__(self, decoder: Decoder) -> None:
-        from normalize.fold import FoldOptions, fold
+        from cdc_formats.fold import FoldOptions, fold
 
         self.decoder, self.fold, self.options = decoder, fold, FoldOptions()
         self.stored: dict[Row, Row] = {}

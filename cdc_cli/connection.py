@@ -11,9 +11,9 @@ import typer
 
 from cdc_formats.errors import ArgumentError
 
+from .arguments import from_environment, pairs
 from .errors import FileError
-from .given import from_environment, pairs
-from .terminal import tell
+from .terminal import print_message
 
 _PANEL = "Connection"
 _SHOWN = frozenset(
@@ -110,7 +110,7 @@ def _teller() -> Callable[[Any], None]:
         text = f"brokers: {error.name()}: {error.str().partition(' (after ')[0]}"
         if text not in printed:
             printed.add(text)
-            tell(text)
+            print_message(text)
 
     return hear
 
@@ -134,7 +134,7 @@ def connection(
         raise typer.BadParameter("no Kafka broker is given: pass -b host:port, or set CDC_BOOTSTRAP_SERVERS")
     result = Connection(brokers, values, timeout_seconds, verbose)
     if verbose:
-        tell(f"connecting with {result}")
+        print_message(f"connecting with {result}")
     return result
 
 

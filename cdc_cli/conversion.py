@@ -8,19 +8,19 @@ from contextlib import ExitStack
 from itertools import chain, islice
 from typing import Any, Protocol
 
-from cdc_formats.base import Encoder, Record as KeyValue
+from cdc_formats.base import Encoder, KeyValue
+from cdc_formats.decoding.rows import key_indices
+from cdc_formats.encoding.pairing import pair_updates
 from cdc_formats.errors import EncodeError
-from cdc_formats.pairing import pair_updates
 from cdc_formats.row_kind import RowKind
-from cdc_formats.rows import key_indices
 
 from .changelog import Changelog, Rows
 from .connection import Connection
-from .files import STANDARD, STANDARD_OUTPUT, Lines, batched, opened, read_records
+from .files import STANDARD, STANDARD_OUTPUT, Lines, batched, open_file, read_records
 from .reading import Start, Topic
 from .records import Record
-from .table import Sampled, Table, sample_of_topic
-from .terminal import doing, unbroken
+from .table import Sampled, TableSchema, sample_of_topic
+from .terminal import delay_interrupt, status_line
 
 # ------------------------------------------------------------------------------------------------------------- sources
 
@@ -38,16 +38,16 @@ class Source(Protocol):
 class TopicSource:
     """A topic, from its beginning."""
 
-    def __init__(self, way: Connection, topic: str, follow: bool) -> None:
-        self.way, self.topic, self.follow = way, topic, follow
+    def __init__(self, broker: Connection, topic: str, follow: bool) -> None:
+        self.broker, self.topic, self.follow = broker, topic, follow
 
     def sample(self, count: int) -> list[Sampled]:
         """Return a sample of its records."""
-        return sample_of_topic(self.way, self.topic, count)
+        return sample_of_topic(self.broker, self.topic, count)
 
     def batches(self) -> Iterator[list[Record]]:
         """Return its records."""
-        with Topic(self.way, self.topic) as opened_topic:
+        with Topic(self.broker, self.topic) as opened_topic:
             yield from opened_topic.batches(Start(), follow=self.follow)
 
 
@@ -55,7 +55,7 @@ class FileSource:
     """A file, or standard input."""
 
     def __init__(self, stack: ExitStack, path: str, lines: Lines) -> None:
-        file = stack.enter_context(opened(path, "rb"))
+        file = stack.enter_context(open_file(path, "rb"))
         self._records: Iterable[Record] = read_records(file, "standard input" if path == STANDARD else path, lines)
 
     def sample(self, count: int) -> list[Sampled]:
@@ -93,7 +93,7 @@ class Sink(Protocol):
 class Encoding:
     """Encodes rows as records; a ``-U`` is held until the next row of its partition."""
 
-    def __init__(self, encoder: Encoder, table: Table) -> None:
+    def __init__(self, encoder: Encoder, table: TableSchema) -> None:
         self.encoder, self.key = encoder, key_indices(table.columns, table.primary_key)
         self.held: dict[int, Rows] = {}
 
@@ -139,9 +139,9 @@ class Conversion:
     def run(self, batches: Iterable[list[Record]]) -> None:
         """Convert all records. After Ctrl-C, too, the records that were read are written and counted."""
         try:
-            with doing("converting", quiet=sys.stdout.isatty() and str(self.sink) == STANDARD_OUTPUT) as show_status:
+            with status_line("converting", quiet=sys.stdout.isatty() and str(self.sink) == STANDARD_OUTPUT) as show_status:
                 for batch in batches:
-                    with unbroken():
+                    with delay_interrupt():
                         for record in batch:
                             self._convert(record)
                         self.sink.flush()
@@ -162,7 +162,7 @@ class Conversion:
         self.changelog.seen(rows)
 
     def _finish(self) -> None:
-        with unbroken():
+        with delay_interrupt():
             for partition, records in self.encoded.rest():
                 for key, value in records:
                     self.sink.write(key, value, partition)

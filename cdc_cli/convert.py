@@ -12,15 +12,15 @@ import typer
 from cdc_formats.base import Format
 from cdc_formats.row_kind import RowKind
 
-from .changelog import Changelog, Errors, OnTruncate, summed_up
+from .arguments import make_format, pairs
+from .changelog import Changelog, Errors, OnTruncate, print_summary_at_end
 from .connection import Config, Connection, Properties, Servers, Timeout, Verbose, connection
 from .conversion import Conversion, Encoding, FileSource, Sink, Source, TopicSource
 from .files import STANDARD, FileSink, Lines, lines_of
-from .given import make_format, pairs
 from .options import Normalize, OnErrors, PrimaryKey, Sample, Schema, format_option
 from .reading import Topic
-from .table import SAMPLE, Table, table_of
-from .terminal import tell
+from .table import SAMPLE, TableSchema, table_of
+from .terminal import print_message
 from .writing import TopicSink
 
 _FROM, _TO = "Input", "Output"
@@ -85,19 +85,21 @@ def convert(
     idempotent producer writes to Kafka, and each delivery is checked.
     """
     _check(from_topic, from_file, to_topic, to_file, follow)
-    way = connection(servers, config, properties, timeout, verbose) if from_topic or to_topic else None
+    broker = connection(servers, config, properties, timeout, verbose) if from_topic or to_topic else None
     read = make_format(from_, options := pairs(from_option or (), "--from-option"))
     written = make_format(to, pairs(to_option or (), "--to-option"))
     with ExitStack() as stack:
         lines = from_lines or lines_of(read)
-        source: Source = TopicSource(way, from_topic, follow) if way and from_topic else FileSource(stack, from_file or STANDARD, lines)
+        source: Source = (
+            TopicSource(broker, from_topic, follow) if broker and from_topic else FileSource(stack, from_file or STANDARD, lines)
+        )
         table = table_of(
             read, options, schema=schema, primary_key=primary_key, option="--from-option", sample=lambda: source.sample(sample)
         )
         changelog = Changelog(table, normalize=normalize or _needs_before(read, written, table), errors=errors, on_truncate=on_truncate)
         encoder = (written.for_topic(to_topic) if to_topic else written).encoder(table.columns, unique_key=table.primary_key)
-        sink: Sink = _topic_sink(way, to_topic) if way and to_topic else FileSink(to_file or STANDARD, to_lines or lines_of(written))
-        with summed_up(lambda: f"{changelog.summary()}; {sink.written:,} records written to {sink}"), sink:
+        sink: Sink = _topic_sink(broker, to_topic) if broker and to_topic else FileSink(to_file or STANDARD, to_lines or lines_of(written))
+        with print_summary_at_end(lambda: f"{changelog.summary()}; {sink.written:,} records written to {sink}"), sink:
             Conversion(changelog, Encoding(encoder, table), sink).run(source.batches())
 
 
@@ -115,17 +117,17 @@ def _check(from_topic: str, from_file: str, to_topic: str, to_file: str, follow:
         raise typer.BadParameter("there is no input: pass --from-topic or --from-file, or pipe lines in")
 
 
-def _needs_before(read: Format, written: Format, table: Table) -> bool:
+def _needs_before(read: Format, written: Format, table: TableSchema) -> bool:
     """Whether rows must be normalised: the input has no ``-U`` and the output requires it. Flink's planner does the same."""
     needs = written.changelog_mode.contains(RowKind.UPDATE_BEFORE) and not read.changelog_mode.contains(RowKind.UPDATE_BEFORE)
     if needs and table.primary_key:
         key = ", ".join(table.primary_key)
-        tell(f"{read.identifier} has no -U: rows are normalised by {key}, and the newest row of each key is kept in memory", "dim")
+        print_message(f"{read.identifier} has no -U: rows are normalised by {key}, and the newest row of each key is kept in memory", "dim")
     return needs
 
 
-def _topic_sink(way: Connection, topic: str) -> TopicSink:
-    with Topic(way, topic) as target:
+def _topic_sink(broker: Connection, topic: str) -> TopicSink:
+    with Topic(broker, topic) as target:
         partitions = len(target.ranges)
     # Without a key, the records of one partition go to one partition and stay in order.
-    return TopicSink(way, topic, lambda key, partition: None if key is not None else partition % partitions)
+    return TopicSink(broker, topic, lambda key, partition: None if key is not None else partition % partitions)

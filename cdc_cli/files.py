@@ -28,7 +28,7 @@ from cdc_formats.base import Format
 
 from .errors import FileError, LineError
 from .records import Record
-from .terminal import json_for_eyes
+from .terminal import interactive_json
 
 STANDARD, STANDARD_OUTPUT = "-", "standard output"
 _BATCH = 1000
@@ -60,7 +60,7 @@ _decode_line = msgspec.json.Decoder(_Line).decode
 
 
 @contextmanager
-def opened(path: str, mode: str) -> Iterator[IO[bytes]]:
+def open_file(path: str, mode: str) -> Iterator[IO[bytes]]:
     """Open a file, or standard input or output, which are not closed at the end.
 
     Raises
@@ -148,7 +148,7 @@ class FileSink:
     def __init__(self, path: str, lines: Lines) -> None:
         self.path, self.lines = path, lines
         self.written = 0
-        self._opened: AbstractContextManager[IO[bytes]] = opened(path, "wb")
+        self._opened: AbstractContextManager[IO[bytes]] = open_file(path, "wb")
         self._encode = _value_line if lines is Lines.VALUES else _record_line
 
     def __enter__(self) -> FileSink:
@@ -168,7 +168,7 @@ class FileSink:
             When a line of this form cannot hold the record.
         """
         line = self._encode(key, value)
-        self._file.write((json_for_eyes(line) if self._for_eyes else line) + b"\n")
+        self._file.write((interactive_json(line) if self._for_eyes else line) + b"\n")
         self.written += 1
 
     def flush(self) -> None:

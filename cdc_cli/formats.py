@@ -15,11 +15,11 @@ import typer
 from cdc_formats.base import Format
 from cdc_formats.errors import ChangelogError, FormatOptionError
 from cdc_formats.printable import printable
-from cdc_formats.registry import get_format, list_formats
+from cdc_formats.registry import format_class, get_format, list_formats
 
-from .given import complete_format, format_class
+from .arguments import complete_format
 from .options import Json, WhichColor
-from .terminal import Color, console, for_eyes, json_for_eyes, tell
+from .terminal import Color, console, interactive_json, is_interactive, print_message
 
 _HEADS = ("identifier", "rows", "Kafka key", "null value", "positions", "written")
 _AFTER_THE_RULES = ("Differs from Flink", "Source:")
@@ -103,7 +103,7 @@ def _summary_or_none(identifier: str) -> dict[str, Any] | None:
         return summary_of(_declared(identifier))
     except (ChangelogError, ImportError, TypeError, AttributeError) as error:
         # A broken package does not hide the others.
-        tell(f"{identifier} cannot be loaded: {error}", "red")
+        print_message(f"{identifier} cannot be loaded: {error}", "red")
         return None
 
 
@@ -111,7 +111,7 @@ def _summary_or_none(identifier: str) -> dict[str, Any] | None:
 
 
 def _print_json(value: Any) -> None:
-    typer.echo(json_for_eyes(msgspec.json.format(msgspec.json.encode(value, enc_hook=str))).decode())
+    typer.echo(interactive_json(msgspec.json.format(msgspec.json.encode(value, enc_hook=str))).decode())
 
 
 def _cells(summary: Mapping[str, Any]) -> list[str]:
@@ -146,7 +146,7 @@ def _show_one(described: Mapping[str, Any], color: Color) -> None:
 
 def _show_table(heads: Sequence[str], rows: Sequence[Sequence[str]], color: Color) -> None:
     """Show rows: a table for a person, otherwise lines with tab-separated columns."""
-    if not for_eyes(color):
+    if not is_interactive(color):
         for cells in (heads, *rows):
             typer.echo("\t".join(map(printable, cells)))
         return

@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
+from .arguments import complete_format
 from .changelog import Errors
-from .given import complete_format
 from .terminal import Color
 
 FormatOption = Annotated[

@@ -7,14 +7,14 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
-from cdc_formats.json_reader import json_bytes
+from cdc_formats.decoding.json_reader import json_bytes
 
+from .arguments import make_format, pairs
 from .connection import Config, Properties, Servers, Timeout, Verbose, connection
-from .given import make_format, pairs
 from .options import FormatOption, Json, Sample, Topic, WhichColor, format_option
-from .reading import reach
+from .reading import check_topic
 from .table import SAMPLE
-from .terminal import Color, console, for_eyes, json_for_eyes
+from .terminal import Color, console, interactive_json, is_interactive
 
 
 def profile(
@@ -31,24 +31,24 @@ def profile(
     verbose: Verbose = False,
 ) -> None:
     """Report what a topic contains: its format, tables, columns, keys, operations, and problems."""
-    from cdc_formats.kafka import profile_topic
+    from cdc_formats.topics.kafka import profile_topic
 
-    way = connection(servers, config, properties, timeout, verbose)
+    broker = connection(servers, config, properties, timeout, verbose)
     options: dict[str, Any] = dict(pairs(option or (), "--option"))
     # Without a format, each one that is tried uses the options that it declares.
     known = {"format": make_format(format, options)} if format else options
-    reach(way, topic)
+    check_topic(broker, topic)
     found = profile_topic(
-        way.servers,
+        broker.servers,
         topic,
         sample=sample,
-        config=way.client_config(),
-        timeout_seconds=way.timeout_seconds,
+        config=broker.client_config(),
+        timeout_seconds=broker.timeout_seconds,
         **known,
     )
     if json:
-        typer.echo(json_for_eyes(msgspec.json.format(json_bytes(found.to_dict()))).decode())
-    elif for_eyes(color):
+        typer.echo(interactive_json(msgspec.json.format(json_bytes(found.to_dict()))).decode())
+    elif is_interactive(color):
         console(color).print(found, soft_wrap=False)
     else:
         typer.echo(str(found))

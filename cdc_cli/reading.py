@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from cdc_formats import kafka_client
 from cdc_formats.errors import ArgumentError, KafkaUnavailableError, MissingDependencyError, SampleError
-from cdc_formats.kafka_client import READ_ONLY, UNAVAILABLE, option_in
+from cdc_formats.topics import client as kafka_client
+from cdc_formats.topics.client import READ_ONLY, UNAVAILABLE, BrokerErrors, option_in
 
 from .connection import Connection
 from .records import Record
-from .terminal import tell
+from .terminal import print_message
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer
@@ -98,6 +98,8 @@ class Topic:
     ------
     UnknownTopicError
         When the topic does not exist, or the user may not see it.
+    LoginRefusedError, TlsError
+        When Kafka refuses the login or the certificate.
     KafkaUnavailableError
         When no broker answers in time.
     SampleError
@@ -110,7 +112,7 @@ class Topic:
 
     def __init__(self, connection: Connection, name: str, partitions: Sequence[int] = ()) -> None:
         self.connection, self.name = connection, name
-        self._lost = False
+        self._lost, self._errors = False, BrokerErrors()
         self._consumer = _consumer(connection, self._hear)
         try:
             known = self._partitions()
@@ -130,6 +132,7 @@ class Topic:
 
     def _hear(self, error: Any) -> None:
         self._lost = self._lost or error.name() == "_ALL_BROKERS_DOWN"
+        self._errors.hear(error)
 
     def _partitions(self) -> list[int]:
         found = self._metadata()
@@ -145,10 +148,11 @@ class Topic:
             try:
                 return self._consumer.list_topics(self.name, timeout=_TRY_SECONDS).topics[self.name]
             except KafkaException as error:
-                if time.monotonic() >= deadline or error.args[0].name() not in UNAVAILABLE:
-                    raise typed_error(error.args[0], self.name) from None
-            finally:
                 _heard(self._consumer.poll, 0)  # calls the callbacks with the brokers' errors
+                if refusal := self._errors.refusal():
+                    raise refusal from None
+                if time.monotonic() >= deadline or error.args[0].name() not in UNAVAILABLE:
+                    raise typed_error(error.args[0], self.name, self._errors) from None
 
     def _range(self, partition: int) -> tuple[int, int]:
         from confluent_kafka import KafkaException, TopicPartition
@@ -176,14 +180,14 @@ class Topic:
         """
         begins = self._begins(start)
         if self.connection.verbose:
-            tell("reading " + ", ".join(f"{self.name}[{partition}]@{offset}" for partition, offset in begins.items()))
+            print_message("reading " + ", ".join(f"{self.name}[{partition}]@{offset}" for partition, offset in begins.items()))
         ends = {partition: high for partition, (_, high) in self.ranges.items() if follow or begins[partition] < high}
         self._assign({partition: begins[partition] for partition in ends})
         waited_since = time.monotonic()
         while ends:
             records, ended = self._consume()
             if follow and self._lost:
-                tell("no Kafka broker answers: waiting for one", "yellow")
+                print_message("no Kafka broker answers: waiting for one", "yellow")
                 self._lost = False
             if not follow:
                 records = [record for record in records if record.offset < ends.get(record.partition, 0)]
@@ -248,7 +252,7 @@ def _heard(call: Callable[..., Any], *args: Any, **more: Any) -> Any:
         raise KeyboardInterrupt from error
 
 
-def reach(connection: Connection, topic: str) -> None:
+def check_topic(connection: Connection, topic: str) -> None:
     """Check that a topic exists and can be read; Ctrl-C ends the check at once.
 
     Raises
@@ -276,6 +280,6 @@ def refused_property(error: Exception, connection: Connection) -> ArgumentError:
     return ArgumentError(f"the Kafka client refuses a property: {option_in(error, connection.config)}")
 
 
-def typed_error(error: Any, topic: str) -> SampleError:
+def typed_error(error: Any, topic: str, heard: BrokerErrors | None = None) -> SampleError:
     """Return a Kafka error as an error of this package, with advice for the command line."""
-    return kafka_client.typed_error(error, topic, remedy="check -b and the connection properties; -v prints details")
+    return kafka_client.typed_error(error, topic, remedy="check -b and the connection properties; -v prints details", heard=heard)

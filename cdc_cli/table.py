@@ -8,15 +8,15 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from cdc_formats.base import Format
-from cdc_formats.schema import Column, columns as to_columns, quote
+from cdc_formats.values.schema import Column, columns as to_columns, quote
 
+from .arguments import names, spelled
 from .connection import Connection
-from .given import names, spelled
-from .reading import reach
-from .terminal import doing, tell
+from .reading import check_topic
+from .terminal import print_message, status_line
 
 if TYPE_CHECKING:
-    from cdc_formats.inference import InferredSchema
+    from cdc_formats.topics.inference import InferredSchema
 
 SAMPLE = 1000
 """The default sample size, in records."""
@@ -25,7 +25,7 @@ Sampled = tuple["bytes | None", "bytes | None", Any]
 """The key, the value and the headers of a record."""
 
 
-class Table(NamedTuple):
+class TableSchema(NamedTuple):
     """The format, columns and key that records are decoded with.
 
     Attributes
@@ -43,7 +43,7 @@ class Table(NamedTuple):
 
 def table_of(
     format: Format, given: Iterable[str], *, schema: str, primary_key: str, option: str, sample: Callable[[], Sequence[Sampled]]
-) -> Table:
+) -> TableSchema:
     """Return the declared table, or infer it from a sample and print it on standard error.
 
     Parameters
@@ -67,22 +67,22 @@ def table_of(
         When the sample does not determine the columns.
     """
     if schema:
-        return Table(format, to_columns(schema), names(primary_key))
-    from cdc_formats.inference import infer_schema  # importing it takes a tenth of a second
+        return TableSchema(format, to_columns(schema), names(primary_key))
+    from cdc_formats.topics.inference import infer_schema  # importing it takes a tenth of a second
 
-    with doing("inferring the columns from a sample"):
+    with status_line("inferring the columns from a sample"):
         found = infer_schema(sample(), format=format, primary_key=names(primary_key))
     inferred = {name: found.format_options[name] for name in found.option_reasons if name not in set(map(spelled, given))}
-    tell(_said(found, inferred, option), "dim")
-    return Table(replace(format, **inferred), found.columns, found.primary_key)
+    print_message(_said(found, inferred, option), "dim")
+    return TableSchema(replace(format, **inferred), found.columns, found.primary_key)
 
 
-def sample_of_topic(way: Connection, topic: str, sample: int) -> list[Sampled]:
+def sample_of_topic(broker: Connection, topic: str, sample: int) -> list[Sampled]:
     """Return a sample of a topic's records, oldest first."""
-    from cdc_formats.kafka import key_values, sample_topic
+    from cdc_formats.topics.kafka import key_values, sample_topic
 
-    reach(way, topic)
-    records = sample_topic(way.servers, topic, sample=sample, config=way.client_config(), timeout_seconds=way.timeout_seconds)
+    check_topic(broker, topic)
+    records = sample_topic(broker.servers, topic, sample=sample, config=broker.client_config(), timeout_seconds=broker.timeout_seconds)
     return list(key_values(records))
 
 

@@ -7,14 +7,14 @@ from typing import Annotated
 
 import typer
 
-from .changelog import Changelog, Errors, Row, summed_up
+from .arguments import make_format, pairs
+from .changelog import Changelog, Errors, Row, print_summary_at_end
 from .connection import Config, Properties, Servers, Timeout, Verbose, connection
-from .given import make_format, pairs
 from .options import FormatOption, Json, Normalize, OnErrors, PrimaryKey, Sample, Schema, Topic as TopicName, WhichColor, format_option
 from .reading import Start, Topic
 from .records import Record
-from .table import SAMPLE, Table, sample_of_topic, table_of
-from .terminal import Color, tell
+from .table import SAMPLE, TableSchema, sample_of_topic, table_of
+from .terminal import Color, print_message
 from .view import Shown, View, text_of, view_of
 
 _LAST, _ALL = "-10", "beginning"
@@ -68,7 +68,7 @@ def tail(
     position of each record. Records without rows and records that cannot be decoded are reported on standard error. No consumer group
     is joined.
     """
-    way = connection(servers, config, properties, timeout, verbose)
+    broker = connection(servers, config, properties, timeout, verbose)
     begin = Start.parse(start or (_ALL if normalize else _LAST))
     table = table_of(
         make_format(format, options := pairs(option or (), "--option")),
@@ -76,17 +76,19 @@ def tail(
         schema=schema,
         primary_key=primary_key,
         option="-o",
-        sample=lambda: sample_of_topic(way, topic, sample),
+        sample=lambda: sample_of_topic(broker, topic, sample),
     )
-    shown = _Shown(view_of(table.columns, json=json, color=color), _wanted(table, pairs(where_key or (), "--where-key")), most)
-    changelog = Changelog(table, normalize=normalize, errors=errors, show_ignored=errors is not Errors.SKIP, tell=shown.tell)
-    with Topic(way, topic, partition or ()) as opened, summed_up(changelog.summary):
+    shown = RowPrinter(view_of(table.columns, json=json, color=color), _wanted(table, pairs(where_key or (), "--where-key")), most)
+    changelog = Changelog(
+        table, normalize=normalize, errors=errors, show_ignored=errors is not Errors.SKIP, print_message=shown.print_message
+    )
+    with Topic(broker, topic, partition or ()) as opened, print_summary_at_end(changelog.summary):
         if not start and not normalize:
-            tell(f"starting with the last {_LAST[1:]} records of each partition; --from {_ALL} shows all", "dim")
+            print_message(f"starting with the last {_LAST[1:]} records of each partition; --from {_ALL} shows all", "dim")
         shown.follow(opened.batches(begin, follow=follow), changelog)
 
 
-class _Shown:
+class RowPrinter:
     """Shows rows on standard output and messages on standard error, in the order of the records."""
 
     def __init__(self, view: View, wanted: Callable[[Row], bool], most: int | None) -> None:
@@ -108,10 +110,10 @@ class _Shown:
             self._flush()
         self.view.end()
 
-    def tell(self, text: str, style: str) -> None:
+    def print_message(self, text: str, style: str) -> None:
         """Print a message about a record, below the rows before it."""
         self._flush()
-        tell(text, style)
+        print_message(text, style)
 
     def _take(self, record: Record, changelog: Changelog) -> None:
         rows = [(kind, row) for kind, row in changelog.rows(record) if self.wanted(row)][: self.left]
@@ -125,7 +127,7 @@ class _Shown:
         self.view.show(shown)
 
 
-def _wanted(table: Table, key: Mapping[str, str]) -> Callable[[Row], bool]:
+def _wanted(table: TableSchema, key: Mapping[str, str]) -> Callable[[Row], bool]:
     """Return the test whether a row has the given key columns; their values are given as they are shown."""
     known = table.primary_key or tuple(column.name for column in table.columns)
     for name in key:

@@ -53,12 +53,12 @@ def console(color: Color = Color.AUTO, *, stderr: bool = False) -> Console:
     )
 
 
-def for_eyes(color: Color) -> bool:
+def is_interactive(color: Color) -> bool:
     """Whether a person reads standard output: it is a terminal, or colours are requested."""
     return color is Color.ALWAYS or sys.stdout.isatty()
 
 
-def tell(text: str, style: str = "") -> None:
+def print_message(text: str, style: str = "") -> None:
     """Print a message on standard error; line breaks are kept, other control characters are escaped.
 
     Parameters
@@ -83,7 +83,7 @@ def _stderr() -> Console:
 
 
 @contextmanager
-def doing(text: str, *, quiet: bool = False) -> Iterator[Callable[[str], None]]:
+def status_line(text: str, *, quiet: bool = False) -> Iterator[Callable[[str], None]]:
     """Show a status line, if standard error is a terminal, and return the function that changes its text.
 
     Parameters
@@ -102,7 +102,7 @@ def doing(text: str, *, quiet: bool = False) -> Iterator[Callable[[str], None]]:
 
 
 @contextmanager
-def unbroken() -> Iterator[None]:
+def delay_interrupt() -> Iterator[None]:
     """Delay a Ctrl-C until the block ends, so that work and counts agree. A second Ctrl-C ends the block at once."""
     if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
         yield  # Ctrl-C does not arrive here, or another handler is installed
@@ -127,23 +127,23 @@ def unbroken() -> Iterator[None]:
         raise KeyboardInterrupt
 
 
-def tell_error(error: Exception) -> None:
+def print_error(error: Exception) -> None:
     """Print why a command failed."""
     if isinstance(error, (ChangelogError, OSError)):
-        tell(f"error: {error}", "red")
+        print_message(f"error: {error}", "red")
     else:
-        tell(f"error: [INTERNAL] {type(error).__name__}: {error}; this is a bug, --traceback shows where", "red")
+        print_message(f"error: [INTERNAL] {type(error).__name__}: {error}; this is a bug, --traceback shows where", "red")
 
 
 _UNSAFE_IN_JSON = re.compile("[\x7f-\x9f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]")
 
 
-def json_for_eyes(line: bytes) -> bytes:
+def interactive_json(line: bytes) -> bytes:
     r"""Return the same JSON, with escapes for control characters and for characters that hide or reorder text.
 
     Examples
     --------
-    >>> print(json_for_eyes('{"name": "\u202etxt.exe"}'.encode()).decode())
+    >>> print(interactive_json('{"name": "\u202etxt.exe"}'.encode()).decode())
     {"name": "\u202etxt.exe"}
     """
     return _UNSAFE_IN_JSON.sub(lambda match: f"\\u{ord(match[0]):04x}", line.decode()).encode()

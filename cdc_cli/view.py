@@ -6,16 +6,18 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
-from cdc_formats.json_reader import json_bytes
+from cdc_formats.decoding.json_reader import json_bytes
 from cdc_formats.printable import printable
 from cdc_formats.registry import get_format
 from cdc_formats.row_kind import SHORT_STRINGS, RowKind
-from cdc_formats.schema import Column, SqlType
-from cdc_formats.types import shortest
-from cdc_formats.values import date_text, interval_text, time_text, timestamp_text
+from cdc_formats.values import numbers
+from cdc_formats.values.schema import Column, SqlType
+from cdc_formats.values.text import TEXT_TYPES
+from cdc_formats.values.times import TIMESTAMP_TYPES
+from cdc_formats.values.types import TYPES
 
 from .records import Record
-from .terminal import Color, console, for_eyes, json_for_eyes
+from .terminal import Color, console, interactive_json, is_interactive
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -35,16 +37,13 @@ _WIDTHS = {
     "SMALLINT": 6,
     "INT": 8,
     "BIGINT": 12,
-    "DATE": 10,
-    "TIME": 12,
-    "TIMESTAMP": 24,
-    "TIMESTAMP_NTZ": 23,
+    **{name: len(TYPES[name].to_text(1000)) for name in ("DATE", "TIME", *TIMESTAMP_TYPES)},  # with milliseconds
     "STRING": 12,
     "VARCHAR": 12,
 }
 """Minimum widths by type: later rows may be wider than the first ones."""
-_RIGHT = frozenset({"TINYINT", "SMALLINT", "INT", "BIGINT", "FLOAT", "DOUBLE", "DECIMAL"})
-_FIXED = _RIGHT | {"BOOLEAN", "DATE", "TIME", "TIMESTAMP", "TIMESTAMP_NTZ"}
+_RIGHT = numbers.TYPES.keys() - {"BOOLEAN"}
+_FIXED = _RIGHT | _WIDTHS.keys() - set(TEXT_TYPES)
 
 
 class View(Protocol):
@@ -67,7 +66,7 @@ def view_of(columns: Sequence[Column], *, json: bool, color: Color) -> View:
     """
     if json:
         return JsonView(columns)
-    return TableView(columns, console(color)) if for_eyes(color) else TextView(columns)
+    return TableView(columns, console(color)) if is_interactive(color) else TextView(columns)
 
 
 # ------------------------------------------------------------------------------------------------------------ values
@@ -82,22 +81,17 @@ def text_of(sql_type: SqlType) -> Callable[[Any], str]:
     >>> text_of(columns("tags ARRAY<STRING>")[0].type)(["a", None])
     '[a, <NULL>]'
     """
+    if sql_type.name in TYPES:
+        to_text = TYPES[sql_type.name].to_text
+        return lambda value: NULL if value is None else printable(to_text(value))
     inner = [text_of(field.type) for field in sql_type.fields]
     named = [printable(field.name) for field in sql_type.fields]
-    table: dict[str, Callable[[Any], str]] = {
-        "BOOLEAN": lambda value: "true" if value else "false",
-        "FLOAT": lambda value: str(shortest(value)),
-        "BINARY": lambda value: f"x'{value.hex()}'",
-        "DATE": date_text,
-        "TIME": time_text,
-        "TIMESTAMP": lambda value: timestamp_text(value) + "Z",
-        "TIMESTAMP_NTZ": timestamp_text,
-        "INTERVAL DAY TO SECOND": interval_text,
+    nested: dict[str, Callable[[Any], str]] = {
         "ARRAY": lambda value: f"[{', '.join(map(inner[0], value))}]",
         "MAP": lambda value: "{" + ", ".join(f"{inner[0](key)}: {inner[1](item)}" for key, item in value) + "}",
         "STRUCT": lambda value: "{" + ", ".join(f"{name}: {to(of)}" for name, to, of in zip(named, inner, value, strict=True)) + "}",
     }
-    to = table.get(sql_type.name, lambda value: printable(str(value)))
+    to = nested[sql_type.name]
     return lambda value: NULL if value is None else to(value)
 
 
@@ -158,7 +152,7 @@ class JsonView:
         encoded = self.encoder.encode(kind, row)
         assert encoded is not None  # changelog-json has a message for every row
         place = json_bytes({"topic": record.source, "partition": record.partition, "offset": record.offset})
-        return json_for_eyes((encoded[1] or b"")[:-1] + b"," + place[1:]) + b"\n"
+        return interactive_json((encoded[1] or b"")[:-1] + b"," + place[1:]) + b"\n"
 
 
 class TableView:
@@ -193,14 +187,16 @@ class TableView:
         self.fitted_to = self.console.width
         for texts in cells:
             self.wanted = [max(width, min(cell_len(text), _WIDEST)) for width, text in zip(self.wanted, texts, strict=True)]
-        self.widths = [2, *fitted(self.wanted, self.fitted_to - len("| op |"), self.texts.fixed)]
+        self.widths = [2, *fit_widths(self.wanted, self.fitted_to - len("| op |"), self.texts.fixed)]
 
     def _header(self) -> None:
-        from .terminal import tell
+        from .terminal import print_message
 
         shown = len(self.widths) - 1
         if shown < len(self.wanted):
-            tell(f"the terminal is too narrow for {', '.join(self.texts.names[shown:])}: widen it, or declare fewer columns with --schema")
+            print_message(
+                f"the terminal is too narrow for {', '.join(self.texts.names[shown:])}: widen it, or declare fewer columns with --schema"
+            )
         self._print(self._rule())
         self._print(self._line(["op", *self.texts.names], "bold"))
         self._print(self._rule())
@@ -239,7 +235,7 @@ def _cut(text: str, width: int, to_right: bool) -> str:
     return " " * (width - size) + text if to_right else text + " " * (width - size)
 
 
-def fitted(wanted: Sequence[int], room: int, fixed: Sequence[bool] = ()) -> list[int]:
+def fit_widths(wanted: Sequence[int], room: int, fixed: Sequence[bool] = ()) -> list[int]:
     """Return widths that fit: the widest columns shrink first, text before numbers and times; then the last columns are dropped.
 
     Parameters
@@ -252,8 +248,8 @@ def fitted(wanted: Sequence[int], room: int, fixed: Sequence[bool] = ()) -> list
 
     Examples
     --------
-    >>> fitted([8, 30, 24], 80), fitted([8, 30, 24], 55, [True, False, True]), fitted([8, 30, 24], 50), fitted([8, 30, 24], 16)
-    ([8, 30, 24], [8, 14, 24], [8, 17, 16], [5, 5])
+    >>> [fit_widths([8, 30, 24], room) for room in (80, 50, 16)], fit_widths([8, 30, 24], 55, [True, False, True])
+    ([[8, 30, 24], [8, 17, 16], [5, 5]], [8, 14, 24])
     """
     widths = list(wanted)
     while widths and sum(min(width, _NARROWEST) + 3 for width in widths) > room:

@@ -10,7 +10,7 @@ from cdc_formats.errors import ArgumentError, MissingDependencyError
 from .connection import Connection
 from .errors import DeliveryError
 from .reading import refused_property
-from .terminal import unbroken
+from .terminal import delay_interrupt
 
 if TYPE_CHECKING:
     from confluent_kafka import Producer
@@ -63,7 +63,7 @@ class TopicSink:
         """Wait until all records are delivered; an earlier error takes precedence over failed deliveries."""
         left = 1
         while left:
-            with unbroken():  # Ctrl-C takes effect between deliveries, not during one
+            with delay_interrupt():  # Ctrl-C takes effect between deliveries, not during one
                 left = self._producer.flush(_TRY_SECONDS)
         if error is None:
             self._check()

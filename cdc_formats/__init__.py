@@ -10,15 +10,19 @@ Examples
 +U (1, 'bike')
 """
 
+from cdc_formats.decoding.images import ABSENT
+from cdc_formats.decoding.json_reader import read_json, read_object
+from cdc_formats.values.handling import Handling
+from cdc_formats.values.schema import Column, SqlType, columns, to_ddl
+from cdc_formats.values.types import to_python
+
 from .base import Change, ControlEvent, Decoder, Encoder, Event, Format, Ignored, KeyedChange, MetadataColumn
 from .changelog_mode import ChangelogMode
-from .handling import Handling
-from .images import ABSENT
-from .json_reader import read_json, read_object
 from .registry import get_format, list_formats, register_format
 from .row_kind import RowKind
-from .schema import Column, SqlType, columns, to_ddl
-from .values import to_python
+
+__version__ = "0.1.0"
+"""The version of all four packages; setup.cfg reads it."""
 
 __all__ = [
     "ABSENT",

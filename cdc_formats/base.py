@@ -19,8 +19,14 @@ from typing import Any, ClassVar, Literal, NamedTuple, TypeVar
 
 import msgspec
 
+from cdc_formats.decoding.images import ABSENT, absent_as_null, complete
+from cdc_formats.decoding.rows import Image, RowConverter
+from cdc_formats.decoding.validation import message_validator, packaged_schema
+from cdc_formats.values.equality import key_getter, row_unifier
+from cdc_formats.values.handling import ROUNDING, Converter, Handling
+from cdc_formats.values.schema import Column, SqlType, columns as to_columns
+
 from .changelog_mode import ChangelogMode
-from .equality import key_getter, row_unifier
 from .errors import (
     DecodeError,
     FormatOptionError,
@@ -31,20 +37,16 @@ from .errors import (
     SchemaError,
     excerpt_of,
 )
-from .handling import ROUNDING, Converter, Handling
-from .images import ABSENT, absent_as_null, complete
 from .position import Position
 from .row_kind import RowKind
-from .rows import Image, RowConverter
-from .schema import Column, SqlType, columns as to_columns
-from .validation import message_validator, packaged_schema
+from .sampling import SampledFormat
 
 F = TypeVar("F", bound="Format")
 
 # Member lookup on an Enum is slow up to Python 3.11.
 _INSERT, _UPDATE_BEFORE, _UPDATE_AFTER, _DELETE = RowKind.INSERT, RowKind.UPDATE_BEFORE, RowKind.UPDATE_AFTER, RowKind.DELETE
 
-_ELSEWHERE = {
+_FLINK_OPTIONS_ELSEWHERE = {
     "basic_auth_credentials_source": "basic_auth_user_info, or a user in the url, is enough",
     "bearer_auth_credentials_source": "bearer_auth_token is enough",
     "ignore_parse_errors": "Flink's ignore-parse-errors is from_kafka_changelog(mode='DROPMALFORMED') here, or 'PERMISSIVE'",
@@ -104,7 +106,7 @@ class Change(msgspec.Struct, frozen=True, gc=False):
     ----------
     kind : RowKind
     row : tuple
-        Canonical values (see `cdc_formats.types`) in the order of the declared columns.
+        Canonical values (see `cdc_formats.values.types`) in the order of the declared columns.
     metadata : tuple
         Canonical values of the requested metadata columns, in the requested order.
     """
@@ -227,7 +229,7 @@ class NameDifference(NamedTuple):
 
 Headers = Sequence[tuple[str, "bytes | None"]]
 """The headers of a Kafka record, in order; a name may occur twice."""
-Record = tuple["bytes | None", "bytes | None"]
+KeyValue = tuple["bytes | None", "bytes | None"]
 """The key and the value of a Kafka record."""
 Reader = Callable[..., "Sequence[Event] | Ignored"]
 """A function from the key and value of a Kafka record (and its headers if `Format.reads_headers`) to its events."""
@@ -255,11 +257,12 @@ class MetadataColumn:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Format(ABC):
+class Format(SampledFormat, ABC):
     """A changelog format: its name, its declarations, and its options (the dataclass's fields).
 
     Subclass it, set `identifier` and `changelog_mode`, write `read`, and decorate the class with
-    `cdc_formats.register_format`; options are fields of a ``@dataclass(frozen=True, kw_only=True)``.
+    `cdc_formats.register_format`; options are fields of a ``@dataclass(frozen=True, kw_only=True)``. The hooks of
+    `cdc_formats.sampling.SampledFormat` help inference and profiling; all of them have defaults.
 
     Parameters
     ----------
@@ -275,14 +278,10 @@ class Format(ABC):
 
     identifier: ClassVar[str]
     changelog_mode: ClassVar[ChangelogMode] = ChangelogMode.all()
-    reads_key: ClassVar[bool] = False
-    """Whether `read` needs the Kafka key."""
     reads_tombstones: ClassVar[bool] = False
     """Whether null values are passed to `read`; otherwise they are `Ignored.TOMBSTONE`."""
     reads_headers: ClassVar[bool] = False
     """Whether the reader needs the Kafka headers; then it is called with three arguments."""
-    partial_after: ClassVar[bool] = False
-    """Whether after-images may lack columns that only the stored row can complete."""
     whole_rows: ClassVar[str] = ""
     """The producer setting for whole rows, quoted in errors about a missing column; empty if there is no such setting."""
     positions: ClassVar[str] = "the format does not implement `Format.position`"
@@ -290,9 +289,10 @@ class Format(ABC):
     metadata: ClassVar[Mapping[str, MetadataColumn]] = {}
     """Readable metadata columns, by Flink's names."""
     table_identity: ClassVar[Mapping[str, str]] = {}
-    """The `metadata` columns that together identify the table of a message, each with the option that selects its values.
+    """The `metadata` columns that together identify the table of a message, from the outermost to the table's own name.
 
-    The option is empty if there is none. Without entries, messages do not name their table, and the topic identifies it.
+    Each has the option that selects its values by a regular expression, or empty text if there is none. Without entries, messages do not
+    name their table, and the topic identifies it.
     """
 
     error_excerpt: bool = True
@@ -488,7 +488,7 @@ class Format(ABC):
         given = {name.replace("-", "_").replace(".", "_"): value for name, value in options.items()}
         unknown = sorted(set(given) - set(known))
         if unknown:
-            hint = "".join(f". {_ELSEWHERE[name]}" for name in unknown if name in _ELSEWHERE)
+            hint = "".join(f". {_FLINK_OPTIONS_ELSEWHERE[name]}" for name in unknown if name in _FLINK_OPTIONS_ELSEWHERE)
             raise FormatOptionError(f"{cls.identifier} has no option {', '.join(unknown)}; it has {', '.join(sorted(known))}{hint}")
         return cls(**{name: _boolean(value) if known[name] in ("bool", bool) else value for name, value in given.items()})
 
@@ -514,7 +514,7 @@ class Encoder(ABC):
     """The ``source`` block: a JSON object, or its text as `msgspec.Raw`; set it before each `encode`. None: no block is written."""
 
     @abstractmethod
-    def encode(self, kind: RowKind, row: tuple[Any, ...], before: tuple[Any, ...] | None = None) -> Record | None:
+    def encode(self, kind: RowKind, row: tuple[Any, ...], before: tuple[Any, ...] | None = None) -> KeyValue | None:
         """Return the key and value of the record for a change, or None if the format has no record for it.
 
         Parameters

@@ -130,6 +130,18 @@ class KafkaUnavailableError(SampleError):
     condition = "KAFKA_UNAVAILABLE"
 
 
+class LoginRefusedError(SampleError):
+    """Kafka refused the login."""
+
+    condition = "LOGIN_REFUSED"
+
+
+class TlsError(SampleError):
+    """The broker's certificate, or this client's, was refused."""
+
+    condition = "TLS"
+
+
 class InferenceError(ChangelogError, ValueError):
     """A schema cannot be inferred: the sample has too little information, or contains several tables."""
 

@@ -1,77 +1,20 @@
-r"""Positions of changes in their source's log, which can be compared: one function for each producer.
+"""The position of a change in its source's log, which can be compared, and the checks of its parts.
 
 A `Position` is two unsigned 64-bit integers in a history. Nothing is guessed: a malformed field is an error. Parts of a producer's
 position beyond 128 bits are omitted if no two changes of one key need them; otherwise they are an error too.
 
-===================  =================================  ===========================  ===========================================
-producer             history                            high                         low
-===================  =================================  ===========================  ===========================================
-MySQL                ``server_id``                      number of ``file``           ``pos`` << 32 | ``row``
-MySQL, GTID          ``server_id``, GTID's source       GTID's number                ``pos`` << 32 | ``row``
-MariaDB, GTID        ``server_id``, GTID's domain and   GTID's number                ``pos`` << 32 | ``row``
-                     server
-MySQL, MariaDB,      ``snapshot``                       number of ``file``           ``pos`` << 32 | ``row``
-snapshot
-PostgreSQL           ``name``, ``db``                   last committed LSN           ``lsn``
-                                                        (``sequence[0]``), or
-                                                        ``lsn`` where it is null
-PostgreSQL,          ``name``, ``db``, ``snapshot``     ``lsn``                      ``lsn``
-snapshot
-SQL Server           ``name``, ``db``                   ``commit_lsn`` but its slot  log files before the commit's, counted
-                                                                                     down (16 bits), block (32), slot (13) of
-                                                                                     ``change_lsn``, ``event_serial_no`` (3)
-Oracle               ``name``, ``db``                   ``commit_scn``, of a         2**32 - 1 - (``commit_scn`` - ``scn``) << 32
-                                                        snapshot ``scn``             | ``txSeq``, or else ``ssn``
-MongoDB              ``name``, ``rs``                   seconds of ``ts_ms``         ``ord``
-MongoDB, snapshot    ``name``, ``rs``, ``snapshot``     seconds of ``ts_ms``         ``ord``
-Maxwell              ``server_id``                      number of the file           its position << 32 | ``xoffset``; of a
-                                                                                     transaction's last row 2**32 - 1
-GoldenGate           (empty)                            ``pos`` >> 64                ``pos``, its lower 64 bits
-TiCDC                (empty)                            ``commitTs``                 0
-===================  =================================  ===========================  ===========================================
-
-Failover, MySQL and MariaDB: with GTIDs a replica has the same transactions with the same numbers, but in other files: the number is
-compared, not the file. A new primary writes with its own name, and so starts a new history, independent of its numbers and clock. Without
-GTIDs, and if a server's numbers start again (RESET MASTER), only the source's clock distinguishes a new log from an old one. ``pos`` is
-compared within one transaction, which never spans two files. After a failover in the middle of a transaction that changes a key more than
-once, the later change can be misordered.
-
-Snapshots: a MySQL snapshot's rows do not name their server (``server_id`` 0). PostgreSQL's have an LSN, and a transaction has the LSN of
-the commit before it. That LSN can be the lower one although the transaction is not in the snapshot. MongoDB's rows are read while the
-oplog grows. Therefore these snapshots have separate histories. An incremental snapshot's rows have the stream's position; PostgreSQL's
-have no LSN, only a clock.
-
-PostgreSQL: LSNs of concurrent transactions interleave, and Debezium writes transactions in commit order. ``lsn`` alone therefore does not
-order a topic, but it orders the changes of one key, whose row is locked until the commit.
-
-SQL Server: if two transactions commit in one block of the log, the one that changes a key later has the higher ``change_lsn``. A
-transaction that spans more than 65,536 virtual log files does not fit.
-
-Oracle: ``txSeq`` (Debezium 3) numbers a transaction's changes. Older versions have only ``ssn``, mostly 0: two changes of one key at one
-SCN have the same position. MongoDB: two changes of one document in one transaction have the same position in the oplog.
-
-Maxwell: rows that it holds back during a bootstrap of their table have no ``server_id``, and so a separate history. A bootstrap's rows
-have only a clock.
-
-Maxwell, MySQL and MariaDB: an offset in a file is less than 4 GiB, since the binlog stores 32 bits.
+Each format describes its positions in its module, and `Format.position` reads them.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Mapping
-from functools import lru_cache
 from typing import Any
 
 import msgspec
 
-from .errors import MissingFieldError, TypeConversionError
-from .json_reader import json_text
+from cdc_formats.decoding.json_reader import json_text
 
-_STREAMED = (None, False, "false", "incremental")
-"""The values of ``source.snapshot`` for changes from the log or at the stream's position."""
-_MOST_32 = 2**32 - 1
-_LSN = re.compile(r"([0-9A-Fa-f]{8}):([0-9A-Fa-f]{8}):([0-9A-Fa-f]{4})")
+from .errors import TypeConversionError
 
 
 class Position(msgspec.Struct, frozen=True, gc=False):
@@ -93,290 +36,56 @@ class Position(msgspec.Struct, frozen=True, gc=False):
     clock_ms: int | None
 
 
-class Source(msgspec.Struct, gc=False, rename={"tx_seq": "txSeq"}):
-    """The fields of Debezium's ``source`` for positions, for all connectors."""
-
-    connector: str | None = None
-    name: str | None = None
-    db: str | None = None
-    snapshot: str | bool | None = None
-    ts_ms: int | None = None
-    server_id: int | None = None
-    gtid: str | None = None
-    file: str | None = None
-    pos: int | None = None
-    row: int | None = None
-    sequence: str | None = None
-    lsn: int | msgspec.UnsetType | None = msgspec.UNSET
-    commit_lsn: str | None = None
-    change_lsn: str | None = None
-    event_serial_no: int | None = None
-    commit_scn: str | None = None
-    scn: str | None = None
-    ssn: int | None = None
-    tx_seq: int | None = None
-    ord: int | None = None
-    rs: str | None = None
-
-
-_read_source = msgspec.json.Decoder(Source | None).decode
-_read_sequence = msgspec.json.Decoder(tuple[str | None, str | None]).decode
-
-
-def debezium(source: Any) -> Position | None:
-    """Return the position in Debezium's ``source``, or None if it has none.
-
-    Parameters
-    ----------
-    source : msgspec.Raw, mapping or None
-        The block, as JSON text or parsed.
+def file_number(file: str, path: str) -> int:
+    """Return the number at the end of a log file's name, such as ``binlog.000006``.
 
     Raises
     ------
     TypeConversionError
-        When a field of the position has the wrong type or is malformed.
-    MissingFieldError
-        When the block is missing, or its connector is not supported.
-
-    Examples
-    --------
-    >>> debezium({"connector": "mariadb", "server_id": 1, "gtid": "0-1-7", "file": "b.000002", "pos": 4, "row": 1, "ts_ms": 9})
-    Position(history='1 0-1', high=7, low=17179869185, clock_ms=9)
     """
-    try:
-        found = _read_source(source) if isinstance(source, msgspec.Raw) else msgspec.convert(source, Source | None)
-    except msgspec.ValidationError as error:
-        reason, _, place = str(error).partition(" - at ")
-        raise TypeConversionError(reason, "$.source" + place.strip("`")[1:]) from None
-    if found is None:
-        raise MissingFieldError("`source` is missing or null: the message has no position in the log", "$.source")
-    return of_source(found, "$.source.")
-
-
-def of_source(source: Source, path: str) -> Position | None:
-    """Return the position in the fields of a ``source``, or None if they have none.
-
-    Parameters
-    ----------
-    source : Source
-    path : str
-        The prefix of their names in the message, for errors.
-
-    Raises
-    ------
-    TypeConversionError, MissingFieldError
-        As `debezium`.
-    """
-    name = source.connector or next((name for name, field in _TOLD_BY.items() if getattr(source, field) is not None), None)
-    if name is None:
-        return None
-    position_of = _CONNECTORS.get(name)
-    if position_of is None:
-        known = f"has no supported positions; supported are {', '.join(sorted(_CONNECTORS))}"
-        raise MissingFieldError(f"connector {name[:40]!r} {known}", f"{path}connector", bare=f"the connector {known}")
-    return position_of(source, path)
-
-
-def mysql(source: Source, path: str) -> Position | None:
-    """Return the position of a MySQL or MariaDB change; None without ``file`` and ``pos``."""
-    if source.file is None or source.pos is None:
-        return None
-    low = _fit(source.pos, 32, f"{path}pos") << 32 | _fit(source.row or 0, 32, f"{path}row")
-    if source.snapshot not in _STREAMED:
-        return Position("snapshot", _file_number(source.file, f"{path}file"), low, source.ts_ms)
-    if source.gtid:
-        origin, number = _gtid(source.gtid, f"{path}gtid")
-        return Position(_history(source.server_id, origin), number, low, source.ts_ms)
-    return Position(_history(source.server_id), _file_number(source.file, f"{path}file"), low, source.ts_ms)
-
-
-def postgresql(source: Source, path: str) -> Position | None:
-    """Return the position of a PostgreSQL change; None without ``lsn``, and without `high` if it is null."""
-    lsn = source.lsn
-    if lsn is msgspec.UNSET:
-        return None
-    if lsn is None:
-        return Position(_history(source.name, source.db), None, 0, source.ts_ms)
-    low = _fit(lsn, 64, f"{path}lsn")
-    if source.snapshot not in _STREAMED:
-        return Position(_history(source.name, source.db, "snapshot"), low, low, source.ts_ms)
-    committed = _last_committed(source.sequence, f"{path}sequence")
-    return Position(_history(source.name, source.db), low if committed is None else committed, low, source.ts_ms)
-
-
-def sqlserver(source: Source, path: str) -> Position | None:
-    """Return the position of a SQL Server change; None without ``commit_lsn``. A snapshot's rows have no ``change_lsn``."""
-    if source.commit_lsn is None:
-        return None
-    file, block, _ = _lsn(source.commit_lsn, f"{path}commit_lsn")
-    low = 0
-    if source.change_lsn is not None:
-        change_file, change_block, slot = _lsn(source.change_lsn, f"{path}change_lsn")
-        # A log block has 60 KiB, and a record more than 8 bytes.
-        before, place = _fit(file - change_file, 16, f"{path}change_lsn"), _fit(slot, 13, f"{path}change_lsn")
-        serial = _fit(source.event_serial_no or 0, 3, f"{path}event_serial_no")
-        low = (0xFFFF - before) << 48 | change_block << 16 | place << 3 | serial
-    return Position(_history(source.name, source.db), file << 32 | block, low, source.ts_ms)
-
-
-def oracle(source: Source, path: str) -> Position | None:
-    """Return the position of an Oracle change; None without ``scn``."""
-    if source.scn is None:
-        return None
-    scn = _digits(source.scn, 64, f"{path}scn")
-    history = _history(source.name, source.db)
-    if source.commit_scn is None:
-        if source.snapshot in (None, False, "false"):
-            raise MissingFieldError("`commit_scn` is null: the SCN of a change does not order transactions", f"{path}commit_scn")
-        return Position(history, scn, 0, source.ts_ms)
-    commit_scn = _digits(source.commit_scn, 64, f"{path}commit_scn")
-    before = _fit(commit_scn - scn, 32, f"{path}scn")
-    number, field = (source.ssn or 0, "ssn") if source.tx_seq is None else (source.tx_seq, "txSeq")
-    return Position(history, commit_scn, (_MOST_32 - before) << 32 | _fit(number, 32, f"{path}{field}"), source.ts_ms)
-
-
-def mongodb(source: Source, path: str) -> Position | None:
-    """Return the position of a MongoDB change; None without ``ord``."""
-    if source.ord is None or source.ts_ms is None:
-        return None
-    snapshot = () if source.snapshot in _STREAMED else ("snapshot",)
-    seconds = _fit(source.ts_ms // 1000, 64, f"{path}ts_ms")
-    return Position(_history(source.name, source.rs, *snapshot), seconds, _fit(source.ord, 64, f"{path}ord"), source.ts_ms)
-
-
-_CONNECTORS: Mapping[str, Callable[[Source, str], Position | None]] = {
-    "mariadb": mysql,
-    "mongodb": mongodb,
-    "mysql": mysql,
-    "oracle": oracle,
-    "postgresql": postgresql,
-    "sqlserver": sqlserver,
-}
-_TOLD_BY = {"mysql": "file", "sqlserver": "commit_lsn", "oracle": "scn", "mongodb": "ord", "postgresql": "lsn"}
-"""The field that identifies an unnamed connector; `Source.lsn` is last, since it is never None if missing."""
-
-
-def maxwell(position: Any, xoffset: Any, *, last: bool, server_id: Any, ts: Any) -> Position | None:
-    """Return the position of a Maxwell message.
-
-    Parameters
-    ----------
-    position : Any
-        ``file:position``; without it the message has only a clock (a bootstrap's rows).
-    xoffset : Any
-        The row's number in its transaction.
-    last : bool
-        Whether the row is its transaction's last (``commit``), which has no ``xoffset``.
-    server_id : Any
-    ts : Any
-        Seconds since 1970-01-01 UTC.
-
-    Raises
-    ------
-    TypeConversionError
-        When one of them has the wrong type or is malformed.
-    MissingFieldError
-        When a row that is not the last has no ``xoffset``.
-
-    Examples
-    --------
-    >>> maxwell("master.000006:800911", 2, last=False, server_id=23042, ts=1477053217)
-    Position(history='23042', high=6, low=3439886552006658, clock_ms=1477053217000)
-    """
-    clock = None if ts is None else _integer(ts, 64, "$.ts") * 1000
-    history = "" if server_id is None else str(_integer(server_id, 64, "$.server_id"))
-    if position is None:
-        return Position(history, None, 0, clock)
-    file, _, at = position.rpartition(":") if isinstance(position, str) else ("", "", "")
-    if not file:
-        raise _unfit("a file and an offset, as in 'master.000006:800911'", position, "$.position")
-    if not last and xoffset is None:
-        raise MissingFieldError("`xoffset` is missing: set Maxwell's output_xoffset=true and output_commit_info=true", "$.xoffset")
-    number = _MOST_32 if last else _integer(xoffset, 32, "$.xoffset")
-    return Position(history, _file_number(file, "$.position"), _digits(at, 32, "$.position") << 32 | number, clock)
-
-
-def goldengate(pos: Any, clock_ms: int | None) -> Position:
-    """Return the position in GoldenGate's ``pos``: a number of up to 38 digits, padded with zeros.
-
-    Raises
-    ------
-    TypeConversionError
-        When it is not such a number.
-    """
-    if not isinstance(pos, str):
-        raise _unfit("text of digits", pos, "$.pos")
-    high, low = divmod(_digits(pos, 128, "$.pos"), 2**64)
-    return Position("", high, low, clock_ms)
-
-
-def ticdc(commit_ts: Any) -> Position:
-    """Return the position in TiCDC's ``commitTs``: milliseconds since 1970-01-01 UTC << 18 and a count.
-
-    Raises
-    ------
-    TypeConversionError
-        When it is not such a number.
-    """
-    number = _integer(commit_ts, 64, "$._tidb.commitTs")
-    return Position("", number, 0, number >> 18)
-
-
-@lru_cache(maxsize=1000)
-def _history(*parts: str | int | None) -> str:
-    return " ".join([str(part) for part in parts if part is not None])
-
-
-def _file_number(file: str, path: str) -> int:
     number = file.rpartition(".")[2]
     if not (number.isascii() and number.isdigit() and len(number) < len(file)):
-        raise _unfit("a file with a number, as in 'binlog.000006'", file, path)
-    return _digits(number, 64, path)
+        raise malformed("a file with a number, as in 'binlog.000006'", file, path)
+    return digits(number, 64, path)
 
 
-def _gtid(gtid: str, path: str) -> tuple[str, int]:
-    """Return the source of a GTID (MySQL: a UUID with an optional tag; MariaDB: domain and server) and its number."""
-    origin, _, number = gtid.rpartition(":" if ":" in gtid else "-")
-    if "-" not in origin:
-        raise _unfit("a GTID, as in 'UUID:7' or '0-1-7'", gtid, path)
-    return origin, _digits(number, 64, path)
+def digits(text: str, bits: int, path: str) -> int:
+    """Return the number in text of digits, which has at most so many bits.
 
-
-def _last_committed(sequence: str | None, path: str) -> int | None:
-    if sequence is None:
-        return None
-    try:
-        committed = _read_sequence(sequence)[0]
-    except msgspec.MsgspecError:
-        raise _unfit("two LSNs as JSON text", sequence, path) from None
-    return None if committed is None else _digits(committed, 64, path)
-
-
-def _lsn(lsn: str, path: str) -> tuple[int, int, int]:
-    match = _LSN.fullmatch(lsn)
-    if match is None:
-        raise _unfit("an LSN, as in '00000027:00000758:0005'", lsn, path)
-    return int(match[1], 16), int(match[2], 16), int(match[3], 16)
-
-
-def _digits(text: str, bits: int, path: str) -> int:
+    Raises
+    ------
+    TypeConversionError
+    """
     if not (text.isascii() and text.isdigit() and len(text) < 40):
-        raise _unfit("text of digits", text, path)
-    return _fit(int(text), bits, path)
+        raise malformed("text of digits", text, path)
+    return within(int(text), bits, path)
 
 
-def _integer(value: Any, bits: int, path: str) -> int:
+def integer(value: Any, bits: int, path: str) -> int:
+    """Return an integer that is not negative and has at most so many bits.
+
+    Raises
+    ------
+    TypeConversionError
+    """
     if type(value) is not int:
-        raise _unfit("an integer", value, path)
-    return _fit(value, bits, path)
+        raise malformed("an integer", value, path)
+    return within(value, bits, path)
 
 
-def _fit(number: int, bits: int, path: str) -> int:
+def within(number: int, bits: int, path: str) -> int:
+    """Return a number if it has at most so many bits.
+
+    Raises
+    ------
+    TypeConversionError
+    """
     # Negative numbers stay negative when shifted.
     if number >> bits:
-        raise _unfit(f"an integer from 0 to 2**{bits} - 1", number, path)
+        raise malformed(f"an integer from 0 to 2**{bits} - 1", number, path)
     return number
 
 
-def _unfit(expected: str, value: Any, path: str) -> TypeConversionError:
+def malformed(expected: str, value: Any, path: str) -> TypeConversionError:
+    """Return the error of a value that is not the expected one."""
     return TypeConversionError(f"expected {expected}, got {json_text(value)[:40]}", path, bare=f"expected {expected}")

@@ -24,17 +24,17 @@ F = TypeVar("F", bound=type[Format])
 
 GROUP = "cdc_formats.formats"
 BUILT_IN: Mapping[str, str] = {
-    "canal-json": "cdc_formats.canal_json:CanalJson",
-    "changelog-json": "cdc_formats.changelog_json:ChangelogJson",
-    "debezium-avro-confluent": "cdc_formats.debezium_avro:DebeziumAvro",
-    "debezium-flat-json": "cdc_formats.debezium_flat_json:DebeziumFlatJson",
-    "debezium-json": "cdc_formats.debezium_json:DebeziumJson",
-    "debezium-mongodb-json": "cdc_formats.debezium_mongodb_json:DebeziumMongodbJson",
-    "dms-json": "cdc_formats.dms_json:DmsJson",
-    "maxwell-json": "cdc_formats.maxwell_json:MaxwellJson",
-    "ogg-json": "cdc_formats.ogg_json:OggJson",
-    "ticdc-canal-json": "cdc_formats.ticdc_canal_json:TicdcCanalJson",
-    "upsert-kafka": "cdc_formats.upsert:UpsertKafka",
+    "canal-json": "cdc_formats.formats.canal:CanalJson",
+    "changelog-json": "cdc_formats.formats.changelog:ChangelogJson",
+    "debezium-avro-confluent": "cdc_formats.formats.debezium.avro:DebeziumAvro",
+    "debezium-flat-json": "cdc_formats.formats.debezium.flat:DebeziumFlatJson",
+    "debezium-json": "cdc_formats.formats.debezium.json:DebeziumJson",
+    "debezium-mongodb-json": "cdc_formats.formats.debezium.mongodb:DebeziumMongodbJson",
+    "dms-json": "cdc_formats.formats.dms:DmsJson",
+    "maxwell-json": "cdc_formats.formats.maxwell:MaxwellJson",
+    "ogg-json": "cdc_formats.formats.ogg:OggJson",
+    "ticdc-canal-json": "cdc_formats.formats.ticdc:TicdcCanalJson",
+    "upsert-kafka": "cdc_formats.formats.upsert.upsert_kafka:UpsertKafka",
 }
 
 _registered: dict[str, type[Format]] = {}
@@ -107,10 +107,17 @@ def get_format(identifier: str, **options: Any) -> Format:
     MissingDependencyError
         When the format needs a package that is not installed.
     """
-    return _find(identifier).from_options(options)
+    return format_class(identifier).from_options(options)
 
 
-def _find(identifier: str) -> type[Format]:
+def format_class(identifier: str) -> type[Format]:
+    """Return the class of the format registered as `identifier`.
+
+    Raises
+    ------
+    UnknownFormatError, AmbiguousFormatError, MissingDependencyError
+        As `get_format`.
+    """
     if identifier in _registered:
         return _registered[identifier]
     claims = _claims(identifier)

@@ -26,16 +26,22 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from .base import Change, Decoder, Encoder, Format, Ignored, KeyedChange, Record
-from .errors import ChangelogError, DecodeError, FormatOptionError
-from .images import ABSENT
-from .pairing import pair_updates
+from cdc_formats.decoding.images import ABSENT
+from cdc_formats.decoding.rows import key_indices
+from cdc_formats.decoding.validation import message_validator
+from cdc_formats.encoding.pairing import pair_updates
+from cdc_formats.values import times
+from cdc_formats.values.schema import Column, SqlType, columns as to_columns
+from cdc_formats.values.types import to_python
+
+from .base import Change, Decoder, Encoder, Event, Format, Ignored, KeyedChange, KeyValue
+from .errors import ChangelogError, DecodeError, FormatOptionError, InferenceError
 from .registry import get_format
 from .row_kind import RowKind
-from .rows import key_indices
-from .schema import Column, SqlType, columns as to_columns
-from .validation import message_validator
-from .values import date_text, interval_text, time_text, timestamp_text, to_python
+from .sampling import Evidence
+from .topics.inference.reading import AnyColumns
+from .topics.kafka import SampledRecord
+from .topics.profile.read import inspect_all
 
 Result = list[Change] | list[KeyedChange] | Ignored
 
@@ -66,7 +72,7 @@ class Vector:
 
     value: bytes | None = None
     key: bytes | None = None
-    records: Sequence[Record] = ()
+    records: Sequence[KeyValue] = ()
     schema: str
     expected: Sequence[str] | None
     primary_key: Sequence[str] = ()
@@ -176,11 +182,7 @@ def _map(value: Any, sql_type: SqlType) -> str:
 
 
 _CELLS: dict[str, Callable[[Any, SqlType], str]] = {
-    "DATE": lambda value, _: date_text(value),
-    "TIME": lambda value, _: time_text(value),
-    "TIMESTAMP": lambda value, _: timestamp_text(value) + "Z",
-    "TIMESTAMP_NTZ": lambda value, _: timestamp_text(value),
-    "INTERVAL DAY TO SECOND": lambda value, _: interval_text(value),
+    **{name: lambda value, sql_type: times.TYPES[sql_type.name].to_text(value) for name in times.TYPES},
     "ARRAY": _array,
     "MAP": _map,
     "STRUCT": lambda value, sql_type: _row(value, [column.type for column in sql_type.fields]),
@@ -232,6 +234,7 @@ def check_format(
         check_empty(format, vector)
         check_encoder(format, vector)
         check_damaged(format, vector, mutations=mutations, seed=seed)
+        check_sampling(format, vector, mutations=mutations, seed=seed)
         check_json_schema(format, vector)
     for reject in rejects:
         check_reject(format, reject)
@@ -378,7 +381,7 @@ def check_encoder(format: Format, vector: Vector) -> None:
         )
 
 
-def _excerpt_of(record: Record | None) -> str:
+def _excerpt_of(record: KeyValue | None) -> str:
     return "no record" if record is None else f"the record with key {_excerpt(record[0])} and value {_excerpt(record[1])}"
 
 
@@ -450,6 +453,55 @@ def check_damaged(format: Format, vector: Vector, *, mutations: int = 200, seed:
         else:
             value = damaged(value or b"", draw)
         check_record(decoder, key, value)
+
+
+def check_sampling(format: Format, vector: Vector, *, mutations: int = 200, seed: int = 1) -> None:
+    """Check that the hooks of `cdc_formats.sampling` accept a vector's records, and raise only a `DecodeError` for damaged ones.
+
+    A format whose messages have no column names may refuse samples with an `InferenceError`.
+    """
+    draw = random.Random(seed)
+    format = _with_options(format, vector.options)
+    _check_detected_options(format, vector)
+    try:
+        reader = AnyColumns(format)
+    except InferenceError:
+        return
+    for key, value in vector.records:
+        _check_hooks(reader, key, value, valid=True)
+    for _ in range(mutations):
+        key, value = draw.choice(list(vector.records))
+        key, value = (key and damaged(key, draw), value) if draw.randrange(3) == 0 else (key, damaged(value or b"", draw))
+        _check_hooks(reader, key, value)
+
+
+def _check_detected_options(format: Format, vector: Vector) -> None:
+    records = inspect_all([SampledRecord("", 0, number, 0, *record, ()) for number, record in enumerate(vector.records)])
+    options = format.detected_options(records, vector.options)
+    unknown = sorted(set(options) - {option.name for option in fields(format)})
+    _require(not unknown, f"{format.identifier}: detected_options gives {', '.join(unknown)}, which are no options of the format")
+
+
+def _check_hooks(reader: AnyColumns, key: bytes | None, value: bytes | None, *, valid: bool = False) -> None:
+    """Check that the hooks accept any record, or raise a `DecodeError`, which they may not for a valid one."""
+    format, what = reader.format, f"{reader.format.identifier}: a sample with {_excerpt_of((key, value))}"
+    (inspected,) = inspect_all([SampledRecord("", 0, 0, 0, key, value, ())])
+    events: Sequence[Event] | Ignored = ()
+    try:
+        columns, evidence = format.key_columns(key), format.evidence(inspected)
+        events = reader.events(key, value)
+        for event in () if isinstance(events, Ignored) else events:
+            format.declaration(key, value or b"")
+            format.connector(event.message)
+            format.row_names(event)
+    except DecodeError as error:
+        _require(not (valid and events), f"{what} is refused by a hook: {error}")
+        _check_error(error, what)
+        return
+    except Exception as error:
+        raise AssertionError(f"{what} raises {type(error).__name__}, which is not a DecodeError: {error}") from error
+    _require(isinstance(columns, Mapping), f"{what}: key_columns gives {columns!r}, not a mapping")
+    _require(isinstance(evidence, Evidence), f"{what}: evidence gives {evidence!r}, not an Evidence")
 
 
 def check_record(decoder: Decoder, key: bytes | None, value: bytes | None) -> None:

@@ -4,43 +4,48 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Callable
 from decimal import Decimal
 from functools import reduce
 from pathlib import Path
 from typing import Any
 
-from normalize import aggregate_changes, from_kafka_changelog, to_kafka_changelog
+from normalize import ChangelogNormalize, aggregate_changes, encode_changelog, from_kafka_changelog
 
-from .recordings import collect, show_changelog, show_table, table_of
+from .recordings import collect, table_of
+from .report import Result, Say, aligned, show_changes
 
 PRODUCT = Path(__file__).parents[1] / "tests" / "vectors" / "product"
 FORMATS = ("canal-json", "debezium-json", "maxwell-json", "ogg-json", "upsert-kafka")
 
 
-def product(spark: Any, kafka: Any, say: Callable[[str], None]) -> bool:
-    """Sum weights by name over a product table's changelog in each format; return whether all sums equal SQLite's."""
+def product(spark: Any, kafka: Any, say: Say) -> Result:
+    """Sum the weights by name over a product table's changelog in each format, and compare the sums with SQLite's."""
     from pyspark.sql import DataFrame, functions as F
 
-    say("\n=== SELECT name, SUM(weight) FROM product GROUP BY name, over its changelog")
+    say("\n=== A sum over a changelog: SELECT name, SUM(weight) FROM product GROUP BY name")
     story = json.loads((PRODUCT / "schema.json").read_text())
-    changes = [_product_changes(spark, kafka, name, story).withColumn("format", F.lit(name)) for name in FORMATS]
+    records = {name: _records(PRODUCT / f"{name}.jsonl") for name in FORMATS}
+    say(f"   the same 22 statements as messages of {', '.join(FORMATS)}")
+    changes = [_product_changes(spark, kafka, name, records[name], story).withColumn("format", F.lit(name)) for name in FORMATS]
+    every = reduce(DataFrame.union, changes).cache()
     query = "SELECT format, name, SUM(weight) AS weight FROM product GROUP BY format, name"
     sums: dict[str, dict[str, Decimal]] = {name: {} for name in FORMATS}
-    for row in aggregate_changes(reduce(DataFrame.union, changes), query).collect():
+    for row in aggregate_changes(every, query).collect():
         sums[row.format][row.name] = row.weight
-    answer = _database_sums((PRODUCT / "statements.sql").read_text())
-    for group, weight in sorted(answer.items()):
-        say(f"     {group:<20} {weight:>8}")
-    for name, summed in sums.items():
-        say(f"{name + ':':<15} {'EQUAL to the database' if summed == answer else f'NOT EQUAL: {summed}'}")
-    return all(summed == answer for summed in sums.values())
+    expected = _database_sums((PRODUCT / "statements.sql").read_text())
+    groups = sorted(expected)
+    cells = [[name, *(sums[identifier].get(name, "missing") for identifier in FORMATS), expected[name]] for name in groups]
+    for line in aligned([["name", *FORMATS, "SQLite"], *cells]):
+        say(f"     {line}")
+    equal = all(summed == expected for summed in sums.values())
+    say(f"   sums: {'EQUAL to the sums of SQLite, which ran the statements' if equal else 'NOT EQUAL'}")
+    return Result("SUM(weight) by name, five formats", sum(map(len, records.values())), every.count(), len(groups), equal)
 
 
-def _product_changes(spark: Any, kafka: Any, name: str, story: dict[str, Any]) -> Any:
+def _product_changes(spark: Any, kafka: Any, name: str, records: list[tuple[bytes | None, bytes | None]], story: dict[str, Any]) -> Any:
     topic = f"demo.product.{name}"
     kafka.create_topic(topic)
-    kafka.produce(topic, _records(PRODUCT / f"{name}.jsonl"))
+    kafka.produce(topic, records)
     return from_kafka_changelog(
         spark,
         topic,
@@ -68,25 +73,28 @@ def _database_sums(statements: str) -> dict[str, Decimal]:
     return {name: Decimal(str(weight)).quantize(Decimal("0.001")) for name, weight in rows}
 
 
-def demo_orders(spark: Any, kafka: Any, say: Callable[[str], None]) -> bool:
-    """Write eleven orders, an update and a delete as changelog-json, read them back; return whether the table is right."""
-    say("\n=== demo_orders: a changelog written to Kafka as changelog-json, and read back")
+def orders(spark: Any, kafka: Any, say: Say) -> Result:
+    """Write the changes of eleven orders as changelog-json, read them back, and compare the table that they make."""
+    say("\n=== A changelog written to Kafka: read as maxwell-json, written as changelog-json, read back")
     servers = {"kafka.bootstrap.servers": kafka.bootstrap_servers}
     table = {"schema": "id INT, item STRING, price DECIMAL(10,2)", "primary_key": ["id"]}
-    for topic in ("demo.source-orders", "demo_orders"):
+    for topic in ("demo.source-orders", "demo.orders"):
         kafka.create_topic(topic)
-    kafka.produce("demo.source-orders", [(None, _order(*event)) for event in _order_events()])
-    orders = from_kafka_changelog(spark, "demo.source-orders", format="maxwell-json", **table, options=servers, bounded=True)
-    to_kafka_changelog(orders, "demo_orders", primary_key=["id"], options=servers)
-    rows = collect(from_kafka_changelog(spark, "demo_orders", format="changelog-json", **table, options=servers, key_groups=1))
-    show_changelog(rows, say, shown=20)
+    events = _order_events()
+    kafka.produce("demo.source-orders", [(None, _order(*event)) for event in events])
+    say(f"   {len(events)} messages in the topic demo.source-orders")
+    changes = from_kafka_changelog(spark, "demo.source-orders", format="maxwell-json", **table, options=servers, bounded=True)
+    encode_changelog(changes, primary_key=["id"]).write.format("kafka").options(**servers, topic="demo.orders").save()
+    stage = ChangelogNormalize(key_groups=1)
+    rows = collect(from_kafka_changelog(spark, "demo.orders", format="changelog-json", **table, options=servers, normalize=stage))
+    show_changes(rows, changes.columns, say)
     found = table_of(rows, ("id",))
-    show_table(found, ["id", "item", "price"], say)
     expected = {
         (number,): (number, f"item {number}", Decimal("9.99") if number == 1005 else Decimal("5.00")) for number in range(1001, 1011)
     }
-    say(f"{len(found)} orders: {'EQUAL to the expected orders' if found == expected else 'NOT EQUAL'}")
-    return found == expected
+    equal = found == expected
+    say(f"   table: {len(found)} rows: {'EQUAL to the orders that were written' if equal else 'NOT EQUAL'}")
+    return Result("written as changelog-json, read back", len(events), len(rows), len(found), equal)
 
 
 def _order_events() -> list[tuple[str, int, str]]:

@@ -6,32 +6,53 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .aggregates import aggregate_changes
+    from normalize.aggregates.aggregate_changes import aggregate_changes
+    from normalize.aggregates.signed import signed_avg, signed_count, signed_sum
+    from normalize.checkpoint.read_state import read_state
+    from normalize.decode.dead_letter import DeadLetter
+    from normalize.monitoring.explain_error import explain_error
+    from normalize.sinks.apply import apply_batch, apply_changes
+    from normalize.sinks.change_feed import from_change_feed, to_change_feed
+    from normalize.sinks.targets import SINK_PACKAGES, DeltaTarget, IcebergTarget, JdbcTarget
+
+    from .api import (
+        READER_DEFAULTS,
+        decode_changelog,
+        encode_changelog,
+        explain_changelog,
+        from_kafka_changelog,
+        to_kafka_changelog,
+    )
     from .changelog_normalize import ChangelogNormalize
-    from .checkpoint import read_state
-    from .kafka import READER_DEFAULTS, SPARK_PACKAGES, explain_changelog, from_kafka_changelog, to_kafka_changelog
     from .local_kafka import LocalKafka
-    from .sinks.apply import apply_changes
-    from .sinks.change_feed import from_change_feed, to_change_feed
-    from .sinks.tables import SINK_PACKAGES, DeltaTable, IcebergTable, JdbcTable
+    from .session import SPARK_PACKAGES, local_session
 
 _HOME = {
     "ChangelogNormalize": "changelog_normalize",
-    "DeltaTable": "sinks.tables",
-    "IcebergTable": "sinks.tables",
-    "JdbcTable": "sinks.tables",
+    "DeadLetter": "decode.dead_letter",
+    "DeltaTarget": "sinks.targets",
+    "IcebergTarget": "sinks.targets",
+    "JdbcTarget": "sinks.targets",
     "LocalKafka": "local_kafka",
-    "READER_DEFAULTS": "kafka",
-    "SINK_PACKAGES": "sinks.tables",
-    "SPARK_PACKAGES": "kafka",
-    "aggregate_changes": "aggregates",
+    "READER_DEFAULTS": "api",
+    "SINK_PACKAGES": "sinks.targets",
+    "SPARK_PACKAGES": "session",
+    "aggregate_changes": "aggregates.aggregate_changes",
+    "apply_batch": "sinks.apply",
     "apply_changes": "sinks.apply",
-    "explain_changelog": "kafka",
+    "decode_changelog": "api",
+    "encode_changelog": "api",
+    "explain_changelog": "api",
+    "explain_error": "monitoring.explain_error",
     "from_change_feed": "sinks.change_feed",
-    "from_kafka_changelog": "kafka",
-    "read_state": "checkpoint",
+    "from_kafka_changelog": "api",
+    "local_session": "session",
+    "read_state": "checkpoint.read_state",
+    "signed_avg": "aggregates.signed",
+    "signed_count": "aggregates.signed",
+    "signed_sum": "aggregates.signed",
     "to_change_feed": "sinks.change_feed",
-    "to_kafka_changelog": "kafka",
+    "to_kafka_changelog": "api",
 }
 
 __all__ = [
@@ -39,16 +60,25 @@ __all__ = [
     "SINK_PACKAGES",
     "SPARK_PACKAGES",
     "ChangelogNormalize",
-    "DeltaTable",
-    "IcebergTable",
-    "JdbcTable",
+    "DeadLetter",
+    "DeltaTarget",
+    "IcebergTarget",
+    "JdbcTarget",
     "LocalKafka",
     "aggregate_changes",
+    "apply_batch",
     "apply_changes",
+    "decode_changelog",
+    "encode_changelog",
     "explain_changelog",
+    "explain_error",
     "from_change_feed",
     "from_kafka_changelog",
+    "local_session",
     "read_state",
+    "signed_avg",
+    "signed_count",
+    "signed_sum",
     "to_change_feed",
     "to_kafka_changelog",
 ]

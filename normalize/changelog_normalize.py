@@ -1,128 +1,241 @@
-"""`ChangelogNormalize` for changelog DataFrames from any source."""
+"""`ChangelogNormalize`: the options of the keyed stage, and the stage for changelog DataFrames from any source."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import KW_ONLY, dataclass, fields, replace
 from datetime import timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal
 
-import numpy as np
-import pyarrow as pa
-
-from cdc_formats.base import KeyedChange
-from cdc_formats.equality import key_getter
-from cdc_formats.errors import ArgumentError, MissingFieldError
-from cdc_formats.row_kind import RowKind
-from cdc_formats.rows import key_indices
-from cdc_formats.schema import Column
-
-from . import batch
-from .arrow import from_arrow
-from .changes import Shape
-from .dead_letter import DeadLetters
-from .decode import Mode
-from .fold import FoldOptions
-from .group import Stage
-from .guard import NOTHING_EXPECTED, Expected, Seen
-from .records import Records
-from .stage import normalized
-from .state import Layout
-from .targets import Blocks, KeyedRows, Target
-from .typed import ASIDES, ROW_KIND, Aside, Output, positional, require_changelog, require_distinct, table_columns, without_update_before
-from .where import MATCHES, matches
+from cdc_formats.decoding.rows import key_indices
+from cdc_formats.errors import ArgumentError
+from cdc_formats.fold import FoldOptions
+from cdc_formats.values.schema import Column
+from normalize.analyzed_plan import with_changelog_mode
+from normalize.core.changes import Shape
+from normalize.core.guard import NOTHING_EXPECTED, Expected
+from normalize.core.key_group import Stage
+from normalize.core.output import ROW_KIND, SIDE_OUTPUTS, Mode, Output
+from normalize.core.row_order import RowOrder
+from normalize.core.state import Layout
+from normalize.dataframe import positional, require_changelog, require_distinct, table_columns
+from normalize.decode.dead_letter import Destination
+from normalize.decode.pack_pass import pack_pass
+from normalize.decode.targets import Blocks, KeyedRows, Target
+from normalize.decode.where import matches
+from normalize.engines.bounded import normalize_bounded
+from normalize.engines.key_groups import normalize_stream
 
 if TYPE_CHECKING:
     from pyspark.sql import Column as SparkColumn, DataFrame
 
 KEY_GROUPS = 64
-"""The default number of key groups; the README explains how to choose it."""
+"""The default number of key groups; docs/operations.md explains how to choose it."""
 DELETE_RETENTION = timedelta(days=7)
 """How long a delete's position is kept by default: Kafka's default retention of a topic."""
+_CHOICES = {
+    "changelog_mode": ("all", "upsert"),
+    "order": ("arrival", "source"),
+    "state_layout": ("full", "compact"),
+    "on_wrong_before": ("count", "fail"),
+    "on_expiry": ("forget", "retract"),
+}
 
 
 @dataclass(frozen=True)
 class ChangelogNormalize:
-    """Normalizes a changelog by key: removes duplicates, generates ``-U``, completes deletes.
+    """The keyed stage of a changelog, with its options: it removes duplicates, generates ``-U`` and completes deletes.
 
-    `from_kafka_changelog` adds it to the plan if needed. For changelogs from other sources use it with
-    ``df.transform(ChangelogNormalize(primary_key=["id"]))``.
+    The same class is used at three places::
+
+        from_kafka_changelog(spark, "orders", ..., primary_key="id", normalize=ChangelogNormalize(order="source"))
+        decode_changelog(df, ..., primary_key="id", normalize=ChangelogNormalize(state_ttl=timedelta(days=30)))
+        any_changelog.transform(ChangelogNormalize("id"))
+
+    `from_kafka_changelog` and `decode_changelog` decide themselves whether the stage is needed (`explain_changelog` prints the reason).
+    ``df.transform`` always adds it.
 
     Parameters
     ----------
     primary_key : str or sequence of str
-    generate_update_before : bool
-        Whether the result has ``-U``.
+        The columns that identify a row. `from_kafka_changelog` and `decode_changelog` take it from their own `primary_key`.
+    source_duplicates : bool
+        Whether the producer may deliver an event more than once (Flink's ``table.exec.source.cdc-events-duplicate``). If so, the stage is
+        added to remove duplicates, which requires `primary_key`. False requires a reader: ``df.transform`` always adds the stage.
+    changelog_mode : {"all", "upsert"}
+        The row kinds of the result: ``all`` includes ``-U``; ``upsert`` has ``+I +U -D``. `from_kafka_changelog` and `decode_changelog`
+        also have this argument: ``upsert`` in either place selects it.
     metadata : sequence of str
-        Columns that are ignored when rows are compared, and not stored: a row of the result has those of the row that caused it.
+        Columns of the DataFrame that are ignored when rows are compared, and not stored: a row of the result has the values of the row
+        that caused it. `from_kafka_changelog` and `decode_changelog` use the columns of their own `metadata`.
+    order : {"arrival", "source"}
+        ``source`` drops and counts a change at or before its key's position in the source's log as a redelivery. Redeliveries of any part
+        of the topic, connector restarts and late deletes then leave no trace. It requires a reader, and a format whose messages have
+        positions.
     key_groups : int
-        The number of groups into which keys are hashed; fixed for the life of a checkpoint.
+        The number of groups into which keys are hashed; fixed for the life of a checkpoint. More groups make the state of each smaller.
+    delete_retention : timedelta
+        How long ``order="source"`` keeps the position of a delete (processing time), so that a late update cannot restore the row.
     where : str, Column or None
-        A condition on the table's columns: a row that stops matching is deleted, and one that never matched is not stored.
+        A Spark condition on the table's columns: a row that stops matching is deleted, and one that never matched is not stored. A row
+        without a value for one of these columns (unchanged TOAST values) is an error.
     ignore_columns : sequence of str
-        Columns that are ignored when rows are compared.
+        Columns that are ignored when rows are compared (``updated_at``): an update of these columns alone is dropped, and the row stays as
+        it was last emitted.
+    ignore_deletes : bool
+        Whether deletes are dropped: their rows stay. An event that changes the primary key also leaves the old row.
+    state_layout : {"full", "compact"}
+        What the state stores for a key: ``full``, its row; ``compact``, hashes of key and row (and the position), at most 32 bytes.
+        ``compact`` requires a reader, and events with the full before-image: ``-U`` and ``-D`` are taken from the event, and one that
+        differs from the row last emitted is detected. It cannot complete partial rows, and its number of key groups cannot be changed
+        later.
+    on_wrong_before : {"count", "fail"}
+        What ``compact`` does when a before-image differs from the row last emitted: count it and emit the rows as in the event (an update
+        without a before-image has no ``-U``), or fail.
     state_ttl : timedelta or None
-        Forget a row this long after its last write (processing time). Streams only.
+        Forget a row this long after its last write (processing time), as in Flink: its next change is an ``+I``, its delete is dropped.
+        With a TTL, an update to an equal row is emitted. It requires a stream.
     on_expiry : {"forget", "retract"}
-        Whether a row that expires is also deleted from the result.
+        Whether a row that expires is also deleted from the result. ``retract`` makes Spark scan the whole state in every micro-batch.
     mini_batch : bool
         Keep only the last change of a key in a micro-batch.
-
-    Notes
-    -----
-    The input has a column ``row_kind``. ``+I`` and ``+U`` are the key's newest row, ``-D`` deletes it. A ``-U`` directly before a ``+U``
-    of the same key is dropped, as in Flink's planner. Any other ``-U`` is a delete, so that an update of the key deletes the old row.
-    Rows whose ``row_kind`` is NULL (with a ``_corrupt_record`` or a ``_control_event``) are returned unchanged. Rows of one key are
-    processed in the order of their DataFrame partition.
 
     Raises
     ------
     ArgumentError
-        When called with a DataFrame that has no ``row_kind``, or with a TTL and a DataFrame that is not a stream.
+        When an option has an invalid value or requires another option. `df.transform` raises it for options that require a reader, for a
+        DataFrame without ``row_kind``, and for `state_ttl` with a DataFrame that is not a stream.
+
+    Notes
+    -----
+    A DataFrame that is transformed has a column ``row_kind``. ``+I`` and ``+U`` are the key's newest row, ``-D`` deletes it. A ``-U``
+    directly before a ``+U`` of the same key is dropped, as in Flink's planner. Any other ``-U`` is a delete, so that an update of the key
+    deletes the old row. Rows whose ``row_kind`` is NULL (with a ``_corrupt_record`` or a ``_control_event``) are returned unchanged. Rows
+    of one key are processed in the order of their DataFrame partition.
+
+    Write a stream with this stage in output mode ``append``.
     """
 
-    primary_key: str | Sequence[str]
-    generate_update_before: bool = True
+    primary_key: str | Sequence[str] = ()
+    _: KW_ONLY
+    source_duplicates: bool = True
+    changelog_mode: Literal["all", "upsert"] = "all"
     metadata: Sequence[str] = ()
+    order: Literal["arrival", "source"] = "arrival"
     key_groups: int = KEY_GROUPS
+    delete_retention: timedelta = DELETE_RETENTION
     where: str | SparkColumn | None = None
-    ignore_columns: Sequence[str] = ()
+    ignore_columns: str | Sequence[str] = ()
+    ignore_deletes: bool = False
+    state_layout: Literal["full", "compact"] = "full"
+    on_wrong_before: Literal["count", "fail"] = "count"
     state_ttl: timedelta | None = None
     on_expiry: Literal["forget", "retract"] = "forget"
     mini_batch: bool = False
 
+    def __post_init__(self) -> None:
+        for name, choices in _CHOICES.items():
+            check_choice(name, getattr(self, name), choices)
+        if not isinstance(self.key_groups, int) or self.key_groups < 1:
+            raise ArgumentError(f"key_groups is {self.key_groups!r}: it must be an integer of at least 1")
+        if self.state_ttl is not None and (not isinstance(self.state_ttl, timedelta) or self.state_ttl < timedelta(milliseconds=1)):
+            raise ArgumentError(f"state_ttl is {self.state_ttl!r}: it must be None or a datetime.timedelta of at least a millisecond")
+        if not isinstance(self.delete_retention, timedelta) or self.delete_retention < timedelta(0):
+            raise ArgumentError(f"delete_retention is {self.delete_retention!r}: it must be a non-negative datetime.timedelta")
+        self._check_combinations()
+
+    def _check_combinations(self) -> None:
+        if self.on_expiry == "retract" and self.state_ttl is None:
+            raise ArgumentError("on_expiry='retract' requires state_ttl: without it no row expires")
+        if self.on_expiry == "retract" and self.state_layout == "compact":
+            raise ArgumentError("on_expiry='retract' requires state_layout='full': a compact state has no rows to delete")
+        if self.on_wrong_before == "fail" and self.state_layout == "full":
+            raise ArgumentError("on_wrong_before='fail' requires state_layout='compact', which compares before-images with the state")
+        if self.delete_retention != DELETE_RETENTION and self.order == "arrival":
+            raise ArgumentError("delete_retention requires order='source', which keeps the positions of deletes")
+
     def __call__(self, df: DataFrame) -> DataFrame:
         """Return the normalized changelog of `df`."""
         require_changelog(df)
+        self._require_reader_options_unset()
         output, key = self._output(df), names_of(self.primary_key)
-        stage = make_stage(
-            Shape(output.columns, output.metadata, ignored=ignored_columns(output.columns, key, names_of(self.ignore_columns))),
-            key,
-            generate_update_before=self.generate_update_before,
-            key_groups=self.key_groups,
-            state_ttl=self.state_ttl,
-            on_expiry=self.on_expiry,
-            mini_batch=self.mini_batch,
-            streaming=df.isStreaming,
-        )
+        ignored = ignored_columns(output.columns, key, names_of(self.ignore_columns))
+        stage = make_stage(self, Shape(output.columns, output.metadata, ignored=ignored), key, streaming=df.isStreaming)
         names = [column.name for column in output.all]
         require_distinct(df, names)
         rows = df.select(ROW_KIND, *positional(names), matches(self.where))
         if df.isStreaming:
-            changes = normalized(_packed(rows, Blocks, output, stage), stage, output, "changelog_normalize")
+            changes = normalize_stream(self._packed(rows, Blocks, output, stage), stage, output, "changelog_normalize")
         else:
-            changes = batch.normalized(_packed(rows, KeyedRows, output, stage), stage, output, split_partitions=False)
-        return changes if self.generate_update_before else without_update_before(changes)
+            changes = normalize_bounded(self._packed(rows, KeyedRows, output, stage), stage, output, split_partitions=False)
+        return with_changelog_mode(changes, self.changelog_mode)
+
+    def for_reader(
+        self, primary_key: tuple[str, ...], changelog_mode: Literal["all", "upsert"], metadata: Sequence[str]
+    ) -> ChangelogNormalize:
+        """Return the options, completed by the arguments of `from_kafka_changelog` or `decode_changelog`.
+
+        Parameters
+        ----------
+        primary_key : tuple of str
+        changelog_mode : {"all", "upsert"}
+        metadata : sequence of str
+            The names of the metadata columns.
+
+        Raises
+        ------
+        ArgumentError
+            When an argument and an option contradict each other.
+        """
+        check_choice("changelog_mode", changelog_mode, _CHOICES["changelog_mode"])
+        key = names_of(self.primary_key)
+        if key and primary_key and key != primary_key:
+            raise ArgumentError(
+                f"primary_key is {list(primary_key)}, and ChangelogNormalize has {list(key)}: remove primary_key from ChangelogNormalize"
+            )
+        if self.metadata and names_of(self.metadata) != tuple(metadata):
+            raise ArgumentError(
+                f"metadata has the columns {list(metadata)}, and ChangelogNormalize has {list(names_of(self.metadata))}: remove metadata "
+                "from ChangelogNormalize"
+            )
+        if self.changelog_mode == "upsert":
+            changelog_mode = "upsert"
+        return replace(self, primary_key=primary_key or key, changelog_mode=changelog_mode, metadata=tuple(metadata))
+
+    @property
+    def set_options(self) -> list[str]:
+        """The options that are set and require the stage, as text."""
+        named = self._changed("order", "state_layout")
+        if self.where is not None:
+            named.append("where")
+        return named + [name for name in ("ignore_columns", "state_ttl", "mini_batch") if getattr(self, name)]
+
+    def _changed(self, *names: str) -> list[str]:
+        """Return those of the options whose values are not the defaults, as text."""
+        defaults = {each.name: each.default for each in fields(self)}
+        return [f"{name}={value!r}" for name in names if (value := getattr(self, name)) != defaults[name]]
+
+    def _require_reader_options_unset(self) -> None:
+        if given := self._changed("source_duplicates", "order", "state_layout"):
+            raise ArgumentError(
+                f"{given[0]} does not apply to a DataFrame that is already a changelog: remove it, or pass it to from_kafka_changelog or "
+                "decode_changelog, which read the messages"
+            )
+
+    def _packed(self, rows: DataFrame, target: type[Target], output: Output, stage: Stage) -> DataFrame:
+        pack = partial(pack_pass, target=target, output=output, stage=stage, ignore_deletes=self.ignore_deletes)
+        return rows.mapInArrow(pack, target.ddl(output))
 
     def _output(self, df: DataFrame) -> Output:
-        table = table_columns(df.schema, without=(ROW_KIND, *ASIDES, *self.metadata))
-        metadata = {column.name: column for column in table_columns(df.schema, without=(ROW_KIND, *ASIDES))}
-        missing = [name for name in self.metadata if name not in metadata]
+        names = names_of(self.metadata)
+        table = table_columns(df.schema, without=(ROW_KIND, *SIDE_OUTPUTS, *names))
+        metadata = {column.name: column for column in table_columns(df.schema, without=(ROW_KIND, *SIDE_OUTPUTS))}
+        missing = [name for name in names if name not in metadata]
         if missing:
             raise ArgumentError(f"metadata has {missing[0]}, which is not a column of the DataFrame")
-        asides = tuple(column for name, column in ASIDES.items() if name in df.columns)
-        return Output(table, tuple(metadata[name] for name in self.metadata), asides)
+        side_outputs = tuple(column for name, column in SIDE_OUTPUTS.items() if name in df.columns)
+        return Output(table, tuple(metadata[name] for name in names), side_outputs)
 
 
 def names_of(names: str | Sequence[str]) -> tuple[str, ...]:
@@ -131,54 +244,45 @@ def names_of(names: str | Sequence[str]) -> tuple[str, ...]:
 
 
 def make_stage(
+    options: ChangelogNormalize,
     shape: Shape,
     unique_key: tuple[str, ...],
     *,
-    generate_update_before: bool,
-    key_groups: int,
     streaming: bool,
-    state_ttl: timedelta | None = None,
-    on_expiry: str = "forget",
-    mini_batch: bool = False,
-    delete_retention: timedelta = DELETE_RETENTION,
-    on_wrong_before: str = "count",
     mode: Mode = "FAILFAST",
-    dead_letters: DeadLetters | None = None,
+    dead_letters: Destination | None = None,
     key_metadata: tuple[str, ...] = (),
     expected: Expected = NOTHING_EXPECTED,
+    row_order: RowOrder = "log",
 ) -> Stage:
-    """Return the stage for checked arguments.
+    """Return the stage for checked options.
 
     Raises
     ------
     ArgumentError, SchemaError
+        When the primary key is missing or has an unknown column, or an option requires a stream.
     """
     if not unique_key:
         raise ArgumentError("ChangelogNormalize requires primary_key=[...]")
     key_indices(shape.columns, unique_key)
-    if not isinstance(key_groups, int) or key_groups < 1:
-        raise ArgumentError(f"key_groups is {key_groups!r}: it must be an integer of at least 1")
-    check_choice("on_expiry", on_expiry, ("forget", "retract"))
-    check_choice("on_wrong_before", on_wrong_before, ("count", "fail"))
-    ttl_ms = _ttl_ms(state_ttl, streaming)
-    if on_expiry == "retract" and not ttl_ms:
-        raise ArgumentError("on_expiry='retract' requires state_ttl: without it no row expires")
-    if on_expiry == "retract" and shape.compact:
-        raise ArgumentError("on_expiry='retract' requires state_layout='full': a compact state has no rows to delete")
-    if not isinstance(delete_retention, timedelta) or delete_retention < timedelta(0):
-        raise ArgumentError(f"delete_retention is {delete_retention!r}: it must be a non-negative datetime.timedelta")
+    if options.state_ttl is not None and not streaming:
+        raise ArgumentError("state_ttl requires a stream: a bounded read has no state")
+    millisecond = timedelta(milliseconds=1)
+    ttl_ms = 0 if options.state_ttl is None else options.state_ttl // millisecond
+    layout = Layout(options.key_groups, shape.columns, (*unique_key, *key_metadata), shape.compact, ttl_ms > 0, shape.positions)
     return Stage(
-        layout=Layout(key_groups, shape.columns, (*unique_key, *key_metadata), shape.compact, ttl_ms > 0, shape.positions),
+        layout=layout,
         shape=shape,
-        options=FoldOptions(generate_update_before=generate_update_before, suppress_equal=ttl_ms == 0),
+        options=FoldOptions(generate_update_before=options.changelog_mode == "all", suppress_equal=ttl_ms == 0),
         mode=mode,
         dead_letters=dead_letters,
         state_ttl_ms=ttl_ms,
-        retract_expired=on_expiry == "retract",
-        mini_batch=mini_batch,
-        delete_retention_ms=delete_retention // timedelta(milliseconds=1),
-        on_wrong_before=on_wrong_before,  # type: ignore[arg-type] # checked above
+        retract_expired=options.on_expiry == "retract",
+        mini_batch=options.mini_batch,
+        delete_retention_ms=options.delete_retention // millisecond,
+        on_wrong_before=options.on_wrong_before,
         expected=expected,
+        row_order=row_order,
     )
 
 
@@ -207,81 +311,3 @@ def ignored_columns(columns: Sequence[Column], unique_key: Sequence[str], names:
             what = "part of the primary key" if name in known else f"not one of {', '.join(known)}"
             raise ArgumentError(f"ignore_columns has {name!r}, which is {what}")
     return tuple(known[name] for name in names)
-
-
-def _ttl_ms(state_ttl: timedelta | None, streaming: bool) -> int:
-    if state_ttl is None:
-        return 0
-    if not isinstance(state_ttl, timedelta) or state_ttl < timedelta(milliseconds=1):
-        raise ArgumentError(f"state_ttl is {state_ttl!r}: it must be None or a datetime.timedelta of at least a millisecond")
-    if not streaming:
-        raise ArgumentError("state_ttl requires a stream: a bounded read has no state")
-    return state_ttl // timedelta(milliseconds=1)
-
-
-def _packed(rows: DataFrame, target: type[Target], output: Output, stage: Stage) -> DataFrame:
-    return rows.mapInArrow(partial(pack_pass, target=target, output=output, stage=stage), target.ddl(output))
-
-
-def pack_pass(batches: Iterator[pa.RecordBatch], *, target: type[Target], output: Output, stage: Stage) -> Iterator[pa.RecordBatch]:
-    """Turn typed changelog rows into a target's batches; for ``mapInArrow``."""
-    from pyspark import TaskContext
-
-    context = TaskContext.get()
-    assert context is not None  # on a worker
-    collected = target(output, stage.layout.key_groups, stage.shape)
-    keys = key_indices(output.columns, stage.layout.unique_key)
-    held: KeyedRow | None = None
-    start = 0
-    collected.see(Seen())
-    for rows_batch in batches:
-        offsets = np.arange(start, start + rows_batch.num_rows)
-        records = Records("DataFrame", context.partitionId(), offsets, np.zeros_like(offsets), [], [])
-        rows, asides = _rows(rows_batch, output, keys)
-        for aside in asides:
-            collected.add_aside(records, 0, aside)
-        decoded: list[list[KeyedChange]] = [[] for _ in offsets]
-        for changes, row in zip(decoded, rows, strict=False):
-            # Whether a -U is a delete depends on the row after it, which may be in the next batch.
-            if held is not None and not (row.kind is RowKind.UPDATE_AFTER and row.key == held.key):
-                changes.append(KeyedChange(held.key, None, held.metadata))
-            held = row if row.kind is RowKind.UPDATE_BEFORE else None
-            if held is None:
-                changes.append(KeyedChange(row.key, row.row, row.metadata))
-        collected.take(records, decoded, {})
-        start += rows_batch.num_rows
-        yield from collected.flush()
-    if held is not None:
-        records = Records("DataFrame", context.partitionId(), np.array([start]), np.zeros(1, np.int64), [], [])
-        collected.take(records, [[KeyedChange(held.key, None, held.metadata)]], {})
-        yield from collected.flush()
-
-
-class KeyedRow(NamedTuple):
-    """A changelog row with its key; ``row`` is None for a delete and for a row that does not match."""
-
-    kind: RowKind
-    key: tuple[Any, ...]
-    row: tuple[Any, ...] | None
-    metadata: tuple[Any, ...]
-
-
-def _rows(batch: pa.RecordBatch, output: Output, keys: Sequence[int]) -> tuple[list[KeyedRow], list[Aside]]:
-    columns = [from_arrow(column.type, batch.column(index)) for index, column in enumerate(output.all, 1)]
-    width, end = len(output.columns), len(output.columns) + len(output.metadata)
-    key_of = key_getter(output.columns, keys)
-    rows, asides = [], []
-    kinds, matching_rows = batch.column(ROW_KIND).to_pylist(), batch.column(MATCHES).to_pylist()
-    for kind, matching, values in zip(kinds, matching_rows, zip(*columns, strict=True), strict=True):
-        aside = [Aside(column.name, value) for column, value in zip(output.asides, values[end:], strict=True) if value is not None]
-        if kind is None and aside:
-            asides += aside
-            continue
-        row = values[:width]
-        key = key_of(row)
-        if None in key:
-            raise MissingFieldError(f"`{output.columns[keys[key.index(None)]].name}` is part of the primary key and is null", field="row")
-        row_kind = RowKind.from_short_string(str(kind))
-        gone = row_kind is RowKind.DELETE or not matching
-        rows.append(KeyedRow(row_kind, key, None if gone else row, values[width:end]))
-    return rows, asides

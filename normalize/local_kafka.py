@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from confluent_kafka import Producer
     from confluent_kafka.admin import AdminClient
 
-__all__ = ["KAFKA_VERSION", "LocalKafka", "LocalKafkaError", "Record", "broker_jars"]
+__all__ = ["KAFKA_VERSION", "LocalKafka", "LocalKafkaError", "ProducerRecord", "broker_jars"]
 
 KAFKA_VERSION = "4.1.1"
 MAX_MESSAGE_BYTES = 20 * 1024 * 1024
@@ -123,7 +123,7 @@ class LocalKafkaError(RuntimeError):
 
 
 @dataclass(frozen=True)
-class Record:
+class ProducerRecord:
     """One Kafka record to produce.
 
     Parameters
@@ -275,14 +275,14 @@ class LocalKafka:
         # Kafka answers before every partition has a leader; a reader that starts too early would fail.
         _poll_until(lambda: self._partitions_with_leader(topic) == partitions, f"topic {topic!r} has no leader")
 
-    def produce(self, topic: str, records: Iterable[Record | KeyValue]) -> int:
+    def produce(self, topic: str, records: Iterable[ProducerRecord | KeyValue]) -> int:
         """Write records, in order within each partition, and return their number when all are written.
 
         Parameters
         ----------
         topic : str
             An existing topic.
-        records : iterable of Record or (key, value)
+        records : iterable of ProducerRecord or (key, value)
 
         Raises
         ------
@@ -304,7 +304,7 @@ class LocalKafka:
             # The client must know the partitions before the first record: it would append records that it kept until then after later ones.
             producer.list_topics(topic, timeout=60)
             for record in records:
-                _send(producer, topic, record if isinstance(record, Record) else Record(*record), on_delivery)
+                _send(producer, topic, record if isinstance(record, ProducerRecord) else ProducerRecord(*record), on_delivery)
                 count += 1
         except KafkaException as error:
             failures.append(error.args[0].str())
@@ -334,7 +334,7 @@ class LocalKafka:
         LocalKafkaError
             The topic exists with too few partitions, or `topic` is given for a recording of several.
         """
-        recorded: dict[str, list[Record]] = {}
+        recorded: dict[str, list[ProducerRecord]] = {}
         for name, record in _read_recording(Path(path)):
             recorded.setdefault(name, []).append(record)
         if topic is not None:
@@ -361,10 +361,11 @@ class LocalKafka:
     def _configure(self, java: str, jars: Path, home: Path) -> str:
         """Write server.properties, format the data folder if it is new; return the cluster id."""
         data, properties = home / "data", home / "server.properties"
-        self._ports = {name: _free_port(None) for name in self._protocols}
+        controller_port, *others = _other_ports(self._port, 1 + len(self._protocols))
+        self._ports = dict(zip(self._protocols, others, strict=True))
         text = SERVER_PROPERTIES.format(
             port=self._port,
-            controller_port=_free_port(None),
+            controller_port=controller_port,
             data=data,
             max_message_bytes=MAX_MESSAGE_BYTES,
             listeners="".join(f",{name}://127.0.0.1:{port}" for name, port in self._ports.items()),
@@ -439,14 +440,14 @@ class _PortTakenError(LocalKafkaError):
 # --- records -----------------------------------------------------------------------------------------------------
 
 
-def _read_recording(path: Path) -> Iterator[tuple[str, Record]]:
+def _read_recording(path: Path) -> Iterator[tuple[str, ProducerRecord]]:
     """Yield (topic, record) from a recording, in its order."""
     with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as lines:
         for line in lines:
             entry = json.loads(line)
             headers = tuple((name, _from_base64(value)) for name, value in entry["headers"] or ())
             key, value = _from_base64(entry["key_base64"]), _from_base64(entry["value_base64"])
-            yield entry["topic"], Record(key, value, entry["partition"], entry["timestamp"], headers)
+            yield entry["topic"], ProducerRecord(key, value, entry["partition"], entry["timestamp"], headers)
 
 
 def _from_base64(text: str | None) -> bytes | None:
@@ -466,7 +467,7 @@ def _producer_config(bootstrap_servers: str) -> dict[str, str | int | float | bo
     }
 
 
-def _send(producer: Producer, topic: str, record: Record, on_delivery: Callable[..., None]) -> None:
+def _send(producer: Producer, topic: str, record: ProducerRecord, on_delivery: Callable[..., None]) -> None:
     """Queue one record, waiting while the queue is full."""
     options: dict[str, Any] = {"headers": list(record.headers), "on_delivery": on_delivery}
     if record.partition is not None:
@@ -538,6 +539,15 @@ def _free_port(wanted: int | None) -> int:
         return int(probe.getsockname()[1])
 
 
+def _other_ports(port: int, count: int) -> list[int]:
+    """Return different free ports: the operating system may offer a port again that was not bound yet."""
+    ports: dict[int, None] = {}
+    while len(ports) < count:
+        if (other := _free_port(None)) != port:
+            ports[other] = None
+    return list(ports)
+
+
 def _accepts(port: int) -> bool:
     with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
         return True
@@ -560,19 +570,19 @@ def _end_of(log: Path) -> str:
 
 def _run_guard(scratch: str, command: list[str]) -> int:
     """Run the broker until it ends, the pipe on stdin closes or SIGTERM; return the broker's exit code."""
-    told_to_stop = False
+    stopping = False
 
     def on_sigterm(*_: object) -> None:
-        nonlocal told_to_stop
-        told_to_stop = True
+        nonlocal stopping
+        stopping = True
 
     signal.signal(signal.SIGTERM, on_sigterm)
     broker = subprocess.Popen(command, stdin=subprocess.DEVNULL)
-    while broker.poll() is None and not told_to_stop:
+    while broker.poll() is None and not stopping:
         # Nothing is written into the pipe: it becomes readable when the last writer closes it.
         if select.select([0], [], [], 0.2)[0]:
-            told_to_stop = True
-    if told_to_stop:
+            stopping = True
+    if stopping:
         broker.terminate()
         try:
             broker.wait(timeout=15)
@@ -596,14 +606,34 @@ def broker_jars() -> Path:
     LocalKafkaError
         PySpark or Java is missing, or a jar cannot be fetched.
     """
+    return fetch_jars(f"kafka-{KAFKA_VERSION}", IVY_MODULE, f"Kafka {KAFKA_VERSION}", "about 45 jars, 45 MB, once")
+
+
+def fetch_jars(folder: str, ivy_module: str, name: str, size: str) -> Path:
+    """Return a folder of the user's cache with the jars of an Ivy module, fetching them (progress on stderr) if there is none.
+
+    Parameters
+    ----------
+    folder : str
+        The folder's name.
+    ivy_module : str
+        XML that lists the dependencies.
+    name, size : str
+        What is fetched, for messages.
+
+    Raises
+    ------
+    LocalKafkaError
+        PySpark or Java is missing, or a jar cannot be fetched.
+    """
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "pyspark-kafka-changelog"
-    jars = cache / f"kafka-{KAFKA_VERSION}"
+    jars = cache / folder
     if not jars.is_dir():
         ivy = [_find_java(), "-jar", str(_find_ivy())]
         cache.mkdir(parents=True, exist_ok=True)
-        print(f"Fetching Kafka {KAFKA_VERSION} (about 45 jars, 45 MB, once) into {jars}", file=sys.stderr, flush=True)
+        print(f"Fetching {name} ({size}) into {jars}", file=sys.stderr, flush=True)
         with tempfile.TemporaryDirectory(prefix="fetching-", dir=cache) as work:
-            _fetch_jars(ivy, Path(work))
+            _resolve(ivy, Path(work), ivy_module, name)
             # Renamed when complete, so that a partial download is never used.
             with contextlib.suppress(OSError):
                 (Path(work) / "jars").rename(jars)
@@ -612,11 +642,11 @@ def broker_jars() -> Path:
     return jars
 
 
-def _fetch_jars(ivy: list[str], work: Path) -> None:
+def _resolve(ivy: list[str], work: Path, ivy_module: str, name: str) -> None:
     """Resolve the jars with Ivy into ``work/jars``."""
     repository = os.environ.get("DEFAULT_ARTIFACT_REPOSITORY")
     (work / "settings.xml").write_text(IVY_SETTINGS.format(root=f"root={quoteattr(repository)}" if repository else ""))
-    (work / "ivy.xml").write_text(IVY_MODULE)
+    (work / "ivy.xml").write_text(ivy_module)
     pattern = f"{work}/jars/[artifact]-[revision](-[classifier]).[ext]"
     files = ["-settings", f"{work}/settings.xml", "-ivy", f"{work}/ivy.xml", "-cache", f"{work}/cache"]
     command = [*ivy, *files, "-retrieve", pattern]
@@ -624,7 +654,7 @@ def _fetch_jars(ivy: list[str], work: Path) -> None:
         assert process.stdout is not None
         problems = _report_progress(process.stdout)
     if process.returncode != 0:
-        raise LocalKafkaError(f"cannot fetch Kafka {KAFKA_VERSION}:\n{problems}")
+        raise LocalKafkaError(f"cannot fetch {name}:\n{problems}")
 
 
 def _report_progress(lines: Iterable[str]) -> str:

@@ -10,7 +10,8 @@ insert-only                                   either                 no
 ============================================  =====================  ====================================================
 
 ``source_duplicates`` is Flink's ``table.exec.source.cdc-events-duplicate``; its default is True here and False there, since the
-usual CDC tools deliver at least once. A metadata column does not keep the stage in the plan, as it does in Flink.
+usual CDC tools deliver at least once. ``normalize=False`` excludes the stage.
+A metadata column does not keep the stage in the plan, as it does in Flink.
 
 Source: Flink's DynamicSourceUtils (``isUpsertSource``, ``isSourceChangeEventsDuplicate``), StreamPhysicalTableSourceScanRule,
 FlinkChangelogModeInferenceProgram, ChangelogNormalizeRequirementResolver.
@@ -20,10 +21,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Literal
 
 from cdc_formats.changelog_mode import ChangelogMode
 from cdc_formats.errors import ArgumentError
 from cdc_formats.row_kind import RowKind
+
+if TYPE_CHECKING:
+    from .changelog_normalize import ChangelogNormalize
 
 CONSUMER_MODES = {"all": ChangelogMode.all(), "upsert": ChangelogMode.upsert(key_only_deletes=False)}
 """The changelog modes that a consumer can request: with retractions, or upserts and deletes by key."""
@@ -53,8 +58,15 @@ class Plan:
     reason: str
     mode: ChangelogMode
 
+    @property
+    def changelog_mode(self) -> Literal["all", "upsert"]:
+        """``upsert`` if the result has updates without ``-U``."""
+        return "upsert" if self.mode.contains(RowKind.UPDATE_AFTER) and not self.mode.contains(RowKind.UPDATE_BEFORE) else "all"
 
-def make_plan(source: ChangelogMode, primary_key: Sequence[str], changelog_mode: str, source_duplicates: bool) -> Plan:
+
+def make_plan(
+    source: ChangelogMode, primary_key: Sequence[str], changelog_mode: str, source_duplicates: bool, *, normalize: bool = True
+) -> Plan:
     """Return the plan for a source and its consumer.
 
     Parameters
@@ -66,56 +78,60 @@ def make_plan(source: ChangelogMode, primary_key: Sequence[str], changelog_mode:
         The changelog mode that the consumer needs.
     source_duplicates : bool
         Whether the producer may deliver an event more than once.
+    normalize : bool
+        False: the plan never has a ChangelogNormalize.
 
     Raises
     ------
     ArgumentError
-        When the mode is unknown, or a required primary key is missing.
+        When a required primary key is missing, or the consumer needs a stage that `normalize` excludes.
     """
-    if changelog_mode not in CONSUMER_MODES:
-        raise ArgumentError(f"changelog_mode is {changelog_mode!r}: use 'all' (with -U) or 'upsert' (without)")
     needs_before = changelog_mode == "all"
     if not source.contains(RowKind.UPDATE_AFTER) and not source.contains(RowKind.DELETE):
         return Plan(False, False, False, "the source only inserts", source)
     if source.contains(RowKind.UPDATE_BEFORE):
-        return _of_changelog(source, primary_key, needs_before, source_duplicates)
+        return _of_changelog(source, primary_key, needs_before, source_duplicates, normalize)
     if not primary_key:
         raise ArgumentError("the source's updates have no -U, which requires primary_key=[...]: the columns that identify the updated row")
-    if source_duplicates:
+    if not normalize and needs_before:
+        raise ArgumentError(
+            "changelog_mode='all' requires ChangelogNormalize, which generates the -U that the format's messages lack: remove "
+            "normalize=False, or pass changelog_mode='upsert'"
+        )
+    if normalize and source_duplicates:
         return _stage(needs_before, "the source may deliver an event twice (source_duplicates=True)")
     if needs_before:
         return _stage(True, "the consumer needs -U, and the source has none (changelog_mode='all')")
-    return Plan(
-        False,
-        False,
-        False,
-        "the consumer takes upserts by key as the source has them (changelog_mode='upsert')",
-        source,
-    )
+    reason = "the consumer accepts the source's upserts by key (changelog_mode='upsert')"
+    return Plan(False, False, False, reason if normalize else _EXCLUDED, source)
 
 
-def _of_changelog(source: ChangelogMode, primary_key: Sequence[str], needs_before: bool, source_duplicates: bool) -> Plan:
-    if source_duplicates:
+_EXCLUDED = "normalize=False excludes it"
+
+
+def _of_changelog(source: ChangelogMode, primary_key: Sequence[str], needs_before: bool, source_duplicates: bool, normalize: bool) -> Plan:
+    if normalize and source_duplicates:
         if not primary_key:
             raise ArgumentError(
-                "source_duplicates=True (the default) requires primary_key=[...] to find duplicates: pass it, or set "
-                "source_duplicates=False for a table without one, whose rows and duplicates are then returned unchanged"
+                "removing duplicates requires primary_key=[...]: pass it, or set normalize=False for a table without one, whose rows and "
+                "duplicates are then returned unchanged"
             )
         return _stage(needs_before, "the source may deliver an event twice (source_duplicates=True)")
     if needs_before:
-        return Plan(False, False, False, "the source has -U, and delivers each event once (source_duplicates=False)", source)
+        reason = "the source has -U, and delivers each event once (source_duplicates=False)"
+        return Plan(False, False, False, reason if normalize else _EXCLUDED, source)
     if not primary_key:
         raise ArgumentError("changelog_mode='upsert' requires primary_key=[...]: without -U only the key identifies the updated row")
-    reason = "the source delivers each event once (source_duplicates=False); its -U is dropped, since the consumer needs none"
-    return Plan(False, False, True, reason, CONSUMER_MODES["upsert"])
+    reason = "the source delivers each event once (source_duplicates=False)" if normalize else "normalize=False excludes ChangelogNormalize"
+    return Plan(False, False, True, f"{reason}; -U is dropped, because the consumer does not need it", CONSUMER_MODES["upsert"])
 
 
 _STATE = {
-    "full": "the state has each key's row",
-    "compact": "the state has hashes of each key and row, and -U and -D are the event's own before-images",
+    "full": "the state contains each key's row",
+    "compact": "the state contains hashes of each key and row, and -U and -D are the event's own before-images",
 }
 _ORDER = {
-    "arrival": "changes are taken as they arrive",
+    "arrival": "changes apply in the order of arrival",
     "source": "changes at or before their key's position in the source's log are dropped",
 }
 
@@ -124,30 +140,22 @@ def _stage(needs_before: bool, reason: str) -> Plan:
     return Plan(True, needs_before, False, reason, CONSUMER_MODES["all" if needs_before else "upsert"])
 
 
-def explain(
-    plan: Plan,
-    *,
-    format: str,
-    source: ChangelogMode,
-    topic: str,
-    primary_key: Sequence[str],
-    key_groups: int,
-    order: str = "arrival",
-    where: str | None = None,
-    state_layout: str = "full",
-) -> str:
+def explain(plan: Plan, options: ChangelogNormalize, *, format: str, source: ChangelogMode, topic: str) -> str:
     """Return the plan as text, like Flink's ``EXPLAIN CHANGELOG_MODE``."""
-    key = ", ".join(primary_key)
+    key = ", ".join(options.primary_key)
     lines = []
     if plan.normalize:
         upserts = replace(source, kinds=source.kinds - {RowKind.UPDATE_BEFORE})
-        lines.append(f"ChangelogNormalize(key=[{key}], changelogMode={plan.mode}): {plan.reason}; {_STATE[state_layout]}, {_ORDER[order]}")
-        lines.append(f"Exchange(hash[key group of {key}], key_groups={key_groups}, changelogMode={upserts})")
-        if where is not None:
-            lines.append(f"Filter({where}, changelogMode={upserts}): a row that does not match is a delete to its key, and is not stored")
+        how = f"{_STATE[options.state_layout]}, {_ORDER[options.order]}"
+        lines.append(f"ChangelogNormalize(key=[{key}], changelogMode={plan.mode}): {plan.reason}; {how}")
+        lines.append(f"Exchange(hash[key group of {key}], key_groups={options.key_groups}, changelogMode={upserts})")
+        if options.where is not None:
+            lines.append(
+                f"Filter({options.where}, changelogMode={upserts}): a row that does not match deletes its key's row and is not stored"
+            )
         if source.contains(RowKind.UPDATE_BEFORE):
             lines.append(
-                f"DropUpdateBefore(changelogMode={upserts}): a keyed stage knows the row before; a changed key is a delete and an upsert"
+                f"DropUpdateBefore(changelogMode={upserts}): the stage stores the previous row; a changed key is a delete and an upsert"
             )
     elif plan.drop_update_before:
         lines.append(f"DropUpdateBefore(changelogMode={plan.mode}): {plan.reason}")

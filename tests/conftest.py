@@ -1,7 +1,8 @@
-"""Shared fixtures: one Spark session, one local broker, one schema registry; and the settings of hypothesis."""
+"""Shared fixtures: one Spark session, and one server of each kind; settings of hypothesis; the order of the tests."""
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import sys
@@ -9,11 +10,16 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import quick_java
 from hypothesis import settings
 
+from tests.support import quick_java
+from tests.support.examples import examples
+from tests.support.paths import REPOSITORY
+from tests.support.tiers import NEEDS, TIERS, misplaced, needs
+
+TESTS = Path(__file__).parent
+
 # Spark's workers must be this interpreter and see this repository.
-REPOSITORY = Path(__file__).parents[1]
 os.environ["PYSPARK_PYTHON"] = sys.executable
 os.environ["PYTHONPATH"] = os.pathsep.join([str(REPOSITORY), *filter(None, [os.environ.get("PYTHONPATH")])])
 
@@ -25,16 +31,49 @@ os.environ.update({**quick_java.options(), **os.environ})
 
 # No deadline: a slow example on a busy machine is not a failure.
 settings.register_profile("dev", deadline=None)
+settings.register_profile("check", deadline=None, max_examples=examples(100))
 settings.register_profile("ci", deadline=None, max_examples=200, derandomize=True)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "dev"))
 
 
+@pytest.hookimpl(tryfirst=True)  # so that -m selects by these markers
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Start with the longest files, so that the processes end together: slow ones first, then those with Java."""
+    """Mark each test with what it needs, check its folder, and start with the longest files."""
+    of_functions = _mark(items)
+    problems = [text for function, found in of_functions.items() if (text := _problem(*function, found))]
+    if problems:
+        raise pytest.UsageError("\n".join(problems))
+    _longest_first(items)
+
+
+def _mark(items: list[pytest.Item]) -> dict[tuple[Path, str], set[str]]:
+    """Mark each test, and return what each test function of these folders needs with all its parameters."""
+    of_functions: dict[tuple[Path, str], set[str]] = {}
+    for item in items:
+        if isinstance(item, pytest.Function) and item.path.is_relative_to(TESTS):
+            parameters = item.callspec.params if hasattr(item, "callspec") else {}
+            kind = parameters.get("kind", parameters.get("sink"))
+            fixtures = set(item.fixturenames) - set(parameters)
+            found = needs((marker.name for marker in item.iter_markers()), fixtures, kind)
+            for name in found:
+                item.add_marker(name)
+            of_functions.setdefault((item.path, item.originalname), set()).update(found)
+    return of_functions
+
+
+def _problem(path: Path, function: str, found: set[str]) -> str | None:
+    tier = path.relative_to(TESTS).parts[0]
+    none = f"it is in none of {', '.join(f'tests/{name}' for name in TIERS)}"
+    text = misplaced(tier, found) if tier in TIERS else none
+    return text and f"{path.relative_to(TESTS.parent)}::{function}: {text}"
+
+
+def _longest_first(items: list[pytest.Item]) -> None:
+    """Sort files: slow ones first, then those with Java, so that parallel processes end together."""
     weights: dict[Path, int] = {}
     for item in items:
-        weight = 2 if item.get_closest_marker("slow") else 1 if any(map(item.get_closest_marker, ("spark", "kafka", "registry"))) else 0
-        weights[item.path] = max(weight, weights.get(item.path, 0))
+        names = {marker.name for marker in item.iter_markers()}
+        weights[item.path] = max(2 if "slow" in names else 1 if names & NEEDS else 0, weights.get(item.path, 0))
     items.sort(key=lambda item: -weights[item.path])
 
 
@@ -42,7 +81,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[object]:
     """A Spark session with the Kafka source, Delta, Iceberg (the catalog ``lake``), and JDBC drivers."""
     from pyspark.sql import SparkSession
-    from spark_packages import PACKAGES
+
+    from tests.support.spark_packages import PACKAGES
 
     folder = tmp_path_factory.mktemp("tables")
     extensions = "io.delta.sql.DeltaSparkSessionExtension,org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
@@ -78,9 +118,59 @@ def kafka() -> Iterator[object]:
 
 
 @pytest.fixture(scope="session")
+def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[object]:
+    """A real broker with three listeners: SASL_SSL with SCRAM-SHA-256, SASL_SSL with PLAIN, and mTLS."""
+    from normalize import LocalKafka
+    from tests.support.servers.secured import LISTENERS, Secured, broker_properties, make_users
+
+    made = Secured.certificates(tmp_path_factory.mktemp("certificates"))
+    with LocalKafka(listeners=LISTENERS, properties=broker_properties(made)) as broker:
+        make_users(broker)
+        yield made._replace(kafka=broker)
+
+
+@pytest.fixture(scope="session")
 def registry() -> Iterator[object]:
     """A real local schema registry."""
-    from local_registry import LocalRegistry
+    from tests.support.servers.local_registry import LocalRegistry
 
     with LocalRegistry() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def recorded_registry() -> Iterator[str]:
+    """The URL of a registry with the Avro schemas of the recorded topics, by their recorded ids. It runs in this process."""
+    from tests.support.replay.topics import FOLDER
+    from tests.support.servers.registry_front import RegistryFront
+
+    recorded = json.loads((FOLDER / "records" / "avro-schemas.json").read_text("utf-8"))
+    with RegistryFront(schemas={int(number): entry["schema"] for number, entry in recorded.items()}) as front:
+        yield front.url
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[object]:
+    """A real PostgreSQL server."""
+    from tests.support.servers.local_databases import LocalPostgres
+
+    with LocalPostgres() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def mariadb() -> Iterator[object]:
+    """A real MariaDB server."""
+    from tests.support.servers.local_databases import LocalMariaDb
+
+    with LocalMariaDb() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def source() -> Iterator[object]:
+    """A real MariaDB that writes a binary log."""
+    from tests.support.servers.local_source import LocalSource
+
+    with LocalSource() as server:
         yield server

@@ -1,8 +1,8 @@
 """Feed damaged messages of real producers to the formats; only changes, `Ignored` and `DecodeError` are allowed.
 
-    python tools/fuzz.py                                      # 1,000,000 messages for every registered format
-    python tools/fuzz.py --format canal-json --messages 50000 --seed 7
-    CDC_TOPICS=/path/to/topics python tools/fuzz.py           # with the recorded topics of another folder than demo/topics
+    python -m tools.fuzz                                      # 1,000,000 messages for every registered format
+    python -m tools.fuzz --format canal-json --messages 50000 --seed 7
+    CDC_TOPICS=/path/to/topics python -m tools.fuzz           # with the recorded topics of another folder than demo/topics
 
 The messages are the tests' vectors and recorded topics. They are decoded with several sets of options, as a changelog and for a keyed
 stage, with all metadata, control events, and ``validate=True``. A finding is printed as code that reproduces it, and the exit code is 1.
@@ -27,16 +27,13 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
-REPOSITORY = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(REPOSITORY), str(REPOSITORY / "tests" / "formats")]
-
-from scenarios import CASES, FORMATS, REQUIRED, rejects  # noqa: E402
-
-from cdc_formats import Ignored, get_format, list_formats  # noqa: E402
-from cdc_formats.base import Decoder, Format, Record  # noqa: E402
-from cdc_formats.errors import DecodeError, FormatOptionError, InferenceError, SchemaError  # noqa: E402
-from cdc_formats.inference import infer_schema  # noqa: E402
-from cdc_formats.testing import check_record, damaged  # noqa: E402
+from cdc_formats import Ignored, get_format, list_formats
+from cdc_formats.base import Decoder, Format, KeyValue
+from cdc_formats.errors import DecodeError, FormatOptionError, InferenceError, SchemaError
+from cdc_formats.testing import check_record, damaged
+from cdc_formats.topics.inference import infer_schema
+from tests.support.paths import REPOSITORY
+from tests.support.scenarios import CASES, FORMATS, REQUIRED, rejects
 
 TOPICS = Path(os.environ.get("CDC_TOPICS") or REPOSITORY / "demo" / "topics")
 MESSAGES = 1_000_000
@@ -87,7 +84,7 @@ class Subject:
     options: Mapping[str, Any]
     schema: str
     primary_key: Sequence[str]
-    records: Sequence[Record]
+    records: Sequence[KeyValue]
     decoders: list[Decoder] = field(default_factory=list)
 
 
@@ -148,7 +145,7 @@ def _of_recordings(identifier: str) -> Iterator[Subject]:
             yield from _of_recording(identifier, read_recording(path))
 
 
-def _of_recording(identifier: str, records: Sequence[Record]) -> Iterator[Subject]:
+def _of_recording(identifier: str, records: Sequence[KeyValue]) -> Iterator[Subject]:
     try:
         found = [infer_schema(records, format=identifier)]
     except InferenceError as error:
@@ -158,7 +155,7 @@ def _of_recording(identifier: str, records: Sequence[Record]) -> Iterator[Subjec
         yield Subject(each.format_options, each.ddl, each.primary_key, records)
 
 
-def read_recording(path: Path) -> list[Record]:
+def read_recording(path: Path) -> list[KeyValue]:
     """Return records that are spread evenly over a recording."""
 
     def data(text: str | None) -> bytes | None:
@@ -192,7 +189,7 @@ def _of_all_formats() -> list[bytes]:
     return [value for vector in vectors for _, value in vector.records if value]
 
 
-def mutated(record: Record, draw: random.Random) -> Record:
+def mutated(record: KeyValue, draw: random.Random) -> KeyValue:
     """Return a record with a damaged key, a damaged value, or another value."""
     key, value = record
     kind = draw.random()

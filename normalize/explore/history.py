@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from cdc_formats.errors import ArgumentError
 from cdc_formats.printable import printable
-from cdc_formats.schema import backquoted
-
-from ..typed import ROW_KIND, require_changelog
+from cdc_formats.values.schema import backquoted
+from normalize.core.output import ROW_KIND
+from normalize.dataframe import require_changelog
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -3,21 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from cdc_formats.errors import ArgumentError, MissingDependencyError
-from cdc_formats.schema import backquoted
+from cdc_formats.values.schema import backquoted
+from normalize.changelog_normalize import names_of
+from normalize.core.output import ROW_KIND
 
-from ..changelog_normalize import names_of
-from ..typed import ROW_KIND
 from .history import KIND_COLORS, require_bounded, require_columns
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from pyspark.sql import DataFrame
+    from matplotlib.axis import Axis
+    from pyspark.sql import Column, DataFrame
 
 BUCKETS = 60
-"""The number of buckets in a plot over time."""
+"""A plot over time has at most this many buckets."""
+
+_SECOND = 1_000_000  # microseconds, as all times here
+_DAY = 86_400 * _SECOND
+_WIDTHS = (
+    *(step * 10**power for power in range(3, 6) for step in (1, 2, 5)),
+    *(seconds * _SECOND for seconds in (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800)),
+    *(hours * 3600 * _SECOND for hours in (1, 2, 3, 6, 12)),
+    *(days * _DAY for days in (1, 2, 7, 14, 28)),
+)
+"""Lengths of a bucket, in microseconds, that a reader can name."""
 
 
 def plot_operations(changes: DataFrame, *, time: str = "timestamp", ax: Axes | None = None) -> Axes:
@@ -41,20 +52,23 @@ def plot_operations(changes: DataFrame, *, time: str = "timestamp", ax: Axes | N
     """
     from pyspark.sql import functions as F
 
-    begin, width = _buckets(changes, time)
-    bucket = F.floor((_seconds(time) - begin) / width)
-    counts = changes.where(F.col(backquoted(time)).isNotNull()).groupBy(bucket.alias("bucket"), ROW_KIND).count().collect()
+    dates, bucket, width = _buckets(changes, time)
+    counts = changes.where(F.col(backquoted(time)).isNotNull()).groupBy(bucket, ROW_KIND).count().collect()
     axes = _axes(ax)
-    stacked = [0] * (BUCKETS + 1)
+    stacked = [0] * len(dates)
     for kind, color in KIND_COLORS.items():
-        heights = [0] * (BUCKETS + 1)
+        heights = [0] * len(dates)
         for row in counts:
             if row[ROW_KIND] == kind:
                 heights[row.bucket] = row["count"]
-        axes.bar(_dates(begin, width), heights, bottom=stacked, width=width / 86400, align="edge", color=color, label=kind)
+        axes.bar(dates, heights, bottom=stacked, width=width / _DAY, align="edge", color=color, label=kind)
         stacked = [low + height for low, height in zip(stacked, heights, strict=True)]
-    _over_time(axes, f"rows in {_duration(width)}", f"Operations by {time}")
-    axes.legend()
+    axes.set_title(f"Operations by {time}")
+    axes.set_ylabel(f"rows in {_duration(width)}")
+    _label_dates(axes, time)
+    _label_counts(axes.yaxis)
+    axes.set_ylim(0, 1.2 * max(stacked))  # room for the legend
+    axes.legend(loc="upper right", ncols=len(KIND_COLORS))
     return axes
 
 
@@ -78,17 +92,18 @@ def plot_lag(changes: DataFrame, *, event_time: str = "source.timestamp", arrive
 
     require_bounded(changes)
     require_columns(changes, [event_time, arrived])
-    begin, width = _buckets(changes, arrived)
+    dates, bucket, _ = _buckets(changes, arrived)
     both = changes.where(F.col(backquoted(event_time)).isNotNull() & F.col(backquoted(arrived)).isNotNull())
-    bucket = F.floor((_seconds(arrived) - begin) / width).alias("bucket")
-    lag = F.percentile_approx(_seconds(arrived) - _seconds(event_time), [0.5, 0.95]).alias("lag")
+    lag = F.percentile_approx((_micros(arrived) - _micros(event_time)) / _SECOND, [0.5, 0.95]).alias("lag")
     rows = sorted(both.groupBy(bucket).agg(lag).collect(), key=lambda row: row.bucket)
-    axes, dates = _axes(ax), _dates(begin, width)
+    axes = _axes(ax)
     at = [dates[row.bucket] for row in rows]
-    for place, (label, color) in enumerate({"median": "#3b7dd8", "95 %": "#d64550"}.items()):
+    for place, (label, color) in enumerate({"median": "#3b7dd8", "95th percentile": "#d64550"}.items()):
         axes.plot(at, [row.lag[place] for row in rows], label=label, color=color, marker=".", linewidth=1)
-    _over_time(axes, "seconds", f"From {event_time} to {arrived}")
+    axes.set_title(f"Delay from {event_time} to {arrived}")
+    axes.set_ylabel("seconds")
     axes.set_ylim(bottom=min(0, *axes.get_ylim()))
+    _label_dates(axes, arrived)
     axes.legend()
     return axes
 
@@ -116,14 +131,18 @@ def plot_rows_per_key(changes: DataFrame, primary_key: str | Sequence[str], *, a
     per_key = changes.where(F.col(ROW_KIND).isNotNull()).groupBy(*map(backquoted, key)).count()
     rows = sorted(per_key.toDF(*(f"c{index}" for index, _ in enumerate(key)), "changes").groupBy("changes").count().collect())
     axes = _axes(ax)
-    axes.bar([row[0] for row in rows], [row[1] for row in rows], color=KIND_COLORS["+U"])
-    axes.set_xlabel("rows of a key")
+    # On a logarithmic axis the bar of a large number is thinner than a pixel; its edge keeps it visible.
+    axes.bar([row[0] for row in rows], [row[1] for row in rows], color=KIND_COLORS["+U"], edgecolor=KIND_COLORS["+U"])
+    axes.set_xlabel("rows per key")
     axes.set_ylabel("keys")
     axes.set_title(f"Rows per {', '.join(key)}")
     if rows and rows[-1][0] > 100 * rows[0][0]:
         axes.set_xscale("log")
     if rows and max(row[1] for row in rows) > 100 * min(row[1] for row in rows):
         axes.set_yscale("log")
+        axes.set_ylim(bottom=0.5)
+    _label_counts(axes.xaxis)
+    _label_counts(axes.yaxis)
     return axes
 
 
@@ -137,40 +156,53 @@ def _axes(ax: Axes | None) -> Axes:
     return ax if ax is not None else plt.subplots(figsize=(9, 3.2), layout="constrained")[1]
 
 
-def _seconds(name: str) -> Any:
+def _micros(name: str) -> Column:
     from pyspark.sql import functions as F
 
-    return F.unix_micros(F.col(backquoted(name)).cast("timestamp")) / 1e6
+    return F.unix_micros(F.col(backquoted(name)).cast("timestamp"))
 
 
-def _buckets(changes: DataFrame, time: str) -> tuple[float, float]:
-    """Return the start of the first bucket (seconds since 1970) and the length of each, in seconds."""
+def _buckets(changes: DataFrame, time: str) -> tuple[list[float], Column, int]:
+    """Return the start of each bucket (in matplotlib's days since 1970), each row's bucket, and a bucket's length (in microseconds)."""
     from pyspark.sql import functions as F
 
     require_bounded(changes)
     require_columns(changes, [time])
-    first, last = changes.agg(F.min(_seconds(time)), F.max(_seconds(time))).first() or (None, None)
+    [(first, last)] = changes.agg(F.min(_micros(time)), F.max(_micros(time))).collect()
     if first is None:
         raise ArgumentError(f"the changelog has no row with a value in {time}: choose another column of times")
-    return first, max(last - first, 1e-3) / BUCKETS
+    width = _width(last - first)
+    begin = first // width
+    dates = [place * width / _DAY for place in range(begin, last // width + 1)]
+    return dates, F.floor((_micros(time) - begin * width) / width).alias("bucket"), width
 
 
-def _dates(begin: float, width: float) -> list[float]:
-    """Return the start of each bucket, in matplotlib's days since 1970."""
-    return [(begin + place * width) / 86400 for place in range(BUCKETS + 1)]
+def _width(span: int) -> int:
+    """Return the shortest length with which the buckets cover so many microseconds."""
+    shortest = span // (BUCKETS - 1) + 1  # one more, as the first bucket begins before the first row
+    return next((width for width in _WIDTHS if width >= shortest), -(-shortest // _DAY) * _DAY)
 
 
-def _over_time(axes: Axes, label: str, title: str) -> None:
+def _label_dates(axes: Axes, time: str) -> None:
     from matplotlib.dates import ConciseDateFormatter
 
     axes.xaxis_date()
     axes.xaxis.set_major_formatter(ConciseDateFormatter(axes.xaxis.get_major_locator()))  # type: ignore[no-untyped-call]
-    axes.set_ylabel(label)
-    axes.set_title(title)
+    axes.set_xlabel(f"{time} (UTC)")
 
 
-def _duration(seconds: float) -> str:
-    for unit, length in (("d", 86400), ("h", 3600), ("min", 60)):
-        if seconds >= length:
-            return f"{seconds / length:.3g} {unit}"
-    return f"{seconds:.3g} s" if seconds >= 1 else f"{seconds * 1000:.3g} ms"
+def _label_counts(axis: Axis) -> None:
+    """Place ticks at whole numbers only and write them in full."""
+    from matplotlib.ticker import MaxNLocator, NullFormatter, StrMethodFormatter
+
+    if axis.get_scale() == "log":
+        axis.set_minor_formatter(NullFormatter())
+    else:
+        axis.set_major_locator(MaxNLocator(integer=True))
+    axis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
+
+
+def _duration(micros: int) -> str:
+    units = (("d", _DAY), ("h", 3600 * _SECOND), ("min", 60 * _SECOND), ("s", _SECOND))
+    unit, length = next(((unit, length) for unit, length in units if micros >= length), ("ms", 1000))
+    return f"{micros / length:g} {unit}"

@@ -1,1 +1,1 @@
-"""Changelogs applied to tables: Delta, Iceberg, PostgreSQL, MySQL and MariaDB (`apply_changes`), and Delta's change feed, both ways."""
+"""Apply changelogs to tables (Delta, Iceberg, PostgreSQL, MySQL, MariaDB), and convert them to and from Delta's change feed."""

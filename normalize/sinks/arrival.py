@@ -1,15 +1,18 @@
-"""Check whether the plan of a DataFrame keeps the order of each key's rows.
+"""Check whether the plan of a DataFrame keeps the order of each key's rows, or has one row for each key.
 
 Rows of one key come in order from Kafka (a key is in one Kafka partition, which is one partition of Spark) and from ChangelogNormalize.
 Spark's narrow operations keep the order of a partition. A shuffle does not: after a join, a ``groupBy`` or a ``repartition`` a delete may
-precede the insert of its row.
+precede the insert of its row. The result of a ``groupBy`` has one row for each group, and so needs no order if the group is the key.
 """
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from cdc_formats.errors import ChangelogError
+from normalize.analyzed_plan import ONE_TO_ONE, ROW_BY_ROW, Node, analyzed_plan, elements
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -21,54 +24,65 @@ class ChangeOrderError(ChangelogError, ValueError):
     condition = "CHANGE_ORDER"
 
 
-# Nodes of Spark's logical plan that keep the order, and nodes that define it: a sort, sources, and the keyed stage.
-_KEEP = {
-    "CollectMetrics",
-    "DeserializeToObject",
-    "EventTimeWatermark",
-    "Filter",
-    "Generate",
-    "MapElements",
-    "MapInArrow",
-    "MapInPandas",
-    "MapPartitions",
-    "Project",
-    "SerializeFromObject",
-    "SubqueryAlias",
-    "TypedFilter",
-    "Union",
-    "View",
-}
-_BEGIN = {"FlatMapGroupsInPandasWithState", "LocalRelation", "LogicalRDD", "OneRowRelation", "Sort"}
+_BEGIN = {"FlatMapGroupsInPandasWithState", "LocalRelation", "OneRowRelation", "Sort"}
+"""Nodes that define the order: a sort, sources, and the keyed stage."""
+_UNORDERED_RDD = re.compile(r"\b(?:Shuffled|Coalesced|CoGrouped|\w*Checkpoint)\w*RDD")
 
 
-def require_arrival_order(df: DataFrame) -> None:
-    """Raise an error for a DataFrame whose plan may reorder rows.
+def require_arrival_order(df: DataFrame, keys: Sequence[str]) -> None:
+    """Raise an error for a DataFrame that may have several rows of a key, and whose plan may reorder them.
 
     Raises
     ------
     ChangeOrderError
     """
-    unordered = _unordered(df._jdf.queryExecution().analyzed())
-    if unordered:
+    plan = analyzed_plan(df)
+    unordered = _unordered(plan)
+    if unordered and not _one_row_for_each(plan, keys):
         raise ChangeOrderError(
-            f"the plan contains {unordered}, which does not keep the order of a key's rows: pass order_by=['offset'], or another column "
-            "that increases with each change of a key (metadata=['offset'] adds Kafka's)"
+            f"the plan contains {unordered}, which does not keep the order of a key's rows: pass sequence_by=['offset'], or another column "
+            "that increases with each change of a key (metadata=['offset'] adds Kafka's). For the result of a GROUP BY, pass its columns "
+            "as keys instead"
         )
 
 
-def _unordered(plan: Any) -> str | None:
+def _unordered(node: Node) -> str | None:
     """Return the name of the first node that does not keep the order, or None."""
-    name = plan.getClass().getSimpleName()
-    if name in _BEGIN or _is_kafka(plan, name):
+    name, children = node.name, node.children
+    if name in _BEGIN or _is_kafka(node, name):
         return None
-    if name not in _KEEP:
-        return str(name)
-    children = plan.children()
-    return next(filter(None, (_unordered(children.apply(index)) for index in range(children.length()))), None)
+    if name == "LogicalRDD" and not children:
+        # Of createDataFrame, or a checkpoint, whose lineage is gone.
+        shuffled = _UNORDERED_RDD.search(node.java.rdd().toDebugString())
+        return shuffled[0] if shuffled else None
+    if name not in ROW_BY_ROW and name != "LogicalRDD":
+        return name
+    return next(filter(None, map(_unordered, children)), None)
 
 
-def _is_kafka(plan: Any, name: str) -> bool:
+def _is_kafka(node: Node, name: str) -> bool:
     if name == "StreamingRelationV2":
-        return bool(plan.sourceName() == "kafka")
-    return name == "LogicalRelation" and plan.relation().getClass().getSimpleName() == "KafkaRelation"
+        return bool(node.java.sourceName() == "kafka")
+    if name == "StreamingDataSourceV2ScanRelation":  # of a running query
+        return bool(node.java.stream().getClass().getSimpleName() == "KafkaMicroBatchStream")
+    return name == "LogicalRelation" and node.java.relation().getClass().getSimpleName() == "KafkaRelation"
+
+
+def _one_row_for_each(node: Node, keys: Sequence[str]) -> bool:
+    """Return whether the rows are groups of a ``groupBy`` all of whose columns are among the keys."""
+    names = {name.lower() for name in keys}
+    found = {attribute.exprId().id() for attribute in elements(node.java.output()) if attribute.name().lower() in names}
+    while node.name in ONE_TO_ONE or (node.name == "LogicalRDD" and node.children):
+        if node.name == "Project":
+            sources = (_source(entry) for entry in elements(node.java.projectList()) if entry.exprId().id() in found)
+            found = {source.exprId().id() for source in sources if source.getClass().getSimpleName() == "AttributeReference"}
+        node = node.children[0]
+    if node.name != "Aggregate":
+        return False
+    shown = [_source(entry) for entry in elements(node.java.aggregateExpressions()) if entry.exprId().id() in found]
+    return all(any(group.semanticEquals(source) for source in shown) for group in elements(node.java.groupingExpressions()))
+
+
+def _source(entry: Any) -> Any:
+    """Return the expression that an entry of a select list names."""
+    return entry.child() if entry.getClass().getSimpleName() == "Alias" else entry

@@ -17,9 +17,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from cdc_formats.errors import ArgumentError
-from cdc_formats.schema import backquoted
-
-from ..typed import ROW_KIND, require_changelog
+from cdc_formats.values.schema import backquoted
+from normalize.core.output import ROW_KIND
+from normalize.dataframe import require_changelog
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -57,8 +57,8 @@ def from_change_feed(df: DataFrame) -> DataFrame:
     ----------
     df : DataFrame
         The result of Delta's ``readChangeFeed``, a history that `apply_changes` wrote, or another DataFrame with ``_change_type``. Its rows
-        have no order: to apply them, pass ``order_by="_commit_version"`` (for a history, add a column that orders the changes of a
-        micro-batch, such as ``offset``).
+        have no order: to apply them, pass ``sequence_by="_commit_version"`` (for a history, add a column that orders the changes of a
+        micro-batch, such as ``offset``). Delta's feed has preimages: to aggregate it, pass ``changelog_mode="all"``.
 
     Raises
     ------

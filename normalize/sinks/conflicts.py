@@ -6,7 +6,7 @@ import random
 import time
 from collections.abc import Callable
 
-from .tables import ConflictError
+from .targets import ConflictError
 
 TRIES = 10
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 10.0  # seconds

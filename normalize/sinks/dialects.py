@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from cdc_formats.errors import SchemaError
-from cdc_formats.schema import backquoted
+from cdc_formats.values.schema import backquoted
+from normalize.core.output import ROW_KIND
 
-from ..typed import ROW_KIND
 from .latest import ADDS
 
 if TYPE_CHECKING:

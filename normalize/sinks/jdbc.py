@@ -24,10 +24,12 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
-from ..typed import ROW_KIND, positional
+from normalize.core.output import ROW_KIND
+from normalize.dataframe import positional
+
 from .dialects import Dialect, MySql, dialect_of
-from .tables import ConflictError, JdbcTable, TargetError
-from .wanted import Batch, Wanted, missing_columns, running_batch
+from .table_spec import Batch, TableSpec, missing_columns, running_batch
+from .targets import ConflictError, JdbcTarget, TargetError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -35,10 +37,10 @@ if TYPE_CHECKING:
 BATCHES = "changelog_batches"
 _SECRET = re.compile("(?i)pass|secret|token|key")
 _WRITERS = "8"
-"""The default number of connections, and so of tasks that write; `JdbcTable.options` override it."""
+"""The default number of connections, and so of tasks that write; `JdbcTarget.options` override it."""
 
 
-def needed(spark: SparkSession, table: JdbcTable, wanted: Wanted) -> list[str]:
+def needed(spark: SparkSession, table: JdbcTarget, spec: TableSpec) -> list[str]:
     """Return the SQL statements that create the table or add its missing columns; empty if there is nothing to change.
 
     Raises
@@ -48,30 +50,30 @@ def needed(spark: SparkSession, table: JdbcTable, wanted: Wanted) -> list[str]:
     SchemaError
         When it lacks columns that may not be added, or a column has no type in the database.
     """
-    with Connection.open(spark, table) as connection:
-        return _needed(connection, table, wanted)
+    with JdbcConnection.open(spark, table) as connection:
+        return _needed(connection, table, spec)
 
 
-def prepare(spark: SparkSession, table: JdbcTable, wanted: Wanted) -> None:
+def prepare(spark: SparkSession, table: JdbcTarget, spec: TableSpec) -> None:
     """Create the table or add columns, if needed and allowed."""
-    with Connection.open(spark, table) as connection:
-        for statement in _needed(connection, table, wanted):
+    with JdbcConnection.open(spark, table) as connection:
+        for statement in _needed(connection, table, spec):
             connection.execute(statement)
 
 
-def merge(latest: DataFrame, table: JdbcTable, wanted: Wanted) -> None:
+def merge(latest: DataFrame, table: JdbcTarget, spec: TableSpec) -> None:
     """Apply the last change of each key, in one transaction.
 
     Parameters
     ----------
     latest : DataFrame
         ``row_kind`` and the columns, a row for each key.
-    table : JdbcTable
-    wanted : Wanted
+    table : JdbcTarget
+    spec : TableSpec
     """
-    with Connection.open(latest.sparkSession, table) as connection, _staged(latest, connection, table, wanted) as staging:
-        dialect, names = connection.dialect, connection.staged(table.table, wanted.names)
-        key = {name: names[name] for name in connection.spelled(table.table, wanted.primary_key)}
+    with JdbcConnection.open(latest.sparkSession, table) as connection, _staged(latest, connection, table, spec) as staging:
+        dialect, names = connection.dialect, connection.staged(table.table, spec.names)
+        key = {name: names[name] for name in connection.spelled(table.table, spec.primary_key)}
         if connection.number(dialect.twins(staging, key)):
             raise TargetError(
                 f"{table}: keys ({', '.join(key)}) that differ in the changelog are equal in the table's collation: use a binary collation"
@@ -81,10 +83,10 @@ def merge(latest: DataFrame, table: JdbcTable, wanted: Wanted) -> None:
             connection.execute(dialect.upsert(staging, table.table, names, key))
 
 
-def append(rows: DataFrame, table: JdbcTable, wanted: Wanted, batch: Batch | None) -> None:
+def append(rows: DataFrame, table: JdbcTarget, spec: TableSpec, batch: Batch | None) -> None:
     """Append rows, unless the micro-batch was appended before."""
-    with Connection.open(rows.sparkSession, table) as connection, _staged(rows, connection, table, wanted) as staging:
-        names, batches = connection.staged(table.table, wanted.names), beside(table.table, BATCHES)
+    with JdbcConnection.open(rows.sparkSession, table) as connection, _staged(rows, connection, table, spec) as staging:
+        names, batches = connection.staged(table.table, spec.names), in_same_schema(table.table, BATCHES)
         if batch is not None:
             connection.execute(_batches(connection.dialect, batches))
         with connection.transaction():
@@ -93,7 +95,7 @@ def append(rows: DataFrame, table: JdbcTable, wanted: Wanted, batch: Batch | Non
             connection.execute(connection.dialect.insert(staging, table.table, names))
 
 
-def beside(table: str, name: str) -> str:
+def in_same_schema(table: str, name: str) -> str:
     """Return a table name qualified with another table's schema."""
     return ".".join([*table.split(".")[:-1], name])
 
@@ -102,17 +104,17 @@ def beside(table: str, name: str) -> str:
 
 
 @contextmanager
-def _staged(rows: DataFrame, connection: Connection, table: JdbcTable, wanted: Wanted) -> Iterator[str]:
+def _staged(rows: DataFrame, connection: JdbcConnection, table: JdbcTarget, spec: TableSpec) -> Iterator[str]:
     staging, dialect = _staging(rows.sparkSession, table), connection.dialect
     drop = f"DROP TABLE IF EXISTS {dialect.table(staging)}"
     connection.execute(drop)
-    connection.execute(dialect.stage(staging, table.table, connection.staged(table.table, wanted.names)))
+    connection.execute(dialect.stage(staging, table.table, connection.staged(table.table, spec.names)))
     try:
         kind = [ROW_KIND] if ROW_KIND in rows.columns else []
-        renamed = rows.select(*kind, *positional(wanted.names))
+        renamed = rows.select(*kind, *positional(spec.names))
         staged = renamed.select(*kind, *(dialect.staged(field) for field in renamed.schema.fields[len(kind) :]))
         options = connection.options | {"dbtable": dialect.table(staging)}
-        with told(table):
+        with database_errors(table):
             staged.write.format("jdbc").options(**options).mode("append").save()
         yield staging
     except BaseException:
@@ -122,13 +124,13 @@ def _staged(rows: DataFrame, connection: Connection, table: JdbcTable, wanted: W
     connection.execute(drop)
 
 
-def _staging(spark: SparkSession, table: JdbcTable) -> str:
+def _staging(spark: SparkSession, table: JdbcTarget) -> str:
     running = running_batch(spark)
     owner = running.query if running else uuid4().hex
     # Letters that need no quotes, since Spark's JDBC writer does not quote the name.
     name = re.sub("[^A-Za-z0-9]", "_", table.table.split(".")[-1])
     # PostgreSQL cuts names to 63 bytes, MySQL refuses more than 64 characters.
-    return beside(table.table, f"{name[:12]}_changes_{sha256(f'{owner} {table.table}'.encode()).hexdigest()[:12]}")
+    return in_same_schema(table.table, f"{name[:12]}_changes_{sha256(f'{owner} {table.table}'.encode()).hexdigest()[:12]}")
 
 
 def _batches(dialect: Dialect, name: str) -> str:
@@ -136,7 +138,7 @@ def _batches(dialect: Dialect, name: str) -> str:
     return f"CREATE TABLE IF NOT EXISTS {dialect.table(name)} ({key})"
 
 
-def _begun(connection: Connection, batches: str, table: str, batch: Batch) -> bool:
+def _begun(connection: JdbcConnection, batches: str, table: str, batch: Batch) -> bool:
     """Store a micro-batch's number, and return whether the batch is new."""
     name, of = connection.dialect.table(batches), "WHERE query_id = ? AND table_name = ?"
     last = connection.number(f"SELECT batch_id FROM {name} {of} FOR UPDATE", batch.query, table)
@@ -151,23 +153,23 @@ def _begun(connection: Connection, batches: str, table: str, batch: Batch) -> bo
 
 
 @dataclass(frozen=True)
-class Connection:
+class JdbcConnection:
     """A JDBC connection in Spark's JVM."""
 
     java: Any
     jvm: Any
     dialect: Dialect
     options: dict[str, str]
-    of: JdbcTable
+    of: JdbcTarget
 
     @classmethod
     @contextmanager
-    def open(cls, spark: SparkSession, table: JdbcTable) -> Iterator[Connection]:
+    def open(cls, spark: SparkSession, table: JdbcTarget) -> Iterator[JdbcConnection]:
         """Yield a connection that is opened as by Spark's JDBC writer, and close it."""
         jvm: Any = spark._jvm
         dialect = dialect_of(table.url)
         options = _options(table, dialect)
-        with told(table):
+        with database_errors(table):
             parsed = jvm.org.apache.spark.sql.execution.datasources.jdbc.JDBCOptions(jvm.PythonUtils.toScalaMap(options))
             java = jvm.org.apache.spark.sql.jdbc.JdbcDialects.get(options["url"]).createConnectionFactory(parsed).apply(-1)
         try:
@@ -178,12 +180,12 @@ class Connection:
 
     def execute(self, statement: str, *parameters: str) -> None:
         """Run a statement."""
-        with told(self.of), self._executed(statement, parameters):
+        with database_errors(self.of), self._executed(statement, parameters):
             pass
 
     def number(self, query: str, *parameters: str) -> int | None:
         """Return the number that a query selects, or None without a row."""
-        with told(self.of), self._executed(query, parameters) as rows:
+        with database_errors(self.of), self._executed(query, parameters) as rows:
             return int(rows.getLong(1)) if rows.next() else None
 
     @contextmanager
@@ -194,7 +196,7 @@ class Connection:
         self.java.setAutoCommit(False)
         try:
             yield
-            with told(self.of):
+            with database_errors(self.of):
                 self.java.commit()
         except BaseException:
             with suppress(Py4JError):  # the server rolls a broken connection back
@@ -239,7 +241,7 @@ class Connection:
         of = [schema[0] if schema else self.java.getCatalog(), name] if isinstance(self.dialect, MySql) else [self.dialect.table(table)]
         indexes: dict[str, set[str]] = {}
         # Not by the driver's getIndexInfo: PostgreSQL's returns names quoted in part.
-        with told(self.of), self._executed(self.dialect.unique_indexes, of) as rows:
+        with database_errors(self.of), self._executed(self.dialect.unique_indexes, of) as rows:
             while rows.next():
                 indexes.setdefault(rows.getString(1), set()).add(rows.getString(2).lower())
         return list(indexes.values())
@@ -259,7 +261,7 @@ class Connection:
             statement.close()
 
 
-def _options(table: JdbcTable, dialect: Dialect) -> dict[str, str]:
+def _options(table: JdbcTarget, dialect: Dialect) -> dict[str, str]:
     url = table.url
     if url.startswith("jdbc:mariadb:"):
         # Spark uses MySQL's SQL and quotes for this scheme only.
@@ -277,21 +279,21 @@ def _options(table: JdbcTable, dialect: Dialect) -> dict[str, str]:
     }
 
 
-def _needed(connection: Connection, table: JdbcTable, wanted: Wanted) -> list[str]:
+def _needed(connection: JdbcConnection, table: JdbcTarget, spec: TableSpec) -> list[str]:
     dialect, found = connection.dialect, connection.columns(table.table)
-    for field in wanted.fields:
+    for field in spec.fields:
         dialect.require_name(field.name)
         dialect.type(field, in_key=False)  # raises for unsupported types, also of existing columns
     if found is None:
-        if not wanted.create:
+        if not spec.create:
             raise TargetError(f"{table} does not exist: create it, or set create=True")
-        return [dialect.create(table.table, wanted.fields, wanted.primary_key)]
-    if wanted.primary_key:
-        _check_indexes(connection, table, wanted.primary_key)
-    return [dialect.add(table.table, field) for field in missing_columns(table, wanted, found)]
+        return [dialect.create(table.table, spec.fields, spec.primary_key)]
+    if spec.primary_key:
+        _check_indexes(connection, table, spec.primary_key)
+    return [dialect.add(table.table, field) for field in missing_columns(table, spec, found)]
 
 
-def _check_indexes(connection: Connection, table: JdbcTable, primary_key: Sequence[str]) -> None:
+def _check_indexes(connection: JdbcConnection, table: JdbcTarget, primary_key: Sequence[str]) -> None:
     key, indexes = {name.lower() for name in primary_key}, connection.unique_indexes(table.table)
     if key not in indexes:
         raise TargetError(f"{table} has no unique index on ({', '.join(primary_key)}), which an upsert requires: add that primary key")
@@ -307,7 +309,7 @@ def _check_indexes(connection: Connection, table: JdbcTable, primary_key: Sequen
 
 
 @contextmanager
-def told(table: JdbcTable) -> Iterator[None]:
+def database_errors(table: JdbcTarget) -> Iterator[None]:
     """Raise a database error as a `TargetError`, without the password and without Java's stack.
 
     Raises
@@ -342,7 +344,7 @@ def _root(java: Any) -> Any:
     return java
 
 
-def _text(error: Any, table: JdbcTable) -> str:
+def _text(error: Any, table: JdbcTarget) -> str:
     java = getattr(error, "java_exception", None)
     if java is not None:
         java = _root(java)

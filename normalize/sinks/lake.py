@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from cdc_formats.errors import SchemaError
-from cdc_formats.schema import backquoted
+from cdc_formats.values.schema import backquoted
+from normalize.core.output import ROW_KIND
+from normalize.dataframe import type_ddl
 
-from ..typed import ROW_KIND, type_ddl
 from .latest import ADDS
-from .tables import SINK_PACKAGES, ConflictError, LakeTable, TargetError
-from .wanted import Batch, Wanted, missing_columns
+from .table_spec import Batch, TableSpec, missing_columns
+from .targets import SINK_PACKAGES, ConflictError, LakeTarget, TargetError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -39,7 +40,7 @@ _SUBSTITUTE = "spark.sql.variable.substitute"
 _MAPPING_OF_NEW_TABLES = "spark.databricks.delta.properties.defaults.columnMapping.mode"
 
 
-def needed(spark: SparkSession, table: LakeTable, wanted: Wanted) -> list[str]:
+def needed(spark: SparkSession, table: LakeTarget, spec: TableSpec) -> list[str]:
     """Return the SQL statements that create the table or add its missing columns; empty if there is nothing to change.
 
     Raises
@@ -49,18 +50,18 @@ def needed(spark: SparkSession, table: LakeTable, wanted: Wanted) -> list[str]:
     SchemaError
         When it lacks columns that may not be added, or does not support a column's name or type.
     """
-    _require_plain_text(spark, table, wanted.fields)
+    _require_plain_text(spark, table, spec.fields)
     found = _schema(spark, table)
     if found is None:
-        if not wanted.create:
+        if not spec.create:
             raise TargetError(f"{table} does not exist: create it, or set create=True")
-        _require_names(table, wanted.fields, spark.conf.get(_MAPPING_OF_NEW_TABLES, "none"))
-        columns = ", ".join(_column(field, table) for field in wanted.fields)
+        _require_names(table, spec.fields, spark.conf.get(_MAPPING_OF_NEW_TABLES, "none"))
+        columns = ", ".join(_column(field, table) for field in spec.fields)
         return [f"CREATE TABLE IF NOT EXISTS {table.sql_name} ({columns}) USING {table.provider}"]
     provider = provider_of(spark, table.sql_name)
     if provider != table.provider:
         raise TargetError(f"{table} has the provider {provider}: name a table of {table.provider}")
-    missing = missing_columns(table, wanted, found.fieldNames())
+    missing = missing_columns(table, spec, found.fieldNames())
     if not missing:
         return []
     _require_names(table, missing, _column_mapping(spark, table))
@@ -78,40 +79,40 @@ def provider_of(spark: SparkSession, name: str) -> str:
     return str(described[-1]["data_type"]).lower() if described else "no provider"
 
 
-def prepare(spark: SparkSession, table: LakeTable, wanted: Wanted) -> None:
+def prepare(spark: SparkSession, table: LakeTarget, spec: TableSpec) -> None:
     """Create the table or add columns, if needed and allowed."""
     from py4j.protocol import Py4JJavaError
     from pyspark.errors import PySparkException
 
-    statements = needed(spark, table, wanted)
+    statements = needed(spark, table, spec)
     try:
         with _conflicts(spark, table):
             for statement in statements:
                 spark.sql(statement)
     except (Py4JJavaError, PySparkException) as error:
-        if _changed_meanwhile(spark, table, wanted, statements):
+        if _changed_meanwhile(spark, table, spec, statements):
             raise ConflictError(f"another writer created or altered {table} at the same time") from None
         raise TargetError(f"{table} cannot be created or altered: {_reason(error)}; {_session(table)}") from None
 
 
-def _changed_meanwhile(spark: SparkSession, table: LakeTable, wanted: Wanted, statements: list[str]) -> bool:
+def _changed_meanwhile(spark: SparkSession, table: LakeTarget, spec: TableSpec, statements: list[str]) -> bool:
     """Return whether other statements are needed now; a table that is being created is first seen a moment later."""
     for pause in (0, 0.5, 1, 2):
         time.sleep(pause)
-        if needed(spark, table, wanted) != statements:
+        if needed(spark, table, spec) != statements:
             return True
     return False
 
 
-def merge(latest: DataFrame, table: LakeTable, wanted: Wanted) -> None:
+def merge(latest: DataFrame, table: LakeTarget, spec: TableSpec) -> None:
     """Apply the last change of each key, in one commit.
 
     Parameters
     ----------
     latest : DataFrame
         ``row_kind`` and the columns, a row for each key.
-    table : LakeTable
-    wanted : Wanted
+    table : LakeTarget
+    spec : TableSpec
 
     Raises
     ------
@@ -122,20 +123,20 @@ def merge(latest: DataFrame, table: LakeTable, wanted: Wanted) -> None:
     latest.createTempView(changes)
     try:
         with _conflicts(spark, table):
-            spark.sql(merge_statement(table, changes, wanted.names, wanted.primary_key))
+            spark.sql(merge_statement(table, changes, spec.names, spec.primary_key))
     finally:
         spark.catalog.dropTempView(changes)
 
 
-def merge_statement(table: LakeTable, changes: str, columns: Sequence[str], primary_key: Sequence[str]) -> str:
+def merge_statement(table: LakeTarget, changes: str, columns: Sequence[str], primary_key: Sequence[str]) -> str:
     """Return the ``MERGE`` statement.
 
     Rows are matched by the primary key alone, so that a row whose partition column changes moves to its new partition.
 
     Examples
     --------
-    >>> from normalize.sinks.tables import DeltaTable
-    >>> print(merge_statement(DeltaTable("products"), "changes", ["id", "name"], ["id"]))
+    >>> from normalize.sinks.targets import DeltaTarget
+    >>> print(merge_statement(DeltaTarget("products"), "changes", ["id", "name"], ["id"]))
     MERGE INTO `products` AS t USING changes AS s ON t.`id` = s.`id`
     WHEN MATCHED AND s.row_kind NOT IN ('+I', '+U') THEN DELETE
     WHEN MATCHED THEN UPDATE SET t.`id` = s.`id`, t.`name` = s.`name`
@@ -154,7 +155,7 @@ def merge_statement(table: LakeTable, changes: str, columns: Sequence[str], prim
     )
 
 
-def append(rows: DataFrame, table: LakeTable, batch: Batch | None) -> None:
+def append(rows: DataFrame, table: LakeTarget, batch: Batch | None) -> None:
     """Append rows, unless the micro-batch was appended before.
 
     Raises `ConflictError` as `merge` does.
@@ -174,7 +175,7 @@ def append(rows: DataFrame, table: LakeTable, batch: Batch | None) -> None:
 
 
 @contextmanager
-def _conflicts(spark: SparkSession, table: LakeTable) -> Iterator[None]:
+def _conflicts(spark: SparkSession, table: LakeTarget) -> Iterator[None]:
     """Raise a commit's conflict with another writer as a `ConflictError`."""
     from py4j.protocol import Py4JJavaError
     from pyspark.errors import PySparkException
@@ -200,7 +201,7 @@ def _chain(error: Any) -> Iterator[str]:
         java = java.getCause()
 
 
-def _appended(spark: SparkSession, table: LakeTable, batch: Batch) -> bool:
+def _appended(spark: SparkSession, table: LakeTarget, batch: Batch) -> bool:
     from pyspark.sql import functions as F
 
     summary = F.col("summary")
@@ -208,7 +209,7 @@ def _appended(spark: SparkSession, table: LakeTable, batch: Batch) -> bool:
     return not of_query.where(summary[_BATCH].cast("bigint") >= batch.number).isEmpty()
 
 
-def _schema(spark: SparkSession, table: LakeTable) -> StructType | None:
+def _schema(spark: SparkSession, table: LakeTarget) -> StructType | None:
     from pyspark.errors import AnalysisException
 
     try:
@@ -225,13 +226,13 @@ def _reason(error: Any) -> str:
     return " ".join(str(java.getMessage() if java is not None else error).split())[:300]
 
 
-def _session(table: LakeTable) -> str:
+def _session(table: LakeTarget) -> str:
     return (
         f"the session needs spark.jars.packages={SINK_PACKAGES[table.provider]} and the catalog that {table.provider}'s documentation names"
     )
 
 
-def _column(field: StructField, table: LakeTable) -> str:
+def _column(field: StructField, table: LakeTarget) -> str:
     def plain(kind: DataType) -> str:
         text = kind.simpleString()
         if text.startswith("interval"):
@@ -247,7 +248,7 @@ def _column(field: StructField, table: LakeTable) -> str:
 # ------------------------------------------------------------------------------------------------------------------ names
 
 
-def _require_plain_text(spark: SparkSession, table: LakeTable, fields: Sequence[StructField]) -> None:
+def _require_plain_text(spark: SparkSession, table: LakeTarget, fields: Sequence[StructField]) -> None:
     """Raise an error for a name in which Spark would substitute a setting or an environment variable."""
     if spark.conf.get(_SUBSTITUTE) == "true":
         for name in (table.name, *map(".".join, _paths(fields))):
@@ -255,7 +256,7 @@ def _require_plain_text(spark: SparkSession, table: LakeTable, fields: Sequence[
                 raise SchemaError(f"Spark would replace ${{...}} in the name {name!r}: rename it, or set {_SUBSTITUTE}=false")
 
 
-def _require_names(table: LakeTable, fields: Sequence[StructField], column_mapping: str | None) -> None:
+def _require_names(table: LakeTarget, fields: Sequence[StructField], column_mapping: str | None) -> None:
     """Raise an error for a name that the table format does not support."""
     for path in _paths(fields):
         name = ".".join(path)
@@ -268,7 +269,7 @@ def _require_names(table: LakeTable, fields: Sequence[StructField], column_mappi
             )
 
 
-def _column_mapping(spark: SparkSession, table: LakeTable) -> str:
+def _column_mapping(spark: SparkSession, table: LakeTarget) -> str:
     if table.provider != "delta":
         return "none"
     rows = spark.sql(f"SHOW TBLPROPERTIES {table.sql_name}").where("key = 'delta.columnMapping.mode'").collect()

@@ -6,7 +6,7 @@ A retraction (``-U`` or ``-D``) as a key's last change deletes the row. The ``-U
 order                          the last change of a key
 =============================  ========================================================================================
 arrival (the default)          the last in the DataFrame's partition; a key whose rows are in several is an error
-``order_by`` columns           the greatest; with equal ones a ``+`` comes after a ``-``, and two ``+`` are an error
+``sequence_by`` columns           the greatest; with equal ones a ``+`` comes after a ``-``, and two ``+`` are an error
 =============================  ========================================================================================
 
 A change's place in its partition is `monotonically_increasing_id`, taken before anything is shuffled: its upper bits are the partition.
@@ -21,9 +21,9 @@ from typing import TYPE_CHECKING
 
 from cdc_formats.errors import ArgumentError, MissingFieldError
 from cdc_formats.row_kind import SHORT_STRINGS
-from cdc_formats.schema import backquoted
+from cdc_formats.values.schema import backquoted
+from normalize.core.output import ROW_KIND
 
-from ..typed import ROW_KIND
 from .arrival import ChangeOrderError
 
 if TYPE_CHECKING:
@@ -34,29 +34,29 @@ _PARTITION_BITS = 33
 _FLAGS = ("unkinded", "unplaced", "ambiguous")
 
 
-def last_changes(batch: DataFrame, columns: Sequence[str], primary_key: Sequence[str], order_by: Sequence[str]) -> DataFrame:
+def last_changes(batch: DataFrame, columns: Sequence[str], keys: Sequence[str], sequence_by: Sequence[str]) -> DataFrame:
     """Return one row for each key: ``row`` has its last ``row_kind`` and the columns, ``flags`` the input of `check`.
 
     Parameters
     ----------
     batch : DataFrame
-        The changes, with ``row_kind``, the columns and those of `order_by`.
-    columns, primary_key, order_by : sequence of str
+        The changes, with ``row_kind``, the columns and those of `sequence_by`.
+    columns, keys, sequence_by : sequence of str
     """
     from pyspark.sql import functions as F
 
     # Generated names, which cannot collide with the user's.
-    placed = [F.col(backquoted(name)).alias(f"o{index}") for index, name in enumerate(order_by)]
+    placed = [F.col(backquoted(name)).alias(f"o{index}") for index, name in enumerate(sequence_by)]
     values = [F.col(backquoted(name)).alias(f"c{index}") for index, name in enumerate(columns)]
     rows = batch.select(F.col(ROW_KIND).alias("kind"), *values, *placed, F.monotonically_increasing_id().alias("arrival"))
-    keys = [f"c{columns.index(name)}" for name in primary_key]
-    rest = [f"c{index}" for index in range(len(columns)) if f"c{index}" not in keys]
-    order = [f"o{index}" for index in range(len(order_by))]
+    grouping = [f"c{columns.index(name)}" for name in keys]
+    rest = [f"c{index}" for index in range(len(columns)) if f"c{index}" not in grouping]
+    order = [f"o{index}" for index in range(len(sequence_by))]
     place = F.struct(*order, _added("kind"), "arrival") if order else F.struct("arrival")
     last = F.max_by(F.struct("kind", *rest), place).alias("last")
     unkinded = F.max(~F.coalesce(F.col("kind").isin(*SHORT_STRINGS), F.lit(False))).alias("unkinded")
-    grouped = rows.groupBy(*keys).agg(last, unkinded, *(_by_columns(order) if order else _by_arrival()))
-    named = [F.col(f"c{i}" if f"c{i}" in keys else f"last.c{i}").alias(name) for i, name in enumerate(columns)]
+    grouped = rows.groupBy(*grouping).agg(last, unkinded, *(_by_columns(order) if order else _by_arrival()))
+    named = [F.col(f"c{i}" if f"c{i}" in grouping else f"last.c{i}").alias(name) for i, name in enumerate(columns)]
     return grouped.select(F.struct(F.col("last.kind").alias(ROW_KIND), *named).alias("row"), F.struct(*_FLAGS).alias("flags"))
 
 
@@ -83,7 +83,7 @@ def _by_columns(order: Sequence[str]) -> list[SparkColumn]:
     return [unplaced.alias("unplaced"), (added & (first != last)).alias("ambiguous")]
 
 
-def check(latest: DataFrame, primary_key: Sequence[str], order_by: Sequence[str]) -> int:
+def check(latest: DataFrame, keys: Sequence[str], sequence_by: Sequence[str]) -> int:
     """Return how many keys changed.
 
     Raises
@@ -98,7 +98,7 @@ def check(latest: DataFrame, primary_key: Sequence[str], order_by: Sequence[str]
     from pyspark.sql import functions as F
 
     flags = [F.max(f"flags.{flag}").alias(flag) for flag in _FLAGS]
-    nulls = [F.max(F.col(f"row.{backquoted(name)}").isNull()).alias(f"null{index}") for index, name in enumerate(primary_key)]
+    nulls = [F.max(F.col(f"row.{backquoted(name)}").isNull()).alias(f"null{index}") for index, name in enumerate(keys)]
     found = latest.agg(F.count(F.lit(1)).alias("keys"), *flags, *nulls).first()
     assert found is not None  # an aggregate without groups is one row
     if found["unkinded"]:
@@ -106,18 +106,18 @@ def check(latest: DataFrame, primary_key: Sequence[str], order_by: Sequence[str]
             f"a row has no {ROW_KIND} (a corrupt record or a control event), or one other than {', '.join(SHORT_STRINGS)}: filter such "
             f"rows out, df.where('{ROW_KIND} IS NOT NULL')"
         )
-    for index, name in enumerate(primary_key):
+    for index, name in enumerate(keys):
         if found[f"null{index}"]:
             raise MissingFieldError(f"`{name}` is part of the primary key and is null", field="row")
     if found["unplaced"]:
-        raise ChangeOrderError(f"a column of order_by={list(order_by)} is NULL in a row: order by columns without NULL")
+        raise ChangeOrderError(f"a column of sequence_by={list(sequence_by)} is NULL in a row: order by columns without NULL")
     if found["ambiguous"]:
-        raise ChangeOrderError(_AMBIGUOUS_ORDER.format(list(order_by)) if order_by else _SEVERAL_PARTITIONS)
+        raise ChangeOrderError(_AMBIGUOUS_ORDER.format(list(sequence_by)) if sequence_by else _SEVERAL_PARTITIONS)
     return int(found["keys"])
 
 
-_AMBIGUOUS_ORDER = "two rows of one key have the same values in order_by={}: add a column that differs, such as offset"
+_AMBIGUOUS_ORDER = "two rows of one key have the same values in sequence_by={}: add a column that differs, such as offset"
 _SEVERAL_PARTITIONS = (
     "the rows of one key are in several partitions of the DataFrame, and so their order is unknown: read the topic with "
-    "ChangelogNormalize (source_duplicates=True), or pass order_by=[...] with columns that increase with each change of a key"
+    "ChangelogNormalize (source_duplicates=True), or pass sequence_by=[...] with columns that increase with each change of a key"
 )

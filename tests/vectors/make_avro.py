@@ -22,7 +22,7 @@ from typing import Any
 import fastavro
 
 from cdc_formats import Column, columns
-from cdc_formats.schema import SqlType
+from cdc_formats.values.schema import SqlType
 
 FOLDER = Path(__file__).parent
 IDENTIFIER = "debezium-avro-confluent"
@@ -164,16 +164,16 @@ class Schemas:
 def avro_of(message: dict[str, Any], declared: tuple[Column, ...], schemas: Schemas) -> bytes:
     if "op" not in message:
         return schemas.framed(without_rows(message), message)
-    told = message.get("source") or {}
-    told = {name: str(value).lower() if name == "snapshot" and value is not None else value for name, value in told.items()}
+    source = message.get("source") or {}
+    source = {name: str(value).lower() if name == "snapshot" and value is not None else value for name, value in source.items()}
     images = {}
     for name in ("before", "after"):
         image = message.get(name)
         images[name] = image and {column.name: written(image.get(column.name), column.type) for column in declared}
     logical = message.get("message")
     content = logical and {**logical, "content": base64.b64decode(logical["content"])}
-    schema = envelope(told.get("table") or "messages", declared, told.get("connector") or "mysql")
-    rest = {"source": told, "op": message["op"], "ts_ms": message.get("ts_ms"), "message": content}
+    schema = envelope(source.get("table") or "messages", declared, source.get("connector") or "mysql")
+    rest = {"source": source, "op": message["op"], "ts_ms": message.get("ts_ms"), "message": content}
     return schemas.framed(schema, {**images, **rest})
 
 

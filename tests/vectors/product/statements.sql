@@ -1,5 +1,5 @@
--- The story of a table of products. Runs as it is on MySQL, PostgreSQL and SQLite; the changelog in expected.changelog is what
--- these 22 statements do, row by row, and the database's own answers are what a reader of the changelog has to arrive at.
+-- The changes of a table of products, for MySQL, PostgreSQL and SQLite. expected.changelog has the effect of these 22 statements, row by row.
+-- A reader of that changelog must arrive at the table that the database has.
 
 CREATE TABLE product (
   id INT NOT NULL PRIMARY KEY,
@@ -31,7 +31,7 @@ DELETE FROM product WHERE id = 111;
 UPDATE product SET weight = weight * 2 WHERE id IN (101, 102);
 DELETE FROM product WHERE id IN (102, 103);
 
--- A row that leaves one group and joins another, a value that goes and comes back, a row that comes back after its delete.
+-- A row that moves from one group to another, a value that is set to NULL and then set again, a row that is inserted again after its delete.
 UPDATE product SET name = 'spare wheel' WHERE id = 109;
 UPDATE product SET description = NULL WHERE id = 108;
 UPDATE product SET description = 'Black wind breaker, second hand' WHERE id = 108;

@@ -1,0 +1,116 @@
+"""Parses command-line values: formats and their options, names, values from environment variables."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from difflib import get_close_matches
+from typing import Any
+
+import typer
+
+from cdc_formats.base import Format
+from cdc_formats.errors import ArgumentError, FormatOptionError
+from cdc_formats.registry import format_class, get_format, list_formats
+
+_VARIABLE = re.compile(r"env:([A-Za-z_]\w*)", re.ASCII)
+
+
+def pairs(texts: Sequence[str], option: str) -> dict[str, str]:
+    """Return ``name=value`` texts as a mapping; ``env:NAME`` is the value of an environment variable.
+
+    Parameters
+    ----------
+    texts : sequence of str
+    option : str
+        The option that they were passed with, for errors. Errors never contain a value.
+
+    Raises
+    ------
+    typer.BadParameter
+        When there is no ``=``.
+    ArgumentError
+        When the environment variable is not set.
+
+    Examples
+    --------
+    >>> pairs(["security.protocol=SASL_SSL", "sasl.username=orders=1"], "-X")
+    {'security.protocol': 'SASL_SSL', 'sasl.username': 'orders=1'}
+    """
+    found = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals or not name.strip():
+            raise typer.BadParameter(f"{option} requires name=value")
+        found[name.strip()] = from_environment(name.strip(), value.strip())
+    return found
+
+
+def from_environment(name: str, value: str) -> str:
+    """Return a value, or the value of the environment variable that it names.
+
+    Raises
+    ------
+    ArgumentError
+        When the environment variable is not set.
+    """
+    variable = _VARIABLE.fullmatch(value)
+    if variable is None:
+        return value
+    if variable[1] not in os.environ:
+        raise ArgumentError(f"{name} refers to the environment variable {variable[1]}, which is not set")
+    return os.environ[variable[1]]
+
+
+def names(text: str) -> tuple[str, ...]:
+    """Return the names in a comma-separated text."""
+    return tuple(name.strip() for name in text.split(",") if name.strip())
+
+
+def spelled(name: str) -> str:
+    """Return an option's name as a format declares it, with underscores in place of Flink's dots and dashes."""
+    return name.replace("-", "_").replace(".", "_")
+
+
+def complete_format(incomplete: str) -> list[str]:
+    """Return the formats whose names begin with `incomplete`, for shell completion."""
+    return [name for name in list_formats() if name.startswith(incomplete)]
+
+
+def make_format(identifier: str, options: Mapping[str, str]) -> Format:
+    """Return a format with options that are given as text.
+
+    Raises
+    ------
+    UnknownFormatError, AmbiguousFormatError, MissingDependencyError
+    FormatOptionError
+        When an option does not exist (the error suggests the nearest one), or its value is not valid.
+    """
+    types = {field.name: field.type for field in fields(format_class(identifier))}
+    texts = {spelled(name): text for name, text in options.items()}
+    values = {name: _value(identifier, name, types.get(name, str), text) for name, text in texts.items()}
+    try:
+        return get_format(identifier, **values)
+    except FormatOptionError as error:
+        near = [(name, get_close_matches(name, types, 1)) for name in sorted(set(texts) - set(types))]
+        hints = [f". Did you mean {found[0]} for {name}?" for name, found in near if found]
+        raise FormatOptionError(str(error.args[0]) + "".join(hints)) from None
+    except TypeError as error:
+        raise FormatOptionError(f"{identifier}: {error}") from None
+
+
+def _value(identifier: str, name: str, declared: Any, text: str) -> Any:
+    """Return text as the option's declared type; the format itself checks the value."""
+    kind = getattr(declared, "__name__", str(declared))
+    try:
+        if kind in ("int", "float"):
+            return {"int": int, "float": float}[kind](text)
+        if kind == "Any":
+            return json.loads(text)
+    except ValueError:
+        expected = "JSON" if kind == "Any" else f"a number ({kind})"
+        raise FormatOptionError(f"{identifier}: {name} must be {expected}; the given text is not") from None
+    return {"true": True, "false": False}.get(text.lower(), text) if "bool" in kind else text

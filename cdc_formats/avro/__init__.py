@@ -1,0 +1,1 @@
+"""Avro: reader, writer and schema registry."""

@@ -1,0 +1,522 @@
+"""Conversion of Avro values, read by fastavro with the writer's schema, to the canonical values of declared columns.
+
+A column is read exactly by its writer's type. A number's meaning is its ``logicalType``, or its ``connect.name`` for the types of Kafka
+Connect and Debezium. An integer with neither is a number, never a time.
+
+=================================================  ==========================================================================
+Avro                                               columns
+=================================================  ==========================================================================
+boolean                                            BOOLEAN
+int, long                                          integers, DECIMAL, DOUBLE; DATE (days)
+float, double                                      FLOAT, DOUBLE, DECIMAL
+string, enum                                       STRING, and what text says: decimals, ISO dates and times, base64
+bytes, fixed                                       BINARY
+decimal, Connect's Decimal, VariableScaleDecimal   DECIMAL, integers, DOUBLE, STRING
+time-millis, io.debezium.time.MicroTime, ...       TIME, TIMESTAMP, TIMESTAMP_NTZ, INTERVAL DAY TO SECOND in their unit
+duration                                           INTERVAL DAY TO SECOND, where it has no months
+uuid                                               STRING
+array, map, record                                 ARRAY, MAP, STRUCT; as JSON in a STRING
+=================================================  ==========================================================================
+
+A ``float`` in a DECIMAL column becomes its shortest decimal, as in JSON: 3.14, not 3.140000104904175.
+
+fastavro reads without logical types; the columns' converters convert the plain numbers and bytes exactly. Three kinds of schemas are
+rejected. On arrays of zero-byte values, and on records with very many such values, fastavro would not terminate. A recursive type would
+crash the process. fastavro counts a negative index of a union or an enum from the end, so that some corrupt data gives another value
+instead of an error.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from decimal import Decimal
+from io import BytesIO
+from typing import Any, Literal, NamedTuple
+from uuid import UUID
+
+import fastavro
+from fastavro.schema import SchemaParseException
+
+from cdc_formats.decoding.images import ABSENT
+from cdc_formats.decoding.json_reader import json_text
+from cdc_formats.decoding.rows import RowConverter
+from cdc_formats.errors import MalformedMessageError, WriterSchemaError
+from cdc_formats.formats.debezium.connect_schema import CONNECT, EPOCH_UNITS
+from cdc_formats.values.binary import UNDECLARED_BINARY
+from cdc_formats.values.equality import sorted_entries
+from cdc_formats.values.handling import Converter, Handling, null_or, refuse
+from cdc_formats.values.numbers import INTEGER_BITS, decimal_text, scaled, shortest
+from cdc_formats.values.placeholders import canonical_placeholder
+from cdc_formats.values.schema import Column, SqlType
+from cdc_formats.values.text import TEXT_TYPES
+from cdc_formats.values.times import EPOCH_TYPES, LEAST_STAMP, MICROS_PER_UNIT, MOST_STAMP, TIMESTAMP_TYPES
+from cdc_formats.values.types import converter
+
+from .logical_types import LOGICAL_TIMES
+
+Type = Mapping[str, Any]
+"""A type of a schema as `AvroSchema.resolve` gives it: ``type`` is its name, also for the schema's short form."""
+
+PRIMITIVES = ("null", "boolean", "int", "long", "float", "double", "bytes", "string")
+_PYTHON = {
+    **{"boolean": bool, "int": int, "long": int, "float": float, "double": float, "string": str, "enum": str},
+    **{"bytes": bytes, "fixed": bytes, "array": list, "map": dict, "record": dict},
+}
+"""The Python types that fastavro returns for a type; they distinguish the branches of a union."""
+_FAILURES = (EOFError, IndexError, KeyError, OverflowError, TypeError, UnicodeDecodeError, ValueError, struct.error)
+
+_UNITS: Mapping[str, Literal["ms", "us", "ns"]] = {
+    **{name: unit for name, (_, unit) in LOGICAL_TIMES.items()},
+    **EPOCH_UNITS,
+}
+"""The unit of an epoch number, by its logicalType or connect.name."""
+_MOST_EMPTY = 10_000
+_VARIABLE_SCALE = "io.debezium.data.VariableScaleDecimal"
+
+
+class AvroSchema:
+    """A writer's schema and its named types.
+
+    Parameters
+    ----------
+    schema : Any
+        The parsed JSON of the schema.
+    references : sequence of Any
+        The referenced schemas, each after its own references.
+
+    Raises
+    ------
+    WriterSchemaError
+        When it is not an Avro schema, or cannot be read: it contains itself, or an unlimited number of zero-byte values.
+    """
+
+    def __init__(self, schema: Any, references: Sequence[Any] = ()) -> None:
+        self.names: dict[str, Any] = {}
+        self.plain_records: dict[str, Converter] = {}
+        raw_names: dict[str, Any] = {}
+        try:
+            for reference in references:
+                fastavro.parse_schema(reference, self.names)
+                fastavro.parse_schema(without_logical_types(reference), raw_names)
+            self.top = self.resolve(fastavro.parse_schema(schema, self.names))
+            self._weigh(self.top, {})
+            # A record of one field has the same bytes as the field, and can be parsed with its named types for any type of the field.
+            self._raw = fastavro.parse_schema(_alone(without_logical_types(schema)), raw_names)
+        except WriterSchemaError:
+            raise
+        except (SchemaParseException, ValueError, KeyError, TypeError, RecursionError) as error:
+            raise WriterSchemaError(f"its writer's schema is not an Avro schema: {type(error).__name__} {str(error)[:200]}") from None
+
+    def read(self, data: bytes, at: int = 0) -> Any:
+        """Return the value encoded from an offset to the end of the data: numbers, text, bytes, lists and dicts.
+
+        Raises
+        ------
+        MalformedMessageError
+            When the bytes do not match the schema, end too early, or are too many.
+        """
+        stream = BytesIO(data)
+        stream.seek(at)
+        try:
+            alone: Any = fastavro.schemaless_reader(stream, self._raw, None)
+        except _FAILURES as error:
+            raise _malformed(error) from None
+        if stream.tell() != len(data):
+            raise MalformedMessageError(f"{len(data) - stream.tell()} bytes are left over after the Avro of this schema")
+        return alone["value"]
+
+    def resolve(self, schema: Any) -> Type:
+        """Return a type in its long form, with its attributes."""
+        if isinstance(schema, list):
+            return {"type": "union", "branches": schema}
+        if isinstance(schema, str):
+            return {"type": schema} if schema in PRIMITIVES else self.resolve(self.names[schema])
+        inner = schema["type"]
+        if inner == "error":
+            return {**schema, "type": "record"}
+        known = isinstance(inner, str) and (inner in PRIMITIVES or inner in ("record", "enum", "fixed", "array", "map", "union"))
+        return schema if known else {**self.resolve(inner), **{name: value for name, value in schema.items() if name != "type"}}
+
+    def fields(self, record: Type) -> dict[str, Type]:
+        """Return the types of a record's fields by their names."""
+        return {field["name"]: self.resolve(field["type"]) for field in record["fields"]}
+
+    def branches(self, union: Type) -> list[Type]:
+        """Return the types of a union."""
+        return [self.resolve(branch) for branch in union["branches"]]
+
+    def record_of(self, avro: Type) -> Type | None:
+        """Return the type if it is a record, or the record of a union of null and one record; otherwise None."""
+        found = [branch for branch in self.branches(avro) if branch["type"] != "null"] if avro["type"] == "union" else [avro]
+        return found[0] if len(found) == 1 and found[0]["type"] == "record" else None
+
+    def _weigh(self, avro: Type, records: dict[str, _Weight | None]) -> _Weight:
+        """Return the weight of a type after a check of all types in it; `records` has the weights so far, None for those in progress."""
+        kind = avro["type"]
+        if kind == "null":
+            return _Weight(0, 1)
+        if kind == "fixed":
+            return _Weight(int(avro["size"]), 0 if avro["size"] else 1)
+        if kind == "record":
+            return self._weigh_record(avro, records)
+        inner = self.branches(avro) if kind == "union" else [self.resolve(avro[of]) for of in ("items", "values") if of in avro]
+        weights = [self._weigh(of, records) for of in inner]
+        if kind == "array" and not weights[0].bytes:
+            raise WriterSchemaError("its writer's schema has an array of zero-byte values, whose length is unlimited")
+        return _Weight(1, 0)
+
+    def _weigh_record(self, avro: Type, records: dict[str, _Weight | None]) -> _Weight:
+        name = avro["name"]
+        if name in records:
+            known = records[name]
+            if known is None:
+                raise WriterSchemaError(f"its writer's schema contains itself ({name}): no column type can hold it")
+            return known
+        records[name] = None
+        weights = [self._weigh(field, records) for field in self.fields(avro).values()]
+        least, empty = sum(each.bytes for each in weights), sum(each.empty for each in weights)
+        if empty > _MOST_EMPTY:
+            raise WriterSchemaError(f"its writer's schema has a record ({name}) with more than {_MOST_EMPTY} zero-byte values")
+        found = records[name] = _Weight(least, empty if least else empty + 1)
+        return found
+
+
+class _Weight(NamedTuple):
+    """The minimum bytes of a type's value, and the number of zero-byte values in it."""
+
+    bytes: int
+    empty: int
+
+
+def _alone(schema: Any) -> dict[str, Any]:
+    return {"type": "record", "name": "cdc_formats.Alone", "fields": [{"name": "value", "type": schema}]}
+
+
+def _malformed(error: Exception) -> MalformedMessageError:
+    if isinstance(error, UnicodeDecodeError):
+        return MalformedMessageError(f"not Avro of this schema: a string is not UTF-8 ({error.reason} at its byte {error.start})")
+    if isinstance(error, (EOFError, struct.error)):
+        return MalformedMessageError("not Avro of this schema: the bytes end before the value does")
+    return MalformedMessageError(f"not Avro of this schema: {type(error).__name__}")
+
+
+def without_logical_types(avro: Any) -> Any:
+    """Return the schema without logical types: its values are plain numbers and bytes."""
+    if isinstance(avro, dict):
+        return {name: without_logical_types(value) for name, value in avro.items() if name not in ("logicalType", "precision", "scale")}
+    return [without_logical_types(item) for item in avro] if isinstance(avro, list) else avro
+
+
+# --------------------------------------------------------------------------------------------------------- plain values
+
+
+def plain(schema: AvroSchema, avro: Type) -> Converter:
+    """Return the function from a value (never None) to a plain value for any column: a decimal is a ``Decimal``, a time its number."""
+    kind = avro["type"]
+    if kind == "union":
+        return _union(schema, avro, lambda branch: plain(schema, branch))
+    if kind == "array":
+        item = null_or(plain(schema, schema.resolve(avro["items"])))
+        return lambda values: [item(value) for value in values]
+    if kind == "map":
+        item = null_or(plain(schema, schema.resolve(avro["values"])))
+        return lambda values: {name: item(value) for name, value in values.items()}
+    if kind == "record":
+        if _name(avro) == _VARIABLE_SCALE:
+            return _variable_scale
+        return _plain_record(schema, avro)
+    if kind == "float":
+        return shortest
+    scale = _scale(avro)
+    return _same if scale is None else lambda raw: scaled(_unscaled(raw), scale)
+
+
+def _plain_record(schema: AvroSchema, record: Type) -> Converter:
+    # Compile once for each name: a type that occurs twice on each of 20 levels would be compiled a million times.
+    known = schema.plain_records.get(record["name"])
+    if known is not None:
+        return known
+    fields = {name: null_or(plain(schema, of)) for name, of in schema.fields(record).items()}
+    made = schema.plain_records[record["name"]] = lambda values: {name: to(values[name]) for name, to in fields.items()}
+    return made
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def _union(schema: AvroSchema, union: Type, of: Callable[[Type], Converter]) -> Converter:
+    """Return the converter of a union's values, by the Python type of each branch."""
+    branches = [branch for branch in schema.branches(union) if branch["type"] != "null"]
+    converters = [of(branch) for branch in branches]
+    if len(branches) == 1:
+        return converters[0]
+    kinds = [_PYTHON[branch["type"]] for branch in branches]
+    alike = {kind for kind in kinds if kinds.count(kind) > 1}
+    ambiguous = [branch for branch, kind in zip(branches, kinds, strict=True) if kind in alike and (kind is dict or len(branch) > 1)]
+    if ambiguous:
+        raise WriterSchemaError(
+            "its writer's schema has a union of types that cannot be distinguished "
+            f"({', '.join(sorted({branch['type'] for branch in ambiguous}))})"
+        )
+    by_kind = dict(zip(kinds, converters, strict=True))
+    return lambda value: by_kind[type(value)](value)
+
+
+def _name(avro: Type) -> str | None:
+    name = avro.get("connect.name")
+    return name if isinstance(name, str) else None
+
+
+def _scale(avro: Type) -> int | None:
+    """Return the scale of a decimal in bytes, None if the type is not a decimal."""
+    if avro["type"] not in ("bytes", "fixed"):
+        return None
+    if avro.get("logicalType") == "decimal":
+        scale = avro.get("scale", 0)
+        return scale if isinstance(scale, int) and abs(scale) < 10_000 else None
+    parameters = avro.get("connect.parameters")
+    text = str(parameters.get("scale")) if _name(avro) == CONNECT + "Decimal" and isinstance(parameters, Mapping) else ""
+    return int(text) if re.fullmatch("-?[0-9]{1,4}", text) else None
+
+
+def _unscaled(raw: bytes) -> int:
+    if not raw or len(raw) > 64:
+        raise refuse("DECIMAL", raw, "expected the bytes of an unscaled number, at most 64")
+    return int.from_bytes(raw, "big", signed=True)
+
+
+def _variable_scale(value: Mapping[str, Any]) -> Decimal:
+    # io.debezium.data.VariableScaleDecimal: a numeric with a scale in each value.
+    scale = value["scale"]
+    if abs(scale) > 20_000:
+        raise refuse("DECIMAL", scale, "no scale")
+    return scaled(_unscaled(value["value"]), scale)
+
+
+# --------------------------------------------------------------------------------------------------------------- columns
+
+
+def row_converter(
+    schema: AvroSchema, fields: Mapping[str, Type], columns: Sequence[Column], handling: Handling, unique_key: Sequence[str] = ()
+) -> RowConverter:
+    """Return the converter of a record's fields to rows, by their names.
+
+    Parameters
+    ----------
+    schema : AvroSchema
+    fields : mapping
+        The record's types by name.
+    columns : sequence of Column
+    handling : Handling
+        What the schema does not define: the zone of zone-less text, the text form of bytes, unsigned numbers, the placeholder.
+    unique_key : sequence of str
+    """
+
+    def convert(column: Column, how: Handling) -> Converter:
+        avro = fields.get(column.name)
+        return _refuser(column.type) if avro is None else column_converter(schema, avro, column.type, how)
+
+    return RowConverter(columns, handling, unique_key, convert=convert)
+
+
+def column_converter(schema: AvroSchema, avro: Type, sql_type: SqlType, handling: Handling) -> Converter:
+    """Return the function from a value of a writer's type (never None) to the canonical value of a column's type.
+
+    Raises
+    ------
+    ConversionError
+        From the returned function, when a value does not have the column's type or is out of its range.
+    """
+    kind, inner = avro["type"], replace(handling, placeholder=None)
+    if kind == "union":
+        return _union(schema, avro, lambda branch: column_converter(schema, branch, sql_type, handling))
+
+    def of(inner_avro: Any, column: Column) -> Converter:
+        return null_or(column_converter(schema, schema.resolve(inner_avro), column.type, inner))
+
+    if kind == "array" and sql_type.name == "ARRAY":
+        item = of(avro["items"], sql_type.fields[0])
+        return _placeholder(sql_type, handling, lambda values: [item(value) for value in values])
+    if kind == "map" and sql_type.name == "MAP":
+        return _placeholder(sql_type, handling, _entries(converter(sql_type.fields[0].type, inner), of(avro["values"], sql_type.fields[1])))
+    if kind == "array" and sql_type.name == "MAP":
+        return _listed_entries(schema.resolve(avro["items"]), schema, sql_type, of)
+    if kind == "record" and sql_type.name == "STRUCT":
+        types = schema.fields(avro)
+        fields = [(field.name, of(types[field.name], field)) for field in sql_type.fields if field.name in types]
+        return _struct([field.name for field in sql_type.fields], dict(fields))
+    if kind in ("array", "map", "record"):
+        to, nested = plain(schema, avro), _nested_converter(avro, sql_type, handling)
+        return lambda value: nested(to(value))
+    return _placeholder(sql_type, handling, _leaf_converter(avro, sql_type, inner))
+
+
+def _entries(to_key: Converter, to_value: Converter) -> Converter:
+    return lambda values: sorted_entries([to_key(name), to_value(item)] for name, item in values.items())
+
+
+def _listed_entries(entry: Type, schema: AvroSchema, sql_type: SqlType, of: Callable[[Any, Column], Converter]) -> Converter:
+    # Connect's maps with non-text keys: an array of records of key and value.
+    fields = schema.fields(entry) if entry["type"] == "record" else {}
+    if set(fields) != {"key", "value"}:
+        return _refuser(sql_type)
+    to_key, to_value = (of(fields[name], column) for name, column in zip(("key", "value"), sql_type.fields, strict=True))
+    return lambda values: sorted_entries([to_key(item["key"]), to_value(item["value"])] for item in values)
+
+
+def _struct(names: Sequence[str], fields: Mapping[str, Converter]) -> Converter:
+    return lambda value: [fields[name](value[name]) if name in fields else None for name in names]
+
+
+def _nested_converter(avro: Type, sql_type: SqlType, handling: Handling) -> Converter:
+    if _name(avro) == _VARIABLE_SCALE:
+        return _of_decimal(sql_type, handling)
+    return _placeholder(sql_type, handling, json_text) if sql_type.name in TEXT_TYPES else _refuser(sql_type)
+
+
+def _refuser(sql_type: SqlType, hint: str = "") -> Converter:
+    def convert(value: Any) -> Any:
+        raise refuse(sql_type, value, hint)
+
+    return convert
+
+
+def _placeholder(sql_type: SqlType, handling: Handling, convert: Converter | None) -> Converter:
+    """Return a converter that recognizes the unavailable-value placeholder by its canonical value."""
+    to = convert or _same
+    form = canonical_placeholder(sql_type, handling.placeholder)
+    if form is None:
+        return to
+
+    def known(value: Any) -> Any:
+        canonical = to(value)
+        return ABSENT if canonical == form else canonical
+
+    return known
+
+
+# ---------------------------------------------------------------------------------------------------------------- leaves
+
+
+def _leaf_converter(avro: Type, sql_type: SqlType, handling: Handling) -> Converter | None:
+    """Return the function that makes a leaf's value canonical, or None if it already is."""
+    kind = avro["type"]
+    if kind in ("int", "long"):
+        return _of_integer(avro, sql_type, handling)
+    if kind in ("float", "double"):
+        return _of_float(kind, sql_type, handling)
+    if kind in ("bytes", "fixed"):
+        return _of_bytes(avro, sql_type, handling)
+    if kind == "boolean":
+        return None if sql_type.name == "BOOLEAN" else converter(sql_type, handling)
+    return _of_text(sql_type, handling)
+
+
+_BITS = {"int": 31, "long": 63}
+
+
+def _of_integer(avro: Type, sql_type: SqlType, handling: Handling) -> Converter | None:
+    unit = _UNITS.get(_name(avro) or "") or _UNITS.get(avro.get("logicalType") or "")
+    if INTEGER_BITS.get(sql_type.name, 0) >= _BITS[avro["type"]]:
+        return None
+    if sql_type.name in EPOCH_TYPES and unit is None:
+        return _refuser(sql_type, "its unit is unknown: the writer's schema has neither a logicalType nor a connect.name. Declare BIGINT")
+    if sql_type.name == "DATE" and unit is not None:
+        return _refuser(sql_type, "it is a time, not a date")
+    to = converter(sql_type, replace(handling, decimal="string", time="isostring", epoch_unit=unit))
+    return _of_stamp(to, unit) if sql_type.name in TIMESTAMP_TYPES and unit else to
+
+
+def _of_stamp(to: Converter, unit: str) -> Converter:
+    """Return `to` without a call for values in range (hot path)."""
+    times, by = MICROS_PER_UNIT[unit]
+
+    def convert(value: int) -> int:
+        micros: int = value * times // by
+        return micros if LEAST_STAMP <= micros <= MOST_STAMP else to(value)
+
+    return convert
+
+
+def _of_float(kind: str, sql_type: SqlType, handling: Handling) -> Converter | None:
+    if sql_type.name == "DOUBLE" or (sql_type.name, kind) == ("FLOAT", "float"):
+        return None
+    if sql_type.name == "FLOAT":
+        return _single
+    to, number = converter(sql_type, replace(handling, decimal="text")), shortest if kind == "float" else _same
+    return (lambda value: to(Decimal(repr(number(value))))) if sql_type.name == "DECIMAL" else lambda value: to(number(value))
+
+
+def _single(value: float) -> float:
+    try:
+        number: float = struct.unpack("<f", struct.pack("<f", value))[0]
+    except OverflowError:
+        raise refuse("FLOAT", value, "out of its range") from None
+    return number
+
+
+def _of_bytes(avro: Type, sql_type: SqlType, handling: Handling) -> Converter | None:
+    scale = _scale(avro)
+    if sql_type.name == "BINARY":
+        return None
+    if scale is not None:
+        return _of_unscaled(sql_type, handling, scale)
+    if avro["type"] == "fixed" and avro.get("logicalType") == "duration" and avro["size"] == 12:
+        return _of_duration(sql_type)
+    if avro["type"] == "fixed" and avro.get("logicalType") == "uuid" and avro["size"] == 16 and sql_type.name in TEXT_TYPES:
+        return lambda raw: str(UUID(bytes=raw))
+    return _refuser(sql_type, "bytes that are not a decimal in the writer's schema: declare BINARY")
+
+
+def _of_unscaled(sql_type: SqlType, handling: Handling, scale: int) -> Converter:
+    if sql_type.name != "DECIMAL" or scale != sql_type.scale or scale < 0:
+        to = _of_decimal(sql_type, handling)
+        return lambda raw: to(scaled(_unscaled(raw), scale))
+    limit, least_whole, digits = 10 ** (sql_type.precision or 10), 10**scale, scale + 1
+
+    def convert(raw: bytes) -> str:
+        number = int.from_bytes(raw, "big", signed=True) if 0 < len(raw) <= 64 else _unscaled(raw)
+        if not -limit < number < limit:
+            raise refuse(sql_type, scaled(number, scale), "out of its range")
+        text = str(number)
+        if not scale:
+            return text
+        if number < least_whole:
+            text = text.zfill(digits if number >= 0 else digits + 1)
+        return f"{text[:-scale]}.{text[-scale:]}"
+
+    return convert
+
+
+def _of_decimal(sql_type: SqlType, handling: Handling) -> Converter:
+    if sql_type.name == "DECIMAL":
+        return lambda value: decimal_text(value, sql_type.precision or 10, sql_type.scale or 0, handling.rounding)
+    if sql_type.name in TEXT_TYPES:
+        return lambda value: f"{value:f}"
+    return converter(sql_type, handling)
+
+
+_DURATION = struct.Struct("<III")
+
+
+def _of_duration(sql_type: SqlType) -> Converter:
+    def convert(raw: bytes) -> int:
+        months, days, millis = _DURATION.unpack(raw)
+        micros: int = (days * 86_400_000 + millis) * 1000
+        if months:
+            raise refuse(sql_type, f"{months} months", "a month has no length")
+        return micros
+
+    return convert if sql_type.name == "INTERVAL DAY TO SECOND" else _refuser(sql_type)
+
+
+def _of_text(sql_type: SqlType, handling: Handling) -> Converter | None:
+    if sql_type.name in TEXT_TYPES:
+        return None
+    if sql_type.name == "BINARY" and handling.binary == "bytes":
+        return _refuser(sql_type, UNDECLARED_BINARY)
+    return converter(sql_type, replace(handling, decimal="text", time="isostring", epoch_unit=None))

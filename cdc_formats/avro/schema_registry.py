@@ -1,0 +1,358 @@
+"""Schemas from a registry with Confluent's API (Confluent, Apicurio, Karapace, Redpanda), and the schema ids in records.
+
+A key or a value contains the id of its writer's schema before its Avro, or a header of the record does (`schema_id`)::
+
+    0x00 <id: 4 bytes, big-endian> <Avro>                                 in front
+    0x01 <GUID: 16 bytes>                                                 in the header __value_schema_id or __key_schema_id
+
+Requests to a registry that does not answer are repeated for `Registry.retry_seconds`, and then raise `SchemaRegistryError`. This is never
+a bad record, so no mode drops records because of it. A schema that the registry does not have is an error of the record,
+`WriterSchemaError`.
+
+The client is Confluent's (``pip install 'pyspark-kafka-changelog[avro]'``), created on first use, once per process and `Registry`. A
+schema is fetched and parsed once, since its id never changes its meaning.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from functools import lru_cache
+from typing import Any, TypeVar
+from urllib.parse import unquote, urlsplit
+from uuid import UUID
+
+from cdc_formats.base import Headers
+from cdc_formats.errors import FormatOptionError, MalformedMessageError, MissingDependencyError, SchemaRegistryError, WriterSchemaError
+
+from .reader import AvroSchema
+
+T = TypeVar("T")
+SchemaId = int | UUID
+
+_FIRST_WAIT, _MOST_WAIT = 0.5, 8.0  # seconds between two requests
+_REQUEST_SECONDS = 10
+_NOT_FOUND = (40400, 40401, 40402, 40403)
+_BUSY = (408, 425, 429, 500, 502, 503, 504)
+_INSTALL = "pip install 'pyspark-kafka-changelog[avro]'"
+
+
+# --------------------------------------------------------------------------------------------------------------- framing
+
+
+def schema_id(part: str, data: bytes, headers: Headers = ()) -> tuple[SchemaId, int]:
+    """Return the id of a key's or value's writer's schema, and the offset of its Avro.
+
+    Parameters
+    ----------
+    part : str
+        ``key`` or ``value``.
+    data : bytes
+    headers : sequence of (str, bytes or None)
+        The record's headers. The first one with the part's schema has precedence over an id before the Avro.
+
+    Raises
+    ------
+    MalformedMessageError
+        When there is no schema id.
+    """
+    for name, value in headers:
+        if name == f"__{part}_schema_id" and value is not None:
+            found = _read_id(bytes(value))
+            if found is None or found[1] != len(value):
+                raise MalformedMessageError(f"the header {name} is not a schema id: expected 0x01 and 16 bytes, or 0x00 and 4 bytes")
+            return found[0], 0
+    found = _read_id(data)
+    if found is None:
+        raise MalformedMessageError("not in a schema registry's framing: it does not begin with 0x00 and a schema id of 4 bytes")
+    return found
+
+
+def _read_id(data: bytes) -> tuple[SchemaId, int] | None:
+    if len(data) >= 5 and data[0] == 0:
+        return int.from_bytes(data[1:5], "big"), 5
+    if len(data) >= 17 and data[0] == 1:
+        return UUID(bytes=data[1:17]), 17
+    return None
+
+
+def framed(number: int, avro: bytes) -> bytes:
+    """Return Avro with its schema's id before it."""
+    return b"\0" + number.to_bytes(4, "big") + avro
+
+
+# --------------------------------------------------------------------------------------------------------------- options
+
+
+@dataclass(frozen=True, kw_only=True)
+class Registry:
+    """The connection to a schema registry. Secrets never appear in its ``repr`` or in errors.
+
+    Parameters
+    ----------
+    url : str
+        ``http://...`` or ``https://...``, several separated by commas; ``mock://...`` is an in-process registry for tests.
+    basic_auth_user_info : str or None
+        ``user:password``; also taken out of the URL.
+    bearer_auth_token : str or None
+    ssl_ca_location : str or None
+        A PEM file or a folder of trusted certificates.
+    ssl_certificate_location, ssl_key_location, ssl_key_password : str or None
+        The client's certificate and key as PEM files, and the key's password.
+    properties : mapping or sequence of (str, Any)
+        Other options of confluent_kafka's SchemaRegistryClient, by its own names (``proxy``, ``bearer.auth.*``, ``timeout``).
+    retry_seconds : float
+        How long requests are repeated if the registry does not answer, not counting the time of the requests.
+    """
+
+    url: str = ""
+    basic_auth_user_info: str | None = field(default=None, repr=False)
+    bearer_auth_token: str | None = field(default=None, repr=False)
+    ssl_ca_location: str | None = None
+    ssl_certificate_location: str | None = None
+    ssl_key_location: str | None = None
+    ssl_key_password: str | None = field(default=None, repr=False)
+    properties: Any = field(default=(), repr=False)
+    retry_seconds: float = 30.0
+
+    def __post_init__(self) -> None:
+        urls = [part.strip() for part in self.url.split(",")] if self.url else []
+        for url in urls:
+            if not url.startswith(("http://", "https://", "mock://")):
+                raise FormatOptionError(f"url {_without_user(url)!r} is not a registry's URL: it must begin with http:// or https://")
+        users = {user for url in urls if (user := _user_of(url))} | ({self.basic_auth_user_info} if self.basic_auth_user_info else set())
+        if len(users) > 1:
+            raise FormatOptionError("url and basic_auth_user_info name different users: set only one of them")
+        if users and self.bearer_auth_token:
+            raise FormatOptionError("basic_auth_user_info and bearer_auth_token cannot be combined: remove one of them")
+        if users and ":" not in next(iter(users)):
+            raise FormatOptionError("basic_auth_user_info is 'user:password'")
+        object.__setattr__(self, "url", ",".join(map(_without_user, urls)))
+        object.__setattr__(self, "basic_auth_user_info", next(iter(users), None))
+        object.__setattr__(self, "properties", _pairs(self.properties))
+        object.__setattr__(self, "retry_seconds", _seconds(self.retry_seconds))
+
+    @property
+    def client(self) -> RegistryClient:
+        """The client of this process.
+
+        Raises
+        ------
+        FormatOptionError
+            When no URL is set, or the client rejects an option.
+        MissingDependencyError
+            When the client's package is not installed.
+        """
+        self.require_url("url")
+        return _client(self)
+
+    def require_url(self, option: str) -> None:
+        """Raise if no URL is set.
+
+        Raises
+        ------
+        FormatOptionError
+        """
+        if not self.url:
+            raise FormatOptionError(f"{option} is not set: set it to the schema registry's URL, such as 'http://localhost:8081'")
+
+    def configuration(self) -> dict[str, Any]:
+        """Return the options with the client's names."""
+        named = {option.name.replace("_", "."): getattr(self, option.name) for option in fields(self)}
+        for name in ("properties", "retry.seconds", "bearer.auth.token"):
+            del named[name]
+        if self.bearer_auth_token:
+            # Confluent Cloud requires the last two; other registries ignore them.
+            named |= {"bearer.auth.credentials.source": "STATIC_TOKEN", "bearer.auth.token": self.bearer_auth_token}
+            named |= {"bearer.auth.logical.cluster": "", "bearer.auth.identity.pool.id": ""}
+        given = {name: value for name, value in named.items() if value is not None}
+        return {"timeout": _REQUEST_SECONDS, "max.retries": 0, **given, **dict(self.properties)}
+
+
+def _user_of(url: str) -> str:
+    head, at, _ = urlsplit(url).netloc.rpartition("@")
+    return unquote(head) if at else ""
+
+
+def _without_user(url: str) -> str:
+    head, slashes, rest = url.partition("://") if "://" in url else ("", "", url)
+    host, slash, path = rest.partition("/")
+    return head + slashes + host.rpartition("@")[2] + slash + path
+
+
+def _pairs(properties: Any) -> tuple[tuple[str, Any], ...]:
+    try:
+        pairs = tuple(sorted(dict(properties).items()))
+        hash(pairs)
+        return pairs
+    except (TypeError, ValueError):
+        raise FormatOptionError("properties must be a mapping of options of confluent_kafka's SchemaRegistryClient") from None
+
+
+def _seconds(value: Any) -> float:
+    try:
+        seconds = float(value)
+    except (TypeError, ValueError):
+        seconds = -1.0
+    if not 0 <= seconds < 86_400:
+        raise FormatOptionError(f"retry_seconds is {value!r}; it must be a number of seconds, 0 for no second request")
+    return seconds
+
+
+# ---------------------------------------------------------------------------------------------------------------- client
+
+
+@lru_cache(maxsize=64)
+def _client(registry: Registry) -> RegistryClient:
+    return RegistryClient(registry)
+
+
+class RegistryClient:
+    """A caching client of one registry; `Registry.client` returns it."""
+
+    def __init__(self, registry: Registry) -> None:
+        self.registry = registry
+        try:
+            from confluent_kafka.schema_registry import SchemaRegistryClient
+        except ImportError as error:
+            raise MissingDependencyError(f"a schema registry needs {error.name}: {_INSTALL}") from error
+        try:
+            self.confluent = SchemaRegistryClient.new_client(registry.configuration())
+        except (ValueError, TypeError, OSError) as error:
+            raise FormatOptionError(f"the schema registry's client cannot be created: {type(error).__name__}: {error}") from None
+        self._schemas: dict[SchemaId, AvroSchema] = {}
+        self._numbers: dict[tuple[str, str, bool], int] = {}
+
+    def schema(self, name: SchemaId) -> AvroSchema:
+        """Return the schema with an id.
+
+        Raises
+        ------
+        WriterSchemaError
+            When the registry does not have it, or it is not a readable Avro schema.
+        SchemaRegistryError
+            When the registry cannot be asked.
+        """
+        known = self._schemas.get(name)
+        if known is None:
+            found = self._ask(f"schema {name}", lambda: self._get(name))
+            if found is None:
+                raise WriterSchemaError(f"the schema registry at {self.registry.url} has no schema {name}")
+            try:
+                known = self._schemas[name] = self._parsed(found)
+            except WriterSchemaError as error:
+                raise WriterSchemaError(f"schema {name}: {error.reason}") from None
+        return known
+
+    def newest(self, subject: str) -> AvroSchema | None:
+        """Return the newest schema of a subject, or None if the registry does not have the subject.
+
+        Raises
+        ------
+        WriterSchemaError, SchemaRegistryError
+            As `schema`.
+        """
+        found = self._ask(f"the newest schema of {subject}", lambda: self.confluent.get_latest_version(subject))
+        return None if found is None else self._parsed(found.schema)
+
+    def _get(self, name: SchemaId) -> Any:
+        return self.confluent.get_schema(name) if isinstance(name, int) else self.confluent.get_schema_by_guid(str(name))
+
+    def _parsed(self, found: Any) -> AvroSchema:
+        if (found.schema_type or "AVRO") != "AVRO":
+            raise WriterSchemaError(f"it is a {found.schema_type} schema, not an Avro schema")
+        texts = [found.schema_str, *self._references(found)]
+        try:
+            schema, *references = map(json.loads, texts)
+        except (ValueError, TypeError, RecursionError):
+            raise WriterSchemaError("its writer's schema is not JSON") from None
+        return AvroSchema(schema, references)
+
+    def _references(self, found: Any) -> list[str]:
+        """Return the texts of all schemas that a schema references, each after its own references."""
+        texts: list[str] = []
+        for reference in found.references or ():
+            what = f"version {reference.version} of {reference.subject}"
+            version = self._ask(what, lambda of=reference: self.confluent.get_version(of.subject, of.version))  # type: ignore[misc]
+            if version is None:
+                raise WriterSchemaError(f"it references {what}, which the schema registry does not have")
+            further = [*self._references(version.schema), str(version.schema.schema_str)]
+            texts += [text for text in further if text not in texts]
+        return texts
+
+    def number(self, subject: str, schema: Mapping[str, Any] | list[Any], *, register: bool) -> int:
+        """Return the id of a schema under a subject; register a missing schema.
+
+        Raises
+        ------
+        SchemaRegistryError
+            When the request fails, the registry rejects the schema (it is incompatible with those of the subject), or it does not have it
+            and `register` is False.
+        """
+        from confluent_kafka.schema_registry import Schema
+
+        text = json.dumps(schema)
+        known = self._numbers.get((subject, text, register))
+        if known is None:
+            asked = Schema(text, "AVRO")
+            if register:
+                answer = self._ask(f"registering a schema under {subject}", lambda: self.confluent.register_schema(subject, asked))
+            else:
+                found = self._ask(f"the schema of {subject}", lambda: self.confluent.lookup_schema(subject, asked))
+                answer = None if found is None else found.schema_id
+            if answer is None:
+                raise SchemaRegistryError(f"the schema registry at {self.registry.url} does not have the schema under {subject}")
+            known = self._numbers[subject, text, register] = answer
+        return known
+
+    def _ask(self, what: str, question: Callable[[], T]) -> T | None:
+        """Return the registry's answer, or None if it does not have the object."""
+        waited, wait = 0.0, _FIRST_WAIT
+        while True:
+            answer, problem = self._once(what, question)
+            if not problem:
+                return answer
+            if waited >= self.registry.retry_seconds:
+                raise SchemaRegistryError(
+                    f"the schema registry at {self.registry.url} does not answer ({what}) after {waited:.0f} s of retries: {problem}. "
+                    "No record was skipped: restart the query when it answers"
+                )
+            pause = min(wait, self.registry.retry_seconds - waited)
+            time.sleep(pause)
+            waited, wait = waited + pause, min(2 * wait, _MOST_WAIT)
+
+    def _once(self, what: str, question: Callable[[], T]) -> tuple[T | None, str]:
+        """Send one request; return the answer, or the reason to repeat it."""
+        from confluent_kafka.schema_registry.error import OAuthTokenError, SchemaRegistryError as Answer
+
+        try:
+            return question(), ""
+        except Answer as error:
+            status, text = error.http_status_code, str(error.error_message)[:200]
+            if status in _BUSY:
+                return None, f"status {status}, {text}"
+            if status == 404 and error.error_code in _NOT_FOUND:
+                return None, ""
+            raise self._refused(what, status, text) from None
+        except OAuthTokenError as error:
+            raise SchemaRegistryError(f"no token for the schema registry at {self.registry.url}: {type(error).__name__}") from None
+        except (TypeError, KeyError, AttributeError, ValueError) as error:
+            raise SchemaRegistryError(
+                f"{self.registry.url} is not a schema registry ({what}): {type(error).__name__}. Check the url"
+            ) from None
+        except Exception as error:
+            # The client's HTTP library (httpx or another) is an implementation detail: its exceptions are transport failures.
+            if "CERTIFICATE" in str(error).upper() or "SSL" in str(error).upper():
+                raise SchemaRegistryError(f"no TLS with the schema registry at {self.registry.url}: {error}. See ssl_ca_location") from None
+            return None, f"{type(error).__name__} {error}"
+
+    def _refused(self, what: str, status: int, text: str) -> SchemaRegistryError:
+        if status in (401, 403):
+            return SchemaRegistryError(
+                f"the schema registry at {self.registry.url} refuses {what} (status {status}): "
+                "see basic_auth_user_info, bearer_auth_token and ssl_certificate_location"
+            )
+        hint = ". Check the url" if status in (404, 405) else ""
+        return SchemaRegistryError(f"the schema registry at {self.registry.url} answers {status} to {what}: {text}{hint}")

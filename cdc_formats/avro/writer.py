@@ -1,0 +1,198 @@
+"""Avro schemas of columns, like those of Flink's AvroSchemaConverter, and rows encoded with them.
+
+The schema is Flink's with ``timestamp_mapping.legacy=false``: TIMESTAMP is an instant (``timestamp-millis``, ``-micros`` or ``-nanos`` by
+its precision, without one microseconds), TIMESTAMP_NTZ a ``local-timestamp-*``; TIME beyond milliseconds is ``time-micros``, and an
+INTERVAL DAY TO SECOND Debezium's MicroDuration (Flink refuses both). A column that may be NULL is a union of null and its type.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from io import BytesIO
+from typing import Any
+
+import fastavro
+
+from cdc_formats.errors import EncodeError, SchemaError
+from cdc_formats.values.handling import ConversionError, refuse
+from cdc_formats.values.nested import NESTED_TYPES
+from cdc_formats.values.placeholders import canonical_placeholder
+from cdc_formats.values.schema import Column, SqlType, quote
+from cdc_formats.values.text import TEXT_TYPES
+from cdc_formats.values.times import MICROS_PER_UNIT, unit_of_precision
+
+from .logical_types import LOGICAL_TIMES
+from .reader import without_logical_types
+
+To = Callable[[Any], Any]
+
+RECORD = "org.apache.flink.avro.generated.record"
+"""The name of a row's record, as in Flink."""
+
+_NAME = re.compile("[A-Za-z_][A-Za-z0-9_]*")
+_PLAIN = {
+    "BOOLEAN": "boolean",
+    "TINYINT": "int",
+    "SMALLINT": "int",
+    "INT": "int",
+    "BIGINT": "long",
+    "FLOAT": "float",
+    "DOUBLE": "double",
+    **dict.fromkeys(TEXT_TYPES, "string"),
+    "BINARY": "bytes",
+}
+_LOGICAL: dict[tuple[str, str], str] = {(sql_type.name, unit): name for name, (sql_type, unit) in LOGICAL_TIMES.items()}
+_TIMES = {name for name, _ in _LOGICAL}
+
+
+def record_schema(columns: Sequence[Column], name: str = RECORD) -> dict[str, Any]:
+    """Return the Avro schema of a row.
+
+    Parameters
+    ----------
+    columns : sequence of Column
+    name : str
+        The record's name.
+
+    Raises
+    ------
+    SchemaError
+        When a column has no Avro type, or its name is not valid in Avro.
+    """
+    fields = []
+    for column in columns:
+        if not _NAME.fullmatch(column.name):
+            raise SchemaError(f"{quote(column.name)} is not a valid Avro name: use only ASCII letters, digits and `_`")
+        avro = _type(column.type, f"{name}_{column.name}")
+        optional = {"type": ["null", avro], "default": None}
+        fields.append({"name": column.name, **(optional if column.nullable else {"type": avro})})
+    return {"type": "record", "name": name, "fields": fields}
+
+
+def _type(sql_type: SqlType, name: str) -> Any:
+    if sql_type.name in _PLAIN:
+        return _PLAIN[sql_type.name]
+    if sql_type.name == "DECIMAL":
+        return {"type": "bytes", "logicalType": "decimal", "precision": sql_type.precision, "scale": sql_type.scale}
+    if sql_type.name == "DATE":
+        return {"type": "int", "logicalType": "date"}
+    if sql_type.name in _TIMES:
+        logical = _LOGICAL[sql_type.name, _unit(sql_type)]
+        return {"type": "int" if logical == "time-millis" else "long", "logicalType": logical}
+    if sql_type.name == "INTERVAL DAY TO SECOND":
+        return {"type": "long", "connect.name": "io.debezium.time.MicroDuration"}
+    if sql_type.name == "STRUCT":
+        return record_schema(sql_type.fields, name)
+    if sql_type.name == "MAP" and sql_type.fields[0].type.name not in TEXT_TYPES:
+        raise SchemaError(f"{sql_type} cannot be written as Avro: the key of a map must be a STRING")
+    inner = sql_type.fields[-1]
+    avro = _type(inner.type, name)
+    part = ["null", avro] if inner.nullable else avro
+    return {"type": "array", "items": part} if sql_type.name == "ARRAY" else {"type": "map", "values": part}
+
+
+def _unit(sql_type: SqlType) -> str:
+    return unit_of_precision(6 if sql_type.precision is None else sql_type.precision)
+
+
+class AvroRows:
+    """Writes rows with the schema of `record_schema`.
+
+    Parameters
+    ----------
+    columns : sequence of Column
+    excerpt : bool
+        Whether an error shows the invalid value (`Format.error_excerpt`).
+    placeholder : str or None
+        The unavailable-value placeholder; a value equal to it is an error.
+    """
+
+    def __init__(self, columns: Sequence[Column], *, excerpt: bool = True, placeholder: str | None = None) -> None:
+        self.names = tuple(column.name for column in columns)
+        self.writers = tuple(_not_placeholder(column.type, _writer(column.type), placeholder) for column in columns)
+        self.excerpt = excerpt
+
+    def image(self, row: Sequence[Any], path: str = "$") -> dict[str, Any]:
+        """Return a row as an object for fastavro.
+
+        Raises
+        ------
+        EncodeError
+            When a value would not be read back as the same value.
+        """
+        image = {}
+        for name, write, value in zip(self.names, self.writers, row, strict=True):
+            try:
+                image[name] = value if write is None or value is None else write(value)
+            except ConversionError as error:
+                reason = str(error) if self.excerpt or not error.bare else error.bare
+                raise EncodeError(f"{reason} - at `{path}.{name}`") from None
+        return image
+
+
+def _writer(sql_type: SqlType) -> To | None:
+    if sql_type.name == "DECIMAL":
+        return _unscaled_bytes
+    if sql_type.name in _TIMES:
+        return _time_writer(sql_type)
+    if sql_type.name not in NESTED_TYPES:
+        return None
+    inner = [_or_none(_writer(field.type)) for field in sql_type.fields]
+    if sql_type.name == "ARRAY":
+        return lambda values: [inner[0](value) for value in values]
+    if sql_type.name == "MAP":
+        return lambda entries: {key: inner[1](value) for key, value in entries}
+    names = [field.name for field in sql_type.fields]
+    return lambda values: {name: to(value) for name, to, value in zip(names, inner, values, strict=True)}
+
+
+def _not_placeholder(sql_type: SqlType, write: To | None, placeholder: str | None) -> To | None:
+    form = canonical_placeholder(sql_type, placeholder)
+    if form is None:
+        return write
+
+    def checked(value: Any) -> Any:
+        if value == form:
+            raise refuse(
+                sql_type, value, "it equals the placeholder for unavailable values: set unavailable_value_placeholder to another text"
+            )
+        return value if write is None else write(value)
+
+    return checked
+
+
+def _or_none(write: To | None) -> To:
+    return lambda value: value if write is None or value is None else write(value)
+
+
+def _unscaled_bytes(digits: str) -> bytes:
+    number = int(digits.replace(".", ""))
+    # As Java's BigInteger: the fewest bytes that include the sign.
+    return number.to_bytes((number + (number < 0)).bit_length() // 8 + 1, "big", signed=True)
+
+
+def _time_writer(sql_type: SqlType) -> To:
+    times, by = MICROS_PER_UNIT[_unit(sql_type)]
+
+    def write(micros: int) -> int:
+        number, rest = divmod(micros * by, times)
+        if rest:
+            raise refuse(sql_type, f"{micros} microseconds", "more fractional digits than the type holds: declare a higher precision")
+        if not -(2**63) <= number < 2**63:
+            raise refuse(sql_type, f"{micros} microseconds", "out of Avro's range: declare a precision of at most 6")
+        return number
+
+    return write
+
+
+def avro_bytes(schema: Any) -> Callable[[Any], bytes]:
+    """Return the function from the result of `AvroRows.image` to Avro bytes; logical types are already encoded."""
+    parsed = fastavro.parse_schema(without_logical_types(schema))
+
+    def write(image: Any) -> bytes:
+        out = BytesIO()
+        fastavro.schemaless_writer(out, parsed, image)
+        return out.getvalue()
+
+    return write

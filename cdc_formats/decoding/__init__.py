@@ -1,0 +1,1 @@
+"""What the formats' decoders share: JSON, rows, before-images, metadata, control events."""

@@ -1,0 +1,179 @@
+"""JSON text to Python values, and back: the only module that uses the JSON library (msgspec) directly.
+
+Numbers with a fraction or an exponent become ``decimal.Decimal``, so that no digit of a DECIMAL column is lost. A reader of STRING columns
+gets a `NumberWithText` if ``str`` would not return a number's original text. The reader is strict where Flink's (Jackson) is lenient:
+bytes after the document, unescaped control characters, lone surrogates and encodings other than UTF-8 are errors here; a byte order mark
+is skipped by both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from decimal import Decimal, InvalidOperation
+from typing import Any, TypeVar
+
+import msgspec
+
+from cdc_formats.errors import MalformedMessageError
+
+T = TypeVar("T")
+_BOM = b"\xef\xbb\xbf"
+_MOST_SKIPPED = 255
+_FAILURES = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+
+
+class NumberWithText(Decimal):
+    """A number with its original text, for numbers that ``str(Decimal)`` writes differently: ``1e2``, ``1.0E-5``, ``0.0000000``."""
+
+    __slots__ = ("text",)
+    text: str
+
+    def __new__(cls, text: str) -> NumberWithText:
+        number = super().__new__(cls, text)
+        number.text = text
+        return number
+
+    def __str__(self) -> str:
+        return self.text
+
+
+def _own_text(value: Any) -> msgspec.Raw:
+    if isinstance(value, NumberWithText):
+        return msgspec.Raw(value.text.encode())
+    raise TypeError(f"{type(value).__name__} has no JSON form")
+
+
+_encoder = msgspec.json.Encoder(decimal_format="number", enc_hook=_own_text)
+
+
+def _decimal(text: str) -> Decimal:
+    try:
+        return Decimal(text)
+    except InvalidOperation:
+        raise ValueError("the exponent of a number is out of range") from None
+
+
+def _spelled(text: str) -> Decimal:
+    # str(Decimal) writes its own exponent if the text has one, and below 0.000001.
+    if "e" not in text and "E" not in text and "0.000000" not in text:
+        return Decimal(text)
+    try:
+        return NumberWithText(text)
+    except InvalidOperation:
+        raise ValueError("the exponent of a number is out of range") from None
+
+
+def json_reader(shape: type[T], first: type[T] | None = None, *, spelled: bool = False) -> Callable[[bytes], T]:
+    """Return the function from JSON text to a value of `shape` (a msgspec type; ``Any`` accepts every value).
+
+    Parameters
+    ----------
+    shape : type
+    first : type or None
+        A narrower shape that is tried first, for speed; text that does not match it is read as `shape`.
+    spelled : bool
+        Whether a number can be a `NumberWithText`, for readers that convert numbers to text.
+
+    Raises
+    ------
+    MalformedMessageError
+        From the returned function, when the bytes are not JSON of that shape.
+    """
+    number = _spelled if spelled else _decimal
+    decode = msgspec.json.Decoder(shape, float_hook=number).decode
+
+    def read(text: bytes) -> T:
+        try:
+            return decode(text)
+        except _FAILURES as error:
+            if bytes(memoryview(text)[:3]) != _BOM:
+                raise _malformed(error) from None
+        try:
+            return decode(memoryview(text)[3:])
+        except _FAILURES as error:
+            raise _malformed(error) from None
+
+    if first is None:
+        return read
+    return _narrow_first(msgspec.json.Decoder(first, float_hook=number).decode, read)
+
+
+def _narrow_first(narrow: Callable[[bytes], T], wide: Callable[[bytes], T]) -> Callable[[bytes], T]:
+    # Texts that do not match the narrow shape are often consecutive (a declared column that does not exist yet): after
+    # each failure the next texts are not tried, twice as many each time.
+    pause = skip = 0
+
+    def read(text: bytes) -> T:
+        nonlocal pause, skip
+        if skip:
+            skip -= 1
+            return wide(text)
+        try:
+            value = narrow(text)
+        except _FAILURES:
+            pause = min(2 * pause + 1, _MOST_SKIPPED)
+            skip = pause
+            return wide(text)
+        if pause:
+            pause = 0
+        return value
+
+    return read
+
+
+def _malformed(error: Exception) -> MalformedMessageError:
+    if isinstance(error, RecursionError):
+        return MalformedMessageError("not JSON: nested too deeply")
+    if isinstance(error, UnicodeDecodeError):
+        return MalformedMessageError(f"not JSON: not UTF-8 ({error.reason} at byte {error.start} of a string)")
+    reason, _, path = str(error).partition(" - at ")
+    prefix = "" if isinstance(error, msgspec.ValidationError) else "not JSON: "
+    return MalformedMessageError(prefix + reason, path.strip("`"))
+
+
+_read_any: Callable[[bytes], Any] = json_reader(Any, spelled=True)
+
+
+def read_json(text: bytes) -> Any:
+    """Read one JSON document.
+
+    Parameters
+    ----------
+    text : bytes, bytearray or memoryview
+        UTF-8, with or without a byte order mark.
+
+    Returns
+    -------
+    None, bool, int, Decimal, str, list or dict
+        A number with a fraction or an exponent is a ``Decimal``.
+
+    Raises
+    ------
+    MalformedMessageError
+        When it is not one JSON document.
+    """
+    return _read_any(text)
+
+
+def read_object(text: bytes) -> dict[str, Any]:
+    """Read one JSON object.
+
+    Raises
+    ------
+    MalformedMessageError
+        When it is not JSON, or not an object.
+    """
+    value = _read_any(text)
+    if not isinstance(value, dict):
+        raise MalformedMessageError(f"expected a JSON object, got `{type(value).__name__}`", "$")
+    return value
+
+
+def json_bytes(value: Any) -> bytes:
+    """Return compact JSON text; a ``Decimal`` becomes a number, ``msgspec.Raw`` is kept unchanged."""
+    return _encoder.encode(value)
+
+
+def json_text(value: Any) -> str:
+    """Return compact JSON text as a string, for a STRING column whose value is an object or an array."""
+    return _encoder.encode(value).decode()

@@ -1,0 +1,97 @@
+"""Readers of metadata: small functions from a message's value to a canonical value, for `MetadataColumn`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from cdc_formats.errors import TypeConversionError
+from cdc_formats.values.handling import ConversionError, Handling
+from cdc_formats.values.schema import SqlType
+from cdc_formats.values.times import LEAST_STAMP, MOST_STAMP
+from cdc_formats.values.types import converter
+
+from .json_reader import json_text, read_json
+
+_TO_BIGINT = converter(SqlType("BIGINT"), Handling())
+_TO_TIMESTAMP = converter(SqlType("TIMESTAMP"), Handling(time_zone="UTC"))
+
+
+def unraw(value: Any) -> Any:
+    """Return the value of a message's part that was kept as raw text."""
+    return read_json(bytes(value)) if isinstance(value, msgspec.Raw) else value
+
+
+def member(value: Any, name: str) -> Any:
+    """Return a member of an object, or None if it is missing or the value is not an object."""
+    value = unraw(value)
+    return value.get(name) if isinstance(value, dict) else None
+
+
+def text(value: Any) -> str | None:
+    """Return a value as text: a string unchanged, anything else as compact JSON."""
+    value = unraw(value)
+    return value if value is None or isinstance(value, str) else json_text(value)
+
+
+def named(value: Any) -> str | None:
+    """Return a name, or None if it is missing, empty or not text."""
+    return value if isinstance(value, str) and value else None
+
+
+def text_list(value: Any) -> list[Any] | None:
+    """Return an array with its elements as text."""
+    value = unraw(value)
+    return [text(item) for item in value] if isinstance(value, list) else None
+
+
+def text_map(value: Any) -> list[Any] | None:
+    """Return an object as a canonical MAP<STRING, STRING>: its values as text, nested ones as JSON."""
+    value = unraw(value)
+    return sorted([name, text(item)] for name, item in value.items()) if isinstance(value, dict) else None
+
+
+def epoch_ms(value: Any, path: str) -> int | None:
+    """Return a number of milliseconds since 1970 as a canonical TIMESTAMP, in microseconds."""
+    return None if value is None else _instant(_bigint(value, path) * 1000, path)
+
+
+def epoch_s(value: Any, path: str) -> int | None:
+    """Return a number of seconds since 1970 as a canonical TIMESTAMP, in microseconds."""
+    return None if value is None else _instant(_bigint(value, path) * 1_000_000, path)
+
+
+def timestamp(value: Any, path: str) -> int | None:
+    """Return ISO or SQL text as a canonical TIMESTAMP, in UTC if it has no zone."""
+    try:
+        return None if value is None else _TO_TIMESTAMP(value)
+    except ConversionError as error:
+        raise TypeConversionError(str(error), path, bare=error.bare) from None
+
+
+def bigint(value: Any, path: str) -> int | None:
+    """Return a number as a canonical BIGINT."""
+    return None if value is None else _bigint(value, path)
+
+
+def int_map(value: Any, path: str) -> list[Any] | None:
+    """Return an object as a canonical MAP<STRING, INT>."""
+    value = unraw(value)
+    if not isinstance(value, dict):
+        return None
+    return sorted([name, None if item is None else _bigint(item, path)] for name, item in value.items())
+
+
+def _instant(micros: int, path: str) -> int:
+    if LEAST_STAMP <= micros <= MOST_STAMP:
+        return micros
+    raise TypeConversionError("expected a time in the years 1 to 9999", path)
+
+
+def _bigint(value: Any, path: str) -> int:
+    try:
+        number: int = _TO_BIGINT(value)
+    except ConversionError as error:
+        raise TypeConversionError(str(error), path, bare=error.bare) from None
+    return number

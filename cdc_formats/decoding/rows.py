@@ -1,0 +1,393 @@
+"""Conversion of a message's row image to a row of all columns of a table, compiled once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from operator import attrgetter
+from typing import Any
+
+import msgspec
+
+from cdc_formats.errors import MissingFieldError, SchemaError, TypeConversionError
+from cdc_formats.values.handling import ConversionError, Converter, Handling
+from cdc_formats.values.numbers import INTEGER_BITS
+from cdc_formats.values.placeholders import placeholder_form
+from cdc_formats.values.schema import Column, SqlType, quote
+from cdc_formats.values.text import TEXT_TYPES
+from cdc_formats.values.times import EPOCH_TYPES, UNAMBIGUOUS_TEXT, epoch_unit
+from cdc_formats.values.types import canonical_type, converter
+
+from .images import ABSENT
+from .json_reader import json_reader
+
+Image = msgspec.Struct | Mapping[str, Any]
+"""A row in a message: column name to value. It is a `RowConverter.shape`, or a mapping from any format."""
+
+
+class RowConverter:
+    """Converts row images of one table.
+
+    Parameters
+    ----------
+    columns : sequence of Column
+        The declared columns, in the order of a row's values.
+    handling : Handling or sequence of Handling
+        One for all columns, or one for each (a producer that describes its columns in the message).
+    unique_key : sequence of str
+        The primary key's columns; only `key` needs them.
+    convert : callable or None
+        The factory of a column's converter, if it is not `values.types.converter`.
+    raw_text : bool
+        Whether `row` leaves text in `text_columns` unconverted for an image of `exact`: converting many rows at once is faster.
+    images : bool
+        Whether before-images are read in full where otherwise only their key is used.
+    names_only : bool
+        Whether an image is a dict of all names in the message, declared or not, whose values are ignored (`base.Decoder.compare_names`).
+
+    Attributes
+    ----------
+    text_columns : tuple of int
+        The columns outside the key whose text can be converted separately, and more than once: decimals in digits, dates and times.
+    shape : type
+        A msgspec struct of the columns: a JSON reader with this shape skips undeclared columns, and columns missing in the image are
+        `ABSENT`.
+    exact : type
+        The same for images that have every column, with text, booleans and integers as JSON types: only the other types need a converter.
+        A reader tries it first, and falls back to `shape` (see `message_reader`).
+    key_shape : type
+        `shape` with only the key's columns.
+    spelled : bool
+        Whether a column contains a number's original text, so that a JSON reader must keep it (`json_reader.json_reader`).
+    has_placeholder : callable
+        Whether a value of an image of `shape` or `exact` is the unavailable-value placeholder, in the form of its column's type.
+    """
+
+    def __init__(
+        self,
+        columns: Sequence[Column],
+        handling: Handling | Sequence[Handling],
+        unique_key: Sequence[str] = (),
+        *,
+        convert: Callable[[Column, Handling], Converter] | None = None,
+        raw_text: bool = False,
+        images: bool = False,
+        names_only: bool = False,
+    ) -> None:
+        each = [handling] * len(columns) if isinstance(handling, Handling) else handling
+        self.columns = tuple(columns)
+        self.names = tuple(column.name for column in columns)
+        to = convert or (lambda column, how: converter(column.type, how))
+        self.converters = tuple(to(column, how) for column, how in zip(columns, each, strict=True))
+        self.required = tuple(index for index, column in enumerate(columns) if not column.nullable)
+        self.unique_key = tuple(unique_key)
+        self.images = images
+        self.names_only = names_only
+        self.key_indices = key_indices(columns, unique_key)
+        natives = [Any if convert else _native(column.type, how) for column, how in zip(columns, each, strict=True)]
+        self.shape: Any = dict[str, msgspec.Raw] if names_only else row_shape(self.names)
+        self.exact = self.shape if names_only else row_shape(self.names, natives=natives)
+        self.key_shape = self.shape if names_only else row_shape(self.names, only=self.key_indices)
+        self._with_key = (self.exact, self.shape) if images else (self.key_shape,)
+        self.spelled = any(_has_text(column.type) for column in columns)
+        self.text_columns = tuple(
+            index
+            for index, (column, how) in enumerate(zip(columns, each, strict=True))
+            if index not in self.key_indices and _is_text(column.type, how)
+        )
+        self._exact_row = _row_of(self.columns, self.converters, natives, self.text_columns if raw_text else ())
+        forms = [placeholder_form(column.type, how) for column, how in zip(columns, each, strict=True)]
+        self.has_placeholder = _has_placeholder(self.names, forms, self.shape)
+        self._raw_key = attrgetter(*(f"c{index}" for index in self.key_indices)) if unique_key else None
+        self._no_key = ABSENT if len(unique_key) == 1 else (ABSENT,) * len(unique_key)
+        self._absent = (ABSENT,) * len(self.names)
+
+    def raw(self, image: Image) -> tuple[Any, ...]:
+        """Return the unconverted values of an image in the order of the columns, `ABSENT` for missing ones."""
+        if isinstance(image, msgspec.Struct):
+            return msgspec.structs.astuple(image)
+        return tuple(map(image.get, self.names, self._absent))
+
+    def row(self, image: Image, path: str) -> tuple[Any, ...]:
+        """Convert an image.
+
+        Parameters
+        ----------
+        image : Struct or mapping
+            Column name to value.
+        path : str
+            The image's path in the message, for errors.
+
+        Returns
+        -------
+        tuple
+            Canonical values (`values.types`), `ABSENT` for columns that are not in the image.
+
+        Raises
+        ------
+        TypeConversionError
+            When a value does not fit its column.
+        MissingFieldError
+            When the image has none of the declared columns.
+        """
+        try:
+            if type(image) is self.exact:
+                return self._exact_row(image)
+        except ConversionError:
+            raise self._unfit(self.raw(image), path) from None
+        values = self.raw(image)
+        if values == self._absent:
+            raise self._no_column(image, path)
+        return self.of_values(values, path)
+
+    def of_values(self, values: Sequence[Any], path: str) -> tuple[Any, ...]:
+        """Convert the values of an image in the order of the columns; `ABSENT` and None are kept.
+
+        Raises
+        ------
+        TypeConversionError
+            When a value does not fit its column.
+        """
+        try:
+            if ABSENT not in values:
+                return tuple([None if value is None else to(value) for value, to in zip(values, self.converters, strict=True)])
+            return tuple([v if v is None or v is ABSENT else to(v) for v, to in zip(values, self.converters, strict=True)])
+        except ConversionError:
+            raise self._unfit(values, path) from None
+
+    def before(self, image: Image, after: tuple[Any, ...], path: str) -> tuple[Any, ...]:
+        """Convert a before-image that has only the changed columns; the others are taken from the row `after`."""
+        values = self.raw(image)
+        columns = zip(values, after, self.converters, strict=True)
+        try:
+            return tuple([kept if value is ABSENT else None if value is None else to(value) for value, kept, to in columns])
+        except ConversionError:
+            raise self._unfit(values, path) from None
+
+    def key(self, image: Image, path: str) -> tuple[Any, ...]:
+        """Convert only the key's columns of an image (enough for a delete), `ABSENT` for missing ones."""
+        key = self.key_indices
+        if isinstance(image, msgspec.Struct):
+            raw = [getattr(image, f"c{index}") for index in key]
+        else:
+            raw = [image.get(self.names[index], ABSENT) for index in key]
+        try:
+            return tuple([v if v is None or v is ABSENT else self.converters[i](v) for i, v in zip(key, raw, strict=True)])
+        except ConversionError:
+            there = dict(zip(key, raw, strict=True))
+            raise self._unfit(tuple([there.get(index) for index in range(len(self.names))]), path) from None
+
+    def same_key(self, before: Image, after: Image) -> bool:
+        """Whether the unconverted keys of two images are identical; if False, they can still be equal in different encodings.
+
+        A `before` that lacks the key has that of `after`.
+        """
+        raw_key = self._raw_key
+        if type(before) not in self._with_key or type(after) is not self.exact or raw_key is None:
+            return False
+        key = raw_key(before)
+        same: bool = key == raw_key(after) or key == self._no_key
+        return same
+
+    def only_key(self, values: Sequence[Any]) -> bool:
+        """Whether an image, as returned by `raw`, has only key columns although the table has others."""
+        rest = [value for index, value in enumerate(values) if index not in self.key_indices]
+        return bool(rest) and all(value is ABSENT for value in rest)
+
+    def require(self, row: tuple[Any, ...], image: Image, path: str, whole_rows: str = "") -> None:
+        """Raise if a column that is declared NOT NULL is NULL.
+
+        Parameters
+        ----------
+        row : tuple
+        image : Struct or mapping
+            The image from which the row was converted.
+        path : str
+            The image's path in the message.
+        whole_rows : str
+            The producer setting for whole rows (`Format.whole_rows`).
+
+        Raises
+        ------
+        MissingFieldError
+            When such a column is NULL or missing. Flink checks this only in its sinks.
+        """
+        for index in self.required:
+            if row[index] is None:
+                missing = f"missing: {whole_rows}" if self.raw(image)[index] is ABSENT and whole_rows else "null"
+                raise MissingFieldError(f"{quote(self.names[index])} is declared NOT NULL and is {missing}", f"{path}.{self.names[index]}")
+
+    def _unfit(self, values: Sequence[Any], path: str) -> TypeConversionError:
+        # A converter does not know its column: name the first one that fails, in order.
+        for name, value, to in zip(self.names, values, self.converters, strict=True):
+            try:
+                if value is not None and value is not ABSENT:
+                    to(value)
+            except ConversionError as error:
+                return TypeConversionError(str(error), f"{path}.{name}", bare=error.bare)
+        raise AssertionError("no column failed again")  # pragma: no cover - converters are pure
+
+    def _no_column(self, image: Image, path: str) -> MissingFieldError:
+        there = "" if isinstance(image, msgspec.Struct) else f"; it has {', '.join(sorted(map(str, image))) or 'none'}"
+        reason, hint = (
+            f"none of the declared columns ({', '.join(self.names)}) is in the row",
+            ": names are case-sensitive",
+        )
+        return MissingFieldError(reason + there + hint, path, bare=reason + hint)
+
+
+def _row_of(
+    columns: Sequence[Column], converters: Sequence[Converter], natives: Sequence[Any], raw: Sequence[int]
+) -> Callable[[Any], tuple[Any, ...]]:
+    """Return the function from an image of the shape `RowConverter.exact` to its row; text in the columns `raw` is kept."""
+    names = ["STRING" if index in raw else column.type.name for index, column in enumerate(columns)]
+    cells = [_cell(index, name, native) for index, (name, native) in enumerate(zip(names, natives, strict=True))]
+    # One expression for all columns: a loop costs more than most conversions.
+    row: Callable[[Any], tuple[Any, ...]] = eval(
+        f"lambda image: ({''.join(f'{cell}, ' for cell in cells)})", {f"to{index}": convert for index, convert in enumerate(converters)}
+    )
+    return row
+
+
+_PLAIN = {**dict.fromkeys(TEXT_TYPES, "str"), "BOOLEAN": "bool"}
+"""Types whose canonical values are JSON values, even if a producer can also write them otherwise."""
+
+
+def _cell(index: int, type_name: str, native: Any) -> str:
+    if native is str or (native is not Any and type_name not in _PLAIN):
+        return f"image.c{index}"
+    plain = f" or type(value) is {_PLAIN[type_name]}" if type_name in _PLAIN else ""
+    return f"value if (value := image.c{index}) is None{plain} else to{index}(value)"
+
+
+def _is_text(sql_type: SqlType, handling: Handling) -> bool:
+    """Whether text in a column has a single meaning for its type, independent of the producer's configuration."""
+    if sql_type.name == "DECIMAL":
+        return handling.decimal in ("text", "string", "double")
+    return sql_type.name in UNAMBIGUOUS_TEXT
+
+
+def _has_text(sql_type: SqlType) -> bool:
+    return sql_type.name in TEXT_TYPES or any(_has_text(field.type) for field in sql_type.fields)
+
+
+def _has_placeholder(names: Sequence[str], forms: Sequence[Any], shape: Any) -> Callable[[Any], bool]:
+    known = {index: form for index, form in enumerate(forms) if form is not None}
+    if not hasattr(shape, "__struct_fields__"):  # images are dicts
+        return lambda image: any(image.get(names[index]) == form for index, form in known.items())
+    tests = [f"image.c{index} == form{index}" for index in known]
+    found: Callable[[Any], bool] = eval(
+        f"lambda image: {' or '.join(tests) or 'False'}", {f"form{index}": form for index, form in known.items()}
+    )
+    return found
+
+
+def row_shape(names: Sequence[str], *, natives: Sequence[Any] = (), only: Sequence[int] | None = None) -> Any:
+    """Return a msgspec struct with a field ``c<index>`` for each name.
+
+    If a column's name has characters that a msgspec field cannot have, images are read as mappings.
+
+    Parameters
+    ----------
+    names : sequence of str
+    natives : sequence of type
+        The type of each field; then every field is required. Without it, any value is accepted, and `ABSENT` is the default.
+    only : sequence of int or None
+        The columns that have a field; None for all.
+    """
+    if any(char in '"\\' or char < " " for name in names for char in name):
+        return dict[str, Any]
+    indices = range(len(names)) if only is None else only
+    fields: list[Any] = [(f"c{index}", natives[index] | None) if natives else (f"c{index}", Any, ABSENT) for index in indices]
+    return msgspec.defstruct("Row", fields, rename={f"c{index}": names[index] for index in indices}, gc=False)
+
+
+def _native(sql_type: SqlType, handling: Handling) -> Any:
+    """Return the type of a column's values that need no converter; ``Any`` if all values need one."""
+    if sql_type.name in TEXT_TYPES:
+        return str
+    if sql_type.name == "BOOLEAN" and handling.native:
+        return bool | int  # MySQL's BOOLEAN is a number
+    if sql_type.name in INTEGER_BITS and handling.native:
+        return canonical_type(sql_type)
+    return Any
+
+
+def message_reader(
+    rows: RowConverter,
+    base: type[msgspec.Struct],
+    after: str,
+    before: str = "",
+    *,
+    keyed: bool,
+    changed_only: bool = False,
+    many: bool = False,
+    narrow: bool = True,
+) -> Callable[[bytes], Any]:
+    """Return the function from JSON text to a message with row images.
+
+    Parameters
+    ----------
+    rows : RowConverter
+    base : type
+        The message's other fields.
+    after, before : str
+        The fields that hold images; empty `before`: there is only one.
+    keyed : bool
+        Whether only the key's columns of `before` are used.
+    changed_only : bool
+        Whether `before` has only the columns that changed.
+    many : bool
+        Whether the fields hold arrays of images.
+    narrow : bool
+        Whether `RowConverter.exact` is tried first.
+
+    Raises
+    ------
+    MalformedMessageError
+        From the returned function.
+    """
+
+    def shape(image: Any, before_image: Any) -> Any:
+        fields = [(after, image), (before, before_image)] if before else [(after, image)]
+        typed = [(name, (list[of | None] if many else of) | None, None) for name, of in fields]  # type: ignore[valid-type]
+        return msgspec.defstruct("Message", typed, bases=(base,), gc=False)
+
+    exact_before = rows.key_shape if keyed and not rows.images else rows.shape if changed_only else rows.exact
+    first = shape(rows.exact, exact_before) if narrow else None
+    return json_reader(shape(rows.shape, rows.shape), first, spelled=rows.spelled)
+
+
+def key_indices(columns: Sequence[Column], names: Sequence[str]) -> tuple[int, ...]:
+    """Return the indices of the key's columns.
+
+    Raises
+    ------
+    SchemaError
+        When a key column is not declared.
+    """
+    positions = {column.name: index for index, column in enumerate(columns)}
+    missing = [name for name in names if name not in positions]
+    if missing:
+        raise SchemaError(f"primary key column {', '.join(missing)} is not declared; the columns are {', '.join(positions)}")
+    return tuple(positions[name] for name in names)
+
+
+def undeclared(columns: Sequence[Column], handling: Handling) -> list[str]:
+    """Return the options required before bare messages can be read, as one sentence per column.
+
+    Parameters
+    ----------
+    columns : sequence of Column
+        The declared columns.
+    handling : Handling
+        The handling that the user declared.
+    """
+    found = []
+    for column in columns:
+        if column.type.name == "DECIMAL" and handling.decimal is None and str(column.type) != "DECIMAL(20,0)":
+            found.append(f"{column}: set decimal_handling_mode to 'precise', 'string' or 'double'")
+        if column.type.name in EPOCH_TYPES and handling.time not in ("text", "isostring", None):
+            reason = epoch_unit(column.type, handling)[1]
+            if reason:
+                found.append(f"{column}: {reason}")
+    return found

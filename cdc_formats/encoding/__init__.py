@@ -1,0 +1,1 @@
+"""What the formats' encoders share: the envelope, and pairs of update images."""

@@ -1,0 +1,79 @@
+"""The semantics of ChangelogNormalize for one key, as a pure function of one change.
+
+`cdc_formats.values.equality` defines equal rows. `fold_columns` folds all changes of a key group at once; tests compare the two.
+
+=================  ==============================  ==================================================================
+change             nothing stored                  a row is stored
+=================  ==============================  ==================================================================
+a row              ``+I`` row; store it            equal row: no output. Else ``-U`` stored, ``+U`` row; store it
+a delete           no output                       ``-D`` stored (with all columns); forget it
+=================  ==============================  ==================================================================
+
+This is ``processLastRowOnChangelog`` of Flink's DeduplicateFunctionHelper, with the input from Flink's planner: newest rows and deletes,
+no ``-U``. Inserts and updates are treated alike. With a state TTL an equal row is emitted, so that downstream state does not expire (as in
+Flink).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple, TypeVar
+
+from cdc_formats.row_kind import RowKind
+from cdc_formats.values.equality import equal
+
+Row = TypeVar("Row")
+
+
+class FoldOptions(NamedTuple):
+    """Options of the fold.
+
+    Parameters
+    ----------
+    generate_update_before : bool
+        Whether to emit ``-U``.
+    suppress_equal : bool
+        Whether to drop a row that is equal to the stored one.
+    """
+
+    generate_update_before: bool = True
+    suppress_equal: bool = True
+
+
+def fold(stored: Row | None, row: Row | None, options: FoldOptions) -> tuple[tuple[tuple[RowKind, Row], ...], Row | None]:
+    """Return the changelog rows for one change, and the new stored row of its key.
+
+    Parameters
+    ----------
+    stored : Row or None
+        The key's stored row, if any.
+    row : Row or None
+        The row after the change; None for a delete.
+    options : FoldOptions
+
+    Returns
+    -------
+    (output, stored) : (tuple of (RowKind, Row), Row or None)
+        Up to two changelog rows, and the new stored row.
+
+    Examples
+    --------
+    >>> fold("scooter", "bike", FoldOptions())
+    (((<RowKind.UPDATE_BEFORE: 1>, 'scooter'), (<RowKind.UPDATE_AFTER: 2>, 'bike')), 'bike')
+    """
+    if row is None:
+        return (((_DELETE, stored),) if stored is not None else ()), None
+    if stored is None:
+        return ((_INSERT, row),), row
+    if options.suppress_equal and equal(stored, row):
+        return (), stored
+    if options.generate_update_before:
+        return ((_UPDATE_BEFORE, stored), (_UPDATE_AFTER, row)), row
+    return ((_UPDATE_AFTER, row),), row
+
+
+_INSERT, _UPDATE_BEFORE, _UPDATE_AFTER, _DELETE = (
+    RowKind.INSERT,
+    RowKind.UPDATE_BEFORE,
+    RowKind.UPDATE_AFTER,
+    RowKind.DELETE,
+)

@@ -1,0 +1,1 @@
+"""The formats: one module or package for each CDC tool."""

@@ -1,0 +1,289 @@
+"""Canal JSON ("flat message"), as written by Alibaba Canal (vectors: Canal 1.1.7).
+
+A message, which may hold several rows of one statement::
+
+    {"data": [{"id": "106", "name": "hammer", "weight": "1.0"}], "old": [{"weight": "1.1"}], "type": "UPDATE", "isDdl": false,
+     "database": "inventory", "table": "products", "pkNames": ["id"], "es": 1589373560000, "ts": 1589373560798, "id": 9}
+
+=====================  =======================================================================================
+type                   rows
+=====================  =======================================================================================
+``INSERT``             ``+I`` for each element of ``data``
+``UPDATE``             ``-U``, ``+U`` for each element; the before-image is ``data[i]`` overwritten with ``old[i]``
+``DELETE``             ``-D`` for each element of ``data`` (``old`` is not read)
+``TRUNCATE``           `Ignored.TRUNCATE`
+other with ``isDdl``   `Ignored.DDL`
+other DDL types        `Ignored.DDL`; ``QUERY`` without ``isDdl`` (a statement's text): `Ignored.MESSAGE`
+=====================  =======================================================================================
+
+Changelog mode: all. Key: not read (Canal writes none). Null value: `Ignored.TOMBSTONE`.
+
+Absent and null: a column missing in ``old[i]`` did not change, null there means it was NULL.
+
+A column missing in ``data[i]`` is NULL, unless MySQL's ``binlog_row_image`` is ``MINIMAL`` or ``NOBLOB``: then it did not change, and is
+`ABSENT`. Only ChangelogNormalize can complete such a row, from its state, and only if the statement set the primary key: Canal omits a key
+that did not change. Without the option ``binlog_row_image``, two kinds of messages are recognized as ``MINIMAL``: an update with an empty
+``old[i]``, and a message with only the primary key in ``data[i]``. Other messages are read as whole rows. In an insert a missing column is
+NULL.
+
+Types: text or null, read by the declared type (``mysqlType`` and ``sqlType`` are not used). Bytes are ISO-8859-1 characters.
+
+Differs from Flink:
+
+- A column's old value is read only from ``old[i]``. Flink's ``findValue`` searches all of ``old``: if row 0 changed a column that row 1
+  did not, row 1's before-image gets NULL instead of its value.
+- A column that an update omits is completed; if that is not possible, it is an error (Flink: NULL).
+- DDL is recognized by ``isDdl`` and by all of Canal's types (Flink skips only ``CREATE``, other DDL fails the job). TRUNCATE is reported.
+- BOOLEAN from ``"1"`` is true (Flink: false), bytes are decoded (Flink requires base64).
+- A message is decoded completely or not at all; under ``ignore-parse-errors`` Flink emits the rows before the broken one.
+- Updates are written as ``UPDATE``, with the columns that changed in ``old`` (Flink: a delete and an insert), and values as text.
+
+Source: Canal's FlatMessage, MQMessageUtils and EventType; Flink's CanalJsonDeserializationSchema.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import msgspec
+
+from cdc_formats.base import ControlEvent, Encoder, Event, Format, Headers, Ignored, MetadataColumn, Reader
+from cdc_formats.decoding.images import ABSENT
+from cdc_formats.decoding.json_reader import read_object
+from cdc_formats.decoding.metadata import epoch_ms, int_map, named, text, text_list
+from cdc_formats.decoding.mysql_images import ROW_IMAGES, WHOLE_ROWS, Names, PartialRows
+from cdc_formats.decoding.rows import RowConverter, message_reader
+from cdc_formats.decoding.tables import TableFilter
+from cdc_formats.encoding.envelope import TIMESTAMP_STANDARDS, EnvelopeEncoder, Row
+from cdc_formats.errors import MissingBeforeImageError, MissingFieldError, UnknownOperationError
+from cdc_formats.row_kind import RowKind
+from cdc_formats.sampling import Declaration, DeclaredColumn, listed_names, message_fields
+from cdc_formats.values.handling import Handling
+from cdc_formats.values.schema import Column, SqlType
+
+_INSERT, _UPDATE, _DELETE = RowKind.INSERT, RowKind.UPDATE_AFTER, RowKind.DELETE
+KINDS = {"INSERT": _INSERT, "UPDATE": _UPDATE, "DELETE": _DELETE}
+_DDL = {"CREATE", "ALTER", "ERASE", "RENAME", "CINDEX", "DINDEX"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class CanalFormat(Format):
+    """The common parts of Canal's and TiCDC's formats."""
+
+    timestamp_format_standard: str = "SQL"
+    database_include: str | None = None
+    table_include: str | None = None
+    binary_handling_mode: str = "latin1"
+    time_zone: str | None = None
+
+    metadata: ClassVar[Mapping[str, MetadataColumn]] = {
+        "database": MetadataColumn("STRING", lambda message: text(message.database)),
+        "table": MetadataColumn("STRING", lambda message: text(message.table)),
+        "sql-type": MetadataColumn("MAP<STRING, INT>", lambda message: int_map(message.sql_type, "$.sqlType")),
+        "pk-names": MetadataColumn("ARRAY<STRING>", lambda message: text_list(message.pk_names)),
+        "ingestion-timestamp": MetadataColumn("TIMESTAMP(3)", lambda message: epoch_ms(message.ts, "$.ts")),
+        "event-timestamp": MetadataColumn("TIMESTAMP(3)", lambda message: epoch_ms(message.es, "$.es")),
+    }
+    table_identity: ClassVar[Mapping[str, str]] = {"database": "database_include", "table": "table_include"}
+    operation_path = ("type",)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._check_choice("timestamp_format_standard", TIMESTAMP_STANDARDS)
+        self._check_choice("binary_handling_mode", ("latin1", "base64"))
+
+    @property
+    def encodings(self) -> Handling:
+        """Text; bytes as declared."""
+        return Handling(binary=self.binary_handling_mode, time_zone=self.time_zone, native=False)
+
+    def encoder(self, columns: str | Sequence[Column], *, unique_key: Sequence[str] = ()) -> Encoder:
+        """Return the encoder of one table's rows; a message has one row."""
+        return _Encoder(self, columns, unique_key)
+
+    def control_event(self, key: bytes | None, value: bytes | None, reason: Ignored, headers: Headers = ()) -> ControlEvent:
+        """Return the event's database, table and statement."""
+        message = read_object(value) if value else {}
+        return ControlEvent(reason, named(message.get("database")), None, named(message.get("table")), named(message.get("sql")))
+
+    def declaration(self, key: bytes | None, value: bytes, headers: Headers = ()) -> Declaration:
+        """Return the columns of ``mysqlType``, or else of ``sqlType``, and the primary key of ``pkNames``."""
+        message = message_fields(value)
+        source, columns = _declared_columns(message, zoned=self.time_zone is not None)
+        return Declaration(source, columns, listed_names(message.get("pkNames")), "pkNames")
+
+
+@dataclass(frozen=True, kw_only=True)
+class CanalJson(CanalFormat):
+    """Canal's flat messages.
+
+    Parameters
+    ----------
+    timestamp_format_standard : {"SQL", "ISO-8601"}
+        How timestamps are written: with a blank or with a ``T`` between date and time. Both are read.
+    database_include, table_include : str or None
+        Regular expressions that ``database`` and ``table`` must match in full; other tables are ignored without validation.
+    binlog_row_image : {"FULL", "MINIMAL", "NOBLOB"} or None
+        The server's ``binlog_row_image``. With ``FULL`` a missing column is NULL, otherwise it did not change.
+    binary_handling_mode : {"latin1", "base64"}
+        ``base64`` is the form that Flink reads and writes.
+    time_zone : str or None
+        The zone of zone-less text in a TIMESTAMP column (the zone of Canal's session with the server).
+    """
+
+    identifier = "canal-json"
+    marks = ("data", "old", "type", "isDdl", "database", "table", "es")
+    positions = (
+        "Canal writes no binlog position (`es` is the source's time in whole seconds, `ts` is Canal's own clock, `id` numbers "
+        "its batches and starts again when Canal restarts)"
+    )
+    whole_rows = WHOLE_ROWS
+
+    binlog_row_image: str | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._check_choice("binlog_row_image", ROW_IMAGES)
+
+    def reader(self, rows: RowConverter, *, keyed: bool = False) -> Reader:
+        """Return the reader of one table's messages."""
+        message = message_reader(rows, Message, "data", "old", keyed=keyed, changed_only=True, many=True)
+        tables = TableFilter(self.database_include, self.table_include)
+        partial, unique_key = PartialRows(rows, self.binlog_row_image), rows.unique_key if keyed else ()
+
+        def read(key: bytes | None, value: bytes | None) -> Sequence[Event] | Ignored:
+            assert value is not None  # reads_tombstones is False
+            found = message(value)
+            events = _events(found, tables)
+            # The reader treats either all rows of a message as whole, or none.
+            if not isinstance(events, Ignored) and events and type(found.data[0]) is not rows.exact:
+                _mark_partial(events, found, value, partial, unique_key)
+            return events
+
+        return tables.guard(read, (("database",), ("table",)))
+
+
+class Message(msgspec.Struct, gc=False):
+    """The fields read from a message; `rows.message_reader` adds the rows."""
+
+    type: Any = None
+    is_ddl: Any = msgspec.field(default=None, name="isDdl")
+    database: Any = None
+    table: Any = None
+    data: Any = None
+    old: Any = None
+    ts: Any = None
+    es: Any = None
+    pk_names: msgspec.Raw = msgspec.field(default=msgspec.Raw(b"null"), name="pkNames")
+    sql_type: msgspec.Raw = msgspec.field(default=msgspec.Raw(b"null"), name="sqlType")
+
+
+def _events(message: Any, tables: TableFilter) -> Sequence[Event] | Ignored:
+    if not isinstance(message.type, str):
+        raise MissingFieldError("`type` is missing or not a string", "$.type")
+    if tables.set and not tables.match(message.database, message.table, "$"):
+        return Ignored.OTHER_TABLE
+    if message.type == "TRUNCATE":
+        return Ignored.TRUNCATE
+    if message.is_ddl is True or message.type in _DDL:
+        return Ignored.DDL
+    if message.type == "QUERY":
+        return Ignored.MESSAGE
+    kind = KINDS.get(message.type)
+    if kind is None:
+        known = f"is none of {', '.join(sorted({*KINDS, *_DDL, 'TRUNCATE', 'QUERY'}))}"
+        raise UnknownOperationError(f"type {message.type[:40]!r} {known}", "$.type", bare=f"type {known}")
+    if message.data is None:
+        raise MissingFieldError(f"missing `data` when `type` is {message.type!r}", "$.data")
+    if kind is _UPDATE:
+        return _updates(message)
+    rows = [(_row(row, f"$.data[{i}]"), f"$.data[{i}]") for i, row in enumerate(message.data)]
+    if kind is _INSERT:
+        return [Event(_INSERT, None, row, message, "", path) for row, path in rows]
+    return [Event(_DELETE, row, None, message, path, "") for row, path in rows]
+
+
+def _updates(message: Any) -> list[Event]:
+    if message.old is None or len(message.old) != len(message.data):
+        raise MissingFieldError("`old` must have an element for each of `data` when `type` is 'UPDATE'", "$.old")
+    return [
+        Event(_UPDATE, _row(old, f"$.old[{i}]"), _row(row, f"$.data[{i}]"), message, f"$.old[{i}]", f"$.data[{i}]", True)
+        for i, (row, old) in enumerate(zip(message.data, message.old, strict=True))
+    ]
+
+
+def _mark_partial(events: Sequence[Event], message: Any, value: bytes, partial: PartialRows, unique_key: Sequence[str]) -> None:
+    """Mark the events whose missing columns are unchanged, not NULL; raise for those whose key may have changed."""
+    for index, event in enumerate(events):
+        if event.kind is _INSERT:
+            continue
+        keys = text_list(message.pk_names) or []
+        key, names = {*keys, *unique_key}, _names_in(value, index)
+        if event.kind is _DELETE:
+            event.sparse = partial.delete(event.before, key, names)
+            continue
+        # The reader skips undeclared columns: read the message again to find them in `old`.
+        any_changed = any(value is not ABSENT for value in partial.rows.raw(event.before)) or names("old")
+        event.sparse = partial.update(event.after, event.before if any_changed else None, key, names)
+        if event.sparse:
+            _require_key(event, partial.rows, unique_key, keys)
+
+
+def _names_in(value: bytes, index: int) -> Names:
+    """Return the function from ``data`` or ``old`` to all names in its row at an index."""
+
+    def names(field: str) -> Collection[str]:
+        found: Mapping[str, Any] = read_object(value)[field][index]
+        return found
+
+    return names
+
+
+def _require_key(event: Event, rows: RowConverter, unique_key: Sequence[str], names: Sequence[str]) -> None:
+    """Raise for a partial update without declared columns, or with another key than the table's primary key `names`."""
+    present = [name for name, value in zip(rows.names, rows.raw(event.after), strict=True) if value is not ABSENT]
+    if not present:
+        raise MissingFieldError(f"the update has none of the declared columns: {WHOLE_ROWS}", event.after_path)
+    other = [name for name in unique_key if name in present and name not in names]
+    if other:
+        reason = f"the update lacks columns, and `{other[0]}` is not in the table's primary key, so it may have changed"
+        raise MissingBeforeImageError(f"{reason}: {WHOLE_ROWS}", event.before_path)
+
+
+def _row(row: Any, path: str) -> Any:
+    if row is None:
+        raise MissingFieldError("a row is null", path)
+    return row
+
+
+def _declared_columns(message: Mapping[str, Any], *, zoned: bool) -> tuple[str, list[DeclaredColumn]]:
+    from cdc_formats.topics.inference.source_types import jdbc_type, mysql_type  # decoding does not need the type mappings
+
+    mysql, jdbc = message.get("mysqlType"), message.get("sqlType")
+    if isinstance(mysql, dict):
+        return "mysqlType", [_declared(name, str(said), *mysql_type(str(said), zoned=zoned)) for name, said in mysql.items()]
+    if isinstance(jdbc, dict):
+        numbers = {name: number for name, number in jdbc.items() if isinstance(number, int)}
+        return "sqlType", [_declared(name, f"java.sql.Types {number}", jdbc_type(number)) for name, number in numbers.items()]
+    return "", []
+
+
+def _declared(name: str, said: str, sql_type: SqlType | None, note: str = "") -> DeclaredColumn:
+    return DeclaredColumn(Column(name, sql_type or SqlType("")), said, note)
+
+
+class _Encoder(EnvelopeEncoder):
+    def insert(self, row: Row) -> dict[str, Any]:
+        return self._message("INSERT", row, None)
+
+    def update(self, before: Row, row: Row) -> dict[str, Any]:
+        return self._message("UPDATE", row, [self.rows.changed(before, row, "$.old[0]")])
+
+    def delete(self, row: Row) -> dict[str, Any]:
+        return self._message("DELETE", row, None)
+
+    def _message(self, kind: str, row: Row, old: list[dict[str, Any]] | None) -> dict[str, Any]:
+        data = [self.rows.image(row, "$.data[0]")]
+        return {"data": data, "old": old, "type": kind, "isDdl": False, "pkNames": list(self.rows.key_names) or None}

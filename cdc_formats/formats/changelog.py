@@ -1,0 +1,149 @@
+"""changelog-json, as written by Flink CDC up to 2.1 (``com.ververica:flink-format-changelog-json``).
+
+A message; each has one row of a changelog::
+
+    {"data": {"id": 1005, "price": 12.50}, "op": "+U"}
+
+=========  ==============
+op         rows
+=========  ==============
+``+I``     ``+I`` data
+``-U``     ``-U`` data
+``+U``     ``+U`` data
+``-D``     ``-D`` data
+=========  ==============
+
+Changelog mode: all. Key: not read; written if a primary key is set, so that all rows of a key go to one partition. Null value:
+`Ignored.TOMBSTONE`. A keyed stage drops ``-U`` (Flink's planner uses DropUpdateBefore). Here an update's two rows are separate messages,
+so after an update that changes the primary key, the old row remains.
+
+Position: a message may have a ``source`` block in addition to ``data``, with Debezium's fields (``file``, ``pos``, ``row``, ``server_id``,
+``snapshot``, ``ts_ms``, ...). This is an extension of this library, which Flink CDC's reader ignores.
+
+Absent and null: a column that is not in ``data`` is NULL.
+
+Types: as in all of Flink's JSON formats; decimals plain, times as text.
+
+Differs from Flink: a null value is ignored (Flink CDC: a NullPointerException, also under ``ignore-parse-errors``); decimals are
+written plain.
+
+Source: Flink CDC 2.1's ChangelogJsonDeserializationSchema and ChangelogJsonSerializationSchema.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from cdc_formats.base import Encoder, Event, Format, Ignored, KeyValue, Reader
+from cdc_formats.decoding.json_reader import json_bytes
+from cdc_formats.decoding.rows import RowConverter, message_reader
+from cdc_formats.encoding.envelope import TIMESTAMP_STANDARDS, writes_iso
+from cdc_formats.encoding.rows import RowWriter
+from cdc_formats.errors import MissingFieldError, UnknownOperationError
+from cdc_formats.position import Position
+from cdc_formats.row_kind import SHORT_STRINGS, RowKind
+from cdc_formats.values.handling import Handling
+from cdc_formats.values.schema import Column, columns as to_columns
+
+from .debezium.position import position_of
+
+_KINDS = {text: RowKind.from_short_string(text) for text in SHORT_STRINGS}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChangelogJson(Format):
+    """A changelog with one row per message.
+
+    Parameters
+    ----------
+    timestamp_format_standard : {"SQL", "ISO-8601"}
+        How timestamps are written: with a blank or with a ``T`` between date and time. Both are read.
+    time_zone : str or None
+        The zone of zone-less text in a TIMESTAMP column.
+    """
+
+    identifier = "changelog-json"
+    marks = ("data", "op")
+    operation_path = ("op",)
+    positions = ""
+
+    timestamp_format_standard: str = "SQL"
+    time_zone: str | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._check_choice("timestamp_format_standard", TIMESTAMP_STANDARDS)
+
+    @property
+    def encodings(self) -> Handling:
+        """Text and numbers, base64."""
+        return Handling(time_zone=self.time_zone)
+
+    def reader(self, rows: RowConverter, *, keyed: bool = False) -> Reader:
+        """Return the reader of one table's messages."""
+        message = message_reader(rows, _Message, "data", keyed=keyed)
+
+        def read(key: bytes | None, value: bytes | None) -> Sequence[Event] | Ignored:
+            assert value is not None  # reads_tombstones is False
+            return [_event(message(value))]
+
+        return read
+
+    def position(self, message: Any) -> Position | None:
+        """Return the row's position in its source's log, from a ``source`` block with Debezium's fields.
+
+        Raises
+        ------
+        MissingFieldError
+            When the block is missing; Flink CDC does not write it.
+        TypeConversionError
+            When one of its fields is malformed.
+        """
+        if message.source == b"null":
+            raise MissingFieldError(
+                "`source` is missing or null: changelog-json has positions only if its writer adds this block, "
+                "as to_kafka_changelog(source=...) does",
+                "$.source",
+            )
+        return position_of(message.source)
+
+    def encoder(self, columns: str | Sequence[Column], *, unique_key: Sequence[str] = ()) -> Encoder:
+        """Return the encoder of one table's rows."""
+        return _Encoder(self, to_columns(columns), unique_key)
+
+
+class _Message(msgspec.Struct, gc=False):
+    op: Any = None
+    data: Any = None
+    source: msgspec.Raw = msgspec.Raw(b"null")
+
+
+def _event(message: Any) -> Event:
+    kind = _KINDS.get(message.op) if isinstance(message.op, str) else None
+    if kind is None:
+        known = f"is none of {', '.join(SHORT_STRINGS)}"
+        raise UnknownOperationError(f"op {str(message.op)[:40]!r} {known}", "$.op", bare=f"op {known}")
+    if message.data is None:
+        raise MissingFieldError("`data` is missing or null", "$.data")
+    if kind in (RowKind.UPDATE_BEFORE, RowKind.DELETE):
+        return Event(kind, message.data, None, message, "$.data")
+    return Event(kind, None, message.data, message, "", "$.data", single=True)
+
+
+class _Encoder(Encoder):
+    pairs_updates = False
+    writes_source = True
+
+    def __init__(self, format: ChangelogJson, columns: Sequence[Column], unique_key: Sequence[str]) -> None:
+        self.rows = RowWriter(columns, format.handling, unique_key, iso=writes_iso(format), excerpt=format.error_excerpt)
+
+    def encode(self, kind: RowKind, row: tuple[Any, ...], before: tuple[Any, ...] | None = None) -> KeyValue:
+        key = self.rows.key(row)
+        message: dict[str, Any] = {"data": self.rows.image(row, "$.data"), "op": SHORT_STRINGS[kind]}
+        if self.source is not None:
+            message["source"] = self.source
+        return None if key is None else json_bytes(key), json_bytes(message)

@@ -1,0 +1,1 @@
+"""Debezium's formats: JSON and Avro envelopes, flattened messages, MongoDB."""

@@ -1,0 +1,349 @@
+"""Debezium's envelope in Avro with schemas in a registry (recorded: Debezium 3.4 with Confluent's AvroConverter).
+
+A message is a schema id followed by Avro (`schema_registry`), or only Avro with the id in a header::
+
+    0x00 00000008 <Avro of a record Envelope>
+
+    record Envelope {before: null or Value, after: null or Value, source: Source, op: string, ts_ms: null or long, ...}
+    record Value    {id: int, name: null or string, weight: null or decimal, ...}
+
+==================  =====================================================================
+op                  rows
+==================  =====================================================================
+``c``, ``r``        ``+I`` after
+``u``               ``-U`` before, ``+U`` after
+``d``               ``-D`` before
+``t``               `Ignored.TRUNCATE`
+``m``               `Ignored.MESSAGE`
+no op               heartbeat, transaction mark and schema change: `Ignored`
+==================  =====================================================================
+
+Changelog mode: all. Key: not read; written if a primary key and `key_subject` are set. Null value: `Ignored.TOMBSTONE` (the ``d``
+before it was the delete).
+
+Absent and null: a column that is not in the writer's schema is NULL. The unavailable-value placeholder (an unchanged TOAST value) is
+`ABSENT` by the column's type; it is taken from a full before-image or completed by ChangelogNormalize.
+
+Types: exactly as in the writer's schema (the table in `cdc_formats.avro.reader`). Only the zone of zone-less text, the text
+form of bytes, and negative numbers in a ``DECIMAL(20,0)`` column have to be declared. Columns are found by name in each message's schema.
+
+Differs from Flink:
+
+- Debezium's and Connect's own types are read by ``connect.name``, and times in every precision (Flink reads every long as milliseconds, so
+  that a MicroTimestamp is wrong by a factor of 1000). A long without such a name is an error in a TIMESTAMP column.
+- A decimal has the writer's scale (Flink: the column's).
+- ``t``, ``m``, heartbeats, transaction marks and schema changes are results (Flink: "Unknown op", or an exception).
+- A null ``before`` is an error only if ``-U`` is required; a keyed stage completes it (Flink: always an error).
+- There are metadata columns and filters, as for debezium-json (Flink: none). The id can be in a header (Flink: only before the Avro).
+- A registry that does not answer stops the query in every mode; an unknown id is a bad record.
+- An update with a known before-image is written as one message, ``op`` ``u`` (Flink: a delete and an insert).
+
+Source: io.debezium.data.Envelope, io.debezium.time.*; Confluent's AvroData; Flink's DebeziumAvroDeserializationSchema and
+AvroSchemaConverter; Debezium's connector pages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, fields, replace
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+
+from cdc_formats.avro.reader import AvroSchema, row_converter
+from cdc_formats.avro.sample import REGISTRY_SCHEMA, key_record, plain_value, record_columns
+from cdc_formats.avro.schema_registry import Registry, SchemaId, framed, schema_id
+from cdc_formats.avro.writer import RECORD, AvroRows, avro_bytes, record_schema
+from cdc_formats.base import ControlEvent, Encoder, Event, Headers, Ignored, KeyValue, MetadataColumn, Reader
+from cdc_formats.decoding.metadata import member
+from cdc_formats.decoding.rows import RowConverter, key_indices
+from cdc_formats.decoding.tables import TableFilter
+from cdc_formats.encoding.envelope import refuse_filters
+from cdc_formats.errors import FormatOptionError, MalformedMessageError, MissingFieldError, WriterSchemaError
+from cdc_formats.row_kind import RowKind
+from cdc_formats.sampling import Declaration
+from cdc_formats.values.handling import BINARY_MODES, Handling
+from cdc_formats.values.schema import Column, columns as to_columns
+
+from .envelope import (
+    COMPLETE_CONNECTORS,
+    SCHEMAS_KEPT,
+    UNAVAILABLE_VALUE_PLACEHOLDER,
+    DebeziumEnvelope,
+    control_event_of,
+    events_of,
+    without_op,
+)
+from .json import DebeziumJson
+from .sampling import may_be_unsigned, unsigned_notes, unsigned_option
+
+if TYPE_CHECKING:
+    from cdc_formats.topics.inference.observed import ColumnValues
+    from cdc_formats.topics.inference.sample import TopicSample
+
+_COMPLETE_SOURCES = tuple(f"io.debezium.connector.{name}.Source" for name in COMPLETE_CONNECTORS)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DebeziumAvro(DebeziumEnvelope):
+    """Debezium's envelope in Avro, through a schema registry.
+
+    Parameters
+    ----------
+    url, basic_auth_user_info, bearer_auth_token, ssl_ca_location, ssl_certificate_location, ssl_key_location, ssl_key_password, properties, retry_seconds
+        The registry's options, as in `schema_registry.Registry`.
+    subject, key_subject : str or None
+        The subjects for writing the schemas of values and keys; `for_topic` sets ``<topic>-value`` and ``<topic>-key``. Without
+        `key_subject` records have no key.
+    auto_register_schemas : bool
+        Whether a missing schema is registered (as in Flink) or is an error.
+    binary_handling_mode : {"bytes", "base64", "base64-url-safe", "hex"}
+        The connector's ``binary.handling.mode``: the text form of bytes; by default there is none.
+    bigint_unsigned_handling_mode : {"long", "precise"} or None
+        The connector's ``bigint.unsigned.handling.mode`` (Debezium's default is ``long``): the meaning of a negative number in a
+        ``DECIMAL(20,0)`` column.
+    unavailable_value_placeholder : str
+        The connector's ``unavailable.value.placeholder``; ignored in messages of MySQL's and MariaDB's connectors, which never write it.
+    time_zone : str or None
+        The zone of zone-less text in a TIMESTAMP column.
+    database_include, table_include : str or None
+        Regular expressions that ``source.db`` and ``source.table`` must match in full; other tables are ignored.
+    """  # noqa: E501
+
+    identifier = "debezium-avro-confluent"
+    whole_rows = "configure PostgreSQL to write whole rows (REPLICA IDENTITY FULL)"
+    reads_headers = True
+
+    url: str = ""
+    basic_auth_user_info: str | None = field(default=None, repr=False)
+    bearer_auth_token: str | None = field(default=None, repr=False)
+    ssl_ca_location: str | None = None
+    ssl_certificate_location: str | None = None
+    ssl_key_location: str | None = None
+    ssl_key_password: str | None = field(default=None, repr=False)
+    properties: Any = field(default=(), repr=False)
+    retry_seconds: float = 30.0
+    subject: str | None = None
+    key_subject: str | None = None
+    auto_register_schemas: bool = True
+    binary_handling_mode: str = "bytes"
+    bigint_unsigned_handling_mode: str | None = None
+    unavailable_value_placeholder: str = UNAVAILABLE_VALUE_PLACEHOLDER
+    time_zone: str | None = None
+    database_include: str | None = None
+    table_include: str | None = None
+
+    # Those of debezium-json without the schema block.
+    metadata: ClassVar[Mapping[str, MetadataColumn]] = {name: of for name, of in DebeziumJson.metadata.items() if name != "schema"}
+    table_identity: ClassVar[Mapping[str, str]] = DebeziumJson.table_identity
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        registry = self.registry
+        for option in fields(registry):  # the URL without its user, properties as pairs
+            object.__setattr__(self, option.name, getattr(registry, option.name))
+        self._check_choice("binary_handling_mode", BINARY_MODES)
+        self._check_choice("bigint_unsigned_handling_mode", (None, "long", "precise"))
+        if not self.unavailable_value_placeholder:
+            raise FormatOptionError(f"{self.identifier}: unavailable_value_placeholder is empty, and would match every empty string")
+
+    @property
+    def registry(self) -> Registry:
+        """The registry of the options."""
+        return Registry(**{option.name: getattr(self, option.name) for option in fields(Registry)})
+
+    @property
+    def encodings(self) -> Handling:
+        """The handling of values that a writer's schema does not define."""
+        return Handling(
+            time="isostring",
+            decimal="string",
+            binary=self.binary_handling_mode,
+            bigint_unsigned=self.bigint_unsigned_handling_mode,  # type: ignore[arg-type]
+            time_zone=self.time_zone,
+            placeholder=self.unavailable_value_placeholder,
+        )
+
+    def check(self, columns: Sequence[Column], unique_key: Sequence[str] = ()) -> None:
+        """Raise if no registry is configured."""
+        self.registry.require_url("url")
+
+    def reader(self, rows: RowConverter, *, keyed: bool = False) -> Reader:
+        """Return the reader of one table's messages; it fetches each schema from the registry on first use."""
+        return _Reader(self, rows)
+
+    def for_topic(self, topic: str) -> DebeziumAvro:
+        """Return the format with the topic's subjects (``<topic>-value``, ``<topic>-key``) if it has none."""
+        return replace(self, subject=self.subject or f"{topic}-value", key_subject=self.key_subject or f"{topic}-key")
+
+    def encoder(self, columns: str | Sequence[Column], *, unique_key: Sequence[str] = ()) -> Encoder:
+        """Return the encoder of one table's rows; it registers their schema with the first row."""
+        return _Encoder(self, to_columns(columns), unique_key)
+
+    def control_event(self, key: bytes | None, value: bytes | None, reason: Ignored, headers: Headers = ()) -> ControlEvent:
+        """Return the control event of a schema change, transaction mark, truncate or logical message."""
+        message = None
+        with suppress(MalformedMessageError, WriterSchemaError):
+            message = plain_value(self.registry, "value", bytes(value or b""), headers)
+        return control_event_of(message if isinstance(message, dict) else {}, reason, self.handling)
+
+    def sample_reader(self, rows: RowConverter) -> Reader:
+        """Return the reader of messages with any columns; images keep the writer's values."""
+        tables, registry = TableFilter(self.database_include, self.table_include), self.registry
+
+        def read(key: bytes | None, value: bytes | None, headers: Headers = ()) -> Sequence[Event] | Ignored:
+            assert value is not None  # reads_tombstones is False
+            message = plain_value(registry, "value", bytes(value), headers)
+            if not isinstance(message, dict):
+                raise MalformedMessageError("expected a record", "$")
+            if "op" not in message:
+                return without_op(message, "$")
+            source = message.get("source")
+            if tables.set and not tables.match(member(source, "db"), member(source, "table"), "$.source"):
+                return Ignored.OTHER_TABLE
+            found = _Message(source, message.get("ts_ms"))
+            return events_of(message["op"], message.get("before"), message.get("after"), found, "$", rows)
+
+        return read
+
+    def declaration(self, key: bytes | None, value: bytes, headers: Headers = ()) -> Declaration:
+        """Return the columns of the value's schema, and the primary key of the Kafka key."""
+        return Declaration(REGISTRY_SCHEMA, record_columns(self.registry, value, headers), tuple(self.key_columns(key, headers)))
+
+    def key_columns(self, key: bytes | None, headers: Headers = ()) -> Mapping[str, Any]:
+        """Return the fields of the Kafka key's record."""
+        return key_record(self.registry, key, headers)
+
+    def column_notes(
+        self, column: Column, values: ColumnValues, notes: Sequence[str], *, guessed: bool, connectors: Collection[str]
+    ) -> Iterable[str]:
+        """Return the notes, and the connector's option for an unsigned BIGINT."""
+        yield from notes
+        yield from unsigned_notes(column, values) if may_be_unsigned(connectors) else ()
+
+    def inferred_options(self, sample: TopicSample) -> Mapping[str, tuple[Any, str]]:
+        """Return the connector's option for an unsigned BIGINT."""
+        return unsigned_option(sample)
+
+
+class _Message(NamedTuple):
+    """The source of a message's metadata."""
+
+    source: Any
+    ts_ms: Any
+
+
+class _Reader:
+    """Reads the messages of one table; compiled once for each writer's schema."""
+
+    def __init__(self, format: DebeziumAvro, rows: RowConverter) -> None:
+        self.format, self.rows = format, rows
+        self.tables = TableFilter(format.database_include, format.table_include)
+        self.compiled: dict[SchemaId, _Envelope] = {}
+
+    def __call__(self, key: bytes | None, value: bytes | None, headers: Headers) -> Sequence[Event] | Ignored:
+        assert value is not None  # reads_tombstones is False
+        data = bytes(value)
+        name, at = schema_id("value", data, headers)
+        envelope = self.compiled.get(name) or self._compile(name)
+        message = envelope.schema.read(data, at)
+        if message is None:
+            raise MissingFieldError("the envelope is null", "$")
+        if envelope.rows is None:
+            return without_op(message, "$")
+        source = message.get("source")
+        if self.tables.set and not self.tables.match(member(source, "db"), member(source, "table"), "$.source"):
+            return Ignored.OTHER_TABLE
+        found = _Message(source, message.get("ts_ms"))
+        return events_of(message["op"], message.get("before"), message.get("after"), found, "$", envelope.rows)
+
+    def _compile(self, name: SchemaId) -> _Envelope:
+        if len(self.compiled) >= SCHEMAS_KEPT:
+            self.compiled.clear()
+        schema = self.format.registry.client.schema(name)
+        try:
+            envelope = self.compiled[name] = _Envelope(schema, self._rows(schema))
+        except WriterSchemaError as error:
+            raise WriterSchemaError(f"schema {name}: {error.reason}") from None
+        return envelope
+
+    def _rows(self, schema: AvroSchema) -> RowConverter | None:
+        record = schema.record_of(schema.top)
+        if record is None:
+            raise WriterSchemaError("its writer's schema is not a record")
+        types = schema.fields(record)
+        if "op" not in types:
+            return None
+        images = {name: schema.record_of(types[name]) for name in ("before", "after") if name in types}
+        for name, image in images.items():
+            if image is None:
+                raise WriterSchemaError(f"`$.{name}` is not a record in its writer's schema")
+        fields = {name: avro for image in images.values() if image for name, avro in schema.fields(image).items()}
+        handling = self.format.handling
+        source = schema.record_of(types["source"]) if "source" in types else None
+        if source is not None and source["name"] in _COMPLETE_SOURCES:
+            # The logs of MySQL and MariaDB have all values: there the placeholder's text is ordinary data.
+            handling = replace(handling, placeholder=None)
+        return row_converter(schema, fields, self.rows.columns, handling, self.rows.unique_key)
+
+
+class _Envelope(NamedTuple):
+    """A writer's schema and the converter of its images; None if its messages have no rows."""
+
+    schema: AvroSchema
+    rows: RowConverter | None
+
+
+# ----------------------------------------------------------------------------------------------------------------- encoding
+
+
+class _Encoder(Encoder):
+    """Writes envelopes of before, after and op, as Flink does, but each update as one message."""
+
+    def __init__(self, format: DebeziumAvro, columns: Sequence[Column], unique_key: Sequence[str]) -> None:
+        format.check(columns, unique_key)
+        if format.subject is None:
+            raise FormatOptionError(f"{format.identifier} cannot be written without subject, for example 'orders-value'")
+        refuse_filters(format)
+        self.registry, self.register = format.registry, format.auto_register_schemas
+        self.subject, self.key_subject = format.subject, format.key_subject
+        self.numbers: dict[str, int] = {}
+        types = {name: record_schema(columns, f"{RECORD}_{name}") for name in ("before", "after")} | {"op": "string"}
+        optional = [{"name": name, "type": ["null", avro], "default": None} for name, avro in types.items()]
+        # Nullable as a whole, and its op too: Flink derives and requires this schema.
+        self.schema = ["null", {"type": "record", "name": RECORD, "fields": optional}]
+        self.rows = AvroRows(columns, excerpt=format.error_excerpt, placeholder=format.unavailable_value_placeholder)
+        self.write = avro_bytes(self.schema)
+        self.key_indices = key_indices(columns, unique_key) if format.key_subject is not None else ()
+        key = [columns[index] for index in self.key_indices]
+        self.key_schema = record_schema(key)
+        self.key_rows = AvroRows(key, excerpt=format.error_excerpt)
+        self.write_key = avro_bytes(self.key_schema)
+
+    def encode(self, kind: RowKind, row: tuple[Any, ...], before: tuple[Any, ...] | None = None) -> KeyValue:
+        """Return the key and value of one change's record.
+
+        Raises
+        ------
+        EncodeError
+            When a value would not be read back as the same value.
+        SchemaRegistryError
+            When the schema cannot be registered.
+        """
+        if kind is RowKind.DELETE or kind is RowKind.UPDATE_BEFORE:
+            envelope = {"before": self.rows.image(row, "$.before"), "after": None, "op": "d"}
+        elif kind is RowKind.INSERT or before is None:
+            envelope = {"before": None, "after": self.rows.image(row, "$.after"), "op": "c"}
+        else:
+            envelope = {"before": self.rows.image(before, "$.before"), "after": self.rows.image(row, "$.after"), "op": "u"}
+        return self._key(row), framed(self._number(self.subject, self.schema), self.write(envelope))
+
+    def _key(self, row: tuple[Any, ...]) -> bytes | None:
+        if not self.key_indices or self.key_subject is None:
+            return None
+        image = self.key_rows.image([row[index] for index in self.key_indices])
+        return framed(self._number(self.key_subject, self.key_schema), self.write_key(image))
+
+    def _number(self, subject: str, schema: Any) -> int:
+        if subject not in self.numbers:
+            self.numbers[subject] = self.registry.client.number(subject, schema, register=self.register)
+        return self.numbers[subject]

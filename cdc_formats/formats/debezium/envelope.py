@@ -1,0 +1,155 @@
+"""The common parts of the formats with Debezium's envelope: operations, control events, positions, and the hooks for sampling.
+
+The envelope is ``{"before": ..., "after": ..., "op": "u", "source": {...}}``; `events_of` has the meaning of ``op``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
+
+from cdc_formats.base import ControlEvent, Event, Format, Ignored
+from cdc_formats.decoding.json_reader import json_text, read_object
+from cdc_formats.decoding.metadata import member, named
+from cdc_formats.decoding.rows import RowConverter
+from cdc_formats.errors import MissingBeforeImageError, MissingFieldError, UnknownOperationError
+from cdc_formats.position import Position
+from cdc_formats.row_kind import RowKind
+from cdc_formats.sampling import Evidence
+from cdc_formats.topics.encodings import JSON_BLOCK, InspectedRecord
+from cdc_formats.values.handling import ConversionError, Handling
+from cdc_formats.values.schema import SqlType
+from cdc_formats.values.types import converter
+
+from .position import position_of
+
+UNAVAILABLE_VALUE_PLACEHOLDER = "__debezium_unavailable_value"
+
+SCHEMAS_KEPT = 1000
+"""The number of schemas whose compiled readers are kept."""
+COMPLETE_CONNECTORS = ("mysql", "mariadb")
+"""Connectors whose log has all values: they never write the placeholder."""
+BLOCK_REMARK = ("{} of {} have a schema block",)
+_PATHS = {root: (f"{root}.before", f"{root}.after") for root in ("$", "$.payload")}
+_INSERT, _UPDATE, _DELETE = RowKind.INSERT, RowKind.UPDATE_AFTER, RowKind.DELETE
+_REMEDY = "is null. PostgreSQL: set the table's REPLICA IDENTITY to FULL, or to DEFAULT with a primary key; MySQL: binlog_row_image=FULL"
+
+
+class DebeziumEnvelope(Format):
+    """A format of Debezium's envelope, whose ``source`` has the position in the log."""
+
+    positions = ""
+    complete_connectors = COMPLETE_CONNECTORS
+
+    def position(self, message: Any) -> Position | None:
+        """Return the change's position from ``source``.
+
+        Raises
+        ------
+        MissingFieldError
+            When ``source`` is missing, or its connector is unknown.
+        TypeConversionError
+            When one of its fields is malformed.
+        """
+        return position_of(message.source)
+
+    def connector(self, message: Any) -> str | None:
+        """Return the name of the connector in ``source``."""
+        found = member(message.source, "connector")
+        return None if found is None else str(found)
+
+    def evidence(self, record: InspectedRecord) -> Evidence:
+        """Return whether the value has a schema block."""
+        return Evidence(remarks=BLOCK_REMARK if record.value.encoding == JSON_BLOCK else ())
+
+
+def events_of(op: Any, before: Any, after: Any, message: Any, root: str, rows: RowConverter | None) -> Sequence[Event] | Ignored:
+    """Return the events of an operation on an envelope's images.
+
+    Raises
+    ------
+    MissingFieldError, MissingBeforeImageError
+        When the image that the operation needs is null.
+    UnknownOperationError
+    """
+    before_path, after_path = _PATHS[root]
+    if op == "u" or op == "c" or op == "r":
+        if after is None:
+            raise MissingFieldError(f"`after` is null, and op is {op!r}", after_path)
+        if op == "u":
+            return [Event(_UPDATE, before, after, message, before_path, after_path, False, False, rows)]
+        return [Event(_INSERT, None, after, message, before_path, after_path, False, False, rows)]
+    if op == "d":
+        if before is None:
+            raise MissingBeforeImageError(f"`before` of a delete {_REMEDY}", before_path)
+        return [Event(_DELETE, before, None, message, before_path, after_path, False, False, rows)]
+    if op == "t":
+        return Ignored.TRUNCATE
+    if op == "m":
+        return Ignored.MESSAGE
+    known = "is none of c, d, m, r, t, u"
+    raise UnknownOperationError(f"op {str(op)[:40]!r} {known}", f"{root}.op", bare=f"op {known}")
+
+
+def without_op(message: Mapping[str, Any], root: str) -> Ignored:
+    """Return the kind of a message without ``op``: a schema change, transaction mark or heartbeat.
+
+    Raises
+    ------
+    MissingFieldError
+        When it is none of Debezium's.
+    """
+    if "ddl" in message or "tableChanges" in message:
+        return Ignored.DDL
+    if "status" in message and "id" in message:
+        return Ignored.TRANSACTION
+    if set(message) and set(message) <= {"ts_ms", "ts_us", "ts_ns"}:
+        return Ignored.HEARTBEAT
+    raise MissingFieldError(
+        "`op` is missing: not a Debezium envelope. For flattened messages (ExtractNewRecordState) use debezium-flat-json", f"{root}.op"
+    )
+
+
+def payload_of(value: bytes | None) -> dict[str, Any]:
+    """Return the message without its schema block."""
+    message = read_object(value) if value else {}
+    wrapped = "op" not in message and "payload" in message and "schema" in message
+    payload = message["payload"] if wrapped else message
+    return payload if isinstance(payload, dict) else {}
+
+
+def control_event_of(message: dict[str, Any], reason: Ignored, handling: Handling) -> ControlEvent:
+    """Return the control event of a message without rows."""
+    source = message.get("source")
+    database, schema, table = (named(member(source, name)) for name in ("db", "schema", "table"))
+    if reason is Ignored.DDL:
+        changes = message.get("tableChanges")
+        if isinstance(changes, list) and len(changes) == 1:
+            table = _table_of(member(changes[0], "id")) or table
+        database = named(message.get("databaseName")) or database
+        return ControlEvent(reason, database, named(message.get("schemaName")) or schema, table, named(message.get("ddl")))
+    if reason is Ignored.TRANSACTION:
+        mark = [part for name in ("status", "id") if (part := named(message.get(name)))]
+        return ControlEvent(reason, statement=" ".join(mark) or None)
+    if reason is Ignored.MESSAGE:
+        return ControlEvent(reason, database, schema, table, _logical_message(message.get("message"), handling))
+    return ControlEvent(reason, database, schema, table)
+
+
+def _table_of(identifier: Any) -> str | None:
+    """Return the last part of ``"db"."table"`` or ``"db"."schema"."table"``."""
+    parts = re.findall(r'"((?:[^"]|"")*)"', identifier) if isinstance(identifier, str) else []
+    return parts[-1].replace('""', '"') if parts else None
+
+
+def _logical_message(message: Any, handling: Handling) -> str | None:
+    """Return the prefix and content of pg_logical_emit_message() as a JSON object; non-text content is not decoded."""
+    if not isinstance(message, dict):
+        return None
+    content = message.get("content")
+    with suppress(ConversionError, UnicodeDecodeError):
+        content = converter(SqlType("BINARY"), replace(handling, placeholder=None))(content).decode()
+    return json_text({"prefix": message.get("prefix"), "content": content})

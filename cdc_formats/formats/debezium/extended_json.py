@@ -1,0 +1,255 @@
+"""MongoDB's Extended JSON: conversion between a document's values and canonical ones (see `values.types`).
+
+A BSON value without a JSON type is an object with a name that begins with ``$``, in one of three forms: the strict mode of version 1
+(``{"$date": 1589362330904}``), version 2 canonical (``{"$date": {"$numberLong": "1589362330904"}}``) and version 2 relaxed (``{"$date":
+"2020-05-13T09:32:10.904Z"}``, numbers as they are). All are read, by the column's type:
+
+=========================  ===================================================================================================
+column                     values
+=========================  ===================================================================================================
+STRING                     text; ``$oid``, ``$symbol``, ``$code`` and numbers as their text, a ``$date`` as ISO text, a UUID in its
+                           usual form; all else as compact JSON
+numbers, BOOLEAN           JSON's own, ``$numberInt``, ``$numberLong``, ``$numberDouble``, ``$numberDecimal``
+TIMESTAMP, TIMESTAMP_NTZ   ``$date`` (of TIMESTAMP_NTZ in UTC), ``$timestamp`` (its seconds), text
+DATE                       ``$date`` of a midnight in UTC, text
+BINARY                     ``$binary``, ``$uuid``
+ARRAY, MAP, STRUCT         arrays and documents, their values likewise
+=========================  ===================================================================================================
+
+``$undefined`` is NULL. A plain number in a time column and plain text in a BINARY column are errors.
+
+Source: MongoDB's specification of Extended JSON; org.bson.json.JsonWriterSettings.
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections.abc import Callable
+from typing import Any
+from uuid import UUID
+
+from cdc_formats.decoding.json_reader import json_text
+from cdc_formats.values.handling import ConversionError, Converter, Handling, null_or, refuse
+from cdc_formats.values.nested import NESTED_TYPES, nested_converter
+from cdc_formats.values.schema import SqlType
+from cdc_formats.values.text import TEXT_TYPES
+from cdc_formats.values.times import DAY_MICROS, TIMESTAMP_TYPES, timestamp_text
+from cdc_formats.values.types import converter, writer
+
+_NUMBERS = ("$numberInt", "$numberLong", "$numberDouble", "$numberDecimal")
+_DECIMAL128_DIGITS = 34
+_MILLISECONDS = converter(SqlType("TIMESTAMP"), Handling(epoch_unit="ms"))
+_HEX_BYTE = re.compile("[0-9a-fA-F]{1,2}")
+_UUID_SUBTYPES = (3, 4)
+
+
+def document_converter(sql_type: SqlType, handling: Handling) -> Converter:
+    """Return the function from a document's value (never None) to the canonical value of `sql_type`; None for ``$undefined``.
+
+    Parameters
+    ----------
+    sql_type : SqlType
+    handling : Handling
+        The zone of zone-less text in a TIMESTAMP column, and the rounding.
+
+    Raises
+    ------
+    ConversionError
+        From the returned function, when a value does not have the type or is out of its range.
+    """
+    convert = _FACTORIES.get(sql_type.name, _number)(sql_type, handling)
+    return lambda value: None if type(value) is dict and "$undefined" in value else convert(value)
+
+
+def _only(value: Any, *names: str) -> Any:
+    """Return the only member of an object if it has one of the names; otherwise None."""
+    if type(value) is dict and len(value) == 1:
+        (name,) = value
+        return value[name] if name in names else None
+    return None
+
+
+def _number(sql_type: SqlType, handling: Handling) -> Converter:
+    to = converter(sql_type, handling)
+
+    def convert(value: Any) -> Any:
+        return to(value if type(value) is not dict or (text := _only(value, *_NUMBERS)) is None else text)
+
+    return convert
+
+
+def _instant(value: dict[str, Any]) -> int | None:
+    """Return the microseconds of ``$date`` and ``$timestamp``, or None for other values."""
+    date = _only(value, "$date")
+    if date is not None:
+        if type(date) is dict:
+            date = _only(date, "$numberLong")
+        if type(date) is str and date.lstrip("-").isdigit():
+            date = int(date)
+        instant: int = _MILLISECONDS(date)
+        return instant
+    stamp = _only(value, "$timestamp")
+    if type(stamp) is dict and type(stamp.get("t")) is int:
+        instant = _MILLISECONDS(stamp["t"] * 1000)
+        return instant
+    return None
+
+
+def _timestamp(sql_type: SqlType, handling: Handling) -> Converter:
+    to = converter(sql_type, handling)
+
+    def convert(value: Any) -> int:
+        if type(value) is dict:
+            instant = _instant(value)
+            if instant is not None:
+                return instant
+        elif type(value) is not str:
+            raise refuse(sql_type, value, "a plain number is not a time in MongoDB: declare BIGINT")
+        stamp: int = to(value)
+        return stamp
+
+    return convert
+
+
+def _date(sql_type: SqlType, handling: Handling) -> Converter:
+    to = converter(sql_type, handling)
+
+    def convert(value: Any) -> int:
+        instant = _instant(value) if type(value) is dict else None
+        if instant is None:
+            day: int = to(value)
+            return day
+        days, rest = divmod(instant, DAY_MICROS)
+        if rest:
+            raise refuse(sql_type, value, "it has a time of day: declare TIMESTAMP")
+        return days
+
+    return convert
+
+
+def _bytes(sql_type: SqlType, value: Any) -> tuple[bytes, int] | None:
+    """Return the bytes and the subtype of ``$binary`` and ``$uuid``, or None for other values."""
+    if type(value) is not dict:
+        return None
+    uuid = _only(value, "$uuid")
+    try:
+        if type(uuid) is str:
+            return UUID(uuid).bytes, 4
+        of = value.get("$binary")
+        text, subtype = (of.get("base64"), of.get("subType")) if type(of) is dict else (of, value.get("$type"))
+        if type(text) is not str or type(subtype) is not str or not _HEX_BYTE.fullmatch(subtype):
+            return None
+        return base64.b64decode(text, validate=True), int(subtype, 16)
+    except ValueError:
+        raise refuse(sql_type, value, "not base64, or not a UUID") from None
+
+
+def _binary(sql_type: SqlType, handling: Handling) -> Converter:
+    def convert(value: Any) -> bytes:
+        found = _bytes(sql_type, value)
+        if found is None:
+            raise refuse(sql_type, value, "expected $binary" + (": declare STRING" if type(value) is str else ""))
+        return found[0]
+
+    return convert
+
+
+def _string(sql_type: SqlType, handling: Handling) -> Converter:
+    to = converter(sql_type, handling)
+
+    def convert(value: Any) -> str:
+        if type(value) is str:
+            return value
+        text: str = _text_of(sql_type, value) if type(value) is dict else to(value)
+        return text
+
+    return convert
+
+
+def _text_of(sql_type: SqlType, value: dict[str, Any]) -> str:
+    if len(value) <= 2 and any(name.startswith("$") for name in value):
+        text = _only(value, "$oid", "$symbol", "$code", *_NUMBERS)
+        if type(text) is str:
+            return text
+        if "$date" in value and (instant := _instant(value)) is not None:
+            return timestamp_text(instant, "T") + "Z"
+        found = _bytes(sql_type, value)
+        if found is not None and found[1] in _UUID_SUBTYPES and len(found[0]) == 16:
+            return str(UUID(bytes=found[0]))
+    return json_text(value)
+
+
+def _nested(sql_type: SqlType, handling: Handling) -> Converter:
+    return nested_converter(sql_type, lambda column: document_converter(column.type, handling))
+
+
+_FACTORIES: dict[str, Callable[[SqlType, Handling], Converter]] = {
+    **dict.fromkeys(TEXT_TYPES, _string),
+    "BINARY": _binary,
+    "DATE": _date,
+    **dict.fromkeys(TIMESTAMP_TYPES, _timestamp),
+    **dict.fromkeys(NESTED_TYPES, _nested),
+}
+
+
+# ----------------------------------------------------------------------------------------------------------------- encoding
+
+
+def document_writer(sql_type: SqlType) -> Converter:
+    """Return the function from a canonical value (never None) to a document's, in the strict mode of version 1 (Debezium's default).
+
+    Raises
+    ------
+    SchemaError
+        When the type cannot be written.
+    ConversionError
+        From the returned function, when BSON cannot hold the value, such as a time with microseconds.
+    """
+    if sql_type.name in _NESTED_WRITERS:
+        return _NESTED_WRITERS[sql_type.name](sql_type)
+    if sql_type.name in _WRITERS:
+        return _WRITERS[sql_type.name]
+    write = writer(sql_type, Handling())
+    return write or (lambda value: value)
+
+
+def _written_date(micros: int) -> dict[str, Any]:
+    millis, rest = divmod(micros, 1000)
+    if rest:
+        raise ConversionError("a MongoDB date has milliseconds, but the value has microseconds")
+    return {"$date": millis}
+
+
+def _written_decimal(value: str) -> dict[str, Any]:
+    if len(value.strip("-0.").replace(".", "")) > _DECIMAL128_DIGITS:
+        raise ConversionError(f"a MongoDB decimal has {_DECIMAL128_DIGITS} digits, but the value has more")
+    return {"$numberDecimal": value}
+
+
+_WRITERS: dict[str, Converter] = {
+    "BIGINT": lambda value: {"$numberLong": str(value)},
+    "DECIMAL": _written_decimal,
+    "BINARY": lambda value: {"$binary": base64.b64encode(value).decode(), "$type": "00"},
+    "DATE": lambda value: _written_date(value * DAY_MICROS),
+    **dict.fromkeys(TIMESTAMP_TYPES, _written_date),
+}
+
+
+def _written_array(sql_type: SqlType) -> Converter:
+    item = null_or(document_writer(sql_type.fields[0].type))
+    return lambda value: [item(element) for element in value]
+
+
+def _written_map(sql_type: SqlType) -> Converter:
+    writer(sql_type, Handling())  # raises for keys that are not text
+    item = null_or(document_writer(sql_type.fields[1].type))
+    return lambda value: {name: item(entry) for name, entry in value}
+
+
+def _written_struct(sql_type: SqlType) -> Converter:
+    fields = [(field.name, null_or(document_writer(field.type))) for field in sql_type.fields]
+    return lambda value: {name: write(item) for (name, write), item in zip(fields, value, strict=True)}
+
+
+_NESTED_WRITERS: dict[str, Callable[[SqlType], Converter]] = {"ARRAY": _written_array, "MAP": _written_map, "STRUCT": _written_struct}

@@ -1,0 +1,491 @@
+"""Debezium's rows without the envelope, as written by ExtractNewRecordState (vectors: Debezium 3.4).
+
+A message is the row, bare (``schemas.enable=false``) or with a schema block; its key is the Kafka key. ``add.fields`` and the modes that
+rewrite deletes add fields next to the columns::
+
+    {"id": 106, "name": "hammer", "weight": "1.000", "__deleted": "false", "__op": "u", "__table": "products", "__source_ts_ms": 1}
+
+==================================  ============================================================================
+value                               rows
+==================================  ============================================================================
+a row, ``__op`` ``c`` or ``r``      ``+I``
+a row, ``__op`` ``u`` or without    ``+U`` (without ``__op``, inserts and updates cannot be distinguished)
+``"__deleted":"true"``              ``-D`` with the row in the value (``rewrite``, ``rewrite-with-tombstone``)
+``null``, a payload of ``null``     ``-D`` with the Kafka key's columns (``tombstone``, ``none``)
+null                                the same (the tombstone after a rewritten delete, ``delete-to-tombstone``)
+``__op`` ``t``                      `Ignored.TRUNCATE`
+==================================  ============================================================================
+
+Changelog mode: ``+I``, ``+U``, ``-D`` by key, for every ``delete.tombstone.handling.mode`` (``delete.handling.mode`` in older versions);
+with ``drop`` the topic has no deletes. A rewritten delete and the tombstone after it are two ``-D`` of one key: ChangelogNormalize counts
+and drops deletes of unknown keys, and upserts tolerate both. Key: read if the value is null, as JSON with or without a schema block; the
+bare value of a single column (ExtractField) is accepted too. Null value: a delete.
+
+A table without a primary key has null keys, and its updates do not identify the row that they replace. With ``keyless=True`` the format
+declares all kinds and is read without a keyed stage (``normalize=False``): ``c`` and ``r`` are ``+I``, a rewritten delete is
+``-D``, an update is an error, a tombstone is `Ignored.TOMBSTONE`, ``null`` is an error. Alternatively, set columns that identify rows as
+primary_key.
+
+Absent and null: a column that is not in the row is NULL; the unavailable-value placeholder is `ABSENT` by the column's type and
+completed by ChangelogNormalize.
+
+Types: as in `debezium_json`: with a schema block, every column is read by its schema there, otherwise as declared.
+Positions: if ``add.fields`` has the required fields (`DebeziumFlatJson.position`); a record with a null value has none.
+
+Differs from Flink: Flink has no such format and reads such topics as upsert-kafka. This format decodes Debezium's decimals and times,
+schema blocks, ``__deleted`` and JSON's ``null``. The added fields are metadata, which is ignored when rows are compared.
+
+Source: io.debezium.transforms.ExtractNewRecordState, extractnewstate.DefaultDeleteHandlingStrategy; its documentation page.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+
+import msgspec
+
+from cdc_formats.base import ControlEvent, Encoder, Event, Format, Headers, Ignored, KeyValue, MetadataColumn, Reader, RowNames
+from cdc_formats.changelog_mode import ChangelogMode
+from cdc_formats.decoding.json_reader import json_bytes, json_reader, read_json, read_object
+from cdc_formats.decoding.metadata import epoch_ms, member, text
+from cdc_formats.decoding.rows import RowConverter
+from cdc_formats.decoding.tables import TableFilter
+from cdc_formats.encoding.envelope import refuse_filters, writes_iso
+from cdc_formats.encoding.rows import RowWriter
+from cdc_formats.errors import (
+    DecodeError,
+    FormatOptionError,
+    MalformedMessageError,
+    MissingBeforeImageError,
+    MissingFieldError,
+    SchemaError,
+    TypeConversionError,
+    UnknownOperationError,
+)
+from cdc_formats.position import Position
+from cdc_formats.row_kind import RowKind
+from cdc_formats.sampling import Declaration, Evidence
+from cdc_formats.topics.encodings import EMPTY, JSON_BLOCK, JSON_NULL, NULL, InspectedRecord
+from cdc_formats.values.handling import Handling
+from cdc_formats.values.schema import Column, columns as to_columns
+
+from .connect_schema import described, schema_of, struct_schema, written_handling
+from .envelope import COMPLETE_CONNECTORS, SCHEMAS_KEPT
+from .json import DebeziumJson
+from .position import Source, position_of_fields
+
+if TYPE_CHECKING:
+    from cdc_formats.topics.inference.sample import TopicSample
+
+_KINDS = {
+    None: RowKind.UPDATE_AFTER,
+    "u": RowKind.UPDATE_AFTER,
+    "c": RowKind.INSERT,
+    "r": RowKind.INSERT,
+    "d": RowKind.DELETE,
+}
+_DELETED = {None: False, "false": False, False: False, "true": True, True: True}
+_ADDED = ("op", "ts_ms", "db", "schema", "table", "connector")
+_OF_SOURCE = ("ts_ms", "db", "schema", "table", "connector")
+_DELETED_FIELD = "__deleted"  # constant in Debezium, independent of add.fields.prefix
+
+
+@dataclass(frozen=True, kw_only=True)
+class DebeziumFlatJson(DebeziumJson):
+    """Debezium's rows without the envelope.
+
+    Parameters
+    ----------
+    add_fields_prefix : str
+        The transformation's ``add.fields.prefix``.
+    keyless : bool
+        Whether the table has no primary key, so that records have null keys.
+    timestamp_format_standard, schema_include, decimal_handling_mode, time_precision_mode, binary_handling_mode
+        As of `DebeziumJson`.
+    bigint_unsigned_handling_mode, time_zone
+        As of `DebeziumJson`.
+    unavailable_value_placeholder : str
+        As of `DebeziumJson`. A message shows that it is from MySQL or MariaDB only if ``add.fields`` has ``connector``; otherwise choose a
+        text that no row contains for them.
+    database_include, table_include : str or None
+        Regular expressions that the added fields ``db`` and ``table`` must match in full. A null value has neither field and is an error.
+    """
+
+    identifier = "debezium-flat-json"
+    marks = ("__deleted", "__op", "__table", "__db", "__source_ts_ms")
+    operation_path = ("__op",)
+    whole_rows = "configure PostgreSQL to write whole rows (REPLICA IDENTITY FULL)"
+    reads_key = True
+    reads_tombstones = True
+
+    add_fields_prefix: str = "__"
+    keyless: bool = False
+
+    metadata: ClassVar[Mapping[str, MetadataColumn]] = {
+        "op": MetadataColumn("STRING", lambda m: text(m.added.op)),
+        "ingestion-timestamp": MetadataColumn("TIMESTAMP(3)", lambda m: epoch_ms(m.added.ts_ms, f"$.{m.prefix}ts_ms")),
+        "source.timestamp": MetadataColumn("TIMESTAMP(3)", lambda m: epoch_ms(m.added.source_ts_ms, f"$.{m.prefix}source_ts_ms")),
+        "source.database": MetadataColumn("STRING", lambda m: text(_either(m.added.db, m.added.source_db))),
+        "source.schema": MetadataColumn("STRING", lambda m: text(_either(m.added.schema, m.added.source_schema))),
+        "source.table": MetadataColumn("STRING", lambda m: text(_either(m.added.table, m.added.source_table))),
+        "source.properties": MetadataColumn("MAP<STRING, STRING>", lambda m: _properties(m)),
+    }
+    table_identity: ClassVar[Mapping[str, str]] = {
+        "source.database": "database_include",
+        "source.schema": "",
+        "source.table": "table_include",
+    }
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.add_fields_prefix:
+            raise FormatOptionError("debezium-flat-json: add_fields_prefix is empty: remove it, and declare the added fields as columns")
+
+    @property
+    def changelog_mode(self) -> ChangelogMode:  # type: ignore[override]
+        """Upserts by key; for a table without a key, all kinds."""
+        return ChangelogMode.all() if self.keyless else ChangelogMode.upsert()
+
+    def check(self, columns: Sequence[Column], unique_key: Sequence[str] = ()) -> None:
+        """Raise if the primary key is missing without `keyless`, or if a column's encoding is not declared."""
+        if not unique_key and not self.keyless:
+            raise SchemaError(
+                "debezium-flat-json needs a primary_key: the columns of the Kafka key. For a table without one set keyless=True"
+            )
+        super().check(columns, unique_key)
+
+    def reader(self, rows: RowConverter, *, keyed: bool = False) -> Reader:
+        """Return the reader of one table's records."""
+        reader, prefix = _Reader(self, rows, keyed), self.add_fields_prefix
+        starts = (prefix, f"{prefix}source_")
+        places = [((*root, f"{start}db"), (*root, f"{start}table")) for root in ((), ("payload",)) for start in starts]
+        return reader.tables.guard(reader, *places)
+
+    def row_names(self, event: Event) -> RowNames | None:
+        """Return the names in the row; None for a tombstone, which has only the key."""
+        found = super().row_names(event)
+        if found is None or event.message.value is None:
+            return None
+        return found._replace(added=[name for name in found.names if self._is_added(name)])
+
+    def encoder(self, columns: str | Sequence[Column], *, unique_key: Sequence[str] = ()) -> Encoder:
+        """Return the encoder of one table's rows: with ``__op``, deletes as tombstones, in schema blocks if `schema_include` is True."""
+        return _Encoder(self, to_columns(columns), unique_key)
+
+    def position(self, message: Any) -> Position | None:
+        """Return the change's position from the fields of ``add.fields``, or None if they do not contain it.
+
+        MySQL, MariaDB: file, pos, row, server_id, gtid; PostgreSQL: lsn, sequence; SQL Server: commit_lsn, change_lsn, event_serial_no;
+        Oracle: scn, commit_scn, ssn or txSeq. All: source.ts_ms, snapshot.
+
+        Raises
+        ------
+        TypeConversionError, MissingFieldError
+            As `position.position_of_fields`.
+        """
+        if message.value is None:
+            return None
+        return position_of_fields(_source_reader(message.prefix)(message.value), f"$.{message.prefix}")
+
+    def table_reader(self, names: Sequence[str]) -> Callable[[Any], tuple[Any, ...]]:
+        """Return the function from a message to its table, from the added fields."""
+        return Format.table_reader(self, names)
+
+    def control_event(self, key: bytes | None, value: bytes | None, reason: Ignored, headers: Headers = ()) -> ControlEvent:
+        """Return only the reason: a record without a row has no other content."""
+        return ControlEvent(reason)
+
+    def declaration(self, key: bytes | None, value: bytes, headers: Headers = ()) -> Declaration:
+        """Return the columns of a schema block without the added fields, and the primary key of the Kafka key."""
+        found = super().declaration(key, value)
+        return found._replace(columns=[each for each in found.columns if not self._is_added(each.column.name)])
+
+    def _is_added(self, name: str) -> bool:
+        return name.startswith(self.add_fields_prefix) or name == _DELETED_FIELD
+
+    def _connector_in(self, payload: Any) -> Any:
+        prefix = self.add_fields_prefix
+        return _either(member(payload, f"{prefix}source_connector"), member(payload, f"{prefix}connector"))
+
+    def connector(self, message: Any) -> str | None:
+        """Return the added field ``connector``."""
+        return text(_either(message.added.connector, message.added.source_connector))
+
+    def inferred_options(self, sample: TopicSample) -> Mapping[str, tuple[Any, str]]:
+        """Return the connector's options that the schema blocks show, and `keyless`."""
+        keyless = {} if sample.with_key or self.keyless else {"keyless": (True, "no record has a Kafka key")}
+        return {**keyless, **super().inferred_options(sample)}
+
+    @classmethod
+    def detected_options(cls, records: Sequence[InspectedRecord], given: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return `keyless` if no record has a key."""
+        return {} if any(each.key.encoding not in (NULL, EMPTY) for each in records) else {"keyless": True}
+
+    def evidence(self, record: InspectedRecord) -> Evidence:
+        """Return whether the value has a schema block or added fields, or is JSON's null; a plain object without a key has nothing."""
+        value = record.value
+        distinctive = value.encoding in (JSON_BLOCK, JSON_NULL) or any(name in value.fields for name in self.marks)
+        remarks = super().evidence(record).remarks
+        if value.encoding == JSON_NULL:
+            remarks = ("{} are JSON's null, which this format writes for a delete",)
+        if record.key.encoding != NULL or distinctive:
+            return Evidence(distinctive, remarks)
+        return Evidence(False, remarks, DecodeError("the Kafka key is null, and the value has none of Debezium's fields", field="key"))
+
+
+def _either(first: Any, second: Any) -> Any:
+    return second if first is None else first
+
+
+class _Message(NamedTuple):
+    """The source of metadata: the known added fields and the row; None if there is only a key."""
+
+    added: Any
+    value: bytes | None
+    prefix: str
+
+
+def _properties(message: _Message) -> list[Any] | None:
+    """Return all added fields, without the prefix."""
+    if message.value is None:
+        return None
+    added = {name: value for name, value in read_object(message.value).items() if name.startswith(message.prefix)}
+    return sorted([name[len(message.prefix) :], text(value)] for name, value in added.items() if name != _DELETED_FIELD)
+
+
+def _added_shape(prefix: str) -> Any:
+    """Return the struct of the fields next to the columns; missing ones are None."""
+    names = {name: prefix + name for name in _ADDED} | {f"source_{name}": f"{prefix}source_{name}" for name in _OF_SOURCE}
+    fields: list[Any] = [(name, Any, None) for name in (*names, "deleted")]
+    wrapper: list[Any] = [(name, msgspec.Raw, msgspec.Raw(b"")) for name in ("block", "payload")]
+    rename = {**names, "deleted": _DELETED_FIELD, "block": "schema", "payload": "payload"}
+    return msgspec.defstruct("Added", [*fields, *wrapper], rename=rename, gc=False)
+
+
+@lru_cache(maxsize=100)
+def _source_reader(prefix: str) -> Callable[[bytes], Source]:
+    """Return the function from a row to its source fields, named as with ``add.fields=pos`` or ``source.pos``."""
+    fields = [(field.name, field.type, field.default) for field in msgspec.structs.fields(Source)]
+    names = {field.name: field.encode_name for field in msgspec.structs.fields(Source)}
+    # Without `source.` the time is the connector's.
+    short = {name: prefix + ("source_" if name == "ts_ms" else "") + added for name, added in names.items()}
+    long = {name: f"{prefix}source_{added}" for name, added in names.items()}
+    readers = [json_reader(msgspec.defstruct("AddedSource", fields, rename=rename, gc=False)) for rename in (long, short)]
+
+    def read(value: bytes) -> Source:
+        try:
+            first, second = (msgspec.structs.asdict(reader(value)) for reader in readers)
+        except MalformedMessageError as error:
+            raise TypeConversionError(error.reason, error.path) from None
+        return Source(**first | {name: value for name, value in second.items() if value is not None and value is not msgspec.UNSET})
+
+    return read
+
+
+class _Images(NamedTuple):
+    """The reader and converter of one table's rows in one encoding."""
+
+    rows: RowConverter
+    exact: Any
+    general: Any
+
+    @classmethod
+    def of(cls, table: RowConverter, handling: Handling | Sequence[Handling]) -> _Images:
+        rows = RowConverter(table.columns, handling, table.unique_key, names_only=table.names_only)
+        return cls(rows, json_reader(rows.shape, rows.exact, spelled=rows.spelled), json_reader(rows.shape, spelled=rows.spelled))
+
+    def read(self, value: bytes, path: str) -> Any:
+        try:
+            image = self.exact(value)
+        except MalformedMessageError as error:
+            raise MalformedMessageError(error.reason, path + error.path[1:]) from None
+        # A value is unavailable: only the converters recognize it, and `exact` skips them.
+        return self.general(value) if self.rows.has_placeholder(image) else image
+
+
+class _Reader:
+    """Reads the records of one table. A reader is compiled once for each schema block."""
+
+    def __init__(self, format: DebeziumFlatJson, rows: RowConverter, keyed: bool) -> None:
+        self.format, self.rows, self.columns, self.unique_key = format, rows, rows.columns, rows.unique_key
+        self.refuses_updates = format.keyless and not keyed
+        self.prefix = format.add_fields_prefix
+        shape = _added_shape(self.prefix)
+        self.nothing = _Message(shape(), None, self.prefix)
+        self.added = json_reader(shape | None)
+        self.parts = json_reader(dict[str, msgspec.Raw])
+        # The logs of MySQL and MariaDB have all values: there the placeholder's text is ordinary data.
+        self.handling = {False: format.handling, True: replace(format.handling, placeholder=None)}
+        self.bare = {complete: _Images.of(rows, how) for complete, how in self.handling.items()}
+        self.tables = TableFilter(format.database_include, format.table_include)
+        self.described: dict[tuple[bytes, bool], _Images] = {}
+        self.keys: dict[bytes, RowConverter] = {}
+
+    def __call__(self, key: bytes | None, value: bytes | None) -> Sequence[Event] | Ignored:
+        if value is None:
+            return Ignored.TOMBSTONE if key is None and self.format.keyless else self._delete(key)
+        added = self.added(value)
+        if added is None:
+            return self._delete(key)
+        if added.block and added.payload and self._wrapped(added, value):
+            return self._described(key, added)
+        if self.format.schema_include is True:
+            raise MalformedMessageError("the message has no schema block, and schema_include is True: set it to False or 'auto'")
+        return self._row(added, value, self.bare[_complete(added)], "$")
+
+    def _wrapped(self, added: Any, value: bytes) -> bool:
+        """Whether a message with the fields ``schema`` and ``payload`` is a schema block with its row, not a row."""
+        if self.format.schema_include is False:
+            return False
+        if (bytes(added.block), False) in self.described:
+            return True
+        return bytes(added.block)[:1] in (b"{", b"n") and len(self.parts(value)) == 2
+
+    def _described(self, key: bytes | None, outer: Any) -> Sequence[Event] | Ignored:
+        payload = bytes(outer.payload)
+        if payload == b"null":
+            return self._delete(key)
+        try:
+            added = self.added(payload)
+        except MalformedMessageError as error:
+            raise MalformedMessageError(error.reason, f"$.payload{error.path[1:]}") from None
+        return self._row(added, payload, self._images(bytes(outer.block), _complete(added)), "$.payload")
+
+    def _images(self, block: bytes, complete: bool) -> _Images:
+        found = self.described.get((block, complete))
+        if found is None:
+            if len(self.described) >= SCHEMAS_KEPT:
+                self.described.clear()
+            for each, declared in self.handling.items():
+                how = declared if block == b"null" else described(_as_image(schema_of(block)), self.columns, declared)
+                self.described[block, each] = _Images.of(self.rows, how)
+            found = self.described[block, complete]
+        return found
+
+    def _row(self, added: Any, value: bytes, images: _Images, path: str) -> Sequence[Event] | Ignored:
+        if self.tables.set and not self.tables.match(_either(added.db, added.source_db), _either(added.table, added.source_table), path):
+            return Ignored.OTHER_TABLE
+        if added.op == "t":
+            return Ignored.TRUNCATE
+        kind = _KINDS.get(added.op) if added.op is None or isinstance(added.op, str) else None
+        if kind is None:
+            known = "is none of c, d, r, t, u"
+            raise UnknownOperationError(f"op {str(added.op)[:40]!r} {known}", f"{path}.{self.prefix}op", bare=f"op {known}")
+        image, message = images.read(value, path), _Message(added, value, self.prefix)
+        if kind is RowKind.DELETE or _is_deleted(added.deleted, path):
+            return [Event(RowKind.DELETE, image, None, message, path, "", rows=images.rows)]
+        if self.refuses_updates and kind is RowKind.UPDATE_AFTER:
+            raise self._without_key(added.op, path)
+        return [Event(kind, None, image, message, "", path, rows=images.rows)]
+
+    def _without_key(self, op: str | None, path: str) -> DecodeError:
+        if op is None:
+            reason = "is missing, and required without a key to distinguish inserts from updates: set the transformation's add.fields=op"
+            return MissingFieldError(f"`{self.prefix}op` {reason}", f"{path}.{self.prefix}op")
+        return MissingBeforeImageError(
+            "an update of a table without a primary key does not identify the row that it replaces: configure the connector to write "
+            "the envelope (debezium-json), or set the columns that identify rows as primary_key",
+            path,
+        )
+
+    def _delete(self, key: bytes | None) -> Sequence[Event] | Ignored:
+        """Return the delete of a record without a row."""
+        if self.tables.set:
+            self.tables.match(None, None, "")
+        if key is None:
+            reason = "the Kafka key is null, and so is the value: the deleted row is unknown"
+            hint = ". For a table without a primary key, rewrite deletes (delete.tombstone.handling.mode=rewrite) and set keyless=True"
+            raise MissingFieldError(reason + hint, "", "key")
+        try:
+            image, rows = self._key(key)
+            rows.key(image, "$")
+        except DecodeError as error:
+            raise error.at(field="key") from None
+        missing = [name for name in self.unique_key if image.get(name) is None]
+        if missing:
+            there = ", ".join(sorted(image)) or "none"
+            reason = f"`{missing[0]}` is part of the primary key and is not in the Kafka key"
+            raise MissingFieldError(f"{reason}, which has {there}", f"$.{missing[0]}", "key", bare=reason)
+        if self.refuses_updates:
+            raise MissingBeforeImageError("the delete has only the Kafka key, and keyless is set: set a primary_key instead", "", "key")
+        return [Event(RowKind.DELETE, image, None, self.nothing, "$", "", rows=rows)]
+
+    def _key(self, key: bytes) -> tuple[dict[str, Any], RowConverter]:
+        """Return the key's columns and their converter."""
+        value = read_json(key)
+        schema = None
+        if self.format.schema_include is not False and isinstance(value, dict) and set(value) == {"schema", "payload"}:
+            schema, value = value["schema"], value["payload"]
+        if not isinstance(value, dict):
+            if len(self.unique_key) != 1:
+                raise MalformedMessageError("expected a JSON object with the primary key's columns", "$")
+            value = {self.unique_key[0]: value}
+            schema = {"fields": [{**schema, "field": self.unique_key[0]}]} if isinstance(schema, dict) else schema
+        return value, self._key_rows(schema)
+
+    def _key_rows(self, schema: Any) -> RowConverter:
+        if not isinstance(schema, dict):
+            return self.bare[False].rows
+        block = json_bytes(schema)
+        rows = self.keys.get(block)
+        if rows is None:
+            if len(self.keys) >= SCHEMAS_KEPT:
+                self.keys.clear()
+            how = described(_as_image(schema), self.columns, self.handling[False])
+            rows = self.keys[block] = RowConverter(self.columns, how, self.unique_key)
+        return rows
+
+
+def _complete(added: Any) -> bool:
+    return _either(added.connector, added.source_connector) in COMPLETE_CONNECTORS
+
+
+def _is_deleted(deleted: Any, path: str) -> bool:
+    found = _DELETED.get(deleted) if isinstance(deleted, (str, bool)) or deleted is None else None
+    if found is None:
+        known = "is neither 'true' nor 'false'"
+        place = f"{path}.{_DELETED_FIELD}"
+        raise UnknownOperationError(f"{_DELETED_FIELD} {str(deleted)[:40]!r} {known}", place, bare=f"{_DELETED_FIELD} {known}")
+    return found
+
+
+def _as_image(schema: dict[str, Any]) -> dict[str, Any]:
+    """Return a row's schema as the schema of an envelope with one image, for `described`."""
+    return {"fields": [{**schema, "field": "after"}]}
+
+
+class _Encoder(Encoder):
+    def __init__(self, format: DebeziumFlatJson, columns: Sequence[Column], unique_key: Sequence[str]) -> None:
+        if format.keyless:
+            raise FormatOptionError("debezium-flat-json cannot be written with keyless=True: an update would not identify its row")
+        format.check(columns, unique_key)
+        refuse_filters(format)
+        self.op = f"{format.add_fields_prefix}op"
+        with_schema = format.schema_include is True
+        each = [written_handling(column.type, format.handling) if with_schema else format.handling for column in columns]
+        self.rows = RowWriter(columns, each, unique_key, iso=writes_iso(format), excerpt=format.error_excerpt)
+        key = [(columns[index], each[index]) for index in self.rows.key_indices]
+        self.key_schema = (
+            struct_schema("changelog.Key", [c for c, _ in key], [how for _, how in key], optional=False) if with_schema else None
+        )
+        self.schema = self._schema(columns, each) if with_schema else None
+
+    def _schema(self, columns: Sequence[Column], handling: Sequence[Handling]) -> dict[str, Any]:
+        row = struct_schema("changelog.Value", columns, handling, optional=False)
+        return {**row, "fields": [*row["fields"], {"type": "string", "optional": True, "field": self.op}]}
+
+    def encode(self, kind: RowKind, row: tuple[Any, ...], before: tuple[Any, ...] | None = None) -> KeyValue | None:
+        if kind is RowKind.UPDATE_BEFORE:
+            return None
+        key = _written(self.rows.key(row), self.key_schema)
+        if kind is RowKind.DELETE:
+            return key, None
+        op = "c" if kind is RowKind.INSERT else "u"
+        return key, _written({**self.rows.image(row), self.op: op}, self.schema)
+
+
+def _written(payload: Any, schema: dict[str, Any] | None) -> bytes:
+    return json_bytes(payload if schema is None else {"schema": schema, "payload": payload})

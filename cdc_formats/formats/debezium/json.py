@@ -1,0 +1,373 @@
+"""Debezium JSON: Debezium's envelope as written by Kafka Connect's JsonConverter (vectors: Debezium 3.4, 1.9).
+
+A message, bare (``schemas.enable=false``) or with a schema block (``{"schema": ..., "payload": <bare>}``)::
+
+    {"before": {"id": 1, "name": "scooter"}, "after": {"id": 1, "name": "bike"}, "op": "u",
+     "source": {"db": "inventory", "table": "products", "ts_ms": 1589362330904}, "ts_ms": 1589362330904}
+
+==================  =====================================================================
+op                  rows
+==================  =====================================================================
+``c``, ``r``        ``+I`` after
+``u``               ``-U`` before, ``+U`` after
+``d``               ``-D`` before
+``t``               `Ignored.TRUNCATE`
+``m``               `Ignored.MESSAGE`
+no op               heartbeat, transaction mark and schema change: `Ignored`
+==================  =====================================================================
+
+Changelog mode: all. Key: not read. Null value: `Ignored.TOMBSTONE` (the ``d`` before it was the delete).
+
+Absent and null: a column that is not in an image is NULL. The unavailable-value placeholder (an unchanged TOAST value) is `ABSENT` by the
+column's type; it is taken from a full before-image or completed by ChangelogNormalize.
+
+Types: with a schema block, every column is read by its schema there (io.debezium.time.*, io.debezium.data.*, Connect's Decimal, Date,
+Time, Timestamp and bytes), including the parts of a STRUCT, ARRAY or MAP. A bare message does not define the encoding of its decimals and
+times. ``decimal_handling_mode`` and ``time_precision_mode`` are the connector's ``decimal.handling.mode`` and ``time.precision.mode``.
+Without them a string in a DECIMAL column and a number in a TIME or TIMESTAMP column are errors, since Debezium's defaults and Flink's
+reading disagree. Bytes are base64 in both, and by default here.
+
+Differs from Flink:
+
+- base64 decimals and epoch numbers are decoded (Flink fails on both), and Debezium's own types by their names.
+- ``t``, ``m``, heartbeats, transaction marks and schema changes are results (Flink: "Unknown op", or a NullPointerException).
+- A null ``before`` is an error only if ``-U`` is required; a keyed stage completes it (Flink: always an error).
+- A schema block is detected by default (Flink: it requires ``schema-include``, and a wrong value is an error).
+- A one-element array around a message is not a message.
+- Updates are written as ``u``, with both images (Flink: a delete and an insert), values as declared, and with ``schema_include=True`` in a
+  schema block (not possible in Flink).
+
+Source: io.debezium.data.Envelope, io.debezium.time.*; Flink's DebeziumJsonDeserializationSchema; Debezium's connector pages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+import msgspec
+
+from cdc_formats.base import ControlEvent, Encoder, Event, Headers, Ignored, KeyValue, MetadataColumn, Reader
+from cdc_formats.decoding.json_reader import json_bytes, json_reader, read_object
+from cdc_formats.decoding.metadata import epoch_ms, member, text, text_map
+from cdc_formats.decoding.rows import RowConverter, message_reader, undeclared
+from cdc_formats.decoding.tables import TableFilter
+from cdc_formats.encoding.envelope import TIMESTAMP_STANDARDS, EnvelopeEncoder, Row
+from cdc_formats.errors import FormatOptionError, MalformedMessageError, SchemaError
+from cdc_formats.row_kind import RowKind
+from cdc_formats.sampling import Declaration, Evidence, message_fields
+from cdc_formats.topics.encodings import InspectedRecord
+from cdc_formats.values.handling import BINARY_MODES, DECIMAL_MODES, TIME_MODES, Handling
+from cdc_formats.values.schema import Column, columns as to_columns
+
+from .connect_schema import described, schema_of, struct_schema, written_handling
+from .envelope import (
+    COMPLETE_CONNECTORS,
+    SCHEMAS_KEPT,
+    UNAVAILABLE_VALUE_PLACEHOLDER,
+    DebeziumEnvelope,
+    control_event_of,
+    events_of,
+    payload_of,
+    without_op,
+)
+from .sampling import SCHEMA_BLOCK, block_columns, block_options, guess_notes, has_block, may_be_unsigned, unsigned_notes, unsigned_option
+
+if TYPE_CHECKING:
+    from cdc_formats.topics.inference.observed import ColumnValues
+    from cdc_formats.topics.inference.sample import TopicSample
+
+_SOURCE_MEMBERS = {"source.database": "db", "source.schema": "schema", "source.table": "table"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class DebeziumJson(DebeziumEnvelope):
+    """Debezium's envelope in JSON.
+
+    Parameters
+    ----------
+    timestamp_format_standard : {"SQL", "ISO-8601"}
+        How timestamps are written as text without `time_precision_mode` and schema block: with a blank or a ``T`` between date and time.
+        Both are read.
+    schema_include : {"auto", True, False}
+        Whether messages have a schema block; ``auto`` detects it in each.
+    decimal_handling_mode : {"precise", "string", "double"} or None
+        The connector's ``decimal.handling.mode`` (Debezium's default is ``precise``), for messages without a schema block.
+    time_precision_mode : str or None
+        The connector's ``time.precision.mode`` (Debezium's default is ``adaptive``, for MySQL and MariaDB
+        ``adaptive_time_microseconds``), for messages without a schema block.
+    binary_handling_mode : {"bytes", "base64", "base64-url-safe", "hex"}
+        The connector's ``binary.handling.mode``. It applies to bare messages, and to ``string`` in a schema block; ``bytes`` in a block is
+        always base64. A BIT column is base64 in every mode: in bare messages of another mode declare it STRING.
+    bigint_unsigned_handling_mode : {"long", "precise"} or None
+        The connector's ``bigint.unsigned.handling.mode`` (Debezium's default is ``long``), for an unsigned BIGINT in a ``DECIMAL(20,0)``
+        column. ``long``: a number in two's complement. ``precise``: base64 for every `decimal_handling_mode`; digits are read too. A
+        schema block distinguishes the two; its ``int64`` is unsigned only with ``long``.
+    unavailable_value_placeholder : str
+        The connector's ``unavailable.value.placeholder``. A column can hold the same text by chance: it is ignored in messages of MySQL's
+        and MariaDB's connectors, which never write it; for PostgreSQL choose a text that no row contains.
+    time_zone : str or None
+        The zone of zone-less text in a TIMESTAMP column.
+    database_include, table_include : str or None
+        Regular expressions that ``source.db`` and ``source.table`` must match in full; other tables are ignored.
+    """
+
+    identifier = "debezium-json"
+    marks: ClassVar[tuple[str, ...]] = ("before", "after", "op", "source", "ddl", "ts_ms")
+    operation_path = ("op",)
+    exact_numbers = False
+    whole_rows = "configure PostgreSQL to write whole rows (REPLICA IDENTITY FULL)"
+
+    timestamp_format_standard: str = "SQL"
+    schema_include: Literal["auto"] | bool = "auto"
+    decimal_handling_mode: str | None = None
+    time_precision_mode: str | None = None
+    binary_handling_mode: str = "bytes"
+    bigint_unsigned_handling_mode: str | None = None
+    unavailable_value_placeholder: str = UNAVAILABLE_VALUE_PLACEHOLDER
+    time_zone: str | None = None
+    database_include: str | None = None
+    table_include: str | None = None
+
+    metadata: ClassVar[Mapping[str, MetadataColumn]] = {
+        "schema": MetadataColumn("STRING", lambda message: text(message.schema) if message.schema else None),
+        "ingestion-timestamp": MetadataColumn("TIMESTAMP(3)", lambda message: epoch_ms(message.ts_ms, "$.ts_ms")),
+        "source.timestamp": MetadataColumn("TIMESTAMP(3)", lambda m: epoch_ms(member(m.source, "ts_ms"), "$.source.ts_ms")),
+        "source.database": MetadataColumn("STRING", lambda message: text(member(message.source, "db"))),
+        "source.schema": MetadataColumn("STRING", lambda message: text(member(message.source, "schema"))),
+        "source.table": MetadataColumn("STRING", lambda message: text(member(message.source, "table"))),
+        "source.properties": MetadataColumn("MAP<STRING, STRING>", lambda message: text_map(message.source)),
+    }
+    table_identity: ClassVar[Mapping[str, str]] = {
+        "source.database": "database_include",
+        "source.schema": "",
+        "source.table": "table_include",
+    }
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if isinstance(self.schema_include, str) and self.schema_include.lower() in ("true", "false"):
+            object.__setattr__(self, "schema_include", self.schema_include.lower() == "true")
+        self._check_choice("timestamp_format_standard", TIMESTAMP_STANDARDS)
+        self._check_choice("schema_include", ("auto", True, False))
+        self._check_choice("decimal_handling_mode", (None, *DECIMAL_MODES))
+        self._check_choice("time_precision_mode", (None, *TIME_MODES))
+        self._check_choice("binary_handling_mode", BINARY_MODES)
+        self._check_choice("bigint_unsigned_handling_mode", (None, "long", "precise"))
+        if not self.unavailable_value_placeholder:
+            raise FormatOptionError(f"{self.identifier}: unavailable_value_placeholder is empty, and would match every empty string")
+
+    @property
+    def encodings(self) -> Handling:
+        """The declared handling of a message without a schema block."""
+        return Handling(
+            decimal=self.decimal_handling_mode,  # type: ignore[arg-type]
+            time=self.time_precision_mode,
+            binary=self.binary_handling_mode,
+            bigint_unsigned=self.bigint_unsigned_handling_mode,  # type: ignore[arg-type]
+            time_zone=self.time_zone,
+            placeholder=self.unavailable_value_placeholder,
+        )
+
+    def check(self, columns: Sequence[Column], unique_key: Sequence[str] = ()) -> None:
+        """Raise if messages are known to be bare and a column's encoding is not declared."""
+        missing = undeclared(columns, self.handling) if self.schema_include is False else []
+        if self.time_precision_mode is not None and self.schema_include == "auto":
+            missing = [reason for reason in undeclared(columns, self.handling) if "decimal_handling_mode" not in reason]
+        if missing:
+            raise SchemaError(f"{self.identifier} without a schema block needs the encoding of its columns: {'; '.join(missing)}")
+
+    def reader(self, rows: RowConverter, *, keyed: bool = False) -> Reader:
+        """Return the reader of one table's messages."""
+        reader, names = _Reader(self, rows, keyed), (("source", "db"), ("source", "table"))
+        return reader.tables.guard(reader.read, names, (("payload", *names[0]), ("payload", *names[1])))
+
+    def table_reader(self, names: Sequence[str]) -> Callable[[Any], tuple[Any, ...]]:
+        """Return the function from a message to its table, which reads ``source`` once."""
+        read = _members_reader([_SOURCE_MEMBERS[name] for name in names])
+        return lambda message: read(message.source)
+
+    def encoder(self, columns: str | Sequence[Column], *, unique_key: Sequence[str] = ()) -> Encoder:
+        """Return the encoder of one table's rows: bare messages, or with a schema block if `schema_include` is True."""
+        return (_SchemaEncoder if self.schema_include is True else _Encoder)(self, columns, unique_key)
+
+    def control_event(self, key: bytes | None, value: bytes | None, reason: Ignored, headers: Headers = ()) -> ControlEvent:
+        """Return the control event of a schema change, transaction mark, truncate or logical message."""
+        return control_event_of(payload_of(value), reason, self.handling)
+
+    def declaration(self, key: bytes | None, value: bytes, headers: Headers = ()) -> Declaration:
+        """Return the columns of a schema block, and the primary key of the Kafka key."""
+        message, primary_key = message_fields(value), tuple(self.key_columns(key))
+        if not has_block(message):
+            return Declaration(primary_key=primary_key)
+        return Declaration(SCHEMA_BLOCK, block_columns(message["schema"], self._connector_in(message["payload"])), primary_key)
+
+    def _connector_in(self, payload: Any) -> Any:
+        return member(member(payload, "source"), "connector")
+
+    def column_notes(
+        self, column: Column, values: ColumnValues, notes: Sequence[str], *, guessed: bool, connectors: Collection[str]
+    ) -> Iterable[str]:
+        """Return the notes with the connector's options that a bare message does not show."""
+        unsigned = may_be_unsigned(connectors)
+        yield from guess_notes(column, values, notes, unsigned=unsigned) if guessed else notes
+        yield from unsigned_notes(column, values) if unsigned else ()
+
+    def inferred_options(self, sample: TopicSample) -> Mapping[str, tuple[Any, str]]:
+        """Return the connector's options that the schema blocks show."""
+        return {**unsigned_option(sample), **(dict(block_options(sample)) if sample.sources[SCHEMA_BLOCK] else {})}
+
+    def evidence(self, record: InspectedRecord) -> Evidence:
+        """Return whether the value has a schema block, and whether it is a schema change, which only this format has."""
+        return super().evidence(record)._replace(distinctive="ddl" in record.value.fields)
+
+
+def _members_reader(names: Sequence[str]) -> Callable[[msgspec.Raw], tuple[Any, ...]]:
+    """Return the function from the text of a JSON object to the values of these members, None for missing ones.
+
+    It is faster than `member`, because it skips the other members.
+    """
+    fields: list[Any] = [(f"m{index}", Any, None) for index in range(len(names))]
+    shape = msgspec.defstruct("Members", fields, rename={f"m{index}": name for index, name in enumerate(names)}, gc=False)
+    read = json_reader(shape)
+
+    def members(value: msgspec.Raw) -> tuple[Any, ...]:
+        try:
+            return msgspec.structs.astuple(read(value))
+        except MalformedMessageError:  # null, or not an object
+            return (None,) * len(names)
+
+    return members
+
+
+class _Message(msgspec.Struct, gc=False):
+    """The fields read from an envelope, wrapped or bare; unneeded ones are kept as raw text (empty if missing)."""
+
+    op: Any = None
+    before: Any = None
+    after: Any = None
+    source: msgspec.Raw = msgspec.Raw(b"null")
+    ts_ms: Any = None
+    schema: msgspec.Raw = msgspec.Raw(b"")
+    payload: msgspec.Raw = msgspec.Raw(b"")
+
+
+class _Reader:
+    """Reads the messages of one table. Converters are compiled once for each schema block."""
+
+    def __init__(self, format: DebeziumJson, rows: RowConverter, keyed: bool) -> None:
+        self.format, self.rows = format, rows
+        self.exact = message_reader(rows, _Message, "after", "before", keyed=keyed)
+        self.general = message_reader(rows, _Message, "after", "before", keyed=keyed, narrow=False)
+        # The logs of MySQL and MariaDB have all values: there the placeholder's text is ordinary data.
+        self.handling = {False: format.handling, True: replace(format.handling, placeholder=None)}
+        self.complete = RowConverter(rows.columns, self.handling[True], rows.unique_key)
+        self.has_placeholder = rows.has_placeholder
+        self.whole_before = rows.images or not keyed
+        self.tables = TableFilter(format.database_include, format.table_include)
+        self.described: dict[tuple[bytes, bool], RowConverter] = {}
+
+    def read(self, key: bytes | None, value: bytes | None) -> Sequence[Event] | Ignored:
+        """Return the events of one message."""
+        assert value is not None  # reads_tombstones is False
+        message = self.exact(value)
+        if message.op is None and message.payload and message.schema:
+            return self._wrapped(message.schema, message.payload)
+        if self.format.schema_include is True:
+            raise MalformedMessageError("the message has no schema block, and schema_include is True: set it to False or 'auto'")
+        if (message.after is not None and self.has_placeholder(message.after)) or (self.whole_before and self._is_partial(message.before)):
+            message, complete = self._with_placeholder(message, value)
+            return self._events(message, value, self.complete if complete else None, "$")
+        return self._events(message, value, None, "$")
+
+    def _is_partial(self, image: Any) -> bool:
+        return image is not None and self.has_placeholder(image)
+
+    def _with_placeholder(self, message: Any, value: bytes) -> tuple[Any, bool]:
+        """Return a message that contains the placeholder's text, and whether the text is ordinary data."""
+        if member(message.source, "connector") in COMPLETE_CONNECTORS:
+            return message, True
+        # A value is unavailable: the before-image may have it, so read it in full.
+        return self.general(value), False
+
+    def _wrapped(self, schema: msgspec.Raw, payload: msgspec.Raw) -> Sequence[Event] | Ignored:
+        if self.format.schema_include is False:
+            raise MalformedMessageError("the message has a schema block, and schema_include is False: set it to True or 'auto'")
+        if bytes(payload) == b"null":
+            return Ignored.TOMBSTONE
+        try:
+            message, complete = self.exact(bytes(payload)), False
+            if (message.after is not None and self.has_placeholder(message.after)) or (
+                self.whole_before and self._is_partial(message.before)
+            ):
+                message, complete = self._with_placeholder(message, bytes(payload))
+        except MalformedMessageError as error:
+            raise MalformedMessageError(error.reason, f"$.payload{error.path[1:]}") from None
+        message.schema = schema
+        rows = self.complete if complete else None
+        if message.op is not None and bytes(schema) != b"null":
+            rows = self._described(bytes(schema), complete)
+        return self._events(message, bytes(payload), rows, "$.payload")
+
+    def _described(self, schema: bytes, complete: bool) -> RowConverter:
+        rows = self.described.get((schema, complete))
+        if rows is None:
+            if len(self.described) >= SCHEMAS_KEPT:
+                self.described.clear()
+            columns = self.rows.columns
+            rows = RowConverter(columns, described(schema_of(schema), columns, self.handling[complete]), self.rows.unique_key)
+            self.described[schema, complete] = rows
+        return rows
+
+    def _events(self, message: Any, value: bytes, rows: RowConverter | None, root: str) -> Sequence[Event] | Ignored:
+        op, before, after = message.op, message.before, message.after
+        if op is None:
+            return without_op(read_object(value), root)
+        if self.tables.set and not self.tables.match(member(message.source, "db"), member(message.source, "table"), f"{root}.source"):
+            return Ignored.OTHER_TABLE
+        return events_of(op, before, after, message, root, rows)
+
+
+# ----------------------------------------------------------------------------------------------------------------- encoding
+
+
+class _Encoder(EnvelopeEncoder):
+    writes_source = True
+
+    def insert(self, row: Row) -> dict[str, Any]:
+        return {"before": None, "after": self.rows.image(row, "$.after"), "op": "c"}
+
+    def update(self, before: Row, row: Row) -> dict[str, Any]:
+        return {"before": self.rows.image(before, "$.before"), "after": self.rows.image(row, "$.after"), "op": "u"}
+
+    def delete(self, row: Row) -> dict[str, Any]:
+        return {"before": self.rows.image(row, "$.before"), "after": None, "op": "d"}
+
+
+class _SchemaEncoder(_Encoder):
+    """Adds a schema block to key and value, as JsonConverter does with ``schemas.enable=true``."""
+
+    writes_source = False  # the block would have to describe it
+
+    def __init__(self, format: DebeziumJson, columns: str | Sequence[Column], unique_key: Sequence[str]) -> None:
+        declared = to_columns(columns)
+        each = [written_handling(column.type, format.handling) for column in declared]
+        unknown = [reason for column, how in zip(declared, each, strict=True) for reason in undeclared([column], how)]
+        if unknown:
+            raise SchemaError(f"debezium-json cannot write a column's schema: {'; '.join(unknown)}")
+        super().__init__(format, declared, unique_key, each)
+        key = [(declared[index], each[index]) for index in self.rows.key_indices]
+        self.key_schema = json_bytes(struct_schema("changelog.Key", [c for c, _ in key], [how for _, how in key], optional=False))
+        row = struct_schema("changelog.Value", declared, each, optional=True)
+        op = {"type": "string", "optional": False, "field": "op"}
+        fields = [{**row, "field": "before"}, {**row, "field": "after"}, op]
+        self.schema = json_bytes({"type": "struct", "fields": fields, "optional": False, "name": "changelog.Envelope"})
+
+    def encode(self, kind: RowKind, row: Row, before: Row | None = None) -> KeyValue:
+        key, value = super().encode(kind, row, before)
+        return None if key is None else _wrapped(self.key_schema, key), _wrapped(self.schema, value or b"null")
+
+
+def _wrapped(schema: bytes, payload: bytes) -> bytes:
+    return b'{"schema":%b,"payload":%b}' % (schema, payload)

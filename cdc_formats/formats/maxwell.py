@@ -1,0 +1,298 @@
+"""Maxwell JSON, as written by Zendesk's Maxwell daemon (vectors: Maxwell 1.44).
+
+A message::
+
+    {"database": "inventory", "table": "products", "type": "update", "ts": 1596684883, "xid": 7152, "commit": true,
+     "data": {"id": 106, "name": "hammer", "weight": 1.0}, "old": {"weight": 1.1}}
+
+======================================  ==========================================================
+type                                    rows
+======================================  ==========================================================
+``insert``, ``bootstrap-insert``        ``+I`` data
+``update``                              ``-U`` data overwritten with ``old``, ``+U`` data
+``delete``                              ``-D`` data (``old`` is not read)
+``bootstrap-start``, ``-complete``      `Ignored.SNAPSHOT_MARK`
+``table-*``, ``database-*``             `Ignored.DDL`
+======================================  ==========================================================
+
+Changelog mode: all. Key: not read. Null value: `Ignored.TOMBSTONE`.
+
+Absent and null: a column missing in ``old`` did not change, null there means it was NULL.
+
+A column missing in ``data`` is NULL, unless MySQL's ``binlog_row_image`` is ``MINIMAL`` or ``NOBLOB``: then it did not change, and is
+`ABSENT`. Only ChangelogNormalize can complete such a row, from its state. Without the option ``binlog_row_image``, two kinds of messages
+are recognized as ``MINIMAL``: an update without ``old``, and a message with only the primary key in ``data``. Other messages are read as
+whole rows. In an insert a missing column is NULL. With ``MINIMAL`` these are the columns that the statement does not set, regardless of
+their defaults: declare them NOT NULL to reject such rows.
+
+Types: JSON numbers (decimals are read exactly), ISO text, base64. ``ts`` is in seconds.
+
+Position: its history is the ``server_id``. `high` is the number of the binlog file, `low` is the offset in the file << 32 | ``xoffset``,
+or 2**32 - 1 for a transaction's last row. An offset is less than 4 GiB, since the binlog stores 32 bits. Rows that Maxwell holds back
+during a bootstrap of their table have no ``server_id``, and so a separate history. A bootstrap's rows have only a clock.
+
+Differs from Flink:
+
+- ``bootstrap-insert`` is an insert and its marks are ignored (Flink: "Unknown type", a bootstrapped topic cannot be read).
+- DDL is `Ignored.DDL` (Flink: "Unknown type").
+- A column's old value is read only from the top level of ``old``; Flink's ``findValue`` also finds the name inside a nested JSON value.
+- ``database_include`` and ``table_include``, as in canal-json: Maxwell's default is one topic for all tables.
+- A column that an update omits is completed; if that is not possible, it is an error (Flink: NULL).
+- A message has a position in its log, with Maxwell's output_binlog_position, output_xoffset and, to distinguish servers,
+  output_server_id (`position`).
+- Metadata also has the binlog's ``position`` (Maxwell's output_binlog_position) and the transaction's ``xid``.
+- Updates are written as updates, with the columns that changed in ``old`` (Flink: a delete and an insert).
+
+Source: Maxwell's dataformat.md and bootstrapping.md; Flink's MaxwellJsonDeserializationSchema.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import msgspec
+
+from cdc_formats.base import ControlEvent, Encoder, Event, Format, Headers, Ignored, MetadataColumn, Reader
+from cdc_formats.decoding.json_reader import read_json, read_object
+from cdc_formats.decoding.metadata import bigint, epoch_s, named, text, text_list, unraw
+from cdc_formats.decoding.mysql_images import ROW_IMAGES, WHOLE_ROWS, PartialRows
+from cdc_formats.decoding.rows import RowConverter, message_reader
+from cdc_formats.decoding.tables import TableFilter
+from cdc_formats.encoding.envelope import TIMESTAMP_STANDARDS, EnvelopeEncoder, Row
+from cdc_formats.errors import MalformedMessageError, MissingBeforeImageError, MissingFieldError, UnknownOperationError
+from cdc_formats.position import Position, digits, file_number, integer, malformed
+from cdc_formats.row_kind import RowKind
+from cdc_formats.sampling import Declaration, listed_names, message_fields
+from cdc_formats.values.handling import Handling
+from cdc_formats.values.schema import Column
+
+# Member lookup on an Enum is slow up to Python 3.11.
+_INSERT, _UPDATE, _DELETE = RowKind.INSERT, RowKind.UPDATE_AFTER, RowKind.DELETE
+_KINDS = {"insert": _INSERT, "bootstrap-insert": _INSERT, "update": _UPDATE, "delete": _DELETE}
+_IGNORED = {"bootstrap-start": Ignored.SNAPSHOT_MARK, "bootstrap-complete": Ignored.SNAPSHOT_MARK}
+_DDL = {f"{what}-{action}" for what in ("table", "database") for action in ("create", "alter", "drop")}
+_LAST_OF_TRANSACTION = 2**32 - 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class MaxwellJson(Format):
+    """Maxwell's messages.
+
+    Parameters
+    ----------
+    timestamp_format_standard : {"SQL", "ISO-8601"}
+        How timestamps are written: with a blank or with a ``T`` between date and time. Both are read.
+    database_include, table_include : str or None
+        Regular expressions that ``database`` and ``table`` must match in full; other tables are ignored.
+    binlog_row_image : {"FULL", "MINIMAL", "NOBLOB"} or None
+        The server's ``binlog_row_image``. With ``FULL`` a missing column is NULL, otherwise it did not change. Maxwell's
+        ``output_nulls=false`` requires ``FULL``; it also omits NULLs in ``old``: set a primary_key.
+    time_zone : str or None
+        The zone of zone-less text in a TIMESTAMP column. Maxwell writes MySQL's TIMESTAMP in UTC in the stream, but in the
+        server's zone when it bootstraps.
+    """
+
+    identifier = "maxwell-json"
+    marks = ("database", "table", "type", "ts", "data", "sql")
+    operation_path = ("type",)
+    positions = ""
+    whole_rows = WHOLE_ROWS
+
+    timestamp_format_standard: str = "SQL"
+    database_include: str | None = None
+    table_include: str | None = None
+    binlog_row_image: str | None = None
+    time_zone: str | None = None
+
+    metadata: ClassVar[Mapping[str, MetadataColumn]] = {
+        "database": MetadataColumn("STRING", lambda message: text(message.database)),
+        "table": MetadataColumn("STRING", lambda message: text(message.table)),
+        "primary-key-columns": MetadataColumn("ARRAY<STRING>", lambda message: text_list(message.primary_key_columns)),
+        "ingestion-timestamp": MetadataColumn("TIMESTAMP(3)", lambda message: epoch_s(message.ts, "$.ts")),
+        "position": MetadataColumn("STRING", lambda message: text(message.position)),
+        "xid": MetadataColumn("BIGINT", lambda message: bigint(unraw(message.xid), "$.xid")),
+    }
+    table_identity: ClassVar[Mapping[str, str]] = {"database": "database_include", "table": "table_include"}
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._check_choice("timestamp_format_standard", TIMESTAMP_STANDARDS)
+        self._check_choice("binlog_row_image", ROW_IMAGES)
+
+    @property
+    def encodings(self) -> Handling:
+        """Text and numbers, base64."""
+        return Handling(time_zone=self.time_zone)
+
+    def reader(self, rows: RowConverter, *, keyed: bool = False) -> Reader:
+        """Return the reader of one table's messages."""
+        message = message_reader(rows, _Message, "data", "old", keyed=keyed, changed_only=True)
+        tables = TableFilter(self.database_include, self.table_include)
+        partial, unique_key = PartialRows(rows, self.binlog_row_image), rows.unique_key if keyed else ()
+
+        def read(key: bytes | None, value: bytes | None) -> Sequence[Event] | Ignored:
+            assert value is not None  # reads_tombstones is False
+            return _events(message(value), value, tables, partial, unique_key)
+
+        return tables.guard(read, (("database",), ("table",)))
+
+    def encoder(self, columns: str | Sequence[Column], *, unique_key: Sequence[str] = ()) -> Encoder:
+        """Return the encoder of one table's rows."""
+        return _Encoder(self, columns, unique_key)
+
+    def position(self, message: Any) -> Position | None:
+        """Return the position in the binlog (``position``) and in the transaction; for a bootstrap's row only the clock.
+
+        Raises
+        ------
+        MissingFieldError
+            When Maxwell is not configured to write it.
+        TypeConversionError
+            When it is malformed.
+        """
+        place = unraw(message.position)
+        if place is None and message.type != "bootstrap-insert":
+            raise MissingFieldError("`position` is missing: set Maxwell's output_binlog_position=true", "$.position")
+        return binlog_position(place, message.xoffset, last=message.commit is True, server_id=message.server_id, ts=message.ts)
+
+    def control_event(self, key: bytes | None, value: bytes | None, reason: Ignored, headers: Headers = ()) -> ControlEvent:
+        """Return the database, table and statement; for a bootstrap's mark its ``type``."""
+        message = read_object(value) if value else {}
+        statement = message.get("type") if reason is Ignored.SNAPSHOT_MARK else message.get("sql")
+        return ControlEvent(reason, named(message.get("database")), None, named(message.get("table")), named(statement))
+
+    def declaration(self, key: bytes | None, value: bytes, headers: Headers = ()) -> Declaration:
+        """Return the primary key of ``primary_key_columns``, or else of the Kafka key."""
+        names = listed_names(message_fields(value).get("primary_key_columns"))
+        return Declaration(primary_key=names or tuple(self.key_columns(key)), key_source="primary_key_columns, or the Kafka key")
+
+    def key_columns(self, key: bytes | None, headers: Headers = ()) -> Mapping[str, Any]:
+        """Return the columns of ``{"pk.id": 1}`` or of ``["shop", "parts", [{"id": 1}]]``."""
+        try:
+            value = read_json(key) if key else None
+        except MalformedMessageError:
+            return {}  # producer_partition_by may write any text
+        if isinstance(value, dict):
+            return {name[3:]: part for name, part in value.items() if name.startswith("pk.")}
+        if isinstance(value, list) and len(value) == 3 and isinstance(value[2], list):
+            return {name: part for each in value[2] if isinstance(each, dict) for name, part in each.items()}
+        return {}
+
+
+class _Message(msgspec.Struct, gc=False):
+    type: Any = None
+    database: Any = None
+    table: Any = None
+    data: Any = None
+    old: Any = None
+    ts: Any = None
+    primary_key_columns: Any = None
+    position: msgspec.Raw = msgspec.Raw(b"null")
+    xid: msgspec.Raw = msgspec.Raw(b"null")
+    xoffset: Any = None
+    commit: Any = None
+    server_id: Any = None
+
+
+def _events(message: Any, value: bytes, tables: TableFilter, partial: PartialRows, unique_key: Sequence[str]) -> Sequence[Event] | Ignored:
+    if not isinstance(message.type, str):
+        raise MissingFieldError("`type` is missing or not a string", "$.type")
+    if message.type in _DDL:
+        return Ignored.DDL
+    if tables.set and not tables.match(message.database, message.table, "$"):
+        return Ignored.OTHER_TABLE
+    if message.type in _IGNORED:
+        return _IGNORED[message.type]
+    kind = _KINDS.get(message.type)
+    if kind is None:
+        known = f"is none of {', '.join(sorted({*_KINDS, *_IGNORED, *_DDL}))}"
+        raise UnknownOperationError(f"type {message.type[:40]!r} {known}", "$.type", bare=f"type {known}")
+    if message.data is None:
+        raise MissingFieldError(f"missing `data` when `type` is {message.type!r}", "$.data")
+    if kind is _INSERT:
+        return [Event(_INSERT, None, message.data, message, "", "$.data")]
+    whole = type(message.data) is partial.rows.exact
+    if kind is _DELETE:
+        sparse = not whole and _is_partial(message, value, partial, unique_key)
+        return [Event(_DELETE, message.data, None, message, "$.data", sparse=sparse)]
+    sparse = (message.old is None or not whole) and _is_partial(message, value, partial, unique_key)
+    return [Event(kind, message.old, message.data, message, "$.old", "$.data", True, sparse)]
+
+
+def _is_partial(message: Any, value: bytes, partial: PartialRows, unique_key: Sequence[str]) -> bool:
+    key = message.primary_key_columns if isinstance(message.primary_key_columns, list) else unique_key
+
+    def names(field: str) -> Collection[str]:
+        found: Mapping[str, Any] = read_object(value)[field]
+        return found
+
+    if message.type == "delete":
+        return partial.delete(message.data, key, names)
+    if message.old is None and partial.row_image != "FULL":
+        _require_key(key, unique_key)
+    return partial.update(message.data, message.old, key, names)
+
+
+def _require_key(key: Sequence[str], unique_key: Sequence[str]) -> None:
+    """Raise for an update without ``old`` if the table's primary key `key` is not the declared one."""
+    other = [name for name in unique_key if name not in key]
+    if other:
+        reason = f"the update has no `old`, and `{other[0]}` is not in the table's primary key, so it may have changed"
+        raise MissingBeforeImageError(f"{reason}: {WHOLE_ROWS}", "$.old")
+
+
+def binlog_position(position: Any, xoffset: Any, *, last: bool, server_id: Any, ts: Any) -> Position | None:
+    """Return the position of a Maxwell message.
+
+    Parameters
+    ----------
+    position : Any
+        ``file:position``; without it the message has only a clock (a bootstrap's rows).
+    xoffset : Any
+        The row's number in its transaction.
+    last : bool
+        Whether the row is its transaction's last (``commit``), which has no ``xoffset``.
+    server_id : Any
+    ts : Any
+        Seconds since 1970-01-01 UTC.
+
+    Raises
+    ------
+    TypeConversionError
+        When one of them has the wrong type or is malformed.
+    MissingFieldError
+        When a row that is not the last has no ``xoffset``.
+
+    Examples
+    --------
+    >>> binlog_position("master.000006:800911", 2, last=False, server_id=23042, ts=1477053217)
+    Position(history='23042', high=6, low=3439886552006658, clock_ms=1477053217000)
+    """
+    clock = None if ts is None else integer(ts, 64, "$.ts") * 1000
+    history = "" if server_id is None else str(integer(server_id, 64, "$.server_id"))
+    if position is None:
+        return Position(history, None, 0, clock)
+    file, _, at = position.rpartition(":") if isinstance(position, str) else ("", "", "")
+    if not file:
+        raise malformed("a file and an offset, as in 'master.000006:800911'", position, "$.position")
+    if not last and xoffset is None:
+        raise MissingFieldError("`xoffset` is missing: set Maxwell's output_xoffset=true and output_commit_info=true", "$.xoffset")
+    number = _LAST_OF_TRANSACTION if last else integer(xoffset, 32, "$.xoffset")
+    return Position(history, file_number(file, "$.position"), digits(at, 32, "$.position") << 32 | number, clock)
+
+
+class _Encoder(EnvelopeEncoder):
+    def insert(self, row: Row) -> dict[str, Any]:
+        return self._message("insert", row)
+
+    def update(self, before: Row, row: Row) -> dict[str, Any]:
+        return {**self._message("update", row), "old": self.rows.changed(before, row)}
+
+    def delete(self, row: Row) -> dict[str, Any]:
+        return self._message("delete", row)
+
+    def _message(self, kind: str, row: Row) -> dict[str, Any]:
+        key = {"primary_key_columns": list(self.rows.key_names)} if self.rows.key_names else {}
+        return {"type": kind, **key, "data": self.rows.image(row, "$.data")}

@@ -1,0 +1,210 @@
+"""Oracle GoldenGate JSON (vectors: GoldenGate's documented messages, and Flink's own ogg-json encoder).
+
+A message::
+
+    {"table": "OWNER.PRODUCTS", "op_type": "U", "op_ts": "2020-05-13 15:40:06.000000", "current_ts": "2020-05-13T15:40:07.000000",
+     "pos": "00000000000000000000143", "primary_keys": ["ID"], "before": {"ID": 1, "W": 1.1}, "after": {"ID": 1, "W": 1.0}}
+
+=======  ==========================
+op_type  rows
+=======  ==========================
+``I``    ``+I`` after
+``U``    ``-U`` before, ``+U`` after
+``D``    ``-D`` before
+``T``    `Ignored.TRUNCATE`
+=======  ==========================
+
+Changelog mode: all. Key: not read. Null value: `Ignored.TOMBSTONE`.
+
+Absent and null: GoldenGate compresses updates by default: ``after`` then has only the key and the changed columns. A column that is
+missing in an update's ``after`` is therefore `ABSENT`; it is taken from ``before`` or completed by ChangelogNormalize. In an insert it is
+NULL.
+
+Types: JSON numbers and text, bytes base64. ``op_ts`` and ``current_ts`` have no zone and are read as UTC, as in Flink.
+
+Position: ``pos``, a number of 128 bits; there is one history.
+
+Differs from Flink:
+
+- A compressed update is completed; if that is not possible, it is an error (Flink: the missing columns become NULL).
+- ``T`` is `Ignored.TRUNCATE` (Flink: "Unknown op_type").
+- The timestamps keep their microseconds (Flink declares precision 6 and truncates to milliseconds), and text that is not a timestamp is an
+  error for both (Flink: ``current_ts`` becomes NULL, ``op_ts`` fails).
+- ``table_include``: a regular expression that ``table`` must match in full.
+- Metadata also has the trail's ``position`` (``pos``).
+- Updates are written as updates, with both images (Flink: a delete and an insert).
+
+Source: Oracle GoldenGate for Big Data, "Using the JSON Formatter"; Flink's OggJsonDeserializationSchema.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import msgspec
+
+from cdc_formats.base import ControlEvent, Encoder, Event, Format, Headers, Ignored, MetadataColumn, Reader
+from cdc_formats.decoding.json_reader import read_object
+from cdc_formats.decoding.metadata import named, text, text_list, timestamp, unraw
+from cdc_formats.decoding.rows import RowConverter, message_reader
+from cdc_formats.decoding.tables import TableFilter
+from cdc_formats.encoding.envelope import TIMESTAMP_STANDARDS, EnvelopeEncoder, Row
+from cdc_formats.errors import MissingBeforeImageError, MissingFieldError, UnknownOperationError
+from cdc_formats.position import Position, digits, malformed
+from cdc_formats.row_kind import RowKind
+from cdc_formats.sampling import Declaration, listed_names, message_fields
+from cdc_formats.values.handling import Handling
+from cdc_formats.values.schema import Column
+
+_UPDATE = RowKind.UPDATE_AFTER  # member lookup on an Enum is slow up to Python 3.11
+
+
+@dataclass(frozen=True, kw_only=True)
+class OggJson(Format):
+    """GoldenGate's messages.
+
+    Parameters
+    ----------
+    timestamp_format_standard : {"SQL", "ISO-8601"}
+        How timestamps are written: with a blank or with a ``T`` between date and time. Both are read.
+    table_include : str or None
+        A regular expression that ``table`` (``OWNER.TABLE``) must match in full; other tables are ignored.
+    time_zone : str or None
+        The zone of zone-less text in a TIMESTAMP column.
+    """
+
+    identifier = "ogg-json"
+    marks = ("op_type", "before", "after", "table", "pos")
+    operation_path = ("op_type",)
+    positions = ""
+    whole_rows = "configure GoldenGate to write whole rows (NOCOMPRESSUPDATES, NOCOMPRESSDELETES)"
+
+    timestamp_format_standard: str = "SQL"
+    table_include: str | None = None
+    time_zone: str | None = None
+
+    metadata: ClassVar[Mapping[str, MetadataColumn]] = {
+        "table": MetadataColumn("STRING", lambda message: text(message.table)),
+        "primary-keys": MetadataColumn("ARRAY<STRING>", lambda message: text_list(message.primary_keys)),
+        "ingestion-timestamp": MetadataColumn("TIMESTAMP(6)", lambda m: timestamp(m.current_ts, "$.current_ts")),
+        "event-timestamp": MetadataColumn("TIMESTAMP(6)", lambda message: timestamp(message.op_ts, "$.op_ts")),
+        "position": MetadataColumn("STRING", lambda message: text(message.pos)),
+    }
+    table_identity: ClassVar[Mapping[str, str]] = {"table": "table_include"}
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._check_choice("timestamp_format_standard", TIMESTAMP_STANDARDS)
+
+    @property
+    def encodings(self) -> Handling:
+        """Text and numbers, base64."""
+        return Handling(time_zone=self.time_zone)
+
+    def reader(self, rows: RowConverter, *, keyed: bool = False) -> Reader:
+        """Return the reader of one table's messages."""
+        message, tables = message_reader(rows, _Message, "after", "before", keyed=keyed), TableFilter(None, self.table_include)
+
+        def read(key: bytes | None, value: bytes | None) -> Sequence[Event] | Ignored:
+            assert value is not None  # reads_tombstones is False
+            return _events(message(value), tables)
+
+        return tables.guard(read, ((), ("table",)))
+
+    def encoder(self, columns: str | Sequence[Column], *, unique_key: Sequence[str] = ()) -> Encoder:
+        """Return the encoder of one table's rows; images are whole."""
+        return _Encoder(self, columns, unique_key)
+
+    def position(self, message: Any) -> Position | None:
+        """Return the position in the trail (``pos``).
+
+        Raises
+        ------
+        MissingFieldError
+            When it is missing.
+        TypeConversionError
+            When it is not text of digits, or ``op_ts`` is not a time.
+        """
+        pos = unraw(message.pos)
+        if pos is None:
+            raise MissingFieldError("`pos` is missing: configure GoldenGate's JSON formatter to write it (includePosition=true)", "$.pos")
+        micros = timestamp(message.op_ts, "$.op_ts")
+        return trail_position(pos, None if micros is None else micros // 1000)
+
+    def control_event(self, key: bytes | None, value: bytes | None, reason: Ignored, headers: Headers = ()) -> ControlEvent:
+        """Return the table and its prefix in ``CATALOG.SCHEMA.TABLE``."""
+        table = named(read_object(value).get("table")) if value else None
+        parts = table.split(".") if table and table.count(".") < 3 else [table]
+        database, schema, name = [None] * (3 - len(parts)) + parts
+        return ControlEvent(reason, database, schema, name)
+
+    def declaration(self, key: bytes | None, value: bytes, headers: Headers = ()) -> Declaration:
+        """Return the primary key of ``primary_keys``."""
+        return Declaration(primary_key=listed_names(message_fields(value).get("primary_keys")), key_source="primary_keys")
+
+
+class _Message(msgspec.Struct, gc=False):
+    op_type: Any = None
+    table: Any = None
+    before: Any = None
+    after: Any = None
+    op_ts: Any = None
+    current_ts: Any = None
+    primary_keys: Any = None
+    pos: msgspec.Raw = msgspec.Raw(b"null")
+
+
+def _events(message: Any, tables: TableFilter) -> Sequence[Event] | Ignored:
+    op, before, after = message.op_type, message.before, message.after
+    if not isinstance(op, str):
+        raise MissingFieldError("`op_type` is missing or not a string", "$.op_type")
+    if tables.set and not tables.match(None, message.table, "$"):
+        return Ignored.OTHER_TABLE
+    if op == "T":
+        return Ignored.TRUNCATE
+    if op not in ("I", "U", "D"):
+        known = "is none of D, I, T, U"
+        raise UnknownOperationError(f"op_type {op[:40]!r} {known}", "$.op_type", bare=f"op_type {known}")
+    if op == "D":
+        if before is None:
+            raise MissingBeforeImageError(
+                "`before` of a delete is null: configure GoldenGate to write it (GETUPDATEBEFORES, NOCOMPRESSDELETES)",
+                "$.before",
+            )
+        return [Event.delete(before, message)]
+    if after is None:
+        raise MissingFieldError(f"`after` is null, and op_type is {op!r}", "$.after")
+    if op == "I":
+        return [Event.insert(after, message)]
+    return [Event(_UPDATE, before, after, message, sparse=True)]
+
+
+def trail_position(pos: Any, clock_ms: int | None) -> Position:
+    """Return the position in GoldenGate's ``pos``: a number of up to 38 digits, padded with zeros.
+
+    Raises
+    ------
+    TypeConversionError
+        When it is not such a number.
+    """
+    if not isinstance(pos, str):
+        raise malformed("text of digits", pos, "$.pos")
+    high, low = divmod(digits(pos, 128, "$.pos"), 2**64)
+    return Position("", high, low, clock_ms)
+
+
+class _Encoder(EnvelopeEncoder):
+    def insert(self, row: Row) -> dict[str, Any]:
+        return self._message("I", None, self.rows.image(row, "$.after"))
+
+    def update(self, before: Row, row: Row) -> dict[str, Any]:
+        return self._message("U", self.rows.image(before, "$.before"), self.rows.image(row, "$.after"))
+
+    def delete(self, row: Row) -> dict[str, Any]:
+        return self._message("D", self.rows.image(row, "$.before"), None)
+
+    def _message(self, op: str, before: dict[str, Any] | None, after: dict[str, Any] | None) -> dict[str, Any]:
+        key = {"primary_keys": list(self.rows.key_names)} if self.rows.key_names else {}
+        return {"op_type": op, **key, "before": before, "after": after}

@@ -1,0 +1,1 @@
+"""upsert-kafka: a key format and a value format (json, csv, raw, avro)."""

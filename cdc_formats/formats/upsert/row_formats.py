@@ -1,0 +1,453 @@
+"""Plain row formats, for the key and the value of upsert-kafka: columns as bytes and back, without operations.
+
+==================  =================================================================================================
+``json``            an object
+``csv``             a line
+``raw``             the bytes of one column
+``avro``            Avro with the schema derived from the columns (`avro_writer`), without a prefix
+``avro-confluent``  a schema id and Avro with that schema, from a registry (`schema_registry`); columns are found by name
+==================  =================================================================================================
+
+Each is a class that reads and writes; `ROW_FORMATS` lists them.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+import struct
+import sys
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Mapping, Sequence
+from io import StringIO
+from typing import TYPE_CHECKING, Any, Literal
+
+import msgspec
+
+from cdc_formats.base import Headers
+from cdc_formats.decoding.images import ABSENT
+from cdc_formats.decoding.json_reader import json_bytes, json_reader, read_object
+from cdc_formats.decoding.rows import RowConverter
+from cdc_formats.encoding.rows import RowWriter
+from cdc_formats.errors import EncodeError, FormatOptionError, MalformedMessageError, MissingDependencyError, MissingFieldError, SchemaError
+from cdc_formats.values.handling import ConversionError, Handling
+from cdc_formats.values.schema import Column, quote
+from cdc_formats.values.types import writer
+
+if TYPE_CHECKING:
+    from cdc_formats.avro.reader import AvroSchema
+    from cdc_formats.avro.schema_registry import SchemaId
+
+    from .upsert_kafka import UpsertKafka
+
+Row = tuple[Any, ...]
+
+
+_read_names = json_reader(dict[str, msgspec.Raw])
+
+
+class RowFormat(ABC):
+    """A row format for the columns of a key or of a value.
+
+    Parameters
+    ----------
+    options : UpsertKafka
+    part : {"key", "value"}
+    columns : sequence of Column
+        The columns, with their names in the part.
+
+    Raises
+    ------
+    SchemaError
+        When the format cannot hold the columns.
+    """
+
+    def __init__(self, options: UpsertKafka, part: Literal["key", "value"], columns: Sequence[Column]) -> None:
+        self.options, self.part, self.columns = options, part, tuple(columns)
+        self.names = tuple(column.name for column in columns)
+        self.rows = RowConverter(columns, options.handling) if columns else None
+        self.check()
+
+    def check(self) -> None:
+        """Raise for columns that the format cannot hold."""
+        return None
+
+    def check_written(self) -> None:
+        """Raise for columns that can be read but not written, and for missing options that writing requires.
+
+        Raises
+        ------
+        SchemaError, FormatOptionError
+        """
+        return None
+
+    def without_columns(self, fields: Mapping[str, Any]) -> Row:
+        """Return an empty result for a part that has none of the columns.
+
+        Raises
+        ------
+        MissingFieldError
+            When the part is a value with other columns.
+        """
+        if self.part == "value" and fields:
+            reason = f"none of the declared columns ({', '.join(self.names)}) is in the value"
+            hint = ": names are case-sensitive, and Connect's schema block is not supported"
+            raise MissingFieldError(f"{reason}; it has {', '.join(sorted(fields))}{hint}", "$", bare=reason + hint)
+        return (ABSENT,) * len(self.columns)
+
+    def cannot_hold(self, column: Column) -> SchemaError:
+        """Return the error for a column."""
+        return SchemaError(f"{self.part}_format {getattr(self.options, f'{self.part}_format')!r} cannot hold {column}")
+
+    @abstractmethod
+    def read(self, data: bytes, headers: Headers) -> Row:
+        """Return the canonical values of the columns, `ABSENT` for missing ones.
+
+        Raises
+        ------
+        DecodeError
+        """
+
+    def field_names(self, data: bytes, headers: Headers) -> Collection[str]:
+        """Return the names in the data, declared or not; a format without names identifies columns by their position.
+
+        Raises
+        ------
+        DecodeError
+        """
+        return self.names
+
+    @abstractmethod
+    def write(self, row: Row) -> bytes:
+        """Return a row as bytes.
+
+        Raises
+        ------
+        EncodeError
+            When a value would not be read back as the same value.
+        """
+
+    def unwritable(self, reason: str, column: str = "") -> EncodeError:
+        """Return the error for a row that cannot be written."""
+        return EncodeError(f"{reason} - at {f'`$.{column}` of ' if column else ''}the {self.part}")
+
+
+class Json(RowFormat):
+    """``{"id": 1, "name": "bike"}``."""
+
+    def check(self) -> None:
+        """Accept all columns; compile the reader of their values."""
+        self.image: Callable[[bytes], Any] = (
+            json_reader(self.rows.shape, self.rows.exact, spelled=self.rows.spelled) if self.rows else read_object
+        )
+
+    def read(self, data: bytes, headers: Headers) -> Row:
+        """Read an object."""
+        try:
+            image = self.image(data)
+        except MalformedMessageError:
+            read_object(data)  # the error names its actual type
+            raise
+        if self.rows is None:
+            return ()
+        try:
+            return self.rows.row(image, "$")
+        except MissingFieldError:
+            return self.without_columns(read_object(data))
+
+    def field_names(self, data: bytes, headers: Headers) -> Collection[str]:
+        """Return the object's names."""
+        return _read_names(data)
+
+    def check_written(self) -> None:
+        """Raise for a MAP whose keys are not text."""
+        iso = self.options.json_timestamp_format_standard == "ISO-8601"
+        self.writer = RowWriter(self.columns, self.options.handling, iso=iso, excerpt=self.options.error_excerpt)
+
+    def write(self, row: Row) -> bytes:
+        """Return an object, including nulls."""
+        return json_bytes(self.writer.image(row))
+
+
+class Csv(RowFormat):
+    """``1,bike``."""
+
+    def check(self) -> None:
+        """Raise for nested columns other than arrays."""
+        for column in self.columns:
+            nested = column.type.name == "ARRAY" and column.type.fields[0].type.fields
+            if column.type.name in ("MAP", "STRUCT") or nested:
+                raise self.cannot_hold(column)
+        # The csv module limits fields to 128 KiB, for the whole process; Kafka limits messages itself.
+        csv.field_size_limit(sys.maxsize)
+        options = self.options
+        self.escape = options.csv_escape_character or None
+        self.escaped = _escaped_reader(options.csv_field_delimiter, options.csv_quote_character, self.escape or "")
+        self.dialect: dict[str, Any] = {
+            "delimiter": options.csv_field_delimiter,
+            "quotechar": options.csv_quote_character or None,
+            "escapechar": self.escape,
+            "quoting": csv.QUOTE_MINIMAL if options.csv_quote_character else csv.QUOTE_NONE,
+            "strict": True,
+        }
+        self.literal = options.csv_null_literal
+        self.arrays = [index for index, column in enumerate(self.columns) if column.type.name == "ARRAY"]
+        self.start()
+        text = Handling(native=False)
+        elements = [column.type.fields[0].type if column.type.name == "ARRAY" else column.type for column in self.columns]
+        self.writers = [writer(of, text) for of in elements]
+
+    def start(self) -> None:
+        """Create a new reader without a partial line; it is reused for all lines, since creating one costs more than reading."""
+        line: list[str] = []
+        self.feed, self.lines = line.append, csv.reader(iter(lambda: line.pop() if line else None, None), **self.dialect)
+
+    def _cells(self, line: str) -> list[str] | None:
+        if self.escape and self.escape in line:
+            return self.escaped(line)
+        self.feed(line)
+        try:
+            return next(self.lines, None)
+        except csv.Error as error:
+            self.start()
+            raise MalformedMessageError(f"not a line of CSV: {error}") from None
+
+    def read(self, data: bytes, headers: Headers) -> Row:
+        """Read a line."""
+        cells = self._cells(_text(data, "UTF-8"))
+        if cells is None or len(cells) != len(self.columns):
+            got = 0 if cells is None else len(cells)
+            raise MalformedMessageError(f"expected one line of CSV with {len(self.columns)} fields, got {got}")
+        values: list[Any] = cells
+        if self.literal is not None:
+            values = [None if text == self.literal else text for text in cells]
+        for index in self.arrays:
+            text = values[index]
+            values[index] = text if text is None else text.split(self.options.csv_array_element_delimiter) if text else []
+        return self.rows.of_values(values, "$") if self.rows else ()
+
+    def write(self, row: Row) -> bytes:
+        """Write a line."""
+        out = StringIO(newline="")
+        try:
+            # The csv module quotes line-ending characters. The message is the line without its ending.
+            lines = csv.writer(out, lineterminator="\r\n", **self.dialect)
+            lines.writerow([self._cell(index, value) for index, value in enumerate(row)])
+            line = out.getvalue()[:-2].encode()
+            again = self.read(line, ())
+        except (csv.Error, UnicodeError, MalformedMessageError) as error:
+            raise self.unwritable(f"the row cannot be written as CSV: {error}; see csv_escape_character") from None
+        for name, value, back in zip(self.names, row, again, strict=True):
+            if repr(value) != repr(back):  # an array element that contains the delimiter, or text equal to the null literal
+                raise self.unwritable("the value would be read back differently; see csv_null_literal, csv_array_element_delimiter", name)
+        return line
+
+    def _cell(self, index: int, value: Any) -> str:
+        write, name = self.writers[index], self.names[index]
+        if value is None:
+            if self.options.csv_null_literal is None:
+                raise self.unwritable("NULL has no CSV form: set csv_null_literal", name)
+            return self.options.csv_null_literal
+        try:
+            if self.columns[index].type.name == "ARRAY":
+                cells = ["" if item is None else item if write is None else write(item) for item in value]
+                return self.options.csv_array_element_delimiter.join(cells)
+            return str(value if write is None else write(value))
+        except ConversionError as error:
+            raise self.unwritable(str(error) if self.options.error_excerpt else error.bare or str(error), name) from None
+
+
+_ESCAPES = {"n": "\n", "r": "\r", "t": "\t", "0": "\0"}
+
+
+def _escaped_reader(delimiter: str, quote: str, escape: str) -> Callable[[str], list[str]]:
+    """Return the function from a line with escapes to its fields; the csv module reads ``n``, ``r``, ``t`` and ``0`` as letters."""
+    mark, quotes, end = re.escape(escape), re.escape(quote), rf"({re.escape(delimiter)}|\r?\n?\Z)"
+    plain, inside = rf"[^{re.escape(delimiter + escape)}\r\n]*", rf"[^{re.escape(quote + escape)}]*"
+    bare = rf"({plain}(?:{mark}.{plain})*)"
+    quoted = rf"{quotes}({inside}(?:(?:{quotes}{quotes}|{mark}.){inside})*){quotes}" if quote else "((?!))"
+    field = re.compile(rf"(?:{quoted}|{f'(?!{quotes})' if quote else ''}{bare}){end}", re.DOTALL)
+    in_bare = re.compile(rf"{mark}(.)", re.DOTALL)
+    in_quoted = re.compile(rf"{mark}(.)|{quotes}{quotes}", re.DOTALL)
+
+    def character(match: re.Match[str]) -> str:
+        return _ESCAPES.get(match[1], match[1]) if match[1] else quote
+
+    def read(line: str) -> list[str]:
+        fields: list[str] = []
+        at = 0
+        while True:
+            match = field.match(line, at)
+            if match is None:
+                raise MalformedMessageError(f"not a line of CSV: there is no field at its character {at + 1}")
+            fields.append(in_bare.sub(character, match[2]) if match[1] is None else in_quoted.sub(character, match[1]))
+            if match[3] != delimiter:
+                return fields
+            at = match.end()
+
+    return read
+
+
+_RAW = {"BOOLEAN": "?", "TINYINT": "b", "SMALLINT": "h", "INT": "i", "BIGINT": "q", "FLOAT": "f", "DOUBLE": "d"}
+
+
+class Raw(RowFormat):
+    """The bytes of one column: a number, text, or unchanged bytes."""
+
+    def check(self) -> None:
+        """Raise unless there is one column of a plain type."""
+        if len(self.columns) != 1:
+            listed = ", ".join(quote(column.name) for column in self.columns) or "none"
+            raise SchemaError(f"{self.part}_format 'raw' holds exactly one column, but the {self.part} has {listed}")
+        (column,) = self.columns
+        if column.type.name not in (*_RAW, "STRING", "CHAR", "VARCHAR", "BINARY"):
+            raise self.cannot_hold(column)
+        order = ">" if self.options.raw_endianness == "big-endian" else "<"
+        self.layout = struct.Struct(order + _RAW[column.type.name]) if column.type.name in _RAW else None
+        self.binary = column.type.name == "BINARY"
+
+    def read(self, data: bytes, headers: Headers) -> Row:
+        """Read one value."""
+        if self.layout is None:
+            value: Any = bytes(data) if self.binary else _text(data, self.options.raw_charset)
+        elif len(data) != self.layout.size:
+            raise MalformedMessageError(f"expected {self.layout.size} bytes of a raw {self.columns[0].type}, got {len(data)}")
+        else:
+            (value,) = self.layout.unpack(data)
+        assert self.rows is not None  # of its one column
+        return self.rows.of_values((value,), "$")
+
+    def write(self, row: Row) -> bytes:
+        """Write one value."""
+        (value,) = row
+        if value is None:
+            raise self.unwritable("NULL cannot be written: a null value would be a delete", self.names[0])
+        if self.layout is not None:
+            return self.layout.pack(value)
+        try:
+            return bytes(value) if self.binary else str(value).encode(self.options.raw_charset)
+        except UnicodeError:
+            raise self.unwritable(f"the text has characters that {self.options.raw_charset} cannot encode", self.names[0]) from None
+
+
+class Avro(RowFormat):
+    """Avro with the schema derived from the columns."""
+
+    def check(self) -> None:
+        """Raise for columns without an Avro type, and for missing packages."""
+        try:
+            from cdc_formats.avro import writer as avro_writer
+        except ImportError as error:
+            raise MissingDependencyError(f"avro needs {error.name}: pip install 'pyspark-kafka-changelog[avro]'") from error
+        self.schema = avro_writer.record_schema(self.columns)
+        self.avro_rows = avro_writer.AvroRows(self.columns, excerpt=self.options.error_excerpt)
+        self.to_bytes = avro_writer.avro_bytes(self.schema)
+        self.of_schema: Callable[[bytes, int], Row] | None = None
+
+    def read(self, data: bytes, headers: Headers) -> Row:
+        """Read a record."""
+        if self.of_schema is None:
+            self.of_schema = self.reader(self.schema_of(data, headers)[0])
+        return self.of_schema(bytes(data), 0)
+
+    def field_names(self, data: bytes, headers: Headers) -> Collection[str]:
+        """Return the names of the writer's schema."""
+        schema = self.schema_of(bytes(data), headers)[0]
+        record = schema.record_of(schema.top)
+        return self.names if record is None else schema.fields(record)
+
+    def schema_of(self, data: bytes, headers: Headers) -> tuple[AvroSchema, int]:
+        """Return the writer's schema and the offset of the data's Avro."""
+        from cdc_formats.avro.reader import AvroSchema
+
+        return AvroSchema(self.schema), 0
+
+    def reader(self, schema: AvroSchema) -> Callable[[bytes, int], Row]:
+        """Return the function from data and the offset of its Avro to the columns."""
+        from cdc_formats.avro.reader import row_converter
+
+        record = schema.record_of(schema.top)
+        # A key is often not a record: Connect's converter writes a plain string or number.
+        alone = record is None and len(self.columns) == 1
+        if record is None and not alone:
+            raise MissingFieldError("the writer's schema is not a record", "$")
+        fields = schema.fields(record) if record is not None else {self.names[0]: schema.top}
+        rows = row_converter(schema, fields, self.columns, self.options.handling)
+
+        def read(data: bytes, at: int) -> Row:
+            value = schema.read(data, at)
+            image = {self.names[0]: value} if alone else value
+            if image is None:
+                raise MissingFieldError("the record is null", "$")
+            try:
+                return rows.row(image, "$")
+            except MissingFieldError:
+                return self.without_columns(image)
+
+        return read
+
+    def write(self, row: Row) -> bytes:
+        """Write a record."""
+        return self.to_bytes(self.avro_rows.image(row))
+
+
+class AvroConfluent(Avro):
+    """A schema id and Avro with that schema."""
+
+    def check(self) -> None:
+        """Raise as `Avro` does, and for a missing registry."""
+        super().check()
+        from cdc_formats.avro.schema_registry import Registry
+
+        options = self.options
+        self.registry: Registry = options.registry
+        self.registry.require_url("avro_confluent_url")
+        self.readers: dict[SchemaId, Callable[[bytes, int], Row]] = {}
+        self.number: int | None = None
+
+    def check_written(self) -> None:
+        """Raise if no subject is set."""
+        option = f"{self.part}_avro_confluent_subject"
+        subject = getattr(self.options, option)
+        if subject is None:
+            raise FormatOptionError(f"upsert-kafka cannot be written without {option}, for example 'orders-{self.part}'")
+        self.subject: str = subject
+
+    def read(self, data: bytes, headers: Headers) -> Row:
+        """Read a record with the schema of its id."""
+        from cdc_formats.avro.schema_registry import schema_id
+
+        data = bytes(data)
+        name, at = schema_id(self.part, data, headers)
+        read = self.readers.get(name)
+        if read is None:
+            read = self.readers[name] = self.reader(self.registry.client.schema(name))
+        return read(data, at)
+
+    def schema_of(self, data: bytes, headers: Headers) -> tuple[AvroSchema, int]:
+        """Return the schema of the record's id."""
+        from cdc_formats.avro.schema_registry import schema_id
+
+        name, at = schema_id(self.part, data, headers)
+        return self.registry.client.schema(name), at
+
+    def write(self, row: Row) -> bytes:
+        """Write a record; the first one registers the schema."""
+        from cdc_formats.avro.schema_registry import framed
+
+        if self.number is None:
+            register = self.options.avro_confluent_auto_register_schemas
+            self.number = self.registry.client.number(self.subject, self.schema, register=register)
+        return framed(self.number, super().write(row))
+
+
+ROW_FORMATS: Mapping[str, type[RowFormat]] = {"json": Json, "csv": Csv, "raw": Raw, "avro": Avro, "avro-confluent": AvroConfluent}
+"""The row formats by Flink's names."""
+
+
+def _text(data: bytes, charset: str) -> str:
+    try:
+        return bytes(data).decode(charset)
+    except UnicodeError as error:  # UnicodeDecodeError; some codecs give less
+        where = f": {error.reason} at byte {error.start}" if isinstance(error, UnicodeDecodeError) else ""
+        raise MalformedMessageError(f"not {charset}{where}") from None

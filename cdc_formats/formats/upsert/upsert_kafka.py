@@ -1,0 +1,404 @@
+"""upsert-kafka: the Kafka key is the primary key, the value is the newest row, and a null value (tombstone) deletes it.
+
+========  =======================================
+value     rows
+========  =======================================
+a row     ``+U`` (an insert or an update: the topic does not distinguish)
+null      ``-D`` with the key's columns, the others NULL
+========  =======================================
+
+Changelog mode: ``+U``, ``-D`` by key. Key: required, a null key is an error. Null value: a delete.
+
+A record, with ``key_format="raw"`` and ``value_format="json"``::
+
+    key    101
+    value  {"id": 101, "name": "scooter", "weight": 3.14}
+
+Key and value each have a row format: ``json`` (an object), ``csv`` (a line), ``raw`` (the bytes of one column), ``avro`` (with the schema
+derived from the columns) or ``avro-confluent`` (a schema id and Avro; the schema is in a registry). The key has the primary key's columns
+in order, with their names without ``key_fields_prefix``. The value has all columns (``value_fields_include="ALL"``) or all others
+(``"EXCEPT_KEY"``).
+
+Written: an insert and an update as the new row, and a delete as a tombstone. ``-U`` is not written (Flink writes a tombstone, since it can
+be all that it receives when a key is removed).
+
+Absent and null: a column that is not in the value is NULL. With ALL, the value's copy of a key column has precedence if present.
+
+Differs from Flink (2.3, its Kafka connector 4.0):
+
+- A null key is an error (Flink silently drops the record, even a tombstone; ``raw`` gives a row with a NULL key).
+- A key column that is missing or null in the value (ALL) is taken from the key (Flink: a NULL primary key).
+- An empty value is an error for json and csv (Flink: no row), and text for ``raw`` STRING, as in Flink. It never deletes.
+- JSON ``null`` as a value is an error, as by default in Flink; ``json_null="delete"`` makes it a delete: Debezium's
+  ExtractNewRecordState writes it in its mode ``tombstone``.
+- A truncated value is an error in every mode; under ``ignore-parse-errors`` Flink's parser makes it a delete of the key.
+- A JSON array is not a list of rows.
+- An upsert is ``+U``, as the mode declares (Flink's rows are ``+I`` at runtime).
+- ``csv``: options are common to key and value; ARRAY is the only nested type; no comments, no trailing comma. As in Flink, ``n``, ``r``,
+  ``t`` and ``0`` after the escape character are LF, CR, TAB and NUL, and quoted text may have line breaks.
+- ``avro-confluent`` reads columns by name in each record's schema, and a plain value if there is one column; the id can be in a
+  header. ``avro`` has Flink's types with ``timestamp_mapping.legacy=false``. Options apply to key and value, except the subject.
+  `cdc_formats.avro.reader` describes the types.
+- The mode declares deletes with only the key (Flink's connector declares full deletes, so that a sink that requires them may get NULLs).
+
+Source: Flink's UpsertKafkaDynamicTableFactory, DynamicKafkaDeserializationSchema and DynamicKafkaRecordSerializationSchema.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any
+
+from cdc_formats.base import Encoder, Event, Format, Headers, Ignored, KeyValue, Reader
+from cdc_formats.changelog_mode import ChangelogMode
+from cdc_formats.decoding.images import ABSENT
+from cdc_formats.decoding.json_reader import read_object
+from cdc_formats.decoding.rows import RowConverter, key_indices
+from cdc_formats.encoding.envelope import TIMESTAMP_STANDARDS
+from cdc_formats.errors import DecodeError, FormatOptionError, InferenceError, MissingDependencyError, MissingFieldError, SchemaError
+from cdc_formats.row_kind import RowKind
+from cdc_formats.sampling import Declaration, Evidence, key_fields
+from cdc_formats.topics.encodings import JSON_BLOCK, NULL, InspectedRecord
+from cdc_formats.values.handling import Handling
+from cdc_formats.values.schema import Column, columns as to_columns
+
+from .detection import upsert_options
+from .row_formats import ROW_FORMATS, Row, RowFormat
+
+if TYPE_CHECKING:
+    from cdc_formats.avro.schema_registry import Registry
+    from cdc_formats.topics.inference.sample import TopicSample
+
+_REGISTRY = "avro_confluent_"
+_UPDATE, _DELETE = RowKind.UPDATE_AFTER, RowKind.DELETE  # member lookup on an Enum is slow up to Python 3.11
+
+
+@dataclass(frozen=True, kw_only=True)
+class UpsertKafka(Format):
+    """Rows by key.
+
+    Parameters
+    ----------
+    key_format, value_format : {"json", "csv", "raw", "avro", "avro-confluent"}
+    key_fields_prefix : str
+        The prefix of the primary key's columns, which their names in the key lack; requires ``EXCEPT_KEY``.
+    value_fields_include : {"ALL", "EXCEPT_KEY"}
+    json_null : {"fail", "delete"}
+        The meaning of JSON ``null`` as a value.
+    json_timestamp_format_standard : {"SQL", "ISO-8601"}
+        How timestamps are written in ``json``: with a blank or with a ``T`` between date and time. Both are read.
+    csv_field_delimiter, csv_quote_character, csv_escape_character, csv_null_literal, csv_array_element_delimiter : str
+        As in Flink's csv format; an empty quote character disables quoting. By default there is no escape character and no null literal.
+    raw_charset : str
+        The encoding of a ``raw`` STRING.
+    raw_endianness : {"big-endian", "little-endian"}
+        The byte order of a ``raw`` number.
+    avro_confluent_url, avro_confluent_basic_auth_user_info, avro_confluent_bearer_auth_token : str or None
+    avro_confluent_ssl_ca_location, avro_confluent_ssl_certificate_location, avro_confluent_ssl_key_location : str or None
+    avro_confluent_ssl_key_password, avro_confluent_properties, avro_confluent_retry_seconds
+        The registry of ``avro-confluent``, with the options of `schema_registry.Registry`.
+    key_avro_confluent_subject, value_avro_confluent_subject : str or None
+        The subjects for writing the schemas; `for_topic` sets ``<topic>-key`` and ``<topic>-value``.
+    avro_confluent_auto_register_schemas : bool
+        Whether a missing schema is registered (as in Flink) or is an error.
+    time_zone : str or None
+        The zone of zone-less text in a TIMESTAMP column.
+    """
+
+    identifier = "upsert-kafka"
+    plain_rows = True
+    changelog_mode = ChangelogMode(frozenset({RowKind.UPDATE_AFTER, RowKind.DELETE}), key_only_deletes=True)
+    reads_key = True
+    reads_tombstones = True
+    positions = "a record has a key and its newest row, but no position in a log"
+
+    key_format: str = "json"
+    value_format: str = "json"
+    key_fields_prefix: str = ""
+    value_fields_include: str = "ALL"
+    json_null: str = "fail"
+    json_timestamp_format_standard: str = "SQL"
+    csv_field_delimiter: str = ","
+    csv_quote_character: str = '"'
+    csv_escape_character: str | None = None
+    csv_null_literal: str | None = None
+    csv_array_element_delimiter: str = ";"
+    raw_charset: str = "UTF-8"
+    raw_endianness: str = "big-endian"
+    avro_confluent_url: str = ""
+    avro_confluent_basic_auth_user_info: str | None = field(default=None, repr=False)
+    avro_confluent_bearer_auth_token: str | None = field(default=None, repr=False)
+    avro_confluent_ssl_ca_location: str | None = None
+    avro_confluent_ssl_certificate_location: str | None = None
+    avro_confluent_ssl_key_location: str | None = None
+    avro_confluent_ssl_key_password: str | None = field(default=None, repr=False)
+    avro_confluent_properties: Any = field(default=(), repr=False)
+    avro_confluent_retry_seconds: float = 30.0
+    avro_confluent_auto_register_schemas: bool = True
+    key_avro_confluent_subject: str | None = None
+    value_avro_confluent_subject: str | None = None
+    time_zone: str | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._check_choice("key_format", tuple(ROW_FORMATS))
+        self._check_choice("value_format", tuple(ROW_FORMATS))
+        self._check_choice("value_fields_include", ("ALL", "EXCEPT_KEY"))
+        self._check_choice("json_null", ("fail", "delete"))
+        self._check_choice("json_timestamp_format_standard", TIMESTAMP_STANDARDS)
+        self._check_choice("raw_endianness", ("big-endian", "little-endian"))
+        if self.key_fields_prefix and self.value_fields_include == "ALL":
+            raise FormatOptionError("upsert-kafka: key_fields_prefix needs value_fields_include='EXCEPT_KEY', or the fields would overlap")
+        for name in ("csv_field_delimiter", "csv_quote_character", "csv_escape_character"):
+            optional = name != "csv_field_delimiter"
+            if len(getattr(self, name) or " " * optional) != 1:
+                raise FormatOptionError(f"upsert-kafka: {name} must be one character, not {getattr(self, name)!r}")
+        characters = [each for each in (self.csv_field_delimiter, self.csv_quote_character, self.csv_escape_character) if each]
+        if len(set(characters)) < len(characters):
+            raise FormatOptionError("upsert-kafka: csv_field_delimiter, csv_quote_character and csv_escape_character must differ")
+        try:
+            "".encode(self.raw_charset)  # raises for codecs that do not encode text, such as hex
+        except (LookupError, TypeError):
+            raise FormatOptionError(f"upsert-kafka: raw_charset {self.raw_charset!r} is unknown") from None
+        if self._set_registry_options():
+            registry = self.registry
+            for option in fields(registry):  # the URL without its user, properties as pairs
+                object.__setattr__(self, _REGISTRY + option.name, getattr(registry, option.name))
+
+    def _set_registry_options(self) -> list[str]:
+        options = [option for option in fields(self) if option.name.startswith(_REGISTRY)]
+        return [option.name for option in options if getattr(self, option.name) != option.default]
+
+    @property
+    def registry(self) -> Registry:
+        """The registry of the options."""
+        try:
+            from cdc_formats.avro.schema_registry import Registry
+        except ImportError as error:
+            raise MissingDependencyError(f"avro-confluent needs {error.name}: pip install 'pyspark-kafka-changelog[avro]'") from error
+        return Registry(**{option.name: getattr(self, _REGISTRY + option.name) for option in fields(Registry)})
+
+    @property
+    def reads_headers(self) -> bool:  # type: ignore[override]
+        """Whether a schema id can be in a header."""
+        return "avro-confluent" in (self.key_format, self.value_format)
+
+    @property
+    def encodings(self) -> Handling:
+        """Text and numbers, base64."""
+        return Handling(time_zone=self.time_zone)
+
+    def check(self, columns: Sequence[Column], unique_key: Sequence[str] = ()) -> None:
+        """Raise for a missing primary key, a key without the prefix, and columns that a format cannot hold."""
+        if not unique_key:
+            raise SchemaError("upsert-kafka needs a primary_key: the columns of the Kafka key")
+        wrong = [name for name in unique_key if not name.startswith(self.key_fields_prefix)]
+        if wrong:
+            raise SchemaError(
+                f"key_fields_prefix is {self.key_fields_prefix!r}, but primary key column {wrong[0]!r} does not begin with it"
+            )
+        self._parts(columns, unique_key)
+
+    def _parts(self, columns: Sequence[Column], unique_key: Sequence[str]) -> _Parts:
+        return _Parts(self, columns, key_indices(columns, unique_key))
+
+    def reader(self, rows: RowConverter, *, keyed: bool = False) -> Reader:
+        """Return the reader of one table's records."""
+        if rows.names_only:
+            return _NamesReader(self, self._parts(rows.columns, rows.unique_key)).read
+        return _Reader(self, self._parts(rows.columns, rows.unique_key), _CanonicalRows(rows.columns, Handling(), rows.unique_key)).read
+
+    def for_topic(self, topic: str) -> UpsertKafka:
+        """Return the format with the topic's subjects (``<topic>-key``, ``<topic>-value``) if it has none."""
+        return replace(
+            self,
+            key_avro_confluent_subject=self.key_avro_confluent_subject or f"{topic}-key",
+            value_avro_confluent_subject=self.value_avro_confluent_subject or f"{topic}-value",
+        )
+
+    def encoder(self, columns: str | Sequence[Column], *, unique_key: Sequence[str] = ()) -> Encoder:
+        """Return the encoder of one table's rows."""
+        declared = to_columns(columns)
+        self.check(declared, unique_key)
+        parts = self._parts(declared, unique_key)
+        parts.key.check_written()
+        parts.value.check_written()
+        return _Encoder(parts)
+
+    def sample_reader(self, rows: RowConverter) -> Reader:
+        """Return the reader of JSON or Avro rows with any columns.
+
+        Raises
+        ------
+        InferenceError
+            When the value's format has no column names.
+        """
+        if self.value_format == "json":
+            return self._read_any_json
+        if self.value_format != "avro-confluent":
+            raise InferenceError(f"value_format {self.value_format!r} has no column names to infer a schema from: pass schema")
+        return self._read_any_avro
+
+    def _read_any_json(self, key: bytes | None, value: bytes | None, headers: Headers = ()) -> Sequence[Event] | Ignored:
+        if value is None or bytes(value) == b"null":
+            return Ignored.TOMBSTONE
+        apart = self.key_format == "json" and self.value_fields_include == "EXCEPT_KEY"
+        return [Event.insert({**(self.key_columns(key) if apart else {}), **read_object(value)}, path="$")]
+
+    def _read_any_avro(self, key: bytes | None, value: bytes | None, headers: Headers = ()) -> Sequence[Event] | Ignored:
+        from cdc_formats.avro.sample import plain_value
+
+        if value is None:
+            return Ignored.TOMBSTONE
+        row = plain_value(self.registry, "value", bytes(value), headers)
+        return [Event.insert(row if isinstance(row, dict) else {}, path="$")]
+
+    def declaration(self, key: bytes | None, value: bytes, headers: Headers = ()) -> Declaration:
+        """Return the columns of the value's registry schema, and the primary key of the Kafka key."""
+        primary_key = tuple(self.key_columns(key, headers))
+        if self.value_format != "avro-confluent":
+            return Declaration(primary_key=primary_key)
+        from cdc_formats.avro.sample import REGISTRY_SCHEMA, record_columns
+
+        return Declaration(REGISTRY_SCHEMA, record_columns(self.registry, value, headers), primary_key)
+
+    def key_columns(self, key: bytes | None, headers: Headers = ()) -> Mapping[str, Any]:
+        """Return the fields of a JSON or Avro key, with the prefix of the row's columns."""
+        if self.key_format == "avro-confluent":
+            from cdc_formats.avro.sample import key_record
+
+            found = key_record(self.registry, key, headers)
+        else:
+            found = key_fields(key) if self.key_format == "json" else {}
+        return {self.key_fields_prefix + name: part for name, part in found.items()}
+
+    def sample_notes(self, sample: TopicSample) -> Iterable[str]:
+        """Return a note on JSON's null, which can be a delete."""
+        if sample.json_nulls and self.json_null == "fail":
+            yield (
+                f"{sample.json_nulls} values are JSON's null, which Debezium's ExtractNewRecordState writes for a delete: "
+                "if they are deletes, set json_null='delete', or read the topic as debezium-flat-json"
+            )
+
+    @classmethod
+    def detected_options(cls, records: Sequence[InspectedRecord], given: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the formats of key and value."""
+        return upsert_options(records, given)
+
+    def evidence(self, record: InspectedRecord) -> Evidence:
+        """Refuse a schema block and a null key."""
+        if record.value.encoding == JSON_BLOCK:
+            return Evidence(refusal=DecodeError("a schema block would be a row with the columns schema and payload"))
+        return Evidence(refusal=DecodeError("the Kafka key is null", field="key") if record.key.encoding == NULL else None)
+
+
+class _Parts:
+    """The row formats of key and value, and the indices of their columns in a row."""
+
+    def __init__(self, format: UpsertKafka, columns: Sequence[Column], key: Sequence[int]) -> None:
+        all_columns = format.value_fields_include == "ALL"
+        self.key_indices = tuple(key)
+        self.value_indices = tuple(index for index in range(len(columns)) if all_columns or index not in key)
+        prefix = len(format.key_fields_prefix)
+        key_columns = [replace(columns[index], name=columns[index].name[prefix:]) for index in key]
+        self.key: RowFormat = ROW_FORMATS[format.key_format](format, "key", key_columns)
+        self.value: RowFormat = ROW_FORMATS[format.value_format](format, "value", [columns[index] for index in self.value_indices])
+
+
+class _CanonicalRows(RowConverter):
+    """The rows of a table whose images are already canonical: whole tuples in the order of the columns."""
+
+    def row(self, image: Any, path: str) -> Row:
+        row: Row = image
+        return row
+
+    def key(self, image: Any, path: str) -> Row:
+        return tuple([image[index] for index in self.key_indices])
+
+    def raw(self, image: Any) -> Row:
+        row: Row = image
+        return row
+
+    def only_key(self, values: Sequence[Any]) -> bool:
+        # Only tombstones have a before-image.
+        return len(self.key_indices) < len(self.names)
+
+
+class _Reader:
+    def __init__(self, format: UpsertKafka, parts: _Parts, rows: _CanonicalRows) -> None:
+        self.parts, self.rows = parts, rows
+        self.json_null = format.json_null == "delete" and format.value_format == "json"
+        self.width = len(rows.columns)
+        self.all = len(parts.value_indices) == self.width
+
+    def read(self, key: bytes | None, value: bytes | None, headers: Headers = ()) -> Sequence[Event] | Ignored:
+        key_values = self._key(key, headers)
+        if value is None or (self.json_null and bytes(value) == b"null"):
+            return [Event(_DELETE, self._with_key(key_values, [None] * self.width), None, None, "$", "", rows=self.rows)]
+        values = self.parts.value.read(value, headers)
+        if self.all and None not in values and ABSENT not in values:
+            return [Event(_UPDATE, None, values, None, "", "$", rows=self.rows)]
+        row: list[Any] = [None] * self.width
+        for index, found in zip(self.parts.value_indices, values, strict=True):
+            row[index] = None if found is ABSENT else found
+        return [Event(_UPDATE, None, self._with_key(key_values, row), None, "", "$", rows=self.rows)]
+
+    def _key(self, key: bytes | None, headers: Headers) -> Row:
+        if key is None:
+            raise MissingFieldError("the Kafka key is null: upsert-kafka reads the primary key from it", "", "key")
+        try:
+            return self.parts.key.read(key, headers)
+        except DecodeError as error:
+            raise error.at(field="key") from None
+
+    def _with_key(self, key: Row, row: list[Any]) -> Row:
+        """Return `row` with missing key columns taken from the key."""
+        for index, value in zip(self.parts.key_indices, key, strict=True):
+            if row[index] is None and value is not ABSENT:
+                row[index] = value
+        return tuple(row)
+
+
+class _NamesReader:
+    """Reads the column names of a record."""
+
+    def __init__(self, format: UpsertKafka, parts: _Parts) -> None:
+        self.parts, self.prefix = parts, format.key_fields_prefix
+        self.json_null = format.json_null == "delete" and format.value_format == "json"
+
+    def read(self, key: bytes | None, value: bytes | None, headers: Headers = ()) -> Sequence[Event] | Ignored:
+        if key is None or value is None or (self.json_null and bytes(value) == b"null"):
+            return []
+        names = [self.prefix + name for name in self.parts.key.field_names(key, headers)]
+        return [Event(_UPDATE, None, dict.fromkeys([*names, *self.parts.value.field_names(value, headers)]))]
+
+
+class _Encoder(Encoder):
+    """Writes the newest row of a key, or its tombstone."""
+
+    def __init__(self, parts: _Parts) -> None:
+        self.parts = parts
+        self.key_of, self.value_of = _picker(parts.key_indices), _picker(parts.value_indices)
+
+    def encode(self, kind: RowKind, row: tuple[Any, ...], before: tuple[Any, ...] | None = None) -> KeyValue | None:
+        """Return the key and value of one change's record; None for ``-U``, since the next row replaces it.
+
+        Raises
+        ------
+        EncodeError
+            When a value would not be read back as the same value.
+        SchemaRegistryError
+            When a schema cannot be registered.
+        """
+        if kind is RowKind.UPDATE_BEFORE:
+            return None
+        key = self.parts.key.write(self.key_of(row))
+        return key, None if kind is RowKind.DELETE else self.parts.value.write(self.value_of(row))
+
+
+def _picker(indices: Sequence[int]) -> Callable[[Row], Row]:
+    if len(indices) > 1:
+        return itemgetter(*indices)
+    return lambda row: tuple([row[index] for index in indices])

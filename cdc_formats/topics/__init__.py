@@ -1,0 +1,1 @@
+"""Kafka topics on the driver: read samples of records, infer a schema, profile a topic."""

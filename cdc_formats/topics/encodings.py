@@ -1,0 +1,123 @@
+"""Detects the encoding of a key or value, in any format: null, JSON, schema registry framing, text or bytes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from cdc_formats.base import Headers
+from cdc_formats.decoding.json_reader import read_json
+from cdc_formats.errors import MalformedMessageError
+
+if TYPE_CHECKING:
+    from cdc_formats.topics.kafka import SampledRecord
+
+NULL, EMPTY = "null", "empty"
+JSON_OBJECT, JSON_BLOCK, JSON_VALUE, JSON_NULL = "JSON object", "JSON with a schema block", "JSON value", "JSON null"
+CONFLUENT, CONFLUENT_JSON = "Confluent framing (Avro or Protobuf)", "Confluent framing, then JSON"
+TEXT, BYTES = "text", "bytes"
+
+_ID_END = 5
+_GUID_END = 17
+
+
+class Encoded(NamedTuple):
+    """The encoding and content of a key or value.
+
+    Attributes
+    ----------
+    encoding : str
+        One of this module's constants.
+    value : Any
+        The JSON value without its schema block, or the text; otherwise None.
+    schema_id : str
+        The id of a schema in a registry; empty if there is no id.
+    """
+
+    encoding: str
+    value: Any = None
+    schema_id: str = ""
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """The fields of a JSON object; empty for other values."""
+        return self.value if isinstance(self.value, dict) else {}
+
+
+class InspectedRecord(NamedTuple):
+    """A record with the encodings of its key and value."""
+
+    record: SampledRecord
+    key: Encoded
+    value: Encoded
+
+
+def inspect_part(part: str, data: bytes | None, headers: Headers = ()) -> Encoded:
+    """Return the encoding and content of a key or value.
+
+    Parameters
+    ----------
+    part : str
+        ``key`` or ``value``.
+    data : bytes or None
+    headers : sequence of (str, bytes or None)
+        A header may have the schema's id.
+
+    Examples
+    --------
+    >>> inspect_part("key", b'{"id": 1}')
+    Encoded(encoding='JSON object', value={'id': 1}, schema_id='')
+    """
+    if data is None:
+        return Encoded(NULL)
+    if not data:
+        return Encoded(EMPTY)
+    data = bytes(data)
+    if any(name == f"__{part}_schema_id" and value for name, value in headers):
+        return Encoded(CONFLUENT, schema_id="in a header")
+    if (framed := _framed(data)) is not None:
+        return framed
+    try:
+        return _of_json(read_json(data))
+    except (MalformedMessageError, RecursionError):
+        return _of_text(data)
+
+
+def _framed(data: bytes) -> Encoded | None:
+    """Return data that begins with a schema id: 0x00 and a number from 1, or 0x01 and 16 bytes."""
+    if data[0] == 0 and len(data) > _ID_END and (number := int.from_bytes(data[1:_ID_END], "big")):
+        return Encoded(CONFLUENT_JSON if _is_json(data[_ID_END:]) else CONFLUENT, schema_id=str(number))
+    if data[0] == 1 and len(data) > _GUID_END and not _is_text(data):
+        return Encoded(CONFLUENT_JSON if _is_json(data[_GUID_END:]) else CONFLUENT, schema_id=data[1:_GUID_END].hex())
+    return None
+
+
+def _is_json(data: bytes) -> bool:
+    if data[:1] not in (b"{", b"["):
+        return False
+    try:
+        read_json(data)
+    except (MalformedMessageError, RecursionError):
+        return False
+    return True
+
+
+def _of_json(value: Any) -> Encoded:
+    if value is None:
+        return Encoded(JSON_NULL)
+    if not isinstance(value, dict):
+        return Encoded(JSON_VALUE, value)
+    if set(value) == {"schema", "payload"} and (value["schema"] is None or isinstance(value["schema"], dict)):
+        return Encoded(JSON_BLOCK, value["payload"])
+    return Encoded(JSON_OBJECT, value)
+
+
+def _of_text(data: bytes) -> Encoded:
+    return Encoded(TEXT, data.decode()) if _is_text(data) else Encoded(BYTES)
+
+
+def _is_text(data: bytes) -> bool:
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return False
+    return True

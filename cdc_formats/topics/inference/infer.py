@@ -1,0 +1,206 @@
+"""Inferring a table's columns, primary key and format options from a sample of its topic, with the evidence for each.
+
+``infer_schema(records, format=...)`` prefers declarations to values, in this order:
+
+1. the columns and the primary key that records declare (`Format.declaration`): Connect's schema blocks, Avro schemas of a registry,
+   names of the source's types, the fields of the Kafka key
+2. the values (`observed` has the rules)
+
+Values come from after-images: a before-image may hold filler values (PostgreSQL's default replica identity) or only part of the row.
+Columns have the order of the newest schema, otherwise of the row with the most columns. A column is NOT NULL when a schema declares it
+so, or when it belongs to the primary key. Encodings that depend on the producer's configuration are not guessed: an epoch number stays
+BIGINT, base64 stays STRING, and a note says how to declare the column.
+
+`infer_schema` decodes the sample with the inferred schema and notes the records that fail.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from cdc_formats.base import Format
+from cdc_formats.errors import ArgumentError, DecodeError, FormatOptionError, MissingBeforeImageError, PartialImageError, SchemaError
+from cdc_formats.printable import printable
+from cdc_formats.registry import get_format
+from cdc_formats.values.schema import Column, quote, to_ddl
+
+from .sample import ColumnEvidence, TopicSample
+
+Sample = Sequence[Any]
+"""A record of a sample: key, value and optional headers."""
+
+
+@dataclass(frozen=True)
+class InferredSchema:
+    """The schema inferred from a sample, with its evidence.
+
+    Parameters
+    ----------
+    format : str
+        The format's identifier.
+    evidence : tuple of ColumnEvidence
+        In the order of the columns.
+    primary_key : tuple of str
+        Empty when the sample does not name one.
+    primary_key_reason : str
+    format_options : mapping
+        The options that the caller passed, and those inferred from the sample.
+    option_reasons : mapping
+        The reason for each inferred option.
+    tables : tuple of str
+        The tables of the rows, when the format names them.
+    records, rows : int
+        The number of records, and of after-images read.
+    ignored : mapping
+        The number of records without rows, by reason.
+    notes : tuple of str
+    """
+
+    format: str
+    evidence: tuple[ColumnEvidence, ...]
+    primary_key: tuple[str, ...]
+    primary_key_reason: str
+    format_options: Mapping[str, Any]
+    option_reasons: Mapping[str, str]
+    tables: tuple[str, ...]
+    records: int
+    rows: int
+    ignored: Mapping[str, int]
+    notes: tuple[str, ...] = ()
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        """The columns."""
+        return tuple(each.column for each in self.evidence)
+
+    @property
+    def ddl(self) -> str:
+        """The columns as DDL text, for ``schema=``."""
+        return to_ddl(self.columns)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return all fields as JSON values."""
+        return {
+            "format": self.format,
+            "schema": self.ddl,
+            "primary_key": list(self.primary_key),
+            "primary_key_reason": self.primary_key_reason,
+            "format_options": dict(self.format_options),
+            "option_reasons": dict(self.option_reasons),
+            "tables": list(self.tables),
+            "records": self.records,
+            "rows": self.rows,
+            "ignored": dict(self.ignored),
+            "columns": [
+                {
+                    "name": each.column.name,
+                    "type": str(each.column.type),
+                    "nullable": each.column.nullable,
+                    "certainty": each.certainty,
+                    "source_type": each.source_type,
+                    "seen": dict(each.seen),
+                    "lengths": None if each.lengths is None else list(each.lengths),
+                    "examples": list(each.examples),
+                    "notes": list(each.notes),
+                }
+                for each in self.evidence
+            ],
+            "notes": list(self.notes),
+        }
+
+    def __str__(self) -> str:
+        of = f" of {', '.join(self.tables)}" if self.tables else ""
+        key = f"({', '.join(map(quote, self.primary_key))})" if self.primary_key else "none"
+        noted: dict[str, list[str]] = {}
+        for each in self.evidence:
+            for note in each.notes:
+                noted.setdefault(note, []).append(each.column.name)
+        lines = [
+            f"{self.format}: {self.rows} rows{of} in {self.records} records",
+            *(f"  {each}" for each in self.evidence),
+            f"primary key {key}: {self.primary_key_reason}",
+            *(f"{name}={self.format_options[name]!r}: {reason}" for name, reason in self.option_reasons.items()),
+            *(f"note on {', '.join(map(quote, names))}: {note}" for note, names in noted.items()),
+            *(f"note: {note}" for note in self.notes),
+        ]
+        return "\n".join(map(printable, lines))  # names come from messages
+
+
+def infer_schema(
+    records: Iterable[Sample], *, format: str | Format, examples: int = 0, primary_key: Sequence[str] = (), **options: Any
+) -> InferredSchema:
+    """Infer the columns, the primary key and the format's options from a sample of a topic.
+
+    Parameters
+    ----------
+    records : iterable of (key, value) or (key, value, headers)
+        In the order of the topic, if it has one.
+    format : str or Format
+    examples : int
+        How many example values of each column to keep; 0 by default, because values are data.
+    primary_key : sequence of str
+        The primary key, if you know it; otherwise it is inferred.
+    **options
+        Format options, when `format` is a name: ``table_include`` to choose a table, options that describe the producer.
+
+    Raises
+    ------
+    InferenceError
+        When the sample has no rows, or rows of several tables.
+    FormatOptionError, UnknownFormatError, ArgumentError
+
+    Examples
+    --------
+    >>> value = b'{"type": "insert", "database": "shop", "table": "parts", "data": {"id": 1, "price": 9.50, "since": "2025-01-02"}}'
+    >>> found = infer_schema([(b'{"database": "shop", "table": "parts", "pk.id": 1}', value)], format="maxwell-json")
+    >>> found.ddl, found.primary_key
+    ('id BIGINT NOT NULL, price DECIMAL(38,18), since DATE', ('id',))
+    """
+    if isinstance(format, Format) and options:
+        raise ArgumentError(f"options require a format's name: pass them to {type(format).__name__}(...) instead")
+    chosen = format if isinstance(format, Format) else get_format(format, **options)
+    kept = list(records)
+    sample = TopicSample(chosen, examples)
+    for record in kept:
+        sample.add(*record)
+    sample.require_rows()
+    key, reason = (tuple(primary_key), "as given") if primary_key else sample.primary_key()
+    evidence = tuple(sample.evidence(key))
+    detected = {name: value for name, value in chosen.inferred_options(sample).items() if name not in options}
+    inferred = InferredSchema(
+        format=chosen.identifier,
+        evidence=evidence,
+        primary_key=key,
+        primary_key_reason=reason,
+        format_options={**options, **{name: value for name, (value, _) in detected.items()}},
+        option_reasons={name: why for name, (_, why) in detected.items()},
+        tables=tuple(sorted(".".join(table) for table in sample.tables)),
+        records=len(kept),
+        rows=sample.rows,
+        ignored={ignored.value: count for ignored, count in sample.ignored.items()},
+        notes=tuple(sample.notes()),
+    )
+    return replace(inferred, notes=(*inferred.notes, *_tried(chosen, inferred, kept)))
+
+
+def _tried(format: Format, inferred: InferredSchema, records: Iterable[Sample]) -> Iterator[str]:
+    """Decode the sample with the inferred schema and return a note on failures."""
+    detected = {name: inferred.format_options[name] for name in inferred.option_reasons}
+    try:
+        decoder = replace(format, **detected).decoder(inferred.columns, unique_key=inferred.primary_key)
+    except (SchemaError, FormatOptionError) as error:
+        yield str(error)
+        return
+    decode = decoder.upserts if inferred.primary_key else decoder.decode
+    failed: list[DecodeError] = []
+    for key, value, *headers in records:
+        try:
+            decode(key, value, *headers)
+        except (MissingBeforeImageError, PartialImageError):
+            continue  # columns that the producer left out do not contradict the schema
+        except DecodeError as error:
+            failed.append(error)
+    if failed:
+        yield f"{len(failed)} records of the sample do not decode with this schema, the first: {failed[0].without_data()}"

@@ -1,0 +1,67 @@
+"""Reads records without declared columns: their events, with images exactly as in the message."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from cdc_formats.base import Event, Format, Headers, Ignored
+from cdc_formats.decoding.rows import RowConverter
+from cdc_formats.errors import MalformedMessageError
+from cdc_formats.values.schema import Column
+
+from .source_types import STRING
+
+
+class AnyColumns:
+    """Reads the records of a format without declared columns.
+
+    Parameters
+    ----------
+    format : Format
+
+    Raises
+    ------
+    InferenceError
+        When the format has no column names.
+    """
+
+    def __init__(self, format: Format) -> None:
+        self.format = format
+        # msgspec has no field for this name, so that the reader returns images exactly as in the message, with all their columns.
+        self._read = format.sample_reader(RowConverter((Column('"', STRING),), format.handling))
+
+    def events(self, key: bytes | None, value: bytes | None, headers: Headers = ()) -> Sequence[Event] | Ignored:
+        """Return the events of one record with the producer's values, or the reason why it has none.
+
+        Raises
+        ------
+        DecodeError
+            When the format cannot read the record.
+        """
+        if not value and not self.format.reads_tombstones:
+            return Ignored.TOMBSTONE
+        try:
+            found: Sequence[Event] | Ignored
+            found = self._read(key, value, headers) if self.format.reads_headers else self._read(key, value)
+        except RecursionError:
+            raise MalformedMessageError("nested too deeply") from None
+        return found
+
+    def table(self, message: Any) -> tuple[str, ...] | None:
+        """Return the table's names from a message's metadata; None when it has none.
+
+        Parameters
+        ----------
+        message : Any
+            `Event.message`.
+
+        Raises
+        ------
+        DecodeError
+            When the metadata cannot be read.
+        """
+        if message is None:
+            return None
+        found = [self.format.metadata[name].read(message) for name in self.format.table_identity]
+        return tuple(str(name) for name in found if name is not None) or None

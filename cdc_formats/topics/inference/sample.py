@@ -1,0 +1,255 @@
+"""Collects a sample's records: the values seen in each column, and the producer's declarations."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import reduce
+
+from cdc_formats.base import Event, Format, Headers, Ignored
+from cdc_formats.errors import DecodeError, InferenceError, MalformedMessageError
+from cdc_formats.sampling import Declaration, DeclaredColumn
+from cdc_formats.values.numbers import INTEGER_BITS
+from cdc_formats.values.schema import Column, SqlType
+
+from .observed import DIGITS, ColumnValues
+from .reading import AnyColumns
+from .source_types import STRING, widened
+
+VALUES = "values"
+_DECIMAL_NOTE = (
+    "a number with a fraction, and a value with more digits than this type is an error: declare the source's DECIMAL(p,s), or DOUBLE"
+)
+_DOUBLE_NOTE = "a number with a fraction: if the source's column is a DECIMAL, declare it, since a DOUBLE holds 15 digits"
+
+
+@dataclass(frozen=True)
+class ColumnEvidence:
+    """A column, and the evidence for its type.
+
+    Parameters
+    ----------
+    column : Column
+        The chosen name, type and nullability.
+    certainty : str
+        The type's source: ``schema block``, ``schema registry``, ``mysqlType``, ``sqlType``, or ``values`` (a guess).
+    source_type : str
+        The producer's name of the type; empty if unknown.
+    seen : mapping
+        The number of values of each JSON type, including nulls.
+    lengths : tuple of int or None
+        The shortest and the longest text.
+    examples : tuple of str
+    notes : tuple of str
+    """
+
+    column: Column
+    certainty: str
+    source_type: str = ""
+    seen: Mapping[str, int] = field(default_factory=dict)
+    lengths: tuple[int, int] | None = None
+    examples: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        seen = ", ".join(f"{count} {kind}" for kind, count in self.seen.items())
+        lengths = f" of {self.lengths[0]} to {self.lengths[1]} characters" if self.lengths else ""
+        said = f"{self.certainty}: {self.source_type}" if self.source_type else f"guessed from {self.certainty}"
+        shown = f"; for example {', '.join(self.examples)}" if self.examples else ""
+        return f"{self.column}: {said}; {seen or 'no value'}{lengths}{shown}"
+
+
+class TopicSample:
+    """Collects the evidence of a sample, record by record.
+
+    Attributes
+    ----------
+    messages, rows : int
+        The number of records with a value that have rows, and of after-images.
+    with_key : int
+        The number of records with a Kafka key.
+    json_nulls : int
+        The number of values that are JSON's null.
+    declared : dict
+        The declarations of each column, in the order of their first message.
+    sources : Counter
+        The number of messages by the source of their columns' declarations; empty text for none.
+    connectors : set of str
+        The connectors of the messages (`Format.connector`).
+    """
+
+    def __init__(self, format: Format, examples: int) -> None:
+        self.format, self.examples = format, examples
+        self.reader = AnyColumns(format)
+        self.observed: dict[str, ColumnValues] = {}
+        self.missing: Counter[str] = Counter()
+        self.declared: dict[str, list[DeclaredColumn]] = {}
+        self.certainty: dict[str, str] = {}
+        self.order: list[str] = []
+        self.declared_order: list[str] = []
+        self.tables: Counter[tuple[str, ...]] = Counter()
+        self.keys: Counter[tuple[str, ...]] = Counter()
+        self.key_sources: dict[tuple[str, ...], str] = {}
+        self.sources: Counter[str] = Counter()
+        self.ignored: Counter[Ignored] = Counter()
+        self.refused: list[DecodeError] = []
+        self.connectors: set[str] = set()
+        self.messages = self.rows = self.json_nulls = self.with_key = 0
+
+    def add(self, key: bytes | None, value: bytes | None, headers: Headers = ()) -> None:
+        """Add a record."""
+        self.with_key += key is not None
+        try:
+            self.json_nulls += value is not None and bytes(value) == b"null"
+            events = self.reader.events(key, value, headers)
+            if isinstance(events, Ignored):
+                self.ignored[events] += 1
+                return
+            images = [event for event in events if event.after is not None]
+            if value:
+                self._add_message(self.format.declaration(key, value, headers))
+            for event in images:
+                self._add_row(event)
+                self.connectors.add(str(self.format.connector(event.message) or ""))
+                if (table := self.reader.table(event.message)) is not None:
+                    self.tables[table] += 1
+        except (DecodeError, RecursionError) as error:
+            self.refused.append(error if isinstance(error, DecodeError) else MalformedMessageError("nested too deeply"))
+
+    def _add_message(self, declaration: Declaration) -> None:
+        self.messages += 1
+        self.keys[declaration.primary_key] += 1
+        self.key_sources[declaration.primary_key] = declaration.key_source
+        self.sources[declaration.source] += 1
+        if not declaration.columns:
+            return
+        self.declared_order = [each.column.name for each in declaration.columns]
+        for each in declaration.columns:
+            self.certainty[each.column.name] = declaration.source
+            known = self.declared.setdefault(each.column.name, [])
+            if each not in known:
+                known.append(each)
+
+    def _add_row(self, event: Event) -> None:
+        names = self.format.row_names(event)
+        added = () if names is None else names.added
+        row = {name: value for name, value in event.after.items() if name not in added}
+        self.rows += 1
+        for name, value in row.items():
+            if name not in self.observed:
+                self.observed[name] = ColumnValues(self.format.handling.placeholder)
+                self.missing[name] = self.rows - 1
+            self.observed[name].add(self.format.sample_value(value), self.examples)
+        for name in self.observed.keys() - row.keys():
+            self.missing[name] += 1
+        if len(row) >= len(self.order):
+            self.order = list(row)
+
+    def require_rows(self) -> None:
+        """Raise an error when the sample has no rows, or rows of several tables."""
+        format = self.format.identifier
+        if not self.rows:
+            ignored = ", ".join(f"{count} {reason.value}" for reason, count in self.ignored.items()) or "none"
+            refused = f"; {len(self.refused)} could not be read, the first: {self.refused[0].without_data()}" if self.refused else ""
+            raise InferenceError(
+                f"the sample has no row of {format} to infer a schema from (ignored: {ignored}{refused}): "
+                "take a larger sample, check the format and its filters, or pass schema"
+            )
+        filters = [option for option in reversed(list(self.format.table_identity.values())) if option]
+        if len(self.tables) > 1 and all(getattr(self.format, name) is None for name in filters):
+            listed = ", ".join(f"{'.'.join(table)} ({count} rows)" for table, count in self.tables.most_common(20))
+            more = f" and {len(self.tables) - 20} more" if len(self.tables) > 20 else ""
+            choose = f"choose one with {filters[0]}, a regular expression" if filters else "pass schema"
+            raise InferenceError(f"the topic has several tables: {listed}{more}; {choose}")
+
+    def primary_key(self) -> tuple[tuple[str, ...], str]:
+        """Return the primary key and the reason for it."""
+        found = [names for names in self.keys if names]
+        if not found:
+            return (), "the sample does not name one: pass primary_key"
+        if len(found) > 1:
+            listed = " and ".join(f"({', '.join(names)})" for names in found)
+            return (), f"it changes in the sample, {listed}: pass primary_key"
+        names = self._spelled(found[0])
+        unknown = [name for name in names if name not in self.observed and name not in self.declared]
+        if unknown:
+            return (), f"the key has {', '.join(unknown)}, which no row has: pass primary_key"
+        return names, f"{self.key_sources[found[0]]}, in {self.keys[found[0]]} records"
+
+    def _spelled(self, names: tuple[str, ...]) -> tuple[str, ...]:
+        # Maxwell writes the names of a key in lower case.
+        by_lower = {name.lower(): name for name in (*self.observed, *self.declared)}
+        return tuple(name if name in self.observed else by_lower.get(name.lower(), name) for name in names)
+
+    def evidence(self, key: Sequence[str]) -> Iterator[ColumnEvidence]:
+        """Return the evidence for each column, in the columns' order."""
+        order = dict.fromkeys([*self.declared_order, *self.order, *self.observed, *self.declared])
+        for name in order:
+            if name:
+                yield self._of_column(name, name in key)
+
+    def _of_column(self, name: str, of_key: bool) -> ColumnEvidence:
+        seen, declared = self.observed.get(name, ColumnValues()), self.declared.get(name, [])
+        missing = self.missing[name] if name in self.observed else self.rows
+        column, said, notes = self._declared(name, seen, declared)
+        if column is None:
+            column = Column(name, seen.type(exact_numbers=self.format.exact_numbers))
+            notes = [*notes, *self._guess_notes(seen, column.type)]
+        notes = list(self.format.column_notes(column, seen, notes, guessed=not said, connectors=self.connectors))
+        if missing:
+            notes = [*notes, f"not in {missing} of {self.rows} rows"]
+        column = replace(column, nullable=not of_key and (column.nullable or missing > 0))
+        return ColumnEvidence(
+            column=column,
+            certainty=self.certainty[name] if said else VALUES,
+            source_type=said,
+            seen=dict(sorted(seen.kinds.items(), key=lambda pair: (pair[0] == "null", -pair[1]))),
+            lengths=None if seen.shortest is None or seen.longest is None else (seen.shortest, seen.longest),
+            examples=tuple(seen.examples),
+            notes=tuple(dict.fromkeys(notes)),
+        )
+
+    def _declared(self, name: str, seen: ColumnValues, declared: Sequence[DeclaredColumn]) -> tuple[Column | None, str, list[str]]:
+        """Return the column as its producer declares it, the producer's name of its type, and notes."""
+        notes = [each.note for each in declared if each.note]
+        types = [each.column.type for each in declared]
+        if types and all(each == SqlType("DECIMAL") for each in types):
+            types = [digits for digits in [seen.digits()] if digits is not None]
+        if not types or any(each in (SqlType(""), SqlType("DECIMAL")) for each in types):
+            return None, "", notes
+        sql_type = reduce(widened, types)
+        if sql_type.name in INTEGER_BITS and seen.kinds["string"] and seen.type() == STRING and DIGITS not in seen.notes():
+            # An ENUM or SET that is written as labels instead of numbers.
+            return Column(name, STRING), declared[-1].source_type, ["its values are text"]
+        if sql_type == STRING and DIGITS in seen.notes():
+            notes.append(DIGITS)
+        said = ", then ".join(dict.fromkeys(each.source_type for each in declared))
+        if len(set(types)) > 1:
+            notes.append("its type changes in the sample: the wider one is used")
+        return Column(name, sql_type, any(each.column.nullable for each in declared)), said, notes
+
+    def _guess_notes(self, seen: ColumnValues, sql_type: SqlType) -> Iterator[str]:
+        yield from seen.notes()
+        types = set(_leaves(sql_type))
+        if any(each.name == "DECIMAL" and each.scale for each in types):
+            yield _DECIMAL_NOTE
+        elif not self.format.exact_numbers and SqlType("DOUBLE") in types:
+            yield _DOUBLE_NOTE
+
+    def notes(self) -> Iterator[str]:
+        """Return notes for the user on the whole sample."""
+        if self.refused:
+            yield f"{len(self.refused)} records could not be read, the first: {self.refused[0].without_data()}"
+        if len(self.tables) > 1:
+            yield f"the filters select {len(self.tables)} tables, which are read as one"
+        yield from self.format.sample_notes(self)
+        if "" in self.observed:
+            yield "a column without a name cannot be declared and is left out"
+
+
+def _leaves(sql_type: SqlType) -> Iterator[SqlType]:
+    if not sql_type.fields:
+        yield sql_type
+    for part in sql_type.fields:
+        yield from _leaves(part.type)

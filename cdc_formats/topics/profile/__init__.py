@@ -1,0 +1,22 @@
+"""Profiles a topic from a sample: format, tables, keys, positions, unreadable records, and the call that reads it.
+
+`profile_records` is pure; `cdc_formats.topics.kafka.profile_topic` reads the sample from Kafka.
+"""
+
+from .detect import Candidate
+from .facts import Keys, Partition, Positions, Sizes
+from .profile import CorruptRecord, TopicProfile, profile_records
+from .tables import BeforeImages, TableProfile
+
+__all__ = [
+    "BeforeImages",
+    "Candidate",
+    "CorruptRecord",
+    "Keys",
+    "Partition",
+    "Positions",
+    "Sizes",
+    "TableProfile",
+    "TopicProfile",
+    "profile_records",
+]

@@ -1,0 +1,282 @@
+"""Detects the format of a topic: every registered format reads the sample, and the best one is chosen.
+
+A format is *specific* when it refuses a JSON object that no CDC tool writes; the others read any JSON object as a row. Formats are
+ranked by:
+
+1. specific formats first
+2. the number of values that the format understands
+3. the number of values with a field that only this format writes (``_tidb``, ``__op``)
+
+The reason lists formats that rank equal to the chosen one. Formats of other packages are tried like the built-in ones.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from cdc_formats.base import Format, Ignored
+from cdc_formats.errors import FormatOptionError, SchemaRegistryError
+from cdc_formats.registry import BUILT_IN, get_format, list_formats
+from cdc_formats.sampling import Evidence
+from cdc_formats.topics.encodings import CONFLUENT, Encoded, InspectedRecord
+from cdc_formats.topics.inference.reading import AnyColumns
+
+from .read import Reading, read_all
+
+_DECOY = b'{"a field that no format has": 1}'
+_MOST_SHOWN = 5
+_NEEDED_SHARE = 2  # at least one of two values must be understood
+_SPECIFIC_SHARE = 10  # one of ten is enough to prefer a specific format
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """The result of trying a format on a sample.
+
+    Parameters
+    ----------
+    identifier : str
+    evidence : str
+        Why the sample may be in this format.
+    values : int
+        The number of records with a value.
+    read : int
+        How many of these have rows.
+    ignored : mapping
+        How many were understood and have no rows, by reason.
+    refused : int
+        How many are errors.
+    error : str
+        The first error.
+    specific : bool
+        Whether the format refuses a JSON object that no CDC tool writes.
+    distinctive : int
+        How many values have a field that only this format writes.
+    requirement : str
+        What is required to try the format; empty when it was tried.
+    format : Format or None
+        The format with the options it was tried with.
+    """
+
+    identifier: str
+    evidence: str = ""
+    values: int = 0
+    read: int = 0
+    ignored: Mapping[str, int] = field(default_factory=dict)
+    refused: int = 0
+    error: str = ""
+    specific: bool = True
+    distinctive: int = 0
+    requirement: str = ""
+    format: Format | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def understood(self) -> int:
+        """How many values the format understands, with or without rows."""
+        return self.read + sum(self.ignored.values())
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the result as JSON values."""
+        return {
+            "format": self.identifier,
+            "evidence": self.evidence,
+            "values": self.values,
+            "read": self.read,
+            "ignored": dict(self.ignored),
+            "refused": self.refused,
+            "error": self.error,
+            "specific": self.specific,
+            "requirement": self.requirement,
+        }
+
+
+def candidates(records: Sequence[InspectedRecord], options: Mapping[str, Any]) -> list[Candidate]:
+    """Try every registered format on a sample.
+
+    Parameters
+    ----------
+    records : sequence of InspectedRecord
+    options : mapping
+        Format options by name; each format gets those that it has.
+
+    Returns
+    -------
+    list of Candidate
+        The best first.
+
+    Raises
+    ------
+    FormatOptionError
+        When no format has an option.
+    SchemaRegistryError
+        When the configured schema registry does not answer.
+    """
+    given = {name.replace("-", "_").replace(".", "_"): value for name, value in options.items()}
+    known = {name: _known(name) for name in list_formats()}
+    unknown = sorted(set(given) - {option for found in known.values() if isinstance(found, Format) for option in _names(found)})
+    if unknown:
+        raise FormatOptionError(f"no format has an option {', '.join(unknown)}")
+    present = [each for each in records if each.record.value]
+    tried = [
+        _tried(found, present, given) if isinstance(found, Format) else Candidate(name, values=len(present), requirement=found)
+        for name, found in known.items()
+    ]
+    return sorted(tried, key=_rank)
+
+
+def candidate(format: Format, records: Sequence[InspectedRecord]) -> Candidate:
+    """Try one format on a sample.
+
+    Raises
+    ------
+    SchemaRegistryError
+        When the configured schema registry does not answer.
+    InferenceError
+        When the format has no column names.
+    """
+    reader = AnyColumns(format)
+    readings = list(read_all(reader, [each for each in records if each.record.value]))
+    return _counted(format, readings, not format.plain_rows and _refuses_decoy(reader))
+
+
+def choose(tried: Sequence[Candidate]) -> tuple[Candidate | None, str]:
+    """Return the format of a sample, None when no format reads it, and the reason.
+
+    Parameters
+    ----------
+    tried : sequence of Candidate
+        The best first.
+    """
+    best = tried[0]
+    if not best.values:
+        return None, "no record has a value to detect the format from"
+    if _NEEDED_SHARE * best.understood < best.values:
+        waiting = next((each.requirement for each in tried if each.requirement), "")
+        if waiting:
+            return None, f"the format cannot be detected yet: {waiting}"
+        nearest = max(tried, key=lambda each: (each.understood, each.evidence != ""))
+        return None, f"no format reads most of the {best.values} values; the nearest is {nearest.identifier}, with {nearest.understood}"
+    equal = [each.identifier for each in tried[1:] if _as_good(each, best)]
+    return best, best.evidence + (f"; {' and '.join(equal)} would read as many values: check which one it is" if equal else "")
+
+
+def _rank(each: Candidate) -> tuple[Any, ...]:
+    # Several formats read a null payload as a tombstone, so that it does not count as evidence.
+    telling = each.understood - each.ignored.get(Ignored.TOMBSTONE.value, 0)
+    specific = each.specific and _SPECIFIC_SHARE * telling >= each.values > 0
+    built_in = each.identifier in BUILT_IN
+    order = (not (each.format and each.format.plain_rows), not built_in, each.identifier if built_in else "")
+    return not specific, -each.understood, -each.distinctive, order
+
+
+def _as_good(other: Candidate, best: Candidate) -> bool:
+    return (other.specific, other.understood, other.distinctive) == (best.specific, best.understood, best.distinctive)
+
+
+def _known(identifier: str) -> Format | str:
+    """Return a format with its defaults, or why it failed to load: a format of another package may raise anything."""
+    try:
+        return get_format(identifier)
+    except Exception as error:
+        return f"it cannot be tried: {error}"
+
+
+def _names(format: Format) -> set[str]:
+    return {option.name for option in fields(format)}
+
+
+def _tried(default: Format, records: Sequence[InspectedRecord], given: Mapping[str, Any]) -> Candidate:
+    """Try a format on the records that have a value; `given` has the options of all formats."""
+    identifier = default.identifier
+    own = {name: value for name, value in given.items() if name in _names(default)}
+    try:
+        options = {**default.detected_options(records, given), **own}
+        format = type(default).from_options(options)
+        if requirement := _requirement(format, records):
+            return Candidate(identifier, values=len(records), requirement=requirement, format=default)
+        reader = AnyColumns(format)
+        readings = list(read_all(reader, records))
+        return _counted(format, readings, not format.plain_rows and _refuses_decoy(reader))
+    except SchemaRegistryError:
+        raise
+    except Exception as error:
+        return Candidate(identifier, values=len(records), requirement=f"it cannot be tried: {error}", format=default)
+
+
+def _requirement(format: Format, records: Sequence[InspectedRecord]) -> str:
+    """Return what is required to read values whose schemas are in a registry; empty for other values."""
+    ids = [each.value.schema_id for each in records if each.value.encoding == CONFLUENT]
+    if not ids or _NEEDED_SHARE * len(ids) < len(records):
+        return ""
+    # A format has a registry only when fastavro is installed (the extra `avro`).
+    registry = format.registry
+    if registry is None or registry.url:
+        return ""
+    return f"{len(ids)} of {len(records)} values name a schema of a registry (id {_first(ids)}): pass url='https://...'"
+
+
+def _refuses_decoy(reader: AnyColumns) -> bool:
+    try:
+        return isinstance(reader.events(b'{"id": 1}', _DECOY, ()), Ignored)
+    except Exception:  # a format of another package may raise anything: it did not return a row
+        return True
+
+
+def _counted(format: Format, readings: Sequence[Reading], specific: bool) -> Candidate:
+    found = [format.evidence(each.inspected) for each in readings]
+    refusals = [reading.error or each.refusal for reading, each in zip(readings, found, strict=True)]
+    rows = sum(bool(each.events) and refusal is None for each, refusal in zip(readings, refusals, strict=True))
+    errors = [error for error in refusals if error is not None]
+    ignored = Counter(each.ignored.value for each in readings if each.ignored)
+    return Candidate(
+        format.identifier,
+        evidence=_evidence(format, readings, found, rows, specific),
+        values=len(readings),
+        read=rows,
+        ignored=dict(ignored),
+        refused=len(errors),
+        error=str(errors[0]) if errors else "",
+        specific=specific,
+        distinctive=sum(each.distinctive for each in found),
+        format=format,
+    )
+
+
+def _evidence(format: Format, readings: Sequence[Reading], found: Sequence[Evidence], rows: int, specific: bool) -> str:
+    if not readings:
+        return ""
+    values, total = [each.inspected.value for each in readings], len(readings)
+    framed = [value.schema_id for value in values if value.encoding == CONFLUENT]
+    if rows and framed:
+        return f"{rows} of {total} values are Avro with a registry schema: id {_first(framed)}"
+    remarks = Counter(remark for each in found for remark in each.remarks)
+    said = [*_marked(format.marks, values), *(remark.format(count, total) for remark, count in remarks.items())]
+    any_object = f"reads any JSON object as a row: {rows} of {total} values"
+    return ", ".join(said) or (f"{rows} of {total} values are messages of this format" if specific else any_object)
+
+
+def _marked(known: Sequence[str], values: Sequence[Encoded]) -> Iterator[str]:
+    """Return how many values have all of the fields that most values have."""
+    counts = Counter(name for value in values for name in known if name in value.fields)
+    marks = [name for name in known if _NEEDED_SHARE * counts[name] >= len(values)]
+    if marks:
+        yield f"{sum(all(name in value.fields for name in marks) for value in values)} of {len(values)} values have {listed(marks)}"
+
+
+def _first(names: Sequence[str]) -> str:
+    found = sorted(set(names))
+    return ", ".join(found[:_MOST_SHOWN]) + (", ..." if len(found) > _MOST_SHOWN else "")
+
+
+def listed(names: Sequence[str]) -> str:
+    """Return names as a list in a sentence.
+
+    Examples
+    --------
+    >>> listed(["before", "after", "op"])
+    'before, after and op'
+    """
+    return f"{', '.join(names[:-1])} and {names[-1]}" if len(names) > 1 else "".join(names)

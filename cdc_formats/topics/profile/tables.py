@@ -1,0 +1,288 @@
+"""Profiles the tables of a sample: operations, schemas, before-images, and whether the Kafka key is the primary key."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import MISSING, dataclass, field, fields, replace
+from typing import Any
+
+from cdc_formats.base import Event, Format, Ignored
+from cdc_formats.changelog_mode import ChangelogMode
+from cdc_formats.errors import ChangelogError
+from cdc_formats.row_kind import SHORT_STRINGS, RowKind
+from cdc_formats.topics.encodings import InspectedRecord
+from cdc_formats.topics.inference import InferredSchema, infer_schema
+from cdc_formats.topics.inference.reading import AnyColumns
+
+from .read import Reading
+
+
+@dataclass(frozen=True)
+class BeforeImages:
+    """The before-images in a table's messages.
+
+    Parameters
+    ----------
+    updates, updates_with : int
+        The number of updates, and of those with a before-image.
+    deletes, deletes_whole : int
+        The number of deletes, and of those with a value in a column outside the key.
+    changed_only : bool
+        Whether the before-images of updates have only the changed columns.
+    """
+
+    updates: int = 0
+    updates_with: int = 0
+    deletes: int = 0
+    deletes_whole: int = 0
+    changed_only: bool = False
+
+
+@dataclass(frozen=True)
+class TableProfile:
+    """A table of the topic.
+
+    Parameters
+    ----------
+    name : str
+        The names in the messages, joined with dots; empty when the messages name no table.
+    records : int
+        The number of records with rows of the table.
+    kinds : mapping
+        The number of changelog rows by kind: ``+I``, ``-U``, ``+U``, ``-D``.
+    operations : mapping
+        The number of records by the producer's operation.
+    before : BeforeImages
+    kafka_key : str
+        Whether the Kafka key is the primary key, with the evidence.
+    key_agrees : bool or None
+        Whether the Kafka key is the primary key; None if unknown.
+    schema : InferredSchema or None
+    reason : str
+        Why there is no schema.
+    options : mapping
+        The format options that read this table, without secrets.
+    """
+
+    name: str
+    records: int
+    kinds: Mapping[str, int]
+    operations: Mapping[str, int]
+    before: BeforeImages
+    kafka_key: str
+    key_agrees: bool | None
+    schema: InferredSchema | None
+    reason: str = ""
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def ddl(self) -> str:
+        """The columns as DDL text; empty if unknown."""
+        return "" if self.schema is None else self.schema.ddl
+
+    @property
+    def primary_key(self) -> tuple[str, ...]:
+        """The primary key; empty if unknown."""
+        return () if self.schema is None else self.schema.primary_key
+
+
+def tables(readings: Sequence[Reading], reader: AnyColumns) -> tuple[TableProfile, ...]:
+    """Return the tables of a sample, sorted by number of records, the largest first.
+
+    Parameters
+    ----------
+    readings : sequence of Reading
+    reader : AnyColumns
+        The reader that made the readings.
+    """
+    groups = _groups(readings, reader.format)
+    named = [names for names in groups if names]
+    made = [_table(names, group, reader, _filters(names, named, reader.format)) for names, group in groups.items()]
+    return tuple(sorted(made, key=lambda each: -each.records))
+
+
+def _groups(readings: Sequence[Reading], format: Format) -> dict[tuple[str, ...], list[Reading]]:
+    """Return the records that have rows, by table. If only one table is named, it gets the records that name none."""
+    found: dict[tuple[str, ...], list[Reading]] = {}
+    for each in readings:
+        if each.events or _is_tombstone(each, format):
+            found.setdefault(each.table or (), []).append(each)
+    if () in found and len(found) == 2:
+        nameless = found.pop(())
+        (names,) = found
+        found[names] = sorted(found[names] + nameless, key=lambda each: (each.record.partition, each.record.offset))
+    return found
+
+
+def _is_tombstone(reading: Reading, format: Format) -> bool:
+    """Whether a record is a tombstone that deletes its key."""
+    return format.plain_rows and reading.ignored is Ignored.TOMBSTONE
+
+
+def _filters(names: Sequence[str], all_names: Sequence[tuple[str, ...]], format: Format) -> dict[str, str]:
+    """Return the options that filter out the other tables."""
+    options = list(format.table_identity.values())
+    if len(all_names) < 2 or not names or not options:
+        return {}
+    filters = {options[-1]: re.escape(names[-1])}
+    if len({each[0] for each in all_names if each[-1] == names[-1]}) > 1:
+        filters.setdefault(options[0], re.escape(names[0]))
+    return {option: pattern for option, pattern in filters.items() if option}
+
+
+def _table(names: Sequence[str], readings: Sequence[Reading], reader: AnyColumns, filters: Mapping[str, str]) -> TableProfile:
+    format = replace(reader.format, **filters)  # type: ignore[arg-type]
+    schema, reason = _schema(readings, format)
+    key = schema.primary_key if schema else ()
+    agrees, kafka_key = _key_agreement(readings, reader, key)
+    detected = {name: schema.format_options[name] for name in schema.option_reasons} if schema else {}
+    return TableProfile(
+        name=".".join(names),
+        records=len(readings),
+        kinds=_kinds(readings, reader.format),
+        operations=_operations(readings, reader.format),
+        before=_before(readings, key),
+        kafka_key=kafka_key,
+        key_agrees=agrees,
+        schema=schema,
+        reason=reason,
+        options={**detected, **set_options(format)},
+    )
+
+
+def set_options(format: Format) -> dict[str, Any]:
+    """Return the options of a format that differ from their defaults; ``...`` replaces a secret."""
+    found = {}
+    for option in fields(format):
+        value = getattr(format, option.name)
+        if value != option.default and not (option.default is MISSING and not value):
+            found[option.name] = value if option.repr else "..."
+    return found
+
+
+def _schema(readings: Sequence[Reading], format: Format) -> tuple[InferredSchema | None, str]:
+    """Return the schema inferred from a table's records, or the reason why inference failed."""
+    records = [(each.record.key, each.record.value, each.record.headers) for each in sorted(readings, key=_age)]
+    single = _key_column([each.inspected for each in readings]) if format.plain_rows else None
+    try:
+        return infer_schema(records, format=format, primary_key=() if single is None else (single,)), ""
+    except ChangelogError as error:
+        return None, str(error.args[0])
+
+
+def _age(reading: Reading) -> tuple[int, int]:
+    return reading.record.timestamp, reading.record.offset
+
+
+# ----------------------------------------------------------------------------------------------------------- operations
+
+
+def _kinds(readings: Sequence[Reading], format: Format) -> dict[str, int]:
+    """Return the number of changelog rows by kind."""
+    counts: Counter[RowKind] = Counter()
+    for each in readings:
+        for event in each.events:
+            counts.update(_rows(event, format.changelog_mode))
+        counts[RowKind.DELETE] += _is_tombstone(each, format)
+    return {SHORT_STRINGS[kind]: counts[kind] for kind in RowKind if counts[kind]}
+
+
+def _rows(event: Event, mode: ChangelogMode) -> list[RowKind]:
+    if event.kind is RowKind.INSERT and not mode.contains(RowKind.INSERT):
+        return [RowKind.UPDATE_AFTER]
+    if event.kind is RowKind.UPDATE_AFTER and mode.contains(RowKind.UPDATE_BEFORE) and not event.single:
+        return [RowKind.UPDATE_BEFORE, RowKind.UPDATE_AFTER]
+    return [event.kind]
+
+
+def _operations(readings: Sequence[Reading], format: Format) -> dict[str, int]:
+    path = format.operation_path
+    counts = Counter(found for each in readings if path and (found := _operation(each.inspected, path)))
+    return dict(counts.most_common())
+
+
+def _operation(inspected: InspectedRecord, path: Sequence[str]) -> str:
+    found: Any = inspected.value.fields
+    for name in path:
+        found = found.get(name) if isinstance(found, dict) else None
+    return found if isinstance(found, str) else ""
+
+
+def _before(readings: Sequence[Reading], key: Sequence[str]) -> BeforeImages:
+    events = [event for each in readings for event in each.events]
+    updates = [event for event in events if event.kind is RowKind.UPDATE_AFTER and not event.single]
+    deletes = [event for event in events if event.kind is RowKind.DELETE]
+    return BeforeImages(
+        updates=len(updates),
+        updates_with=sum(event.before is not None for event in updates),
+        deletes=len(deletes),
+        deletes_whole=sum(_is_whole(event.before, key) for event in deletes),
+        changed_only=any(event.changed_only for event in updates),
+    )
+
+
+def _is_whole(image: Any, key: Sequence[str]) -> bool:
+    return isinstance(image, Mapping) and any(value is not None for name, value in image.items() if name not in key)
+
+
+# ------------------------------------------------------------------------------------------------------------------ keys
+
+
+def _key_column(records: Sequence[InspectedRecord]) -> str | None:
+    """Return the column that equals a single-value key in every record, None if no column does."""
+    found: list[set[str]] = []
+    for each in records:
+        key = each.key.value
+        if each.value.fields and not each.key.fields and key is not None:
+            found.append({name for name, value in each.value.fields.items() if _spelled(value) in (_spelled(key), key)})
+    common = set.intersection(*found) if found else set()
+    first = next((each.value.fields for each in records if each.value.fields), {})
+    return next((name for name in first if name in common), None)
+
+
+def _spelled(value: Any) -> str | None:
+    return None if value is None else str(value)
+
+
+def _key_agreement(readings: Sequence[Reading], reader: AnyColumns, primary_key: Sequence[str]) -> tuple[bool | None, str]:
+    """Return whether the Kafka key is the primary key, with the evidence."""
+    keyed = [each for each in readings if each.record.key is not None]
+    if not keyed:
+        return False, "no: the records have no key"
+    if not primary_key:
+        return None, "unknown: no primary key was found"
+    shown = f"({', '.join(primary_key)})"
+    parts = [(_key_of(each, reader, primary_key), each) for each in keyed]
+    names = Counter(tuple(found) for found, _ in parts if found)
+    if not names:
+        return False, f"no: the key is {keyed[0].inspected.key.encoding}, and not {shown}"
+    most = names.most_common(1)[0][0]
+    if {name.lower() for name in most} != {name.lower() for name in primary_key}:
+        return False, f"no: the key has ({', '.join(most)}), the primary key is {shown}"
+    compared = [same for found, each in parts for event in each.events if (same := _same(found, event)) is not None]
+    if not compared:
+        return True, f"yes: {shown}; the values do not have these columns"
+    if not all(compared):
+        return False, f"no: {shown} differs from the row in {compared.count(False)} of {len(compared)} events"
+    some = "" if len(keyed) == len(readings) else f"; {len(readings) - len(keyed)} records have no key"
+    return len(keyed) == len(readings), f"{'in part' if some else 'yes'}: {shown}, equal to the row's in {len(compared)} events{some}"
+
+
+def _key_of(reading: Reading, reader: AnyColumns, primary_key: Sequence[str]) -> Mapping[str, Any]:
+    found = reader.format.key_columns(reading.record.key, reading.record.headers)
+    if found or len(primary_key) > 1 or isinstance(reading.inspected.key.value, (dict, list)):
+        return found
+    value = reading.inspected.key.value
+    return {} if value is None else {primary_key[0]: value}
+
+
+def _same(parts: Mapping[str, Any], event: Event) -> bool | None:
+    """Whether a key's columns equal the row's, None when the row has none of them."""
+    image = event.before if event.after is None else event.after
+    if not isinstance(image, Mapping):
+        return None
+    by_lower = {str(name).lower(): value for name, value in image.items()}
+    common = [(value, by_lower[name.lower()]) for name, value in parts.items() if name.lower() in by_lower]
+    return all(ours == theirs or str(ours) == str(theirs) for ours, theirs in common) if common else None

@@ -1,0 +1,125 @@
+"""Renders a profile for a terminal, as plain text or with rich. Markup and control codes in messages are escaped."""
+
+from __future__ import annotations
+
+from textwrap import wrap
+from typing import TYPE_CHECKING
+
+from cdc_formats.printable import printable
+
+from .report import Grid, Section, headline, sections
+
+if TYPE_CHECKING:
+    from rich.console import Group, RenderableType
+    from rich.table import Table
+
+    from .profile import TopicProfile
+
+_WIDTH = 120
+_LEAST_COLUMN = 8
+_KIND_STYLES = {"+I": "green", "-U": "yellow", "+U": "cyan", "-D": "red"}
+
+
+def plain_text(profile: TopicProfile) -> str:
+    """Return a profile as plain text, at most 120 columns wide except for the call."""
+    title = f"{profile.topic}  {headline(profile)}"
+    return "\n".join([printable(title), *(line for section in sections(profile) for line in _plain(section))])
+
+
+def _plain(section: Section) -> list[str]:
+    lines = ["", printable(section.title)]
+    width = max((len(printable(name)) for name, _ in section.facts), default=0)
+    width = min(width, _WIDTH // 3)
+    for name, text in section.facts:
+        lines += _hanging(f"  {printable(name):{width}}  ", printable(text))
+    lines += _plain_grid(section.grid) if section.grid else []
+    for warning in section.warnings:
+        lines += _hanging("  ! ", printable(warning))
+    return lines + [f"  {printable(line)}".rstrip() for line in section.code.split("\n") if section.code]
+
+
+def _hanging(first: str, text: str) -> list[str]:
+    room = max(_WIDTH - len(first), _WIDTH // 3)
+    lines = wrap(text, room, break_on_hyphens=False) or [""]
+    return [(first if number == 0 else " " * len(first)) + line for number, line in enumerate(lines)]
+
+
+def _plain_grid(grid: Grid) -> list[str]:
+    rows = [[printable(cell) for cell in row] for row in (grid.header, *grid.rows)]
+    widths = _widths(rows)
+    lines: list[str] = []
+    for row in rows:
+        cells = [wrap(cell, width, break_on_hyphens=False) or [""] for cell, width in zip(row, widths, strict=True)]
+        for number in range(max(map(len, cells))):
+            parts = [cell[number] if number < len(cell) else "" for cell in cells]
+            aligned = [
+                part.rjust(width) if name in grid.numbers else part.ljust(width)
+                for part, width, name in zip(parts, widths, grid.header, strict=True)
+            ]
+            lines.append(("  " + "  ".join(aligned)).rstrip())
+        if row is rows[0]:
+            lines.append("  " + "  ".join("-" * width for width in widths))
+    return lines
+
+
+def _widths(rows: list[list[str]]) -> list[int]:
+    """Return the widths of columns; the widest shrink until all fit."""
+    widths = [max(len(row[index]) for row in rows) for index in range(len(rows[0]))]
+    while sum(widths) + 2 * len(widths) > _WIDTH and max(widths) > _LEAST_COLUMN:
+        widths[widths.index(max(widths))] -= 1
+    return widths
+
+
+# ------------------------------------------------------------------------------------------------------------------ rich
+
+
+def renderable(profile: TopicProfile) -> Group:
+    """Return a profile as a rich renderable.
+
+    Raises
+    ------
+    ImportError
+        When rich is not installed.
+    """
+    from rich.console import Group
+    from rich.text import Text
+
+    title = Text.assemble((printable(profile.topic), "bold"), "  ", (printable(headline(profile)), "green" if profile.format else "red"))
+    return Group(title, *(part for section in sections(profile) for part in _drawn(section)))
+
+
+def _drawn(section: Section) -> list[RenderableType]:
+    from rich.padding import Padding
+    from rich.syntax import Syntax
+    from rich.table import Table
+    from rich.text import Text
+
+    parts: list[RenderableType] = [Text(f"\n{printable(section.title)}", style="bold cyan")]
+    if section.facts:
+        facts = Table(box=None, show_header=False, padding=(0, 2, 0, 2))
+        facts.add_column(style="dim", no_wrap=True, max_width=40)
+        facts.add_column(overflow="fold")
+        for name, text in section.facts:
+            facts.add_row(Text(printable(name)), Text(printable(text)))
+        parts.append(facts)
+    if section.grid:
+        parts.append(_drawn_grid(section.grid))
+    parts += [Padding(Text(f"! {printable(warning)}", style="yellow"), (0, 2)) for warning in section.warnings]
+    if section.code:
+        code = "\n".join(printable(line) for line in section.code.split("\n"))
+        parts.append(Padding(Syntax("", "python", theme="ansi_dark").highlight(code), (0, 2), expand=False))
+    return parts
+
+
+def _drawn_grid(grid: Grid) -> Table:
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=box.SIMPLE_HEAD, header_style="dim", pad_edge=True, padding=(0, 1))
+    for name in grid.header:
+        number = name in grid.numbers
+        table.add_column(Text(name), justify="right" if number else "left", overflow="fold", no_wrap=number, style=_KIND_STYLES.get(name))
+    for row in grid.rows:
+        table.add_row(*(Text(printable(cell)) for cell in row))
+    return table

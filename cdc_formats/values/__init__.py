@@ -1,0 +1,1 @@
+"""Values: SQL types, the producers' encodings, reading and writing (one module a type family), equality."""

@@ -1,0 +1,76 @@
+"""BINARY: reading and writing. The canonical value is ``bytes``; in a message it is base64, hexadecimal digits or Latin-1 text."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from typing import Any
+
+from .handling import Converter, Handling, refuse
+from .schema import SqlType
+from .value_type import ValueType
+
+UNDECLARED_BINARY = "the schema declares text: set binary_handling_mode to the connector's binary.handling.mode, or declare STRING"
+
+
+def base64_bytes(sql_type: SqlType, value: str) -> bytes:
+    """Return the bytes of base64.
+
+    Raises
+    ------
+    ConversionError
+        When the text is not base64; the error shows `sql_type`.
+    """
+    try:
+        return base64.b64decode(value, validate=True)
+    except ValueError:
+        raise refuse(sql_type, value, "not base64") from None
+
+
+def base64_text(value: bytes) -> str:
+    """Return bytes as base64."""
+    return base64.b64encode(value).decode()
+
+
+def _converter(sql_type: SqlType, handling: Handling) -> Converter:
+    def of_hex(value: str) -> bytes:
+        return binascii.unhexlify(value.removeprefix("0x"))
+
+    def of_url_safe(value: str) -> bytes:
+        return base64.b64decode(value, altchars=b"-_", validate=True)
+
+    def of_latin1(value: str) -> bytes:
+        return value.encode("latin-1")
+
+    def of_base64(value: str) -> bytes:
+        return base64.b64decode(value, validate=True)
+
+    read = {"hex": of_hex, "base64-url-safe": of_url_safe, "latin1": of_latin1}.get(handling.binary or "", of_base64)
+
+    def convert(value: Any) -> bytes:
+        if type(value) is bytes:  # not from JSON: upsert-kafka's raw
+            return value
+        if type(value) is str:
+            if handling.binary is None:
+                raise refuse(sql_type, value, UNDECLARED_BINARY)
+            try:
+                return read(value)
+            except ValueError:  # binascii.Error and UnicodeError are ValueErrors
+                raise refuse(sql_type, value, f"not {handling.binary}") from None
+        raise refuse(sql_type, value)
+
+    return convert
+
+
+_WRITERS: dict[str, Converter] = {
+    "hex": bytes.hex,
+    "base64-url-safe": lambda value: base64.urlsafe_b64encode(value).decode(),
+    "latin1": lambda value: value.decode("latin-1"),
+}
+
+
+def _writer(sql_type: SqlType, handling: Handling, iso: bool) -> Converter:
+    return _WRITERS.get(handling.binary or "", base64_text)
+
+
+TYPES = {"BINARY": ValueType(canonical=lambda _: bytes, converter=_converter, writer=_writer, to_text=lambda value: f"x'{value.hex()}'")}

@@ -1,0 +1,110 @@
+"""Value encodings that depend on the producer's configuration, and the error for a value that its column cannot hold."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from typing import Any, Literal
+
+from .schema import SqlType
+
+Converter = Callable[[Any], Any]
+
+DECIMAL_MODES = ("precise", "string", "double")
+TIME_MODES = ("adaptive", "adaptive_time_microseconds", "connect", "isostring", "microseconds", "nanoseconds")
+BINARY_MODES = ("bytes", "base64", "base64-url-safe", "hex")
+ROUNDING = ("error", "half_up")
+Rounding = Literal["error", "half_up"]
+
+
+@dataclass(frozen=True)
+class Handling:
+    """A producer's configurable value encodings, and the rounding of decimals with too many digits.
+
+    Parameters
+    ----------
+    decimal : {"text", "precise", "string", "double"} or None
+        ``text``: a number or its digits. ``precise``: base64 of the unscaled big-endian bytes, at the column's scale.
+        ``None``: not declared: a JSON number is accepted, a string is an error that names the option.
+    decimal_scale : int or None
+        The scale of ``precise`` if the message contains it; otherwise the column's is used.
+    time : {"text", "adaptive", ...} or None
+        ``text``: ISO or SQL text only. Debezium's ``time.precision.mode`` otherwise; ``None``: not declared.
+    epoch_unit : {"ms", "us", "ns"} or None
+        The unit of an epoch number if the message's schema contains it; otherwise it follows from `time`.
+    binary : {"bytes", "base64", "base64-url-safe", "hex", "latin1"} or None
+        The text form of bytes (``bytes`` is base64 in JSON). ``None``: not declared: text in a BINARY column is an error.
+    bigint_unsigned : {"long", "precise"} or None
+        The encoding of unsigned 64-bit numbers in a ``DECIMAL(20,0)`` column. ``long``: a JSON integer, in two's complement. ``precise``:
+        base64 of the big-endian bytes, for every `decimal`.
+    time_zone : str or None
+        The zone of zone-less text in a TIMESTAMP column; ``None``: such text is an error.
+    placeholder : str or None
+        Debezium's unavailable-value placeholder; a value equal to it is `ABSENT`.
+    native : bool
+        Whether the producer writes booleans and integers as JSON types: only a hint for speed.
+    rounding : {"error", "half_up"}
+        The treatment of a decimal with more digits after the point than its column holds.
+    parts : mapping or None
+        The handling of a nested column's parts if the message describes them, by ``STRUCT.<field>``, ``MAP.key`` and ``MAP.value``. A part
+        without an entry has the column's handling.
+    """
+
+    decimal: Literal["text", "precise", "string", "double"] | None = "text"
+    decimal_scale: int | None = None
+    time: str | None = "text"
+    epoch_unit: Literal["ms", "us", "ns"] | None = None
+    binary: str | None = "base64"
+    bigint_unsigned: Literal["long", "precise"] | None = None
+    time_zone: str | None = None
+    placeholder: str | None = None
+    native: bool = True
+    rounding: Rounding = "error"
+    parts: Mapping[str, Handling] | None = None
+
+    def of_part(self, name: str) -> Handling:
+        """Return the handling of a nested column's part; the placeholder only replaces whole columns."""
+        found = (self.parts or {}).get(name)
+        return replace(self, placeholder=None, parts=None) if found is None else replace(found, placeholder=None)
+
+
+def null_or(convert: Converter) -> Converter:
+    """Return `convert` for values that may be None."""
+    return lambda value: None if value is None else convert(value)
+
+
+class ConversionError(ValueError):
+    """A value that its column's type cannot hold; the caller adds the location.
+
+    Parameters
+    ----------
+    reason : str
+    bare : str
+        `reason` without the value, if it shows one (as in `errors.DecodeError`).
+    """
+
+    def __init__(self, reason: str, bare: str = "") -> None:
+        super().__init__(reason)
+        self.bare = bare
+
+
+def refuse(sql_type: SqlType | str, value: Any, hint: str = "") -> ConversionError:
+    """Return the error for a value that a column cannot hold: the expected type, the value, and what to do."""
+    hint = f": {hint}" if hint else ""
+    expected = f"expected `{sql_type}`, got `{_kind(value)}`"
+    return ConversionError(f"{expected} {_shown(value)}{hint}", expected + hint)
+
+
+def _kind(value: Any) -> str:
+    if isinstance(value, Decimal):
+        return "number"
+    return {int: "number", str: "str", bool: "boolean", dict: "object", list: "array"}.get(type(value), type(value).__name__)
+
+
+def _shown(value: Any) -> str:
+    # Shorten the value: it may be a megabyte (and Python rejects str() of a huge int).
+    if isinstance(value, int) and abs(value) >= 10**40:
+        return "of more than 40 digits"
+    text = ascii(value) if isinstance(value, str) else str(value)
+    return text if len(text) <= 60 else text[:60] + "..."

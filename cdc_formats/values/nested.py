@@ -1,0 +1,135 @@
+"""ARRAY, MAP and STRUCT: reading and writing. The canonical value is a list; a MAP's has ``[key, value]``, sorted by key.
+
+Their parts have types of their own; the caller passes the converters of the parts, or the function that returns them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from cdc_formats.errors import SchemaError
+
+from .equality import sorted_entries
+from .handling import Converter, Handling, null_or, refuse
+from .schema import Column, SqlType
+from .text import TEXT_TYPES
+from .value_type import same
+
+NESTED_TYPES = ("ARRAY", "MAP", "STRUCT")
+
+
+def nested_canonical(sql_type: SqlType, inner: Sequence[Any]) -> Any:
+    """Return the msgspec type of canonical values; `inner` are those of the parts."""
+    if sql_type.name == "ARRAY":
+        return list[inner[0] | None]  # type: ignore[valid-type]
+    if sql_type.name == "MAP":
+        return list[tuple[inner[0], inner[1] | None]]  # type: ignore[valid-type]
+    return tuple[tuple(of | None for of in inner)]  # type: ignore[misc]
+
+
+def nested_to_python(sql_type: SqlType, inner: Sequence[Converter]) -> Converter:
+    """Return the function from a canonical value to a ``list`` or ``dict``; `inner` are the functions of the parts."""
+    names = [field.name for field in sql_type.fields]
+    by_name: dict[str, Converter] = {
+        "ARRAY": lambda value: [inner[0](item) for item in value],
+        "MAP": lambda value: {inner[0](key): inner[1](item) for key, item in value},
+        "STRUCT": lambda value: {name: to(item) for name, to, item in zip(names, inner, value, strict=True)},
+    }
+    return by_name[sql_type.name]
+
+
+# --------------------------------------------------------------------------------------------------------------- reading
+
+
+def part_handling(sql_type: SqlType, part: Column, handling: Handling) -> Handling:
+    """Return the handling of a part of a nested column."""
+    # A schema block's handling of an array is that of its elements.
+    return replace(handling, placeholder=None) if sql_type.name == "ARRAY" else handling.of_part(f"{sql_type.name}.{part.name}")
+
+
+def nested_converter(sql_type: SqlType, of: Callable[[Column], Converter]) -> Converter:
+    """Return the converter of an ARRAY, a MAP or a STRUCT; `of` returns the converter of a part, and null becomes None."""
+    inner = [null_or(of(column)) for column in sql_type.fields]
+    names = [column.name for column in sql_type.fields]
+    return {"ARRAY": _array, "MAP": _map, "STRUCT": _struct}[sql_type.name](sql_type, inner, names)
+
+
+def _array(sql_type: SqlType, inner: Sequence[Converter], names: Sequence[str]) -> Converter:
+    (element,) = inner
+
+    def convert(value: Any) -> list[Any]:
+        if type(value) is list:
+            return [element(item) for item in value]
+        raise refuse(sql_type, value)
+
+    return convert
+
+
+def _map(sql_type: SqlType, inner: Sequence[Converter], names: Sequence[str]) -> Converter:
+    key, item = inner
+
+    def convert(value: Any) -> list[Any]:
+        if type(value) is dict:
+            return sorted_entries([key(name), item(entry)] for name, entry in value.items())
+        raise refuse(sql_type, value)
+
+    return convert
+
+
+def _struct(sql_type: SqlType, inner: Sequence[Converter], names: Sequence[str]) -> Converter:
+    fields = list(zip(names, inner, strict=True))
+
+    def convert(value: Any) -> list[Any]:
+        if type(value) is dict:
+            return [field(value.get(name)) for name, field in fields]
+        raise refuse(sql_type, value)
+
+    return convert
+
+
+# --------------------------------------------------------------------------------------------------------------- writing
+
+
+def nested_writer(sql_type: SqlType, of: Callable[[Column], Converter | None]) -> Converter:
+    """Return the function from a canonical value to a JSON value; `of` returns the writer of a part.
+
+    Raises
+    ------
+    SchemaError
+        When the type cannot be written: a MAP's key is not a string, or a STRUCT has two fields of one name.
+    """
+    return {"ARRAY": _array_writer, "MAP": _map_writer, "STRUCT": _struct_writer}[sql_type.name](sql_type, of)
+
+
+def _part_writer(write: Converter | None) -> Converter:
+    return same if write is None else null_or(write)
+
+
+def _array_writer(sql_type: SqlType, of: Callable[[Column], Converter | None]) -> Converter:
+    item = _part_writer(of(sql_type.fields[0]))
+    return lambda value: [item(element) for element in value]
+
+
+def _map_writer(sql_type: SqlType, of: Callable[[Column], Converter | None]) -> Converter:
+    key, entry = sql_type.fields
+    if key.type.name not in TEXT_TYPES:
+        raise SchemaError(f"{sql_type} cannot be written as JSON: the key of a map must be a STRING")
+    item = _part_writer(of(entry))
+
+    def write(value: list[Any]) -> dict[str, Any]:
+        written = {name: item(of) for name, of in value}
+        if None in written or len(written) != len(value):
+            raise refuse(sql_type, value, "a key is NULL or occurs twice")
+        return written
+
+    return write
+
+
+def _struct_writer(sql_type: SqlType, of: Callable[[Column], Converter | None]) -> Converter:
+    names = [field.name for field in sql_type.fields]
+    if len(set(names)) != len(names):
+        raise SchemaError(f"{sql_type} cannot be written as JSON: two of its fields have the same name")
+    inner = [_part_writer(of(field)) for field in sql_type.fields]
+    return lambda value: {name: write(item) for name, write, item in zip(names, inner, value, strict=True)}

@@ -1,0 +1,288 @@
+"""Declared columns: Spark's DDL text to `Column`, without Spark.
+
+``columns("id BIGINT NOT NULL, weight DECIMAL(10,3)")`` accepts the syntax of ``StructType.fromDDL`` and three extensions for changelogs:
+``TIME(p)``, a precision on ``TIMESTAMP(p)`` and ``TIMESTAMP_NTZ(p)`` (Debezium chooses the unit of an epoch number by the source column's
+precision), and ``BIGINT UNSIGNED``-sized numbers as ``DECIMAL(20,0)``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+
+from cdc_formats.errors import SchemaError
+
+
+@dataclass(frozen=True)
+class SqlType:
+    """A SQL type: its standard name and its parameters.
+
+    Parameters
+    ----------
+    name : str
+        One of `TYPE_NAMES`.
+    precision, scale : int or None
+        ``DECIMAL(precision, scale)``, ``TIME(precision)``, ``TIMESTAMP(precision)``, ``CHAR(precision)``.
+    fields : tuple of Column
+        The fields of a ``STRUCT``; the ``element`` of an ``ARRAY``; the ``key`` and ``value`` of a ``MAP``.
+    """
+
+    name: str
+    precision: int | None = None
+    scale: int | None = None
+    fields: tuple[Column, ...] = ()
+
+    def __str__(self) -> str:
+        if self.name == "DECIMAL":
+            return f"DECIMAL({self.precision},{self.scale})"
+        if self.name == "ARRAY":
+            return f"ARRAY<{self.fields[0].type}>"
+        if self.name == "MAP":
+            return f"MAP<{self.fields[0].type}, {self.fields[1].type}>"
+        if self.name == "STRUCT":
+            return f"STRUCT<{', '.join(f'{quote(field.name)}: {field.type}{_not_null(field)}' for field in self.fields)}>"
+        return self.name if self.precision is None else f"{self.name}({self.precision})"
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column: its name, type, and whether it may be NULL."""
+
+    name: str
+    type: SqlType
+    nullable: bool = True
+
+    def __str__(self) -> str:
+        return f"{quote(self.name)} {self.type}{_not_null(self)}"
+
+
+def _not_null(column: Column) -> str:
+    return "" if column.nullable else " NOT NULL"
+
+
+_SYNONYMS = {
+    "BYTE": "TINYINT",
+    "SHORT": "SMALLINT",
+    "INTEGER": "INT",
+    "LONG": "BIGINT",
+    "REAL": "FLOAT",
+    "DEC": "DECIMAL",
+    "NUMERIC": "DECIMAL",
+    "BYTES": "BINARY",
+    "TIMESTAMP_LTZ": "TIMESTAMP",
+}
+_PLAIN = ("BOOLEAN", "TINYINT", "SMALLINT", "INT", "BIGINT", "FLOAT", "DOUBLE", "STRING", "BINARY", "DATE")
+_SIZED = {
+    "CHAR": (1, 2**31 - 1),
+    "VARCHAR": (1, 2**31 - 1),
+    "TIME": (0, 6),
+    "TIMESTAMP": (0, 9),
+    "TIMESTAMP_NTZ": (0, 9),
+}
+TYPE_NAMES = (*_PLAIN, *_SIZED, "DECIMAL", "INTERVAL DAY TO SECOND", "ARRAY", "MAP", "STRUCT")
+"""The names of all types."""
+
+_TOKEN = re.compile(r"\s*(?:(?P<quoted>`(?:[^`]|``)*`)|(?P<comment>'(?:[^'\\]|\\.)*')|(?P<word>[^\W\d][\w$]*|\d\w*)|(?P<mark>[<>(),:]))")
+
+
+def quote(name: str) -> str:
+    """Return `name` as DDL text, in backquotes unless it is a plain word."""
+    return name if re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name) else backquoted(name)
+
+
+def backquoted(name: str) -> str:
+    """Return `name` in backquotes; Spark accepts any name in this form."""
+    return "`" + name.replace("`", "``") + "`"
+
+
+_PART = r"`(?:[^`]|``)*`|[^`.]+"
+_PARTS = re.compile(rf"(?:{_PART})(?:\.(?:{_PART}))*")
+
+
+def name_parts(name: str) -> tuple[str, ...]:
+    """Return the parts of a qualified name; a part in backquotes may have dots.
+
+    Parameters
+    ----------
+    name : str
+
+    Returns
+    -------
+    tuple of str
+        Empty if a backquote is not closed, or a part is missing.
+
+    Examples
+    --------
+    >>> name_parts("shop.`order.items`")
+    ('shop', 'order.items')
+    """
+    return tuple(map(_unquoted, re.findall(_PART, name))) if _PARTS.fullmatch(name) else ()
+
+
+def _unquoted(token: str) -> str:
+    return token[1:-1].replace("``", "`") if token.startswith("`") else token
+
+
+def columns(ddl: str | Iterable[Column]) -> tuple[Column, ...]:
+    """Read Spark DDL text into columns.
+
+    Parameters
+    ----------
+    ddl : str or iterable of Column
+        ``name TYPE [NOT NULL] [COMMENT 'text'], ...``; columns are passed through.
+
+    Returns
+    -------
+    tuple of Column
+        In the order of the text.
+
+    Raises
+    ------
+    SchemaError
+        When the text is not DDL, a type is unknown, or a name occurs twice.
+
+    Examples
+    --------
+    >>> [str(column) for column in columns("id bigint not null, `unit price` decimal(10,2), tags array<string>")]
+    ['id BIGINT NOT NULL', '`unit price` DECIMAL(10,2)', 'tags ARRAY<STRING>']
+    """
+    result = _Parser(ddl).columns() if isinstance(ddl, str) else tuple(ddl)
+    if not result:
+        raise SchemaError("a schema needs at least one column, for example 'id BIGINT, name STRING'")
+    names = [column.name for column in result]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise SchemaError(f"column {', '.join(map(quote, twice))} is declared twice")
+    return result
+
+
+def to_ddl(schema: Iterable[Column]) -> str:
+    """Return columns as DDL text (`columns` reads it back)."""
+    return ", ".join(map(str, schema))
+
+
+class _Parser:
+    """Recursive descent over the tokens of one DDL text."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.tokens = list(self._tokens())
+        self.next = 0
+
+    def columns(self) -> tuple[Column, ...]:
+        found = tuple(self._fields(end=""))
+        return found
+
+    def _tokens(self) -> Iterator[str]:
+        position, end = 0, len(self.text.rstrip())
+        while position < end:
+            match = _TOKEN.match(self.text, position)
+            if match is None:
+                raise self._error(f"cannot read {self.text[position : position + 20]!r}")
+            position = match.end()
+            yield match.group().strip()
+
+    def _error(self, reason: str) -> SchemaError:
+        return SchemaError(f"{reason} in schema {self.text!r}; write Spark DDL, for example 'id BIGINT NOT NULL, name STRING'")
+
+    def _peek(self) -> str:
+        return self.tokens[self.next] if self.next < len(self.tokens) else ""
+
+    def _take(self, *wanted: str) -> str:
+        token = self._peek()
+        if wanted and token.upper() not in wanted:
+            raise self._error(f"expected {' or '.join(wanted)} before {token or 'the end'!r}")
+        self.next += 1
+        return token
+
+    def _accept(self, *wanted: str) -> bool:
+        if [token.upper() for token in self.tokens[self.next : self.next + len(wanted)]] == list(wanted):
+            self.next += len(wanted)
+            return True
+        return False
+
+    def _fields(self, end: str) -> Iterator[Column]:
+        while self._peek() != end:
+            yield self._column()
+            if not self._accept(","):
+                break
+            if self._peek() == end:
+                raise self._error("a column is missing after the last comma")
+        if end:
+            self._take(end)
+        elif self._peek():
+            raise self._error(f"expected a comma before {self._peek()!r}")
+
+    def _column(self) -> Column:
+        name = self._name()
+        self._accept(":")
+        column = Column(name, self._type())
+        if self._accept("NOT", "NULL"):
+            column = replace(column, nullable=False)
+        if self._accept("COMMENT"):
+            text = self._take()
+            if not text.startswith("'"):
+                raise self._error(f"expected the text of COMMENT before {text or 'the end'!r}")
+        return column
+
+    def _name(self) -> str:
+        token = self._take()
+        if not token or token in "<>(),:" or token.startswith("'"):
+            raise self._error(f"expected a column's name before {token or 'the end'!r}")
+        return _unquoted(token)
+
+    def _type(self) -> SqlType:
+        word = self._take().upper()
+        name = _SYNONYMS.get(word, word)
+        if name in _PLAIN:
+            return SqlType(name)
+        if name in _SIZED:
+            return SqlType(name, self._size(*_SIZED[name]))
+        if name == "DECIMAL":
+            return self._decimal()
+        if name == "INTERVAL":
+            return self._interval()
+        if name in ("ARRAY", "MAP", "STRUCT"):
+            self._take("<")
+            return self._nested(name)
+        raise self._error(f"unknown type {word or 'nothing'!r} (known: {', '.join(TYPE_NAMES)})")
+
+    def _nested(self, name: str) -> SqlType:
+        if name == "STRUCT":
+            return SqlType(name, fields=tuple(self._fields(end=">")))
+        first = self._type()
+        if name == "ARRAY":
+            self._take(">")
+            return SqlType(name, fields=(Column("element", first),))
+        self._take(",")
+        second = self._type()
+        self._take(">")
+        return SqlType(name, fields=(Column("key", first, nullable=False), Column("value", second)))
+
+    def _size(self, least: int, most: int) -> int | None:
+        if not self._accept("("):
+            return None
+        size = self._number(least, most)
+        self._take(")")
+        return size
+
+    def _decimal(self) -> SqlType:
+        if not self._accept("("):
+            return SqlType("DECIMAL", 10, 0)  # Spark's default
+        precision, scale = self._number(1, 38), 0
+        if self._accept(","):
+            scale = self._number(0, precision)
+        self._take(")")
+        return SqlType("DECIMAL", precision, scale)
+
+    def _number(self, least: int, most: int) -> int:
+        token = self._take()
+        if not (token.isascii() and token.isdigit() and least <= int(token) <= most):
+            raise self._error(f"expected a number from {least} to {most}, got {token or 'the end'!r}")
+        return int(token)
+
+    def _interval(self) -> SqlType:
+        if not self._accept("DAY", "TO", "SECOND"):
+            raise self._error("the only supported interval is INTERVAL DAY TO SECOND")
+        return SqlType("INTERVAL DAY TO SECOND")

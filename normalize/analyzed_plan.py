@@ -1,0 +1,119 @@
+"""Facts about a changelog DataFrame that its analyzed plan shows.
+
+A mark in the schema is lost when a ``select`` computes ``row_kind`` again, and stays when rows are removed or repeated. The plan below
+such an operation does not change. The mark is therefore an alias of the DataFrame, ``changelog_all`` or ``changelog_upsert``: a node of
+the plan, and the qualifier of its columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from .core.output import ROW_KIND
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_ALIAS = "changelog_"
+ROW_KIND_WITH_UPDATE_BEFORE = f"{_ALIAS}all.{ROW_KIND}"
+"""The name of ``row_kind`` that Spark finds only in a changelog with ``-U``."""
+_MODES: tuple[Literal["all", "upsert"], ...] = ("all", "upsert")
+
+ONE_TO_ONE = frozenset({"CollectMetrics", "EventTimeWatermark", "Filter", "Project", "SubqueryAlias", "View"})
+"""Nodes whose rows are rows of their input, at most once, in its order."""
+ROW_BY_ROW = ONE_TO_ONE | {
+    "DeserializeToObject",
+    "Generate",
+    "MapElements",
+    "MapInArrow",
+    "MapInPandas",
+    "MapPartitions",
+    "SerializeFromObject",
+    "TypedFilter",
+    "Union",
+}
+"""Nodes that keep the order of a partition's rows."""
+_KEEP_MODE = ROW_BY_ROW | {
+    "CTERelationDef",
+    "Join",
+    "RebalancePartitions",
+    "Repartition",
+    "RepartitionByExpression",
+    "ResolvedHint",
+    "Sort",
+    "Window",
+    "WithCTE",
+}
+
+
+@dataclass(frozen=True)
+class Node:
+    """A node of an analyzed plan."""
+
+    java: Any
+    spark: SparkSession
+
+    @property
+    def name(self) -> str:
+        """The name of its class."""
+        return str(self.java.getClass().getSimpleName())
+
+    @property
+    def children(self) -> list[Node]:
+        """Its inputs. That of a ``foreachBatch`` DataFrame is the plan of the running query."""
+        query = _running_query(self.spark) if self.name == "LogicalRDD" else None
+        if query is not None and ids(query.output()) == ids(self.java.output()):
+            return [Node(query, self.spark)]
+        return [Node(child, self.spark) for child in elements(self.java.children())]
+
+
+def analyzed_plan(df: DataFrame) -> Node:
+    """Return the plan of a DataFrame."""
+    return Node(df._jdf.queryExecution().analyzed(), df.sparkSession)
+
+
+def with_changelog_mode(df: DataFrame, mode: Literal["all", "upsert"]) -> DataFrame:
+    """Return a changelog whose plan shows whether it has ``-U`` (``all``) or not (``upsert``)."""
+    return df.alias(f"{_ALIAS}{mode}")
+
+
+def changelog_mode(df: DataFrame) -> Literal["all", "upsert"] | None:
+    """Return whether a changelog has ``-U`` (``all``) or not (``upsert``), or None if its plan does not show it."""
+    from pyspark.sql.utils import is_remote
+
+    return None if is_remote() else _mode(analyzed_plan(df))  # Spark Connect keeps the plan on its server
+
+
+def _mode(node: Node) -> Literal["all", "upsert"] | None:
+    for mode in _MODES:
+        if node.name == "SubqueryAlias" and node.java.alias() == f"{_ALIAS}{mode}":
+            return mode
+    modes = [_mode(child) for child in node.children] if node.name in {*_KEEP_MODE, "LogicalRDD"} else []
+    if "upsert" in modes:
+        return "upsert"
+    # A join's other input may be any table. All inputs of a union are changelogs.
+    return "all" if "all" in modes and not (node.name == "Union" and None in modes) else None
+
+
+def elements(sequence: Any) -> Iterator[Any]:
+    """Yield the elements of a Scala sequence."""
+    return (sequence.apply(index) for index in range(sequence.length()))
+
+
+def ids(attributes: Any) -> list[int]:
+    """Return the ids of attributes, which identify them in all nodes of a plan."""
+    return [attribute.exprId().id() for attribute in elements(attributes)]
+
+
+def _running_query(spark: SparkSession) -> Any:
+    """Return the plan of the streaming query whose ``foreachBatch`` function is running, or None."""
+    query_id = spark.sparkContext.getLocalProperty("sql.streaming.queryId")
+    if query_id is None:
+        return None
+    jvm: Any = spark._jvm
+    # A foreachBatch function has its own session, whose `streams` do not list the query.
+    queries = spark._jsparkSession.sharedState().activeStreamingQueries()
+    query = queries.get(jvm.java.util.UUID.fromString(query_id))
+    return None if query is None else query.lastExecution().analyzed().children().apply(0)

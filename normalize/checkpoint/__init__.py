@@ -1,0 +1,1 @@
+"""Checkpoints of queries with the keyed stage: read the state, change the number of key groups."""

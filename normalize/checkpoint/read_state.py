@@ -1,0 +1,312 @@
+"""`read_state`: the rows that a query stores in its checkpoint, read with Spark's state data source.
+
+Spark's reader returns a row for each key group, with the bytes that `state.Layout` wrote. A group that no change has touched since the
+query's columns changed still has the old columns. The result has the columns of all groups, by name, each with the widest of its types. A
+row is NULL in a column that its group lacks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cdc_formats.decoding.rows import key_indices
+from cdc_formats.errors import ArgumentError
+from cdc_formats.values.schema import Column, columns as to_columns
+from normalize.core.arrow import arrow_type, of_stored, slices, spark_ddl, to_arrow
+from normalize.core.guard import GUARD
+from normalize.core.packing import unpack
+from normalize.core.state import KeyGroup, Layout, holds, read
+from normalize.engines.key_groups import STATE_DDL
+from normalize.worker import worker
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+OPERATOR = "applyInPandasWithState"
+"""Spark's name of the stage."""
+
+_UNKNOWN = 0
+"""An unknown processing time."""
+
+_HASHES = to_columns("_key_hash DECIMAL(20,0), _row_hash DECIMAL(20,0)")
+_KEY_GROUP = to_columns("_key_group INT")
+_WRITTEN = to_columns("_written TIMESTAMP")
+_POSITION = to_columns("_deleted_at TIMESTAMP, _epoch INT, _high DECIMAL(20,0), _low DECIMAL(20,0)")
+_KEY_GROUPS_DDL = f"struct<groupState:struct<{STATE_DDL.lower().replace(' ', ':')}>>"
+
+
+def read_state(spark: SparkSession, checkpoint: str, *, operator_id: int | None = None, batch_id: int | None = None) -> DataFrame:
+    """Return the rows that a query stores, one for each key.
+
+    Parameters
+    ----------
+    spark : SparkSession
+    checkpoint : str
+        The query's ``checkpointLocation``. It is not changed, and the query may be running.
+    operator_id : int or None
+        The id of the stateful operator; required if several are a ChangelogNormalize.
+    batch_id : int or None
+        The micro-batch after which the state is read, if the checkpoint still has it; by default the last committed one.
+
+    Returns
+    -------
+    DataFrame
+        The table's columns, with the changelog's types, and ``_key_group``. With a TTL also ``_written``, the time of the last write (NULL
+        if before the query had a TTL). With ``order="source"`` also ``_deleted_at``, ``_epoch``, ``_high`` and ``_low``. A row with a
+        ``_deleted_at`` is a remembered delete, and has only its key; a key without a position is NULL in the last three. In the compact
+        layout ``_key_hash`` and ``_row_hash`` replace the table's columns.
+
+    Raises
+    ------
+    ArgumentError
+        When the checkpoint has no such state, or several.
+    StateVersionError
+        When this release does not support the state's version, or two key groups have incompatible types of a column.
+
+    Notes
+    -----
+    The state is read twice: during this call for its columns, and when the DataFrame is evaluated. The workers decode the rows.
+    """
+    stored = find_state(spark, checkpoint, operator_id, batch_id)
+    layout = stored.layout(spark)
+    columns = (*(_HASHES if layout.compact else layout.columns), *_extra_columns(layout))
+    return stored.key_groups(spark).mapInArrow(partial(_rows_pass, layout=layout, columns=columns), spark_ddl(columns))
+
+
+class Files:
+    """The Hadoop file systems that Spark uses for checkpoints."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self.jvm: Any = spark._jvm
+        self.conf: Any = spark._jsparkSession.sessionState().newHadoopConf()
+
+    def _at(self, path: str) -> tuple[Any, Any]:
+        there = self.jvm.org.apache.hadoop.fs.Path(path)
+        return there.getFileSystem(self.conf), there
+
+    def exists(self, path: str) -> bool:
+        system, there = self._at(path)
+        return bool(system.exists(there))
+
+    def names(self, path: str) -> list[str]:
+        """Return the names in a folder, without Spark's hidden files."""
+        system, there = self._at(path)
+        return sorted(name for name in (status.getPath().getName() for status in system.listStatus(there)) if name[0] not in "._")
+
+    def read(self, path: str) -> str:
+        system, there = self._at(path)
+        stream = system.open(there)
+        try:
+            return str(self.jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
+        finally:
+            stream.close()
+
+    def write(self, path: str, text: str) -> None:
+        system, there = self._at(path)
+        stream = system.create(there, False)
+        try:
+            stream.write(text.encode())
+        finally:
+            stream.close()
+
+    def copy(self, path: str, new_path: str) -> None:
+        (system, there), (new_system, new) = self._at(path), self._at(new_path)
+        self.jvm.org.apache.hadoop.fs.FileUtil.copy(system, there, new_system, new, False, False, self.conf)
+
+    def rename(self, path: str, new_path: str) -> None:
+        system, there = self._at(path)
+        if not system.rename(there, self._at(new_path)[1]):
+            raise OSError(f"{path} cannot be renamed to {new_path}")
+
+    def remove(self, path: str) -> None:
+        system, there = self._at(path)
+        system.delete(there, True)
+
+
+@dataclass(frozen=True)
+class StoredState:
+    """A keyed stage's state in a checkpoint.
+
+    Attributes
+    ----------
+    checkpoint : str
+    operator_id : int
+    partitions : int
+        The number of its partitions.
+    batch_id : int
+        The micro-batch after which it is read.
+    """
+
+    checkpoint: str
+    operator_id: int
+    partitions: int
+    batch_id: int
+
+    def key_groups(self, spark: SparkSession) -> DataFrame:
+        """Return the stored key groups: ``key_group INT, state BINARY``."""
+        return self.rows(spark).where(f"key_group <> {GUARD}")
+
+    def rows(self, spark: SparkSession) -> DataFrame:
+        """Return the stored key groups and the guard: ``key_group INT, state BINARY``."""
+        return self._source(spark).selectExpr("key.key_group AS key_group", "value.groupState.state AS state")
+
+    def is_stage(self, spark: SparkSession) -> bool:
+        """Return whether the state has a single value for each key group."""
+        schema = {field.name: field.dataType for field in self._source(spark).schema.fields}
+        return schema["key"].simpleString() == "struct<key_group:int>" and schema["value"].simpleString() == _KEY_GROUPS_DDL
+
+    def layout(self, spark: SparkSession) -> Layout:
+        """Return the layout with the columns of all key groups.
+
+        Raises
+        ------
+        ArgumentError
+            When no key group is stored.
+        StateVersionError
+        """
+        ddl = "key_groups INT, columns STRING, unique_key ARRAY<STRING>, compact BOOLEAN, extras ARRAY<STRING>"
+        found = self.key_groups(spark).mapInArrow(_layouts_pass, ddl).distinct().collect()
+        if not found:
+            raise ArgumentError(
+                f"the state in {self.checkpoint} has no rows after batch {self.batch_id}, and so its columns are unknown: continue the "
+                "query with any key_groups"
+            )
+        first, extras = found[0], {name for row in found for name in row.extras}
+        columns = widest([to_columns(row.columns) for row in found])
+        unique_key = tuple(first.unique_key)
+        return Layout(first.key_groups, columns, unique_key, first.compact, "written" in extras, "epoch" in extras)
+
+    def _source(self, spark: SparkSession) -> DataFrame:
+        reader = spark.read.format("statestore").option("operatorId", self.operator_id).option("batchId", self.batch_id)
+        return reader.load(self.checkpoint)
+
+
+def find_state(spark: SparkSession, checkpoint: str, operator_id: int | None = None, batch_id: int | None = None) -> StoredState:
+    """Return the keyed stage's state in a checkpoint.
+
+    Raises
+    ------
+    ArgumentError
+        When the checkpoint has none, or has several and `operator_id` does not select one.
+    """
+    if not Files(spark).exists(f"{checkpoint}/commits"):  # Spark's reader would create it
+        raise ArgumentError(f"{checkpoint} is not a checkpoint: pass the query's checkpointLocation")
+    operators = spark.read.format("state-metadata").load(checkpoint).orderBy("operatorId").collect()
+    if not operators:
+        raise ArgumentError(f"the query in {checkpoint} has no state, or has not committed a micro-batch yet")
+    states = [
+        StoredState(checkpoint, operator.operatorId, operator.numPartitions, operator.maxBatchId if batch_id is None else batch_id)
+        for operator in operators
+        if operator.operatorName == OPERATOR and operator_id in (None, operator.operatorId)
+    ]
+    ours = [state for state in states if state.is_stage(spark)]
+    if len(ours) != 1:
+        there = ", ".join(sorted({f"{operator.operatorId} ({operator.operatorName})" for operator in operators}))
+        asked = "" if operator_id is None else f"operator {operator_id} is not a ChangelogNormalize; "
+        fix = "pass operator_id" if len(ours) > 1 else "none of them is a ChangelogNormalize" if not asked else "pass another operator_id"
+        raise ArgumentError(f"{asked}the query in {checkpoint} has the stateful operators {there}: {fix}")
+    return ours[0]
+
+
+def widest(tables: Iterable[Sequence[Column]]) -> tuple[Column, ...]:
+    """Return the columns of all tables, by name, each with its widest type; those of the table with most columns come first.
+
+    Examples
+    --------
+    >>> [str(column.type) for column in widest([to_columns("id INT, a STRING"), to_columns("id BIGINT")])]
+    ['BIGINT', 'STRING']
+    """
+    found: dict[str, Column] = {}
+    for table in sorted(tables, key=len, reverse=True):
+        for column in table:
+            known = found.get(column.name, column)
+            found[column.name] = column if holds(column.type, known.type) else known
+    return tuple(found.values())
+
+
+# ------------------------------------------------------------------------------------------------------- on the workers
+
+
+def _layouts_pass(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Turn key groups into the layout of each; for ``mapInArrow``."""
+    schema = pa.schema(
+        [
+            ("key_groups", pa.int32()),
+            ("columns", pa.string()),
+            ("unique_key", pa.list_(pa.string())),
+            ("compact", pa.bool_()),
+            ("extras", pa.list_(pa.string())),
+        ]
+    )
+    with worker():
+        for batch in batches:
+            headers = [read(data.as_py()) for data in batch.column("state")]
+            yield pa.RecordBatch.from_pylist([{name: getattr(header, name) for name in schema.names} for header in headers], schema)
+
+
+def _rows_pass(batches: Iterator[pa.RecordBatch], *, layout: Layout, columns: Sequence[Column]) -> Iterator[pa.RecordBatch]:
+    """Turn key groups into typed rows; for ``mapInArrow``."""
+    with worker():
+        for batch in batches:
+            for number, data in zip(batch.column("key_group").to_pylist(), batch.column("state"), strict=True):
+                yield from slices(typed_rows(layout, number, layout.decode(data.as_py(), _UNKNOWN), columns))
+
+
+def typed_rows(layout: Layout, number: int, group: KeyGroup, columns: Sequence[Column]) -> pa.RecordBatch:
+    """Return a key group's rows with the columns of `read_state`.
+
+    Parameters
+    ----------
+    layout : Layout
+    number : int
+        The key group's number.
+    group : KeyGroup
+    columns : sequence of Column
+        The columns of the result.
+    """
+    rows = group.rows
+    if layout.compact:
+        arrays = [rows.column(name).cast(arrow_type(column.type)) for name, column in zip(("key", "row"), _HASHES, strict=True)]
+    else:
+        arrays = [of_stored(column.type, rows.column(f"c{index}")) for index, column in enumerate(layout.columns)]
+    deleted = group.extra("deleted_at") != 0
+    if deleted.any() and not layout.compact:
+        _set_keys(arrays, layout, rows, deleted)
+    arrays.append(pa.array(np.full(len(group), number, np.int32)))
+    if layout.with_ttl:
+        arrays.append(_time(group.extra("written")))
+    if layout.with_positions:
+        arrays.append(_time(group.extra("deleted_at")))
+        nowhere = pa.array(group.extra("epoch") == 0)
+        for name, column in zip(("epoch", "high", "low"), _POSITION[1:], strict=True):
+            typed = rows.column(name).cast(arrow_type(column.type))
+            arrays.append(pc.if_else(nowhere, pa.scalar(None, typed.type), typed))
+    schema = pa.schema([(column.name, arrow_type(column.type)) for column in columns])
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _set_keys(arrays: list[Any], layout: Layout, rows: pa.RecordBatch, deleted: np.ndarray[Any, Any]) -> None:
+    """Fill in the key columns of remembered deletes, which have no row."""
+    mask = pa.array(deleted)
+    keys = zip(*map(unpack, rows.column("key").filter(mask).to_pylist()), strict=True)
+    names = {column.name for column in layout.columns}
+    # The metadata columns of a key come after its own columns, and are not stored.
+    unique_key = [name for name in layout.unique_key if name in names]
+    for index, values in zip(key_indices(layout.columns, unique_key), keys, strict=False):
+        arrays[index] = pc.replace_with_mask(arrays[index], mask, to_arrow(layout.columns[index].type, values))
+
+
+def _time(clock_ms: np.ndarray[Any, Any]) -> pa.Array:
+    micros = pa.array(clock_ms * 1000, mask=clock_ms == _UNKNOWN)
+    return micros.cast(arrow_type(_WRITTEN[0].type))
+
+
+def _extra_columns(layout: Layout) -> tuple[Column, ...]:
+    return (*_KEY_GROUP, *(_WRITTEN if layout.with_ttl else ()), *(_POSITION if layout.with_positions else ()))

@@ -1,0 +1,280 @@
+"""Convert columns of canonical values (`cdc_formats.values.types`) to Arrow and back; the corresponding Spark types."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import accumulate, chain
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cdc_formats.values.equality import equal, sorted_entries, unifier
+from cdc_formats.values.handling import Converter, Handling
+from cdc_formats.values.nested import NESTED_TYPES
+from cdc_formats.values.schema import Column, SqlType, backquoted
+from cdc_formats.values.times import time_text
+from cdc_formats.values.types import converter
+
+from .packing import pack, unpack
+
+_TYPES = {
+    "BOOLEAN": pa.bool_(),
+    "TINYINT": pa.int8(),
+    "SMALLINT": pa.int16(),
+    "INT": pa.int32(),
+    "BIGINT": pa.int64(),
+    "FLOAT": pa.float32(),
+    "DOUBLE": pa.float64(),
+    "STRING": pa.string(),
+    "CHAR": pa.string(),
+    "VARCHAR": pa.string(),
+    "BINARY": pa.binary(),
+    "DATE": pa.date32(),
+    # Spark 4.0 has no TIME: the text is exact, sorts like the time, and can be cast.
+    "TIME": pa.string(),
+    "TIMESTAMP": pa.timestamp("us", tz="UTC"),
+    "TIMESTAMP_NTZ": pa.timestamp("us"),
+    "INTERVAL DAY TO SECOND": pa.duration("us"),
+}
+"""The Arrow types of a DataFrame's columns. A DECIMAL's has parameters, and a nested type's has parts: see `arrow_type`."""
+_STORED_AS = {name: pa.int32() if of.bit_width == 32 else pa.int64() for name, of in _TYPES.items() if pa.types.is_temporal(of)}
+"""The types whose canonical value is the number that Arrow stores."""
+_BATCH_ROWS = 10_000
+_TO_TIME = converter(SqlType("TIME"), Handling())
+
+
+def arrow_type(sql_type: SqlType) -> pa.DataType:
+    """Return the Arrow type of a column."""
+    if sql_type.name == "DECIMAL":
+        return pa.decimal128(sql_type.precision or 10, sql_type.scale or 0)
+    inner = [arrow_type(field.type) for field in sql_type.fields]
+    if sql_type.name == "ARRAY":
+        return pa.list_(inner[0])
+    if sql_type.name == "MAP":
+        return pa.map_(inner[0], inner[1])
+    if sql_type.name == "STRUCT":
+        return pa.struct([pa.field(field.name, of) for field, of in zip(sql_type.fields, inner, strict=True)])
+    return _TYPES[sql_type.name]
+
+
+def stored_type(sql_type: SqlType) -> pa.DataType:
+    """Return the Arrow type of a column between the passes and in the state.
+
+    It is `arrow_type`, except that ARRAY, MAP and STRUCT are packed, since Arrow does not compare nested arrays.
+    """
+    return pa.binary() if sql_type.name in NESTED_TYPES else arrow_type(sql_type)
+
+
+def spark_type(sql_type: SqlType) -> str:
+    """Return the Spark DDL of a column's type, without precisions of times and lengths, which Spark does not support."""
+    inner = [spark_type(field.type) for field in sql_type.fields]
+    if sql_type.name == "STRUCT":
+        return f"STRUCT<{', '.join(f'{backquoted(field.name)}: {of}' for field, of in zip(sql_type.fields, inner, strict=True))}>"
+    if inner:
+        return f"{sql_type.name}<{', '.join(inner)}>"
+    if sql_type.name == "DECIMAL":
+        return str(sql_type)
+    return "STRING" if pa.types.is_string(_TYPES[sql_type.name]) else sql_type.name
+
+
+def spark_ddl(schema: Sequence[Column]) -> str:
+    """Return the DDL of a DataFrame with these columns."""
+    return ", ".join(f"{backquoted(column.name)} {spark_type(column.type)}" for column in schema)
+
+
+def slices(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """Split a batch into batches for Spark, with at most Spark's default number of rows."""
+    for start in range(0, batch.num_rows, _BATCH_ROWS):
+        yield batch.slice(start, _BATCH_ROWS)
+
+
+# -------------------------------------------------------------------------------------------------- canonical to Arrow
+
+
+def to_arrow(sql_type: SqlType, values: Sequence[Any]) -> pa.Array:
+    """Return a column of canonical values as an Arrow array.
+
+    Parameters
+    ----------
+    sql_type : SqlType
+    values : sequence
+        Canonical values or None, one for each row.
+    """
+    name = sql_type.name
+    if name in _STORED_AS:
+        return pa.array(values, _STORED_AS[name]).view(_TYPES[name])
+    if name == "DECIMAL":
+        return pa.array(values, pa.string()).cast(arrow_type(sql_type))
+    if name == "TIME":
+        return pa.array([None if value is None else time_text(value) for value in values], pa.string())
+    if name in ("ARRAY", "MAP"):
+        return _lists(sql_type, values)
+    if name == "STRUCT":
+        return _structs(sql_type, values)
+    return pa.array(values, _TYPES[name])
+
+
+def _lists(sql_type: SqlType, values: Sequence[Any]) -> pa.Array:
+    lengths = [0 if value is None else len(value) for value in values]
+    ends = list(accumulate(lengths, initial=0))
+    # A null offset is a null list.
+    offsets = pa.array([None if value is None else start for value, start in zip(values, ends, strict=False)] + ends[-1:], pa.int32())
+    items = list(chain.from_iterable(value for value in values if value is not None))
+    if sql_type.name == "ARRAY":
+        return pa.ListArray.from_arrays(offsets, to_arrow(sql_type.fields[0].type, items))
+    keys, entries = ([item[i] for item in items] for i in (0, 1))
+    return pa.MapArray.from_arrays(offsets, to_arrow(sql_type.fields[0].type, keys), to_arrow(sql_type.fields[1].type, entries))
+
+
+def _structs(sql_type: SqlType, values: Sequence[Any]) -> pa.Array:
+    children = [
+        to_arrow(field.type, [None if value is None else value[index] for value in values]) for index, field in enumerate(sql_type.fields)
+    ]
+    return pa.StructArray.from_arrays(
+        children, fields=list(arrow_type(sql_type)), mask=pa.array([value is None for value in values], pa.bool_())
+    )
+
+
+def to_stored(sql_type: SqlType, values: Sequence[Any]) -> pa.Array:
+    """Return a column of canonical values with its `stored_type`."""
+    if sql_type.name in NESTED_TYPES:
+        return pa.array([None if value is None else pack(value) for value in values], pa.binary())
+    return to_arrow(sql_type, values)
+
+
+_UNITS = {19: "s", 23: "ms", 26: "us"}
+_FIRST, _LAST = "0001-01-01", "9999-12-31"
+
+
+def of_texts(sql_type: SqlType, values: Sequence[Any], convert: Converter) -> pa.Array:
+    """Return a column of unconverted texts of messages with its `stored_type`.
+
+    Parameters
+    ----------
+    sql_type : SqlType
+        A DECIMAL, or one of `UNAMBIGUOUS_TEXT`.
+    values : sequence
+        Text, None, or canonical values; a DECIMAL's canonical value is a text that `convert` accepts.
+    convert : callable
+        Converts one text to the canonical value.
+
+    Raises
+    ------
+    ConversionError
+        When a text is not a value of the type.
+    """
+    if sql_type.name != "DECIMAL" and not any(type(value) is str for value in values):
+        return to_arrow(sql_type, values)
+    try:
+        parsed = _parsed(sql_type, pa.array(values, pa.string()))
+    except (pa.ArrowInvalid, pa.ArrowTypeError):
+        parsed = None
+    if parsed is None:
+        return to_arrow(sql_type, [convert(value) if type(value) is str else value for value in values])
+    return parsed
+
+
+def _parsed(sql_type: SqlType, texts: pa.Array) -> pa.Array | None:
+    """Return the values of texts; None if one is not in Arrow's notation, and so requires the converter."""
+    to = arrow_type(sql_type)
+    if pa.types.is_timestamp(to):
+        return _times(sql_type, texts)
+    values = texts.cast(to)
+    if pa.types.is_date(to) and not _plain_years(texts):
+        return None
+    return values if values.cast(pa.string()).equals(texts) else None
+
+
+def _times(sql_type: SqlType, texts: pa.Array) -> pa.Array | None:
+    length = pc.max(pc.binary_length(texts)).as_py()
+    digits = 6 if sql_type.precision is None else sql_type.precision
+    if length not in _UNITS or max(length - 20, 0) > digits or not _plain_years(texts):
+        return None
+    spelled = pc.replace_substring(texts, "T", " ") if pc.any(pc.match_substring(texts, "T")).as_py() else texts
+    values = spelled.cast(pa.timestamp(_UNITS[length]))
+    return values.cast(arrow_type(sql_type)) if values.cast(pa.string()).equals(spelled) else None
+
+
+def _plain_years(texts: pa.Array) -> bool:
+    ends = pc.min_max(texts)
+    return bool(ends["min"].is_valid and ends["min"].as_py() >= _FIRST and ends["max"].as_py()[:10] <= _LAST)
+
+
+def of_stored(sql_type: SqlType, array: pa.Array) -> pa.Array:
+    """Return a stored column with its `arrow_type`."""
+    if sql_type.name in NESTED_TYPES:
+        return to_arrow(sql_type, [None if value is None else unpack(value) for value in array.to_pylist()])
+    return array
+
+
+def same(sql_type: SqlType, left: pa.Array, right: pa.Array) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    """Return for each row whether two stored columns have equal values (`cdc_formats.values.equality`)."""
+    found = pc.or_(pc.equal(left, right).fill_null(False), pc.and_(left.is_null(), right.is_null()))
+    if pa.types.is_floating(left.type):
+        found = pc.or_(found, pc.and_(*(pc.is_nan(array).fill_null(False) for array in (left, right))))
+    equals: np.ndarray[Any, np.dtype[np.bool_]] = found.to_numpy(zero_copy_only=False)
+    if pa.types.is_binary(left.type) and sql_type.name in NESTED_TYPES and unifier(sql_type) is not None:
+        # Equal floats may have different bytes: compare the values of unequal bytes.
+        equals = equals.copy()
+        for place in np.flatnonzero(~equals):
+            values = [array[int(place)].as_py() for array in (left, right)]
+            equals[place] = None not in values and equal(*map(unpack, values))
+    return equals
+
+
+# -------------------------------------------------------------------------------------------------- Arrow to canonical
+
+
+def from_arrow(sql_type: SqlType, array: pa.Array) -> list[Any]:
+    """Return the canonical values of an Arrow array from Spark.
+
+    Parameters
+    ----------
+    sql_type : SqlType
+        The column's type; a TIME is text in a DataFrame.
+    array : pyarrow.Array
+
+    Raises
+    ------
+    ConversionError
+        When the text of a TIME is not a time.
+    """
+    name = sql_type.name
+    if name in _STORED_AS:
+        values: list[Any] = array.cast(_TYPES[name]).view(_STORED_AS[name]).to_pylist()
+        return values
+    if name == "DECIMAL":
+        return [None if value is None else f"{value:f}" for value in array.to_pylist()]
+    if name == "TIME":
+        return [None if value is None else _TO_TIME(value) for value in array.to_pylist()]
+    if name == "ARRAY":
+        return _per_row(array, from_arrow(sql_type.fields[0].type, array.flatten()))
+    if name == "MAP":
+        return _maps(sql_type, array)
+    if name == "STRUCT":
+        children = [from_arrow(field.type, array.field(index)) for index, field in enumerate(sql_type.fields)]
+        rows = zip(*children, strict=True)
+        return [list(row) if valid else None for row, valid in zip(rows, array.is_valid().to_pylist(), strict=True)]
+    plain: list[Any] = array.to_pylist()
+    return plain
+
+
+def _per_row(array: pa.Array, items: list[Any]) -> list[Any]:
+    ends = accumulate((length or 0 for length in array.value_lengths().to_pylist()), initial=0)
+    starts = list(ends)
+    valid = array.is_valid().to_pylist()
+    return [items[start:end] if there else None for start, end, there in zip(starts, starts[1:], valid, strict=False)]
+
+
+def _maps(sql_type: SqlType, array: pa.Array) -> list[Any]:
+    # The rows of a map are read through lists, since a sliced map's keys and items ignore the slice.
+    entries = [value if value is None else [list(entry) for entry in value] for value in array.to_pylist()]
+    flat = [entry for value in entries if value is not None for entry in value]
+    keys, items = (
+        from_arrow(field.type, pa.array([entry[index] for entry in flat], arrow_type(field.type)))
+        for index, field in enumerate(sql_type.fields)
+    )
+    pairs = iter([[key, item] for key, item in zip(keys, items, strict=True)])
+    return [None if value is None else sorted_entries(next(pairs) for _ in value) for value in entries]

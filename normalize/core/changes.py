@@ -1,0 +1,395 @@
+"""Changes as Arrow columns, sent from the first pass to the stage as one block for each key group.
+
+The cost of a transfer to Python depends on the number of rows and columns. The transferred frame therefore has one column, and one row for
+all changes of a task to one key group: a block. In it the changes are an Arrow record batch, so that the stage needs no Python code for
+each change.
+
+=================  ==========================================================================================================
+column             content
+=================  ==========================================================================================================
+``key``            the packed key (`packing`); in the compact layout its hash
+``stamp``          Kafka's timestamp in ms, made monotone within the Kafka partition
+``deleted``        whether the change deletes the key's row
+``c0``, ...        the row after the change (`arrow.stored_type`); NULL for a delete
+``m0``, ...        the requested metadata
+``row``            compact layout: the hash of the row
+``known``          compact layout: whether the change has a before-image
+``b0``, ...        compact layout: the row before the change
+``was``            compact layout: the hash of the row before
+``offset``         the record's offset, if the records are not in the order of offsets
+=================  ==========================================================================================================
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import groupby, islice
+from typing import Any, NamedTuple
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+
+from cdc_formats.base import KeyedChange
+from cdc_formats.decoding.images import ABSENT, absent_as_null
+from cdc_formats.position import Position
+from cdc_formats.values.equality import row_unifier
+from cdc_formats.values.handling import Converter
+from cdc_formats.values.schema import Column
+
+from .arrow import of_texts, stored_type, to_stored
+from .fold_columns import Bools, Ints
+from .hashing import key_hashes, row_hashes
+from .packing import pack, unpack
+from .records import KafkaRecord, Records
+from .row_order import RowOrder, require_known_order
+
+NO_TEXT: Mapping[int, Converter] = {}
+
+
+class Partial(NamedTuple):
+    """A change whose row lacks columns.
+
+    Attributes
+    ----------
+    change : int
+        Its index among the changes.
+    absent : list of int
+        The indexes of the missing columns, which are NULL in its row.
+    record : KafkaRecord
+        The record of the change.
+    """
+
+    change: int
+    absent: list[int]
+    record: KafkaRecord
+
+
+class Block(msgspec.Struct, array_like=True, gc=False):
+    """The changes of one key group in a task's records of one Kafka partition.
+
+    Attributes
+    ----------
+    source : str
+        ``topic[partition]``.
+    first_offset : int
+    changes : bytes
+        A record batch of `Shape.schema`, without its schema; empty if there are only side outputs.
+    partials : list of Partial
+    positions : list of (Position or None)
+        One for each change with ``order="source"``, else empty.
+    asides : bytes
+        Packed side outputs (`typed.SideOutput`).
+    """
+
+    source: str
+    first_offset: int
+    changes: bytes = b""
+    partials: list[Partial] = []
+    positions: list[Position | None] = []
+    side_outputs: bytes = b""
+
+    def unpacked(self, schema: pa.Schema) -> ChangeBatch:
+        """Return its changes."""
+        batch = pa.ipc.read_record_batch(pa.py_buffer(self.changes), schema)
+        return ChangeBatch(batch, self.partials, [(self.source, position) for position in self.positions])
+
+
+decode_block = msgspec.msgpack.Decoder(Block).decode
+
+
+@dataclass(frozen=True)
+class Shape:
+    """The columns of changes.
+
+    Parameters
+    ----------
+    columns, metadata : tuple of Column
+    compact : bool
+        Whether the state is compact (`state.Layout`).
+    ignored : tuple of int
+        The indexes of the columns that are ignored when rows are compared.
+    positions : bool
+        Whether changes have the source's positions.
+    offsets : bool
+        Whether changes have their record's offset, by which they are sorted.
+    """
+
+    columns: tuple[Column, ...]
+    metadata: tuple[Column, ...] = ()
+    compact: bool = False
+    ignored: tuple[int, ...] = ()
+    positions: bool = False
+    offsets: bool = False
+
+    @cached_property
+    def schema(self) -> pa.Schema:
+        """The Arrow schema of changes."""
+        key = [("key", pa.uint64() if self.compact else pa.binary()), ("stamp", pa.int64()), ("deleted", pa.bool_())]
+        before = [("row", pa.uint64()), ("known", pa.bool_()), *self._fields("b", self.columns), ("was", pa.uint64())]
+        offset = [("offset", pa.int64())] if self.offsets else []
+        rows = [*self._fields("c", self.columns), *self._fields("m", self.metadata)]
+        return pa.schema([*key, *rows, *(before if self.compact else []), *offset])
+
+    @staticmethod
+    def _fields(prefix: str, columns: Sequence[Column]) -> list[tuple[str, pa.DataType]]:
+        return [(f"{prefix}{index}", stored_type(column.type)) for index, column in enumerate(columns)]
+
+
+def pack_change(change: KeyedChange, records: Records, index: int) -> bytes:
+    """Return a change of a record as bytes, for `ChangeBuilder.add_packed`."""
+    position = None if change.position is None else msgspec.structs.astuple(change.position)
+    return pack((change.row, change.metadata, change.before, position, records.record(index) if change.partial else None))
+
+
+class ChangeBuilder:
+    """Builds columns of changes from parallel lists.
+
+    Attributes
+    ----------
+    keys : list of bytes
+        Packed keys.
+    stamps : list of int
+    rows : list of (tuple or None)
+        The row after each change; None for a delete.
+    metadata : list of tuple
+        Empty unless requested.
+    partials : list of Partial
+        Partial rows; `changes` fills in their `absent`.
+    positions : list of (str, Position or None)
+        Empty unless requested.
+    befores : list of (tuple or None)
+        The before-image of each change; compact layout only.
+    offsets : list of int
+        Empty unless requested.
+    """
+
+    def __init__(self, shape: Shape) -> None:
+        self.shape = shape
+        self.keys: list[bytes] = []
+        self.stamps: Any = []
+        self.rows: list[Sequence[Any] | None] = []
+        self.metadata: list[Sequence[Any]] = []
+        self.partials: list[Partial] = []
+        self.positions: list[tuple[str, Position | None]] = []
+        self.befores: list[Sequence[Any] | None] = []
+        self.offsets: Any = []
+
+    def take(self, records: Records, decoded: Sequence[Sequence[KeyedChange]]) -> None:
+        """Set the lists to the changes of these records."""
+        changes = [change for of_record in decoded for change in of_record]
+        if len(changes) == len(decoded) and all(decoded):
+            self.stamps, self.offsets = records.stamps, records.offsets
+        else:
+            counts = [len(of_record) for of_record in decoded]
+            self.stamps, self.offsets = np.repeat(records.stamps, counts), np.repeat(records.offsets, counts)
+        self.keys = [pack(change.key) for change in changes]
+        self.rows = [change.row for change in changes]
+        if self.shape.metadata:
+            self.metadata = [change.metadata for change in changes]
+        if self.shape.compact:
+            self.befores = [change.before for change in changes]
+        if self.shape.positions:
+            self.positions = [(records.source, change.position) for change in changes]
+        if any([change.partial for change in changes]):
+            places = [index for index, of_record in enumerate(decoded) for _ in of_record]
+            self.partials = [Partial(at, [], records.record(places[at])) for at, change in enumerate(changes) if change.partial]
+
+    def add_packed(self, key: bytes, stamp: int, source: str, data: bytes, matches: bool = True, offset: int = 0) -> None:
+        """Add a change from `pack_change`; a row that does not match is a delete."""
+        self.offsets.append(offset)
+        row, metadata, before, position, record = unpack(data)
+        row = row if matches else None
+        if record is not None and matches:
+            of = KafkaRecord(*record)
+            self.partials.append(Partial(len(self.keys), [], of._replace(headers=[(name, value) for name, value in of.headers])))
+        self.keys.append(key)
+        self.stamps.append(stamp)
+        self.rows.append(row)
+        if self.shape.metadata:
+            self.metadata.append(metadata)
+        if self.shape.compact:
+            self.befores.append(before)
+        if self.shape.positions:
+            self.positions.append((source, None if position is None else Position(*position)))
+
+    def changes(self, text_columns: Mapping[int, Converter] = NO_TEXT) -> ChangeBatch:
+        """Return the changes as columns.
+
+        Parameters
+        ----------
+        text_columns : mapping
+            The columns of `rows` that may have unconverted text of the messages, with their converters.
+        """
+        shape, rows = self.shape, self.rows
+        partials = []
+        for change, _, record in self.partials:
+            row = rows[change] or ()
+            partials.append(Partial(change, [index for index, value in enumerate(row) if value is ABSENT], record))
+            rows[change] = absent_as_null(tuple(row))
+        deleted = [row is None for row in rows]
+        columns = _columns(shape.columns, rows, text_columns)
+        arrays = [key_hashes(self.keys) if shape.compact else pa.array(self.keys, pa.binary())]
+        arrays += [pa.array(self.stamps, pa.int64()), pa.array(deleted, pa.bool_()), *columns, *_columns(shape.metadata, self.metadata)]
+        if shape.compact:
+            known = pa.array([row is not None for row in self.befores], pa.bool_())
+            arrays += [self._hashes(rows), known, *_columns(shape.columns, self.befores), self._hashes(self.befores)]
+        if shape.offsets:
+            arrays.append(pa.array(self.offsets, pa.int64()))
+        return ChangeBatch(pa.RecordBatch.from_arrays(arrays, schema=shape.schema), partials, self.positions)
+
+    def last_key(self) -> pa.Scalar:
+        """Return the last change's key as stored in the state."""
+        return (key_hashes(self.keys[-1:]) if self.shape.compact else pa.array(self.keys[-1:], pa.binary()))[0]
+
+    def split_last_key(self) -> tuple[ChangeBuilder, ChangeBuilder]:
+        """Return the changes before those of the last key, and those of the last key, which are adjacent."""
+        start = len(self.keys)
+        while start and self.keys[start - 1] == self.keys[-1]:
+            start -= 1
+        parts = ChangeBuilder(self.shape), ChangeBuilder(self.shape)
+        for name in ("keys", "stamps", "rows", "metadata", "positions", "befores", "offsets"):
+            values = getattr(self, name)
+            for part, of in zip(parts, (values[:start], values[start:]), strict=True):
+                setattr(part, name, of)
+        parts[0].partials = [partial for partial in self.partials if partial.change < start]
+        parts[1].partials = [partial._replace(change=partial.change - start) for partial in self.partials if partial.change >= start]
+        return parts
+
+    def _hashes(self, rows: Sequence[Sequence[Any] | None]) -> pa.Array:
+        compared = [index for index in range(len(self.shape.columns)) if index not in self.shape.ignored]
+        unify = row_unifier([self.shape.columns[index] for index in compared]) or tuple
+        return row_hashes([b"" if row is None else pack(unify([row[index] for index in compared])) for row in rows])
+
+
+def _columns(
+    columns: Sequence[Column], rows: Sequence[Sequence[Any] | None], text_columns: Mapping[int, Converter] = NO_TEXT
+) -> list[pa.Array]:
+    nothing = (None,) * len(columns)
+    values: Sequence[Sequence[Any]] = list(zip(*[nothing if row is None else row for row in rows], strict=True))
+    return [
+        of_texts(column.type, of_column, text_columns[index]) if index in text_columns else to_stored(column.type, of_column)
+        for index, (column, of_column) in enumerate(zip(columns, values or [()] * len(columns), strict=True))
+    ]
+
+
+@dataclass
+class ChangeBatch:
+    """Changes of a key group, in their order.
+
+    Attributes
+    ----------
+    batch : pyarrow.RecordBatch
+        The columns of `Shape.schema`.
+    partials : list of Partial
+    positions : list of (str, Position or None)
+        The Kafka partition and the source's position of each change; empty unless requested.
+    """
+
+    batch: pa.RecordBatch
+    partials: list[Partial]
+    positions: list[tuple[str, Position | None]]
+
+    @classmethod
+    def of_blocks(cls, blocks: Sequence[Block], schema: pa.Schema, row_order: RowOrder = "log") -> ChangeBatch:
+        """Return the changes of blocks in their order.
+
+        Changes of a partition are in the order of offsets. Partitions are merged by Kafka's timestamps, the best available approximation
+        of the order in which the records were written; equal timestamps are ordered by the partition's name.
+
+        Raises
+        ------
+        RowOrderError
+            When two partitions have a key, and the order of its changes is unknown (`row_order`).
+        """
+        parts: list[ChangeBatch] = []
+        stamps: list[Ints] = []
+        for _, of_source in groupby(sorted(blocks, key=lambda block: (block.source, block.first_offset)), lambda block: block.source):
+            part = cls.joined([block.unpacked(schema) for block in of_source], schema)
+            if row_order == "offset":
+                part = part.take(np.argsort(part.batch.column("offset").to_numpy(), kind="stable"))
+            parts.append(part)
+            # Each block's stamps are monotone; those of a partition that several tasks read may decrease between two blocks.
+            stamps.append(np.maximum.accumulate(part.batch.column("stamp").to_numpy()))
+        require_known_order([part.batch.column("key") for part in parts], stamps, row_order)
+        changes = cls.joined(parts, schema)
+        return changes if len(stamps) < 2 else changes.take(np.argsort(np.concatenate(stamps), kind="stable"))
+
+    @classmethod
+    def joined(cls, parts: Sequence[ChangeBatch], schema: pa.Schema) -> ChangeBatch:
+        """Return the concatenation of changes."""
+        partials: list[Partial] = []
+        positions: list[tuple[str, Position | None]] = []
+        start = 0
+        for part in parts:
+            partials += [partial._replace(change=start + partial.change) for partial in part.partials]
+            positions += part.positions
+            start += len(part)
+        return cls(_joined([part.batch for part in parts], schema), partials, positions)
+
+    def __len__(self) -> int:
+        return int(self.batch.num_rows)
+
+    def take(self, places: Ints) -> ChangeBatch:
+        """Return the changes at these indexes, in this order."""
+        partials = self.partials
+        if partials:
+            now = {int(place): index for index, place in enumerate(places)}
+            partials = sorted(
+                (partial._replace(change=now[partial.change]) for partial in partials if partial.change in now),
+                key=lambda partial: partial.change,
+            )
+        positions = [self.positions[place] for place in places] if self.positions else []
+        return ChangeBatch(self.batch.take(pa.array(places)), partials, positions)
+
+    def packed(self, source: str, first_offset: int) -> Block:
+        """Return changes of one Kafka partition as a block."""
+        return Block(source, first_offset, bytes(self.batch.serialize()), self.partials, [position for _, position in self.positions])
+
+    def columns(self, prefix: str, count: int) -> list[pa.Array]:
+        """Return the columns of a row: ``c``, ``m`` or ``b``."""
+        first = self.batch.schema.get_field_index(f"{prefix}0") if count else 0
+        columns: list[pa.Array] = self.batch.columns[first : first + count]
+        return columns
+
+    def flags(self, name: str) -> Bools:
+        """Return a column of booleans."""
+        flags: Bools = self.batch.column(name).to_numpy(zero_copy_only=False)
+        return flags
+
+
+def _joined(batches: Sequence[pa.RecordBatch], schema: pa.Schema) -> pa.RecordBatch:
+    if not batches:
+        return pa.RecordBatch.from_pylist([], schema=schema)
+    if len(batches) == 1:
+        return batches[0]
+    arrays = [pa.concat_arrays([batch.column(index) for batch in batches]) for index in range(len(schema))]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def cut(changes: ChangeBatch, groups: Ints) -> list[tuple[int, ChangeBatch]]:
+    """Return the changes of each key group, sorted by key group.
+
+    Parameters
+    ----------
+    changes : Changes
+    groups : array of int
+        The key group of each change.
+    """
+    if not len(groups):
+        return []
+    order = np.argsort(groups, kind="stable")
+    arranged, numbers = changes.take(order), groups[order]
+    starts = [0, *(np.flatnonzero(numbers[1:] != numbers[:-1]) + 1).tolist(), len(numbers)]
+    partials = iter(arranged.partials)
+    held = next(partials, None)
+    parts = []
+    for start, end in zip(starts, islice(starts, 1, None), strict=False):
+        mine = []
+        while held is not None and held.change < end:
+            mine.append(held._replace(change=held.change - start))
+            held = next(partials, None)
+        parts.append((int(numbers[start]), ChangeBatch(arranged.batch.slice(start, end - start), mine, arranged.positions[start:end])))
+    return parts

@@ -1,0 +1,384 @@
+"""The keyed stage for one key group: pure functions on Arrow columns, without Python code for each change.
+
+The steps: drop redeliveries (`order`), complete partial rows, find equal rows, fold (`fold_columns.History`), and take the emitted and the
+stored rows from the columns by their indexes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cdc_formats.decoding.rows import key_indices
+from cdc_formats.errors import MissingBeforeImageError, PartialImageError
+from cdc_formats.fold import FoldOptions
+from cdc_formats.row_kind import RowKind
+
+from .arrow import same, stored_type
+from .changes import ChangeBatch, Partial, Shape
+from .fold_columns import Bools, FoldResult, History, Ints
+from .guard import NOTHING_EXPECTED, Expected
+from .hashing import SPARE_BITS
+from .order import first_deliveries, renumbered
+from .output import DEAD_LETTERS, Letter, Mode, SideOutput, corrupt
+from .row_order import RowOrder
+from .state import POSITION, KeyGroup, Layout
+
+if TYPE_CHECKING:
+    from normalize.decode.dead_letter import Destination
+
+COUNTS = (
+    "CHANGES",
+    "SUPPRESSED_EQUAL",
+    "DELETES_OF_UNKNOWN_KEYS",
+    "REDELIVERIES",
+    "EXPIRED",
+    "WRONG_BEFORE_IMAGES",
+    "MISSING_BEFORE_IMAGES",
+    PartialImageError.condition,
+    DEAD_LETTERS,
+)
+"""The names of the stage's counts: changes read; rows equal to the stored one; deletes of keys without a row; changes at or before the
+position of their key; rows expired; in the compact layout, before-images that differ from the row last emitted, and updates without one;
+partial rows that could not be completed, and those of them written as dead letters."""
+
+_BEFORES = (RowKind.UPDATE_BEFORE, RowKind.DELETE)
+
+
+@dataclass(frozen=True)
+class Stage:
+    """The arguments of the stage; built on the driver, sent to the workers.
+
+    Parameters
+    ----------
+    layout : Layout
+    shape : Shape
+    options : FoldOptions
+    mode : {"FAILFAST", "DROPMALFORMED", "PERMISSIVE"}
+        The handling of partial rows that cannot be completed.
+    dead_letters : Destination or None
+        The destination of the records of such rows; it replaces `mode`.
+    state_ttl_ms : int
+        0: rows never expire.
+    retract_expired : bool
+        Whether a row that expires is also deleted from the result.
+    mini_batch : bool
+        Whether only the last change of a key in a micro-batch is kept.
+    delete_retention_ms : int
+        How long the position of a delete is kept.
+    on_wrong_before : {"count", "fail"}
+        What the compact layout does when a before-image differs from the row last emitted.
+    expected : Expected
+        The guard compares it in every micro-batch.
+    row_order : {"log", "offset", "row"}
+        The order of the records (`row_order`).
+    """
+
+    layout: Layout
+    shape: Shape
+    options: FoldOptions
+    mode: Mode = "FAILFAST"
+    dead_letters: Destination | None = None
+    state_ttl_ms: int = 0
+    retract_expired: bool = False
+    mini_batch: bool = False
+    delete_retention_ms: int = 0
+    on_wrong_before: Literal["count", "fail"] = "count"
+    expected: Expected = NOTHING_EXPECTED
+    row_order: RowOrder = "log"
+
+    @cached_property
+    def compared(self) -> tuple[int, ...]:
+        """The columns in which two rows of a key are compared, last first: columns that change often (times, counters) tend to be last."""
+        names = {column.name for column in self.shape.columns}
+        key = key_indices(self.shape.columns, [name for name in self.layout.unique_key if name in names])
+        columns = reversed(range(len(self.shape.columns)))
+        return (0,) if self.layout.compact else tuple(index for index in columns if index not in (*key, *self.shape.ignored))
+
+    @cached_property
+    def changelog_schema(self) -> pa.Schema:
+        """The Arrow schema of the stage's changelog: ``kind`` (a number), ``c0``, ..., ``m0``, ..."""
+        fields = [("kind", pa.int8())]
+        for prefix, columns in (("c", self.shape.columns), ("m", self.shape.metadata)):
+            fields += [(f"{prefix}{index}", stored_type(column.type)) for index, column in enumerate(columns)]
+        return pa.schema(fields)
+
+
+@dataclass
+class KeyGroupResult:
+    """The result of folding a key group: changelog rows, side outputs, dead letters to write, counts.
+
+    If expired rows are deleted, `first_written` is the time of the oldest stored row, in ms of processing time.
+    """
+
+    changelogs: list[pa.RecordBatch] = field(default_factory=list)
+    side_outputs: list[SideOutput] = field(default_factory=list)
+    letters: list[Letter] = field(default_factory=list)
+    counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(COUNTS, 0))
+    first_written: int | None = None
+
+
+def fold_changes(changes: ChangeBatch, group: KeyGroup, stage: Stage, now_ms: int, result: KeyGroupResult) -> KeyGroup:
+    """Return the key group after its changes, which are folded in order.
+
+    Parameters
+    ----------
+    changes : Changes
+    group : KeyGroup
+    stage : Stage
+    now_ms : int
+        Processing time, in ms.
+    result : KeyGroupResult
+        The results are added to it.
+
+    Returns
+    -------
+    KeyGroup
+        The same object if nothing changed.
+
+    Raises
+    ------
+    PartialImageError
+        When a row lacks columns: in FAILFAST mode if no row is stored for its key, in the compact layout always.
+    MissingBeforeImageError
+        In the compact layout, when a delete lacks its before-image; with ``on_wrong_before="fail"`` also when an update's before-image is
+        missing, or differs from the row last emitted.
+    """
+    return _Fold(changes, group, stage, now_ms, result).run()
+
+
+class _Fold:
+    """One run; `places` are the indexes of `History`."""
+
+    def __init__(self, changes: ChangeBatch, group: KeyGroup, stage: Stage, now_ms: int, result: KeyGroupResult) -> None:
+        self.changes, self.group, self.stage, self.now_ms, self.result = changes, group, stage, now_ms, result
+        self.counts = result.counts
+        self.counts["CHANGES"] += len(changes)
+        self.positions: dict[int, tuple[int, int, int]] = {}
+        self.epochs = group.epochs
+        self.codes = self._codes()
+        self.expired = self._expired()
+        self.gone: Bools = (group.extra("deleted_at") != 0) | self.expired
+
+    def run(self) -> KeyGroup:
+        if self.stage.layout.with_positions:
+            self._refuse_redeliveries()
+        if self.expired.any():
+            self._expire()
+        self.history = History(self.codes, self.changes.flags("deleted"), self.gone)
+        self.silent = np.zeros(len(self.changes), bool)
+        self.columns = [
+            pa.concat_arrays([self.group.rows.column(1 + index), column]) for index, column in enumerate(self._compared_columns())
+        ]
+        if self.changes.partials:
+            self._complete()
+        if self.stage.mini_batch:
+            self._keep_last()
+        self.suppressed = self._suppressed()
+        folded = self.history.fold(self.suppressed, self.stage.options.generate_update_before)
+        self._count()
+        if len(folded.kinds):
+            self.result.changelogs.append(self._changelog(folded))
+        if not len(folded.kinds) and not self.expired.any() and not self.positions:
+            return self.group
+        return self._stored(folded)
+
+    def _codes(self) -> Ints:
+        changed = self.changes.batch.column("key").dictionary_encode()
+        # The many stored keys are only looked up: each is unique, so that its index is its code.
+        found = pc.index_in(self.group.rows.column("key"), value_set=changed.dictionary)
+        places = pc.indices_nonzero(found.is_valid()).to_numpy()
+        codes = len(self.group) + np.arange(len(changed.dictionary))
+        codes[found.drop_null().to_numpy()] = places
+        of_changes: Ints = codes[changed.indices.to_numpy()]
+        return of_changes
+
+    def _compared_columns(self) -> list[pa.Array]:
+        if self.stage.layout.compact:
+            return [self.changes.batch.column("row")]
+        return self.changes.columns("c", len(self.stage.shape.columns))
+
+    # ------------------------------------------------------------------------------------------------ before the fold
+
+    def _refuse_redeliveries(self) -> None:
+        epoch, high, low = (self.group.extra(name) for name in POSITION)
+
+        def stored(code: int) -> tuple[int, int, int] | None:
+            return (int(epoch[code]), int(high[code]), int(low[code])) if code < len(epoch) else None
+
+        asked = [(code, *position) for code, position in zip(self.codes.tolist(), self.changes.positions, strict=True)]
+        accepted, self.positions, self.epochs = first_deliveries(asked, self.epochs, stored)
+        places = np.flatnonzero(accepted)
+        self.counts["REDELIVERIES"] += len(accepted) - len(places)
+        if len(places) < len(accepted):
+            self.changes, self.codes = self.changes.take(places), self.codes[places]
+
+    def _expired(self) -> Bools:
+        if not self.stage.state_ttl_ms:
+            return np.zeros(len(self.group), bool)
+        expired: Bools = self.group.extra("written") < self.now_ms - self.stage.state_ttl_ms
+        return expired
+
+    def _expire(self) -> None:
+        places = np.flatnonzero(self.expired & (self.group.extra("deleted_at") == 0))
+        self.counts["EXPIRED"] += len(places)
+        if self.stage.retract_expired and len(places):
+            schema, width = self.stage.changelog_schema, self.stage.layout.width
+            rows = self.group.rows.take(pa.array(places))
+            metadata = [pa.nulls(len(places), each.type) for each in list(schema)[1 + width :]]
+            kinds = pa.array(np.full(len(places), RowKind.DELETE, np.int8))
+            self.result.changelogs.append(pa.RecordBatch.from_arrays([kinds, *rows.columns[1 : 1 + width], *metadata], schema=schema))
+
+    def _complete(self) -> None:
+        """Fill in the missing columns of partial rows from the row before them, in order."""
+        if self.stage.layout.compact:
+            raise PartialImageError(
+                "the row lacks columns that the producer left out as unchanged, and a compact state cannot complete it: set "
+                f"state_layout='full', or configure the producer to write all columns ({_ALL_COLUMNS})",
+                "$.after",
+                where=self.changes.partials[0].record.where,
+            )
+        history, before = self.history, self.history.before
+        sources: dict[int, Ints] = {}
+        for partial in self.changes.partials:
+            at = history.stored + partial.change
+            place = before[partial.change]
+            if place < 0 or history.gone[place]:
+                # It is treated as a missing row by the changes after it.
+                history.gone[at] = history.deleted[partial.change] = self.silent[partial.change] = True
+                _incomplete(partial, self.stage, self.result)
+                continue
+            for column in partial.absent:
+                source = sources.setdefault(column, np.arange(len(history.gone)))
+                source[at] = source[place]
+        for column, source in sources.items():
+            self.columns[column] = self.columns[column].take(pa.array(source))
+
+    def _keep_last(self) -> None:
+        """Keep the last change of each key (Flink's mini-batch), in the order in which the keys last changed."""
+        history = self.history
+        places = np.flatnonzero(history.last)
+        whole = pa.array(np.concatenate([np.arange(history.stored), history.stored + places]))
+        self.columns = [column.take(whole) for column in self.columns]
+        self.silent, deleted = self.silent[places], history.deleted[places]
+        self.changes, self.codes = self.changes.take(places), self.codes[places]
+        self.history = History(self.codes, deleted, self.gone)
+
+    def _suppressed(self) -> Bools:
+        history = self.history
+        suppressed = np.zeros(len(history.codes), bool)
+        if not self.stage.options.suppress_equal:
+            return suppressed
+        candidates = np.flatnonzero(history.there & ~history.deleted)
+        for index in self.stage.compared:
+            column = self.columns[index]
+            if len(candidates):
+                here, before = (column.take(pa.array(at)) for at in (history.stored + candidates, history.before[candidates]))
+                candidates = candidates[same(self.stage.shape.columns[index].type, here, before)]
+        suppressed[candidates] = True
+        return suppressed
+
+    # ------------------------------------------------------------------------------------------------- after the fold
+
+    def _count(self) -> None:
+        self.counts["SUPPRESSED_EQUAL"] += int(self.suppressed.sum())
+        unknown = self.history.deleted & ~self.history.there & ~self.silent
+        self.counts["DELETES_OF_UNKNOWN_KEYS"] += int(unknown.sum())
+
+    def _changelog(self, folded: FoldResult) -> pa.RecordBatch:
+        stage, kinds, causes = self.stage, folded.kinds, folded.causes
+        if stage.layout.compact:
+            kinds, causes, rows = self._of_events(folded)
+        else:
+            places = pa.array(folded.rows)
+            rows = [column.take(places) for column in self.columns]
+        metadata = [column.take(pa.array(causes)) for column in self.changes.columns("m", len(stage.shape.metadata))]
+        return pa.RecordBatch.from_arrays([pa.array(kinds), *rows, *metadata], schema=stage.changelog_schema)
+
+    def _of_events(self, folded: FoldResult) -> tuple[Any, Ints, list[pa.Array]]:
+        """Return kinds, causes and rows in the compact layout, in which old rows are the events' before-images."""
+        kinds, causes, width = folded.kinds, folded.causes, len(self.stage.shape.columns)
+        before = np.isin(kinds, _BEFORES)
+        known = self.changes.flags("known")[causes]
+        # Checked also for a changelog without -U.
+        self._check_befores(self.history.there & ~self.suppressed)
+        kept = ~before | known
+        kinds, causes, before = kinds[kept], causes[kept], before[kept]
+        places = pa.array(np.where(before, len(self.changes) + causes, causes))
+        images = zip(self.changes.columns("c", width), self.changes.columns("b", width), strict=True)
+        return kinds, causes, [pa.concat_arrays(pair).take(places) for pair in images]
+
+    def _check_befores(self, changed: Bools) -> None:
+        known, deleted = self.changes.flags("known"), self.history.deleted
+        was = self.changes.batch.column("was").to_numpy()
+        last = self.columns[0].to_numpy()[self.history.before]
+        missing, wrong = changed & ~known, changed & known & (was != last)
+        self.counts["MISSING_BEFORE_IMAGES"] += int(missing.sum())
+        self.counts["WRONG_BEFORE_IMAGES"] += int(wrong.sum())
+        if (missing & deleted).any() or (self.stage.on_wrong_before == "fail" and (missing | wrong).any()):
+            what = "is missing" if missing.any() else "differs from the row that was last emitted (events are missing or redelivered)"
+            raise MissingBeforeImageError(
+                f"the before-image of a change {what}, which a compact state requires: set state_layout='full', configure full "
+                "before-images (PostgreSQL: REPLICA IDENTITY FULL; MySQL: binlog_row_image=FULL), or order='source' to drop redeliveries",
+                "$.before",
+            )
+
+    def _stored(self, folded: FoldResult) -> KeyGroup:
+        history, group, layout = self.history, self.group, self.stage.layout
+        untouched = ~self.gone if not layout.with_positions else self._remembered()
+        untouched[self.codes[self.codes < history.stored]] = False
+        kept = folded.kept if layout.with_positions else folded.kept[~history.gone[folded.kept]]
+        places = np.concatenate([np.flatnonzero(untouched), kept])
+        taken = pa.array(places)
+        keys = pa.concat_arrays([group.rows.column("key"), self.changes.batch.column("key")]).take(taken)
+        arrays = [keys, *(column.take(taken) for column in self.columns)]
+        if layout.with_ttl:
+            written = np.concatenate([group.extra("written"), np.full(len(self.changes), self.now_ms)])
+            arrays.append(pa.array(written[places]))
+        deleted_at = np.concatenate([group.extra("deleted_at"), history.deleted * np.int64(self.now_ms)])[places]
+        if layout.with_positions:
+            arrays += self._new_positions(places)
+        return KeyGroup(pa.RecordBatch.from_arrays([*arrays, pa.array(deleted_at)], schema=layout.schema), self.epochs)
+
+    def _remembered(self) -> Bools:
+        deleted_at = self.group.extra("deleted_at")
+        remembered: Bools = ~self.expired & ((deleted_at == 0) | (deleted_at >= self.now_ms - self.stage.delete_retention_ms))
+        return remembered
+
+    def _new_positions(self, places: Ints) -> list[pa.Array]:
+        codes = np.concatenate([np.arange(self.history.stored), self.codes])
+        stored = [self.group.extra(name) for name in POSITION]
+        columns = [np.append(values, np.zeros(int(codes.max(initial=0)) + 1, values.dtype)) for values in stored]
+        for code, position in self.positions.items():
+            for column, value in zip(columns, position, strict=True):
+                column[code] = value
+        epoch, high, low = (column[codes[places]] for column in columns)
+        if max((each.number for each in self.epochs), default=0) >= 2**SPARE_BITS:
+            self.epochs, numbers = renumbered(self.epochs)
+            epoch = np.searchsorted(numbers, epoch, "left") + np.searchsorted(numbers, epoch, "right") - 1
+        return [pa.array(epoch, pa.int32()), pa.array(high, pa.uint64()), pa.array(low, pa.uint64())]
+
+
+_ALL_COLUMNS = "PostgreSQL: REPLICA IDENTITY FULL; GoldenGate: NOCOMPRESSUPDATES; MySQL: binlog_row_image=FULL"
+
+
+def _incomplete(partial: Partial, stage: Stage, result: KeyGroupResult) -> None:
+    error = PartialImageError(
+        "the row lacks columns that the producer left out as unchanged, and no row is stored for its key: start where the row was "
+        f"inserted, or configure the producer to write all columns ({_ALL_COLUMNS})",
+        "$.after",
+        where=partial.record.where,
+    )
+    if stage.mode == "FAILFAST" and stage.dead_letters is None:
+        raise error
+    result.counts[PartialImageError.condition] += 1
+    if stage.mode == "PERMISSIVE":
+        result.side_outputs.append(corrupt(error, partial.record))
+    elif stage.dead_letters is not None:
+        result.counts[DEAD_LETTERS] += 1
+        result.letters.append(Letter(error, partial.record))

@@ -1,0 +1,94 @@
+"""Raw Kafka records, single and as columns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+
+class KafkaRecord(NamedTuple):
+    """A raw Kafka record, for errors, dead letters and side outputs.
+
+    Attributes
+    ----------
+    topic : str
+        Empty if unknown.
+    partition, offset : int
+        The partition and the row of the DataFrame if the record is not `placed`.
+    timestamp : int or None
+        In ms since 1970-01-01 UTC; None if unknown.
+    key, value : bytes or None
+    headers : sequence of (str, bytes or None)
+        Empty if they were not read.
+    placed : bool
+        Whether the record has a partition and an offset of Kafka.
+    """
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp: int | None
+    key: bytes | None
+    value: bytes | None
+    headers: Sequence[tuple[str, bytes | None]] = ()
+    placed: bool = True
+
+    @property
+    def where(self) -> str:
+        """The record's topic, partition and offset, or its row, as in errors."""
+        return f"{_partition_name(self.topic, self.partition, self.placed)}@{self.offset}"
+
+    @property
+    def place(self) -> tuple[str | None, int | None, int | None]:
+        """The record's topic, partition and offset; None where unknown."""
+        return (self.topic or None, *((self.partition, self.offset) if self.placed else (None, None)))
+
+
+def _partition_name(topic: str, partition: int, placed: bool) -> str:
+    return f"{(topic or 'partition') if placed else 'DataFrame'}[{partition}]"
+
+
+class Records(NamedTuple):
+    """Consecutive records of one Kafka partition, as columns.
+
+    Attributes
+    ----------
+    topic, partition : str, int
+    offsets : array of int
+    stamps : array of int
+        Kafka's timestamps in ms, made monotone within the partition, so that merging partitions by time never reorders one.
+    keys, values : list of bytes or None
+    timestamps : array of int or None
+        Kafka's original timestamps, in ms; None if unknown.
+    headers : pyarrow.Array or None
+        Lists of ``{key, value}``; None if they were not read.
+    placed : bool
+        Whether the records have a partition and offsets of Kafka. Otherwise these are the partition and the rows of a DataFrame.
+    """
+
+    topic: str
+    partition: int
+    offsets: Any
+    stamps: Any
+    keys: Sequence[bytes | None]
+    values: Sequence[bytes | None]
+    timestamps: Any = ()
+    headers: Any = None
+    placed: bool = True
+
+    @property
+    def source(self) -> str:
+        """The partition as ``topic[partition]``, for the order of changes and errors."""
+        return _partition_name(self.topic, self.partition, self.placed)
+
+    def record(self, index: int) -> KafkaRecord:
+        """Return a record, with its headers if they were read."""
+        given = [] if self.headers is None else header_pairs(self.headers[index].as_py())
+        timestamp = None if self.timestamps is None else int(self.timestamps[index])
+        key, value = self.keys[index], self.values[index]
+        return KafkaRecord(self.topic, self.partition, int(self.offsets[index]), timestamp, key, value, given, self.placed)
+
+
+def header_pairs(headers: Sequence[Any] | None) -> list[tuple[str, bytes | None]]:
+    """Return the names and values of a record's headers from Spark; headers without a name are dropped, as in Flink."""
+    return [(header["key"], header["value"]) for header in headers or () if header["key"] is not None]

@@ -1,0 +1,366 @@
+"""The state of one key group, as bytes with a version: the rows of all its keys.
+
+Version 2, the MessagePack array ``[version, key_groups, columns, unique_key, compact, extras, rows, epochs, deleted]``:
+
+===========  =========================================================================================================
+version      int, 2
+key_groups   int: the number of key groups that the state was laid out with
+columns      str: DDL of the rows' columns
+unique_key   array of str: the columns of the keys
+compact      bool: the layout, see below
+extras       array of str: the columns of `EXTRAS` that are stored with each row
+rows         bin: an Arrow record batch without its schema: ``key``, then ``c0``, ... or ``row``, then the extras
+epochs       array: the `order.Epoch` of ``order="source"``
+deleted      bin: the remembered deletes, a record batch of ``key``, the extras and ``deleted_at``; or empty
+===========  =========================================================================================================
+
+In the full layout ``key`` is the packed key and ``c0``, ... the row (`arrow.stored_type`). In the compact layout ``key`` and ``row`` are
+hashes (`hashing`), 16 bytes for each key; with positions 32 bytes, since the row's low 16 bits contain the epoch.
+
+Version 1, ``[version, key_groups, columns, unique_key, keys, rows, written]``, has arrays of packed keys and packed rows, and of
+processing times in ms, or nil.
+
+A query that is restarted with other columns reads the rows by column name: a new column is NULL, a removed one is dropped, and one with a
+wider type is cast. An incompatible type, another key, layout, or number of key groups is an error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
+from typing import Any
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+
+from cdc_formats.errors import StateDamagedError, StateVersionError
+from cdc_formats.values import times
+from cdc_formats.values.numbers import INTEGER_BITS
+from cdc_formats.values.schema import Column, SqlType, columns as to_columns, to_ddl
+from cdc_formats.values.text import TEXT_TYPES
+
+from .arrow import stored_type, to_stored
+from .hashing import SPARE_BITS
+from .order import Epoch
+from .packing import encode, unpack
+
+VERSION = 2
+
+EXTRAS: dict[str, pa.DataType] = {"written": pa.int64(), "epoch": pa.int32(), "high": pa.uint64(), "low": pa.uint64()}
+"""``written`` is the time of the last write in ms of processing time (with a TTL); the others are the position (``order="source"``)."""
+POSITION = ("epoch", "high", "low")
+
+
+class _Stored(msgspec.Struct, array_like=True, gc=False):
+    version: int
+    key_groups: int
+    columns: str
+    unique_key: list[str]
+    compact: bool
+    extras: list[str]
+    rows: bytes
+    epochs: list[Epoch]
+    deleted: bytes
+
+
+class _Stored1(msgspec.Struct, array_like=True, gc=False):
+    version: int
+    key_groups: int
+    columns: str
+    unique_key: list[str]
+    keys: list[bytes]
+    rows: list[bytes]
+    written: list[int] | None = None
+
+
+_decode = msgspec.msgpack.Decoder(_Stored).decode
+_decode_1 = msgspec.msgpack.Decoder(_Stored1).decode
+
+
+@dataclass
+class KeyGroup:
+    """The rows of a key group.
+
+    Attributes
+    ----------
+    rows : pyarrow.RecordBatch
+        A row for each key, in any order, with `Layout.schema`; ``deleted_at`` is not 0 for a remembered delete, which has no row.
+    epochs : list of Epoch
+    """
+
+    rows: pa.RecordBatch
+    epochs: list[Epoch] = field(default_factory=list)
+
+    def __len__(self) -> int:
+        return int(self.rows.num_rows)
+
+    def extra(self, name: str) -> np.ndarray[Any, Any]:
+        """Return a column of `EXTRAS`, or ``deleted_at``."""
+        values: np.ndarray[Any, Any] = self.rows.column(name).to_numpy()
+        return values
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The layout of a query's state.
+
+    Parameters
+    ----------
+    key_groups : int
+    columns : tuple of Column
+    unique_key : tuple of str
+    compact : bool
+        Whether hashes are stored instead of keys and rows.
+    with_ttl, with_positions : bool
+        Whether processing times and positions are stored.
+    """
+
+    key_groups: int
+    columns: tuple[Column, ...]
+    unique_key: tuple[str, ...]
+    compact: bool = False
+    with_ttl: bool = False
+    with_positions: bool = False
+
+    @cached_property
+    def extras(self) -> tuple[str, ...]:
+        """The names of the stored columns of `EXTRAS`."""
+        return ("written",) * self.with_ttl + POSITION * self.with_positions
+
+    @cached_property
+    def ddl(self) -> str:
+        """The columns as DDL, as stored in the state."""
+        return to_ddl(self.columns)
+
+    @cached_property
+    def width(self) -> int:
+        """The number of stored columns of a row, without key and extras."""
+        return 1 if self.compact else len(self.columns)
+
+    @cached_property
+    def schema(self) -> pa.Schema:
+        """The Arrow schema of `KeyGroup.rows`."""
+        return _schema(self.columns, self.compact, (*self.extras, "deleted_at"))
+
+    def empty(self) -> KeyGroup:
+        """Return a key group without keys."""
+        return KeyGroup(pa.RecordBatch.from_pylist([], schema=self.schema))
+
+    def encode(self, group: KeyGroup) -> bytes:
+        """Return a key group as bytes."""
+        deleted = group.extra("deleted_at") != 0
+        rows, dead = group.rows, b""
+        if deleted.any():
+            rows, gone = rows.filter(pa.array(~deleted)), rows.filter(pa.array(deleted))
+            dead = bytes(gone.select(["key", *self.extras, "deleted_at"]).serialize())
+        extras = self.extras
+        columns = rows.columns[: 1 + self.width + len(extras)]
+        if self.compact and self.with_positions:
+            # The row's hash contains the epoch.
+            row, epoch = (rows.column(name).to_numpy() for name in ("row", "epoch"))
+            columns[1] = pa.array(row | epoch.astype(np.uint64))
+            del columns[rows.schema.get_field_index("epoch")]
+        names = [str(index) for index in range(len(columns))]
+        data = pa.RecordBatch.from_arrays(columns, names).serialize()
+        return encode(
+            _Stored(
+                VERSION,
+                self.key_groups,
+                self.ddl,
+                list(self.unique_key),
+                self.compact,
+                list(extras),
+                bytes(data),
+                group.epochs,
+                dead,
+            )
+        )
+
+    def decode(self, data: bytes, now_ms: int) -> KeyGroup:
+        """Return the key group that was stored as `data`.
+
+        Parameters
+        ----------
+        data : bytes
+        now_ms : int
+            Processing time: the time of the last write for rows that were stored without a TTL.
+
+        Raises
+        ------
+        StateVersionError
+            When the state has another version, layout, number of key groups or key, or an incompatible type of a column.
+        StateDamagedError
+            When the bytes cannot be decoded.
+        """
+        stored = read(data)
+        self._check(stored)
+        with _undamaged():
+            columns = to_columns(stored.columns)
+            rows = _rows(stored, columns, self.compact)
+        if stored.columns == self.ddl and rows.schema.equals(self.schema):
+            return KeyGroup(rows, stored.epochs)
+        return KeyGroup(self._laid_out(rows, columns, now_ms), stored.epochs if self.with_positions else [])
+
+    def _laid_out(self, rows: pa.RecordBatch, columns: Sequence[Column], now_ms: int) -> pa.RecordBatch:
+        of_row = [rows.column("row")] if self.compact else remapped(rows, columns, self.columns)
+        # After a key without a position any change is accepted (`order.UNORDERED`).
+        defaults = {"written": now_ms, "epoch": 0, "high": 0, "low": 0}
+        there = rows.schema.names
+        extras = [
+            rows.column(name) if name in there else pa.array(np.full(rows.num_rows, defaults[name]), EXTRAS[name]) for name in self.extras
+        ]
+        arrays = [rows.column("key"), *of_row, *extras, rows.column("deleted_at")]
+        laid_out = pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+        if self.with_positions:
+            return laid_out
+        # Without positions no deletes are remembered.
+        return laid_out.filter(pa.array(laid_out.column("deleted_at").to_numpy() == 0))
+
+    def _check(self, stored: _Stored) -> None:
+        if stored.key_groups != self.key_groups:
+            raise StateVersionError(
+                f"the checkpoint's state has {stored.key_groups} key groups, and key_groups is {self.key_groups}: set "
+                f"key_groups={stored.key_groups}, or stop the query and rewrite the checkpoint with python -m "
+                f"normalize.checkpoint.rescale CHECKPOINT NEW_CHECKPOINT --key-groups {self.key_groups}"
+            )
+        if stored.unique_key != list(self.unique_key):
+            raise StateVersionError(
+                f"the checkpoint's state has the primary key ({', '.join(stored.unique_key)}), and the query's is "
+                f"({', '.join(self.unique_key)}): start from a new checkpoint"
+            )
+        if stored.compact != self.compact:
+            was, now = ("compact", "full") if stored.compact else ("full", "compact")
+            raise StateVersionError(f"the checkpoint's state has the {was} layout, and the query's is {now}: start from a new checkpoint")
+        if self.compact and stored.columns != self.ddl:
+            raise StateVersionError(
+                f"the checkpoint's compact state has the columns {stored.columns}, and the query's are {self.ddl}: the stored row hashes "
+                "cannot be recomputed for another schema. Start from a new checkpoint"
+            )
+
+
+def read(data: bytes) -> _Stored:
+    """Return a key group's decoded state, with version 1 converted to version 2.
+
+    Raises
+    ------
+    StateVersionError
+        When it has another version.
+    StateDamagedError
+        When the bytes cannot be decoded.
+    """
+    version = data[1] if len(data) > 1 else None
+    if version not in (1, VERSION):
+        raise StateVersionError(f"the checkpoint's state has version {version}; this release reads versions 1 to {VERSION}")
+    with _undamaged():
+        return _of_version_1(_decode_1(data)) if version == 1 else _decode(data)
+
+
+@contextmanager
+def _undamaged() -> Iterator[None]:
+    try:
+        yield
+    except (msgspec.MsgspecError, pa.ArrowException, ValueError, TypeError, KeyError, OverflowError, OSError) as error:
+        raise StateDamagedError(
+            f"the checkpoint's state is damaged ({type(error).__name__}): restore the checkpoint from a backup, or start from a new one"
+        ) from None
+
+
+def _batch(data: bytes, schema: pa.Schema) -> pa.RecordBatch:
+    batch = pa.ipc.read_record_batch(pa.py_buffer(data), schema)
+    # Arrow does not validate by itself: a wrong offset would crash the process.
+    batch.validate(full=True)
+    return batch
+
+
+def _of_version_1(stored: _Stored1) -> _Stored:
+    columns = to_columns(stored.columns)
+    values = list(zip(*map(unpack, stored.rows), strict=True)) or [()] * len(columns)
+    arrays = [pa.array(stored.keys, pa.binary())]
+    arrays += [to_stored(column.type, of_column) for column, of_column in zip(columns, values, strict=True)]
+    extras = []
+    if stored.written is not None:
+        extras.append("written")
+        arrays.append(pa.array(stored.written, pa.int64()))
+    data = pa.RecordBatch.from_arrays(arrays, [str(index) for index in range(len(arrays))]).serialize()
+    return _Stored(2, stored.key_groups, stored.columns, stored.unique_key, False, extras, bytes(data), [], b"")
+
+
+def _schema(columns: Sequence[Column], compact: bool, extras: Sequence[str]) -> pa.Schema:
+    names = [*extras]
+    fields = [("key", pa.uint64() if compact else pa.binary())]
+    if compact:
+        fields.append(("row", pa.uint64()))
+    else:
+        fields += [(f"c{index}", stored_type(column.type)) for index, column in enumerate(columns)]
+    return pa.schema([*fields, *((name, EXTRAS.get(name, pa.int64())) for name in names)])
+
+
+def _rows(stored: _Stored, columns: Sequence[Column], compact: bool) -> pa.RecordBatch:
+    """Return all rows of a state, including remembered deletes, with ``deleted_at``."""
+    schema = _schema(columns, compact, (*stored.extras, "deleted_at"))
+    packed = compact and "epoch" in stored.extras
+    written = [name for name in schema.names[:-1] if not (packed and name == "epoch")]
+    live = _batch(stored.rows, pa.schema([schema.field(name) for name in written]))
+    arrays = dict(zip(written, live.columns, strict=True))
+    if packed:
+        row = arrays["row"].to_numpy()
+        arrays["row"] = pa.array(row >> np.uint64(SPARE_BITS) << np.uint64(SPARE_BITS))
+        arrays["epoch"] = pa.array((row & np.uint64(2**SPARE_BITS - 1)).astype(np.int32))
+    arrays["deleted_at"] = pa.array(np.zeros(live.num_rows, np.int64))
+    if not stored.deleted:
+        return pa.RecordBatch.from_arrays([arrays[name] for name in schema.names], schema=schema)
+    of_deleted = pa.schema([schema.field(name) for name in ("key", *stored.extras, "deleted_at")])
+    dead = _batch(stored.deleted, of_deleted)
+    columns_of_all = [
+        pa.concat_arrays([arrays[each.name], dead.column(each.name) if each.name in of_deleted.names else pa.nulls(len(dead), each.type)])
+        for each in schema
+    ]
+    return pa.RecordBatch.from_arrays(columns_of_all, schema=schema)
+
+
+# ---------------------------------------------------------------------------------------------------------- other columns
+
+
+def remapped(rows: pa.RecordBatch, stored: Sequence[Column], wanted: Sequence[Column]) -> list[pa.Array]:
+    """Return the columns ``c0``, ... of stored rows, matched by name and cast to the wanted columns.
+
+    Raises
+    ------
+    StateVersionError
+        When a column's type cannot represent all values of the stored type.
+    """
+    places = _places(tuple(stored), tuple(wanted))
+    return [
+        pa.nulls(rows.num_rows, stored_type(column.type)) if place is None else rows.column(f"c{place}").cast(stored_type(column.type))
+        for place, column in zip(places, wanted, strict=True)
+    ]
+
+
+@lru_cache(maxsize=8)
+def _places(stored: tuple[Column, ...], wanted: tuple[Column, ...]) -> tuple[int | None, ...]:
+    old = {column.name: (index, column.type) for index, column in enumerate(stored)}
+    for column in wanted:
+        before = old.get(column.name, (0, column.type))[1]
+        if not holds(column.type, before):
+            raise StateVersionError(
+                f"column {column.name} is {before} in the checkpoint's state, and {column.type} cannot represent all its values: start "
+                "from a new checkpoint"
+            )
+    return tuple(old[column.name][0] if column.name in old else None for column in wanted)
+
+
+def holds(wide: SqlType, narrow: SqlType) -> bool:
+    """Return whether a type can represent all stored values of another."""
+    if wide == narrow or (wide.name in TEXT_TYPES and narrow.name in TEXT_TYPES):
+        return True
+    if wide.name == narrow.name and wide.name in times.TYPES:
+        return True  # microseconds are stored for every precision
+    if wide.name in INTEGER_BITS and narrow.name in INTEGER_BITS:
+        return INTEGER_BITS[wide.name] > INTEGER_BITS[narrow.name]
+    if wide.name == "DECIMAL" and narrow.name == "DECIMAL":
+        more = (wide.scale or 0) - (narrow.scale or 0)
+        return more >= 0 and (wide.precision or 10) - (narrow.precision or 10) >= more
+    return wide.name == "DOUBLE" and narrow.name == "FLOAT"

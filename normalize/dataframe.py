@@ -1,0 +1,113 @@
+"""Changelog DataFrames: their columns, and the checks of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from cdc_formats.errors import ArgumentError, SchemaError
+from cdc_formats.values.schema import Column, backquoted, columns as to_columns
+
+from .core.output import ROW_KIND
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column as SparkColumn, DataFrame
+    from pyspark.sql.types import DataType, StructType
+
+
+def require_changelog(df: DataFrame) -> None:
+    """Raise an error for a DataFrame that is not a changelog.
+
+    Raises
+    ------
+    ArgumentError
+        When it has no ``row_kind``.
+    """
+    if ROW_KIND not in df.columns:
+        raise ArgumentError(f"the DataFrame has no column {ROW_KIND}, which a changelog requires")
+
+
+def require_distinct(df: DataFrame, names: Iterable[str]) -> None:
+    """Raise an error for a name that several columns of a DataFrame have; by default Spark ignores case.
+
+    Raises
+    ------
+    SchemaError
+    """
+    if df.sparkSession.conf.get("spark.sql.caseSensitive") == "true":
+        return
+    for name in names:
+        same = [column for column in df.columns if column.lower() == name.lower()]
+        if len(same) > 1:
+            raise SchemaError(f"Spark cannot distinguish the columns {', '.join(map(repr, same))}: rename them, or drop all but one")
+
+
+def unused(name: str, columns: Sequence[str]) -> str:
+    """Return a name that no column has, ignoring case: `name`, or `name` with underscores at its end."""
+    taken = {column.lower() for column in columns}
+    while name.lower() in taken:
+        name += "_"
+    return name
+
+
+def positional(columns: Sequence[str]) -> list[SparkColumn]:
+    """Return columns renamed by position to ``c0`` and so on.
+
+    Spark's ``mapInArrow`` parses a name like ``a.b`` as a field, and its JDBC writer does not escape names.
+    """
+    from pyspark.sql import functions as F
+
+    return [F.col(backquoted(name)).alias(f"c{index}") for index, name in enumerate(columns)]
+
+
+def table_columns(schema: str | StructType, without: Sequence[str] = ()) -> tuple[Column, ...]:
+    """Return the columns of a schema, which is DDL text or a Spark type.
+
+    Parameters
+    ----------
+    schema : str or StructType
+    without : sequence of str
+        Fields of a StructType to leave out.
+
+    Raises
+    ------
+    SchemaError
+        When a type is not supported, or a name has a NUL character.
+    """
+    if isinstance(schema, str):
+        return _without_nul(to_columns(schema))
+    fields = [field for field in schema.fields if field.name not in without]
+    ddl = [f"{backquoted(field.name)} {type_ddl(field.dataType)}{'' if field.nullable else ' NOT NULL'}" for field in fields]
+    return _without_nul(to_columns(", ".join(ddl)))
+
+
+def _without_nul(columns: tuple[Column, ...], within: str = "") -> tuple[Column, ...]:
+    for column in columns:
+        path = f"{within}{column.name}"
+        if "\0" in column.name:
+            # Arrow would cut the name, and Spark would then read NULL.
+            raise SchemaError(f"the column name {path!r} has a NUL character: leave the column out, or declare the outermost one as STRING")
+        _without_nul(column.type.fields, f"{path}.")
+    return columns
+
+
+def type_ddl(kind: DataType, plain: Callable[[DataType], str] | None = None) -> str:
+    """Return a Spark type as DDL text, with every field's name in backquotes.
+
+    Spark's ``simpleString`` does not quote names, so that a name could inject SQL.
+
+    Parameters
+    ----------
+    kind : DataType
+    plain : callable or None
+        Returns the text of a type that is not nested; by default Spark's ``simpleString``.
+    """
+    from pyspark.sql.types import ArrayType, MapType, StructType
+
+    if isinstance(kind, StructType):
+        return f"struct<{', '.join(f'{backquoted(field.name)}: {type_ddl(field.dataType, plain)}' for field in kind.fields)}>"
+    if isinstance(kind, ArrayType):
+        return f"array<{type_ddl(kind.elementType, plain)}>"
+    if isinstance(kind, MapType):
+        return f"map<{type_ddl(kind.keyType, plain)}, {type_ddl(kind.valueType, plain)}>"
+    return plain(kind) if plain else kind.simpleString()

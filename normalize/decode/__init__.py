@@ -1,0 +1,1 @@
+"""The first pass: Kafka records to keyed changes or typed rows, on the workers."""

@@ -1,0 +1,36 @@
+"""Check that the metadata values of external formats are canonical (`cdc_formats.values.types`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+
+from cdc_formats.values.schema import Column
+from cdc_formats.values.types import canonical_type
+from normalize.core.packing import pack
+
+
+def canonical_check(columns: Sequence[Column]) -> Callable[[Sequence[Any]], Any]:
+    """Return the function that raises for values which are not canonical for their columns.
+
+    Parameters
+    ----------
+    columns : sequence of Column
+
+    Returns
+    -------
+    callable
+        Takes the values in the order of the columns; raises an exception with the path of a wrong value.
+
+    Examples
+    --------
+    >>> from cdc_formats import columns
+    >>> canonical_check(columns("user STRING, at TIMESTAMP"))(("me", "noon"))
+    Traceback (most recent call last):
+    msgspec.ValidationError: Expected `int | null`, got `str` - at `$[1]`
+    """
+    decode = msgspec.msgpack.Decoder(tuple[tuple(canonical_type(column.type) | None for column in columns)]).decode  # type: ignore[misc]
+    # Packing raises for lone surrogates and for objects of other classes.
+    return lambda values: decode(pack(tuple(values)))

@@ -1,0 +1,529 @@
+"""The first pass: decodes Kafka records into changes, on Spark's workers, in ``mapInArrow``.
+
+Each task compiles one decoder, and collects the decoded changes in a target (`targets`).
+
+A record that cannot be decoded fails the task, is dropped, becomes a row, or is written to a dead-letter topic. The same applies to any
+exception that a format raises for a record, also because of a bug in the format. Infrastructure errors (an unreachable registry, a missing
+package) always fail the task.
+
+Records without rows are counted by reason (`counts`).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import groupby, islice
+from traceback import extract_tb
+from typing import Any, Literal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from msgspec.structs import replace
+
+from cdc_formats.base import Change, ControlEvent, Decoder, Format, Headers, Ignored, KeyedChange
+from cdc_formats.errors import (
+    DECODE_CONDITIONS,
+    ArgumentError,
+    ChangelogError,
+    DecodeError,
+    FormatBugError,
+    MissingFieldError,
+    TruncateError,
+    excerpt_of,
+)
+from cdc_formats.row_kind import RowKind
+from cdc_formats.values.schema import Column, columns as to_columns, quote
+from normalize.core.changes import Shape
+from normalize.core.guard import Identity, PartitionSummary, SourceTable
+from normalize.core.output import CONTROL_EVENT, CORRUPT_RECORD, DEAD_LETTERS, SIDE_OUTPUTS, Letter, Mode, Output, control, corrupt
+from normalize.core.records import Records, header_pairs
+from normalize.core.row_order import RowOrder
+from normalize.monitoring.counts import counts_row, with_counts_column
+from normalize.monitoring.notice import Report, log
+from normalize.monitoring.watch import COUNTS as WATCHED, Watch
+from normalize.worker import worker
+
+from .canonical import canonical_check
+from .dead_letter import Destination, send
+from .targets import Target, update_before_dropper
+
+COUNTS = ("RECORDS", *(reason.value for reason in Ignored), *DECODE_CONDITIONS, DecodeError.condition, DEAD_LETTERS, *WATCHED)
+"""The names of the counts: records read; records ignored (also control events) by reason; bad records by condition (``DECODE``: a format's
+own condition); and bad records written as dead letters."""
+
+KAFKA_METADATA: dict[str, Column] = {
+    column.name: column
+    for column in to_columns(
+        "topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP(3), `timestamp-type` STRING, "
+        "headers MAP<STRING, BINARY>, `header-list` ARRAY<STRUCT<key: STRING, value: BINARY>>"
+    )
+}
+"""Metadata columns of the Kafka record itself, with Flink's names."""
+
+RECORD_COLUMNS = {name: name for name in KAFKA_METADATA} | {"timestamp-type": "timestampType", "header-list": "headers"}
+"""The columns of Kafka's records that its metadata columns need."""
+KAFKA_COLUMNS = frozenset({"key", "value", *RECORD_COLUMNS.values()})
+"""The columns of Kafka's records, with the names of Spark's Kafka source."""
+_TIMESTAMP_TYPES = {0: "CreateTime", 1: "LogAppendTime"}
+_MOST_CHANGES = 65_536
+_MOST_BYTES = 32 << 20
+
+
+@dataclass(frozen=True)
+class Source:
+    """The arguments of the first pass; built on the driver, sent to the workers.
+
+    Parameters
+    ----------
+    format : Format
+    columns : tuple of Column
+        The declared columns.
+    unique_key : tuple of str
+    metadata : mapping
+        The requested metadata, the format's and Kafka's, by the names of their columns, in the requested order.
+    mode : {"FAILFAST", "DROPMALFORMED", "PERMISSIVE"}
+    dead_letters : Destination or None
+        The destination of bad records; it replaces `mode`.
+    control_events : frozenset of Ignored
+        The control events that become rows.
+    on_truncate : {"fail", "ignore"}
+    topic : str or None
+        The topic, if there is only one: records then do not need its name. Empty if it has no name.
+    key_groups : int
+    drop_update_before : bool
+        Whether ``-U`` is dropped; for a plan without a stage.
+    compact : bool
+        Whether the stage's state is compact: changes then have their before-images.
+    positions : bool
+        Whether changes carry the source's positions.
+    ignored : tuple of int
+        The indexes of the columns that are ignored when rows are compared.
+    ignore_deletes : bool
+        Whether deletes are dropped.
+    key_metadata : tuple of str
+        The metadata columns that are part of the primary key, after the columns `unique_key`.
+    distinguished_by : tuple of str
+        The metadata that distinguishes rows of several tables.
+    record_columns : frozenset of str
+        The columns of Kafka's records that the records have.
+    row_order : {"log", "offset", "row"}
+        The order of the records (`row_order`).
+    streaming : bool
+    """
+
+    format: Format
+    columns: tuple[Column, ...]
+    unique_key: tuple[str, ...] = ()
+    metadata: Mapping[str, str] = field(default_factory=dict)
+    mode: Mode = "FAILFAST"
+    dead_letters: Destination | None = None
+    control_events: frozenset[Ignored] = frozenset()
+    on_truncate: Literal["fail", "ignore"] = "fail"
+    topic: str | None = None
+    key_groups: int = 1
+    drop_update_before: bool = False
+    compact: bool = False
+    positions: bool = False
+    ignored: tuple[int, ...] = ()
+    ignore_deletes: bool = False
+    key_metadata: tuple[str, ...] = ()
+    distinguished_by: tuple[str, ...] = ()
+    record_columns: frozenset[str] = KAFKA_COLUMNS
+    row_order: RowOrder = "log"
+    streaming: bool = True
+
+    @cached_property
+    def identity(self) -> Identity:
+        """The values that must be equal in all messages, since rows are merged by key."""
+        selected = self.format.table_identity.items()
+        free = [
+            (name, option)
+            for name, option in selected
+            if name not in self.distinguished_by and not (option and getattr(self.format, option) is not None)
+        ]
+        # A format that names its table does so in every message; the topic is compared only without a name.
+        topics = self.topic is None and "topic" not in self.distinguished_by and len(free) == len(self.format.table_identity)
+        return Identity(tuple(name for name, _ in free), tuple(option for _, option in free), topics, self.unique_key)
+
+    @property
+    def shape(self) -> Shape:
+        """The columns of changes that are sent to the stage."""
+        offsets = self.streaming and self.row_order == "offset"
+        return Shape(self.columns, self.output.metadata, self.compact, self.ignored, self.positions, offsets)
+
+    @property
+    def output(self) -> Output:
+        """The columns of the resulting DataFrame."""
+        known = self.format.metadata
+        types = {**{name: column.type for name, column in KAFKA_METADATA.items()}, **{name: known[name].sql_type for name in known}}
+        columns = [Column(column, types[name]) for column, name in self.metadata.items()]
+        side_outputs = [SIDE_OUTPUTS[CORRUPT_RECORD]] * self.permissive + [SIDE_OUTPUTS[CONTROL_EVENT]] * bool(self.control_events)
+        return Output(self.columns, tuple(columns), tuple(side_outputs))
+
+    @property
+    def format_metadata(self) -> list[str]:
+        """The metadata that the format reads."""
+        return [name for name in self.metadata.values() if name in self.format.metadata]
+
+    @property
+    def kafka_metadata(self) -> list[str]:
+        """The metadata that is the Kafka record's own."""
+        return [name for name in self.metadata.values() if name not in self.format.metadata]
+
+    @property
+    def in_order(self) -> bool:
+        """Whether the records of a partition arrive in their order."""
+        return self.row_order == "log" or (self.row_order == "row" and self.streaming)
+
+    @property
+    def permissive(self) -> bool:
+        """Whether corrupt records become rows."""
+        return self.mode == "PERMISSIVE"
+
+    @property
+    def handled_reasons(self) -> frozenset[Ignored]:
+        """The reasons whose records are not only counted."""
+        return self.control_events | ({Ignored.TRUNCATE} if self.on_truncate == "fail" else set())
+
+    def decoder(self, *, raw_text: bool = False) -> Decoder:
+        """Compile the decoder."""
+        return self.format.decoder(
+            self.columns,
+            unique_key=self.unique_key,
+            metadata=self.format_metadata,
+            positions=self.positions,
+            images=self.compact,
+            raw_text=raw_text,
+            tables=self.identity.columns,
+        )
+
+
+def decode_pass(
+    batches: Iterator[pa.RecordBatch], *, source: Source, target: type[Target], report: Report = log
+) -> Iterator[pa.RecordBatch]:
+    """Decode a task's records into a target's batches; for ``mapInArrow``.
+
+    Parameters
+    ----------
+    batches : iterator of pyarrow.RecordBatch
+        Kafka's records, with the columns of `needed_columns`.
+    source : Source
+    target : type
+        A subclass of `Target`; the result has its columns, and those of `counts`.
+    report : callable
+        Receives the notices of the task (`notice.reporter`).
+    """
+    with worker():
+        yield from _Task(source, target(source.output, source.key_groups, source.shape), report).run(batches)
+
+
+class _Task:
+    """One task's records, in the order of their partition."""
+
+    def __init__(self, source: Source, target: Target, report: Report) -> None:
+        self.source, self.target = source, target
+        decoder = source.decoder()
+        self.watch = Watch(decoder, report)
+        self.decode_record = decoder.upserts if target.keyed else decoder.decode
+        quick = source.decoder(raw_text=True) if target.takes_text and not source.compact else decoder
+        self.decode_quickly = quick.upserts if target.keyed else quick.decode
+        self.decoders, self.tables = (quick, decoder), list[SourceTable]()
+        self.compared: tuple[Any, ...] = ()
+        self.text_columns, self.handled_reasons = decoder.text_columns, source.handled_reasons
+        self.drop = update_before_dropper(source.columns, source.unique_key) if source.drop_update_before else None
+        self.merge = _metadata_merger(source)
+        self.key_places = [list(source.metadata).index(name) for name in source.key_metadata]
+        # Rows come from converters. Metadata comes from the format; this library's formats return canonical values.
+        ours = type(source.format).__module__.startswith("cdc_formats.")
+        self.check = None if ours or not source.format_metadata else canonical_check(decoder.metadata_columns)
+        self.counts: Counter[str] = Counter()
+        self.letters: list[Letter] = []
+        self.held = self.held_bytes = 0
+
+    def run(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        at, stamp = ("", -1), 0
+        if self.source.row_order != "log":
+            batches = arranged(batches, self.source, sort=self.target.keyed)
+        for batch in batches:
+            for records, kafka in _records(batch, self.source, at, stamp):
+                if self.target.by_partition and at != (records.topic, records.partition):
+                    # A block has the changes of one partition, and is ordered by its first offset.
+                    yield from self.flush()
+                at, stamp = (records.topic, records.partition), int(records.stamps[-1])
+                self.watch.begin(records.topic)
+                self.decode(records, kafka)
+                self.target.see(PartitionSummary(records.topic, records.partition, int(records.stamps.min()), self.tables))
+                self.held_bytes += batch.nbytes
+                if self.held >= _MOST_CHANGES or self.held_bytes >= _MOST_BYTES:
+                    yield from self.flush()
+        self.watch.report_notices()
+        yield from self.flush()
+
+    def decode(self, records: Records, kafka: Sequence[tuple[Any, ...]]) -> None:
+        try:
+            decoded, ignored = self.decode_together(records, kafka)
+            self.check_tables(records)
+            self.target.take(records, decoded, self.text_columns)
+            self.counts.update(ignored)
+        except Exception as error:
+            if _is_infrastructure_error(error):
+                raise
+            # At least one record is bad: decode them one by one to find it.
+            decoded = self.decode_one_by_one(records, kafka)
+            self.target.take(records, decoded, {})
+        self.counts.update(self.watch.see(records, decoded))
+        self.counts["RECORDS"] += len(records.values)
+        self.held += len(records.values)
+
+    def decode_together(self, records: Records, kafka: Sequence[tuple[Any, ...]]) -> tuple[list[Any], Counter[str]]:
+        """Decode records together, and count those without rows; raises if any record needs individual handling."""
+        decoded: list[Any] = list(map(self.decode_quickly, *self.arguments(records)))
+        self.check_metadata(decoded)
+        ignored: Counter[str] = Counter()
+        for index in [index for index, changes in enumerate(decoded) if type(changes) is Ignored]:
+            if decoded[index] in self.handled_reasons:
+                raise LookupError
+            ignored[decoded[index].value] += 1
+            decoded[index] = ()
+        return self.changes(decoded, kafka), ignored
+
+    def decode_one_by_one(self, records: Records, kafka: Sequence[tuple[Any, ...]]) -> list[Any]:
+        """Decode records one by one, and handle bad and ignored ones according to the mode."""
+        decoded: list[Any] = []
+        for index, arguments in enumerate(zip(*self.arguments(records), strict=True)):
+            try:
+                changes = self.decode_record(*arguments)
+                if isinstance(changes, Ignored):
+                    self.ignore(records, index, changes)
+                    changes = []
+                self.check_metadata([changes])
+                (changes,) = self.changes([changes], kafka[index : index + 1])
+            except Exception as error:
+                # A record of another table is not a bad record: that error takes precedence.
+                self.check_tables(records, index)
+                self.bad(records, index, error)
+                changes = []
+            self.check_tables(records, index)
+            decoded.append(changes)
+        return decoded
+
+    def check_tables(self, records: Records, index: int = 0) -> None:
+        """Raise an error for records of a second table, whose rows would be merged with those of the first by key."""
+        identity = self.source.identity
+        if not identity.compared:
+            return
+        # The decoders' tables only grow: if nothing was added, they were compared before.
+        compared = (records.topic, *(len(decoder.tables) for decoder in self.decoders))
+        if compared == self.compared:
+            return
+        place = f"{records.source}@{int(records.offsets[index])}"
+        found = [names for decoder in self.decoders for names in decoder.tables] or [()]
+        named = [{name: str(value) for name, value in zip(identity.columns, names, strict=False) if value is not None} for names in found]
+        self.tables = identity.merged(self.tables, [SourceTable(names, records.topic, place) for names in named])
+        self.compared = compared
+
+    def arguments(self, records: Records) -> list[Sequence[Any]]:
+        if not self.source.format.reads_headers:
+            return [records.keys, records.values]
+        return [records.keys, records.values, [()] * len(records.values) if records.headers is None else header_lists(records.headers)]
+
+    def check_metadata(self, decoded: Sequence[Any]) -> None:
+        if self.check is not None:
+            for changes in decoded:
+                for change in changes if type(changes) is list else ():
+                    self.check(change.metadata)
+
+    def changes(self, decoded: list[Any], kafka: Sequence[tuple[Any, ...]]) -> list[Any]:
+        if self.source.ignore_deletes:
+            decoded = [[change for change in changes if not _is_delete(change)] for changes in decoded]
+        if (drop := self.drop) is not None:
+            decoded = [drop(changes) for changes in decoded]
+        if (merge := self.merge) is not None:
+            decoded = [
+                [replace(change, metadata=merge(change.metadata, of_kafka)) for change in changes]
+                for changes, of_kafka in zip(decoded, kafka, strict=True)
+            ]
+        if self.key_places:
+            decoded = [[self.with_metadata_key(change) for change in changes] for changes in decoded]
+        return decoded
+
+    def with_metadata_key(self, change: KeyedChange) -> KeyedChange:
+        """Return a change with the metadata columns of the primary key in its key."""
+        values = tuple([change.metadata[place] for place in self.key_places])
+        if None in values:
+            name = self.source.key_metadata[values.index(None)]
+            raise MissingFieldError(f"metadata column {quote(name)} is part of the primary key and is null or missing", "$")
+        return replace(change, key=change.key + values)
+
+    def ignore(self, records: Records, index: int, reason: Ignored) -> None:
+        if reason in self.source.control_events:
+            record = records.record(index)
+            # A tombstone did not reach the format.
+            known = reason is not Ignored.TOMBSTONE
+            report_notices = self.source.format.control_event
+            event = report_notices(record.key, record.value, reason, record.headers) if known else ControlEvent(reason)
+            self.target.add_side_output(records, index, control(event, record))
+        elif reason is Ignored.TRUNCATE and self.source.on_truncate == "fail":
+            raise TruncateError(
+                f"the source table was truncated - in {records.record(index).where}. A changelog has no row for that: start again from a "
+                "snapshot, or set on_truncate='ignore' to count it and continue, or control_events=['TRUNCATE'] to get it as a row"
+            )
+        self.counts[reason.value] += 1
+
+    def bad(self, records: Records, index: int, error: Exception) -> None:
+        record, source, cause = records.record(index), self.source, None
+        if _is_infrastructure_error(error):
+            raise error
+        if not isinstance(error, DecodeError):
+            cause, error = error, _bug(source.format, error, record.value)
+        error = error.at(where=record.where)
+        if source.mode == "FAILFAST" and source.dead_letters is None:
+            raise error from cause
+        self.counts[error.condition if error.condition in COUNTS else DecodeError.condition] += 1
+        if source.permissive:
+            self.target.add_side_output(records, index, corrupt(error, record))
+            return
+        self.watch.add_bad(error)
+        if source.dead_letters is not None:
+            self.counts[DEAD_LETTERS] += 1
+            self.letters.append(Letter(error, record))
+
+    def flush(self) -> Iterator[pa.RecordBatch]:
+        if self.source.dead_letters is not None:
+            send(self.source.dead_letters, self.letters)
+            self.letters.clear()
+        for batch in self.target.flush():
+            yield with_counts_column(batch, COUNTS)
+        if self.counts:
+            yield counts_row(self.target.schema, COUNTS, self.counts)
+        self.counts.clear()
+        self.held = self.held_bytes = 0
+
+
+def _is_delete(change: Change | KeyedChange) -> bool:
+    return change.row is None or (isinstance(change, Change) and change.kind is RowKind.DELETE)
+
+
+_INFRASTRUCTURE_ERRORS = (ChangelogError, OSError, ImportError, MemoryError)
+"""Infrastructure errors, which no record causes (`DecodeError` is excluded)."""
+
+
+def _is_infrastructure_error(error: Exception) -> bool:
+    return isinstance(error, _INFRASTRUCTURE_ERRORS) and not isinstance(error, DecodeError)
+
+
+def _bug(format: Format, error: Exception, value: bytes | None) -> DecodeError:
+    # Spark does not show a cause's traceback: the text includes the line.
+    _, line, function, _ = extract_tb(error.__traceback__)[-1]
+    what = f"{format.identifier} failed with {type(error).__name__}"
+    rule = f" (line {line}, in {function}), but a format may only raise DecodeError: please report this bug of the format"
+    bug = FormatBugError(f"{what}: {error}{rule}", bare=what + rule)
+    return bug.at(excerpt=excerpt_of(value)) if format.error_excerpt else bug.without_data()
+
+
+def needed_columns(source: Source) -> list[str]:
+    """Return the columns of Kafka's records that the pass reads; each costs time for every record."""
+    columns = ["value", "partition", "stamp"]
+    if source.row_order != "row":
+        columns.append("offset")
+    if source.format.reads_key or source.permissive or source.dead_letters is not None or source.control_events:
+        columns += ["key"] if "key" in source.record_columns else []
+    if source.topic is None:
+        columns.append("topic")
+    named = {RECORD_COLUMNS[name] for name in source.kafka_metadata} - {"topic", *columns}
+    if source.format.reads_headers or source.dead_letters is not None:
+        named |= source.record_columns & {"headers"}
+    return columns + sorted(named)
+
+
+def _records(batch: pa.RecordBatch, source: Source, at: tuple[str, int], stamp: int) -> Iterator[tuple[Records, list[tuple[Any, ...]]]]:
+    """Split a batch where the Kafka partition changes (rare), and yield each part with the Kafka metadata of its records."""
+    partitions = batch.column("partition").to_pylist()
+    topics = batch.column("topic").to_pylist() if source.topic is None else [source.topic] * len(partitions)
+    start = 0
+    for place, run in groupby(zip(topics, partitions, strict=True)):
+        length = sum(1 for _ in run)
+        part = batch.slice(start, length)
+        yield _columns(part, source, place, stamp if place == at else 0), _kafka(part, source, place)
+        start += length
+
+
+def arranged(batches: Iterator[pa.RecordBatch], source: Source, *, sort: bool) -> Iterator[pa.RecordBatch]:
+    """Yield the batches of a DataFrame that is not Kafka's: with row numbers as offsets if they have none, or sorted by offset.
+
+    Raises
+    ------
+    ArgumentError
+        When a record has NULL in a column that gives the order of the records.
+    """
+    start = 0
+    for batch in batches:
+        if source.row_order == "row":
+            numbers = pa.array(np.arange(start, start + batch.num_rows))
+            batch = pa.RecordBatch.from_arrays([*batch.columns, numbers], names=[*batch.schema.names, "offset"])
+            start += batch.num_rows
+        order = [name for name in ("topic", "partition", "offset", "stamp") if name in batch.schema.names]
+        for name in order:
+            if batch.column(name).null_count:
+                shown = "timestamp" if name == "stamp" else name
+                raise ArgumentError(f"the column {shown} of a record is NULL: filter such records out, or drop the column {shown}")
+        if sort and source.row_order == "offset":
+            batch = batch.take(pc.sort_indices(batch, sort_keys=[(name, "ascending") for name in order]))
+        yield batch
+
+
+def _columns(batch: pa.RecordBatch, source: Source, place: tuple[str, int], stamp: int) -> Records:
+    keys = batch.column("key").to_pylist() if "key" in batch.schema.names else [None] * batch.num_rows
+    times = batch.column("stamp").to_numpy()
+    stamps = np.maximum(np.maximum.accumulate(times), stamp) if source.in_order else times
+    headers = batch.column("headers") if "headers" in batch.schema.names else None
+    values, offsets = batch.column("value").to_pylist(), batch.column("offset").to_numpy()
+    milliseconds = times // 1000 if source.row_order == "row" else times
+    known = milliseconds if "timestamp" in source.record_columns else None
+    return Records(*place, offsets, stamps, keys, values, known, headers, placed=source.row_order != "row")
+
+
+def header_lists(headers: pa.ListArray) -> list[Headers]:
+    """Return a list of header names and values for each record, from Spark's headers."""
+    if headers.null_count == len(headers):
+        return [()] * len(headers)
+    names, values = (headers.flatten().field(index).to_pylist() for index in (0, 1))
+    pairs = zip(names, values, strict=True)
+    return [list(islice(pairs, length or 0)) for length in headers.value_lengths().to_pylist()]
+
+
+def _metadata_merger(source: Source) -> Callable[[tuple[Any, ...], tuple[Any, ...]], tuple[Any, ...]] | None:
+    """Return the function that puts the format's and Kafka's metadata into the requested order; None without Kafka metadata."""
+    places = [(source.format_metadata + source.kafka_metadata).index(name) for name in source.metadata.values()]
+    return (lambda ours, kafka: tuple([(ours + kafka)[place] for place in places])) if source.kafka_metadata else None
+
+
+def _kafka(batch: pa.RecordBatch, source: Source, place: tuple[str, int]) -> list[tuple[Any, ...]]:
+    columns = [_KAFKA_READERS[name](batch, place) for name in source.kafka_metadata]
+    return list(zip(*columns, strict=True)) if columns else []
+
+
+_KAFKA_READERS: dict[str, Callable[[pa.RecordBatch, tuple[str, int]], list[Any]]] = {
+    "topic": lambda batch, place: [place[0]] * batch.num_rows,
+    "partition": lambda batch, place: [place[1]] * batch.num_rows,
+    "offset": lambda batch, place: batch.column("offset").to_pylist(),
+    "timestamp": lambda batch, place: batch.column("timestamp").to_pylist(),
+    "timestamp-type": lambda batch, place: [
+        _TIMESTAMP_TYPES.get(kind, "NoTimestampType") for kind in batch.column("timestampType").to_pylist()
+    ],
+    "headers": lambda batch, place: [_header_map(headers) for headers in batch.column("headers").to_pylist()],
+    "header-list": lambda batch, place: [_header_list(headers) for headers in batch.column("headers").to_pylist()],
+}
+
+
+def _header_list(headers: list[dict[str, Any]] | None) -> list[Any]:
+    return [list(pair) for pair in header_pairs(headers)]
+
+
+def _header_map(headers: list[dict[str, Any]] | None) -> list[Any]:
+    # The last of several headers with one name wins, as in Flink.
+    return sorted([key, value] for key, value in dict(header_pairs(headers)).items())

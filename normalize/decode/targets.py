@@ -1,0 +1,262 @@
+"""The targets in which the first pass collects changes, one for each kind of plan.
+
+- `Blocks`: packed blocks of changes by key group, for the keyed stage;
+- `KeyedRows`: a row for each change, for a bounded read, in which Spark sorts them;
+- `TypedRows`: the topic's changelog as typed rows, for a plan without a stage.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+import pyarrow as pa
+from msgspec.structs import replace
+
+from cdc_formats.base import Change, KeyedChange
+from cdc_formats.decoding.rows import key_indices
+from cdc_formats.row_kind import RowKind
+from cdc_formats.values.equality import key_getter
+from cdc_formats.values.handling import Converter
+from cdc_formats.values.schema import Column
+from normalize.core.changes import NO_TEXT, Block, ChangeBatch, ChangeBuilder, Shape, cut, pack_change
+from normalize.core.fold_columns import Ints
+from normalize.core.guard import GUARD, PartitionSummary
+from normalize.core.output import Output, SideOutput
+from normalize.core.packing import encode, key_group_of, key_groups_of, pack
+from normalize.core.records import Records
+
+
+class Target(ABC):
+    """Collects the changes of a task, and returns them as batches.
+
+    Parameters
+    ----------
+    output : Output
+        The columns of the resulting DataFrame.
+    key_groups : int
+    shape : Shape
+        The columns of changes.
+    """
+
+    takes_text: ClassVar[bool] = False
+    """Whether it converts the text of whole columns (`Format.decoder`, ``raw_text``)."""
+    by_partition: ClassVar[bool] = False
+    """Whether each flush may only have changes of one Kafka partition."""
+    keyed: ClassVar[bool]
+    """Whether it collects `KeyedChange` (the newest row or the delete of a key) or `Change` (changelog rows)."""
+    schema: pa.Schema
+    """The Arrow schema of its batches."""
+
+    def __init__(self, output: Output, key_groups: int, shape: Shape) -> None:
+        self.output, self.key_groups, self.shape = output, key_groups, shape
+        self.with_metadata = bool(output.metadata)
+        self.start()
+
+    @staticmethod
+    @abstractmethod
+    def ddl(output: Output) -> str:
+        """Return the Spark schema of its batches."""
+
+    @abstractmethod
+    def start(self) -> None:
+        """Clear what was collected."""
+
+    @abstractmethod
+    def take(self, records: Records, decoded: Sequence[Sequence[Any]], text_columns: Mapping[int, Converter]) -> None:
+        """Add the changes of each record; adds nothing if it raises.
+
+        Parameters
+        ----------
+        records : Records
+        decoded : sequence of sequences
+            `KeyedChange` or `Change`, see `keyed`.
+        text_columns : mapping
+            The columns that may have unconverted text of the messages, with their converters; only with `takes_text`.
+        """
+
+    @abstractmethod
+    def add_side_output(self, records: Records, index: int, side_output: SideOutput) -> None:
+        """Add a side output of a record."""
+
+    def see(self, seen: PartitionSummary) -> None:
+        """Add what the guard compares; ignored by a target without a stage."""
+        return None
+
+    @abstractmethod
+    def flush(self) -> Iterator[pa.RecordBatch]:
+        """Yield what was collected, and clear it."""
+
+
+def _batch(rows: Sequence[tuple[Any, ...]], schema: pa.Schema) -> pa.RecordBatch:
+    columns = zip(*rows, strict=True)
+    return pa.RecordBatch.from_arrays([pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)], schema=schema)
+
+
+class Blocks(Target):
+    """Blocks of changes by key group (`changes.Block`); each flush has changes of one Kafka partition."""
+
+    by_partition = True
+    keyed = True
+    schema = pa.schema([("key_group", pa.int32()), ("block", pa.binary())])
+
+    @staticmethod
+    def ddl(output: Output) -> str:
+        return "key_group INT, block BINARY"
+
+    takes_text = True
+
+    def start(self) -> None:
+        self.taken: list[ChangeBatch] = []
+        self.groups: list[Ints] = []
+        self.side_outputs: list[SideOutput] = []
+        self.begin: tuple[str, int] | None = None
+        self.seen: PartitionSummary | None = None
+
+    def see(self, seen: PartitionSummary) -> None:
+        # The timestamps of a task never decrease: the first record has the least.
+        self.seen = seen if self.seen is None else replace(seen, first_stamp=self.seen.first_stamp)
+
+    def take(self, records: Records, decoded: Sequence[Sequence[KeyedChange]], text_columns: Mapping[int, Converter]) -> None:
+        gathered = ChangeBuilder(self.shape)
+        gathered.take(records, decoded)
+        self.take_changes(records.source, int(records.offsets[0]), gathered, (), text_columns)
+
+    def take_changes(
+        self,
+        source: str,
+        first_offset: int,
+        gathered: ChangeBuilder,
+        side_outputs: Sequence[SideOutput] = (),
+        text_columns: Mapping[int, Converter] = NO_TEXT,
+    ) -> None:
+        """Add changes and side outputs of one Kafka partition."""
+        self.taken.append(gathered.changes(text_columns))
+        self.groups.append(key_groups_of(gathered.keys, self.key_groups))
+        self.side_outputs += side_outputs
+        self.begin = self.begin or (source, first_offset)
+
+    def add_side_output(self, records: Records, index: int, side_output: SideOutput) -> None:
+        self.side_outputs.append(side_output)
+        self.begin = self.begin or (records.source, int(records.offsets[0]))
+
+    def flush(self) -> Iterator[pa.RecordBatch]:
+        rows = [] if self.seen is None else [(GUARD, encode(self.seen))]
+        if self.begin is not None:
+            source, first = self.begin
+            parts = cut(ChangeBatch.joined(self.taken, self.shape.schema), np.concatenate(self.groups)) if self.groups else []
+            rows += [(group, encode(changes.packed(source, first))) for group, changes in parts]
+            if self.side_outputs:
+                # Side outputs have no key: they are sent with the key group of their partition's name.
+                rows.append(
+                    (key_group_of(source.encode(), self.key_groups), encode(Block(source, first, side_outputs=encode(self.side_outputs))))
+                )
+        if rows:
+            yield _batch(rows, self.schema)
+        self.start()
+
+
+class KeyedRows(Target):
+    """A row for each change: its key, its place in the order, and its packed change for `changes.ChangeBuilder`.
+
+    Rows for the guard (`seen`) and rows with side outputs have no key.
+    """
+
+    keyed = True
+    schema = pa.schema(
+        [
+            ("key", pa.binary()),
+            ("stamp", pa.int64()),
+            ("source", pa.string()),
+            ("offset", pa.int64()),
+            ("seq", pa.int32()),
+            ("change", pa.binary()),
+            ("asides", pa.binary()),
+            ("seen", pa.binary()),
+        ]
+    )
+
+    @staticmethod
+    def ddl(output: Output) -> str:
+        return "key BINARY, stamp BIGINT, source STRING, offset BIGINT, seq INT, change BINARY, asides BINARY, seen BINARY"
+
+    def start(self) -> None:
+        self.rows: list[tuple[Any, ...]] = []
+
+    def take(self, records: Records, decoded: Sequence[Sequence[KeyedChange]], text_columns: Mapping[int, Converter]) -> None:
+        for index, changes in enumerate(decoded):
+            place = (records.stamps[index], records.source, records.offsets[index])
+            for seq, change in enumerate(changes):
+                self.rows.append((pack(change.key), *place, seq, pack_change(change, records, index), None, None))
+
+    def add_side_output(self, records: Records, index: int, side_output: SideOutput) -> None:
+        self.rows.append((None, records.stamps[index], records.source, records.offsets[index], 0, None, encode([side_output]), None))
+
+    def see(self, seen: PartitionSummary) -> None:
+        self.rows.append((None, seen.first_stamp, f"{seen.topic}[{seen.partition}]", 0, 0, None, None, encode(seen)))
+
+    def flush(self) -> Iterator[pa.RecordBatch]:
+        if self.rows:
+            yield _batch(self.rows, KeyedRows.schema)
+        self.start()
+
+
+class TypedRows(Target):
+    """The topic's changelog as typed rows."""
+
+    keyed = False
+
+    def __init__(self, output: Output, key_groups: int, shape: Shape) -> None:
+        self.schema = output.arrow_schema
+        super().__init__(output, key_groups, shape)
+
+    @staticmethod
+    def ddl(output: Output) -> str:
+        return output.ddl
+
+    def start(self) -> None:
+        self.kinds: list[int] = []
+        self.rows: list[tuple[Any, ...]] = []
+        self.metadata: list[tuple[Any, ...]] = []
+        self.side_outputs: list[SideOutput] = []
+
+    def take(self, records: Records, decoded: Sequence[Sequence[Change]], text_columns: Mapping[int, Converter]) -> None:
+        changes = [change for of_record in decoded for change in of_record]
+        self.kinds += [change.kind for change in changes]
+        self.rows += [change.row for change in changes]
+        if self.with_metadata:
+            self.metadata += [change.metadata for change in changes]
+
+    def add_side_output(self, records: Records, index: int, side_output: SideOutput) -> None:
+        self.side_outputs.append(side_output)
+
+    def flush(self) -> Iterator[pa.RecordBatch]:
+        if self.kinds or self.side_outputs:
+            yield self.output.batch(self.kinds, self.rows, self.metadata, self.side_outputs)
+        self.start()
+
+
+def update_before_dropper(columns: Sequence[Column], unique_key: Sequence[str]) -> Callable[[Sequence[Change]], list[Change]]:
+    """Return the function that drops ``-U`` from an event's changes, for consumers of upserts.
+
+    If the next ``+U`` has another key, the ``-U`` becomes a delete of the old key.
+
+    Parameters
+    ----------
+    columns : sequence of Column
+    unique_key : sequence of str
+    """
+    key_of = key_getter(columns, key_indices(columns, unique_key))
+
+    def drop(changes: Sequence[Change]) -> list[Change]:
+        kept = []
+        for change, after in zip(changes, [*changes[1:], None], strict=True):
+            if change.kind is not RowKind.UPDATE_BEFORE:
+                kept.append(change)
+            elif after is not None and after.kind is RowKind.UPDATE_AFTER and key_of(change.row) != key_of(after.row):
+                kept.append(replace(change, kind=RowKind.DELETE))
+        return kept
+
+    return drop

@@ -1,0 +1,180 @@
+"""A condition inside ChangelogNormalize: a row that stops matching is deleted, one that never matched is not stored.
+
+A change whose row does not match is treated as a delete. Spark evaluates the condition on the typed columns of each change, which costs an
+additional transfer to Python.
+
+Source: Flink's processLastRowOnChangelogWithFilter (DeduplicateFunctionHelper), which also evaluates the stored row; here the stored row
+always matches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from itertools import groupby
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from cdc_formats.base import KeyedChange
+from cdc_formats.decoding.images import ABSENT, absent_as_null
+from cdc_formats.errors import ArgumentError, PartialImageError
+from cdc_formats.values.handling import Converter
+from cdc_formats.values.schema import Column, SqlType, backquoted
+from normalize.core.arrow import arrow_type, spark_type, to_arrow
+from normalize.core.changes import ChangeBuilder, Shape
+from normalize.core.guard import PartitionSummary, decode_summary
+from normalize.core.output import Output, SideOutput, decode_side_outputs
+from normalize.core.records import Records
+from normalize.dataframe import unused
+from normalize.worker import worker
+
+from .decode_pass import Source
+from .targets import Blocks, KeyedRows
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column as SparkColumn, DataFrame
+
+MATCHES = "_matches"
+"""The column that says whether a change's row matches; true for a delete."""
+_ROW = "row"
+_LACKS = "lacks"
+_GONE = "gone"
+_KEYED = KeyedRows.schema.names
+
+
+class FilterRows(KeyedRows):
+    """`KeyedRows` with the typed row of each change, and its missing columns."""
+
+    def __init__(self, output: Output, key_groups: int, shape: Shape) -> None:
+        self.row_type = SqlType("STRUCT", fields=output.columns)
+        self.schema = pa.schema([*KeyedRows.schema, (_ROW, arrow_type(self.row_type)), (_LACKS, pa.list_(pa.string()))])
+        super().__init__(output, key_groups, shape)
+
+    @staticmethod
+    def ddl(output: Output) -> str:
+        return f"{KeyedRows.ddl(output)}, {_ROW} {spark_type(SqlType('STRUCT', fields=output.columns))}, {_LACKS} ARRAY<STRING>"
+
+    def start(self) -> None:
+        super().start()
+        self.typed: list[tuple[Any, ...] | None] = []
+
+    def take(self, records: Records, decoded: Sequence[Sequence[KeyedChange]], text_columns: Mapping[int, Converter]) -> None:
+        super().take(records, decoded, text_columns)
+        self.typed += [change.row for changes in decoded for change in changes]
+
+    def add_side_output(self, records: Records, index: int, side_output: SideOutput) -> None:
+        super().add_side_output(records, index, side_output)
+        self.typed.append(None)
+
+    def see(self, seen: PartitionSummary) -> None:
+        super().see(seen)
+        self.typed.append(None)
+
+    def flush(self) -> Iterator[pa.RecordBatch]:
+        typed, names = self.typed, [column.name for column in self.output.columns]
+        for batch in super().flush():
+            rows = to_arrow(self.row_type, [None if row is None else absent_as_null(row) for row in typed])
+            lacks = [[name for name, value in zip(names, row or (), strict=False) if value is ABSENT] for row in typed]
+            yield pa.RecordBatch.from_arrays([*batch.columns, rows, pa.array(lacks, pa.list_(pa.string()))], schema=self.schema)
+
+
+def matches(where: str | SparkColumn | None) -> SparkColumn:
+    """Return the column `MATCHES` for a condition; NULL does not match, as in SQL."""
+    from pyspark.sql import functions as F
+
+    if where is None:
+        return F.lit(True).alias(MATCHES)
+    condition = F.expr(where) if isinstance(where, str) else where
+    return F.coalesce(condition.cast("boolean"), F.lit(False)).alias(MATCHES)
+
+
+def evaluate_where(decoded: DataFrame, where: Any, columns: Sequence[Column]) -> DataFrame:
+    """Return keyed changes with `MATCHES`.
+
+    Parameters
+    ----------
+    decoded : DataFrame
+        The batches of `FilterRows`, with counts.
+    where : str or Column
+    columns : sequence of Column
+        The table's columns.
+
+    Raises
+    ------
+    ArgumentError
+        When the condition cannot be evaluated on these columns.
+    """
+    from pyspark.errors import AnalysisException
+    from pyspark.sql import functions as F
+
+    # The condition can refer only to the table's columns.
+    change = unused("_change", [column.name for column in columns])
+    here = [F.col(name) for name in decoded.columns if name not in (_ROW, _LACKS)]
+    change_struct = F.struct(*here, F.col(_LACKS), F.expr(f"{_ROW} IS NULL").alias(_GONE)).alias(change)
+    rows = decoded.select(change_struct, *(F.col(f"{_ROW}.{backquoted(column.name)}").alias(column.name) for column in columns))
+    try:
+        rows.select(matches(where))
+    except AnalysisException as error:
+        raise ArgumentError(f"where is not a condition on the table's columns: {str(error).splitlines()[0]}") from None
+    used = [F.lit(column.name) for column in columns if not _resolves(rows.drop(column.name), where)]
+    unknown = F.arrays_overlap(F.col(f"{change}.{_LACKS}"), F.array(*used)) if used else F.lit(False)
+    # NULL in `MATCHES`: the condition cannot be evaluated.
+    require_known = F.when(F.col(f"{change}.{_GONE}"), F.lit(True)).when(F.coalesce(unknown, F.lit(False)), F.lit(None).cast("boolean"))
+    return rows.select(f"{change}.*", require_known.otherwise(matches(where)).alias(MATCHES)).drop(_LACKS, _GONE)
+
+
+def _resolves(df: DataFrame, where: Any) -> bool:
+    from pyspark.errors import AnalysisException
+
+    try:
+        df.select(matches(where))
+    except AnalysisException:
+        return False
+    return True
+
+
+def filtered_blocks(keyed: DataFrame, source: Source) -> DataFrame:
+    """Return `targets.Blocks` of keyed changes with `MATCHES`."""
+    return keyed.mapInArrow(partial(block_pass, source=source), Blocks.ddl(source.output))
+
+
+def block_pass(batches: Iterator[pa.RecordBatch], *, source: Source) -> Iterator[pa.RecordBatch]:
+    """Turn keyed changes, in the order of their partition, into blocks; for ``mapInArrow``."""
+    with worker():
+        for batch in batches:
+            blocks = Blocks(source.output, source.key_groups, source.shape)
+            rows = zip(*(batch.column(name).to_pylist() for name in (*_KEYED, MATCHES)), strict=True)
+            for place, of_source in groupby(rows, lambda row: row[_KEYED.index("source")]):
+                gathered, first = ChangeBuilder(source.shape), -1
+                side_outputs: list[SideOutput] = []
+                for key, stamp, _, offset, _, change, side_output, seen, matching in of_source:
+                    if seen is not None:
+                        blocks.see(decode_summary(seen))
+                        continue
+                    first = offset if first < 0 else first
+                    if key is None:
+                        side_outputs += decode_side_outputs(side_output)
+                        continue
+                    gathered.add_packed(key, stamp, place, change, require_known(matching, f"{place}@{offset}"), offset)
+                if first >= 0:
+                    blocks.take_changes(place, first, gathered, side_outputs)
+                yield from blocks.flush()
+
+
+def require_known(matching: bool | None, where: str) -> bool:
+    """Return whether a change's row matches.
+
+    Raises
+    ------
+    PartialImageError
+        When the row lacks a column of the condition.
+    """
+    if matching is None:
+        raise PartialImageError(
+            "the producer left out a column of where= as unchanged, so that the condition cannot be evaluated: use other columns, or "
+            "configure the producer to write all (PostgreSQL: REPLICA IDENTITY FULL; GoldenGate: NOCOMPRESSUPDATES)",
+            "$.after",
+            where=where,
+        )
+    return matching

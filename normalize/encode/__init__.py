@@ -1,0 +1,1 @@
+"""Changelog rows to Kafka records."""

@@ -1,0 +1,87 @@
+"""Encode typed changelog rows as Kafka records, on Spark's workers, in ``mapInArrow``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain, islice
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+
+from cdc_formats.base import Encoder, Format, KeyValue
+from cdc_formats.decoding.rows import key_indices
+from cdc_formats.encoding.pairing import pair_updates
+from cdc_formats.errors import ArgumentError, EncodeError
+from cdc_formats.row_kind import SHORT_STRINGS, RowKind
+from cdc_formats.values.handling import ConversionError
+from cdc_formats.values.schema import Column, quote
+from normalize.core.arrow import from_arrow
+from normalize.core.output import ROW_KIND
+from normalize.worker import worker
+
+_SCHEMA = pa.schema([("key", pa.binary()), ("value", pa.binary())])
+_KINDS = dict(zip(SHORT_STRINGS, RowKind, strict=True))
+SOURCE = "_source"
+"""The column with the ``source`` block of a row's message as JSON text, if it is written."""
+_RECORDS = 10_000
+"""The number of records in a batch: Spark's default."""
+
+Row = tuple[Any, ...]
+
+
+def encode_pass(
+    batches: Iterator[pa.RecordBatch], *, format: Format, columns: Sequence[Column], unique_key: Sequence[str]
+) -> Iterator[pa.RecordBatch]:
+    """Encode a task's rows (``row_kind``, the columns, and `SOURCE` if it is written) as ``key`` and ``value``; for ``mapInArrow``.
+
+    A ``-U`` and the following ``+U`` of its key become one update if the format has such a record, also across batches. A single ``-U`` is
+    a delete.
+
+    Raises
+    ------
+    ArgumentError
+        When a row has no row kind (a corrupt record or a control event).
+    EncodeError
+        When a value cannot be written.
+    """
+    with worker():
+        encoder = format.encoder(columns, unique_key=unique_key)
+        rows = chain.from_iterable(_rows(batch, columns) for batch in batches)
+        records = _records(encoder, rows, key_indices(columns, unique_key))
+        while some := list(islice(records, _RECORDS)):
+            arrays = [pa.array(parts, pa.binary()) for parts in zip(*some, strict=True)]
+            yield pa.RecordBatch.from_arrays(arrays, schema=_SCHEMA)
+
+
+def _rows(batch: pa.RecordBatch, columns: Sequence[Column]) -> Iterator[tuple[RowKind, Row]]:
+    kinds = [_KINDS[kind] if kind in _KINDS else _kind(kind) for kind in batch.column(ROW_KIND).to_pylist()]
+    values = [_values(column, batch.column(index)) for index, column in enumerate(columns, 1)]
+    # A row ends with its source block, so that they stay together when updates are paired.
+    blocks = batch.column(SOURCE).to_pylist() if SOURCE in batch.schema.names else [None] * len(kinds)
+    return zip(kinds, zip(*values, blocks, strict=True), strict=True)
+
+
+def _kind(text: str | None) -> RowKind:
+    if text is None:
+        raise ArgumentError(
+            f"a row has no {ROW_KIND} (a corrupt record or a control event): filter such rows out, df.where('{ROW_KIND} IS NOT NULL')"
+        )
+    return RowKind.from_short_string(text)
+
+
+def _values(column: Column, array: pa.Array) -> list[Any]:
+    try:
+        return from_arrow(column.type, array)
+    except ConversionError as error:
+        raise EncodeError(f"{error} - in column {quote(column.name)}") from None
+
+
+def _records(encoder: Encoder, rows: Iterable[tuple[RowKind, Row]], key: Sequence[int]) -> Iterator[KeyValue]:
+    for kind, row, before in pair_updates(rows, key) if encoder.pairs_updates else ((kind, row, None) for kind, row in rows):
+        encoder.source = row[-1] and msgspec.Raw(row[-1].encode())
+        # A single -U, as of a key that changed, is a delete, also in a format of upserts, which has no record for a -U.
+        alone = encoder.pairs_updates and kind is RowKind.UPDATE_BEFORE
+        record = encoder.encode(RowKind.DELETE if alone else kind, row[:-1], before and before[:-1])
+        if record is not None:
+            yield record

@@ -1,0 +1,177 @@
+"""ChangelogNormalize on a stream: the keyed stage, by key groups, in ``applyInPandasWithState``.
+
+Spark calls the function once for each key group that a micro-batch touches, with the blocks of its changes and the key group's state
+as one value. A call costs about a millisecond even for one change, and so a group has many keys. The cost is that a touched group's state
+is read and written as a whole (`state.Layout`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import pyarrow as pa
+
+from normalize.core.arrow import slices
+from normalize.core.changes import Block, ChangeBatch, decode_block
+from normalize.core.guard import GUARD, check, decode_summary
+from normalize.core.key_group import COUNTS, KeyGroupResult, Stage, fold_changes
+from normalize.core.output import Output, decode_side_outputs
+from normalize.core.packing import encode
+from normalize.decode.dead_letter import send
+from normalize.monitoring.counts import counts_ddl, counts_row, observe_counts, with_counts_column
+from normalize.monitoring.notice import Notice, Report, log, reporter
+from normalize.worker import keep_archives, worker
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from pyspark.sql import DataFrame
+    from pyspark.sql.streaming.state import GroupState
+
+DDL = "result BINARY"
+STATE_DDL = "state BINARY"
+LARGE_STATE = 32 << 20
+"""The size in bytes from which the state of a key group is reported."""
+
+
+class Normalized(msgspec.Struct, array_like=True, gc=False):
+    """The packed result of a call: record batches of `Stage.changelog_schema`, blocks of side outputs, and the values of `COUNTS`."""
+
+    changelogs: list[bytes]
+    side_outputs: list[bytes]
+    counts: list[int]
+
+
+_decode_normalized = msgspec.msgpack.Decoder(Normalized).decode
+
+
+def normalize_group(
+    key: Any, frames: Iterator[pd.DataFrame], state: GroupState, *, stage: Stage, report: Report = log
+) -> Iterator[pd.DataFrame]:
+    """Turn one key group's packed changes and state into packed changelog rows; for ``applyInPandasWithState``.
+
+    The key group `guard.GUARD` has no rows: it compares the whole query with the checkpoint's guard state (`guard.check`).
+
+    Parameters
+    ----------
+    key : tuple
+        The key group.
+    frames : iterator of DataFrame
+        Packed blocks (`targets.Blocks`), in any order.
+    state : GroupState
+        One binary value (`state.Layout`).
+    stage : Stage
+    report : callable
+        Receives notices (`notice.reporter`).
+    """
+    import pandas as pd
+
+    keep_archives()
+    if key[0] == GUARD:
+        _guard(frames, state, stage)
+        return
+    blocks = [decode_block(block) for frame in frames for block in frame["block"]]
+    stored = bytes(state.get[0]) if state.exists else None
+    now_ms = state.getCurrentProcessingTimeMs()
+    result, after = normalize(blocks, stored, stage, now_ms)
+    if stage.dead_letters is not None:
+        send(stage.dead_letters, result.letters)
+    if after is None and stored is not None:
+        state.remove()
+    elif after is not None and after is not stored:
+        state.update((after,))
+        if len(after) >= LARGE_STATE:
+            report([_large_state(len(after), stage)])
+    if result.first_written is not None:
+        # The timeout is when the first row expires; a duration must be positive.
+        state.setTimeoutDuration(max(1, result.first_written + stage.state_ttl_ms - now_ms + 1))
+    side_outputs = [block.side_outputs for block in blocks if block.side_outputs]
+    if result.side_outputs:
+        side_outputs.append(encode(result.side_outputs))
+    changelogs = [bytes(batch.serialize()) for batch in result.changelogs]
+    yield pd.DataFrame({"result": [encode(Normalized(changelogs, side_outputs, list(result.counts.values())))]})
+
+
+def _large_state(size: int, stage: Stage) -> Notice:
+    return Notice(
+        ("large state",),
+        f"the state of one key group has {size >> 20} MB. Each micro-batch that touches the group reads and writes all of it, and needs "
+        f"several copies in memory. Use the RocksDB state store, set spark.sql.execution.arrow.maxRecordsPerBatch to 16, and use more than "
+        f"{stage.layout.key_groups} key groups (python -m normalize.checkpoint.rescale changes a checkpoint); see "
+        "'Memory' in docs/operations.md",
+    )
+
+
+def _guard(frames: Iterator[pd.DataFrame], state: GroupState, stage: Stage) -> None:
+    seen = [decode_summary(block) for frame in frames for block in frame["block"]]
+    stored = bytes(state.get[0]) if state.exists else None
+    after = check(stored, seen, stage.layout, stage.expected, state.getCurrentProcessingTimeMs())
+    if after != stored:
+        state.update((after,))
+
+
+def normalize(blocks: list[Block], stored: bytes | None, stage: Stage, now_ms: int) -> tuple[KeyGroupResult, bytes | None]:
+    """Return the result of folding a key group's packed changes into its stored state; pure.
+
+    Parameters
+    ----------
+    blocks : list of Block
+    stored : bytes or None
+        The key group's state.
+    stage : Stage
+    now_ms : int
+        Processing time of the micro-batch, in ms.
+
+    Returns
+    -------
+    (result, stored) : (KeyGroupResult, bytes or None)
+        The state is the same object if nothing changed, None if no key is left.
+    """
+    result, layout = KeyGroupResult(), stage.layout
+    group = layout.decode(stored, now_ms) if stored is not None else layout.empty()
+    changes = ChangeBatch.of_blocks([block for block in blocks if block.changes], stage.shape.schema, stage.row_order)
+    after = fold_changes(changes, group, stage, now_ms, result)
+    if stage.retract_expired and len(after):
+        result.first_written = int(after.extra("written").min())
+    if after is group:
+        return result, stored
+    return result, layout.encode(after) if len(after) else None
+
+
+def typed_pass(batches: Iterator[pa.RecordBatch], *, stage: Stage, output: Output) -> Iterator[pa.RecordBatch]:
+    """Turn the stage's packed results into typed rows, with separate rows for counts; for ``mapInArrow``."""
+    with worker():
+        for batch in batches:
+            for data in batch.column("result").to_pylist():
+                result = _decode_normalized(data)
+                for changelog in result.changelogs:
+                    rows = pa.ipc.read_record_batch(pa.py_buffer(changelog), stage.changelog_schema)
+                    for part in slices(rows):
+                        yield with_counts_column(output.of_stored(part), COUNTS)
+                for side_outputs in result.side_outputs:
+                    yield with_counts_column(output.batch([], [], [], decode_side_outputs(side_outputs)), COUNTS)
+                yield counts_row(output.arrow_schema, COUNTS, dict(zip(COUNTS, result.counts, strict=True)))
+
+
+def normalize_stream(blocks: DataFrame, stage: Stage, output: Output, metrics: str) -> DataFrame:
+    """Return the changelog that the keyed stage makes of packed blocks, as typed rows.
+
+    Parameters
+    ----------
+    blocks : DataFrame
+        The batches of `targets.Blocks`.
+    stage : Stage
+    output : Output
+    metrics : str
+        The name of the stage's counts in the query's progress.
+    """
+    from pyspark.sql.streaming.state import GroupStateTimeout
+
+    # With timeouts Spark scans the whole state in every micro-batch.
+    timeout = GroupStateTimeout.ProcessingTimeTimeout if stage.retract_expired else GroupStateTimeout.NoTimeout
+    each_group = partial(normalize_group, stage=stage, report=reporter(blocks.sparkSession))
+    packed = blocks.groupBy("key_group").applyInPandasWithState(each_group, DDL, STATE_DDL, "append", timeout)
+    typed = packed.mapInArrow(partial(typed_pass, stage=stage, output=output), f"{output.ddl}, {counts_ddl(COUNTS)}")
+    return observe_counts(typed, COUNTS, metrics)

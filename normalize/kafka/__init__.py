@@ -1,0 +1,1 @@
+"""Kafka on the driver: topics of a query, client options, samples."""

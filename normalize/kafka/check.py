@@ -1,0 +1,262 @@
+"""The check at the call: broker, login, topic, and a sample of the records that the query will read, on the driver.
+
+Spark would find a wrong password or topic after a minute or more, and a wrong format or type in a worker, with hundreds of lines.
+The check takes tens of milliseconds, and at most `_TIMEOUT_SECONDS`. It joins no consumer group and commits nothing.
+
+==========================================================  ============================================================
+broker, login, certificate or topic                         an error
+a topic pattern that matches no topic                       a warning
+FAILFAST: a bad record, on which the query would fail       the same error; a warning if only old records of a stream
+                                                            are bad, since the checkpoint of a restarted query may be past
+                                                            them
+other modes: all records are bad                            a warning
+declared columns in no record, undeclared columns           warnings, as while the query runs
+no record has a row, and a filter or another format is why  a warning
+connection options that only Java's clients understand      a warning: no check
+confluent-kafka is not installed                            no check
+==========================================================  ============================================================
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from cdc_formats.base import Format, Ignored
+from cdc_formats.errors import DECODE_CONDITIONS, ArgumentError, ChangelogError, DecodeError, MissingDependencyError, TlsError
+from normalize.decode.decode_pass import Source, decode_pass, needed_columns
+from normalize.decode.targets import Blocks, KeyedRows, Target, TypedRows
+from normalize.monitoring.counts import COLUMN as COUNTS
+from normalize.monitoring.notice import Notice, log_check
+
+from .client_options import librdkafka_options
+from .topics import selected_topics
+
+if TYPE_CHECKING:
+    from cdc_formats.topics.kafka import SampledRecord, TopicEnds
+
+_log = logging.getLogger("normalize")
+
+_SAMPLE = 50
+_TIMEOUT_SECONDS = 8.0
+_SKIPPED = "broker, login, topic and records are not checked before the query starts: %s"
+_TIMES = ("startingTimestamp", "startingOffsetsByTimestamp", "endingTimestamp", "endingOffsetsByTimestamp", "endingOffsets")
+_HINT = "This is the check before the query starts; check=False skips it."
+_WITHOUT_ROWS = {*(reason.value for reason in Ignored), *DECODE_CONDITIONS, DecodeError.condition}
+_TYPES = {
+    "key": pa.binary(),
+    "value": pa.binary(),
+    "topic": pa.string(),
+    "partition": pa.int32(),
+    "offset": pa.int64(),
+    "stamp": pa.int64(),
+    "timestamp": pa.int64(),
+    "timestampType": pa.int32(),
+    "headers": pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())])),
+}
+
+
+def check_records(source: Source, options: Mapping[str, str], *, keyed: bool, bounded: bool) -> None:
+    """Raise the error that a query would end with, as far as a look at the topic can show it; log warnings.
+
+    Parameters
+    ----------
+    source : Source
+    options : mapping
+        Options of Spark's Kafka source.
+    keyed : bool
+        Whether the query has a keyed stage.
+    bounded : bool
+
+    Raises
+    ------
+    SampleError
+        When no broker answers, the login is refused, or a topic does not exist or cannot be read.
+    DecodeError
+        When the query would fail at a sampled record.
+    ArgumentError
+        When the records are in another format.
+    """
+    try:
+        _check(source, options, keyed=keyed, bounded=bounded)
+    except MissingDependencyError as error:
+        _log.info(_SKIPPED, error)
+    except ChangelogError as error:
+        if hasattr(error, "add_note"):  # Python 3.11
+            error.add_note(_HINT)
+        raise error.with_traceback(None) from None  # the sentence alone, without the client's and decoder's frames
+
+
+def _check(source: Source, options: Mapping[str, str], *, keyed: bool, bounded: bool) -> None:
+    found = _sampled(options)
+    if found is None:
+        return
+    if not found.topics:
+        _log.warning("no topic matches the pattern %r yet", options.get("subscribePattern"))
+    records = [*found.oldest, *found.newest]
+    if not records:
+        return
+    source = replace(source, format=_impatient(source.format))
+    target: type[Target] = TypedRows if not keyed else KeyedRows if bounded else Blocks
+    if source.mode != "FAILFAST" or source.dead_letters is not None:
+        _Check(replace(source, mode="DROPMALFORMED", dead_letters=None), target).run(records)
+    elif first := _error_in(source, target, records):
+        newest = first if bounded else _error_in(source, target, found.newest)
+        _fail(source.format, records, first, newest)
+
+
+def _impatient(format: Format) -> Format:
+    """Return a format that does not wait for a schema registry that does not answer."""
+    patience: dict[str, Any] = {name: 0 for name in ("retry_seconds", "avro_confluent_retry_seconds") if hasattr(format, name)}
+    return replace(format, **patience) if patience else format
+
+
+def _error_in(source: Source, target: type[Target], records: Sequence[SampledRecord]) -> ChangelogError | None:
+    try:
+        _Check(source, target).run(records)
+    except ChangelogError as error:
+        return error
+    return None
+
+
+def _fail(format: Format, records: Sequence[SampledRecord], first: ChangelogError, newest: ChangelogError | None) -> None:
+    """Raise the error of a sample; log a warning if only old records are bad."""
+    if isinstance(first, DecodeError) and (other := _other_format(format, records)):
+        raise ArgumentError(f"format is {format.identifier!r}, but {other}. The first error: {first}")
+    if newest is not None:
+        raise newest
+    _log.warning("%s. The query fails at this old record, unless its checkpoint is past it", first)
+
+
+# ------------------------------------------------------------------------------------------------------------ the sample
+
+
+def _sampled(options: Mapping[str, str]) -> TopicEnds | None:
+    """Return a sample of the topics; None if the driver cannot connect as Java does."""
+    from cdc_formats.topics.kafka import sample_ends  # imports inference, which workers do not need
+
+    try:
+        config = librdkafka_options(options)
+        topics = selected_topics(options)
+    except ArgumentError as error:
+        _log.warning(_SKIPPED, error.args[0])
+        return None
+    servers = config.pop("bootstrap.servers")
+    starts = _starts(options)
+    isolation = {name.lower(): value for name, value in options.items()}.get("kafka.isolation.level", "read_uncommitted")
+    try:
+        return sample_ends(
+            servers,
+            topics,
+            sample=0 if starts is None else _SAMPLE,
+            config={**config, "isolation.level": isolation},
+            starts=starts,
+            timeout_seconds=_TIMEOUT_SECONDS,
+        )
+    except TlsError as error:
+        if any(name.startswith("ssl.ca.") for name in config):
+            raise
+        # Java trusts the authorities of its JVM, and librdkafka those of the operating system.
+        _log.warning(_SKIPPED, error)
+        return None
+
+
+def _starts(options: Mapping[str, str]) -> dict[str, dict[int, int]] | None:
+    """Return the offsets at which the query begins; None if its options do not determine the records that it reads.
+
+    Examples
+    --------
+    >>> _starts({"startingOffsets": '{"orders": {"0": 23, "1": -2}}'}), _starts({"startingOffsets": "latest"})
+    ({'orders': {0: 23}}, None)
+    """
+    given = {name.lower(): value for name, value in options.items()}
+    start = given.get("startingoffsets", "earliest").strip()
+    if "assign" in given or any(name.lower() in given for name in _TIMES) or start.lower() == "latest":
+        return None
+    if start.lower() == "earliest":
+        return {}
+    earliest, latest = -2, -1
+    try:
+        return {
+            topic: {int(number): sys.maxsize if at == latest else at for number, at in offsets.items() if at != earliest}
+            for topic, offsets in json.loads(start).items()
+        }
+    except (ValueError, AttributeError):
+        return None  # Spark raises
+
+
+# ----------------------------------------------------------------------------------------------------------- the decoder
+
+
+class _Check:
+    """Decodes a sample as the query would."""
+
+    def __init__(self, source: Source, target: type[Target]) -> None:
+        self.source, self.target = source, target
+        self.notices: list[Notice] = []
+
+    def run(self, records: Sequence[SampledRecord]) -> None:
+        """Decode, and log notices; raises the error of a bad record."""
+        counts = Counter[str]()
+        batches = iter([_batch(self.source, records)])
+        for batch in decode_pass(batches, source=self.source, target=self.target, report=self.notices.extend):
+            for counted in filter(None, batch.column(COUNTS).to_pylist()):
+                counts.update(counted)
+        log_check(self.notices)
+        without_rows = {name: count for name, count in counts.items() if name in _WITHOUT_ROWS and count}
+        if sum(without_rows.values()) == len(records):
+            self._explain(records, without_rows)
+
+    def _explain(self, records: Sequence[SampledRecord], reasons: Mapping[str, int]) -> None:
+        other = _other_format(self.source.format, records)
+        if other or Ignored.OTHER_TABLE.value in reasons:
+            counted = ", ".join(f"{reason} {count}" for reason, count in reasons.items())
+            advice = f"Format {self.source.format.identifier!r} may be wrong: {other}" if other else "Check the format's table filters"
+            _log.warning("none of %s sampled records has a row (%s). %s", len(records), counted, advice)
+
+
+def _batch(source: Source, records: Sequence[SampledRecord]) -> pa.RecordBatch:
+    """Return records as Spark's Kafka source does."""
+    ordered = sorted(records, key=lambda record: (record.topic, record.partition, record.offset))
+    columns = needed_columns(source)
+    rows = [_row(record) for record in ordered]
+    return pa.RecordBatch.from_arrays([pa.array([row[name] for row in rows], _TYPES[name]) for name in columns], names=columns)
+
+
+def _row(record: SampledRecord) -> dict[str, Any]:
+    return {
+        "key": record.key,
+        "value": record.value,
+        "topic": record.topic,
+        "partition": record.partition,
+        "offset": record.offset,
+        "stamp": record.timestamp,
+        "timestamp": record.timestamp * 1000,
+        "timestampType": 0,
+        "headers": [{"key": name, "value": value} for name, value in record.headers] or None,
+    }
+
+
+def _other_format(format: Format, records: Sequence[SampledRecord]) -> str:
+    """Return which format the records have, if the given one reads none of them; empty if unknown."""
+    from cdc_formats.topics.profile import profile_records  # imports all formats
+
+    if not any(record.value for record in records):
+        return ""
+    try:
+        profile = profile_records([record for record in records if record.topic == records[0].topic])
+    except ChangelogError:
+        return ""
+    tried = {candidate.identifier: candidate for candidate in profile.candidates}
+    given = tried.get(format.identifier)
+    found = tried.get(profile.format or "")
+    if found is None or not found.specific or found.identifier == format.identifier or (given is not None and given.read):
+        return ""
+    return f"the records look like {found.identifier!r} ({profile.reason}): pass format={found.identifier!r}"

@@ -1,0 +1,124 @@
+"""Infer an undeclared schema from a sample of the topic, on the driver, and print it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from cdc_formats.base import Format
+from cdc_formats.errors import ArgumentError
+from cdc_formats.printable import printable
+from cdc_formats.topics.inference import InferredSchema, infer_schema
+from cdc_formats.topics.kafka import SAMPLE, SampledRecord, key_values, sample_topic
+from cdc_formats.values.schema import quote
+
+from .client_options import librdkafka_options
+from .topics import subscribed_topics
+
+
+class InferredArguments(NamedTuple):
+    """The arguments of a read, completed from a sample.
+
+    Attributes
+    ----------
+    format : Format
+        The format with inferred values for options that were not given.
+    schema : str
+    primary_key : tuple of str
+    """
+
+    format: Format
+    schema: str
+    primary_key: tuple[str, ...]
+
+
+def infer_arguments(
+    format: Format, options: Mapping[str, str], *, given: Mapping[str, Any] | None, primary_key: tuple[str, ...], sample: int = SAMPLE
+) -> InferredArguments:
+    """Return the format, schema and primary key inferred from a sample of a topic, and print them.
+
+    Parameters
+    ----------
+    format : Format
+    options : mapping
+        Options of Spark's Kafka source: topics and connection.
+    given : mapping or None
+        The format options that the user passed by name; None: the user passed a format, whose options are not inferred.
+    primary_key : tuple of str
+        The user's primary key; empty: inferred.
+    sample : int
+
+    Raises
+    ------
+    InferenceError
+        When the sample is not sufficient.
+    ArgumentError, SampleError, MissingDependencyError
+        When the topic cannot be sampled.
+    """
+    topics = _topics(options)
+    connection = _connection(options)
+    servers = connection.pop("bootstrap.servers")
+    records: list[SampledRecord] = []
+    for topic in topics:
+        records += sample_topic(servers, topic, sample=-(-sample // len(topics)), config=connection)
+    found = infer_schema(key_values(records), format=format)
+    inferred_options = (
+        {} if given is None else {name: found.format_options[name] for name in found.option_reasons if name not in _names(given)}
+    )
+    print(arguments_text(found, topics, inferred_options, primary_key))
+    return InferredArguments(replace(format, **inferred_options), found.ddl, primary_key or found.primary_key)
+
+
+def _topics(options: Mapping[str, str]) -> list[str]:
+    if "subscribePattern" in options:
+        raise ArgumentError("a topic pattern requires a schema, since only named topics can be sampled: pass schema, or the topics")
+    if "assign" in options:
+        try:
+            return sorted(json.loads(options["assign"]))
+        except ValueError:
+            raise ArgumentError('the option assign is not JSON: write, for example, {"orders": [0, 1]}') from None
+    return subscribed_topics(options)
+
+
+def _connection(options: Mapping[str, str]) -> dict[str, str]:
+    try:
+        return librdkafka_options(options)
+    except ArgumentError as error:
+        raise ArgumentError(f"without a schema, librdkafka samples the topic, but {error.args[0]}: pass schema") from None
+
+
+def _names(given: Mapping[str, Any]) -> set[str]:
+    return {name.replace("-", "_").replace(".", "_") for name in given}
+
+
+def arguments_text(
+    found: InferredSchema, topics: Sequence[str], inferred_options: Mapping[str, Any], primary_key: Sequence[str] = ()
+) -> str:
+    """Return the inferred arguments as text to paste, with notes."""
+    key, why = (primary_key, "as given") if primary_key else (found.primary_key, found.primary_key_reason)
+    noted: dict[str, list[str]] = {}
+    for each in found.evidence:
+        for note in [*each.notes, *(["guessed from its values"] if each.certainty == "values" else [])]:
+            noted.setdefault(note, []).append(each.column.name)
+    return "\n".join(
+        [
+            f"Inferred from {found.records} records of {', '.join(topics)}, {found.rows} rows:",
+            _schema_argument(found),
+            printable(f"primary_key={list(key)!r}  # {why}"),
+            *([f"format_options={dict(inferred_options)!r}"] if inferred_options else []),
+            *(printable(f"# {name}: {found.option_reasons[name]}") for name in inferred_options),
+            *(printable(f"# {', '.join(map(quote, names))}: {note}") for note, names in noted.items()),
+            *(printable(f"# {note}") for note in found.notes),
+            "Pass these arguments to pin them: another sample may lead to other results.",
+        ]
+    )
+
+
+def _schema_argument(found: InferredSchema) -> str:
+    """Return the columns as an argument to paste; names come from messages, and must not end the string or be invisible in it."""
+    columns = [f"    {column}" for column in found.columns]
+    if any(printable(column) != column or '"""' in column or "\\" in column for column in columns):
+        return f"schema={found.ddl!r}"
+    return 'schema="""\n' + ",\n".join(columns) + '\n"""'

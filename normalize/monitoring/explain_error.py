@@ -1,0 +1,63 @@
+"""`explain_error`: the one sentence of a failed query."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from cdc_formats.errors import ChangelogError
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.query import StreamingQuery
+
+# Spark's own conditions have classes of Java or of pyspark.
+_OURS = re.compile(r"^\s*(?!org\.apache|java\.|py4j\.|pyspark\.)[\w.]+: (\[[A-Z][A-Z_]*\] .*\S)\s*$", re.MULTILINE)
+_PYTHON = re.compile(r"^\s*((?!org\.apache|java\.|scala\.)[A-Za-z_][\w.]*(?:Error|Exception|Interrupt)(?:: .*\S)?)\s*$", re.MULTILINE)
+_JAVA = re.compile(r"^Caused by: (\S.*\S)\s*$", re.MULTILINE)
+
+
+def explain_error(failed: BaseException | StreamingQuery) -> str:
+    """Return the sentence that says why a query failed, without tracebacks and query plans.
+
+    Spark reports an error of a Python worker as hundreds of lines of traceback text. This function finds the error's own text in it.
+
+    Parameters
+    ----------
+    failed : exception or StreamingQuery
+        The exception of an action, of ``awaitTermination`` or of ``query.exception()``; or a query that failed.
+
+    Returns
+    -------
+    str
+        ``[CONDITION] ...`` for an error of this package; otherwise the most specific line of the error, of Python or Java. Empty for a
+        query that did not fail.
+
+    Examples
+    --------
+    >>> from cdc_formats import get_format
+    >>> try:
+    ...     get_format("debezium")
+    ... except Exception as error:
+    ...     print(explain_error(error).partition("?")[0])
+    [UNKNOWN_FORMAT] no format 'debezium'; did you mean 'debezium-json'
+    """
+    error = failed if isinstance(failed, BaseException) else failed.exception()
+    if error is None:
+        return ""
+    if isinstance(error, ChangelogError):
+        return str(error)
+    text = "\n".join(map(str, _chain(error)))
+    for pattern in (_OURS, _PYTHON, _JAVA):
+        if found := pattern.findall(text):
+            return str(found[-1])
+    return str(error).partition("\n")[0]
+
+
+def _chain(error: Any) -> Iterator[Any]:
+    """Return an exception and its causes, also those that Spark converted from Java."""
+    known: list[Any] = []
+    while error is not None and error not in known:
+        known.append(error)
+        yield error
+        error = getattr(error, "_cause", None) or getattr(error, "__cause__", None)

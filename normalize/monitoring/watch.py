@@ -1,0 +1,151 @@
+"""Detect columns that differ from the declared ones, and tasks in which every record is bad.
+
+The names of columns are compared in a sample of the records with rows. A decoder skips undeclared columns and fills missing ones with NULL,
+so that each sampled record is parsed again. The sample takes less than 2 % of the decoder's time.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+from cdc_formats.base import Decoder
+from cdc_formats.errors import DecodeError
+from normalize.core.records import Records
+
+from .notice import Notice, Report, shown_names
+
+ABSENT_COLUMNS, UNKNOWN_COLUMNS = "ABSENT_COLUMNS", "UNKNOWN_COLUMNS"
+COUNTS = (ABSENT_COLUMNS, UNKNOWN_COLUMNS)
+"""The counts of sampled records that lack a declared column, and of those with an undeclared column."""
+
+_MOST, _ONE_IN, _SMALL_BYTES = 20, 500, 1 << 16
+_TEXTS = {
+    ABSENT_COLUMNS: (
+        "{subject}: declared but missing from {count} of {sampled} sampled records (first: {first}): {names}. These columns are NULL "
+        "in the rows. Check the spelling (names are case-sensitive), and whether the table still has them"
+    ),
+    UNKNOWN_COLUMNS: (
+        "{subject}: in {count} of {sampled} sampled records (first: {first}) but not declared: {names}. These columns are ignored; "
+        "declare those that you need"
+    ),
+}
+
+
+class _Found(NamedTuple):
+    where: str
+    records: int = 1
+
+
+class Watch:
+    """Collects the column names and bad records of one task.
+
+    Parameters
+    ----------
+    decoder : Decoder
+    report : callable
+        Receives the notices.
+    """
+
+    def __init__(self, decoder: Decoder, report: Report) -> None:
+        self.decoder, self.report = decoder, report
+        self._start("")
+
+    def _start(self, topic: str) -> None:
+        self.topic = topic
+        self.records = self.sampled = 0
+        self.columns: dict[str, dict[str, _Found]] = {name: {} for name in COUNTS}
+        self.refused: Counter[str] = Counter()
+        self.first_error = ""
+
+    def see(self, records: Records, decoded: Sequence[Sequence[Any]]) -> Counter[str]:
+        """Return `COUNTS` of a sample of records of one topic.
+
+        Parameters
+        ----------
+        records : Records
+        decoded : sequence of sequences
+            The changes of each record.
+        """
+        self.records += len(decoded)
+        counts: Counter[str] = Counter()
+        for place in sample(decoded, len(records.values[0] or b"")):
+            record = records.record(place)
+            try:
+                found = self.decoder.compare_names(record.key, record.value, record.headers)
+            except Exception:
+                # The record was decoded: only an undeclared part can fail. A sample never stops a query.
+                continue
+            if found is None:
+                continue
+            self.sampled += 1
+            for name, columns in zip(COUNTS, found, strict=True):
+                counts[name] += bool(columns)
+                self._add(self.columns[name], columns, record.where)
+        return counts
+
+    def begin(self, topic: str) -> None:
+        """Start with a topic, and report the notices of the one before."""
+        if topic != self.topic:
+            self.report_notices()
+            self._start(topic)
+
+    def _add(self, known: dict[str, _Found], columns: Sequence[str], where: str) -> None:
+        for column in columns:
+            before = known.get(column)
+            known[column] = _Found(where) if before is None else before._replace(records=before.records + 1)
+
+    def add_bad(self, error: DecodeError) -> None:
+        """Add a bad record that is not in the result."""
+        self.refused[error.condition] += 1
+        self.first_error = self.first_error or str(error)
+
+    def report_notices(self) -> None:
+        """Report the notices."""
+        notices = [self._of_columns(name) for name in COUNTS if self.columns[name]]
+        if self.refused and self.refused.total() == self.records:
+            notices.append(self._of_refused())
+        if notices:
+            self.report(notices)
+
+    @property
+    def _subject(self) -> str:
+        return f"topic {self.topic}" if self.topic else "the DataFrame"
+
+    def _of_columns(self, name: str) -> Notice:
+        found = self.columns[name]
+        text = _TEXTS[name].format(
+            names=shown_names(list(found)),
+            count=max(column.records for column in found.values()),
+            sampled=self.sampled,
+            subject=self._subject,
+            first=next(iter(found.values())).where,
+        )
+        return Notice(tuple(f"{name} {self.topic} {column}" for column in found), text)
+
+    def _of_refused(self) -> Notice:
+        counts = ", ".join(f"{condition} {count}" for condition, count in self.refused.most_common())
+        text = (
+            f"{self._subject}: every record that a task read is bad ({self.records} of {self.records}: {counts}), and no row was "
+            f"returned. Check the format, its options and the schema. The first error: {self.first_error}"
+        )
+        return Notice((f"refused {self.topic}",), text)
+
+
+def sample(decoded: Sequence[Sequence[Any]], size: int) -> list[int]:
+    """Return the indexes of sampled records with rows, evenly spread.
+
+    Parameters
+    ----------
+    decoded : sequence of sequences
+        The changes of each record.
+    size : int
+        The approximate size of a record in bytes.
+    """
+    most = _MOST if size * len(decoded) <= _SMALL_BYTES else max(1, min(_MOST, len(decoded) // _ONE_IN))
+    count = min(most, len(decoded))
+    bounds = [index * len(decoded) // count for index in range(count + 1)] if count else []
+    found = [next((place for place in range(start, end) if decoded[place]), None) for start, end in pairwise(bounds)]
+    return [place for place in found if place is not None]

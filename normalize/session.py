@@ -1,0 +1,231 @@
+"""`local_session`: a Spark session on this machine, ready for the first read of a topic."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import threading
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from cdc_formats.errors import ArgumentError
+
+from .local_kafka import fetch_jars
+from .sinks.targets import SINK_PACKAGES
+
+if TYPE_CHECKING:
+    from py4j.java_gateway import JavaGateway
+    from pyspark import SparkConf
+    from pyspark.sql import SparkSession
+
+_log = logging.getLogger("normalize")
+
+_PACKAGE_VERSIONS = {(4, 0): "4.0.0", (4, 1): "4.1.1", (4, 2): "4.2.0"}
+"""The version of Spark's Kafka package by version of Spark: not every release of PySpark has one with the same number."""
+
+
+def kafka_package(spark_version: str) -> str:
+    """Return the Maven coordinates of Spark's Kafka source for a version of Spark.
+
+    A version that is not known gets the package of the nearest known version before it, or of the oldest.
+
+    Examples
+    --------
+    >>> kafka_package("4.1.3")
+    'org.apache.spark:spark-sql-kafka-0-10_2.13:4.1.1'
+    """
+    numbers = spark_version.split(".")
+    wanted = (int(numbers[0]), int(numbers[1]))
+    nearest = max((known for known in _PACKAGE_VERSIONS if known <= wanted), default=min(_PACKAGE_VERSIONS))
+    return f"org.apache.spark:spark-sql-kafka-0-10_2.13:{_PACKAGE_VERSIONS[nearest]}"
+
+
+def _installed() -> str:
+    try:
+        return version("pyspark")
+    except PackageNotFoundError:  # a Spark distribution's own PySpark
+        return "4.0"
+
+
+SPARK_PACKAGES = kafka_package(_installed())
+"""The value of ``spark.jars.packages`` for Spark's Kafka source, for the installed PySpark."""
+
+_SETTINGS = {
+    "spark.master": "local[*]",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.driver.host": "localhost",
+    "spark.driver.bindAddress": "127.0.0.1",
+}
+_SINK_SETTINGS = {
+    "delta": {
+        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    },
+    "iceberg": {"spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"},
+}
+_JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+# Excluded: what Spark itself has.
+_IVY_MODULE = """\
+<ivy-module version="2.0">
+  <info organisation="local" module="spark-packages"/>
+  <dependencies>
+{dependencies}
+    <exclude org="org.apache.hadoop"/><exclude org="org.scala-lang"/><exclude org="org.slf4j"/><exclude module="spark-tags_2.13"/>
+  </dependencies>
+</ivy-module>
+"""
+
+
+def local_session(app_name: str = "changelog", *, packages: Sequence[str] = (), **conf: Any) -> SparkSession:
+    """Return a Spark session on this machine that can read Kafka topics.
+
+    It differs from Spark's defaults in these settings; `conf` overrides them:
+
+    - the jars of Spark's Kafka source for the installed PySpark. The first call fetches them into the user's cache folder, from Maven
+      Central or from the repository that the environment variable ``DEFAULT_ARTIFACT_REPOSITORY`` names. Later calls need no network.
+    - Python workers run this interpreter, which has this package. The environment variable ``PYSPARK_PYTHON`` is set to it.
+    - ``spark.sql.shuffle.partitions`` is 2: Spark's default of 200 starts 200 tasks in each micro-batch.
+    - ``spark.driver.host`` is ``localhost``: no other machine can connect.
+    - Spark logs errors only, and shows no progress bar.
+
+    The session's time zone is Spark's default, the machine's. Pass ``**{"spark.sql.session.timeZone": "UTC"}`` to show timestamps in UTC.
+
+    Parameters
+    ----------
+    app_name : str
+    packages : sequence of str
+        Further jars: names of `SINK_PACKAGES` (``"delta"``), or Maven coordinates (``"group:artifact:version"``). ``"delta"`` and
+        ``"iceberg"`` also set Spark's extensions.
+    **conf
+        Settings of Spark, such as ``**{"spark.driver.memory": "4g"}``.
+
+    Returns
+    -------
+    SparkSession
+        If a session is already running, that one. A warning lists the settings in which it differs.
+
+    Raises
+    ------
+    ArgumentError
+        When a package is neither a known name nor Maven coordinates.
+    LocalKafkaError
+        When the jars cannot be fetched.
+
+    Notes
+    -----
+    The Kafka package is the newest one that is known to exist for the PySpark version (4.0, 4.1 or 4.2). For other versions it is the
+    nearest.
+    """
+    from pyspark import SparkConf, SparkContext
+    from pyspark.sql import SparkSession
+
+    coordinates = [SPARK_PACKAGES, *(_coordinates(package) for package in packages)]
+    settings: dict[str, Any] = {**_SETTINGS, **_sink_settings(packages), **{name: str(value) for name, value in conf.items()}}
+    if SparkContext._active_spark_context is not None:
+        running = SparkSession.builder.getOrCreate()
+        _compare(running, settings)
+        return running
+    settings["spark.jars"] = ",".join([*filter(None, [settings.get("spark.jars")]), *map(str, _jars(coordinates))])
+    settings[_JAVA_OPTIONS] = f"-Dlog4j2.configurationFile={_log_settings()} {settings.get(_JAVA_OPTIONS, '')}".strip()
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    _end_java()
+    with _own_spark():
+        spark_conf = SparkConf().setAppName(app_name).setAll(list(settings.items()))
+        SparkContext(conf=spark_conf, gateway=None if SparkContext._gateway else _start_java(spark_conf))
+    return SparkSession.builder.appName(app_name).config(map=settings).getOrCreate()
+
+
+def _coordinates(package: str) -> str:
+    found = SINK_PACKAGES.get(package, package)
+    if found.count(":") != 2:
+        raise ArgumentError(f"packages has {package!r}: use {', '.join(SINK_PACKAGES)}, or Maven coordinates as 'group:artifact:version'")
+    return found
+
+
+def _sink_settings(packages: Sequence[str]) -> dict[str, str]:
+    chosen = [_SINK_SETTINGS[package] for package in packages if package in _SINK_SETTINGS]
+    settings = {name: value for each in chosen for name, value in each.items()}
+    if extensions := [each["spark.sql.extensions"] for each in chosen]:
+        settings["spark.sql.extensions"] = ",".join(extensions)
+    return settings
+
+
+def _jars(coordinates: Sequence[str]) -> list[Path]:
+    """Return the jars of packages and of what they require. Spark's own resolution prints 40 lines, and takes seconds at each start."""
+    parts = [package.split(":") for package in coordinates]
+    dependencies = "\n".join(f'    <dependency org="{org}" name="{name}" rev="{rev}" conf="default"/>' for org, name, rev in parts)
+    module = _IVY_MODULE.format(dependencies=dependencies)
+    names = ", ".join(name for _, name, _ in parts)
+    folder = fetch_jars(f"spark-{zlib.crc32(module.encode()):08x}", module, f"the jars of {names}", "once")
+    return sorted(folder.glob("*.jar"))
+
+
+def _log_settings() -> str:
+    return Path(__file__).with_name("log4j2.properties").as_uri()
+
+
+def _start_java(conf: SparkConf) -> JavaGateway:
+    """Start Spark's JVM without the line that Java writes about a module of Spark's, which no option suppresses."""
+    from pyspark.java_gateway import launch_gateway
+
+    read, write = os.pipe()
+    threading.Thread(target=_pass_on, args=(read,), name="stderr of Spark's JVM", daemon=True).start()
+    try:
+        return launch_gateway(conf, {"stderr": write})  # type: ignore[no-untyped-call]
+    finally:
+        os.close(write)
+
+
+def _end_java() -> None:
+    """End the JVM of a stopped session: another session in it would not find further jars."""
+    from pyspark import SparkContext
+
+    gateway = SparkContext._gateway
+    process = getattr(gateway, "proc", None)  # None if Spark started this Python
+    if gateway is None or process is None:
+        return
+    gateway.shutdown()
+    process.stdin.close()
+    process.wait()
+    SparkContext._gateway = SparkContext._jvm = None
+
+
+def _pass_on(stderr: int) -> None:
+    """Write the JVM's stderr to this process's."""
+    with open(stderr, "rb") as lines:
+        for line in lines:
+            if not line.startswith(b"WARNING: Using incubator modules: jdk.incubator.vector"):
+                os.write(2, line)
+
+
+@contextmanager
+def _own_spark() -> Iterator[None]:
+    """Start the Spark inside the installed PySpark, also if SPARK_HOME names another one."""
+    import pyspark
+
+    own, other = Path(pyspark.__file__).parent, os.environ.get("SPARK_HOME")
+    if other is None or not (own / "jars").is_dir() or Path(other).resolve() == own.resolve():
+        yield
+        return
+    _log.warning("SPARK_HOME is %s, which local_session ignores: it starts the Spark of the installed PySpark %s", other, _installed())
+    os.environ["SPARK_HOME"] = str(own)
+    try:
+        yield
+    finally:
+        os.environ["SPARK_HOME"] = other
+
+
+def _compare(running: SparkSession, settings: Mapping[str, str]) -> None:
+    differing = [f"{name}={running.conf.get(name, None)}" for name, value in settings.items() if running.conf.get(name, None) != value]
+    if differing:
+        _log.warning(
+            "a Spark session is already running, and local_session returns it with its settings (%s): to start another, call "
+            "spark.stop() first",
+            ", ".join(differing),
+        )

@@ -1,0 +1,131 @@
+"""The data source in Spark: a job that is killed at random moments and restarted from its checkpoint."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import capture
+from tests.support.servers.local_source import SMALL, LocalSource, Replica
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+MOST = 240.0  # seconds, for a busy machine
+
+
+@contextmanager
+def writing(source: LocalSource) -> Iterator[None]:
+    done = threading.Event()
+
+    def write() -> None:
+        number = 0
+        while not done.wait(0.1):
+            number += 1
+            source.run(
+                f"UPDATE killed SET v = v + 1 WHERE id % 7 = {number % 7}",
+                f"DELETE FROM killed WHERE id IN ({number * 11 % 60}, {number + 50})",  # so that the table does not grow
+                f"INSERT INTO killed VALUES ({60 + number}, 1)",
+            )
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        yield
+    finally:
+        done.set()
+        writer.join()
+
+
+@contextmanager
+def job(options: dict[str, str], folder: Path) -> Iterator[Iterator[str]]:
+    """Run the job and yield the lines that it prints; finally kill it with all its processes."""
+    command = [sys.executable, "-m", "tests.support.jobs.capture_job", json.dumps(options), str(folder / "checkpoint"), str(folder)]
+    with (folder / "job.log").open("ab") as log:
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True, start_new_session=True)
+    assert process.stdout is not None
+    try:
+        yield iter(process.stdout.readline, "")
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        process.stdout.close()
+
+
+def replayed(folder: Path) -> Replica:
+    """Apply the job's files to a replica, which fails for a repeated change and for a change of a missing row."""
+    replica = Replica("id")
+    for path in sorted(folder.glob("??????.json")):
+        replica.apply(json.loads(line) for line in path.read_text().splitlines())
+    return replica
+
+
+def test_changelog_of_a_killed_and_restarted_job_equals_the_table(source: LocalSource, tmp_path: Path) -> None:
+    source.run(
+        "CREATE TABLE killed (id INT PRIMARY KEY, v INT)", "INSERT INTO killed SELECT seq, 0 FROM seq_1_to_60", "ANALYZE TABLE killed"
+    )
+    dice, options = random.Random(), source.options("killed", **SMALL)
+    with writing(source):
+        # The snapshot has about four batches: the first kill is during the snapshot, the second mostly after it.
+        for batches in (dice.randint(1, 2), dice.randint(3, 5)):
+            with job(options, tmp_path) as lines:
+                for _ in range(batches):
+                    assert next(lines, ""), (tmp_path / "job.log").read_text()
+                time.sleep(dice.random() / 2)
+    assert len(replayed(tmp_path).rows) > 5
+    with job(options, tmp_path) as lines:
+        deadline = time.monotonic() + MOST
+        while replayed(tmp_path).contents() != set(source.rows("killed")) and time.monotonic() < deadline:
+            next(lines)
+    assert replayed(tmp_path).contents() == set(source.rows("killed"))
+
+
+def test_plans_and_errors_omit_the_password(spark: SparkSession, source: LocalSource, capsys: pytest.CaptureFixture[str]) -> None:
+    source.run("CREATE TABLE secret_t (id INT PRIMARY KEY)")
+    capture.register(spark)
+    changes = spark.readStream.format("mysql-changelog").options(**source.options("secret_t")).load()
+    changes.explain(True)
+    assert "s3cret" not in capsys.readouterr().out
+    wrong = source.options("secret_t") | {"password": "wr0ng-s3cret"}
+    with pytest.raises(Exception, match=r"\[SERVER_UNAVAILABLE\].*Access denied") as caught:
+        spark.readStream.format("mysql-changelog").options(**wrong).load()
+    assert "s3cret" not in str(caught.value)
+
+
+def test_declared_column_that_is_added_later_appears(spark: SparkSession, source: LocalSource, tmp_path: Path) -> None:
+    for name in ("grows_1", "grows_2"):
+        source.run(f"CREATE TABLE {name} (id INT PRIMARY KEY, v INT)", f"INSERT INTO {name} VALUES (1, 1)")
+    capture.register(spark)
+    schema = "row_kind STRING, id INT, w STRING, v INT, op_ts TIMESTAMP, table STRING"
+    changes = spark.readStream.format("mysql-changelog").options(**source.options("grows_[0-9]", **SMALL)).schema(schema).load()
+    found: list[dict[str, Any]] = []
+
+    def run() -> None:
+        query = changes.writeStream.foreachBatch(lambda batch, _: found.extend(row.asDict() for row in batch.collect()))
+        query.option("checkpointLocation", str(tmp_path)).trigger(availableNow=True).start().awaitTermination(MOST)
+
+    run()
+    assert sorted((row["table"], row["id"], row["v"], row["w"]) for row in found) == [("grows_1", 1, 1, None), ("grows_2", 1, 1, None)]
+    found.clear()
+    source.run(
+        "ALTER TABLE grows_1 ADD COLUMN w VARCHAR(5)", "INSERT INTO grows_1 VALUES (2, 2, 'w')", "UPDATE grows_2 SET v = 3 WHERE id = 1"
+    )
+    run()
+    assert sorted((row["table"], row["row_kind"], row["id"], row["v"], row["w"]) for row in found) == [
+        ("grows_1", "+I", 2, 2, "w"),
+        ("grows_2", "+U", 1, 3, None),
+        ("grows_2", "-U", 1, 1, None),
+    ]

@@ -1,0 +1,83 @@
+"""`read_state`: the stored rows of a query, read from its checkpoint."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from decimal import Decimal
+
+import pytest
+
+from cdc_formats.errors import ArgumentError
+from normalize import ChangelogNormalize, from_kafka_changelog, read_state
+from normalize.core.packing import key_group_of, pack
+from tests.support.histories import TABLE, random_history, records_of
+from tests.support.strategies import last_rows
+from tests.support.streams import debezium, new_topic, run_stream, servers
+
+
+def test_the_rows_of_a_query(spark, kafka, tmp_path):
+    history = random_history(29, changes=400)
+    stream = from_kafka_changelog(
+        spark,
+        new_topic(kafka, records_of(history)),
+        **TABLE,
+        options=servers(kafka, maxOffsetsPerTrigger=250),
+        normalize=ChangelogNormalize(key_groups=5),
+    )
+    last = run_stream(stream, tmp_path / "checkpoint").progress[-1]["batchId"]
+    state = read_state(spark, str(tmp_path / "checkpoint"))
+    assert state.dtypes == [("id", "int"), ("name", "string"), ("qty", "int"), ("_key_group", "int")]
+    rows = state.collect()
+    assert {row.id: tuple(row)[:3] for row in rows} == last_rows(history)
+    assert len(rows) == len(last_rows(history))
+    assert all(row._key_group == key_group_of(pack((row.id,)), 5) for row in rows)
+    earlier = read_state(spark, str(tmp_path / "checkpoint"), batch_id=0).collect()
+    assert {row.id: tuple(row)[:3] for row in earlier} == last_rows(history[:250]) != last_rows(history)
+    assert last > 0
+
+
+def test_rocksdb_and_a_ttl(spark, kafka, tmp_path):
+    provider = "spark.sql.streaming.stateStore.providerClass"
+    topic = new_topic(kafka, [(None, debezium("c", None, {"id": 1, "price": "1.50", "tags": ["a", None]}))])
+    stream = from_kafka_changelog(
+        spark,
+        topic,
+        format="debezium-json",
+        format_options={"decimal_handling_mode": "string"},
+        schema="id INT, price DECIMAL(10,2), tags ARRAY<STRING>",
+        primary_key="id",
+        options=servers(kafka),
+        normalize=ChangelogNormalize(state_ttl=timedelta(days=1)),
+    )
+    begin = datetime.now()
+    spark.conf.set(provider, "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider")
+    try:
+        run_stream(stream, tmp_path / "checkpoint")
+    finally:
+        spark.conf.unset(provider)
+    state = read_state(spark, str(tmp_path / "checkpoint"))
+    assert state.select("id", "price", "tags").dtypes == stream.select("id", "price", "tags").dtypes
+    (row,) = state.collect()
+    assert tuple(row)[:3] == (1, Decimal("1.50"), ["a", None])
+    assert begin - timedelta(seconds=1) < row._written < datetime.now()
+
+
+def test_one_of_several_stages_is_selected_by_name(spark, kafka, tmp_path):
+    def table(row: dict, observation: str):
+        topic = new_topic(kafka, [(None, debezium("c", None, row))])
+        return from_kafka_changelog(
+            spark, topic, **TABLE, options=servers(kafka), normalize=ChangelogNormalize(key_groups=2), observation=observation
+        )
+
+    rows = {"id": 1, "name": "a", "qty": 2}, {"id": 2, "name": "b", "qty": 3}
+    check = "spark.sql.streaming.unsupportedOperationCheck"
+    # Spark accepts only one stage in a query unless its check is off.
+    spark.conf.set(check, "false")
+    try:
+        run_stream(table(rows[0], "left").union(table(rows[1], "right")), tmp_path / "checkpoint")
+    finally:
+        spark.conf.unset(check)
+    with pytest.raises(ArgumentError, match=r"0 \(applyInPandasWithState\), 1 \(applyInPandasWithState\): pass operator_id"):
+        read_state(spark, str(tmp_path / "checkpoint"))
+    found = [read_state(spark, str(tmp_path / "checkpoint"), operator_id=number).drop("_key_group").collect() for number in (0, 1)]
+    assert sorted([row.asDict() for (row,) in found], key=repr) == list(rows)

@@ -1,0 +1,154 @@
+"""Rewriting a checkpoint for another number of key groups: the query continues without a difference."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from pyspark.errors import StreamingQueryException
+
+from cdc_formats.errors import ArgumentError
+from normalize import ChangelogNormalize, from_kafka_changelog, read_state
+from normalize.checkpoint.rescale import rescale
+from normalize.core.packing import key_group_of, pack
+from tests.support.histories import TABLE, random_history, records_of, rows_by_key
+from tests.support.strategies import by_key, fold_history, last_rows
+from tests.support.streams import new_topic, servers
+
+HISTORY = random_history(23, changes=600)
+HALF = len(HISTORY) // 2
+PROVIDER = "spark.sql.streaming.stateStore.providerClass"
+CHANGELOG = "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled"
+ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+
+
+def changelog_of(spark, kafka, topic: str, key_groups: int):
+    return from_kafka_changelog(
+        spark, topic, **TABLE, options=servers(kafka, maxOffsetsPerTrigger=200), normalize=ChangelogNormalize(key_groups=key_groups)
+    )
+
+
+def content_of(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def run_batches(df, checkpoint: Path) -> dict[int, list]:
+    """Run a stream until it has read all records, and collect its rows by batch."""
+    rows: dict[int, list] = {}
+    writer = df.writeStream.foreachBatch(lambda batch, number: rows.update({number: batch.collect()}))
+    writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start().awaitTermination()
+    return rows
+
+
+def assert_whole(batches: dict[int, list]) -> None:
+    """Assert that the batches together are the changelog of the whole history."""
+    rows = [row for number in sorted(batches) for row in batches[number]]
+    assert rows_by_key(rows) == by_key(fold_history(HISTORY))
+
+
+class Stopped(NamedTuple):
+    """A query with 4 key groups that has read the first half of a topic; the second half was written since."""
+
+    topic: str
+    checkpoint: Path
+    batches: dict[int, list]
+
+
+def stopped(spark, kafka, folder: Path) -> Stopped:
+    topic = new_topic(kafka, records_of(HISTORY[:HALF]), partitions=2)
+    batches = run_batches(changelog_of(spark, kafka, topic, 4), folder / "old")
+    kafka.produce(topic, records_of(HISTORY[HALF:]))
+    return Stopped(topic, folder / "old", batches)
+
+
+@pytest.fixture(scope="module")
+def query(spark, kafka, tmp_path_factory):
+    return stopped(spark, kafka, tmp_path_factory.mktemp("query"))
+
+
+@pytest.mark.parametrize("key_groups", [12, 3])
+def test_the_query_continues_with_another_number_of_key_groups(spark, kafka, tmp_path, query, key_groups):
+    before = content_of(query.checkpoint)
+    batch = rescale(spark, str(query.checkpoint), str(tmp_path / "new"), key_groups)
+    assert content_of(query.checkpoint) == before
+    second = run_batches(changelog_of(spark, kafka, query.topic, key_groups), tmp_path / "new")
+    assert_whole({**query.batches, **second})
+    assert min(second) == batch == max(query.batches) + 1
+    assert (tmp_path / "new" / "metadata").read_bytes() == before["metadata"]
+    state = read_state(spark, str(tmp_path / "new")).collect()
+    assert {row.id: tuple(row)[:3] for row in state} == last_rows(HISTORY)
+    assert all(row._key_group == key_group_of(pack((row.id,)), key_groups) for row in state)
+
+
+def test_the_command_rewrites_a_checkpoint_of_rocksdb(spark, kafka, tmp_path):
+    spark.conf.set(PROVIDER, ROCKSDB)
+    spark.conf.set(CHANGELOG, "true")
+    try:
+        old = stopped(spark, kafka, tmp_path)
+        new, batch = f"file://{tmp_path}/new", max(old.batches) + 1
+        command = [sys.executable, "-m", "normalize.checkpoint.rescale", str(old.checkpoint), new, "--key-groups", "12"]
+        printed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+        assert printed == f"Wrote {new}: start the query from it with key_groups=12; the next batch is {batch}\n"
+        second = run_batches(changelog_of(spark, kafka, old.topic, 12), tmp_path / "new")
+    finally:
+        spark.conf.unset(PROVIDER)
+        spark.conf.unset(CHANGELOG)
+    assert_whole({**old.batches, **second})
+
+
+def test_a_batch_that_was_planned_and_not_committed_is_run_from_the_new_checkpoint(spark, kafka, tmp_path, query):
+    last = max(query.batches)
+    shutil.copytree(query.checkpoint, tmp_path / "old")
+    # The state after a crash before the commit.
+    for name in (str(last), f".{last}.crc"):
+        (tmp_path / "old" / "commits" / name).unlink()
+    assert rescale(spark, str(tmp_path / "old"), str(tmp_path / "new"), 12) == last
+    second = run_batches(changelog_of(spark, kafka, query.topic, 12), tmp_path / "new")
+    # A sink that recognises repeated batches by their number still works.
+    assert rows_by_key(second[last]) == rows_by_key(query.batches[last]) != {}
+    assert_whole({**query.batches, **second})
+
+
+def test_a_file_sink_writes_the_following_batches(spark, kafka, tmp_path):
+    topic = new_topic(kafka, records_of(HISTORY[:HALF]), partitions=2)
+
+    def run(checkpoint: str, key_groups: int) -> None:
+        writer = changelog_of(spark, kafka, topic, key_groups).writeStream.format("parquet").option("path", str(tmp_path / "rows"))
+        writer.option("checkpointLocation", str(tmp_path / checkpoint)).trigger(availableNow=True).start().awaitTermination()
+
+    run("old", 4)
+    rescale(spark, str(tmp_path / "old"), str(tmp_path / "new"), 12, shuffle_partitions=3)
+    kafka.produce(topic, records_of(HISTORY[HALF:]))
+    run("new", 12)
+    # A file sink does not order its rows.
+    expected = [(kind.short_string, row) for kind, row in fold_history(HISTORY)]
+    rows = [(row.row_kind, tuple(row)[1:]) for row in spark.read.parquet(str(tmp_path / "rows")).collect()]
+    assert sorted(rows, key=repr) == sorted(expected, key=repr)
+    partitions = {path.name for path in (tmp_path / "new" / "state" / "0").iterdir()}
+    assert partitions == {"0", "1", "2", "_metadata"}
+
+
+def test_without_rescaling_another_number_is_an_error_that_names_the_command(spark, kafka, tmp_path, query):
+    shutil.copytree(query.checkpoint, tmp_path / "old")
+    with pytest.raises(
+        StreamingQueryException, match=r"python -m normalize\.checkpoint\.rescale CHECKPOINT NEW_CHECKPOINT --key-groups 12"
+    ):
+        run_batches(changelog_of(spark, kafka, query.topic, 12), tmp_path / "old")
+
+
+# ------------------------------------------------------------------------------------------------------------ what is refused
+
+
+def test_checkpoints_that_cannot_be_rewritten_are_refused_and_unchanged(spark, tmp_path, query):
+    old, new = str(query.checkpoint), str(tmp_path / "new")
+    with pytest.raises(ArgumentError, match="old exists"):
+        rescale(spark, old, old, 12)
+    with pytest.raises(ArgumentError, match="at least 1"):
+        rescale(spark, old, new, 0)
+    with pytest.raises(ArgumentError, match="is not a checkpoint"):
+        rescale(spark, str(tmp_path / "nothing"), new, 12)
+    assert not list(tmp_path.iterdir())

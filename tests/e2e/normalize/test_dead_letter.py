@@ -1,0 +1,285 @@
+"""Corrupt records on a real broker and real Spark: every mode, and exact copies in the dead-letter topic."""
+
+from __future__ import annotations
+
+import json
+import socket
+import time
+from typing import Any
+
+import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import Observation
+
+from cdc_formats import Event, Format, MetadataColumn
+from cdc_formats.errors import DecodeError
+from normalize import DeadLetter, from_kafka_changelog, local_kafka
+from normalize.local_kafka import ProducerRecord
+from tests.support.streams import debezium, letters, new_topic, run_stream, servers, spell
+
+TABLE = {"format": "debezium-json", "schema": "id INT, name STRING, qty INT", "primary_key": ["id"]}
+NO_STAGE = {**TABLE, "normalize": False}
+WRITTEN = 1_600_000_000_000
+HEADERS = (("trace", b"\x00\xff"), ("trace", None), ("empty", b""))
+POISON = [
+    ProducerRecord(b"1", debezium("c", None, {"id": 1, "name": "a", "qty": 1}), 0, WRITTEN),
+    ProducerRecord(b"\x00key", b'{"op": "c", "after": {"id": "x"}}', 0, WRITTEN + 1, HEADERS),
+    ProducerRecord(None, b"\xff\x00no json", 0, WRITTEN + 2),
+    ProducerRecord(b"", b'{"op": "?"}', 0, WRITTEN + 3),
+    ProducerRecord(b"6", debezium("c", None, {"id": 6, "name": "b", "qty": 1}), 0, WRITTEN + 4),
+]
+CONDITIONS = {1: "TYPE_CONVERSION", 2: "MALFORMED_MESSAGE", 3: "UNKNOWN_OPERATION"}
+CLASSES = {1: "TypeConversionError", 2: "MalformedMessageError", 3: "UnknownOperationError"}
+
+
+def run(df: Any, bounded: bool, folder: Any) -> list[Any]:
+    return df.collect() if bounded else run_stream(df, folder).rows
+
+
+@pytest.mark.parametrize("bounded", [False, True], ids=["stream", "bounded"])
+@pytest.mark.parametrize("table", [TABLE, NO_STAGE], ids=["stage", "no stage"])
+def test_a_dead_letter_is_the_exact_record_with_its_offset_and_error(spark, kafka, tmp_path, bounded, table):
+    topic, dead = new_topic(kafka, POISON), new_topic(kafka, [])
+    before = time.time() * 1000
+    df = from_kafka_changelog(spark, topic, **table, options=servers(kafka), mode=DeadLetter(dead), bounded=bounded)
+    assert df.columns == ["row_kind", "id", "name", "qty"]
+    assert sorted(spell(row) for row in run(df, bounded, tmp_path / "c")) == ["+I(1,a,1)", "+I(6,b,1)"]
+    written = letters(kafka, dead)
+    assert [letter.key() for letter in written] == [f"{topic}[0]@{offset}".encode() for offset in (1, 2, 3)]
+    for offset, letter in enumerate(written, 1):
+        record = POISON[offset]
+        assert letter.value() == record.value
+        assert letter.timestamp()[1] >= before
+        headers = letter.headers()
+        assert tuple(headers[: len(record.headers)]) == record.headers
+        told = dict(headers[len(record.headers) :])
+        text = told.pop("__connect.errors.exception.message").decode()
+        assert text.startswith(f"[{CONDITIONS[offset]}] ")
+        assert f" in {topic}[0]@{offset}; it begins b'" in text
+        assert told == {
+            "__connect.errors.topic": topic.encode(),
+            "__connect.errors.partition": b"0",
+            "__connect.errors.offset": str(offset).encode(),
+            "__connect.errors.exception.class.name": f"cdc_formats.errors.{CLASSES[offset]}".encode(),
+            "__changelog.errors.condition": CONDITIONS[offset].encode(),
+            "__changelog.errors.format": b"debezium-json",
+            "__changelog.errors.timestamp": str(record.timestamp).encode(),
+            "__changelog.errors.key": record.key,
+        }
+
+
+def test_dead_letters_are_counted_by_condition_and_together(spark, kafka, tmp_path):
+    topic, dead = new_topic(kafka, POISON), new_topic(kafka, [])
+    stream = run_stream(from_kafka_changelog(spark, topic, **TABLE, options=servers(kafka), mode=DeadLetter(dead)), tmp_path / "c")
+    names = ("RECORDS", *CONDITIONS.values(), "DEAD_LETTERS")
+    assert [stream.metric("changelog_decode", name) for name in names] == [5, 1, 1, 1, 3]
+
+
+def test_null_values_empty_values_and_large_records_are_unchanged(spark, kafka):
+    # In upsert-kafka a null value is a delete, so that the null key is the error. The last record exceeds a producer's default size.
+    large = b'{"id": "' + b"x" * 3_000_000 + b'"}'
+    topic, dead = new_topic(kafka, [(None, None), (b'{"id":1}', b""), (b'{"id":2}', large)]), new_topic(kafka, [])
+    table = {**TABLE, "format": "upsert-kafka"}
+    assert from_kafka_changelog(spark, topic, **table, options=servers(kafka), mode=DeadLetter(dead), bounded=True).collect() == []
+    written = letters(kafka, dead)
+    assert [letter.value() for letter in written] == [None, b"", large]
+    keys = [dict(letter.headers())["__changelog.errors.key"] for letter in written]
+    assert keys == [None, b'{"id":1}', b'{"id":2}']
+
+
+# --------------------------------------------------------------------------------------------- what the stage cannot complete
+
+
+def toast(key: int) -> ProducerRecord:
+    """An update that omits a column as unchanged."""
+    return ProducerRecord(
+        b"%d" % key, debezium("u", None, {"id": key, "name": "__debezium_unavailable_value", "qty": 2}), 0, WRITTEN, (("of", b"%d" % key),)
+    )
+
+
+@pytest.mark.parametrize("bounded", [False, True], ids=["stream", "bounded"])
+def test_rows_that_the_stage_cannot_complete_are_dead_letters_too(spark, kafka, tmp_path, bounded):
+    topic, dead = new_topic(kafka, [POISON[0], toast(1), toast(7)]), new_topic(kafka, [])
+    counts = Observation("counts") if bounded else None
+    df = from_kafka_changelog(spark, topic, **TABLE, options=servers(kafka), mode=DeadLetter(dead), bounded=bounded, observation=counts)
+    expected = ["+I(1,a,1)", "-U(1,a,1)", "+U(1,a,2)"]
+    if bounded:
+        assert [spell(row) for row in df.collect()] == expected
+        counted = {name: counts.get[name] for name in ("RECORDS", "CHANGES", "PARTIAL_IMAGE", "DEAD_LETTERS")}
+    else:
+        stream = run_stream(df, tmp_path / "c")
+        assert stream.changelog == expected
+        counted = {name: stream.metric("changelog_normalize", name) for name in ("CHANGES", "PARTIAL_IMAGE", "DEAD_LETTERS")}
+        counted["RECORDS"] = stream.metric("changelog_decode", "RECORDS")
+    assert counted == {"RECORDS": 3, "CHANGES": 3, "PARTIAL_IMAGE": 1, "DEAD_LETTERS": 1}
+    (letter,) = letters(kafka, dead)
+    assert (letter.key(), letter.value()) == (f"{topic}[0]@2".encode(), toast(7).value)
+    headers = letter.headers()
+    assert headers[0] == ("of", b"7")
+    told = dict(headers)
+    assert told["__changelog.errors.condition"] == b"PARTIAL_IMAGE"
+    assert (told["__changelog.errors.key"], told["__changelog.errors.timestamp"]) == (b"7", str(WRITTEN).encode())
+
+
+# ------------------------------------------------------------------------------------------------------------- delivery
+
+
+def test_a_query_that_failed_and_starts_again_loses_no_dead_letter_and_repeats_them_with_equal_keys(spark, kafka, tmp_path):
+    bad = [ProducerRecord(b"k", b"poison %d" % number, 0, WRITTEN) for number in range(6)]
+    topic, dead = new_topic(kafka, bad), new_topic(kafka, [])
+    df = from_kafka_changelog(spark, topic, **NO_STAGE, options=servers(kafka, maxOffsetsPerTrigger=2), mode=DeadLetter(dead))
+
+    def fail_in_the_second(batch: Any, number: int) -> None:
+        batch.collect()
+        if number == 1:
+            raise RuntimeError("the sink is gone")
+
+    writer = df.writeStream.option("checkpointLocation", str(tmp_path / "c")).trigger(availableNow=True)
+    with pytest.raises(StreamingQueryException, match="the sink is gone"):
+        writer.foreachBatch(fail_in_the_second).start().awaitTermination()
+    run_stream(df, tmp_path / "c")
+    written = [(letter.key().decode(), letter.value()) for letter in letters(kafka, dead)]
+    assert dict(written) == {f"{topic}[0]@{number}": b"poison %d" % number for number in range(6)}
+    assert sorted(key for key, _ in written) == sorted(f"{topic}[0]@{number}" for number in (0, 1, 2, 2, 3, 3, 4, 5))
+
+
+def test_a_dead_letter_that_the_broker_refuses_fails_the_query_and_names_the_record(spark, kafka):
+    topic, dead = new_topic(kafka, [POISON[0], (None, b"x" * 5000)]), "dead-and-small"
+    kafka.create_topic(dead, config={"max.message.bytes": "1000"})
+    df = from_kafka_changelog(spark, topic, **TABLE, options=servers(kafka), mode=DeadLetter(dead), bounded=True)
+    with pytest.raises(Exception, match=rf"\[DEAD_LETTER\] 1 of 1 .*the first is {topic}\[0\]@1: .*too large.*max\.message\.bytes"):
+        df.collect()
+
+
+def test_a_missing_dead_letter_topic_fails_the_query(spark, kafka):
+    topic = new_topic(kafka, POISON)
+    short = {"topic.metadata.propagation.max.ms": 100, "message.timeout.ms": 3000}
+    df = from_kafka_changelog(spark, topic, **TABLE, options=servers(kafka), mode=DeadLetter("not-there", short), bounded=True)
+    with pytest.raises(Exception, match=rf"\[DEAD_LETTER\] 3 of 3 .*'not-there' - the first is {topic}\[0\]@1: .*Create the topic"):
+        df.collect()
+
+
+@pytest.fixture
+def guarded():
+    """A broker with a second listener that requires a password, and the options for that listener."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    module = "org.apache.kafka.common.security.plain.PlainLoginModule required"
+    properties = local_kafka.SERVER_PROPERTIES.replace("listeners=", f"listeners=SASL_PLAINTEXT://{address},", 1)
+    properties = properties.replace("PLAINTEXT:PLAINTEXT,", "PLAINTEXT:PLAINTEXT,SASL_PLAINTEXT:SASL_PLAINTEXT,")
+    properties += f'listener.name.sasl_plaintext.plain.sasl.jaas.config={module} user_alice="open \\\\"sesame\\\\"";\n'
+    properties += "sasl.enabled.mechanisms=PLAIN\n"
+    options = {
+        "kafka.bootstrap.servers": address,
+        "kafka.security.protocol": "SASL_PLAINTEXT",
+        "kafka.sasl.mechanism": "PLAIN",
+        "kafka.sasl.jaas.config": f'{module} username="alice" password="open \\"sesame\\"";',
+    }
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(local_kafka, "SERVER_PROPERTIES", properties)
+        with local_kafka.LocalKafka() as broker:
+            yield broker, options
+
+
+# ------------------------------------------------------------------------------------------------- formats that have bugs
+
+
+def buggy() -> Format:
+    """A custom format whose reader, metadata and values fail; defined in a function, so that workers get it by value."""
+
+    class MineError(DecodeError):
+        condition = "MINE"
+
+    class Buggy(Format):
+        identifier = "buggy"
+        reads_key = True
+        metadata = {"user": MetadataColumn("STRING", lambda message: message["user"])}  # noqa: RUF012
+
+        def read(self, key: bytes | None, value: bytes | None) -> list[Event]:
+            message = json.loads(value)
+            if "registry" in message:
+                raise ConnectionError("the registry does not answer")
+            if "mine" in message:
+                raise MineError("I have conditions of my own", "$.mine")
+            if "key" in message:
+                key.decode("ascii")
+            return [Event.insert(message["row"], message)]
+
+    return Buggy()
+
+
+BUGS = [
+    (b"k", b'{"row": {"id": 1}, "user": "me"}'),
+    (b"k", b"no json"),
+    (b"k", b'{"row": {"id": 2}}'),
+    (b"\xff", b'{"key": 1}'),
+    (b"k", b'{"row": {"id": 3, "name": "\\ud800"}, "user": "me"}'),
+    (b"k", b'{"row": [], "user": "me"}'),
+    (b"k", b'{"mine": 1}'),
+    (b"k", b'{"row": {"id": 4}, "user": ["me"]}'),
+    (b"k", b'{"row": {"id": 5}, "user": "\\udfff"}'),
+]
+BUGGY = {"schema": "id INT, name STRING", "primary_key": ["id"], "metadata": ["user"], "bounded": True}
+SAID = {
+    1: "[FORMAT_BUG] buggy failed with JSONDecodeError: ",
+    2: "[FORMAT_BUG] buggy failed with KeyError: 'user'",
+    3: "[FORMAT_BUG] buggy failed with UnicodeDecodeError: ",
+    4: "[TYPE_CONVERSION] expected `STRING`, got `str` '\\ud800'",
+    5: "[FORMAT_BUG] buggy failed with ",
+    6: "[MINE] I have conditions of my own - at `$.mine`",
+    7: "[FORMAT_BUG] buggy failed with ValidationError: Expected `str | null`, got `array`",
+    8: "[FORMAT_BUG] buggy failed with UnicodeEncodeError: ",
+}
+
+
+@pytest.mark.parametrize("normalize", [None, False], ids=["stage", "no stage"])
+def test_a_format_bug_is_a_bad_record_in_lenient_modes(spark, kafka, normalize):
+    topic, dead, counts = new_topic(kafka, BUGS), new_topic(kafka, []), Observation("counts")
+    table = {**BUGGY, "format": buggy(), "normalize": normalize, "options": servers(kafka)}
+    kept = from_kafka_changelog(spark, topic, **table, mode="PERMISSIVE", observation=counts).collect()
+    assert [tuple(row)[:4] for row in kept if row.row_kind] == [("+I", 1, None, "me")]
+    errors = {row._corrupt_record.offset: row._corrupt_record.error for row in kept if row.row_kind is None}
+    assert {offset: text[: len(SAID[offset])] for offset, text in errors.items()} == SAID
+    assert "please report this bug of the format - at the value in " in errors[2]
+    assert [counts.get[name] for name in ("FORMAT_BUG", "TYPE_CONVERSION", "DECODE")] == [6, 1, 1]
+    assert from_kafka_changelog(spark, topic, **table, mode=DeadLetter(dead)).count() == 1
+    assert [dict(letter.headers())["__changelog.errors.condition"] for letter in letters(kafka, dead)] == [
+        b"FORMAT_BUG", b"FORMAT_BUG", b"FORMAT_BUG", b"TYPE_CONVERSION", b"FORMAT_BUG", b"MINE", b"FORMAT_BUG", b"FORMAT_BUG",
+    ]  # fmt: skip
+
+
+def test_a_format_bug_fails_a_strict_query_with_its_location(spark, kafka):
+    topic = new_topic(kafka, BUGS[2:])
+    with pytest.raises(
+        Exception, match=rf"\[FORMAT_BUG\] buggy failed with KeyError: 'user' \(line \d+, in <lambda>\), but .* in {topic}\[0\]@0"
+    ):
+        from_kafka_changelog(spark, topic, **BUGGY, format=buggy(), options=servers(kafka)).collect()
+
+
+@pytest.mark.parametrize("mode", ["PERMISSIVE", "DROPMALFORMED", "dead_letter"])
+def test_errors_that_no_record_causes_fail_in_every_mode(spark, kafka, mode):
+    topic, dead = new_topic(kafka, [(b"k", b'{"registry": 1}')]), new_topic(kafka, [])
+    how = DeadLetter(dead) if mode == "dead_letter" else mode
+    df = from_kafka_changelog(spark, topic, **BUGGY, format=buggy(), options=servers(kafka), mode=how, check=False)
+    with pytest.raises(Exception, match="ConnectionError: the registry does not answer"):
+        df.collect()
+    assert letters(kafka, dead) == []
+
+
+# ------------------------------------------------------------------------------------------------------------- arguments
+
+
+@pytest.mark.kafka
+def test_dead_letters_are_written_with_the_login_that_spark_reads_with(spark, guarded):
+    broker, options = guarded
+    topic, dead = new_topic(broker, POISON), new_topic(broker, [])
+    assert from_kafka_changelog(spark, topic, **TABLE, options=options, mode=DeadLetter(dead), bounded=True).count() == 2
+    assert len(letters(broker, dead)) == 3
+    wrong = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN", "sasl.username": "alice", "sasl.password": "s3cret"}
+    refused = from_kafka_changelog(
+        spark, topic, **TABLE, options=options, mode=DeadLetter(dead, {**wrong, "message.timeout.ms": 3000}), bounded=True
+    )
+    with pytest.raises(Exception, match=r"\[DEAD_LETTER\] 3 of 3 .*authentication") as raised:
+        refused.collect()
+    assert "s3cret" not in str(raised.value)

@@ -1,0 +1,92 @@
+"""Notices in the log of a job: undeclared columns, and a topic whose records were all refused."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from normalize import ChangelogNormalize, from_kafka_changelog
+from tests.support.streams import debezium, new_topic, run_stream, servers
+
+pytestmark = [pytest.mark.spark, pytest.mark.kafka]
+
+ROWS = [(None, debezium("c", None, {"id": i, "wieght": i, "colour\x1b[31m": "red"})) for i in range(40)]
+BAD = [(None, b'{"after": {"id": %d}, "op": "no such"}' % i) for i in range(39)] + [(None, b"no JSON")]
+
+
+@pytest.fixture(scope="module")
+def job(kafka, tmp_path_factory) -> dict[tuple[str, bool], tuple[str, list[str], dict]]:
+    """The results of one job in its own process: the topic, the library's log messages and the counts, by kind of records and read."""
+    reads = [
+        {"topic": new_topic(kafka, records), "bounded": bounded, "checkpoint": str(tmp_path_factory.mktemp("job")), "options": options}
+        for records, options in ((ROWS, {"schema": "id BIGINT, weight BIGINT"}), (BAD, {"schema": "id BIGINT", "mode": "DROPMALFORMED"}))
+        for bounded in (True, False)
+    ]
+    command = [sys.executable, "-m", "tests.support.jobs.notice_job", kafka.bootstrap_servers, json.dumps(reads)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    results = {}
+    for read, told in zip(reads, json.loads(done.stdout.splitlines()[-1]), strict=True):
+        topic = read["topic"]
+        notices = [line for line in done.stderr.splitlines() if "topic " in line and topic in line]
+        results["bad" if "mode" in read["options"] else "undeclared", read["bounded"]] = topic, notices, told
+    return results
+
+
+@pytest.mark.parametrize("bounded", [True, False])
+def test_undeclared_columns_are_logged_once(job, bounded):
+    topic, (absent, unknown), told = job["undeclared", bounded]
+    sampled = 20 if bounded else 10
+    assert f"declared but missing from {sampled} of {sampled} sampled records (first: {topic}[0]@0): `weight`. " in absent
+    assert f"in {sampled} of {sampled} sampled records (first: {topic}[0]@0) but not declared: `wieght`, `colour\\x1b[31m`. " in unknown
+    assert told["rows"] == 40
+    assert len(told["counts"]) == (1 if bounded else 4)
+    assert {(counts["ABSENT_COLUMNS"], counts["UNKNOWN_COLUMNS"]) for counts in told["counts"]} == {(sampled, sampled)}
+
+
+@pytest.mark.parametrize("bounded", [True, False])
+def test_a_job_without_readable_records_logs_it_once(job, bounded):
+    topic, (notice,), told = job["bad", bounded]
+    refused = "40 of 40: UNKNOWN_OPERATION 39, MALFORMED_MESSAGE 1" if bounded else "10 of 10: UNKNOWN_OPERATION 10"
+    assert f"every record that a task read is bad ({refused})" in notice
+    assert (
+        f"The first error: [UNKNOWN_OPERATION] op 'no such' is none of c, d, m, r, t, u - at `$.op` of the value in {topic}[0]@0" in notice
+    )
+    assert told["rows"] == 0
+
+
+def test_the_driver_logs_notices_of_every_process(spark, kafka, caplog):
+    topic = new_topic(kafka, BAD, partitions=1)
+    secret = {"error_excerpt": False}
+    read = {"format": "debezium-json", "format_options": secret, "schema": "id BIGINT", "primary_key": "id", "options": servers(kafka)}
+    changes = from_kafka_changelog(spark, topic, bounded=True, mode="DROPMALFORMED", **read)
+    for _ in range(2):
+        assert changes.collect() == []
+    (record,) = caplog.records
+    assert (record.name, record.levelname) == ("normalize", "WARNING")
+    assert "no such" not in record.getMessage(), "error_excerpt=False keeps data out of notices too"
+
+
+def test_facts_in_the_result_cause_no_notice(spark, kafka, tmp_path, caplog):
+    topic = new_topic(kafka, [*ROWS[:2], *BAD])
+    read = {"format": "debezium-json", "schema": "id BIGINT, wieght BIGINT, `colour\x1b[31m` STRING", "primary_key": "id"}
+    some = from_kafka_changelog(spark, topic, bounded=True, mode="DROPMALFORMED", options=servers(kafka), **read)
+    assert some.count() == 2
+    only_bad = from_kafka_changelog(
+        spark, topic, mode="PERMISSIVE", options=servers(kafka, startingOffsets=json.dumps({topic: {"0": 2}})), check=False, **read
+    )
+    assert len(run_stream(only_bad, tmp_path / "checkpoint").rows) == 40
+    assert caplog.records == []
+
+
+def test_a_large_key_group_is_reported_before_memory_ends(spark, kafka, tmp_path, caplog):
+    topic = new_topic(kafka, [(None, debezium("c", None, {"id": i, "doc": "x" * 100_000})) for i in range(340)])
+    read = {"format": "debezium-json", "schema": "id BIGINT, doc STRING", "primary_key": "id", "options": servers(kafka)}
+    stream = from_kafka_changelog(spark, topic, normalize=ChangelogNormalize(key_groups=1), **read).drop("doc")
+    assert len(run_stream(stream, tmp_path / "checkpoint").rows) == 340
+    (notice,) = caplog.messages
+    assert notice.startswith("the state of one key group has 32 MB. ")
+    assert "use more than 1 key groups" in notice

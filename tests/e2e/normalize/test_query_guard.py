@@ -1,0 +1,204 @@
+"""The query guard: a checkpoint stores the query's tables, options and topics, compared before a micro-batch commits."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from typing import Any
+
+import pytest
+from confluent_kafka.admin import AdminClient, NewPartitions
+
+from cdc_formats.errors import ArgumentError
+from normalize import ChangelogNormalize, from_kafka_changelog
+from normalize.local_kafka import ProducerRecord
+from tests.support.streams import new_topic, run_stream, servers
+
+SCHEMA = "id INT, name STRING"
+KEY_GROUPS = 64
+
+
+def admin(kafka) -> AdminClient:
+    return AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
+
+
+def message(key: int, name: str | None, table: str | None = "t", database: str = "shop") -> bytes:
+    row = {"id": key, "name": name}
+    source = {"db": database, "table": table} if table else None
+    images = {"before": None, "after": row, "op": "c"} if name else {"before": row, "after": None, "op": "d"}
+    return json.dumps({**images, "source": source}).encode()
+
+
+def read(spark, kafka, topic: Any, *, options: dict | None = None, **arguments):
+    defaults = {
+        "format": "debezium-json",
+        "schema": SCHEMA,
+        "primary_key": "id",
+        "normalize": ChangelogNormalize(key_groups=KEY_GROUPS),
+        "check": False,
+    }
+    return from_kafka_changelog(spark, topic, options=servers(kafka, **(options or {})), **{**defaults, **arguments})
+
+
+def refuses(df, checkpoint, condition: str, text: str) -> None:
+    """Assert that a query or bounded read fails with this error and emits no row."""
+    with pytest.raises(Exception, match=rf"\[{condition}\].*{text}"):
+        run_stream(df, checkpoint) if df.isStreaming else df.collect()
+
+
+# --------------------------------------------------------------------------------------------------------------- tables
+
+
+CUSTOMER, PRODUCT = (b"1", message(1, "Ann", "customers")), (b"1", message(1, "bike", "products"))
+TWO_TABLES = re.escape("shop.customers") + ".*" + re.escape("shop.products")
+
+
+@pytest.mark.parametrize("bounded", [False, True])
+@pytest.mark.parametrize(
+    "arguments",
+    [{}, {"normalize": ChangelogNormalize(key_groups=KEY_GROUPS, where="id > 0")}, {"normalize": False}],
+    ids=["stage", "where", "no stage"],
+)
+def test_a_second_table_in_a_topic_is_an_error_that_names_both_and_the_option(spark, kafka, tmp_path, bounded, arguments):
+    topic = new_topic(kafka, [CUSTOMER, PRODUCT])
+    text = rf"{TWO_TABLES}.*table_include.*primary_key=\['source.table', 'id'\]"
+    refuses(read(spark, kafka, topic, bounded=bounded, **arguments), tmp_path, "SEVERAL_TABLES", text)
+
+
+@pytest.mark.parametrize("bounded", [False, True])
+def test_tables_are_compared_across_tasks(spark, kafka, tmp_path, bounded):
+    topics = [new_topic(kafka, [record]) for record in (CUSTOMER, PRODUCT)]
+    refuses(read(spark, kafka, topics, bounded=bounded), tmp_path, "SEVERAL_TABLES", "shop.(products|customers).*table_include")
+
+
+def test_tables_are_compared_across_micro_batches_and_restarts(spark, kafka, tmp_path):
+    topic = new_topic(kafka, [CUSTOMER])
+    assert run_stream(read(spark, kafka, topic), tmp_path).changelog == ["+I(1,Ann)"]
+    kafka.produce(topic, [PRODUCT])
+    refuses(read(spark, kafka, topic), tmp_path, "SEVERAL_TABLES", TWO_TABLES)
+
+
+@pytest.mark.parametrize("mode", ["DROPMALFORMED", "PERMISSIVE"])
+def test_a_second_table_fails_in_every_mode(spark, kafka, tmp_path, mode):
+    topic = new_topic(kafka, [CUSTOMER, (b"1", message(1, "bike", "products").replace(b'"id": 1', b'"id": "x"'))])
+    refuses(read(spark, kafka, topic, mode=mode), tmp_path, "SEVERAL_TABLES", TWO_TABLES)
+
+
+def test_topics_are_compared_when_messages_name_no_tables(spark, kafka, tmp_path):
+    records = [(b'{"id": 1}', b'{"name": "a"}'), (b'{"id": 1}', b'{"name": "b"}')]
+    topics = [new_topic(kafka, [record]) for record in records]
+    upserts = {"format": "upsert-kafka", "format_options": {"value_fields_include": "EXCEPT_KEY"}}
+    refuses(read(spark, kafka, topics, **upserts), tmp_path / "1", "SEVERAL_TABLES", r"topics .*primary_key=\['topic', 'id'\]")
+    by_topic = read(spark, kafka, topics, **upserts, metadata=["topic"], primary_key=["topic", "id"])
+    rows = {(row.topic, row.row_kind, row.id, row.name) for row in run_stream(by_topic, tmp_path / "2").rows}
+    assert rows == {(topics[0], "+I", 1, "a"), (topics[1], "+I", 1, "b")}
+
+
+def test_several_topics_without_a_stage_need_their_names_in_the_rows(spark, kafka):
+    topics = [new_topic(kafka, [record]) for record in (CUSTOMER, PRODUCT)]
+    arguments = {"normalize": False, "bounded": True}
+    with pytest.raises(ArgumentError, match=r"metadata=\['topic'\]"):
+        read(spark, kafka, topics, **arguments)
+    rows = read(spark, kafka, topics, **arguments, metadata=["source.table"]).collect()
+    assert {(row["source.table"], row.name) for row in rows} == {("customers", "Ann"), ("products", "bike")}
+
+
+def test_a_filter_or_the_key_resolves_several_tables(spark, kafka, tmp_path):
+    gone = (b"1", message(1, None, "customers"))
+    topic = new_topic(kafka, [CUSTOMER, PRODUCT, gone])
+    one = read(spark, kafka, topic, format_options={"table_include": "products"})
+    assert run_stream(one, tmp_path / "1").changelog == ["+I(1,bike)"]
+    merged = read(spark, kafka, topic, format_options={"table_include": "products|customers"})
+    assert run_stream(merged, tmp_path / "2").changelog == ["+I(1,Ann)", "-U(1,Ann)", "+U(1,bike)", "-D(1,bike)"]
+    apart = {"metadata": ["source.table"], "primary_key": ["id", "source.table"]}
+    wanted = ["+I(1,Ann,customers)", "+I(1,bike,products)", "-D(1,Ann,customers)"]
+    assert sorted(run_stream(read(spark, kafka, topic, **apart), tmp_path / "3").changelog) == wanted
+    bounded = read(spark, kafka, topic, **apart, bounded=True).collect()
+    assert sorted(f"{kind}({','.join(map(str, values))})" for kind, *values in bounded) == wanted
+    databases = new_topic(kafka, [CUSTOMER, (b"1", message(1, "x", "customers", "other"))])
+    customers = read(spark, kafka, databases, format_options={"table_include": "customers"})
+    refuses(customers, tmp_path / "4", "SEVERAL_TABLES", "shop.*other.*database_include")
+
+
+def test_a_table_in_the_key_must_be_named(spark, kafka, tmp_path):
+    topic = new_topic(kafka, [(b"1", message(1, "a", None))])
+    df = read(spark, kafka, topic, metadata=["source.table"], primary_key=["source.table", "id"])
+    refuses(df, tmp_path, "MISSING_FIELD", r"source\.table.*is part of the primary key and is null.*@0")
+
+
+# -------------------------------------------------------------------------------------------------------------- options
+
+
+@pytest.mark.parametrize(
+    ("changed", "text"),
+    [
+        ({"normalize": ChangelogNormalize(key_groups=512)}, "has 64 key groups, and key_groups is 512"),
+        ({"primary_key": "name"}, r"has the primary key \(id\)"),
+    ],
+    ids=["key groups", "primary key"],
+)
+def test_options_that_a_checkpoint_fixes_are_compared_before_anything_is_committed(spark, kafka, tmp_path, changed, text):
+    topic = new_topic(kafka, [(b"1", message(1, "a"))])
+    assert run_stream(read(spark, kafka, topic), tmp_path).changelog == ["+I(1,a)"]
+    kafka.produce(topic, [(b"1", message(1, "b"))])
+    refuses(read(spark, kafka, topic, **changed), tmp_path, "STATE_VERSION", text)
+    assert run_stream(read(spark, kafka, topic), tmp_path).changelog == ["-U(1,a)", "+U(1,b)"]
+
+
+# --------------------------------------------------------------------------------------------------------------- topics
+
+
+def recreate(kafka, topic: str, records: list) -> None:
+    """Delete a topic and create it again with other records."""
+    client = admin(kafka)
+    client.delete_topics([topic])[topic].result()
+    deadline = time.monotonic() + 60
+    while topic in client.list_topics(timeout=10).topics and time.monotonic() < deadline:
+        time.sleep(0.1)
+    kafka.create_topic(topic)
+    kafka.produce(topic, records)
+
+
+def test_a_recreated_topic_is_not_read_from_the_old_offsets(spark, kafka, tmp_path):
+    topic = new_topic(kafka, [(b"1", message(key, "old")) for key in range(20)])
+    assert len(run_stream(read(spark, kafka, topic), tmp_path).rows) == 20
+    recreate(kafka, topic, [(b"1", message(key, "new")) for key in range(60)])
+    refuses(read(spark, kafka, topic), tmp_path, "TOPIC_REPLACED", f"topic {topic} was deleted and created again")
+
+
+NOW = time.time_ns() // 1_000_000
+
+
+def record(key: int, name: str, partition: int, after: int) -> ProducerRecord:
+    return ProducerRecord(key=b"k", value=message(key, name), partition=partition, timestamp=NOW + after)
+
+
+def move(kafka, topic: str) -> None:
+    """Write key 1 to partition 0, add a partition, and write key 1 to that one."""
+    kafka.produce(topic, [record(1, f"old {n}", 0, 1_000 + n) for n in range(40)])
+    client = admin(kafka)
+    client.create_partitions([NewPartitions(topic, 2)])[topic].result()
+    deadline = time.monotonic() + 60
+    while len(client.list_topics(topic, timeout=10).topics[topic].partitions) < 2 and time.monotonic() < deadline:
+        time.sleep(0.1)
+    kafka.produce(topic, [record(1, f"new {n}", 1, 2_000 + n) for n in range(40)])
+
+
+def test_old_changes_after_those_of_an_added_partition_stop_the_query(spark, kafka, tmp_path):
+    topic = new_topic(kafka, [record(2, "a", 0, 1)])
+    slow = read(spark, kafka, topic, options={"maxOffsetsPerTrigger": 20})
+    run_stream(slow, tmp_path)
+    move(kafka, topic)
+    slow = read(spark, kafka, topic, options={"maxOffsetsPerTrigger": 20})
+    text = rf"{topic}\[1\] was added to the topic.*older ones of {topic}\[0\].*order='source'"
+    refuses(slow, tmp_path, "PARTITIONS_ADDED", text)
+
+
+def test_added_partitions_are_merged_by_time_within_a_micro_batch(spark, kafka, tmp_path):
+    topic = new_topic(kafka, [record(2, "a", 0, 1)])
+    run_stream(read(spark, kafka, topic), tmp_path)
+    move(kafka, topic)
+    assert run_stream(read(spark, kafka, topic), tmp_path).changelog[-1] == "+U(1,new 39)"
+    kafka.produce(topic, [record(2, "b", 0, 3_000)])
+    assert run_stream(read(spark, kafka, topic), tmp_path).changelog == ["-U(2,a)", "+U(2,b)"]

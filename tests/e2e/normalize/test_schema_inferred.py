@@ -1,0 +1,69 @@
+"""`from_kafka_changelog` without a schema: it is inferred from a sample and printed."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime
+from decimal import Decimal
+
+import pytest
+
+from cdc_formats import columns
+from cdc_formats.errors import InferenceError
+from normalize import from_kafka_changelog
+from tests.support.streams import new_topic, servers
+
+
+def block(**row: object) -> bytes:
+    fields = [
+        {"type": "int32", "optional": False, "field": "id"},
+        {"type": "bytes", "optional": True, "name": "org.apache.kafka.connect.data.Decimal", "field": "price", "parameters": PRICE},
+        {"type": "int64", "optional": True, "name": "io.debezium.time.MicroTimestamp", "field": "at"},
+    ]
+    image = {"type": "struct", "fields": fields, "optional": True}
+    schema = {"type": "struct", "fields": [{**image, "field": "before"}, {**image, "field": "after"}, {"type": "string", "field": "op"}]}
+    payload = {"before": None, "after": row, "op": "c", "source": {"connector": "postgresql", "db": "d", "table": "t"}}
+    return json.dumps({"schema": schema, "payload": payload}).encode()
+
+
+PRICE = {"scale": "2", "connect.decimal.precision": "8"}
+
+
+def test_without_a_schema_it_is_inferred_and_printed(spark, kafka, capsys) -> None:
+    records = [(json.dumps({"id": n}).encode(), block(id=n, price="A7Y=", at=1735787045123456)) for n in range(3)]
+    topic = new_topic(kafka, records)
+    changes = from_kafka_changelog(spark, topic, format="debezium-json", options=servers(kafka), bounded=True)
+    assert changes.schema.simpleString() == "struct<row_kind:string,id:int,price:decimal(8,2),at:timestamp_ntz>"
+    assert [tuple(row) for row in changes.orderBy("id").limit(1).collect()] == [
+        ("+I", 0, Decimal("9.50"), datetime(2025, 1, 2, 3, 4, 5, 123456))
+    ]
+    said = capsys.readouterr().out
+    assert said == (
+        f"Inferred from 3 records of {topic}, 3 rows:\n"
+        'schema="""\n    id INT NOT NULL,\n    price DECIMAL(8,2),\n    at TIMESTAMP_NTZ(6)\n"""\n'
+        "primary_key=['id']  # the fields of the Kafka key, in 3 records\n"
+        "format_options={'schema_include': True, 'decimal_handling_mode': 'precise'}\n"
+        "# schema_include: all 3 messages have a schema block\n"
+        "# decimal_handling_mode: the schema block has Connect's Decimal\n"
+        "Pass these arguments to pin them: another sample may lead to other results.\n"
+    )
+    assert [str(column) for column in columns(said.split('"""')[1])] == ["id INT NOT NULL", "price DECIMAL(8,2)", "at TIMESTAMP_NTZ(6)"]
+
+
+def test_passed_arguments_take_precedence_over_inferred_ones(spark, kafka, capsys) -> None:
+    topics = [
+        new_topic(kafka, [(b'{"id": 1}', b'{"type": "insert", "database": "d", "table": "t", "data": {"id": 1, "n": %d}}' % n)])
+        for n in (1, 2)
+    ]
+    changes = from_kafka_changelog(
+        spark, topics, format="maxwell-json", primary_key=["n"], format_options={"table-include": "t"}, options=servers(kafka), bounded=True
+    )
+    assert sorted(tuple(row) for row in changes.collect()) == [("+I", 1, 1), ("+I", 1, 2)]
+    said = capsys.readouterr().out
+    assert "primary_key=['n']  # as given" in said
+    assert "# id, n: guessed from its values" in said
+
+
+def test_a_topic_without_rows_needs_a_schema(spark, kafka) -> None:
+    with pytest.raises(InferenceError, match="the sample has no row of canal-json"):
+        from_kafka_changelog(spark, new_topic(kafka, []), format="canal-json", options=servers(kafka), primary_key="id")

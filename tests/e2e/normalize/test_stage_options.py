@@ -1,0 +1,212 @@
+"""The options of ChangelogNormalize on real queries: streams, and bounded reads with the same result."""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import fields
+from datetime import timedelta
+
+import pytest
+
+from cdc_formats.errors import ArgumentError, FormatOptionError
+from normalize import ChangelogNormalize, from_kafka_changelog
+from normalize.local_kafka import ProducerRecord
+from tests.support.events import A0, A1, A2, B0, CLEAN, HISTORY, event, row
+from tests.support.streams import new_topic, run_stream, servers, spelled
+
+SCHEMA = "id INT, name STRING, qty INT"
+
+
+STAGE_OPTIONS = {option.name for option in fields(ChangelogNormalize)} - {"primary_key", "metadata", "changelog_mode"}
+
+
+def read(spark, kafka, topic, **options):
+    """Read a topic; the options of the stage are passed on to ChangelogNormalize."""
+    stage = {"key_groups": 2, **{name: options.pop(name) for name in STAGE_OPTIONS & set(options)}}
+    defaults = {"format": "debezium-json", "schema": SCHEMA, "primary_key": "id", "options": servers(kafka)}
+    return from_kafka_changelog(spark, topic, normalize=ChangelogNormalize(**stage), **{**defaults, **options})
+
+
+@pytest.mark.parametrize("layout", ["full", "compact"])
+def test_redeliveries_a_restart_and_a_new_snapshot_leave_no_trace(spark, kafka, tmp_path, layout):
+    again = [*HISTORY, *HISTORY[1:4], *HISTORY, event("r", 55, None, A2), event("u", 20, A0, A1), event("d", 40, B0, None)]
+    topic = new_topic(kafka, again)
+    options = {"order": "source", "state_layout": layout}
+    run = run_stream(read(spark, kafka, topic, options=servers(kafka, maxOffsetsPerTrigger=6), **options), tmp_path)
+    assert sorted(run.changelog) == sorted(CLEAN)
+    assert run.metric("changelog_normalize", "REDELIVERIES") == 10
+    assert run.metric("changelog_normalize", "SUPPRESSED_EQUAL") == 1
+    assert sorted(spelled(read(spark, kafka, topic, bounded=True, **options))) == sorted(CLEAN)
+
+
+def test_a_reset_log_continues(spark, kafka, tmp_path):
+    after_reset = [event("u", 4, A2, A0, file=1, ts=90_000), event("d", 9, A0, None, file=1, ts=91_000)]
+    topic = new_topic(kafka, [*HISTORY, *after_reset, HISTORY[4]])
+    run = run_stream(read(spark, kafka, topic, order="source"), tmp_path)
+    assert sorted(run.changelog) == sorted([*CLEAN, "-U(1,a,2)", "+U(1,a,0)", "-D(1,a,0)"])
+
+
+def test_positions_order_keys_that_move_between_partitions_within_one_millisecond(spark, kafka, tmp_path):
+    # The older changes are in the partition that is merged last.
+    moved = [(1, HISTORY[0]), (1, HISTORY[1]), (1, HISTORY[2]), (0, HISTORY[3]), (0, HISTORY[4])]
+    topic = new_topic(kafka, [ProducerRecord(*message, partition, 1_700_000_000_000) for partition, message in moved], partitions=2)
+    by_arrival = ["+I(1,a,2)", "+I(2,b,0)", "+U(1,a,0)", "+U(1,a,1)", "-U(1,a,0)", "-U(1,a,2)"]
+    assert sorted(spelled(read(spark, kafka, topic, bounded=True))) == by_arrival
+    assert spelled(read(spark, kafka, topic, bounded=True, order="source")) == ["+I(1,a,2)"]
+    run = run_stream(read(spark, kafka, topic, order="source"), tmp_path)
+    assert run.changelog == ["+I(1,a,2)"]
+    assert run.metric("changelog_normalize", "REDELIVERIES") == 3
+
+
+def test_order_with_a_format_without_positions_is_an_error(spark, kafka):
+    with pytest.raises(FormatOptionError, match="canal-json has no positions"):
+        read(spark, kafka, "t", format="canal-json", order="source")
+
+
+def test_the_compact_layout_reads_rows_from_events_and_detects_wrong_ones(spark, kafka, tmp_path):
+    topic = new_topic(kafka, HISTORY)
+    run = run_stream(read(spark, kafka, topic, state_layout="compact"), tmp_path / "1")
+    assert sorted(run.changelog) == sorted(CLEAN)
+    assert run.metric("changelog_normalize", "WRONG_BEFORE_IMAGES") == 0
+    lost = new_topic(kafka, [HISTORY[0], HISTORY[4]])
+    run = run_stream(read(spark, kafka, lost, state_layout="compact"), tmp_path / "2")
+    assert run.changelog == ["+I(1,a,0)", "-U(1,a,1)", "+U(1,a,2)"]
+    assert run.metric("changelog_normalize", "WRONG_BEFORE_IMAGES") == 1
+    with pytest.raises(Exception, match=r"MISSING_BEFORE_IMAGE.*differs from the row that was last emitted"):
+        run_stream(read(spark, kafka, lost, state_layout="compact", on_wrong_before="fail"), tmp_path / "3")
+
+
+@pytest.mark.parametrize("where", ["qty < 2 AND name IS NOT NULL", None])
+def test_where_deletes_rows_that_stop_matching_and_stores_only_matching_ones(spark, kafka, tmp_path, where):
+    from pyspark.sql import functions as F
+
+    condition = where or ((F.col("qty") < 2) & F.col("name").isNotNull())
+    never = [event("c", 60, None, row(3, None, 0)), event("u", 70, row(3, None, 0), row(3, None, 1))]
+    topic = new_topic(kafka, [*HISTORY, *never, event("d", 80, row(3, None, 1), None), event("u", 90, A2, A1)])
+    wanted = [*CLEAN[:5], "-D(1,a,1)", "+I(1,a,1)"]
+    run = run_stream(read(spark, kafka, topic, where=condition), tmp_path)
+    assert sorted(run.changelog) == sorted(wanted)
+    assert sorted(spelled(read(spark, kafka, topic, where=condition, bounded=True))) == sorted(wanted)
+
+
+def test_where_on_columns_with_reserved_names(spark, kafka, tmp_path):
+    records = [(b"1", json.dumps({"before": None, "after": {"key": key, "source": "s", "row": 1}, "op": "c"}).encode()) for key in (1, 2)]
+    topic = new_topic(kafka, records)
+    schema = "key INT, source STRING, `row` INT"
+    assert run_stream(read(spark, kafka, topic, schema=schema, primary_key="key", where="key = 2"), tmp_path).changelog == ["+I(2,s,1)"]
+
+
+def test_an_invalid_where_condition_is_refused(spark, kafka):
+    with pytest.raises(ArgumentError, match="where is not a condition"):
+        read(spark, kafka, "t", where="nowhere > 1", check=False)
+    with pytest.raises(ArgumentError, match="where requires ChangelogNormalize, which the plan does not have"):
+        read(spark, kafka, "t", where="qty > 1", source_duplicates=False)
+
+
+def toast(key: int, name: str | None, qty: int) -> tuple[bytes, bytes]:
+    source = {"connector": "postgresql", "table": "t"}
+    return b"k", json.dumps({"before": None, "after": row(key, name, qty), "op": "u", "source": source}).encode()
+
+
+def test_where_on_a_column_that_the_producer_left_out_is_an_error(spark, kafka, tmp_path):
+    topic = new_topic(kafka, [HISTORY[0], toast(1, "__debezium_unavailable_value", 5)])
+    assert run_stream(read(spark, kafka, topic, where="qty < 6"), tmp_path / "1").changelog == ["+I(1,a,0)", "-U(1,a,0)", "+U(1,a,5)"]
+    for bounded in (False, True):
+        df = read(spark, kafka, topic, where="name = 'a'", bounded=bounded)
+        with pytest.raises(Exception, match=r"PARTIAL_IMAGE.*left out a column of where="):
+            df.collect() if bounded else run_stream(df, tmp_path / "2")
+
+
+def test_ignored_columns_suppress_and_the_row_stays_as_it_was_emitted(spark, kafka, tmp_path):
+    topic = new_topic(kafka, [*HISTORY, event("u", 60, A2, row(1, "z", 9))])
+    wanted = ["+I(1,a,0)", "+I(2,b,0)", "-D(2,b,0)", "-U(1,a,0)", "+U(1,z,9)"]
+    run = run_stream(read(spark, kafka, topic, ignore_columns="qty", options=servers(kafka, maxOffsetsPerTrigger=2)), tmp_path)
+    assert sorted(run.changelog) == sorted(wanted)
+    assert sorted(spelled(read(spark, kafka, topic, ignore_columns="qty", bounded=True))) == sorted(wanted)
+
+
+@pytest.mark.parametrize("source_duplicates", [True, False])
+def test_ignored_deletes(spark, kafka, tmp_path, source_duplicates):
+    topic = new_topic(kafka, [*HISTORY, event("c", 60, None, row(2, "b", 7))])
+    run = run_stream(read(spark, kafka, topic, ignore_deletes=True, source_duplicates=source_duplicates), tmp_path)
+    again = ["-U(2,b,0)", "+U(2,b,7)"] if source_duplicates else ["+I(2,b,7)"]
+    assert sorted(run.changelog) == sorted([line for line in CLEAN if not line.startswith("-D")] + again)
+
+
+def test_rows_that_expire_are_retracted_without_a_new_event(spark, kafka, tmp_path):
+    topic = new_topic(kafka, HISTORY[:1])
+    options = {"state_ttl": timedelta(seconds=2), "on_expiry": "retract"}
+    seen: list[str] = []
+    query = (
+        read(spark, kafka, topic, **options)
+        .writeStream.foreachBatch(lambda batch, _: seen.extend(spelled(batch)))
+        .option("checkpointLocation", str(tmp_path))
+        .trigger(processingTime="500 milliseconds")
+        .start()
+    )
+    try:
+        until = time.monotonic() + 60
+        while len(seen) < 2 and time.monotonic() < until:
+            assert not query.awaitTermination(0.2)
+    finally:
+        query.stop()
+    assert seen == ["+I(1,a,0)", "-D(1,a,0)"]
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"order": "offset"}, "order is 'offset': use 'arrival' or 'source'"),
+        ({"state_layout": "hash"}, "state_layout is 'hash'"),
+        ({"ignore_columns": ["id"]}, "ignore_columns has 'id', which is part of the primary key"),
+        ({"ignore_columns": ["x"]}, "ignore_columns has 'x', which is not one of id, name, qty"),
+        ({"on_expiry": "retract"}, "on_expiry='retract' requires state_ttl"),
+        ({"delete_retention": 5}, "delete_retention is 5"),
+        ({"order": "source", "source_duplicates": False}, "order='source' requires ChangelogNormalize, which the plan does not have"),
+    ],
+)
+def test_invalid_options_are_refused_at_the_call(spark, kafka, options, text):
+    with pytest.raises(ArgumentError, match=text):
+        read(spark, kafka, "t", **options)
+
+
+def test_a_binary_a_decimal_and_a_composite_key_in_any_script(spark, kafka, tmp_path):
+    keys = [("AAE=", "1.50", "ключ"), ("AAE=", "1.5", "ключ"), ("AAE=", "1.50", "鍵 😀"), ("", "-0.00", "")]
+    records = [(None, json.dumps({"op": "c", "after": {"b": b, "d": d, "s": s, "n": n}}).encode()) for n, (b, d, s) in enumerate(keys)]
+    topic = new_topic(kafka, records)
+    schema = "b BINARY, d DECIMAL(5,2), s STRING, n INT"
+    df = read(spark, kafka, topic, schema=schema, primary_key=["b", "d", "s"], format_options={"decimal_handling_mode": "string"})
+    run = run_stream(df, tmp_path)
+    assert sorted((row.row_kind, bytes(row.b).hex(), str(row.d), row.s, row.n) for row in run.rows) == [
+        ("+I", "", "0.00", "", 3),
+        ("+I", "0001", "1.50", "ключ", 0),
+        ("+I", "0001", "1.50", "鍵 😀", 2),
+        ("+U", "0001", "1.50", "ключ", 1),
+        ("-U", "0001", "1.50", "ключ", 0),
+    ]
+
+
+FLOATS = "id DOUBLE, score DOUBLE, marks MAP<STRING, ARRAY<DOUBLE>>"
+
+
+@pytest.mark.parametrize("layout", ["full", "compact"])
+def test_floats_are_equal_as_in_sparks_sql(spark, kafka, tmp_path, layout):
+    """Each change after the first has an equal row with other encodings of its floats and its map."""
+    images = [
+        '{"id": 0.0, "score": "NaN", "marks": {"a": [-0.0, "NaN"], "b": null}}',
+        '{"id": -0.0, "score": "NaN", "marks": {"b": null, "a": [0.0, "NaN"]}}',
+        '{"id": 0, "score": "NaN", "marks": {"a": ["-0", "NaN"], "b": null}}',
+    ]
+    changes = [
+        (b"k", f'{{"op": "{"u" if before else "c"}", "before": {before or "null"}, "after": {after}}}'.encode())
+        for before, after in zip([None, *images], images, strict=False)
+    ]
+    topic = new_topic(kafka, [*changes, (b"k", f'{{"op": "d", "before": {images[1]}, "after": null}}'.encode())])
+    options = {"schema": FLOATS, "state_layout": layout}
+    stream = run_stream(read(spark, kafka, topic, options=servers(kafka, maxOffsetsPerTrigger=2), **options), tmp_path)
+    assert [row.row_kind for row in stream.rows] == ["+I", "-D"]
+    assert stream.metric("changelog_normalize", "SUPPRESSED_EQUAL") == 2
+    assert stream.metric("changelog_normalize", "WRONG_BEFORE_IMAGES") == 0
+    bounded = read(spark, kafka, topic, bounded=True, **options)
+    assert [row.row_kind for row in bounded.collect()] == ["+I", "-D"]

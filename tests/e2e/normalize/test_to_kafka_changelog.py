@@ -1,0 +1,132 @@
+"""Writing to Kafka, and `ChangelogNormalize` on DataFrames from other sources."""
+
+from __future__ import annotations
+
+import json
+from datetime import date, datetime
+from decimal import Decimal
+
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+from pyspark.sql import Row
+
+from cdc_formats import columns
+from cdc_formats.errors import ArgumentError, FormatOptionError, SchemaError
+from normalize import ChangelogNormalize, encode_changelog, from_kafka_changelog, to_kafka_changelog
+from normalize.core.arrow import spark_ddl
+from tests.support.streams import debezium, new_topic, run_stream, servers, spell, write_changelog
+
+ORDERS = {"schema": "id INT, item STRING, price DECIMAL(10,2)", "primary_key": ["id"]}
+
+
+def order_messages() -> list[tuple[None, bytes]]:
+    """Orders 1000 to 1010 are inserted, 1005 is updated, 1000 is deleted."""
+    rows = {number: {"id": number, "item": f"item {number}", "price": 5.0} for number in range(1000, 1011)}
+    dearer = {**rows[1005], "price": 9.99}
+    return [
+        *((None, debezium("c", None, row)) for row in rows.values()),
+        (None, debezium("u", rows[1005], dearer)),
+        (None, debezium("d", rows[1000])),
+    ]
+
+
+def records_of(kafka, topic: str) -> list[tuple[bytes | None, bytes | None]]:
+    """All records of a topic with one partition."""
+    consumer = Consumer({"bootstrap.servers": kafka.bootstrap_servers, "group.id": topic})
+    partition = TopicPartition(topic, 0, 0)
+    _, end = consumer.get_watermark_offsets(partition, timeout=20)
+    consumer.assign([partition])
+    messages = consumer.consume(end, timeout=20)
+    consumer.close()
+    return [(message.key(), message.value()) for message in messages]
+
+
+EXPECTED = [
+    *(f"+I({number},item {number},5.00)" for number in range(1000, 1011)),
+    "-U(1005,item 1005,5.00)",
+    "+U(1005,item 1005,9.99)",
+    "-D(1000,item 1000,5.00)",
+]
+
+
+@pytest.mark.parametrize(("identifier", "messages"), [("changelog-json", 14), ("debezium-json", 13)])
+def test_demo_orders_rewritten_in_another_format_read_back(spark, kafka, tmp_path, identifier, messages):
+    source, written = new_topic(kafka, order_messages()), new_topic(kafka, [])
+    orders = from_kafka_changelog(
+        spark, source, format="debezium-json", **ORDERS, options=servers(kafka), normalize=ChangelogNormalize(key_groups=2)
+    )
+    writer = to_kafka_changelog(orders, written, format=identifier, primary_key=["id"], options=servers(kafka))
+    writer.option("checkpointLocation", str(tmp_path / "write")).trigger(availableNow=True).start().awaitTermination()
+    again = from_kafka_changelog(
+        spark, written, format=identifier, **ORDERS, options=servers(kafka), normalize=ChangelogNormalize(key_groups=2)
+    )
+    assert sorted(run_stream(again, tmp_path / "read").changelog) == sorted(EXPECTED)
+    straight = from_kafka_changelog(spark, written, format=identifier, **ORDERS, options=servers(kafka), normalize=False, bounded=True)
+    assert sorted(spell(row) for row in straight.collect()) == sorted(EXPECTED)
+    assert len(records_of(kafka, written)) == messages
+
+
+WIDE = (
+    "id BIGINT, name STRING, price DECIMAL(20,4), day DATE, at TIMESTAMP(6), local TIMESTAMP_NTZ(3), t TIME(6), data BINARY, flag BOOLEAN, "
+    "share DOUBLE, tags ARRAY<DECIMAL(5,2)>, more STRUCT<a: INT, b: MAP<STRING, DATE>>"
+)
+FULL = (
+    7, "naïve", Decimal("100.0000"), date(1969, 12, 31), datetime(2026, 3, 29, 1, 30, 0, 1), datetime(1969, 12, 31, 23, 59, 59, 999000),
+    "12:34:56.000001", bytearray(b"\x00\xff"), True, 0.1, [Decimal("-0.05"), None], Row(a=1, b={"x": date(2000, 1, 1)}),
+)  # fmt: skip
+EMPTY = (7, *[None] * 11)
+CHANGELOG = [("+I", *FULL), ("-U", *FULL), ("+U", *EMPTY), ("-U", *EMPTY), ("+U", *FULL), ("-D", *FULL)]
+
+
+@pytest.mark.parametrize(
+    ("identifier", "options"),
+    [
+        ("debezium-json", {"decimal_handling_mode": "precise", "time_precision_mode": "adaptive", "schema_include": False}),
+        ("debezium-json", {"schema_include": True, "binary_handling_mode": "hex"}),
+        ("canal-json", {}),
+        ("maxwell-json", {}),
+        ("ogg-json", {}),
+    ],
+)
+def test_rows_of_every_type_are_read_back_unchanged(spark, kafka, identifier, options):
+    topic = new_topic(kafka, [])
+    ddl = f"row_kind STRING, {spark_ddl(columns(WIDE))}, metadata STRING"
+    df = spark.createDataFrame([(*row, "x") for row in CHANGELOG], ddl).coalesce(1)
+    write_changelog(kafka, df, topic, format=identifier, format_options=options, schema=WIDE, primary_key="id")
+    again = from_kafka_changelog(
+        spark, topic, format=identifier, format_options=options, schema=WIDE, options=servers(kafka), normalize=False, bounded=True
+    )
+    assert [tuple(row) for row in again.collect()] == CHANGELOG
+    records = records_of(kafka, topic)
+    assert len(records) == 4, "two of six rows are the halves of updates"
+    assert len({key for key, _ in records}) == 1
+
+
+def test_update_after_is_written_as_insert_except_by_upsert_kafka(spark, kafka):
+    topic = new_topic(kafka, [])
+    upserts = spark.createDataFrame([("+I", 1, "a"), ("+U", 1, "b"), ("-D", 1, "b")], "row_kind STRING, id INT, name STRING").coalesce(1)
+    write_changelog(kafka, upserts, topic, format="maxwell-json", primary_key="id")
+    assert [json.loads(value)["type"] for _, value in records_of(kafka, topic)] == ["insert", "insert", "delete"]
+
+
+def test_a_bounded_changelog_is_written_at_once_with_its_keys(spark, kafka):
+    topic = new_topic(kafka, [])
+    df = spark.createDataFrame([Row(row_kind="-D", id=7, price=Decimal("1.50"))], "row_kind STRING, id INT, price DECIMAL(10,2)")
+    write_changelog(kafka, df, topic, primary_key="id")
+    assert records_of(kafka, topic) == [(b'{"id":7}', b'{"data":{"id":7,"price":1.50},"op":"-D"}')]
+
+
+def test_rows_that_cannot_be_written_are_refused_at_the_call(spark, kafka):
+    df = spark.createDataFrame([Row(row_kind="+I", id=1)])
+    with pytest.raises(FormatOptionError, match="rows do not contain their table's name"):
+        encode_changelog(df, format="canal-json", format_options={"table_include": "t"})
+    with pytest.raises(SchemaError, match=r"schema has id DECIMAL\(3,1\), but the DataFrame has BIGINT"):
+        encode_changelog(df, schema="id DECIMAL(3,1)")
+    with pytest.raises(SchemaError, match="schema has name STRING, but the DataFrame has no such column"):
+        encode_changelog(df, schema="id BIGINT, name STRING")
+    with pytest.raises(ArgumentError, match="no column row_kind"):
+        encode_changelog(df.drop("row_kind"))
+    with pytest.raises(ArgumentError, match=r"is bounded.*encode_changelog\(df, \.\.\.\)\.write\.format\('kafka'\)"):
+        to_kafka_changelog(df, "t", options=servers(kafka))
+    with pytest.raises(ArgumentError, match=r"kafka\.bootstrap\.servers"):
+        to_kafka_changelog(spark.readStream.format("rate").load(), "t", options={})

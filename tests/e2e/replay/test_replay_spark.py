@@ -1,0 +1,106 @@
+"""Recorded topics of real producers, through a real Kafka and Spark, end in the source databases' tables."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+
+from normalize import ChangelogNormalize, LocalKafka, from_kafka_changelog
+from tests.support.replay.comparing import assert_truth
+from tests.support.replay.replaying import Replay, Row, read_recording
+from tests.support.replay.topics import FOLDER, MOVED, SMALL, Topic, topics
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = [pytest.mark.spark, pytest.mark.kafka, *([pytest.mark.slow] if FOLDER != SMALL else [])]
+
+MICRO_BATCHES = 3
+"""More than one, so that a micro-batch reads rows of the previous one from the state."""
+
+Recording = Callable[[Topic], dict[str, str]]
+
+
+@pytest.fixture(scope="module")
+def recorded(kafka: LocalKafka) -> Recording:
+    """Load a recording once and return the options that read it."""
+    loaded = set()
+
+    def options(topic: Topic) -> dict[str, str]:
+        if topic.recording not in loaded:
+            kafka.load_recording(topic.path, topic=topic.recording)
+            loaded.add(topic.recording)
+        return {"kafka.bootstrap.servers": kafka.bootstrap_servers}
+
+    return options
+
+
+def read(spark: SparkSession, topic: Topic, options: dict[str, str], registry: str, *, bounded: bool, **stage: Any) -> DataFrame:
+    """Read a topic with the options of its entry."""
+    return from_kafka_changelog(
+        spark,
+        topic.recording,
+        format=topic.format,
+        schema=topic.schema,
+        options=options,
+        format_options=topic.options_at(registry),
+        primary_key=topic.primary_key,
+        normalize=ChangelogNormalize(**stage) if topic.primary_key else False,
+        mode=topic.mode,
+        metadata=["partition", "offset"],
+        on_truncate="ignore",
+        bounded=bounded,
+    )
+
+
+def replay_of(table: pa.Table, topic: Topic) -> Replay:
+    """Return the rows of a changelog DataFrame, and its corrupt records."""
+    replay = Replay()
+    for row in table.to_pylist(maps_as_pydicts="strict"):
+        corrupt = row.get("_corrupt_record")
+        if corrupt is not None:
+            replay.corrupt[corrupt["partition"], corrupt["offset"]] = corrupt["error"]
+        else:
+            values = tuple(row[name] for name in topic.columns)
+            replay.changelog.append(Row(row["row_kind"], values, (row["partition"], row["offset"])))
+    return replay
+
+
+@pytest.mark.parametrize("topic", topics(), ids=lambda topic: topic.name)
+def test_topic_read_bounded_ends_in_the_truth(spark: SparkSession, recorded: Recording, recorded_registry: str, topic: Topic) -> None:
+    changelog = read(spark, topic, recorded(topic), recorded_registry, bounded=True)
+    assert_truth(topic, replay_of(changelog.toArrow(), topic), read_recording(topic.path))
+
+
+def moved_topics() -> list[Topic]:
+    """Return the topics in which keys move between partitions within one millisecond."""
+    return [topic for topic in topics() if set(MOVED.get(topic.table, ())) & set(topic.differences)]
+
+
+@pytest.mark.parametrize("topic", moved_topics(), ids=lambda topic: topic.name)
+def test_topic_whose_keys_move_between_partitions_ends_in_the_truth_by_position(
+    spark: SparkSession, recorded: Recording, recorded_registry: str, topic: Topic
+) -> None:
+    changelog = read(spark, topic, recorded(topic), recorded_registry, bounded=True, order="source")
+    ordered = replace(topic, differences=tuple(difference for difference in topic.differences if difference not in MOVED[topic.table]))
+    assert_truth(ordered, replay_of(changelog.toArrow(), ordered), read_recording(topic.path))
+
+
+@pytest.mark.parametrize("topic", topics(), ids=lambda topic: topic.name)
+def test_topic_read_as_a_stream_ends_in_the_truth(
+    spark: SparkSession, recorded: Recording, recorded_registry: str, topic: Topic, tmp_path: Path
+) -> None:
+    options: dict[str, Any] = recorded(topic)
+    records = read_recording(topic.path)
+    if len({record.place[0] for record in records}) == 1:
+        # Where a key moves between partitions, only one batch can put its records in order.
+        options["maxOffsetsPerTrigger"] = len(records) // MICRO_BATCHES + 1
+    changelog = read(spark, topic, options, recorded_registry, bounded=False)
+    sink = changelog.writeStream.format("memory").queryName("replayed").option("checkpointLocation", str(tmp_path))
+    sink.trigger(availableNow=True).start().awaitTermination()
+    assert_truth(topic, replay_of(spark.table("replayed").toArrow(), topic), records)

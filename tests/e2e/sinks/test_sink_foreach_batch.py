@@ -1,0 +1,78 @@
+"""`apply_batch` within a ``foreachBatch`` of the user: the order of a key's rows is that of the query's plan."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+from uuid import uuid4
+
+import pytest
+
+from normalize import LocalKafka, apply_batch, encode_changelog, from_kafka_changelog
+from normalize.sinks.arrival import ChangeOrderError
+from tests.support.sinking import Sink, changelog, forget_last_commit
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+STORY = [("+I", 1, "a"), ("+I", 2, "b"), ("-U", 1, "a"), ("+U", 1, "c"), ("-D", 2, "b"), ("+I", 2, "d"), ("-U", 2, "d"), ("+U", 2, "e")]
+
+
+def stream(spark: SparkSession, kafka: LocalKafka, **options: Any) -> DataFrame:
+    """The story as a stream from Kafka."""
+    topic, servers = f"foreach-{uuid4().hex[:8]}", {"kafka.bootstrap.servers": kafka.bootstrap_servers}
+    kafka.create_topic(topic)
+    encode_changelog(changelog(spark, "id INT, name STRING", STORY)).write.format("kafka").options(**servers, topic=topic).save()
+    return from_kafka_changelog(
+        spark, topic, format="changelog-json", schema="id INT, name STRING", primary_key="id", options=servers, **options
+    )
+
+
+def run(changes: DataFrame, checkpoint: Path, function: Callable[[DataFrame, int], None]) -> None:
+    """Run a query of one micro-batch."""
+    writer = changes.writeStream.foreachBatch(function).option("checkpointLocation", str(checkpoint))
+    query = writer.trigger(availableNow=True).start()
+    try:
+        query.awaitTermination()
+    finally:
+        query.stop()
+
+
+@pytest.mark.parametrize("normalize", [False, None])
+def test_a_table_and_its_history(
+    spark: SparkSession, kafka: LocalKafka, new_sink: Callable[[str], Sink], normalize: Literal[False] | None, tmp_path: Path
+) -> None:
+    table, history = new_sink("delta"), new_sink("delta")
+    changes = stream(spark, kafka, normalize=normalize)
+
+    def apply(batch: DataFrame, number: int) -> None:
+        rows = batch.where("id > 0").persist()
+        apply_batch(rows, table.table, keys="id")
+        apply_batch(rows, history.table, history=True)
+        rows.unpersist()
+
+    for _ in range(2):  # the second run repeats the micro-batch
+        run(changes, tmp_path / "checkpoint", apply)
+        assert table.rows() == [(1, "c"), (2, "e")]
+        assert history.read().count() == len(STORY)
+        assert {row[0] for row in history.rows("_commit_version")} == {0}
+        forget_last_commit(tmp_path / "checkpoint")
+
+
+def test_rows_that_the_query_shuffled_need_an_order(
+    spark: SparkSession, kafka: LocalKafka, new_sink: Callable[[str], Sink], tmp_path: Path
+) -> None:
+    sink, found = new_sink("delta"), []
+    names = spark.createDataFrame([(1, "x"), (2, "y")], "id INT, other STRING")
+    changes = stream(spark, kafka, normalize=False, metadata=["offset"]).join(names, "id")
+
+    def apply(batch: DataFrame, number: int) -> None:
+        with pytest.raises(ChangeOrderError, match="the plan contains Join") as caught:
+            apply_batch(batch, sink.table, keys="id")
+        found.append(caught.value)
+        apply_batch(batch, sink.table, keys="id", sequence_by="offset", column_list=["id", "name", "other"])
+
+    run(changes, tmp_path / "checkpoint", apply)
+    assert len(found) == 1
+    assert sink.rows() == [(1, "c", "x"), (2, "e", "y")]

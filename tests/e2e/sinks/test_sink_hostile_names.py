@@ -1,0 +1,122 @@
+"""Hostile names of columns and tables in real tables of each kind, and through Kafka."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+import pytest
+
+from cdc_formats.errors import SchemaError
+from cdc_formats.values.schema import to_ddl
+from normalize import (
+    ChangelogNormalize,
+    IcebergTarget,
+    JdbcTarget,
+    LocalKafka,
+    apply_batch,
+    encode_changelog,
+    from_kafka_changelog,
+    read_state,
+)
+from normalize.dataframe import table_columns
+from normalize.sinks.jdbc import JdbcConnection
+from tests.support.hostile_names import HOSTILE, OF_DELTA, hostile, quoted, values
+from tests.support.sinking import Sink, apply_stream
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+NewSink = Callable[[str], Sink]
+
+
+@pytest.mark.parametrize("kind", ["delta", "iceberg", "postgresql", "mariadb", "mysql-driver"])
+def test_a_table_with_hostile_names(spark: SparkSession, new_sink: NewSink, kind: str) -> None:
+    sink, lake = new_sink(kind), kind in ("delta", "iceberg")
+    found = [name for name in (OF_DELTA if kind == "delta" else HOSTILE) if lake or len(name) < 60]
+    apply_batch(hostile(spark, found[:-2], [("+I", 1, 10), ("+I", 2, 20)]), sink.table, keys=found[0])
+    changes = hostile(spark, found, [("-U", 1, 10), ("+U", 1, 30), ("-D", 2, 20), ("+I", 3, 40)], found if lake else ())
+    for _ in range(2):  # the second run finds all columns
+        apply_batch(changes, sink.table, keys=found[0], sequence_by=[found[1]], add_columns=True)
+        assert set(sink.read().columns) == set(changes.columns[1:])
+        assert sorted(map(tuple, sink.read().select(*map(quoted, changes.columns[1:])).collect()), key=repr) == values(changes)
+    history = new_sink(kind)
+    apply_batch(changes, history.table, history=True)
+    assert history.read().count() == 4
+
+
+@pytest.mark.parametrize("kind", ["postgresql", "mariadb", "mysql-driver"])
+def test_a_key_of_a_hostile_name_is_found_in_the_database(spark: SparkSession, new_sink: NewSink, kind: str) -> None:
+    key = ['"', '"a', 'a"', 'a"b', "`", "a`b", "a.b", "it's", "?", "\\", "A b"]
+    sink = new_sink(kind)
+    for value in (10, 20):
+        changes = spark.createDataFrame([("+I", *[1] * len(key), value)], ["row_kind", *key, "v"])
+        apply_batch(changes.coalesce(1), sink.table, keys=key, sequence_by="v")
+    assert sink.rows("v") == [(20,)]
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "text"),
+    [
+        ("delta", "a b", r"the column 'a b' of DeltaTarget.* has one of the characters"),
+        ("delta", "${env:PATH}", r"Spark would replace \$\{\.\.\.\} in the name '\$\{env:PATH\}'"),
+        ("iceberg", "${env:PATH}", r"Spark would replace \$\{\.\.\.\} in the name '\$\{env:PATH\}'"),
+        ("iceberg", "", r"the column '' of IcebergTarget.* has an empty name"),
+        ("postgresql", "", "the column name '' is empty"),
+        ("postgresql", "é" * 32, "longer than PostgreSQL's 63 bytes"),
+        ("mariadb", "", "the column name '' is empty"),
+        ("mariadb", "x" * 65, "longer than MySQL's 64 characters"),
+        ("mariadb", "x ", "ends with a blank"),
+        ("mariadb", "😀", r"beyond U\+FFFF"),
+    ],
+)
+def test_a_name_that_the_table_cannot_hold_is_refused_at_the_call(
+    spark: SparkSession, new_sink: NewSink, kind: str, name: str, text: str
+) -> None:
+    sink = new_sink(kind)
+    with pytest.raises(SchemaError, match=text):
+        apply_batch(hostile(spark, ["id", name], [("+I", 1, 10)]), sink.table, keys="id")
+    apply_batch(hostile(spark, ["id"], [("+I", 1, 10)]), sink.table, keys="id")
+    with pytest.raises(SchemaError, match=text):
+        apply_batch(hostile(spark, ["id", name], [("+I", 1, 10)]), sink.table, keys="id", add_columns=True)
+
+
+def test_hostile_names_through_kafka_and_its_state(spark: SparkSession, kafka: LocalKafka, new_sink: NewSink, tmp_path: Path) -> None:
+    topic, servers = f"names-{uuid4().hex[:8]}", {"kafka.bootstrap.servers": kafka.bootstrap_servers}
+    kafka.create_topic(topic)
+    changes = hostile(spark, HOSTILE, [("+I", 1, 10), ("+I", 2, 20), ("-U", 1, 10), ("+U", 1, 30)], HOSTILE)
+    position = {"pos": quoted("a.b")}
+    encode_changelog(changes, primary_key=HOSTILE[0], source=position).write.format("kafka").options(**servers, topic=topic).save()
+    written = [name for name in HOSTILE if name != "a.b"]
+    schema = table_columns(changes.drop("row_kind", "a.b").schema)
+    arguments: dict[str, Any] = {"format": "changelog-json", "schema": to_ddl(schema), "primary_key": HOSTILE[0], "options": servers}
+    stage = ChangelogNormalize(where=f"{quoted('``')} > 0 AND {quoted('_change')} > 0")
+    table = from_kafka_changelog(spark, topic, bounded=True, normalize=stage, **arguments)
+    assert table.columns == ["row_kind", *written, "it's.deep`er"]
+    assert values(table) == values(changes.drop("a.b"))
+    sink = new_sink("iceberg")
+    stream = from_kafka_changelog(spark, topic, normalize=stage, **arguments)
+    apply_stream(stream, sink.table, tmp_path, keys=HOSTILE[0])
+    assert sorted(map(tuple, sink.read().collect()), key=repr) == values(table)
+    stored = read_state(spark, str(tmp_path)).drop("_key_group")
+    assert sorted(map(tuple, stored.collect()), key=repr) == values(table)
+
+
+@pytest.mark.parametrize("kind", ["iceberg", "postgresql", "mariadb", "mysql-driver"])
+@pytest.mark.parametrize("history", [False, True])
+def test_a_table_with_a_hostile_name(spark: SparkSession, new_sink: NewSink, kind: str, history: bool) -> None:
+    table, name = new_sink(kind).table, f"t'?\"`; DROP TABLE x -- {uuid4().hex[:8]}"
+    hostile_table = IcebergTarget(f"lake.db.{quoted(name)}") if kind == "iceberg" else replace(table, table=name)
+    options: dict[str, Any] = {"history": True} if history else {"keys": "id"}
+    for value in (10, 20):
+        apply_batch(hostile(spark, ["id", "v"], [("+I", 1, value)]), hostile_table, **options)
+    if isinstance(hostile_table, JdbcTarget):
+        with JdbcConnection.open(spark, hostile_table) as connection:
+            found = connection.number(f"SELECT COUNT(*) * 100 + MAX(v) FROM {connection.dialect.table(name)}")
+    else:
+        found = spark.table(hostile_table.sql_name).selectExpr("COUNT(*) * 100 + MAX(v)").collect()[0][0]
+    assert found == (220 if history else 120)

@@ -1,0 +1,181 @@
+"""Changes applied to Delta, Iceberg, PostgreSQL and MariaDB tables: types, new columns, deletes, moves, repeated batches."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable
+from datetime import date, datetime, timezone
+from decimal import Decimal
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from cdc_formats.errors import SchemaError
+from normalize import JdbcTarget, apply_batch
+from normalize.sinks.jdbc import JdbcConnection
+from normalize.sinks.targets import TargetError
+from tests.support.sinking import Sink, changelog, random_changelog
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+NewSink = Callable[[str], Sink]
+
+TYPES = {
+    "bo": ("BOOLEAN", [True, False, None]),
+    "ti": ("TINYINT", [-128, 127, None]),
+    "sm": ("SMALLINT", [-(2**15), 2**15 - 1, None]),
+    "i": ("INT", [-(2**31), 2**31 - 1, None]),
+    "bi": ("BIGINT", [-(2**63), 2**63 - 1, None]),
+    "fl": ("FLOAT", [1.5, -(2.0**100), None]),
+    "do": ("DOUBLE", [0.1, 1.7976931348623157e308, None]),
+    "de": ("DECIMAL(38,18)", [Decimal("12345678901234567890.123456789012345678"), Decimal("-1.000000000000000001"), None]),
+    "st": ("STRING", ['it\'s "q" \\ `b` \n é 😀', "", None]),
+    "by": ("BINARY", [b"\x00\xff'", b"", None]),
+    "da": ("DATE", [date(1500, 2, 28), date(9999, 12, 31), None]),
+    # Instants on both sides of the end of summer time in Berlin, where the hour is repeated.
+    "ts": (
+        "TIMESTAMP",
+        [datetime(2024, 10, 27, 0, 30, 0, 123456, timezone.utc), datetime(2024, 10, 27, 1, 30, 0, 1, timezone.utc), None],
+    ),
+    # Does not exist in Berlin, where the hour is skipped.
+    "nt": ("TIMESTAMP_NTZ", [datetime(2024, 3, 31, 2, 30, 0, 999999), datetime(1600, 1, 1), None]),
+}
+
+
+def test_values_of_every_type_are_read_back_unchanged(spark: SparkSession, sink: Sink) -> None:
+    schema = ", ".join(f"{name} {kind}" for name, (kind, _) in TYPES.items())
+    rows = list(zip(*(values for _, values in TYPES.values()), strict=True))
+    spark.conf.set("spark.sql.session.timeZone", "Europe/Berlin")
+    try:
+        changes = changelog(spark, f"id INT, {schema}", [("+I", index, *row) for index, row in enumerate(rows)])
+        apply_batch(changes, sink.table, keys="id")
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", "UTC")
+    typed = sink.read().orderBy("id").selectExpr(*(f"CAST({name} AS {kind}) AS {name}" for name, (kind, _) in TYPES.items()))
+    assert [tuple(row.values()) for row in typed.toArrow().to_pylist()] == rows
+
+
+def test_a_table_through_its_life(spark: SparkSession, sink: Sink) -> None:
+    def apply(schema: str, *rows: Any, **more: Any) -> None:
+        apply_batch(changelog(spark, schema, rows), sink.table, keys=["id", "part"], **more)
+
+    first = "id STRING, part INT, name STRING"
+    apply(first, ("+I", "a", 1, "x"), ("+I", "A", 1, "y"), ("+I", "b", 1, "z"), ("-U", "b", 1, "z"), ("+U", "b", 1, "w"))
+    assert sink.rows("id", "part", "name") == [("A", 1, "y"), ("a", 1, "x"), ("b", 1, "w")]
+    # A changed key is a delete and an insert; a delete may have only the key; deleting an unknown key has no effect.
+    second = "ID STRING, part INT, name STRING, Weight DECIMAL(10,3)"
+    changes = [("-D", "a", 1, None, None), ("+I", "a ", 1, "x", Decimal("1.5")), ("-D", "c", 9, None, None), ("+I", "d", 1, None, None)]
+    with pytest.raises(SchemaError, match=r"has no column Weight: set add_columns=True"):
+        apply_batch(changelog(spark, second, changes), sink.table, keys=["ID", "part"])
+    for _ in range(2):
+        apply_batch(changelog(spark, second, changes), sink.table, keys=["ID", "part"], add_columns=True)
+        assert sink.rows("id", "part", "name", "weight") == [
+            ("A", 1, "y", None),
+            ("a ", 1, "x", Decimal("1.500")),
+            ("b", 1, "w", None),
+            ("d", 1, None, None),
+        ]
+
+
+@pytest.mark.parametrize(("kind", "batches"), [("delta", 2), ("iceberg", 2), ("postgresql", 6), ("mysql-driver", 4)])
+def test_repeated_batches_end_in_the_same_table(spark: SparkSession, new_sink: NewSink, kind: str, batches: int) -> None:
+    random, table, sink = Random(kind), dict[int, int](), new_sink(kind)
+    for _ in range(batches):
+        changes = changelog(spark, "id INT, value INT", random_changelog(random, random.randrange(1, 12), table))
+        for _ in range(random.choice([1, 2])):
+            apply_batch(changes, sink.table, keys="id")
+            assert dict(sink.rows()) == table
+
+
+# --------------------------------------------------------------------------------------------------------- the databases
+
+
+@pytest.mark.postgres
+def test_postgresql_reads_text_as_its_column_is(spark: SparkSession, new_sink: NewSink) -> None:
+    sink = new_sink("postgresql")
+    sink.execute(f'CREATE TABLE {sink.sql_name} (id UUID PRIMARY KEY, "Doc" JSONB, at TIMESTAMP NOT NULL DEFAULT now())')
+    key = "6f2a7d29-bb88-482d-86a8-b4be3ef0d8f8"
+    apply_batch(changelog(spark, "id STRING, doc STRING", [("+I", key, '{"a": 1}'), ("+U", key, '{"a": 2}')]), sink.table, keys="id")
+    assert sink.rows("id", "Doc") == [(key, '{"a": 2}')]
+
+
+@pytest.mark.mariadb
+def test_keys_that_the_collation_makes_equal_are_an_error(spark: SparkSession, new_sink: NewSink) -> None:
+    sink = new_sink("mariadb")
+    sink.execute(f"CREATE TABLE {sink.sql_name} (name VARCHAR(20) COLLATE latin1_general_ci PRIMARY KEY, n INT)")
+    with pytest.raises(TargetError, match="are equal in the table's collation: use a binary collation"):
+        apply_batch(changelog(spark, "name STRING, n INT", [("+I", "a", 1), ("+I", "A", 2)]), sink.table, keys="name")
+    # One of the final rows has a new encoding.
+    for rows in ([("+I", "a", 1)], [("-D", "a", 1), ("+I", "A", 2)]):
+        apply_batch(changelog(spark, "name STRING, n INT", rows), sink.table, keys="name")
+    assert sink.rows() == [("A", 2)]
+
+
+@pytest.mark.parametrize(
+    ("kind", "columns", "text"),
+    [
+        ("postgresql", "id INT, n INT", r"has no unique index on \(id\)"),
+        ("mariadb", "id INT, n INT", r"has no unique index on \(id\)"),
+        ("mariadb", "id INT PRIMARY KEY, n INT UNIQUE", r"has another unique index, on \(n\)"),
+    ],
+)
+def test_a_table_whose_indexes_cannot_upsert_is_refused(spark: SparkSession, new_sink: NewSink, kind: str, columns: str, text: str) -> None:
+    sink = new_sink(kind)
+    sink.execute(f"CREATE TABLE {sink.sql_name} ({columns})")
+    with pytest.raises(TargetError, match=text):
+        apply_batch(changelog(spark, "id INT, n INT", [("+I", 1, 1)]), sink.table, keys="id")
+
+
+@pytest.mark.postgres
+def test_a_partial_or_longer_index_is_not_accepted_and_one_with_included_columns_is(spark: SparkSession, new_sink: NewSink) -> None:
+    sink, changes = new_sink("postgresql"), changelog(spark, "id INT, n INT", [("+I", 1, 1)])
+    sink.execute(f"CREATE TABLE {sink.sql_name} (id INT, n INT)")
+    for index in ("(id) WHERE n > 0", "(id, abs(n))"):
+        sink.execute(f"CREATE UNIQUE INDEX ON {sink.sql_name} {index}")
+        with pytest.raises(TargetError, match=r"has no unique index on \(id\)"):
+            apply_batch(changes, sink.table, keys="id")
+    sink.execute(f"CREATE UNIQUE INDEX ON {sink.sql_name} (id) INCLUDE (n)")
+    apply_batch(changes, sink.table, keys="id")
+    assert sink.rows() == [(1, 1)]
+
+
+@pytest.mark.postgres
+def test_a_refused_batch_leaves_no_rows(spark: SparkSession, new_sink: NewSink) -> None:
+    sink = new_sink("postgresql")
+    sink.execute(f"CREATE TABLE {sink.sql_name} (id INT PRIMARY KEY, n INT CHECK (n < 10))")
+    apply_batch(changelog(spark, "id INT, n INT", [("+I", 1, 1), ("+I", 2, 2)]), sink.table, keys="id")
+    with pytest.raises(TargetError, match="violates check constraint"):
+        apply_batch(changelog(spark, "id INT, n INT", [("-D", 1, 1), ("+I", 3, 3), ("+I", 4, 99)]), sink.table, keys="id")
+    assert sink.rows() == [(1, 1), (2, 2)]
+    with JdbcConnection.open(spark, sink.table) as connection:
+        assert connection.number("SELECT COUNT(*) FROM pg_tables WHERE tablename LIKE '%changes%'") == 0
+
+
+@pytest.mark.parametrize("kind", ["postgresql", "mariadb"])
+def test_a_wrong_password_is_an_error_without_the_password(spark: SparkSession, new_sink: NewSink, kind: str) -> None:
+    right = new_sink(kind).table
+    assert isinstance(right, JdbcTarget)
+    wrong = JdbcTarget(right.url, right.table, user=right.user, password="hunter2-secret", options={"trustStorePassword": "hunter3"})
+    with pytest.raises(TargetError, match=r"(?i)password authentication failed|access denied") as caught:
+        apply_batch(changelog(spark, "id INT", [("+I", 1)]), wrong, keys="id")
+    assert "hunter" not in f"{wrong!r} {''.join(traceback.format_exception(caught.value))}"
+
+
+# ------------------------------------------------------------------------------------------------------------ bad targets
+
+
+@pytest.mark.parametrize("kind", ["delta", "iceberg", "mariadb"])
+def test_a_missing_table_is_an_error_with_create_off(spark: SparkSession, new_sink: NewSink, kind: str) -> None:
+    with pytest.raises(TargetError, match="does not exist: create it, or set create=True"):
+        apply_batch(changelog(spark, "id INT", [("+I", 1)]), new_sink(kind).table, keys="id", create=False)
+
+
+@pytest.mark.postgres
+def test_a_type_that_the_database_lacks(spark: SparkSession, new_sink: NewSink) -> None:
+    changes = changelog(spark, "id INT, doc STRUCT<a: INT>", [("+I", 1, (1,))])
+    with pytest.raises(
+        SchemaError, match=r"column `doc` is struct<a:int>, which has no type in the database: convert it to text with to_json"
+    ):
+        apply_batch(changes, new_sink("postgresql").table, keys="id")

@@ -1,0 +1,278 @@
+"""``cdc tail`` on a real broker: recorded and live topics, in pipes and in terminals."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from cdc_formats import Ignored, get_format
+from cdc_formats.testing import render
+from normalize.local_kafka import LocalKafka, ProducerRecord, _read_recording
+from tests.support.commands import CDC, Terminal, cdc, environment, interrupted, quick, running
+from tests.support.paths import RECORDS
+
+pytestmark = pytest.mark.kafka
+
+DECLARED = ("-f", "maxwell-json", "--schema", "id INT, name STRING", "--primary-key", "id")
+CUSTOMERS = "dbz34-mariadb-json.inventory.customers"
+PRODUCER = {"decimal_handling_mode": "precise", "time_precision_mode": "adaptive_time_microseconds"}
+SCHEMA = "id INT, name STRING, email STRING, balance DECIMAL(20,4), created TIMESTAMP(3), updated TIMESTAMP_NTZ(6)"
+
+
+def message(kind: str, id: int, name: str, old: str | None = None) -> bytes:
+    changed = {} if old is None else {"old": {"name": old}}
+    return json.dumps({"type": kind, "data": {"id": id, "name": name}, **changed}, ensure_ascii=False).encode()
+
+
+def story(count: int) -> list[tuple[bytes, bytes]]:
+    """Return the records of `count` rows; each row is inserted and renamed."""
+    return [
+        (str(id).encode(), value)
+        for id in range(count)
+        for value in (message("insert", id, f"name {id}"), message("update", id, f"renamed {id}", f"name {id}"))
+    ]
+
+
+@pytest.fixture
+def topic(kafka: Any) -> str:
+    """An empty topic of one partition."""
+    name = f"cli-{uuid4().hex[:12]}"
+    kafka.create_topic(name)
+    return name
+
+
+@pytest.fixture(scope="module")
+def customers(kafka: Any) -> str:
+    """A topic recorded from Debezium."""
+    name = f"cli-{CUSTOMERS}"
+    kafka.load_recording(RECORDS / f"{CUSTOMERS}.jsonl.gz", name)
+    return name
+
+
+def options() -> list[str]:
+    return [part for name, value in PRODUCER.items() for part in ("-o", f"{name}={value}")]
+
+
+def test_recorded_topic_shows_the_same_rows_as_the_library(kafka: Any, customers: str) -> None:
+    done = cdc(
+        "tail", customers, "-b", kafka.bootstrap_servers, "-f", "debezium-json", *options(), "--schema", SCHEMA, "--primary-key", "id",
+        "--from", "beginning", "--no-follow", "--json",
+    )  # fmt: skip
+    assert done.code == 0, done.err
+    decoder = get_format("debezium-json", **PRODUCER).decoder(SCHEMA)
+    expected: list[tuple[int, str]] = []
+    for _, record in _read_recording(RECORDS / f"{CUSTOMERS}.jsonl.gz"):
+        found = decoder.decode(record.key, record.value)
+        expected += [] if isinstance(found, Ignored) else [(0, line) for line in render(found, decoder.columns)]
+    again = get_format("changelog-json").decoder(SCHEMA)
+    shown = [(json.loads(line)["partition"], render(again.decode(None, line.encode()), again.columns)[0]) for line in done.lines]
+    assert len(shown) > 3000
+    assert shown == expected
+    assert re.search(rf"^{len(shown):,} rows .* of 3,828 records, \d+ ignored \(TOMBSTONE\)$", done.err, re.MULTILINE)
+
+
+def test_rows_in_a_pipe_are_tab_separated_and_the_schema_is_inferred(kafka: Any, customers: str) -> None:
+    done = cdc("tail", customers, "-b", kafka.bootstrap_servers, "-f", "debezium-json", "--from", "2", "--max", "3")
+    assert done.code == 0, done.err
+    assert done.lines[0] == "op\tid\tname\temail\tbalance\tcreated\tupdated"
+    assert [line.split("\t")[:2] for line in done.lines[1:]] == [["+I", "754"], ["+I", "756"], ["+I", "758"]]
+    assert "--schema 'id BIGINT NOT NULL, name STRING" in done.err
+    assert "3 rows (3 +I) of 3 records" in done.err
+    assert "\x1b" not in done.out + done.err
+
+
+def test_start_and_end_positions(kafka: Any, topic: str) -> None:
+    kafka.produce(topic, [ProducerRecord(None, message("insert", id, "x"), 0, 1_700_000_000_000 + id * 1000) for id in range(100)])
+
+    def ids(*arguments: object) -> list[int]:
+        done = quick("tail", topic, "-b", kafka.bootstrap_servers, *DECLARED, "--no-follow", "--json", *arguments)
+        assert done.code == 0, done.err
+        return [json.loads(line)["data"]["id"] for line in done.lines]
+
+    assert ids() == list(range(90, 100))
+    assert ids("--from", "beginning") == list(range(100))
+    assert ids("--from", "97") == [97, 98, 99]
+    assert ids("--from", "-2") == [98, 99]
+    assert ids("--from", "2023-11-14T22:14:55Z") == [95, 96, 97, 98, 99]
+    assert ids("--from", "2030-01-01T00:00:00Z") == []
+    assert ids("--from", "end") == []
+    assert ids("--from", "3", "--max", "2") == [3, 4]
+    assert ids("--from", "beginning", "--where-key", "id=42") == [42]
+
+
+def test_partition_and_key_filters(kafka: Any) -> None:
+    topic = f"cli-{uuid4().hex[:12]}"
+    kafka.create_topic(topic, partitions=3)
+    kafka.produce(topic, [ProducerRecord(None, message("insert", id, "x"), id % 3) for id in range(9)])
+    run = ("tail", topic, "-b", kafka.bootstrap_servers, *DECLARED, "--no-follow")
+    assert [line.split("\t")[1] for line in quick(*run, "--partition", "1").lines[1:]] == ["1", "4", "7"]
+    assert sorted(quick(*run, "--partition", "0", "--partition", "2").lines[1:]) == [f"+I\t{id}\tx" for id in (0, 2, 3, 5, 6, 8)]
+    assert "has no partition 7; it has 0, 1, 2" in quick(*run, "--partition", "7").err
+    assert quick(*run, "--where-key", "name=x").code == 2
+
+
+def test_normalized_changelog_has_no_duplicates(kafka: Any, topic: str) -> None:
+    values = [*[message("insert", 1, "a")] * 2, message("insert", 1, "b"), message("delete", 7, "z")]
+    kafka.produce(topic, [(b"1", value) for value in values])
+    done = quick("tail", topic, "-b", kafka.bootstrap_servers, *DECLARED, "--no-follow", "--normalize")
+    assert done.lines[1:] == ["+I\t1\ta", "-U\t1\ta", "+U\t1\tb"]
+
+
+def test_ignored_and_corrupt_records_are_reported_in_order(kafka: Any, topic: str) -> None:
+    values = [message("insert", 1, "a"), b'{"type": "table-create"}', b"{", message("insert", 2, "b")]
+    kafka.produce(topic, [(None, value) for value in values])
+    run = ("tail", topic, "-b", kafka.bootstrap_servers, *DECLARED, "--no-follow", "--from", "beginning")
+    both = subprocess.run([*CDC, *run], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment(), check=True)
+    lines = both.stdout.splitlines()
+    assert lines[:3] == ["op\tid\tname", "+I\t1\ta", f"ignored DDL in {topic}[0]@1"]
+    assert lines[3].startswith("[MALFORMED_MESSAGE]")
+    assert f"the value in {topic}[0]@2" in lines[3]
+    assert lines[4:] == ["+I\t2\tb", "2 rows (2 +I) of 4 records, 1 corrupt (MALFORMED_MESSAGE), 1 ignored (DDL)"]
+    skipped = quick(*run, "--errors", "skip")
+    assert (skipped.code, skipped.err) == (0, "2 rows (2 +I) of 4 records, 1 corrupt (MALFORMED_MESSAGE), 1 ignored (DDL)\n")
+    failed = quick(*run, "--errors", "fail")
+    assert (failed.code, failed.lines[1:]) == (1, ["+I\t1\ta"])
+    assert failed.err.splitlines()[-1].startswith("error: [MALFORMED_MESSAGE]")
+
+
+def test_live_topic_is_followed_until_ctrl_c(kafka: Any, topic: str) -> None:
+    kafka.produce(topic, [(b"1", message("insert", 1, "a"))])
+    with running("tail", topic, "-b", kafka.bootstrap_servers, *DECLARED) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"op\tid\tname\n"
+        assert process.stdout.readline() == b"+I\t1\ta\n"
+        kafka.produce(topic, [(b"1", message("update", 1, "b", "a"))])
+        assert process.stdout.readline() == b"-U\t1\ta\n"
+        assert process.stdout.readline() == b"+U\t1\tb\n"
+        done = interrupted(process)
+    assert done.code == 130
+    assert done.err.splitlines()[-1] == "3 rows (1 +I, 1 -U, 1 +U) of 2 records"
+    assert "Traceback" not in done.err
+
+
+def test_closed_pipe_ends_tail_without_an_error(kafka: Any, topic: str) -> None:
+    kafka.produce(topic, story(3000))
+    command = " ".join([*CDC, "tail", topic, "-b", kafka.bootstrap_servers, "-f", "maxwell-json", "--schema", "'id INT, name STRING'"])
+    line = f"{command} --from beginning | head -2; echo ${{PIPESTATUS[0]}}"
+    done = subprocess.run(["bash", "-c", line], capture_output=True, text=True, env=environment(), check=True)
+    assert done.stdout.splitlines() == ["op\tid\tname", "+I\t0\tname 0", "141"]
+    assert done.stderr == ""
+
+
+def test_rows_in_a_terminal_are_a_table_with_a_colour_for_each_kind(kafka: Any, topic: str) -> None:
+    kafka.produce(topic, [*story(1), (b"0", message("delete", 0, "renamed 0"))])
+    with Terminal("tail", topic, "-b", kafka.bootstrap_servers, *DECLARED, "--no-follow", columns=60) as terminal:
+        code, text = terminal.end()
+    assert code == 0
+    colours = {kind: code for code, kind in re.findall(r"\x1b\[(\d+)m ([+-][IUD]) ", text)}
+    assert colours == {"+I": "32", "-U": "33", "+U": "93", "-D": "31"}
+    assert "| op |" in re.sub(r"\x1b\[[\d;]*m", "", text)
+
+
+@pytest.mark.parametrize(("env", "more"), [({"NO_COLOR": "1"}, ()), ({}, ("--color", "never")), ({"TERM": "dumb"}, ())])
+def test_colours_can_be_turned_off(kafka: Any, topic: str, env: dict[str, str], more: tuple[str, ...]) -> None:
+    kafka.produce(topic, story(1))
+    with Terminal("tail", topic, "-b", kafka.bootstrap_servers, *DECLARED, "--no-follow", *more, **env) as terminal:
+        _, text = terminal.end()
+    assert "+I" in text
+    assert not re.search(r"\x1b\[(?:\d+;)*(?:3|4|9)\d", text)
+
+
+def test_colours_can_be_forced_in_a_pipe(kafka: Any, topic: str) -> None:
+    kafka.produce(topic, story(1))
+    run = ("tail", topic, "-b", kafka.bootstrap_servers, *DECLARED, "--no-follow")
+    assert "\x1b[32m +I " in cdc(*run, "--color", "always").out
+    assert "\x1b" not in cdc(*run).out
+
+
+def test_table_fits_terminals_of_any_width(kafka: Any, topic: str) -> None:
+    wide = json.dumps({"type": "insert", "data": {f"column {n}": f"日本語 value {n} " * 9 for n in range(12)}}, ensure_ascii=False)
+    kafka.produce(topic, [(None, wide.encode())])
+    run = ("tail", topic, "-b", kafka.bootstrap_servers, "-f", "maxwell-json", "--no-follow", "--color", "never")
+    for columns in (30, 80, 400):
+        with Terminal(*run, columns=columns) as terminal:
+            code, text = terminal.end()
+        assert code == 0
+        table = [line for line in text.splitlines() if line.startswith(("+", "|"))]
+        assert len(table) == 5
+        assert max(len(line) + len(re.findall("[日本語]", line)) for line in table) <= columns
+        assert ("is too narrow for" in text) == (columns < 100)
+
+
+def test_table_fits_again_after_the_terminal_is_resized(kafka: Any, topic: str) -> None:
+    kafka.produce(topic, [(None, message("insert", 1, "x" * 60))])
+    with Terminal("tail", topic, "-b", kafka.bootstrap_servers, *DECLARED, columns=100) as terminal:
+        terminal.read_until("x…")
+        terminal.resize(30)
+        kafka.produce(topic, [(None, message("insert", 2, "y" * 60))])
+        text = terminal.read_until("y…")
+    assert text.count(" name ") == 2
+
+
+HOSTILE = "\x1b]0;owned\x07\x1b[2J\u202e\u009b31m[red]x[/red]\r\n\t:smile:"
+
+
+def test_hostile_message_cannot_control_a_terminal(kafka: Any, topic: str) -> None:
+    kafka.produce(topic, [(None, message("insert", 1, HOSTILE)), (None, message(HOSTILE, 1, "x")), (None, message("insert", 2, "plain"))])
+    run = ("tail", topic, "-b", kafka.bootstrap_servers, *DECLARED, "--no-follow")
+    for more in ((), ("--json",)):
+        with Terminal(*run, *more, columns=300) as terminal:
+            code, text = terminal.end()
+        assert code == 0
+        assert not set(text) & set("\x07\u202e\u009b\t")
+        assert not re.search(r"\x1b(?!\[[\d;]*m)", text)
+        assert "[red]x[/red]" in text
+        assert ":smile:" in text
+    piped = cdc(*run)
+    assert piped.lines[1] == "+I\t1\t\\x1b]0;owned\\x07\\x1b[2J\\u202e\\x9b31m[red]x[/red]\\r\\n\\t:smile:"
+    assert len(piped.lines) == 3
+
+
+def test_lost_broker_is_reported_and_waited_for() -> None:
+    with LocalKafka() as kafka:
+        kafka.create_topic("orders")
+        kafka.produce("orders", [(b"1", message("insert", 1, "a"))])
+        with running("tail", "orders", "-b", kafka.bootstrap_servers, *DECLARED) as process:
+            assert process.stdout is not None
+            assert process.stderr is not None
+            assert [process.stdout.readline(), process.stdout.readline()] == [b"op\tid\tname\n", b"+I\t1\ta\n"]
+            assert process.stderr.readline().startswith(b"starting with the last 10 records")
+            kafka.stop()
+            assert process.stderr.readline() == b"no Kafka broker answers: waiting for one\n"
+            assert interrupted(process).code == 130
+
+
+def test_tail_commits_no_offsets_and_joins_no_group(kafka: Any, topic: str) -> None:
+    from confluent_kafka.admin import AdminClient
+
+    kafka.produce(topic, story(2))
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
+    before = {group.group_id for group in admin.list_consumer_groups().result().valid}
+    assert quick("tail", topic, "-b", kafka.bootstrap_servers, "-f", "maxwell-json", "--no-follow").code == 0
+    assert {group.group_id for group in admin.list_consumer_groups().result().valid} == before
+
+
+def test_a_profile_is_shown_as_text_as_json_and_in_a_terminal(kafka: Any, customers: str) -> None:
+    run = ("profile", customers, "-b", kafka.bootstrap_servers, "--sample", "100")
+    text = quick(*run)
+    assert text.code == 0
+    assert "debezium-json" in text.out
+    assert "\x1b" not in text.out
+    assert json.loads(quick(*run, "--json", "-f", "upsert-kafka", "-o", "json_null=delete").out)["format"] == "upsert-kafka"
+    with Terminal(*run) as terminal:
+        code, shown = terminal.end()
+    assert code == 0
+    assert "debezium-json" in shown
+    assert "\x1b[" in shown
+
+
+def test_unknown_topic_is_an_error(kafka: Any) -> None:
+    for arguments in (["tail", "nosuch", *DECLARED], ["tail", "nosuch", "-f", "maxwell-json"], ["profile", "nosuch"]):
+        done = quick(*arguments, "-b", kafka.bootstrap_servers)
+        assert done.code == 1
+        assert done.err.splitlines()[-1].startswith("error: [UNKNOWN_TOPIC] topic 'nosuch' does not exist")

@@ -1,0 +1,282 @@
+"""The local broker: every test uses a real Kafka."""
+
+import base64
+import gzip
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from confluent_kafka import TIMESTAMP_CREATE_TIME, Consumer
+
+from normalize.local_kafka import KAFKA_VERSION, LocalKafka, LocalKafkaError, ProducerRecord, broker_jars
+from tests.support.paths import REPOSITORY
+
+pytestmark = pytest.mark.kafka
+
+
+# Details that a careless copy loses: nulls instead of empty values, bytes that are not text, past timestamps.
+RECORDED = [
+    ProducerRecord(b"1", b'{"id": 1}', 0, 1_500_000_000_000),
+    ProducerRecord(b"2", b'{"id": 2}', 2, 1_500_000_000_001, (("__op", b"c"), ("__op", b"u"), ("trace", None), ("empty", b""))),
+    ProducerRecord(b"1", None, 0, 1_499_999_999_999),
+    ProducerRecord(None, b"no key", 2, 1),
+    ProducerRecord(b"", b"", 0, 4_102_444_800_000),
+    ProducerRecord(b"\x00\x00\x00\x00\x07\xff", bytes(range(256)), 0, 1_500_000_000_002),
+    ProducerRecord("schlüssel".encode(), "値".encode(), 2, 1_500_000_000_003),
+]
+
+
+@pytest.fixture(scope="session")
+def kafka():
+    with LocalKafka() as kafka:
+        yield kafka
+
+
+@pytest.fixture
+def recording(tmp_path):
+    return write_recording(tmp_path / "orders.jsonl.gz", "shop.orders", RECORDED)
+
+
+def write_recording(path, topic, records):
+    with gzip.open(path, "wt") as file:
+        for offset, record in enumerate(records):
+            entry = {
+                "topic": topic,
+                "partition": record.partition,
+                "offset": offset,
+                "timestamp": record.timestamp,
+                "timestamp_type": TIMESTAMP_CREATE_TIME,
+                "key_base64": to_base64(record.key),
+                "value_base64": to_base64(record.value),
+                "headers": [[name, to_base64(value)] for name, value in record.headers],
+            }
+            file.write(json.dumps(entry) + "\n")
+    return path
+
+
+def to_base64(data):
+    return None if data is None else base64.b64encode(data).decode()
+
+
+def read(kafka, topic, count):
+    """Return `count` records of a topic, by partition and offset."""
+    options = {"group.id": "test", "auto.offset.reset": "earliest", "enable.auto.commit": False}
+    consumer = Consumer({"bootstrap.servers": kafka.bootstrap_servers, **options})
+    consumer.subscribe([topic])
+    records = []
+    deadline = time.monotonic() + 30
+    while len(records) < count and time.monotonic() < deadline:
+        for message in consumer.consume(count, timeout=1):
+            assert message.error() is None, message.error()
+            kind, timestamp = message.timestamp()
+            assert kind == TIMESTAMP_CREATE_TIME
+            headers = tuple(message.headers() or ())
+            records.append(ProducerRecord(message.key(), message.value(), message.partition(), timestamp, headers))
+    consumer.close()
+    return by_partition(records)
+
+
+def by_partition(records):
+    return sorted(records, key=lambda record: record.partition)
+
+
+def wait_until(condition, seconds=30):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.05)
+
+
+def listens(bootstrap_servers):
+    host, port = bootstrap_servers.split(":")
+    with socket.socket() as client:
+        return client.connect_ex((host, int(port))) == 0
+
+
+def test_load_recording_reads_back_byte_for_byte(kafka, recording):
+    assert kafka.load_recording(recording) == len(RECORDED)
+    assert read(kafka, "shop.orders", len(RECORDED)) == by_partition(RECORDED)
+
+
+def test_load_recording_into_another_topic_appends(kafka, recording):
+    kafka.create_topic("copy", partitions=3)
+    kafka.load_recording(recording, topic="copy")
+    kafka.load_recording(recording, topic="copy")
+    assert read(kafka, "copy", 2 * len(RECORDED)) == by_partition(RECORDED + RECORDED)
+
+
+def test_load_recording_into_too_few_partitions_is_refused(kafka, recording):
+    kafka.create_topic("narrow", partitions=2)
+    with pytest.raises(LocalKafkaError, match=r"'narrow' has 2 partition\(s\), the recording needs 3"):
+        kafka.load_recording(recording, topic="narrow")
+
+
+def test_load_recording_of_several_topics_keeps_them_apart(kafka, tmp_path):
+    path = tmp_path / "all.jsonl"
+    parts = [write_recording(tmp_path / f"{topic}.gz", topic, RECORDED[:1]) for topic in ("left", "right")]
+    path.write_bytes(b"".join(gzip.decompress(part.read_bytes()) for part in parts))
+    assert kafka.load_recording(path) == 2
+    assert read(kafka, "left", 1) == read(kafka, "right", 1) == RECORDED[:1]
+    with pytest.raises(LocalKafkaError, match=r"several topics \(left, right\)"):
+        kafka.load_recording(path, topic="both")
+
+
+def test_load_recording_without_records_writes_nothing(kafka, tmp_path):
+    path = tmp_path / "empty.jsonl"
+    path.touch()
+    assert kafka.load_recording(path) == 0
+
+
+def test_produce_pairs_keeps_the_order_of_each_key(kafka):
+    kafka.create_topic("pairs", partitions=3)
+    pairs = [(f"key {i % 10}", f"value {i}") for i in range(5000)]
+    assert kafka.produce("pairs", pairs) == 5000
+    found = [(record.key.decode(), record.value.decode()) for record in read(kafka, "pairs", 5000)]
+    for key in {key for key, _ in pairs}:
+        assert [pair for pair in found if pair[0] == key] == [pair for pair in pairs if pair[0] == key]
+
+
+def test_produce_of_a_large_message_is_accepted(kafka):
+    kafka.create_topic("large")
+    large = os.urandom(19 * 1024 * 1024)
+    kafka.produce("large", [(None, large)])
+    assert read(kafka, "large", 1)[0].value == large
+
+
+def test_produce_to_an_unknown_topic_is_refused_and_creates_none(kafka):
+    for _ in range(2):
+        with pytest.raises(LocalKafkaError, match=r"cannot write 1 record\(s\) to 'typo': .*[Uu]nknown topic"):
+            kafka.produce("typo", [("k", "v")])
+
+
+def test_produce_to_an_unknown_partition_is_refused(kafka):
+    kafka.create_topic("one")
+    with pytest.raises(LocalKafkaError, match=r"to 'one': .*[Uu]nknown partition"):
+        kafka.produce("one", [ProducerRecord("k", "v", partition=5)])
+
+
+def test_create_topic_twice_is_refused(kafka):
+    kafka.create_topic("twice")
+    with pytest.raises(LocalKafkaError, match=r"cannot create topic 'twice': .*already exists"):
+        kafka.create_topic("twice")
+
+
+def test_start_twice_is_one_broker(kafka):
+    address = kafka.bootstrap_servers
+    assert kafka.start() is kafka
+    assert kafka.bootstrap_servers == address
+
+
+def test_start_on_a_taken_port_is_refused(kafka):
+    port = int(kafka.bootstrap_servers.split(":")[1])
+    with pytest.raises(LocalKafkaError, match=f"cannot use port {port} .*in use"):
+        LocalKafka(port=port).start()
+
+
+def test_data_dir_keeps_topics_between_runs(tmp_path):
+    with LocalKafka(data_dir=tmp_path / "data") as kafka:
+        kafka.create_topic("kept")
+        kafka.produce("kept", RECORDED[:1])
+    assert not listens(f"127.0.0.1:{kafka._port}")
+    with LocalKafka(data_dir=tmp_path / "data") as kafka:
+        assert read(kafka, "kept", 1) == RECORDED[:1]
+
+
+def test_broker_that_ends_at_start_shows_the_end_of_its_log(tmp_path):
+    (tmp_path / "data").mkdir()
+    meta = "version=1\nnode.id=9\ncluster.id=MkU3OEVBNTcwNTJENDM2Qg\ndirectory.id=Cr2Or7-WplW0BrnPbdDbYg\n"
+    (tmp_path / "data" / "meta.properties").write_text(meta)
+    kafka = LocalKafka(data_dir=tmp_path)
+    with pytest.raises(LocalKafkaError, match=r"(?s)Kafka ended at start; the end of its log:.*node id.* 9"):
+        kafka.start()
+    assert kafka._guard is None
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        pytest.param("os.kill(os.getpid(), signal.SIGKILL)", id="killed"),
+        pytest.param("sys.exit()", id="ended without stop"),
+    ],
+)
+def test_broker_and_data_are_removed_when_the_parent_ends(end):
+    program = f"""
+import os, signal, sys
+from normalize.local_kafka import LocalKafka
+kafka = LocalKafka().start()
+print(kafka.bootstrap_servers, kafka._home, flush=True)
+sys.stdin.readline()
+{end}
+"""
+    with subprocess.Popen(
+        [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=REPOSITORY
+    ) as parent:
+        address, home = parent.stdout.readline().split()
+        assert listens(address)
+        assert Path(home).is_dir()
+        parent.stdin.write("\n")
+    wait_until(lambda: not listens(address) and not Path(home).exists())
+
+
+def test_stop_does_not_wait_for_a_forked_child():
+    program = """
+import os, time
+from normalize.local_kafka import LocalKafka
+with LocalKafka() as kafka:
+    child = os.fork()
+    if child == 0:
+        time.sleep(60)
+        os._exit(0)
+os.kill(child, 9)
+print("stopped")
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=REPOSITORY, timeout=50)
+    assert done.stdout == "stopped\n"
+
+
+def test_terminal_runs_until_interrupted():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    command = [sys.executable, "-m", "normalize.local_kafka", "--port", str(port)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=REPOSITORY) as terminal:
+        assert terminal.stdout.readline() == f"Kafka {KAFKA_VERSION} runs at 127.0.0.1:{port}; Ctrl-C stops it\n"
+        terminal.send_signal(signal.SIGINT)
+    assert terminal.returncode == 0
+    assert not listens(f"127.0.0.1:{port}")
+
+
+def test_terminal_on_a_taken_port_prints_one_line(kafka):
+    port = kafka.bootstrap_servers.split(":")[1]
+    command = [sys.executable, "-m", "normalize.local_kafka", "--port", port]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=REPOSITORY)
+    assert done.returncode == 1
+    assert done.stderr.startswith(f"cannot use port {port}")
+    assert done.stderr.count("\n") == 1
+
+
+def test_start_without_java_names_the_command_that_installs_it(monkeypatch):
+    monkeypatch.setenv("JAVA_HOME", "/no/such/folder")
+    with pytest.raises(LocalKafkaError, match=r"Java 17 or newer, /no/such/folder/bin/java is not Java: .* install "):
+        LocalKafka().start()
+
+
+def test_java_gets_the_options_from_kafkas_environment_variable(monkeypatch):
+    monkeypatch.setenv("KAFKA_JVM_PERFORMANCE_OPTS", "-XX:+UseSerialGC -XX:+NoSuchOption")
+    with pytest.raises(LocalKafkaError, match="Unrecognized VM option 'NoSuchOption'"):
+        LocalKafka().start()
+
+
+def test_failed_downloads_leave_no_partial_cache(monkeypatch, tmp_path, capfd):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv("DEFAULT_ARTIFACT_REPOSITORY", (tmp_path / "nothing & empty").as_uri())
+    with pytest.raises(LocalKafkaError, match=rf"(?s)cannot fetch Kafka {KAFKA_VERSION}:.*module not found"):
+        broker_jars()
+    assert list((tmp_path / "pyspark-kafka-changelog").iterdir()) == []
+    assert capfd.readouterr().err.startswith(f"Fetching Kafka {KAFKA_VERSION}")

@@ -1,0 +1,139 @@
+"""`aggregate_changes` and the signed columns agree with Spark's query over the resulting table."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import pytest
+from hypothesis import given, settings, strategies as st
+
+from cdc_formats.errors import ArgumentError
+from normalize import aggregate_changes, signed_avg, signed_count, signed_sum
+from tests.support.examples import examples
+
+DDL = "row_kind STRING, story INT, id INT, name STRING, weight DECIMAL(10,3), price INT"
+
+rows = st.tuples(
+    st.sampled_from(["a", "b", None]),
+    st.none() | st.decimals("-99", "99", places=3),
+    st.none() | st.integers(-9, 9),
+)
+writes = st.lists(st.tuples(st.integers(1, 4), st.none() | rows), max_size=12)
+
+
+def changelog(story: int, history: list) -> tuple[list, list]:
+    """The changelog of a table, and its final rows."""
+    table, changes = {}, []
+    for key, row in history:
+        before = table.pop(key, None)
+        if row is not None:
+            table[key] = row
+        kinds = {(False, True): ["+I"], (True, True): ["-U", "+U"], (True, False): ["-D"], (False, False): []}
+        for kind in kinds[before is not None, row is not None]:
+            changes.append((kind, story, key, *(before if kind in ("-U", "-D") else row)))
+    return changes, [("+I", story, key, *row) for key, row in table.items()]
+
+
+QUERIES = [
+    "SELECT story, name, SUM(weight) AS weight, COUNT(*) AS n, COUNT(weight) AS weighed, AVG(weight) AS mean FROM t GROUP BY story, name",
+    "SELECT story, SUM(price), AVG(price), SUM(weight * price) FROM t GROUP BY story",
+    "SELECT story, coalesce(upper(p.NAME), '-') AS g, ROUND(SUM(p.weight) / COUNT(1), 2) FROM products p WHERE price > -5 GROUP BY 1, g",
+    "SELECT story, COUNT(*) FILTER (WHERE price > 0) AS up, SUM(weight) FILTER (WHERE name = 'a') AS a FROM t GROUP BY story",
+    "SELECT story, name FROM t GROUP BY story, name HAVING SUM(price) > 3 OR COUNT(*) >= 2",
+    "SELECT COUNT(*), SUM(weight), AVG(price) FROM t",
+    "SELECT SUM(price) FROM t WHERE price > 100",
+]
+
+
+@pytest.fixture(scope="module")
+def histories():
+    """Random changelogs, and the rows of the tables."""
+    changes, table = [], []
+
+    @settings(max_examples=examples(80), database=None)
+    @given(writes)
+    def collect(history):
+        of_changelog, of_table = changelog(len(changes), history)
+        changes.extend(of_changelog)
+        table.extend(of_table)
+
+    collect()
+    assert len(table) < len(changes)
+    return changes, table
+
+
+def test_every_query_agrees_with_the_query_on_the_table(spark, histories):
+    changes, table = histories
+    left = spark.createDataFrame(table, DDL).repartition(2)
+    of_changes = spark.createDataFrame(changes, DDL).repartition(3)
+    for query in QUERIES:
+        answer = aggregate_changes(of_changes, query, changelog_mode="all")
+        for name in ("t", "products"):
+            left.createOrReplaceTempView(name)
+        expected = spark.sql(query)
+        assert answer.drop("row_kind").schema.simpleString() == expected.schema.simpleString(), query
+        assert {row.row_kind for row in answer.collect()} <= {"+U"}
+        assert sorted(map(repr, answer.drop("row_kind").collect())) == sorted(map(repr, expected.collect())), query
+
+
+def test_the_columns_agree_with_the_query(spark, histories):
+    from pyspark.sql import functions as F
+
+    changes = spark.createDataFrame(histories[0], DDL).repartition(3)
+    query = """
+        SELECT story, name, COUNT(*) AS n, SUM(weight) AS weight, COUNT(weight) AS weighed, AVG(weight) AS mean, SUM(price) AS price,
+        AVG(price) AS mean_price, SUM(weight * price) AS value, COUNT(*) FILTER (WHERE price > 0) AS up,
+        SUM(weight) FILTER (WHERE price > 0) AS up_weight FROM t GROUP BY story, name"""
+    answer = aggregate_changes(changes, query, changelog_mode="all").drop("row_kind")
+    total, count, mean = (partial(signed, row_kind="row_kind") for signed in (signed_sum, signed_count, signed_avg))
+    groups = changes.groupBy("story", "name").agg(
+        count("*").alias("n"),
+        total("weight").alias("weight"),
+        count("weight").alias("weighed"),
+        mean("weight").cast("DECIMAL(14,7)").alias("mean"),
+        total("price").alias("price"),
+        mean("price").alias("mean_price"),
+        total(F.col("weight") * F.col("price")).alias("value"),
+        count(F.when(F.col("price") > 0, 1)).alias("up"),
+        total(F.when(F.col("price") > 0, F.col("weight"))).alias("up_weight"),
+    )
+    assert groups.schema.simpleString() == answer.schema.simpleString()
+    rows = groups.where("n > 0").collect()
+    assert 0 < len(rows) < groups.count()
+    assert sorted(map(repr, rows)) == sorted(map(repr, answer.collect()))
+
+
+def test_the_columns_have_names_and_fail_for_a_row_that_is_not_in_the_table(spark):
+    changes = spark.createDataFrame([("+I", 1), (None, None)], "row_kind STRING, n INT")
+    columns = [signed_sum("n", row_kind="row_kind"), signed_count("*", row_kind="row_kind"), signed_avg("n", row_kind="row_kind")]
+    assert changes.agg(*columns).columns == ["signed_sum(n)", "signed_count(*)", "signed_avg(n)"]
+    for column in columns:
+        with pytest.raises(Exception, match="filter such rows out, WHERE row_kind IS NOT NULL"):
+            changes.agg(column).collect()
+    assert tuple(changes.where("row_kind IS NOT NULL").agg(*columns).collect()[0]) == (1, 1, 1.0)
+    assert tuple(changes.where("FALSE").agg(*columns).collect()[0]) == (None, 0, None)
+
+
+def test_a_changelog_without_update_before_is_refused(spark):
+    from normalize import ChangelogNormalize
+
+    changes = spark.createDataFrame([("+I", 1, 2)], "row_kind STRING, id INT, n INT")
+    upserts = ChangelogNormalize(primary_key="id", changelog_mode="upsert")(changes)
+    with pytest.raises(ArgumentError, match="read it with changelog_mode='all'"):
+        aggregate_changes(upserts, "SELECT SUM(n) FROM t")
+    retracts = ChangelogNormalize(primary_key="id")(changes)
+    assert aggregate_changes(retracts, "SELECT SUM(n) AS n FROM t").collect()[0].n == 2
+
+
+def test_a_row_that_is_not_in_the_table_fails_the_query_unless_filtered_out(spark):
+    changes = spark.createDataFrame([("+I", 1), (None, None)], "row_kind STRING, n INT")
+    with pytest.raises(Exception, match="filter such rows out, WHERE row_kind IS NOT NULL"):
+        aggregate_changes(changes, "SELECT SUM(n) AS n FROM t", changelog_mode="all").collect()
+    table = aggregate_changes(changes, "SELECT SUM(n) AS n FROM t WHERE row_kind IS NOT NULL", changelog_mode="all")
+    assert table.collect()[0].n == 1
+
+
+def test_sparks_other_aggregates_are_recognised(spark):
+    changes = spark.createDataFrame([("+I", 1)], "row_kind STRING, n INT")
+    with pytest.raises(Exception, match="n is neither in GROUP BY"):
+        aggregate_changes(changes, "SELECT histogram_numeric(n, 3) FROM t", changelog_mode="all").collect()

@@ -1,0 +1,152 @@
+"""Whether a changelog has ``-U`` is found in its plan: no operation loses it silently."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from cdc_formats.errors import ArgumentError
+from normalize import ChangelogNormalize, aggregate_changes, signed_count, signed_sum
+from normalize.analyzed_plan import changelog_mode, with_changelog_mode
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+ROWS = [("+I", 1, 2), ("-U", 1, 2), ("+U", 1, 3)]
+SCHEMA = "row_kind STRING, id INT, n INT"
+TOTAL = "SELECT SUM(n) AS n FROM t"
+
+Operation = Callable[["DataFrame"], "DataFrame"]
+
+
+def _by_sql(df: DataFrame) -> DataFrame:
+    df.createOrReplaceTempView("changes_of_a_view")
+    return df.sparkSession.sql("WITH c AS (SELECT * FROM changes_of_a_view) SELECT trim(row_kind) AS row_kind, n FROM c WHERE n > 0")
+
+
+def _other(df: DataFrame) -> DataFrame:
+    return df.sparkSession.createDataFrame([(1, "x")], "id INT, s STRING")
+
+
+SHOWN: dict[str, Operation] = {
+    "select": lambda df: df.select("row_kind", "n"),
+    "a computed row_kind": lambda df: df.selectExpr("upper(row_kind) AS row_kind", "n"),
+    "withColumn": lambda df: df.withColumn("row_kind", df.row_kind.substr(1, 2)),
+    "alias": lambda df: df.alias("c").select("c.row_kind", "c.n"),
+    "join": lambda df: df.join(_other(df), "id"),
+    "left join": lambda df: df.alias("c").join(_other(df).hint("broadcast").alias("o"), "id", "left"),
+    "union": lambda df: df.union(df).where("n > 0"),
+    "sql": _by_sql,
+    "mapInArrow": lambda df: df.mapInArrow(lambda batches: batches, SCHEMA),
+    "repartition": lambda df: df.repartition(2).sort("n"),
+    "cache": lambda df: df.cache(),
+}
+LOST: dict[str, Operation] = {
+    "rdd": lambda df: df.sparkSession.createDataFrame(df.rdd, df.schema),
+    "localCheckpoint": lambda df: df.localCheckpoint(),
+    "union with another": lambda df: df.union(df.sparkSession.createDataFrame(ROWS, SCHEMA)),
+    "groupBy": lambda df: df.groupBy("n").agg({"row_kind": "max"}).toDF("n", "row_kind"),
+}
+
+
+def frame(spark: SparkSession, mode: str) -> DataFrame:
+    """A changelog that is known to have -U, or not."""
+    rows = ROWS if mode == "all" else [row for row in ROWS if row[0] != "-U"]
+    changes = spark.createDataFrame(spark.sparkContext.parallelize(rows, 1), SCHEMA)
+    return ChangelogNormalize(primary_key="id", changelog_mode=mode)(changes)
+
+
+@pytest.mark.parametrize("operation", SHOWN)
+def test_operations_that_the_plan_shows(spark: SparkSession, operation: str) -> None:
+    answer = aggregate_changes(SHOWN[operation](frame(spark, "all")), TOTAL)
+    assert answer.collect()[0].n == (6 if operation == "union" else 3)
+    upserts = SHOWN[operation](frame(spark, "upsert"))
+    for stated in ("all", None):
+        with pytest.raises(ArgumentError, match="the changelog has no -U, which retracts the old row of an update"):
+            aggregate_changes(upserts, TOTAL, changelog_mode=stated)  # type: ignore[arg-type]
+    with pytest.raises(Exception, match="UNRESOLVED_COLUMN"):
+        upserts.agg(signed_sum("n"))
+
+
+@pytest.mark.parametrize("operation", LOST)
+def test_operations_after_which_the_caller_must_declare_it(spark: SparkSession, operation: str) -> None:
+    changes = LOST[operation](frame(spark, "all"))
+    assert changelog_mode(changes) is None
+    with pytest.raises(ArgumentError, match="if it has, pass changelog_mode='all'; if not, apply ChangelogNormalize"):
+        aggregate_changes(changes, TOTAL)
+    aggregate_changes(changes, TOTAL, changelog_mode="all")
+    with pytest.raises(ArgumentError, match="changelog_mode is 'upsert': use 'all'"):
+        aggregate_changes(changes, TOTAL, changelog_mode="upsert")  # type: ignore[arg-type]
+
+
+def test_a_union_of_both_has_updates_without_update_before(spark: SparkSession) -> None:
+    both = frame(spark, "all").union(frame(spark, "upsert"))
+    assert changelog_mode(both) == "upsert"
+
+
+def test_the_stage_adds_update_before(spark: SparkSession) -> None:
+    assert changelog_mode(ChangelogNormalize(primary_key="id")(frame(spark, "upsert"))) == "all"
+
+
+def test_the_schema_has_no_mark(spark: SparkSession) -> None:
+    changes = frame(spark, "upsert")
+    assert not changes.schema["row_kind"].metadata
+    assert changes.schema == frame(spark, "all").schema
+
+
+@pytest.mark.parametrize("operation", ["select", "join", "repartition", "cache"])
+def test_the_signed_columns_find_the_row_kind(spark: SparkSession, operation: str) -> None:
+    changes = SHOWN[operation](frame(spark, "all"))
+    assert tuple(changes.agg(signed_sum("n"), signed_count("*")).collect()[0]) == (3, 1)
+
+
+def test_the_signed_columns_take_the_callers_row_kind(spark: SparkSession) -> None:
+    changes = frame(spark, "all").selectExpr("upper(row_kind) AS kind", "n")
+    with pytest.raises(Exception, match="UNRESOLVED_COLUMN"):
+        changes.agg(signed_sum("n"))
+    assert changes.agg(signed_sum("n", row_kind="kind")).collect()[0][0] == 3
+
+
+# ------------------------------------------------------------------------------------------------------------- streams
+
+
+def _stream(spark: SparkSession, folder: Path) -> DataFrame:
+    folder.mkdir()
+    (folder / "changes.json").write_text("\n".join(json.dumps(dict(zip(("row_kind", "id", "n"), row, strict=True))) for row in ROWS))
+    return spark.readStream.schema(SCHEMA).json(str(folder))
+
+
+def _in_foreach_batch(stream: DataFrame, checkpoint: Path, function: Callable[[DataFrame], object]) -> list[object]:
+    """Return what a function returned or raised in ``foreachBatch``."""
+    found: list[object] = []
+
+    def call(batch: DataFrame, number: int) -> None:
+        try:
+            found.append(function(batch))
+        except ArgumentError as error:
+            found.append(error)
+
+    query = stream.writeStream.foreachBatch(call).option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start()
+    query.awaitTermination()
+    return found
+
+
+def test_a_foreach_batch_dataframe_has_the_plan_of_its_query(spark: SparkSession, tmp_path: Path) -> None:
+    def compute(batch: DataFrame) -> object:
+        own = batch.sparkSession.createDataFrame(ROWS, SCHEMA)
+        return changelog_mode(batch), changelog_mode(batch.where("n > 0")), changelog_mode(own), changelog_mode(batch.union(own))
+
+    for mode in ("all", "upsert"):
+        changes = with_changelog_mode(_stream(spark, tmp_path / mode), mode).selectExpr("upper(row_kind) AS row_kind", "id", "n")  # type: ignore[arg-type]
+        found = _in_foreach_batch(changes, tmp_path / f"checkpoint_{mode}", compute)
+        assert found == [(mode, mode, None, "upsert" if mode == "upsert" else None)]
+
+
+def test_the_results_of_a_stream_have_no_update_before(spark: SparkSession, tmp_path: Path) -> None:
+    totals = aggregate_changes(_stream(spark, tmp_path / "source"), "SELECT id, SUM(n) AS n FROM t GROUP BY id", changelog_mode="all")
+    with pytest.raises(ArgumentError, match="the changelog has no -U"):
+        aggregate_changes(totals, TOTAL, changelog_mode="all")

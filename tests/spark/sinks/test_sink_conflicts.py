@@ -1,0 +1,100 @@
+"""Two writers of one table: the loser applies its micro-batch again, and raises an error if it always loses."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from normalize import apply_batch
+from normalize.sinks import lake
+from normalize.sinks.table_spec import TableSpec
+from normalize.sinks.targets import ConflictError
+from tests.support.sinking import Sink, changelog, finish_all
+
+NewSink = Callable[[str], Sink]
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import SparkSession
+
+
+# ------------------------------------------------------------------------------------------------------- Delta and Iceberg
+
+
+@pytest.mark.parametrize(("kind", "name"), [("delta", "ConcurrentAppendException"), ("iceberg", r"\w+Exception")])
+def test_a_commit_between_plan_and_commit_is_a_conflict(
+    spark: SparkSession, new_sink: NewSink, kind: str, name: str, tmp_path: Path
+) -> None:
+    sink, go, began = new_sink(kind), str(tmp_path / "go"), str(tmp_path / "began")
+    apply_batch(changelog(spark, "id INT, v INT", [("+I", 1, 0), ("+I", 2, 0)]), sink.table, keys="id")
+    latest = changelog(spark, "id INT, v INT", [("+U", 1, 1), ("+U", 2, 1)])
+
+    def wait_for_the_other(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        # Iceberg computes the rows twice in parallel; if both waited, the other writer would have no core.
+        deadline = time.monotonic() + 120
+        try:
+            Path(began).touch(exist_ok=False)
+            first = True
+        except FileExistsError:
+            first = False
+        while first and not Path(go).exists() and time.monotonic() < deadline:
+            time.sleep(0.05)
+        yield from batches
+
+    slow = latest.mapInArrow(wait_for_the_other, latest.schema)
+    wanted = TableSpec(tuple(latest.schema.fields[1:]), ("id",), True, False)
+    with ThreadPoolExecutor(1) as pool:
+        merging = pool.submit(lake.merge, slow, sink.table, wanted)
+        while not Path(began).exists() and not merging.done():
+            time.sleep(0.05)
+        try:
+            apply_batch(changelog(spark, "id INT, v INT", [("+U", 1, 2)]), sink.table, keys="id")
+        finally:
+            Path(go).touch()
+        with pytest.raises(ConflictError, match=rf"^\[CONFLICT\] another writer changed .* at the same time \({name}\)$"):
+            merging.result()
+    assert sink.rows() == [(1, 2), (2, 0)]
+    lake.merge(latest, sink.table, wanted)
+    assert sink.rows() == [(1, 1), (2, 1)]
+
+
+@pytest.mark.parametrize("kind", ["delta", "iceberg"])
+@pytest.mark.parametrize("history", [False, True])
+def test_concurrent_writers_all_finish(spark: SparkSession, new_sink: NewSink, kind: str, history: bool) -> None:
+    sink, writers, rounds = new_sink(kind), 3, 2
+    options: dict[str, Any] = {"history": True} if history else {"keys": "id"}
+
+    def write(writer: int) -> None:
+        for number in range(rounds):
+            rows = [("+U", key, writer * rounds + number) for key in range(5)]
+            apply_batch(changelog(spark, "id INT, v INT", rows), sink.table, **options)
+
+    with ThreadPoolExecutor(writers) as pool:
+        finish_all(pool.submit(write, writer) for writer in range(writers))
+    rows = sink.rows("id", "v")
+    if history:
+        assert rows == sorted(((key, v) for key in range(5) for v in range(writers * rounds)), key=repr)
+    else:
+        assert [key for key, _ in rows] == list(range(5))
+        # Each micro-batch is one commit: the last one has all rows and is the last of a writer.
+        assert len({v for _, v in rows}) == 1
+        assert rows[0][1] % rounds == rounds - 1
+
+
+@pytest.mark.parametrize("kind", ["delta", "iceberg"])
+def test_writers_that_add_columns_side_by_side(spark: SparkSession, new_sink: NewSink, kind: str) -> None:
+    sink = new_sink(kind)
+    apply_batch(changelog(spark, "id INT", [("+I", 0)]), sink.table, keys="id")
+
+    def write(writer: int) -> None:
+        changes = changelog(spark, "id INT, a INT, b INT", [("+I", writer, 1, 2)])
+        apply_batch(changes, sink.table, keys="id", add_columns=True)
+
+    with ThreadPoolExecutor(3) as pool:
+        finish_all(pool.submit(write, writer) for writer in range(3))
+    assert sink.rows("id", "a", "b") == [(writer, 1, 2) for writer in range(3)]

@@ -1,0 +1,61 @@
+"""Sums over a changelog, stored in a table: each batch of results has one row per group, so that it needs no order."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from decimal import Decimal
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from normalize import ChangelogNormalize, aggregate_changes, apply_batch, apply_changes, signed_count, signed_sum
+from normalize.sinks.arrival import ChangeOrderError
+from tests.support.sinking import Sink
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+SCHEMA = "row_kind STRING, id INT, name STRING, weight DECIMAL(10,3)"
+QUERY = "SELECT name, SUM(weight) AS weight, COUNT(*) AS n FROM t GROUP BY name"
+BATCHES = [
+    [("+I", 1, "bike", "9.5"), ("+I", 2, "bike", "1"), ("+I", 3, "car", "1000")],
+    [("-U", 2, "bike", "1"), ("+U", 2, "cart", "2"), ("-D", 3, "car", "1000")],
+]
+
+
+def by_query(changes: DataFrame) -> DataFrame:
+    """The sums by a query, of a changelog that has -U."""
+    return aggregate_changes(changes, QUERY, changelog_mode="all")
+
+
+def by_columns(changes: DataFrame) -> DataFrame:
+    """The sums by columns, of the keyed stage's result."""
+    clean = ChangelogNormalize(primary_key="id", key_groups=1)(changes)
+    totals = clean.groupBy("name").agg(signed_sum("weight").alias("weight"), signed_count("*").alias("n"))
+    return totals.selectExpr("IF(n > 0, '+U', '-D') AS row_kind", "*")
+
+
+@pytest.mark.parametrize("aggregate", [by_query, by_columns])
+def test_a_table_of_sums_follows_the_changelog(
+    spark: SparkSession, new_sink: Callable[[str], Sink], aggregate: Callable[[DataFrame], DataFrame], tmp_path: Path
+) -> None:
+    source, sink = tmp_path / "source", new_sink("delta")
+    source.mkdir()
+    changes = spark.readStream.schema(SCHEMA).json(str(source))
+    totals = aggregate(changes)
+    for number, rows in enumerate(BATCHES):
+        lines = (dict(zip(("row_kind", "id", "name", "weight"), row, strict=True)) for row in rows)
+        (source / f"{number}.json").write_text("\n".join(map(json.dumps, lines)))
+        writer = apply_changes(totals, sink.table, keys="name").outputMode("update")
+        query = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True).start()
+        query.awaitTermination()
+    assert {tuple(row) for row in sink.read().collect()} == {("bike", Decimal("9.500"), 1), ("cart", Decimal("2.000"), 1)}
+
+
+def test_a_key_that_is_not_the_groups_needs_an_order(spark: SparkSession, new_sink: Callable[[str], Sink]) -> None:
+    changes = spark.createDataFrame([("+I", 1, "bike", Decimal(1))], SCHEMA)
+    totals = aggregate_changes(changes, "SELECT id, name, COUNT(*) AS n FROM t GROUP BY id, name", changelog_mode="all")
+    with pytest.raises(ChangeOrderError, match="the plan contains Aggregate"):
+        apply_batch(totals, new_sink("delta").table, keys="name")

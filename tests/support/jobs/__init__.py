@@ -1,0 +1,1 @@
+"""Jobs that tests run as processes of their own."""

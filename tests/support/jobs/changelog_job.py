@@ -1,0 +1,39 @@
+"""A user's job that a test kills: it writes a topic's changelog, one file of rows per micro-batch."""
+
+import json
+import os
+import sys
+
+from normalize import SPARK_PACKAGES, ChangelogNormalize, from_kafka_changelog
+
+
+def main(servers: str, topic: str, folder: str) -> None:
+    """Read the topic until its end."""
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder.master("local[2]").config("spark.jars.packages", SPARK_PACKAGES)
+    spark = builder.config("spark.sql.shuffle.partitions", 2).config("spark.ui.enabled", False).getOrCreate()
+
+    def write(batch, number: int) -> None:
+        rows = [[row.row_kind, [row.id, row.name, row.qty]] for row in batch.collect()]
+        with open(f"{folder}/part", "w") as part:
+            json.dump(rows, part)
+        # A batch that is repeated after a crash writes the same file again.
+        os.replace(f"{folder}/part", f"{folder}/{number:05d}.json")
+        print("batch", number, flush=True)
+
+    changes = from_kafka_changelog(
+        spark,
+        topic,
+        format="debezium-json",
+        schema="id INT, name STRING, qty INT",
+        primary_key=["id"],
+        options={"kafka.bootstrap.servers": servers, "maxOffsetsPerTrigger": 150},
+        normalize=ChangelogNormalize(key_groups=4),
+    )
+    writer = changes.writeStream.foreachBatch(write).option("checkpointLocation", f"{folder}/checkpoint")
+    writer.trigger(availableNow=True).start().awaitTermination()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,35 @@
+"""Starts `local_session` with another SPARK_HOME, reads a topic, and prints what it found as JSON."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+
+from normalize import from_kafka_changelog, local_session
+
+
+def main(servers: str, topic: str) -> None:
+    """Read the topic; the workers must find this package with this interpreter."""
+    os.environ.update(SPARK_HOME="/nowhere/spark", PYSPARK_PYTHON="/nowhere/python")
+    spark = local_session(**{"spark.ui.enabled": "false", "spark.master": "local[1]"})
+    again = local_session()
+    options = {"kafka.bootstrap.servers": servers}
+    changes = from_kafka_changelog(spark, topic, format="debezium-json", schema="id INT", primary_key="id", options=options, bounded=True)
+    found = {
+        "rows": [list(row) for row in changes.collect()],
+        "same": again is spark,
+        "partitions": spark.conf.get("spark.sql.shuffle.partitions"),
+        "master": spark.sparkContext.master,
+        "name": spark.sparkContext.appName,
+        "SPARK_HOME": os.environ["SPARK_HOME"],
+    }
+    spark.stop()
+    del os.environ["SPARK_HOME"]
+    loader = local_session(packages=["delta"])._jvm.Thread.currentThread().getContextClassLoader()
+    found["delta"] = loader.loadClass("io.delta.sql.DeltaSparkSessionExtension").getSimpleName()
+    print(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

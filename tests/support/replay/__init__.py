@@ -1,0 +1,1 @@
+"""Recorded topics and the tables that they must end in; see README.md."""

@@ -1,0 +1,193 @@
+"""A real MariaDB with a binary log, a stream without Spark, and a replica that checks changelogs."""
+
+from __future__ import annotations
+
+import getpass
+import json
+import pickle
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pymysql
+
+from capture.options import Options, read_options
+from capture.rows import BatchWriter
+from capture.server import Server, connect, run_query
+from capture.source import ChangelogReader
+from capture.tables import read_tables, require_alike
+from tests.support.servers.authorities import authority, signed
+from tests.support.servers.local_databases import LocalMariaDb
+
+LOG = (
+    "--log-bin=binlog",
+    "--server-id=7",
+    "--binlog-format=ROW",
+    "--performance-schema=OFF",
+    "--slave-connections-needed-for-purge=0",
+)
+
+
+class LocalSource(LocalMariaDb):
+    """An empty MariaDB with a binary log without optional metadata."""
+
+    more: Sequence[str] = ("--skip-ssl",)  # creating the server's own 4096-bit certificate takes longer than the tests
+
+    def _start(self, command: list[str]) -> None:
+        # In a shared folder, another server that starts would remove this server's temporary files as its own leftovers.
+        super()._start([*command, *LOG, f"--tmpdir={self._scratch}", *self.more])
+
+    def connect(self, **settings: Any) -> pymysql.Connection[Any]:
+        settings = {"user": self.user, "password": self.password, "database": "test", "autocommit": True, "ssl_disabled": True} | settings
+        return pymysql.connect(host="127.0.0.1", port=self.port, charset="utf8mb4", **settings)
+
+    def run(self, *statements: str) -> None:
+        with self.connect() as connection, connection.cursor() as cursor:
+            for statement in statements:
+                cursor.execute(statement)
+
+    def others(self) -> list[tuple[int, str]]:
+        """Return the ids and commands of the user's other connections."""
+        with self.connect() as connection, connection.cursor() as cursor:
+            cursor.execute("SELECT id, command FROM information_schema.processlist WHERE user = %s AND id <> CONNECTION_ID()", [self.user])
+            return [(int(number), str(command)) for number, command in cursor.fetchall()]
+
+    def kill_others(self) -> set[str]:
+        """Kill the user's other connections; return their commands."""
+        others = self.others()
+        killed = set()
+        with self.connect() as connection, connection.cursor() as cursor:
+            for number, command in others:
+                with suppress(pymysql.err.OperationalError):  # a connection that ended meanwhile
+                    cursor.execute(f"KILL {number}")
+                    killed.add(str(command))
+            return killed
+
+    def run_as_root(self, *statements: str) -> None:
+        """Run statements as the owner of the server's files, who has the privilege to grant."""
+        with (
+            pymysql.connect(unix_socket=str(self._scratch / "socket"), user=getpass.getuser()) as connection,
+            connection.cursor() as cursor,
+        ):
+            for statement in statements:
+                cursor.execute(statement)
+
+    def options(self, table: str, **more: str) -> dict[str, str]:
+        """Return the options of a reader."""
+        given = {"hostname": "127.0.0.1", "port": str(self.port), "username": self.user, "password": self.password}
+        return given | {"database-name": "test", "table-name": table} | more
+
+    def rows(self, table: str) -> list[tuple[Any, ...]]:
+        with self.connect() as connection, connection.cursor() as cursor:
+            cursor.execute(f"SELECT * FROM {table}")
+            return list(cursor.fetchall())
+
+
+class EncryptedSource(LocalSource):
+    """A MariaDB with a certificate signed by a test CA."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__()
+        trusted, other = authority("trusted"), authority("other")
+        self.trusted, self.other = folder / "trusted.pem", folder / "other.pem"
+        self.trusted.write_text(trusted.certificate_pem())
+        self.other.write_text(other.certificate_pem())
+        pem = signed(trusted, "server").write_pem(folder / "server.pem")
+        self.more = (f"--ssl-cert={pem}", f"--ssl-key={pem}")
+
+
+SMALL = {"scan.incremental.snapshot.chunk.size": "5", "scan.snapshot.chunks-per-batch": "3"}
+
+
+def purge(options: Options) -> None:
+    """Purge all log files of a server except the current one."""
+    with connect(options) as server:
+        last, deadline = server.written().file, time.monotonic() + 30
+        # The server keeps a file that a reader has open, until it notices that the reader is gone.
+        while server.rows("SHOW BINARY LOGS")[0][0] != last and time.monotonic() < deadline:
+            server.rows(f"PURGE BINARY LOGS TO '{last}'")
+            time.sleep(0.1)
+        assert server.rows("SHOW BINARY LOGS")[0][0] == last
+
+
+def inferred(options: Options) -> pa.Schema:
+    """Return the schema of a stream without a declared schema."""
+
+    def schema(server: Server) -> pa.Schema:
+        tables = read_tables(server, options)
+        require_alike(tables)
+        return BatchWriter(server, tables[0], options).schema
+
+    return run_query(options, schema)
+
+
+class Stream:
+    """Runs a reader's micro-batches without Spark; as in Spark, offsets pass through JSON and partitions through pickle."""
+
+    def __init__(self, options: dict[str, str], start: dict[str, Any] | None = None, declared: pa.Schema | None = None) -> None:
+        self.options = read_options(options)
+        self.reader = ChangelogReader(self.options, declared or inferred(self.options))
+        if start is not None:
+            self.reader.partitions(start, start)  # as Spark does when a query is restarted
+        self.start = start or _through_json(self.reader.initialOffset())
+        if start is None and not self.start["snapshot"]:
+            assert self.batch() == []  # the first batch, which only stores the start
+
+    def batch(self) -> list[dict[str, Any]]:
+        """Return the rows of the next batch, or an empty list."""
+        end = _through_json(self.reader.latestOffset())
+        rows = list(self.between(self.start, end))
+        self.start = end
+        return rows
+
+    def between(self, start: dict[str, Any], end: dict[str, Any]) -> Iterator[dict[str, Any]]:
+        for partition in self.reader.partitions(start, end):
+            for batch in self.reader.read(pickle.loads(pickle.dumps(partition))):
+                yield from batch.to_pylist()
+
+
+def everything(stream: Stream) -> list[dict[str, Any]]:
+    """Return the rows of all batches up to the first empty one."""
+    return [row for rows in iter(stream.batch, []) for row in rows]
+
+
+def _through_json(offset: dict[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(json.dumps(offset))
+    return found
+
+
+METADATA = ("row_kind", "database", "table", "op_ts", "position")
+
+
+class Replica:
+    """A table that a changelog is applied to; a change that does not fit its rows fails the test."""
+
+    def __init__(self, *primary_key: str) -> None:
+        self.primary_key = primary_key
+        self.rows: dict[tuple[Any, ...], tuple[Any, ...]] = {}
+        self.places: list[tuple[str, int, int]] = []
+
+    def apply(self, changelog: Iterable[dict[str, Any]]) -> None:
+        for change in changelog:
+            self._check_place(change["position"])
+            key = tuple(change[name] for name in self.primary_key)
+            row = tuple(value for name, value in change.items() if name not in METADATA)
+            if change["row_kind"] in ("+I", "+U"):
+                assert key not in self.rows, f"{change}: the row exists already"
+                self.rows[key] = row
+            else:
+                assert self.rows.pop(key, None) == row, f"{change}: the row is missing or differs"
+
+    def _check_place(self, position: Any) -> None:
+        """Check that changes of the log come in the order of their positions, with at most two rows (an update) for one position."""
+        if not position["snapshot"]:
+            self.places = [*self.places[-2:], (position["file"], position["pos"], position["row"])]
+            assert position["pos"] > 0
+            assert self.places == sorted(self.places)
+            assert len(self.places) < 3 or self.places[0] < self.places[2]
+
+    def contents(self) -> set[tuple[Any, ...]]:
+        return set(self.rows.values())

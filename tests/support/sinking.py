@@ -1,0 +1,117 @@
+"""Shared by the sink tests: tables of any kind, reading them back, and changelogs split into micro-batches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, wait
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+from normalize import DeltaTarget, IcebergTarget, JdbcTarget, apply_changes
+from normalize.sinks.dialects import dialect_of
+from normalize.sinks.jdbc import JdbcConnection, _options
+from normalize.sinks.targets import TableTarget
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+STORY = [("+I", 1, "a"), ("+I", 2, "b"), ("-U", 1, "a"), ("+U", 1, "c"), ("-D", 2, "b"), ("+I", 2, "d"), ("-U", 2, "d"), ("+U", 2, "e")]
+
+
+@dataclass
+class Sink:
+    """A target table."""
+
+    spark: SparkSession
+    table: TableTarget
+    read: Callable[[], DataFrame]
+    execute: Callable[[str], Any]
+    """Run a SQL statement in the table's database."""
+    sql_name: str
+
+    def rows(self, *columns: str) -> list[tuple[Any, ...]]:
+        """The table's rows, sorted."""
+        return sorted(map(tuple, self.read().select(*columns or ["*"]).collect()), key=repr)
+
+
+def table_name() -> str:
+    """A table name that no other test uses."""
+    return f"t_{uuid4().hex[:10]}"
+
+
+def lake_sink(spark: SparkSession, kind: str, folder: Path) -> Sink:
+    """A Delta table, by its path, or an Iceberg table."""
+    if kind == "delta":
+        table = DeltaTarget(str(folder / table_name()))
+        return Sink(spark, table, lambda: spark.table(table.sql_name), spark.sql, table.sql_name)
+    name = f"lake.db.{table_name()}"
+    return Sink(spark, IcebergTarget(name), lambda: spark.table(name), spark.sql, name)
+
+
+def database_sink(spark: SparkSession, server: Any, name: str, scheme: str = "") -> Sink:
+    """A database table."""
+    url = server.url.replace("jdbc:mariadb:", f"jdbc:{scheme}:") if scheme else server.url
+    table = JdbcTarget(url, name, user=server.user, password=server.password)
+
+    def read() -> DataFrame:
+        options = _options(table, dialect_of(url)) | {"dbtable": dialect_of(url).table(name), "preferTimestampNTZ": "true"}
+        # A FLOAT as text has six digits.
+        options |= {"useServerPrepStmts": "true", "timezone": "UTC", "connectionTimeZone": "UTC"} if scheme else {}
+        return spark.read.format("jdbc").options(**options).load()
+
+    def execute(statement: str) -> None:
+        with JdbcConnection.open(spark, table) as connection:
+            connection.execute(statement)
+
+    return Sink(spark, table, read, execute, name)
+
+
+def apply_stream(changes: DataFrame, table: TableTarget | str, checkpoint: Path, **options: Any) -> Any:
+    """Apply a stream until it has read all records."""
+    writer = apply_changes(changes, table, **options)
+    query = writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start()
+    try:
+        query.awaitTermination()
+    finally:
+        query.stop()
+    return query
+
+
+def changelog(spark: SparkSession, schema: str, rows: Sequence[Sequence[Any]]) -> DataFrame:
+    """A changelog with these rows, whose first column is the row kind."""
+    return spark.createDataFrame(spark.sparkContext.parallelize([tuple(row) for row in rows], 1), f"row_kind STRING, {schema}")
+
+
+def random_changelog(random: Random, changes: int, table: dict[int, int]) -> list[tuple[str, int, int]]:
+    """Random changes of a small table, as a changelog of ``(row_kind, key, value)``; `table` is updated too."""
+    rows = []
+    for _ in range(changes):
+        key, value = random.randrange(5), random.randrange(1000)
+        before = table.get(key)
+        if before is None:
+            rows.append(("+I", key, value))
+        elif random.random() < 0.4:
+            rows.append(("-D", key, before))
+            del table[key]
+            continue
+        else:
+            rows += [("-U", key, before), ("+U", key, value)]
+        table[key] = value
+    return rows
+
+
+def forget_last_commit(checkpoint: Path) -> int:
+    """Make a query repeat its last micro-batch, as after a kill before Spark's commit, and return its number."""
+    last = max(int(path.name) for path in (checkpoint / "commits").iterdir() if path.name.isdigit())
+    for name in (str(last), f".{last}.crc"):
+        (checkpoint / "commits" / name).unlink(missing_ok=True)
+    return last
+
+
+def finish_all(futures: Any) -> None:
+    done: list[Future[None]] = list(wait(list(futures)).done)
+    for future in done:
+        future.result()

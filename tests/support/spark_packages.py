@@ -1,0 +1,72 @@
+"""The jars of the tests' Spark session; ``python -m tests.support.spark_packages --fetch`` downloads them.
+
+All processes share Ivy's cache, which has no lock: it must be filled before parallel test processes start. Spark is started for that
+in any case, so it also reads a topic, and the classes that Spark and Kafka load are archived for later starts (`quick_java`).
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from typing import TYPE_CHECKING
+
+from demo import recordings
+from normalize import SINK_PACKAGES, SPARK_PACKAGES, LocalKafka
+from tests.support import quick_java
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+PACKAGES = ",".join([SPARK_PACKAGES, *SINK_PACKAGES.values()])
+
+
+def session() -> SparkSession:
+    """Return a Spark session with the jars."""
+    from pyspark.sql import SparkSession
+
+    settings = {
+        "spark.jars.packages": PACKAGES,
+        "spark.sql.shuffle.partitions": "1",
+        "spark.ui.enabled": "false",
+        "spark.log.level": "ERROR",
+    }
+    return SparkSession.builder.master("local[1]").config(map=settings).getOrCreate()
+
+
+def end(spark: SparkSession) -> None:
+    """Stop Spark and wait for its JVM to end."""
+    gateway = spark.sparkContext._gateway
+    spark.stop()
+    gateway.shutdown()
+    gateway.proc.stdin.close()
+    gateway.proc.wait()
+
+
+def archive_classes() -> None:
+    """Let Spark read a topic from Kafka, and archive the classes that they load."""
+    os.environ.update(quick_java.archiving())
+    spark = session()
+    with LocalKafka() as kafka:
+        recordings.replay(spark, kafka, recordings.RECORDINGS[0], lambda line: None)
+    end(spark)
+    for name in quick_java.VARIABLES.values():
+        if quick_java.unfinished(name).exists():  # not every Java can write one
+            quick_java.unfinished(name).replace(quick_java.archive(name))
+
+
+def main() -> None:
+    """Start Spark once to download the jars; write the class archives if they are missing."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--fetch", action="store_true", required=True, help="download the jars into Ivy's cache")
+    parser.parse_args()
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    if all(quick_java.archive(name).exists() for name in quick_java.VARIABLES.values()):
+        os.environ.update(quick_java.options())
+        end(session())
+    else:
+        archive_classes()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,386 @@
+"""Avro and columns: every writer type in every column type, and round trips of rows."""
+
+from __future__ import annotations
+
+import json
+import struct
+from datetime import date, datetime, time, timezone
+from decimal import Decimal
+from io import BytesIO
+from typing import Any
+
+import fastavro
+import pytest
+from hypothesis import given, settings, strategies as st
+
+from cdc_formats import columns
+from cdc_formats.avro.reader import AvroSchema, row_converter, without_logical_types
+from cdc_formats.avro.writer import AvroRows, avro_bytes, record_schema
+from cdc_formats.errors import EncodeError, SchemaError, TypeConversionError
+from cdc_formats.values.handling import Handling
+from cdc_formats.values.numbers import shortest
+from cdc_formats.values.schema import TYPE_NAMES
+from tests.support.examples import examples
+
+CONNECT = "org.apache.kafka.connect.data."
+TIME = "io.debezium.time."
+
+
+def named(kind: str, name: str, **more: Any) -> dict[str, Any]:
+    return {"type": kind, "connect.name": name, **more}
+
+
+def logical(kind: str, name: str, **more: Any) -> dict[str, Any]:
+    return {"type": kind, "logicalType": name, **more}
+
+
+def read(avro: Any, value: Any, sql_type: str, handling: Handling | None = None) -> Any:
+    """Return the canonical value of a column, decoded from the bytes that fastavro writes."""
+    schema = {"type": "record", "name": "R", "fields": [{"name": "x", "type": avro}]}
+    out = BytesIO()
+    fastavro.schemaless_writer(out, fastavro.parse_schema(without_logical_types(schema)), {"x": value})
+    parsed = AvroSchema(schema)
+    rows = row_converter(parsed, parsed.fields(parsed.top), columns(f"x {sql_type}"), handling or Handling(binary="bytes"))
+    return rows.row(parsed.read(out.getvalue()), "$.after")[0]
+
+
+DECIMAL = logical("bytes", "decimal", precision=10, scale=2)
+FIXED = {"type": "fixed", "name": "F", "size": 8, "logicalType": "decimal", "precision": 18, "scale": 3}
+VARIABLE = {
+    "type": "record",
+    "name": "VariableScaleDecimal",
+    "connect.name": "io.debezium.data.VariableScaleDecimal",
+    "fields": [{"name": "scale", "type": "int"}, {"name": "value", "type": "bytes"}],
+}
+DURATION = {"type": "fixed", "name": "D", "size": 12, "logicalType": "duration"}
+UUID = {"type": "fixed", "name": "U", "size": 16, "logicalType": "uuid"}
+POINT = {
+    "type": "record",
+    "name": "P",
+    "fields": [{"name": "y", "type": "double"}, {"name": "z", "type": "int"}, {"name": "x", "type": "double"}],
+}
+ENTRIES = {
+    "type": "array",
+    "items": {"type": "record", "name": "MapEntry", "fields": [{"name": "key", "type": "int"}, {"name": "value", "type": DECIMAL}]},
+}
+MICROS = 1_529_507_596_945_104
+
+
+@pytest.mark.parametrize(
+    ("avro", "value", "sql_type", "expected"),
+    [
+        ("boolean", True, "BOOLEAN", True),
+        ("boolean", False, "STRING", "false"),
+        ("int", 7, "INT", 7),
+        ("int", -7, "BIGINT", -7),
+        ("int", 127, "TINYINT", 127),
+        ("int", 7, "DECIMAL(5,2)", "7.00"),
+        ("int", 7, "DOUBLE", 7.0),
+        ("int", 1, "BOOLEAN", True),
+        ("int", 7, "STRING", "7"),
+        ("int", 18321, "DATE", 18321),
+        ("long", -(2**63), "BIGINT", -(2**63)),
+        ("long", 7, "INT", 7),
+        ("long", 7, "DECIMAL(20,0)", "7"),
+        ("float", 0.5, "FLOAT", 0.5),
+        ("float", 0.5, "DOUBLE", 0.5),
+        ("float", 3.14, "DOUBLE", 3.140000104904175),
+        ("float", 3.14, "STRING", "3.14"),
+        ("float", 3.14, "DECIMAL(20,15)", "3.140000000000000"),
+        ("double", 3.140000104904175, "DECIMAL(20,15)", "3.140000104904175"),
+        ({"type": "array", "items": "float"}, [3.14], "STRING", "[3.14]"),
+        ("double", 0.1, "FLOAT", struct.unpack("<f", struct.pack("<f", 0.1))[0]),
+        ("double", 0.1, "DECIMAL(5,2)", "0.10"),
+        ("double", float("inf"), "DOUBLE", float("inf")),
+        ("string", "é", "STRING", "é"),
+        ("string", "12.5", "DECIMAL(5,2)", "12.50"),
+        ("string", "7", "INT", 7),
+        (named("string", TIME + "ZonedTimestamp"), "2018-06-20T15:13:16.945104Z", "TIMESTAMP(6)", MICROS),
+        (named("string", TIME + "IsoDate"), "2020-02-29Z", "DATE", 18321),
+        ({"type": "enum", "name": "E", "symbols": ["a", "b"]}, "b", "STRING", "b"),
+        ("bytes", b"\0\xff", "BINARY", b"\0\xff"),
+        ({"type": "fixed", "name": "F", "size": 2}, b"\0\xff", "BINARY", b"\0\xff"),
+        (named("bytes", "io.debezium.data.Bits"), b"\x05", "BINARY", b"\x05"),
+        (DECIMAL, b"\x00\xfa", "DECIMAL(10,2)", "2.50"),
+        (DECIMAL, b"\xff\x06", "DECIMAL(10,2)", "-2.50"),
+        (DECIMAL, b"\x00", "DECIMAL(10,2)", "0.00"),
+        (DECIMAL, b"\xff", "DECIMAL(10,2)", "-0.01"),
+        (DECIMAL, b"\x00\xfa", "DECIMAL(10,4)", "2.5000"),
+        (DECIMAL, b"\x00\xfa", "DECIMAL(10,1)", "2.5"),
+        (DECIMAL, (10**36 + 1).to_bytes(16, "big"), "DECIMAL(38,3)", f"{10**34}.010"),
+        (VARIABLE, {"scale": 2, "value": (10**36 + 1).to_bytes(16, "big")}, "STRING", f"{10**34}.01"),
+        ("float", struct.unpack("<f", struct.pack("<f", 3.14))[0], "DECIMAL(5,2)", "3.14"),
+        ("float", 16777216.0, "DECIMAL(10,2)", "16777216.00"),
+        (DECIMAL, b"\x00\xfa", "STRING", "2.50"),
+        (DECIMAL, b"\x00\xfa", "DOUBLE", 2.5),
+        (DECIMAL, b"\x01\x2c", "INT", 3),
+        (DECIMAL, b"\x00\xfa", "BINARY", b"\x00\xfa"),
+        (FIXED, (1500).to_bytes(8, "big"), "DECIMAL(18,3)", "1.500"),
+        (logical("bytes", "decimal", precision=3), b"\x07", "DECIMAL(3,0)", "7"),
+        (named("bytes", CONNECT + "Decimal", **{"connect.parameters": {"scale": "-2"}}), b"\x07", "DECIMAL(5,0)", "700"),
+        (VARIABLE, {"scale": 2, "value": b"\x00\xfa"}, "DECIMAL(10,3)", "2.500"),
+        (VARIABLE, {"scale": -3, "value": b"\x07"}, "STRING", "7000"),
+        (VARIABLE, {"scale": 2, "value": b"\x07"}, "STRUCT<value: BINARY, scale: INT>", [b"\x07", 2]),
+        (logical("int", "date"), -1, "DATE", -1),
+        (named("int", TIME + "Date"), -719162, "DATE", -719162),
+        (named("int", CONNECT + "Date"), 1, "DATE", 1),
+        (logical("int", "time-millis"), 1500, "TIME(3)", 1_500_000),
+        (logical("long", "time-micros"), 1500, "TIME(6)", 1500),
+        (logical("long", "timestamp-millis"), 1500, "TIMESTAMP(3)", 1_500_000),
+        (logical("long", "timestamp-micros"), MICROS, "TIMESTAMP", MICROS),
+        (logical("long", "timestamp-nanos"), MICROS * 1000 + 999, "TIMESTAMP(9)", MICROS),
+        (logical("long", "local-timestamp-millis"), -1500, "TIMESTAMP_NTZ(3)", -1_500_000),
+        (logical("long", "local-timestamp-micros"), MICROS, "TIMESTAMP_NTZ(6)", MICROS),
+        (logical("long", "local-timestamp-nanos"), MICROS * 1000, "TIMESTAMP_NTZ", MICROS),
+        (logical("long", "timestamp-millis"), 1500, "TIMESTAMP_NTZ(3)", 1_500_000),
+        (logical("long", "timestamp-millis"), 1500, "BIGINT", 1500),
+        (named("int", TIME + "Time"), 1500, "TIME(3)", 1_500_000),
+        (named("long", TIME + "MicroTime"), 1500, "TIME(6)", 1500),
+        (named("long", TIME + "MicroTime"), -1_000_000, "INTERVAL DAY TO SECOND", -1_000_000),
+        (named("long", TIME + "NanoTime"), 1500, "TIME(6)", 1),
+        (named("long", TIME + "Timestamp"), 1500, "TIMESTAMP_NTZ(3)", 1_500_000),
+        (named("long", TIME + "MicroTimestamp"), MICROS, "TIMESTAMP_NTZ(6)", MICROS),
+        (named("long", TIME + "NanoTimestamp"), MICROS * 1000, "TIMESTAMP_NTZ(9)", MICROS),
+        (named("long", TIME + "MicroDuration"), 25 * 3_600_000_000, "INTERVAL DAY TO SECOND", 25 * 3_600_000_000),
+        (named("long", CONNECT + "Timestamp", logicalType="timestamp-millis"), 1500, "TIMESTAMP(3)", 1_500_000),
+        (named("int", CONNECT + "Time", logicalType="time-millis"), 1500, "TIME(3)", 1_500_000),
+        (named("int", TIME + "Year"), 2024, "INT", 2024),
+        (DURATION, struct.pack("<III", 0, 1, 1500), "INTERVAL DAY TO SECOND", 86_401_500_000),
+        (UUID, bytes(range(16)), "STRING", "00010203-0405-0607-0809-0a0b0c0d0e0f"),
+        (logical("string", "uuid"), "00010203-0405-0607-0809-0a0b0c0d0e0f", "STRING", "00010203-0405-0607-0809-0a0b0c0d0e0f"),
+        ({"type": "array", "items": ["null", DECIMAL]}, [b"\x07", None], "ARRAY<DECIMAL(5,2)>", ["0.07", None]),
+        ({"type": "map", "values": logical("int", "date")}, {"b": 1, "a": 2}, "MAP<STRING, DATE>", [["a", 2], ["b", 1]]),
+        ({"type": "map", "values": "long"}, {"2": 1, "10": 2}, "MAP<INT, BIGINT>", [[2, 1], [10, 2]]),
+        (ENTRIES, [{"key": 2, "value": b"\x07"}, {"key": 1, "value": b"\x08"}], "MAP<INT, DECIMAL(5,2)>", [[1, "0.08"], [2, "0.07"]]),
+        (POINT, {"x": 1.5, "y": 2.5, "z": 3}, "STRUCT<x: DOUBLE, w: STRING, y: DOUBLE>", [1.5, None, 2.5]),
+        (POINT, {"x": 1.5, "y": 2.5, "z": 3}, "STRING", '{"y":2.5,"z":3,"x":1.5}'),
+        ({"type": "array", "items": DECIMAL}, [b"\x07"], "STRING", "[0.07]"),
+        (["null", "string"], None, "STRING", None),
+        (["string", "null"], "a", "STRING", "a"),
+        (["null", "int", "string"], "7", "BIGINT", 7),
+        (["null", "int", "string"], 8, "BIGINT", 8),
+        (["int", {"type": "enum", "name": "E", "symbols": ["x"]}], "x", "STRING", "x"),
+        ("null", None, "INT", None),
+    ],
+    ids=lambda value: str(value)[:50],
+)  # fmt: skip
+def test_a_value_in_a_column(avro: Any, value: Any, sql_type: str, expected: Any) -> None:
+    found = read(avro, value, sql_type)
+    assert (found, type(found)) == (expected, type(expected))
+    assert read(["null", avro] if not isinstance(avro, list) and avro != "null" else avro, value, sql_type) == expected
+
+
+@pytest.mark.parametrize(
+    ("avro", "value", "sql_type", "reason"),
+    [
+        ("long", 1500, "TIMESTAMP(3)", "its unit is unknown: the writer's schema has neither a logicalType nor a connect.name"),
+        ("int", 1500, "TIME(3)", "its unit is unknown"),
+        ("long", 1500, "INTERVAL DAY TO SECOND", "its unit is unknown"),
+        (named("long", "com.acme.Instant"), 1500, "TIMESTAMP_NTZ(3)", "its unit is unknown"),
+        (logical("long", "timestamp-millis"), 1500, "DATE", "it is a time, not a date"),
+        (logical("long", "timestamp-millis"), 2**60, "TIMESTAMP(3)", "out of its range"),
+        (named("long", TIME + "MicroTime"), 86_400_000_000, "TIME(6)", "out of its range"),
+        ("int", 128, "TINYINT", "out of its range"),
+        ("long", 2**31, "INT", "out of its range"),
+        ("long", -1, "DECIMAL(20,0)", "bigint_unsigned_handling_mode"),
+        ("double", 1e300, "FLOAT", "out of its range"),
+        ("double", float("nan"), "DECIMAL(5,2)", "out of its range"),
+        ("double", 1.5, "INT", "expected `INT`, got `float`"),
+        ("string", "x", "INT", "expected `INT`, got `str`"),
+        ("string", "2020-01-01", "TIMESTAMP(3)", "expected"),
+        ("string", "AAE=", "BINARY", "set binary_handling_mode"),
+        ("bytes", b"x", "STRING", "declare BINARY"),
+        ("bytes", b"x", "DECIMAL(5,2)", "bytes that are not a decimal in the writer's schema"),
+        (DECIMAL, b"", "DECIMAL(10,2)", "expected the bytes of an unscaled number"),
+        (DECIMAL, b"\1" * 65, "DECIMAL(10,2)", "at most 64"),
+        (DECIMAL, b"\x7f\xff\xff\xff\xff", "DECIMAL(10,2)", "out of its range"),
+        (DECIMAL, b"\x00\xfa", "INT", "expected `INT`"),
+        (VARIABLE, {"scale": 2**30, "value": b"\1"}, "DECIMAL(10,2)", "no scale"),
+        (DURATION, struct.pack("<III", 1, 0, 0), "INTERVAL DAY TO SECOND", "a month has no length"),
+        ({"type": "array", "items": "int"}, [1], "INT", "expected `INT`, got `array`"),
+        ({"type": "map", "values": "int"}, {"a": 1}, "ARRAY<INT>", "expected `ARRAY<INT>`, got `object`"),
+        (POINT, {"x": 1.5, "y": 2.5, "z": 3}, "MAP<STRING, INT>", "got `object`"),
+        ({"type": "array", "items": "string"}, ["x"], "ARRAY<INT>", "expected `INT`, got `str`"),
+        ({"type": "array", "items": "int"}, [1], "MAP<INT, INT>", "got `array`"),
+    ],
+    ids=lambda value: str(value)[:50],
+)  # fmt: skip
+def test_a_value_that_the_column_cannot_hold_is_refused(avro: Any, value: Any, sql_type: str, reason: str) -> None:
+    with pytest.raises(TypeConversionError) as caught:
+        read(avro, value, sql_type)
+    assert reason in str(caught.value)
+    assert caught.value.path == "$.after.x"
+
+
+@pytest.mark.parametrize(
+    ("avro", "value", "rounded"),
+    [
+        (DECIMAL, b"\x00\xff", "2.6"),
+        (VARIABLE, {"scale": 2, "value": b"\x00\xff"}, "2.6"),
+        ("double", 0.30000000000000004, "0.3"),
+        ("float", 0.25, "0.3"),
+        ("string", "2.55", "2.6"),
+    ],
+)
+def test_more_digits_than_the_column_holds(avro: Any, value: Any, rounded: str) -> None:
+    with pytest.raises(TypeConversionError, match=r"more digits after the point than the type holds.*rounding='half_up'"):
+        read(avro, value, "DECIMAL(10,1)")
+    assert read(avro, value, "DECIMAL(10,1)", Handling(rounding="half_up")) == rounded
+
+
+@settings(max_examples=examples(100), deadline=None, derandomize=True)
+@given(value=st.floats(width=32, allow_nan=False, allow_infinity=False))
+def test_a_float_has_the_fewest_digits_that_are_the_same_float(value: float) -> None:
+    decimal = Decimal(repr(shortest(value)))
+    assert struct.unpack("<f", struct.pack("<f", float(decimal)))[0] == value
+    assert len(decimal.normalize().as_tuple().digits) <= 9
+
+
+def test_an_unsigned_bigint_in_both_modes() -> None:
+    most = named("bytes", CONNECT + "Decimal", **{"connect.parameters": {"scale": "0"}}), b"\0" + b"\xff" * 8
+    for mode in (None, "long", "precise"):
+        assert read(*most, "DECIMAL(20,0)", Handling(bigint_unsigned=mode)) == str(2**64 - 1)
+        assert read("string", "1234", "DECIMAL(20,0)", Handling(bigint_unsigned=mode)) == "1234"
+        with pytest.raises(TypeConversionError, match="got `str` 'AQ=='"):
+            read("string", "AQ==", "DECIMAL(20,0)", Handling(bigint_unsigned=mode))
+    with pytest.raises(TypeConversionError, match="set bigint_unsigned_handling_mode='long', else 'precise'"):
+        read("long", -1, "DECIMAL(20,0)", Handling(decimal="string"))
+
+
+def test_unsigned_numbers_and_text_of_bytes_as_declared() -> None:
+    assert read("long", -1, "DECIMAL(20,0)", Handling(bigint_unsigned="long")) == str(2**64 - 1)
+    assert read("long", -1, "DECIMAL(20,0)", Handling(bigint_unsigned="precise")) == "-1"
+    assert read("string", "00ff", "BINARY", Handling(binary="hex")) == b"\0\xff"
+    assert read("string", "2018-06-20 15:13:16", "TIMESTAMP(3)", Handling(time_zone="UTC")) == 1_529_507_596_000_000
+
+
+def test_an_error_in_a_struct_names_its_column() -> None:
+    with pytest.raises(TypeConversionError, match=r"`DATE`, got `number` 9999999: out of its range.*`\$.after.x`"):
+        read({"type": "record", "name": "S", "fields": [{"name": "since", "type": "int"}]}, {"since": 9_999_999}, "STRUCT<since: DATE>")
+
+
+# --------------------------------------------------------------------------------------------------------------- writing
+
+ALL = (
+    "a BOOLEAN, b TINYINT, c SMALLINT, d INT NOT NULL, e BIGINT, f FLOAT, g DOUBLE, h DECIMAL(10,3), i STRING, j CHAR(3), k VARCHAR(3), "
+    "l BINARY, m DATE, n TIME(3), o TIME, p TIMESTAMP(3), q TIMESTAMP, r TIMESTAMP_NTZ(3), s TIMESTAMP_NTZ(6), t TIMESTAMP_NTZ(9), "
+    "u INTERVAL DAY TO SECOND, v ARRAY<INT>, w MAP<STRING, DECIMAL(5,1)>, x STRUCT<y: DATE, z: ARRAY<STRUCT<y: STRING>>>"
+)
+FLINKS = {
+    "a": "boolean",
+    "b": "int",
+    "c": "int",
+    "e": "long",
+    "f": "float",
+    "g": "double",
+    "h": logical("bytes", "decimal", precision=10, scale=3),
+    "i": "string",
+    "j": "string",
+    "k": "string",
+    "l": "bytes",
+    "m": logical("int", "date"),
+    "n": logical("int", "time-millis"),
+    "o": logical("long", "time-micros"),
+    "p": logical("long", "timestamp-millis"),
+    "q": logical("long", "timestamp-micros"),
+    "r": logical("long", "local-timestamp-millis"),
+    "s": logical("long", "local-timestamp-micros"),
+    "t": logical("long", "local-timestamp-nanos"),
+    "u": named("long", TIME + "MicroDuration"),
+    "v": {"type": "array", "items": ["null", "int"]},
+    "w": {"type": "map", "values": ["null", logical("bytes", "decimal", precision=5, scale=1)]},
+}
+
+
+def test_the_schema_of_columns_is_flinks() -> None:
+    schema = record_schema(columns(ALL))
+    assert schema["name"] == "org.apache.flink.avro.generated.record"
+    types = {field["name"]: field["type"] for field in schema["fields"]}
+    assert types.pop("d") == "int"
+    nested = types.pop("x")[1]
+    assert types == {name: ["null", avro] for name, avro in FLINKS.items()}
+    assert [field.get("default", "none") for field in schema["fields"] if field["name"] in "cd"] == [None, "none"]
+    assert nested["name"] == "org.apache.flink.avro.generated.record_x"
+    assert nested["fields"][1]["type"][1]["items"][1]["name"] == "org.apache.flink.avro.generated.record_x_z"
+    assert fastavro.parse_schema(json.loads(json.dumps(schema)))
+
+
+def test_types_without_an_avro_type_are_refused() -> None:
+    with pytest.raises(SchemaError, match="`unit price` is not a valid Avro name"):
+        record_schema(columns("`unit price` INT"))
+    with pytest.raises(SchemaError, match="the key of a map must be a STRING"):
+        record_schema(columns("m MAP<INT, INT>"))
+
+
+VALUES: dict[str, st.SearchStrategy[Any]] = {
+    "BOOLEAN": st.booleans(),
+    "TINYINT": st.integers(-128, 127),
+    "SMALLINT": st.integers(-(2**15), 2**15 - 1),
+    "INT": st.integers(-(2**31), 2**31 - 1),
+    "BIGINT": st.integers(-(2**63), 2**63 - 1),
+    "FLOAT": st.floats(width=32, allow_nan=False),
+    "DOUBLE": st.floats(allow_nan=False),
+    "DECIMAL(38,18)": st.decimals(-(10**19), 10**19, places=18).map(lambda value: f"{value or Decimal(0):.18f}"),
+    "DECIMAL(3,0)": st.integers(-999, 999).map(str),
+    "STRING": st.text(),
+    "BINARY": st.binary(),
+    "DATE": st.integers(-719_162, 2_932_896),
+    "TIME": st.integers(0, 86_399_999_999),
+    "TIME(3)": st.integers(0, 86_399_999).map(lambda millis: millis * 1000),
+    "TIMESTAMP": st.integers(-62_135_596_800_000_000, 253_402_300_799_999_999),
+    "TIMESTAMP_NTZ(3)": st.integers(-62_135_596_800_000, 253_402_300_799_999).map(lambda millis: millis * 1000),
+    "TIMESTAMP_NTZ(9)": st.integers(-(2**63) // 1000 + 1, (2**63 - 1) // 1000),
+    "INTERVAL DAY TO SECOND": st.integers(-(2**63), 2**63 - 1),
+}
+VALUES |= {
+    f"ARRAY<{name}>": st.lists(st.none() | VALUES[name], max_size=4) for name in ("INT", "DECIMAL(38,18)", "TIMESTAMP_NTZ(3)", "STRING")
+}
+VALUES |= {
+    "MAP<STRING, DATE>": st.dictionaries(st.text(), st.none() | VALUES["DATE"], max_size=4).map(lambda m: sorted(map(list, m.items())))
+}
+VALUES |= {"STRUCT<a: INT, b: TIME(3)>": st.tuples(st.none() | VALUES["INT"], st.none() | VALUES["TIME(3)"]).map(list)}
+
+
+@settings(deadline=None, max_examples=examples(100))
+@given(row=st.tuples(*[st.none() | values for values in VALUES.values()]))
+def test_written_values_are_read_back_unchanged(row: tuple[Any, ...]) -> None:
+    assert {name.partition("(")[0].partition("<")[0] for name in VALUES} >= set(TYPE_NAMES) - {"CHAR", "VARCHAR"}
+    declared = columns(", ".join(f"c{number} {name}" for number, name in enumerate(VALUES)))
+    schema = record_schema(declared)
+    avro = avro_bytes(without_logical_types(schema))(AvroRows(declared).image(row))
+    parsed = AvroSchema(schema)
+    assert row_converter(parsed, parsed.fields(parsed.top), declared, Handling()).row(parsed.read(avro), "$") == row
+
+
+def test_other_readers_read_written_values_by_their_logical_types() -> None:
+    declared = columns("a DECIMAL(10,3), b DATE, c TIME(3), d TIMESTAMP(3), e TIMESTAMP_NTZ(6)")
+    schema = record_schema(declared)
+    avro = avro_bytes(without_logical_types(schema))(AvroRows(declared).image(("-2.500", 18321, 1_500_000, 1_500_000, 1)))
+    assert fastavro.schemaless_reader(BytesIO(avro), fastavro.parse_schema(schema), None) == {
+        "a": Decimal("-2.500"),
+        "b": date(2020, 2, 29),
+        "c": time(0, 0, 1, 500_000),
+        "d": datetime(1970, 1, 1, 0, 0, 1, 500_000, timezone.utc),
+        "e": datetime(1970, 1, 1, 0, 0, 0, 1),
+    }
+
+
+@pytest.mark.parametrize(
+    ("sql_type", "value", "reason"),
+    [
+        ("TIME(3)", 1_500_001, "more fractional digits than the type holds"),
+        ("TIMESTAMP(0)", 1, "more fractional digits than the type holds"),
+        ("TIMESTAMP_NTZ(9)", 2**62, "out of Avro's range"),
+    ],
+)
+def test_a_value_that_would_be_read_back_differently_is_refused(sql_type: str, value: Any, reason: str) -> None:
+    with pytest.raises(EncodeError, match=reason):
+        AvroRows(columns(f"x {sql_type}")).image((value,))
+
+
+def test_the_placeholder_is_never_written() -> None:
+    rows = AvroRows(columns("x STRING, y BINARY"), placeholder="gone", excerpt=False)
+    with pytest.raises(EncodeError, match=r"set unavailable_value_placeholder to another text - at `\$.after.x`"):
+        rows.image(("gone", b""), "$.after")
+    with pytest.raises(EncodeError, match=r"`\$.after.y`"):
+        rows.image(("", b"gone"), "$.after")

@@ -1,0 +1,305 @@
+"""Schema ids in records, the options of a registry, and its answers over real HTTP."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import re
+import socket
+import uuid
+from pathlib import Path
+
+import pytest
+from confluent_kafka.schema_registry import Schema, SchemaReference
+
+from cdc_formats import Change, RowKind, get_format
+from cdc_formats.avro.schema_registry import Registry, framed, schema_id
+from cdc_formats.errors import ArgumentError, FormatOptionError, MalformedMessageError, SchemaRegistryError, WriterSchemaError
+from tests.support.servers.registry_front import RegistryFront, make_certificates
+
+SECRET = "s3cret"
+ROW = '{"type": "record", "name": "Row", "fields": [{"name": "id", "type": "int"}]}'
+GUID = uuid.UUID("89791762-2336-4186-9674-299b90a802e2")
+
+
+# --------------------------------------------------------------------------------------------------------------- framing
+
+
+@pytest.mark.parametrize(
+    ("data", "headers", "expected"),
+    [
+        pytest.param(b"\0\0\0\1\2avro", (), (258, 5), id="before the value"),
+        pytest.param(b"\1" + GUID.bytes + b"avro", (), (GUID, 17), id="a GUID before the value"),
+        pytest.param(b"avro", [("__value_schema_id", b"\1" + GUID.bytes)], (GUID, 0), id="in a header"),
+        pytest.param(b"avro", [("__value_schema_id", b"\0\0\0\1\2")], (258, 0), id="a number in a header"),
+        pytest.param(
+            b"\0\0\0\0\1", [("__value_schema_id", b"\0\0\0\0\2")], (2, 0), id="an id in a header takes precedence over one before the value"
+        ),
+        pytest.param(b"\0\0\0\0\1", [("__key_schema_id", b"\0\0\0\0\2"), ("a", b"b")], (1, 5), id="another header"),
+        pytest.param(b"\0\0\0\0\1", [("__value_schema_id", None)], (1, 5), id="a header without a value"),
+        pytest.param(
+            b"", [("__value_schema_id", b"\0\0\0\0\3"), ("__value_schema_id", b"\0\0\0\0\4")], (3, 0), id="the first of two headers"
+        ),
+    ],
+)
+def test_schema_ids_are_read_from_headers_and_values(data: bytes, headers: list, expected: tuple) -> None:
+    assert schema_id("value", data, headers) == expected
+
+
+@pytest.mark.parametrize("data", [b"", b"\0", b"\0\0\0\1", b"\1" + GUID.bytes[:15], b"\2\0\0\0\1avro", b'{"op": "c"}'])
+def test_bytes_without_a_schema_id_are_malformed(data: bytes) -> None:
+    with pytest.raises(MalformedMessageError, match="not in a schema registry's framing"):
+        schema_id("value", data)
+
+
+@pytest.mark.parametrize("value", [b"", b"\0\0\0\1", b"\0\0\0\0\1x", b"\1" + GUID.bytes + b"x", b"8"])
+def test_a_header_without_a_schema_id_is_malformed(value: bytes) -> None:
+    with pytest.raises(MalformedMessageError, match="the header __key_schema_id is not a schema id"):
+        schema_id("key", b"\0\0\0\0\1", [("__key_schema_id", value)])
+
+
+def test_framed_values_are_read() -> None:
+    assert schema_id("key", framed(2**31 - 1, b"x")) == (2**31 - 1, 5)
+
+
+# --------------------------------------------------------------------------------------------------------------- options
+
+
+def test_no_secret_is_in_a_repr() -> None:
+    format = get_format(
+        "debezium-avro-confluent",
+        url=f"https://user:{SECRET}@registry:8081/path, http://other",
+        ssl_key_password=SECRET,
+        properties={"bearer.auth.client.secret": SECRET},
+    )
+    assert SECRET not in repr(format)
+    assert SECRET not in repr(format.registry)
+    assert (format.url, format.basic_auth_user_info) == ("https://registry:8081/path,http://other", f"user:{SECRET}")
+    assert pickle.loads(pickle.dumps(format)) == format
+    upsert = get_format("upsert-kafka", value_format="avro-confluent", avro_confluent_url=f"http://user:{SECRET}@registry")
+    assert SECRET not in repr(upsert)
+    assert SECRET not in repr(get_format("debezium-avro-confluent", url="http://registry", bearer_auth_token=SECRET))
+
+
+def test_a_user_in_the_url_and_as_an_option_are_one() -> None:
+    first, second = (
+        get_format("debezium-avro-confluent", **options)
+        for options in ({"url": "http://u%40x:p%3Aw@registry"}, {"url": "http://registry", "basic-auth.user-info": "u@x:p:w"})
+    )
+    assert first == second
+    assert first.registry.configuration()["basic.auth.user.info"] == "u@x:p:w"
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"url": f"user:{SECRET}@registry:8081"}, "is not a registry's URL: it must begin with http"),
+        ({"url": f"ftp://user:{SECRET}@registry"}, "'ftp://registry' is not a registry's URL"),
+        ({"url": f"http://a:{SECRET}@r,http://b:{SECRET}@s"}, "name different users"),
+        ({"url": "http://r", "basic_auth_user_info": SECRET}, "basic_auth_user_info is 'user:password'"),
+        ({"url": f"http://a:{SECRET}@r", "bearer_auth_token": SECRET}, "cannot be combined: remove one of them"),
+        ({"url": "http://r", "properties": SECRET}, "properties must be a mapping"),
+        ({"url": "http://r", "properties": {"x": [SECRET]}}, "properties must be a mapping"),
+        ({"url": "http://r", "retry_seconds": "soon"}, "retry_seconds is 'soon'"),
+        ({"url": "http://r", "retry_seconds": -1}, "retry_seconds is -1"),
+        ({"ssl.truststore.location": "x.jks"}, "ssl_ca_location is a PEM file"),
+        ({"basic-auth.credentials-source": "USER_INFO"}, "basic_auth_user_info, or a user in the url, is enough"),
+    ],
+)
+def test_an_invalid_option_is_an_error_without_secrets(options: dict, text: str) -> None:
+    with pytest.raises((FormatOptionError, ArgumentError)) as caught:
+        get_format("debezium-avro-confluent", **options)
+    assert text in str(caught.value)
+    assert SECRET not in str(caught.value)
+
+
+def test_without_a_url_nothing_is_read() -> None:
+    with pytest.raises(FormatOptionError, match="url is not set: set it to the schema registry's URL"):
+        get_format("debezium-avro-confluent").decoder("id INT")
+    with pytest.raises(FormatOptionError, match="avro_confluent_url is not set"):
+        get_format("upsert-kafka", key_format="avro-confluent").decoder("id INT, n INT", unique_key=["id"])
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"properties": {"no.such.property": 1}}, "Unrecognized properties: no.such.property"),
+        ({"ssl_ca_location": "/no/such/file.pem"}, "No such file"),
+        ({"ssl_key_location": "client.key"}, "ssl.certificate.location required"),
+    ],
+)
+def test_an_option_that_the_client_refuses_is_an_option_error(options: dict, text: str) -> None:
+    with pytest.raises(FormatOptionError, match=re.escape(text)):
+        _ = Registry(url="https://registry", **options).client
+
+
+def test_a_client_is_made_once_for_a_registry() -> None:
+    first, same, other = Registry(url="mock://once"), Registry(url="mock://once"), Registry(url="mock://twice")
+    assert first.client is same.client is not other.client
+
+
+# ---------------------------------------------------------------------------------------------------------- the registry
+
+
+def decoded(front: RegistryFront, number: int = 1, **options: object) -> object:
+    """Decode a message whose schema is in the registry."""
+    format = get_format(
+        "upsert-kafka", key_format="raw", value_format="avro-confluent", value_fields_include="EXCEPT_KEY", avro_confluent_url=front.url,
+        **{f"avro_confluent_{name}": value for name, value in options.items()},
+    )  # fmt: skip
+    return format.decoder("k INT, id INT", unique_key=["k"]).decode(b"\0\0\0\7", framed(number, b"\x54"))
+
+
+FOUND = [Change(RowKind.UPDATE_AFTER, (7, 42))]
+
+
+def test_a_schema_is_requested_once() -> None:
+    with RegistryFront(schemas={1: ROW}) as front:
+        assert [decoded(front), decoded(front)] == [FOUND, FOUND]
+        assert front.requests == 1
+
+
+@pytest.mark.parametrize(("basic", "bearer"), [("user:pass:word", None), (None, "token")])
+def test_a_registry_with_users(basic: str | None, bearer: str | None) -> None:
+    with RegistryFront(schemas={1: ROW}, basic=basic, bearer=bearer) as front:
+        assert decoded(front, basic_auth_user_info=basic, bearer_auth_token=bearer) == FOUND
+        with pytest.raises(SchemaRegistryError, match=r"refuses schema 1 \(status 401\): see basic_auth_user_info"):
+            decoded(front)
+        with pytest.raises(SchemaRegistryError, match="401") as caught:
+            decoded(front, basic_auth_user_info=f"user:{SECRET}")
+        assert SECRET not in str(caught.value)
+
+
+def test_missing_rights_are_an_immediate_error() -> None:
+    with RegistryFront(answers=((403, b'{"error_code": 40301, "message": "no"}'),)) as front:
+        with pytest.raises(SchemaRegistryError, match=r"refuses schema 1 \(status 403\)"):
+            decoded(front)
+        assert front.requests == 1
+
+
+def test_an_unknown_id_is_a_record_error() -> None:
+    with RegistryFront(schemas={1: ROW}) as front, pytest.raises(WriterSchemaError, match="has no schema 99"):
+        decoded(front, 99)
+
+
+def test_a_404_from_another_server_is_not_a_record_error() -> None:
+    """Otherwise a wrong URL would make every record corrupt."""
+    for body in (b"<html>not here</html>", b'{"message": "no such path"}', b"[]"):
+        with RegistryFront(answers=((404, body),)) as front, pytest.raises(SchemaRegistryError, match="Check the url"):
+            decoded(front)
+
+
+@pytest.mark.parametrize("body", [b"<html>", b"[]", b"5", b'"x"', b"\xff"])
+def test_an_invalid_answer_is_not_a_record_error(body: bytes) -> None:
+    with RegistryFront(answers=((200, body),)) as front, pytest.raises(SchemaRegistryError, match="is not a schema registry"):
+        decoded(front, retry_seconds=0)
+
+
+@pytest.mark.parametrize(
+    ("schema", "text"),
+    [
+        ({"schema": "{", "schemaType": "AVRO"}, "is not JSON"),
+        ({"schema": "{}", "schemaType": "JSON"}, "it is a JSON schema, not an Avro schema"),
+        ({"schema": '"nope"'}, "is not an Avro schema"),
+        ({"schema": '{"type": "record"}'}, "is not an Avro schema"),
+        ({"schema": '{"type": "array"}'}, "is not an Avro schema"),
+        ({"schema": "[" * 5000 + "]" * 5000}, "is no"),
+    ],
+)
+def test_a_schema_that_cannot_be_read_is_a_record_error(schema: dict, text: str) -> None:
+    with RegistryFront(answers=((200, json.dumps(schema).encode()),)) as front, pytest.raises(WriterSchemaError, match=text):
+        decoded(front)
+
+
+def test_a_busy_registry_is_retried() -> None:
+    busy = (503, b'{"error_code": 50302, "message": "starting"}')
+    with RegistryFront(schemas={1: ROW}, answers=(busy, (429, b""), (500, b"x"))) as front:
+        assert decoded(front, retry_seconds=4) == FOUND
+        assert front.requests == 4
+
+
+def test_a_registry_that_stays_busy_is_not_a_record_error() -> None:
+    busy = (503, b'{"error_code": 50302, "message": "starting"}')
+    with RegistryFront(answers=(busy,) * 9) as front:
+        with pytest.raises(SchemaRegistryError, match=r"after 1 s of retries: status 503, starting\. No record was skipped") as caught:
+            decoded(front, retry_seconds=1)
+        assert front.requests == 3
+    assert not isinstance(caught.value, WriterSchemaError)
+
+
+def test_an_unreachable_registry_is_not_a_record_error() -> None:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        url = f"http://user:{SECRET}@127.0.0.1:{probe.getsockname()[1]}"
+        with pytest.raises(SchemaRegistryError, match="does not answer") as caught:
+            Registry(url=url, retry_seconds=0).client.schema(1)
+    assert SECRET not in str(caught.value)
+
+
+def test_the_second_url_is_used_when_the_first_does_not_answer() -> None:
+    with socket.socket() as probe, RegistryFront(schemas={1: ROW}) as front:
+        probe.bind(("127.0.0.1", 0))
+        client = Registry(url=f"http://127.0.0.1:{probe.getsockname()[1]},{front.url}", retry_seconds=0).client
+        assert client.schema(1).top["name"] == "Row"
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("certificates")
+    make_certificates(folder, SECRET.encode())
+    return folder
+
+
+def test_tls_with_a_private_authority(certificates: Path) -> None:
+    with RegistryFront(schemas={1: ROW}, certificate=certificates) as front:
+        assert decoded(front, ssl_ca_location=str(certificates / "authority.pem")) == FOUND
+        with pytest.raises(SchemaRegistryError, match=r"no TLS with the schema registry.*See ssl_ca_location"):
+            decoded(front)
+
+
+def test_tls_with_a_certificate_of_the_client(certificates: Path) -> None:
+    own = {"ssl_certificate_location": str(certificates / "client.pem"), "ssl_key_location": str(certificates / "client.key")}
+    authority = {"ssl_ca_location": str(certificates / "authority.pem"), "retry_seconds": 0}
+    with RegistryFront(schemas={1: ROW}, certificate=certificates, client_certificate=True) as front:
+        assert decoded(front, **own, **authority, ssl_key_password=SECRET) == FOUND
+        with pytest.raises(SchemaRegistryError):
+            decoded(front, **authority)
+
+
+def test_schemas_that_refer_to_others() -> None:
+    registry = Registry(url="mock://references")
+    confluent = registry.client.confluent
+    town = {"type": "record", "name": "Town", "namespace": "geo", "fields": [{"name": "name", "type": "string"}]}
+    street = {"type": "record", "name": "Street", "namespace": "geo", "fields": [{"name": "town", "type": "geo.Town"}]}
+    house = {"type": "record", "name": "House", "fields": [{"name": "street", "type": "geo.Street"}, {"name": "town", "type": "geo.Town"}]}
+    confluent.register_schema("town", Schema(json.dumps(town), "AVRO"))
+    to_town = SchemaReference("geo.Town", "town", 1)
+    confluent.register_schema("street", Schema(json.dumps(street), "AVRO", [to_town]))
+    number = confluent.register_schema("house", Schema(json.dumps(house), "AVRO", [SchemaReference("geo.Street", "street", 1), to_town]))
+    format = get_format(
+        "upsert-kafka",
+        key_format="raw",
+        value_format="avro-confluent",
+        value_fields_include="EXCEPT_KEY",
+        avro_confluent_url="mock://references",
+    )
+    decoder = format.decoder("k INT, street STRUCT<town: STRUCT<name: STRING>>, town STRUCT<name: STRING>", unique_key=["k"])
+    assert decoder.decode(b"\0\0\0\7", framed(number, b"\4Ur\4Or"))[0].row == (7, [["Ur"]], ["Or"])
+
+
+def test_a_schema_by_its_guid_in_a_header() -> None:
+    registry = Registry(url="mock://guids")
+    guid = registry.client.confluent.register_schema_full_response("rows", Schema(ROW, "AVRO")).guid
+    format = get_format(
+        "upsert-kafka",
+        key_format="raw",
+        value_format="avro-confluent",
+        value_fields_include="EXCEPT_KEY",
+        avro_confluent_url="mock://guids",
+    )
+    decoder = format.decoder("k INT, id INT", unique_key=["k"])
+    headers = [("other", b"x"), ("__value_schema_id", b"\1" + uuid.UUID(guid).bytes)]
+    assert decoder.decode(b"\0\0\0\7", b"\x54", headers) == FOUND
+    assert decoder.decode(b"\0\0\0\7", framed(1, b"\x54")) == FOUND
+    with pytest.raises(WriterSchemaError, match=f"has no schema {GUID}"):
+        decoder.decode(b"\0\0\0\7", b"\x54", [("__value_schema_id", b"\1" + GUID.bytes)])

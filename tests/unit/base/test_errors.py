@@ -1,0 +1,233 @@
+"""Errors: their text is complete, hides data when configured, and survives pickling."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+
+from cdc_formats import Event, Format, errors, get_format, read_object
+from cdc_formats.errors import (
+    DECODE_CONDITIONS,
+    EXCERPT_BYTES,
+    ChangelogError,
+    DecodeError,
+    MissingFieldError,
+    TypeConversionError,
+    excerpt_of,
+)
+from tests.support.scenarios import OURS, REQUIRED
+
+
+def classes(root: type[ChangelogError] = ChangelogError) -> list[type[ChangelogError]]:
+    own = [cls for cls in root.__subclasses__() if cls.__module__ == errors.__name__]
+    return [root, *[found for cls in own for found in classes(cls)]]
+
+
+DECODE = [cls for cls in classes() if issubclass(cls, DecodeError)]
+OTHERS = [cls for cls in classes() if not issubclass(cls, DecodeError)]
+
+
+def test_error_text_includes_condition_path_and_record() -> None:
+    error = TypeConversionError("expected `DECIMAL(10,2)`, got `str` 'x1'", "$.after.weight").at(where="orders[3]@1042")
+    assert str(error) == "[TYPE_CONVERSION] expected `DECIMAL(10,2)`, got `str` 'x1' - at `$.after.weight` of the value in orders[3]@1042"
+
+
+def test_error_text_without_a_path_names_the_input() -> None:
+    assert str(DecodeError("not JSON", field="key")) == "[DECODE] not JSON - at the key"
+    assert str(DecodeError("not JSON", excerpt=excerpt_of(b"{'"))) == '[DECODE] not JSON - at the value; it begins b"{\'"'
+
+
+@pytest.mark.parametrize("cls", DECODE, ids=lambda cls: cls.__name__)
+def test_decode_error_survives_pickling_with_all_of_its_text(cls: type[DecodeError]) -> None:
+    error = cls("wrong", "$.a", "key", "topic[0]@1", "b'x'", "bare")
+    copy = pickle.loads(pickle.dumps(error))
+    assert type(copy) is cls
+    assert str(copy) == str(error) == f"[{cls.condition}] wrong - at `$.a` of the key in topic[0]@1; it begins b'x'"
+    assert copy.__dict__ == error.__dict__
+
+
+@pytest.mark.parametrize("cls", OTHERS, ids=lambda cls: cls.__name__)
+def test_other_error_survives_pickling_with_all_of_its_text(cls: type[ChangelogError]) -> None:
+    copy = pickle.loads(pickle.dumps(cls("what to do")))
+    assert type(copy) is cls
+    assert str(copy) == f"[{cls.condition}] what to do"
+
+
+def test_every_error_class_has_its_condition() -> None:
+    conditions = [cls.condition for cls in classes()]
+    assert len(set(conditions)) == len(conditions)
+    assert sorted(cls.condition for cls in DECODE if cls is not DecodeError) == sorted(DECODE_CONDITIONS)
+    assert {cls.__name__ for cls in classes()} == {n for n, v in vars(errors).items() if isinstance(v, type) and n.endswith("Error")}
+
+
+def test_an_error_without_arguments_has_a_text() -> None:
+    assert str(ChangelogError()) == "[CHANGELOG] "
+
+
+def test_at_fills_in_only_missing_fields() -> None:
+    error = DecodeError("r", "$.a", "key", "", "").at(path="$.b", field="value", where="t[0]@0", excerpt="b''")
+    assert (error.path, error.field, error.where, error.excerpt) == ("$.a", "key", "t[0]@0", "b''")
+    assert DecodeError("r").at(path="$.b", field="key").args[:3] == ("r", "$.b", "key")
+    assert error.at(where="other[1]@1").where == "t[0]@0"
+    assert type(TypeConversionError("r").at(path="$")) is TypeConversionError
+
+
+def test_without_data_uses_the_bare_reason() -> None:
+    error = TypeConversionError("got 'x1'", bare="got text").at(path="$.a", field="key", where="t[0]@0", excerpt="b'x1'")
+    assert str(error.without_data()) == "[TYPE_CONVERSION] got text - at `$.a` of the key in t[0]@0"
+    assert str(DecodeError("not JSON", excerpt="b'x'").without_data()) == "[DECODE] not JSON - at the value"
+    assert type(error.without_data()) is TypeConversionError
+
+
+@pytest.mark.parametrize(
+    ("message", "text"),
+    [
+        pytest.param(None, "", id="no message"),
+        pytest.param(b"", "", id="an empty message"),
+        pytest.param(b"ab", "b'ab'", id="a short message"),
+        pytest.param(bytearray(b"ab"), "b'ab'", id="a bytearray"),
+        pytest.param(memoryview(b"ab"), "b'ab'", id="a memoryview"),
+        pytest.param(b"\xff\n", "b'\\xff\\n'", id="bytes that are escaped"),
+        pytest.param(b"a" * 200, "b'" + "a" * 200 + "'", id="as many bytes as are shown"),
+        pytest.param(b"a" * 201, "b'" + "a" * 200 + "'", id="one byte more than is shown"),
+        pytest.param(b"\xff" * 200, "b'" + "\\xff" * 49 + "\\x...'", id="bytes that grow when they are escaped"),
+    ],
+)
+def test_excerpt_is_the_beginning_of_the_message(message: bytes | None, text: str) -> None:
+    assert excerpt_of(message) == text
+    assert len(text) <= EXCERPT_BYTES + 10
+
+
+def test_text_is_cut_to_a_kibibyte() -> None:
+    error = DecodeError("r" * 5000, "$." + "p" * 5000, "value", "t" * 249 + "[2147483647]@9223372036854775807", excerpt_of(b"\0" * 5000))
+    assert 600 < len(str(error)) <= 1024
+    assert "r" * 300 + "..." in str(error)
+    assert "p" * 158 + "..." in str(error)
+
+
+# ------------------------------------------------------------------------------------------- nothing of the message
+
+SECRET = "Ada-Lovelace"
+MESSAGES = {
+    "canal-json": [
+        '{"type": "INSERT", "data": [{"id": "%s"}]}',
+        '{"type": "%s", "data": []}',
+        '{"type": "INSERT", "data": [{"%s": "1"}]}',
+        '{"type": "INSERT", "data": ["%s"]}',
+    ],
+    "changelog-json": ['{"op": "+I", "data": {"id": "%s"}}', '{"op": "%s", "data": {}}', '{"op": "+I", "data": {"%s": 1}}'],
+    "debezium-avro-confluent": ["\0\0\0\0\1%s"],
+    "debezium-flat-json": [
+        '{"id": "%s"}',
+        '{"id": 1, "__op": "%s"}',
+        '{"id": 1, "__deleted": "%s"}',
+        '{"%s": 1}',
+        '{"schema": {}, "payload": {"id": "%s"}}',
+    ],
+    "debezium-json": [
+        '{"op": "c", "after": {"id": "%s"}}',
+        '{"op": "%s", "after": {}}',
+        '{"op": "c", "after": {"%s": 1}}',
+        '{"schema": {}, "payload": {"op": "%s"}}',
+    ],
+    "debezium-mongodb-json": [
+        r'{"op": "c", "after": "{\"_id\": \"%s\"}"}',
+        r'{"op": "c", "after": "{\"%s\": 1}"}',
+        r'{"op": "c", "after": "{\"_id\": {\"$numberLong\": \"%s\"}}"}',
+        '{"op": "c", "after": "%s"}',
+        '{"op": "%s"}',
+    ],
+    "dms-json": [
+        '{"metadata": {"operation": "insert"}, "data": {"id": "%s"}}',
+        '{"metadata": {"operation": "%s"}, "data": {}}',
+        '{"metadata": {"operation": "insert"}, "data": {"%s": 1}}',
+    ],
+    "maxwell-json": ['{"type": "insert", "data": {"id": "%s"}}', '{"type": "%s", "data": {}}', '{"type": "insert", "data": {"%s": 1}}'],
+    "ogg-json": ['{"op_type": "I", "after": {"id": "%s"}}', '{"op_type": "%s"}', '{"op_type": "I", "after": {"%s": 1}, "pos": "1"}'],
+    "ticdc-canal-json": [
+        '{"type": "INSERT", "data": [{"id": "%s"}]}',
+        '{"type": "%s", "data": []}',
+        '{"type": "INSERT", "data": [{"%s": "1"}]}',
+        '{"_tidb": {"claimCheckLocation": "%s"}}',
+    ],
+    "upsert-kafka": ['{"id": "%s"}', '{"%s', "[[%s"],
+}
+CASES = [(name, message % SECRET) for name in OURS for message in [*MESSAGES[name], "%s"]]
+
+
+@pytest.mark.parametrize(("identifier", "message"), CASES, ids=[f"{name}, {message[:50]}" for name, message in CASES])
+@pytest.mark.parametrize("of_metadata", [False, True], ids=["", "with metadata"])
+def test_without_excerpt_an_error_shows_nothing_of_the_message(identifier: str, message: str, of_metadata: bool) -> None:
+    texts = []
+    key = "_id" if identifier == "debezium-mongodb-json" else "id"
+    for shown in (True, False):
+        format = get_format(identifier, error_excerpt=shown, **REQUIRED.get(identifier, {}))
+        decoder = format.decoder(f"{key} INT", unique_key=[key], metadata=sorted(format.metadata) if of_metadata else ())
+        for decode in (decoder.decode, decoder.upserts):
+            with pytest.raises(DecodeError) as caught:
+                decode(b'{"id": 1}', message.encode())
+            texts.append(str(caught.value))
+            assert (SECRET in texts[-1]) is shown
+            assert (SECRET in repr(caught.value)) is shown
+            assert (SECRET in str(pickle.loads(pickle.dumps(caught.value)).args)) is shown
+
+
+@pytest.mark.parametrize("key", [SECRET.encode(), b'{"id": "%s"}' % SECRET.encode(), b'{"id": {"%s": 1}}' % SECRET.encode()])
+def test_without_excerpt_an_error_shows_nothing_of_the_key(key: bytes) -> None:
+    decoder = get_format("upsert-kafka", error_excerpt=False).decoder("id INT, n INT", unique_key=["id"])
+    with pytest.raises(DecodeError) as caught:
+        decoder.decode(key, None)
+    assert SECRET not in str(caught.value)
+
+
+def test_an_error_of_the_key_shows_the_key() -> None:
+    decoder = get_format("upsert-kafka").decoder("id INT, n INT", unique_key=["id"])
+    with pytest.raises(DecodeError, match=r"at the key; it begins b'no key'"):
+        decoder.decode(b"no key", b'{"n": 1}')
+
+
+@pytest.mark.parametrize("identifier", ["ogg-json", "maxwell-json", "debezium-json", "canal-json"])
+def test_without_excerpt_an_error_of_metadata_shows_nothing_of_the_message(identifier: str) -> None:
+    members = ", ".join(f'"{name}": "{SECRET}"' for name in ("ts", "ts_ms", "op_ts", "current_ts"))
+    value = f'{{"op": "c", "op_type": "I", "type": "insert", "after": {{"id": 1}}, "data": {{"id": 1}}, {members}}}'
+    if identifier == "canal-json":
+        value = f'{{"type": "INSERT", "data": [{{"id": 1}}], {members}}}'
+    for shown in (True, False):
+        decoder = get_format(identifier, error_excerpt=shown).decoder("id INT", metadata=["ingestion-timestamp"])
+        with pytest.raises(TypeConversionError) as caught:
+            decoder.decode(None, value.encode())
+        assert (SECRET in str(caught.value)) is shown
+
+
+class PlainJson(Format):
+    """A third-party format that reads objects without checks."""
+
+    identifier = "plain-json"
+
+    def read(self, key: bytes | None, value: bytes | None) -> list[Event]:
+        return [Event.insert(read_object(value), path="$")]
+
+
+@pytest.mark.parametrize("shown", [True, False])
+def test_without_excerpt_an_error_does_not_list_the_names_in_the_message(shown: bool) -> None:
+    with pytest.raises(MissingFieldError) as caught:
+        PlainJson(error_excerpt=shown).decoder("id INT").decode(None, b'{"%s": 1}' % SECRET.encode())
+    assert ("it has Ada-Lovelace" in str(caught.value)) is shown
+    assert "(id) is in the row" in str(caught.value)
+    assert "names are case-sensitive" in str(caught.value)
+
+
+def test_names_of_columns_that_are_long_keep_the_text_short() -> None:
+    names = ", ".join(f"`{'ü' * 100}{number}` INT" for number in range(30))
+    with pytest.raises(DecodeError) as caught:
+        get_format("maxwell-json").decoder(names).decode(None, '{"type": "insert", "data": {"ö": 1}}'.encode())
+    assert len(str(caught.value)) <= 1024
+
+
+def test_a_message_with_many_names_keeps_the_text_short() -> None:
+    image = ", ".join(f'"name{number}": {number}' for number in range(10_000))
+    decoder = PlainJson().decoder("id INT, n INT")
+    with pytest.raises(DecodeError, match="it has name0, name1, name10") as caught:
+        decoder.decode(None, b"{%s}" % image.encode())
+    assert len(str(caught.value)) <= 1024

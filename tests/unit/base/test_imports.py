@@ -1,0 +1,133 @@
+"""The package is pure Python over the standard library and one JSON reader: no Spark, no data frames, no clock, no sockets."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import cdc_formats
+
+PACKAGE = Path(cdc_formats.__file__).parent
+MODULES = sorted(PACKAGE.rglob("*.py"))
+HEAVY = {"pyspark", "py4j", "pandas", "numpy", "pyarrow", "confluent_kafka", "rich"}
+FORBIDDEN = {*HEAVY, "normalize", "time", "socket", "asyncio", "requests", "urllib", "http", "subprocess", "threading", "locale"}
+EXTRAS = {
+    "avro/reader.py": {"fastavro"},
+    "avro/schema_registry.py": {"confluent_kafka", "time", "urllib"},
+    "avro/writer.py": {"fastavro"},
+    "decoding/validation.py": {"jsonschema", "referencing"},
+    "topics/kafka.py": {"confluent_kafka", "time"},
+    "topics/profile/progress.py": {"rich"},
+    "topics/profile/terminal.py": {"rich"},
+}
+"""Additional imports of some modules: Kafka and registry clients with their deadlines, lazy imports, and packages of an extra."""
+CLOCKS = {"now", "utcnow", "today", "fromtimestamp", "utcfromtimestamp", "astimezone"}
+
+
+def room(path: Path) -> str:
+    return path.relative_to(PACKAGE).as_posix()
+
+
+def run(script: str) -> str:
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd=PACKAGE.parent, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def test_importing_the_package_and_every_format_loads_no_large_package() -> None:
+    script = (
+        "import sys, pkgutil, importlib, cdc_formats\n"
+        "for module in pkgutil.walk_packages(cdc_formats.__path__, 'cdc_formats.'): importlib.import_module(module.name)\n"
+        "for name in cdc_formats.list_formats():\n"
+        "    key = '_id' if 'mongodb' in name else 'id'\n"
+        "    options = {'url': 'http://localhost'} if 'avro' in name else {}\n"
+        "    cdc_formats.get_format(name, **options).decoder(f'{key} INT', unique_key=[key])\n"
+        f"print(sorted({HEAVY!r} & set(sys.modules)), len([n for n in sys.modules if n.startswith('cdc_formats.')]))"
+    )
+    loaded, count = run(script).rsplit(" ", 1)
+    assert loaded == "[]"
+    assert int(count) == len(MODULES) - 1  # except cdc_formats itself
+
+
+def test_listing_formats_imports_none_of_them() -> None:
+    script = "import sys, cdc_formats\ncdc_formats.list_formats()\nprint([n for n in sys.modules if n.startswith('cdc_formats.formats.')])"
+    assert run(script) == "[]"
+
+
+def test_getting_a_format_imports_only_that_one() -> None:
+    script = (
+        "import sys, cdc_formats\n"
+        "cdc_formats.get_format('ogg-json')\n"
+        "print([n for n in sys.modules if n.startswith('cdc_formats.formats.')])"
+    )
+    assert run(script) == "['cdc_formats.formats.ogg']"
+
+
+def imported(path: Path) -> set[str]:
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        if isinstance(node, ast.Import):
+            names |= {alias.name.partition(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.level == 0:
+            names.add((node.module or "").partition(".")[0])
+    return names
+
+
+@pytest.mark.parametrize("path", MODULES, ids=room)
+def test_module_imports_nothing_forbidden(path: Path) -> None:
+    assert imported(path) & FORBIDDEN <= EXTRAS.get(room(path), set())
+
+
+@pytest.mark.parametrize("path", MODULES, ids=room)
+def test_module_needs_only_the_standard_library_and_msgspec(path: Path) -> None:
+    assert {name for name in imported(path) if name not in sys.stdlib_module_names} <= {
+        "msgspec",
+        "cdc_formats",
+        *EXTRAS.get(room(path), set()),
+    }
+
+
+@pytest.mark.parametrize("path", MODULES, ids=room)
+def test_module_reads_neither_clock_nor_local_time_zone(path: Path) -> None:
+    called = {
+        node.func.attr
+        for node in ast.walk(ast.parse(path.read_text("utf-8")))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)
+    }
+    assert called & CLOCKS == set()
+
+
+@pytest.mark.parametrize("name", cdc_formats.__all__)
+def test_public_names_exist_and_are_documented(name: str) -> None:
+    value = getattr(cdc_formats, name)
+    assert name == "ABSENT" or (value.__doc__ or "").strip()
+    assert list(cdc_formats.__all__) == sorted(cdc_formats.__all__)
+
+
+CORE = PACKAGE.parent / "normalize" / "core"
+
+
+def test_the_core_of_the_stage_loads_no_spark() -> None:
+    modules = [f"normalize.core.{path.stem}" for path in CORE.glob("*.py") if path.stem != "__init__"]
+    assert len(modules) > 5
+    script = f"import sys, importlib\nfor module in {modules!r}: importlib.import_module(module)\n"
+    assert run(script + "print(sorted({'pyspark', 'py4j', 'confluent_kafka'} & set(sys.modules)))") == "[]"
+
+
+@pytest.mark.parametrize("path", sorted(CORE.glob("*.py")), ids=lambda path: path.name)
+def test_a_module_of_the_core_imports_neither_spark_nor_other_rooms_of_normalize(path: Path) -> None:
+    tree = ast.parse(path.read_text("utf-8"))
+    typing = {
+        id(n)
+        for block in ast.walk(tree)
+        if isinstance(block, ast.If) and ast.unparse(block.test) == "TYPE_CHECKING"
+        for n in ast.walk(block)
+    }
+    names = {n.module or "" for n in ast.walk(tree) if isinstance(n, ast.ImportFrom) and n.level == 0 and id(n) not in typing}
+    names |= {alias.name for n in ast.walk(tree) if isinstance(n, ast.Import) for alias in n.names}
+    assert not [name for name in names if name.partition(".")[0] in ("pyspark", "py4j", "normalize")]
+    assert not [n for n in ast.walk(tree) if isinstance(n, ast.ImportFrom) and n.level > 1]

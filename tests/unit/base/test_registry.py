@@ -1,0 +1,294 @@
+"""Formats by name: built-in, from installed packages, and from a notebook; and their conflicts."""
+
+from __future__ import annotations
+
+import configparser
+import subprocess
+import sys
+from dataclasses import fields
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+import cdc_formats
+from cdc_formats import Event, Format, get_format, list_formats, register_format, registry
+from cdc_formats.errors import AmbiguousFormatError, FormatOptionError, MissingDependencyError, UnknownFormatError
+from cdc_formats.registry import BUILT_IN, GROUP
+from tests.support.distributions import install
+
+ROOT = Path(cdc_formats.__file__).parent.parent
+
+
+@pytest.fixture(autouse=True)
+def own_registrations():
+    """Remove the formats that a test registers."""
+    before = dict(registry._registered)
+    yield
+    registry._registered.clear()
+    registry._registered.update(before)
+
+
+def make(identifier: str, name: str = "Acme") -> type[Format]:
+    def read(self, key, value):
+        return [Event.insert({"id": 1})]
+
+    return type(name, (Format,), {"identifier": identifier, "read": read, "__module__": "acme.formats", "__qualname__": name})
+
+
+CODE = """
+from dataclasses import dataclass
+from cdc_formats import Event, Format, read_object
+
+@dataclass(frozen=True, kw_only=True)
+class Installed(Format):
+    identifier = "installed-json"
+    shout: bool = False
+    def read(self, key, value):
+        return [Event.insert(read_object(value), path="$")]
+
+class NoFormat:
+    pass
+"""
+
+
+@pytest.fixture
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.syspath_prepend(tmp_path)
+    return tmp_path
+
+
+def test_entry_points_are_the_built_in_table() -> None:
+    config = configparser.ConfigParser()
+    config.read(ROOT / "setup.cfg", "utf-8")
+    lines = config["options.entry_points"][GROUP].strip().splitlines()
+    assert {name.strip(): path.strip() for name, _, path in (line.partition("=") for line in lines)} == dict(BUILT_IN)
+    assert list(BUILT_IN) == sorted(BUILT_IN)
+
+
+def test_every_format_of_the_package_is_registered_and_loads() -> None:
+    found = {}
+    for path in sorted((ROOT / "cdc_formats" / "formats").rglob("*.py")):
+        module = import_module(".".join(path.relative_to(ROOT).with_suffix("").parts))
+        for name, cls in vars(module).items():
+            # type(), because Python 3.10 treats `dict[str, int]` as a class.
+            if issubclass(type(cls), type) and issubclass(cls, Format) and hasattr(cls, "identifier") and cls.__module__ == module.__name__:
+                found[cls.identifier] = f"{cls.__module__}:{name}"
+    assert found == dict(BUILT_IN)
+    assert {name: type(get_format(name)).__qualname__ for name in BUILT_IN} == {n: p.partition(":")[2] for n, p in BUILT_IN.items()}
+
+
+def test_formats_are_found_without_an_installed_distribution(tmp_path: Path) -> None:
+    """As on a cluster that received the package as a zip."""
+    script = "import cdc_formats as c; print(c.list_formats(), c.get_format('canal-json', table_include='a').table_include)"
+    import_path = f"import sys; sys.path.insert(0, {str(ROOT)!r})\n"
+    done = subprocess.run([sys.executable, "-c", import_path + script], capture_output=True, text=True, cwd=tmp_path, check=True)
+    assert done.stdout.strip() == f"{sorted(BUILT_IN)} a"
+
+
+# --------------------------------------------------------------------------------------------------- installed packages
+
+
+def test_an_installed_format_is_listed_and_loaded_with_its_options(site: Path) -> None:
+    install(site, {"installed-json": "acme_one:Installed"}, modules={"acme_one": CODE})
+    assert "installed-json" in list_formats()
+    assert "acme_one" not in sys.modules
+    format = get_format("installed-json", shout="true")
+    assert format.shout is True
+    assert format.decoder("id INT").decode(None, b'{"id": 1}')[0].row == (1,)
+
+
+def test_an_identifier_that_two_packages_claim_is_ambiguous(site: Path) -> None:
+    install(site, {"twice-json": "acme_two:Installed"}, "acme2", {"acme_two": CODE})
+    install(site, {"twice-json": "acme_three:Installed"}, "acme3", {"acme_three": CODE})
+    with pytest.raises(
+        AmbiguousFormatError, match="'twice-json' is claimed by acme_three:Installed and by acme_two:Installed; uninstall one"
+    ):
+        get_format("twice-json")
+
+
+def test_one_class_that_is_installed_twice_is_not_ambiguous(site: Path) -> None:
+    install(site, {"installed-json": "acme_four:Installed"}, "acme4", {"acme_four": CODE})
+    install(site, {"installed-json": "acme_four:Installed"}, "acme5")
+    assert get_format("installed-json").identifier == "installed-json"
+
+
+def test_a_package_that_claims_a_built_in_name_wins_or_is_ambiguous(site: Path) -> None:
+    install(site, {"canal-json": "acme_five:Installed"}, "acme6", {"acme_five": CODE})
+    claims = registry._claims("canal-json")
+    assert "acme_five:Installed" in claims
+    if len(claims) > 1:  # if the package's own distribution is installed
+        with pytest.raises(AmbiguousFormatError):
+            get_format("canal-json")
+    else:
+        assert type(get_format("canal-json")).__name__ == "Installed"
+
+
+@pytest.mark.parametrize(
+    ("path", "modules", "error", "text"),
+    [
+        pytest.param("no_such_module:X", {}, MissingDependencyError, "needs no_such_module: pip install no_such_module", id="no module"),
+        pytest.param(
+            "acme_needs:X",
+            {"acme_needs": "import fastavro_is_not_here"},
+            MissingDependencyError,
+            "pip install fastavro_is_not_here",
+            id="a need",
+        ),
+        pytest.param("acme_name:Nothing", {"acme_name": CODE}, UnknownFormatError, "this class does not exist", id="a missing class"),
+        pytest.param(
+            "acme_class:NoFormat", {"acme_class": CODE}, UnknownFormatError, "not a subclass of cdc_formats.Format", id="no format"
+        ),
+    ],
+)
+def test_a_format_that_cannot_be_loaded_is_an_error_with_the_reason(
+    site: Path, path: str, modules: dict, error: type[Exception], text: str
+) -> None:
+    install(site, {"broken-json": path}, "acme7", modules)
+    assert "broken-json" in list_formats()
+    with pytest.raises(error, match=text):
+        get_format("broken-json")
+
+
+# --------------------------------------------------------------------------------------------------------- registrations
+
+
+def test_a_registered_class_is_found_and_listed() -> None:
+    cls = register_format(make("acme-json"))
+    assert type(get_format("acme-json")) is cls
+    assert list_formats() == sorted([*BUILT_IN, "acme-json"]) or "acme-json" in list_formats()
+
+
+def test_another_class_of_the_same_identifier_is_refused_and_replaced_on_request() -> None:
+    register_format(make("acme-json"))
+    with pytest.raises(AmbiguousFormatError, match=r"already registered as acme\.formats:Acme, not acme\.formats:Other"):
+        register_format(make("acme-json", "Other"))
+    other = register_format(make("acme-json", "Other"), replace=True)
+    assert type(get_format("acme-json")) is other
+
+
+def test_the_same_class_defined_again_replaces_the_first() -> None:
+    register_format(make("acme-json"))
+    again = register_format(make("acme-json"))
+    assert type(get_format("acme-json")) is again
+
+
+def test_a_built_in_name_is_refused_and_replaced_on_request() -> None:
+    with pytest.raises(AmbiguousFormatError, match=r"'canal-json' is already registered as cdc_formats\.formats\.canal:CanalJson, not "):
+        register_format(make("canal-json"))
+    cls = register_format(make("canal-json"), replace=True)
+    assert type(get_format("canal-json")) is cls
+
+
+@pytest.mark.parametrize("identifier", ["", None, 5])
+def test_a_class_without_an_identifier_is_refused(identifier: object) -> None:
+    with pytest.raises(UnknownFormatError, match="Acme has no identifier"):
+        register_format(make(identifier))  # type: ignore[arg-type]
+
+
+def test_an_unknown_identifier_is_an_error_that_lists_the_known_ones() -> None:
+    with pytest.raises(UnknownFormatError) as caught:
+        get_format("parquet")
+    assert all(name in str(caught.value) for name in BUILT_IN)
+    assert "did you mean" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"), [("canal-jsn", "canal-json"), ("debezium_json", "debezium-json"), ("upsert-kafak", "upsert-kafka")]
+)
+def test_a_misspelled_identifier_is_an_error_with_a_suggestion(typed: str, meant: str) -> None:
+    with pytest.raises(UnknownFormatError, match=f"no format '{typed}'; did you mean '{meant}'[?] Known: "):
+        get_format(typed)
+
+
+# --------------------------------------------------------------------------------------------------------------- options
+
+
+@pytest.mark.parametrize("spelled", ["table_include", "table-include", "table.include"])
+def test_options_accept_flinks_names(spelled: str) -> None:
+    assert get_format("canal-json", **{spelled: "a.*"}) == get_format("canal-json", table_include="a.*")
+
+
+@pytest.mark.parametrize(("text", "value"), [("true", True), ("FALSE", False), (True, True), (False, False)])
+def test_booleans_can_be_text(text: object, value: bool) -> None:
+    assert get_format("canal-json", error_excerpt=text).error_excerpt is value
+
+
+WITH_TIMESTAMP_STANDARD = ["canal-json", "changelog-json", "debezium-json", "maxwell-json", "ogg-json"]
+"""The formats that have the option in Flink as well."""
+
+
+@pytest.mark.parametrize(
+    ("identifier", "options", "text"),
+    [
+        ("canal-json", {"table_inclued": "x"}, "canal-json has no option table_inclued; it has binary_handling_mode, binlog_row_image"),
+        ("canal-json", {"binary_handling_mode": "hex"}, "binary_handling_mode is 'hex'; it is one of 'latin1', 'base64'"),
+        ("debezium-json", {"schema_include": "maybe"}, "schema_include is 'maybe'; it is one of 'auto', True, False"),
+        ("debezium-json", {"decimal_handling_mode": "Precise"}, "one of None, 'precise', 'string', 'double'"),
+        ("debezium-json", {"time_precision_mode": "seconds"}, "time_precision_mode is 'seconds'"),
+        ("debezium-json", {"binary_handling_mode": "latin1"}, "binary_handling_mode"),
+        ("debezium-json", {"bigint_unsigned_handling_mode": "string"}, "one of None, 'long', 'precise'"),
+        ("debezium-json", {"unavailable_value_placeholder": ""}, "unavailable_value_placeholder is empty"),
+        *[(name, {"timestamp_format_standard": "iso"}, "one of 'SQL', 'ISO-8601'") for name in WITH_TIMESTAMP_STANDARD],
+        ("upsert-kafka", {"json_timestamp_format_standard": "iso"}, "one of 'SQL', 'ISO-8601'"),
+        ("upsert-kafka", {"value_format": "protobuf"}, "value_format is 'protobuf'; it is one of 'json', 'csv', 'raw'"),
+        ("upsert-kafka", {"value_fields_include": "all"}, "one of 'ALL', 'EXCEPT_KEY'"),
+        ("upsert-kafka", {"key_fields_prefix": "k_"}, "needs value_fields_include='EXCEPT_KEY'"),
+        ("upsert-kafka", {"csv_field_delimiter": ""}, "csv_field_delimiter must be one character, not ''"),
+        ("upsert-kafka", {"csv_quote_character": "''"}, "csv_quote_character must be one character"),
+        ("upsert-kafka", {"csv_escape_character": "ab"}, "csv_escape_character must be one character"),
+        ("upsert-kafka", {"raw_charset": "EBCDIC-9"}, "raw_charset 'EBCDIC-9' is unknown"),
+        ("upsert-kafka", {"raw_charset": "hex"}, "raw_charset 'hex' is unknown"),
+        ("upsert-kafka", {"raw_endianness": "big"}, "raw_endianness"),
+        ("upsert-kafka", {"json_null": "ignore"}, "one of 'fail', 'delete'"),
+        *((identifier, {"rounding": "up"}, "rounding is 'up'; it is one of 'error', 'half_up'") for identifier in sorted(BUILT_IN)),
+    ],
+    ids=lambda value: str(value)[:40],
+)  # fmt: skip
+def test_an_invalid_option_is_an_error_that_lists_the_valid_values(identifier: str, options: dict, text: str) -> None:
+    with pytest.raises(FormatOptionError) as caught:
+        get_format(identifier, **options)
+    assert text in str(caught.value)
+
+
+@pytest.mark.parametrize("identifier", ["canal-json", "maxwell-json", "debezium-json", "ogg-json"])
+def test_an_invalid_regular_expression_is_refused_when_the_decoder_is_made(identifier: str) -> None:
+    with pytest.raises(FormatOptionError, match=r"table_include '\(' is not a regular expression"):
+        get_format(identifier, table_include="(").decoder("id INT")
+
+
+@pytest.mark.parametrize("identifier", sorted(BUILT_IN))
+def test_every_option_has_a_default_and_is_documented(identifier: str) -> None:
+    cls = type(get_format(identifier))
+    for option in fields(cls):
+        if option.name not in ("error_excerpt", "validate", "rounding"):  # of all formats, documented there
+            assert option.name in (cls.__doc__ or ""), f"{option.name} is not in the docstring"
+
+
+def test_a_format_without_a_decoder_is_an_error_that_names_the_method() -> None:
+    class Empty(Format):
+        identifier = "empty-json"
+
+    with pytest.raises(NotImplementedError, match=r"Empty defines neither read\(\) nor reader\(\)"):
+        Empty().decoder("id INT").decode(None, b"{}")
+
+
+def test_writing_a_read_only_format_is_an_error() -> None:
+    class Mute(Format):
+        identifier = "mute-json"
+
+    with pytest.raises(FormatOptionError, match="mute-json cannot be written"):
+        Mute().encoder("id INT")
+
+
+@pytest.mark.parametrize(
+    ("option", "hint"),
+    [
+        ("ignore-parse-errors", "mode='DROPMALFORMED'"),
+        ("encode.ignore-null-fields", "NULL is always written"),
+        ("encode.decimal-as-plain-number", "always written as plain numbers"),
+    ],
+)
+def test_flinks_other_options_are_errors_that_name_the_replacement(option: str, hint: str) -> None:
+    with pytest.raises(FormatOptionError, match=hint):
+        get_format("canal-json", **{option: "true"})

@@ -1,0 +1,112 @@
+"""``cdc formats``."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from cdc_formats.registry import BUILT_IN
+from tests.support.commands import Terminal, cdc, quick
+from tests.support.distributions import install
+
+
+def test_all_formats_are_listed_with_their_properties() -> None:
+    rows = [line.split("\t") for line in cdc("formats").lines]
+    assert rows[0] == ["identifier", "rows", "Kafka key", "null value", "positions", "written"]
+    assert [row[0] for row in rows[1:]] == sorted(BUILT_IN)
+    assert ["upsert-kafka", "+U -D", "read", "read", "no", "yes"] in rows
+    assert ["maxwell-json", "+I -U +U -D", "not read", "ignored", "yes", "yes"] in rows
+
+
+def test_formats_are_listed_as_json() -> None:
+    found = {each["identifier"]: each for each in json.loads(quick("formats", "--json").out)}
+    assert found["debezium-flat-json"] == {
+        "identifier": "debezium-flat-json",
+        "changelog_mode": ["+I", "+U", "-D"],
+        "reads_key": True,
+        "null_value": "read",
+        "positions": True,
+        "written": True,
+        "class": "cdc_formats.formats.debezium.flat.DebeziumFlatJson",
+    }
+
+
+@pytest.mark.parametrize("name", sorted(BUILT_IN))
+def test_each_option_of_a_format_has_a_type_a_default_and_a_description(name: str) -> None:
+    described = json.loads(quick("formats", name, "--json").out)
+    assert described["description"]
+    assert all(option["type"] and option["description"] and not option["required"] for option in described["options"])
+    assert {"error_excerpt", "validate"} <= {option["name"] for option in described["options"]}
+
+
+def test_description_of_a_format_leaves_out_the_comparison_with_flink() -> None:
+    done = quick("formats", "maxwell-json")
+    assert done.out.startswith("Maxwell JSON, as written by Zendesk's Maxwell daemon")
+    assert "Differs from Flink" not in done.out
+    assert "table_include\tstr | None\tNone\tRegular expressions" in done.out
+
+
+def test_options_in_a_terminal_are_a_table_as_wide_as_the_terminal() -> None:
+    with Terminal("formats", "debezium-json", columns=70) as terminal:
+        code, text = terminal.end()
+    assert code == 0
+    table = text[text.index("option ") :]
+    assert "decimal_handling_mode" in table
+    assert max(map(len, table.replace("\x1b[0m", "").splitlines())) < 120  # with the codes of its colours
+    assert "\x1b[36m" in table
+
+
+THEIRS = '''"""Shop's messages.
+
+One for each change.
+
+Differs from Flink: in all.
+"""
+from dataclasses import dataclass
+from cdc_formats import Format
+
+@dataclass(frozen=True, kw_only=True)
+class Shop(Format):
+    """Messages.
+
+    Parameters
+    ----------
+    till : int
+        Which till.
+    """
+    identifier = "shop-json"
+    till: int
+    def read(self, key, value):
+        return []
+'''
+
+
+@pytest.fixture
+def packages(tmp_path: Path) -> str:
+    """Return a folder with two packages: one with a format that has a required option, one that cannot be loaded."""
+    fair = THEIRS.replace("shop-json", "fair-json").replace("till: int", "till: int = 1")
+    points = {"shop-json": "shop:Shop", "fair-json": "fair:Shop", "broken-json": "shop:Gone"}
+    install(tmp_path, points, "shop", {"shop": THEIRS, "fair": fair})
+    return str(tmp_path)
+
+
+def test_formats_of_installed_packages_are_listed_despite_a_broken_one(packages: str) -> None:
+    done = cdc("formats", PYTHONPATH=packages)
+    assert done.code == 0
+    assert "fair-json\t+I -U +U -D\tnot read\tignored\tno\tno" in done.lines
+    assert "shop-json\t+I -U +U -D\tnot read\tignored\tno\tno" in done.lines
+    assert len(done.lines) == 1 + len(BUILT_IN) + 2
+    assert done.err.startswith("broken-json cannot be loaded: [UNKNOWN_FORMAT]")
+    shown = cdc("formats", "shop-json", PYTHONPATH=packages).out
+    assert shown.startswith("Shop's messages.\n\nOne for each change.\n\nshop-json:")
+    assert "till\tint\trequired\tWhich till." in shown
+
+
+def test_option_of_an_installed_format_is_read_as_its_declared_type(packages: str) -> None:
+    done = cdc("convert", "--from", "fair-json", "--to", "ogg-json", "--from-option", "till=one", PYTHONPATH=packages)
+    assert done.err == "error: [FORMAT_OPTION] fair-json: till must be a number (int); the given text is not\n"
+    done = cdc("convert", "--from", "shop-json", "--to", "ogg-json", PYTHONPATH=packages)
+    assert "till" in done.err
+    assert done.err.startswith("error: [FORMAT_OPTION]")

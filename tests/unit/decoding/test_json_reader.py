@@ -1,0 +1,42 @@
+"""The reader that tries a narrow shape first: the shape of a text changes only the speed."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, strategies as st
+
+from cdc_formats.decoding.json_reader import json_bytes, json_reader, json_text, read_json
+
+Wide = msgspec.defstruct("Wide", [("c0", Any, None)])
+Narrow = msgspec.defstruct("Narrow", [("c0", str)])
+
+
+@given(st.lists(st.sampled_from([b'{"c0":"x"}', b'{"c0":1}', b"{}"]), max_size=40))
+def test_every_text_is_read_regardless_of_earlier_texts(texts: list[bytes]) -> None:
+    read, wide = json_reader(Wide, Narrow), json_reader(Wide)
+    assert [read(text).c0 for text in texts] == [wide(text).c0 for text in texts]
+
+
+def test_the_narrow_shape_is_tried_again_after_other_texts() -> None:
+    read = json_reader(Wide, Narrow)
+    assert type(read(b'{"c0":"x"}')) is Narrow
+    for _ in range(1000):
+        assert type(read(b'{"c0":1}')) is Wide
+    assert [type(read(b'{"c0":"x"}')) for _ in range(400)][-1] is Narrow
+
+
+@pytest.mark.parametrize("text", ["1e2", "1E2", "1.0E-5", "0.0000001", "0.00000000", "-0.0000000", "1.50", "1234567.0000000", "1e999999"])
+def test_a_number_keeps_its_value_and_its_text(text: str) -> None:
+    number = read_json(text.encode())
+    assert isinstance(number, Decimal)
+    assert (number, str(number)) == (Decimal(text), text)
+    assert (json_text([number]), json_bytes({"a": number})) == (f"[{text}]", b'{"a":%s}' % text.encode())
+
+
+def test_values_without_a_json_form_are_refused() -> None:
+    with pytest.raises(TypeError, match="complex has no JSON form"):
+        json_bytes(1j)

@@ -1,0 +1,291 @@
+"""debezium-json messages without recordings: SQL Server, Oracle, and further PostgreSQL messages. The shapes come from Debezium's
+documentation, with and without a schema block."""
+
+from __future__ import annotations
+
+import base64
+import json
+from typing import Any
+
+import pytest
+
+from cdc_formats import Change, Ignored, RowKind, get_format
+from cdc_formats.base import KeyedChange
+from cdc_formats.decoding.images import ABSENT
+from cdc_formats.errors import MissingBeforeImageError, PartialImageError
+from cdc_formats.formats.debezium.json import UNAVAILABLE_VALUE_PLACEHOLDER as PLACEHOLDER
+
+NOON = 1_735_819_200  # 2025-01-02 12:00:00 UTC, in seconds
+NOON_US = NOON * 1_000_000
+
+SQL_SERVER = {
+    "version": "3.4.0.Final", "connector": "sqlserver", "name": "shop", "ts_ms": NOON * 1000, "ts_us": NOON_US, "ts_ns": NOON_US * 1000,
+    "snapshot": "false", "db": "shop", "sequence": None, "schema": "dbo", "table": "orders", "change_lsn": "00000027:00000758:0003",
+    "commit_lsn": "00000027:00000758:0005", "event_serial_no": 2,
+}  # fmt: skip
+ORACLE = {
+    "version": "3.4.0.Final", "connector": "oracle", "name": "shop", "ts_ms": NOON * 1000, "snapshot": "false", "db": "ORCLPDB1",
+    "sequence": None, "schema": "SHOP", "table": "ORDERS", "txId": "6.28.807", "scn": "2122185", "commit_scn": "2122186",
+    "lcr_position": None, "rs_id": "001234.00012345.0124", "ssn": 1, "redo_thread": 1, "user_name": "SHOP", "redo_sql": None,
+    "row_id": "AAAShjAAHAAAAAMAAA",
+}  # fmt: skip
+POSTGRES = {
+    "version": "3.4.0.Final", "connector": "postgresql", "name": "shop", "ts_ms": NOON * 1000, "snapshot": "false", "db": "shop",
+    "sequence": '["24023119","24023128"]', "schema": "public", "table": "orders", "txId": 555, "lsn": 24023128, "xmin": None,
+}  # fmt: skip
+
+
+def line(op: str, source: dict[str, Any], before: Any, after: Any, schema: Any = None) -> bytes:
+    value = {"before": before, "after": after, "source": source, "transaction": None, "op": op, "ts_ms": NOON * 1000 + 345}
+    return json.dumps(value if schema is None else {"schema": schema, "payload": value}).encode()
+
+
+def envelope(*fields: dict[str, Any]) -> dict[str, Any]:
+    row = {"type": "struct", "fields": list(fields), "optional": True, "name": "shop.orders.Value"}
+    return {"type": "struct", "fields": [{**row, "field": "before"}, {**row, "field": "after"}], "name": "shop.orders.Envelope"}
+
+
+def unscaled(number: int) -> str:
+    return base64.b64encode(number.to_bytes(number.bit_length() // 8 + 1, "big", signed=True)).decode()
+
+
+Case = tuple[str, Any, Any, dict[str, Any], dict[str, Any]]
+
+
+def cases(*rows: tuple[Any, ...]) -> list[Any]:
+    """(id, declared type, value, canonical value, the field's schema, options for messages without a schema block)."""
+    return [pytest.param(*row[1:], id=row[0]) for row in rows]
+
+
+def named(kind: str, name: str, **parameters: str) -> dict[str, Any]:
+    return {"type": kind, "optional": True, "name": name, "version": 1, **({"parameters": parameters} if parameters else {})}
+
+
+def array(items: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "array", "optional": True, "items": items}
+
+
+def check(sql_type: str, value: Any, expected: Any, field: dict[str, Any], options: dict[str, Any], source: dict[str, Any]) -> None:
+    row = {"id": 1, "v": value}
+    described = line("c", source, None, row, envelope({"type": "int32", "field": "id"}, {**field, "field": "v"}))
+    for message, chosen in ((described, {}), (line("c", source, None, row), options)):
+        decoder = get_format("debezium-json", **chosen).decoder(f"id INT, v {sql_type}", unique_key=["id"])
+        assert decoder.decode(None, message) == [Change(RowKind.INSERT, (1, expected))]
+
+
+PRECISE, ADAPTIVE = {"decimal_handling_mode": "precise"}, {"time_precision_mode": "adaptive"}
+DECIMAL = "org.apache.kafka.connect.data.Decimal"
+TIME = "io.debezium.time."
+ZONED = named("string", TIME + "ZonedTimestamp")
+DURATION = named("int64", TIME + "MicroDuration")
+UUID = "6f9619ff-8b86-d011-b42d-00c04fc964ff"
+
+# --------------------------------------------------------------------------------------------------------------- SQL Server
+
+
+@pytest.mark.parametrize(
+    ("sql_type", "value", "expected", "field", "options"),
+    cases(
+        ("bit", "BOOLEAN", True, True, {"type": "boolean"}, {}),
+        ("tinyint", "SMALLINT", 255, 255, {"type": "int16"}, {}),
+        ("money", "DECIMAL(19,4)", unscaled(-15006200), "-1500.6200", named("bytes", DECIMAL, scale="4"), PRECISE),
+        ("decimal", "DECIMAL(10,2)", unscaled(314), "3.14", named("bytes", DECIMAL, scale="2"), PRECISE),
+        ("date", "DATE", 20090, 20090, named("int32", TIME + "Date"), {}),
+        ("datetime", "TIMESTAMP_NTZ(3)", NOON * 1000 + 3, NOON_US + 3000, named("int64", TIME + "Timestamp"), ADAPTIVE),
+        ("smalldatetime", "TIMESTAMP_NTZ(0)", NOON * 1000, NOON_US, named("int64", TIME + "Timestamp"), ADAPTIVE),
+        ("datetime2(6)", "TIMESTAMP_NTZ(6)", NOON_US + 1, NOON_US + 1, named("int64", TIME + "MicroTimestamp"), ADAPTIVE),
+        ("datetime2(7)", "TIMESTAMP_NTZ(7)", NOON_US * 1000 + 1100, NOON_US + 1, named("int64", TIME + "NanoTimestamp"), ADAPTIVE),
+        ("datetimeoffset", "TIMESTAMP(7)", "2025-01-02T14:00:00.1234567+02:00", NOON_US + 123456, ZONED, {}),
+        ("time(3)", "TIME(3)", 43_200_001, 43_200_001_000, named("int32", TIME + "Time"), ADAPTIVE),
+        ("uniqueidentifier", "STRING", UUID, UUID, {"type": "string"}, {}),
+        ("rowversion", "BINARY", "AAAAAAAAB9E=", b"\0\0\0\0\0\0\x07\xd1", {"type": "bytes"}, {}),
+        ("xml", "STRING", "<a/>", "<a/>", named("string", "io.debezium.data.Xml"), {}),
+    ),
+)  # fmt: skip
+def test_sql_servers_types(sql_type: str, value: Any, expected: Any, field: dict[str, Any], options: dict[str, Any]) -> None:
+    check(sql_type, value, expected, field, options, SQL_SERVER)
+
+
+def test_sql_servers_source_is_metadata() -> None:
+    names = ["source.database", "source.schema", "source.table", "source.timestamp", "source.properties"]
+    decoder = get_format("debezium-json").decoder("id INT", metadata=names)
+    (change,) = decoder.decode(None, line("r", {**SQL_SERVER, "snapshot": "first", "change_lsn": None}, None, {"id": 1}))
+    *plain, properties = change.metadata
+    assert plain == ["shop", "dbo", "orders", NOON_US]
+    assert {name: value for name, value in properties if "lsn" in name or "serial" in name} == {
+        "change_lsn": None,
+        "commit_lsn": "00000027:00000758:0005",
+        "event_serial_no": "2",
+    }
+
+
+def test_sql_servers_updates_and_deletes_have_whole_rows() -> None:
+    decoder = get_format("debezium-json").decoder("id INT, name STRING")
+    old, new = {"id": 1, "name": "scooter"}, {"id": 1, "name": "bike"}
+    assert [change.row for change in decoder.decode(None, line("u", SQL_SERVER, old, new))] == [(1, "scooter"), (1, "bike")]
+    assert decoder.decode(None, line("d", SQL_SERVER, old, None)) == [Change(RowKind.DELETE, (1, "scooter"))]
+
+
+# ------------------------------------------------------------------------------------------------------------------- Oracle
+
+VARIABLE = named("struct", "io.debezium.data.VariableScaleDecimal")
+
+
+@pytest.mark.parametrize(
+    ("sql_type", "value", "expected", "field", "options"),
+    cases(
+        ("NUMBER", "DECIMAL(38,4)", {"scale": 4, "value": unscaled(12345678)}, "1234.5678", VARIABLE, PRECISE),
+        ("NUMBER that is whole", "DECIMAL(38,0)", {"scale": 0, "value": unscaled(1001)}, "1001", VARIABLE, PRECISE),
+        ("NUMBER of a negative scale", "DECIMAL(10,0)", {"scale": -2, "value": unscaled(-15)}, "-1500", VARIABLE, PRECISE),
+        ("NUMBER(5,2)", "DECIMAL(5,2)", unscaled(-314), "-3.14", named("bytes", DECIMAL, scale="2"), PRECISE),
+        ("NUMBER(38)", "DECIMAL(38,0)", unscaled(10**37), "1" + "0" * 37, named("bytes", DECIMAL, scale="0"), PRECISE),
+        ("NUMBER(5,-2)", "DECIMAL(7,0)", unscaled(15), "1500", named("bytes", DECIMAL, scale="-2"), None),
+        ("NUMBER(9)", "INT", 123_456_789, 123_456_789, {"type": "int32"}, {}),
+        ("NUMBER(1)", "BOOLEAN", 1, True, {"type": "int8"}, {}),
+        ("NUMBER as a string", "DECIMAL(10,2)", "3.14", "3.14", {"type": "string"}, {"decimal_handling_mode": "string"}),
+        ("BINARY_DOUBLE", "DOUBLE", 1.5, 1.5, {"type": "double"}, {}),
+        ("DATE, which has a time", "TIMESTAMP_NTZ(0)", NOON * 1000, NOON_US, named("int64", TIME + "Timestamp"), ADAPTIVE),
+        ("TIMESTAMP(6)", "TIMESTAMP_NTZ(6)", NOON_US, NOON_US, named("int64", TIME + "MicroTimestamp"), ADAPTIVE),
+        ("TIMESTAMP(9)", "TIMESTAMP_NTZ(9)", NOON_US * 1000 + 999, NOON_US, named("int64", TIME + "NanoTimestamp"), ADAPTIVE),
+        ("TIMESTAMP WITH TIME ZONE", "TIMESTAMP(6)", "2025-01-02T07:00:00.000001-05:00", NOON_US + 1, ZONED, {}),
+        ("TIMESTAMP WITH LOCAL TIME ZONE", "TIMESTAMP(6)", "2025-01-02T12:00:00Z", NOON_US, ZONED, {}),
+        ("INTERVAL DAY TO SECOND", "INTERVAL DAY TO SECOND", -3_600_000_001, -3_600_000_001, DURATION, ADAPTIVE),
+        ("RAW", "BINARY", "AP8=", b"\x00\xff", {"type": "bytes"}, {}),
+        ("ROWID", "STRING", "AAAShjAAHAAAAAMAAA", "AAAShjAAHAAAAAMAAA", {"type": "string"}, {}),
+    ),
+)  # fmt: skip
+def test_oracles_types(sql_type: str, value: Any, expected: Any, field: dict[str, Any], options: dict[str, Any] | None) -> None:
+    if options is None:  # without a schema block the scale is the declared one, and a DECIMAL has no negative one
+        options = PRECISE
+        expected_bare = "15"
+        bare = line("c", ORACLE, None, {"id": 1, "v": value})
+        (change,) = get_format("debezium-json", **options).decoder(f"id INT, v {sql_type}").decode(None, bare)
+        assert change.row == (1, expected_bare)
+        described = line("c", ORACLE, None, {"id": 1, "v": value}, envelope({"type": "int32", "field": "id"}, {**field, "field": "v"}))
+        assert get_format("debezium-json").decoder(f"id INT, v {sql_type}").decode(None, described)[0].row == (1, expected)
+        return
+    check(sql_type, value, expected, field, options, ORACLE)
+
+
+def test_a_key_of_oracles_number_is_a_decimal() -> None:
+    decoder = get_format("debezium-json").decoder("ID DECIMAL(38,0), NAME STRING", unique_key=["ID"])
+    old, new = ({"ID": {"scale": 0, "value": unscaled(key)}, "NAME": "x"} for key in (1001, 1002))
+    assert decoder.upserts(None, line("u", ORACLE, old, new)) == [KeyedChange(("1001",), None), KeyedChange(("1002",), ("1002", "x"))]
+
+
+@pytest.mark.parametrize(("sql_type", "value"), [("STRING", PLACEHOLDER), ("BINARY", base64.b64encode(PLACEHOLDER.encode()).decode())])
+def test_a_lob_of_oracles_that_did_not_change_is_completed(sql_type: str, value: str) -> None:
+    decoder = get_format("debezium-json").decoder(f"ID INT, BODY {sql_type}", unique_key=["ID"])
+    message = line("u", ORACLE, {"ID": 1, "BODY": value}, {"ID": 1, "BODY": value})
+    assert decoder.upserts(None, message) == [KeyedChange((1,), (1, ABSENT), (), True)]
+    with pytest.raises(PartialImageError):
+        decoder.decode(None, message)
+
+
+def test_oracles_truncate_and_schema_change_have_no_rows() -> None:
+    decoder = get_format("debezium-json").decoder("ID INT")
+    assert decoder.decode(None, line("t", ORACLE, None, None)) is Ignored.TRUNCATE
+    change = {"source": ORACLE, "ts_ms": 1, "databaseName": "ORCLPDB1", "schemaName": "SHOP", "ddl": "ALTER TABLE ...", "tableChanges": []}
+    assert decoder.decode(None, json.dumps(change).encode()) is Ignored.DDL
+
+
+# --------------------------------------------------------------------------------------------------------------- PostgreSQL
+
+
+def test_the_default_replica_identity_has_no_row_before() -> None:
+    decoder = get_format("debezium-json").decoder("id INT, name STRING NOT NULL, stock INT NOT NULL", unique_key=["id"])
+    update = line("u", POSTGRES, None, {"id": 1, "name": "bike", "stock": 5})
+    assert decoder.upserts(None, update) == [KeyedChange((1,), (1, "bike", 5))]
+    with pytest.raises(MissingBeforeImageError, match="REPLICA IDENTITY FULL"):
+        decoder.decode(None, update)
+    # NOT NULL columns are not null in a delete either: the connector fills them with defaults.
+    delete = line("d", POSTGRES, {"id": 1, "name": "", "stock": 0}, None)
+    assert decoder.upserts(None, delete) == [KeyedChange((1,), None)]
+
+
+def test_the_full_replica_identity_has_complete_before_images() -> None:
+    decoder = get_format("debezium-json").decoder("id INT, name STRING", unique_key=["id"])
+    old, new = {"id": 1, "name": "scooter"}, {"id": 2, "name": "bike"}
+    assert [change.row for change in decoder.decode(None, line("u", POSTGRES, old, new))] == [(1, "scooter"), (2, "bike")]
+    assert decoder.upserts(None, line("u", POSTGRES, old, new)) == [KeyedChange((1,), None), KeyedChange((2,), (2, "bike"))]
+
+
+def test_an_unchanged_value_is_taken_from_the_full_row_before() -> None:
+    decoder = get_format("debezium-json").decoder("id INT, body STRING", unique_key=["id"])
+    message = line("u", POSTGRES, {"id": 1, "body": "long"}, {"id": 1, "body": PLACEHOLDER})
+    assert [change.row for change in decoder.decode(None, message)] == [(1, "long"), (1, "long")]
+
+
+TEXT = PLACEHOLDER.encode()
+UNCHANGED = cases(
+    ("text", "STRING", PLACEHOLDER, {}),
+    ("jsonb", "STRING", PLACEHOLDER, {}),
+    ("bytea", "BINARY", base64.b64encode(TEXT).decode(), {}),
+    ("bytea, hex", "BINARY", TEXT.hex(), {"binary_handling_mode": "hex"}),
+    ("bytea, base64-url-safe", "BINARY", base64.urlsafe_b64encode(TEXT).decode(), {"binary_handling_mode": "base64-url-safe"}),
+    ("text[]", "ARRAY<STRING>", [PLACEHOLDER], {}),
+    ("bytea[]", "ARRAY<BINARY>", [base64.b64encode(TEXT).decode()], {}),
+    ("uuid[]", "ARRAY<STRING>", ["b68a35a7-17ad-35b3-af2a-ae46edb4545a"], {}),
+    ("int[]", "ARRAY<INT>", list(TEXT), {}),
+    ("bigint[]", "ARRAY<BIGINT>", list(TEXT), {}),
+    ("date[]", "ARRAY<DATE>", list(TEXT), {}),
+    ("hstore as a map", "MAP<STRING, STRING>", {PLACEHOLDER: PLACEHOLDER}, {}),
+)
+
+
+@pytest.mark.parametrize(("sql_type", "value", "options"), UNCHANGED)
+def test_an_unchanged_toast_value_is_recognised_by_its_columns_type(sql_type: str, value: Any, options: dict[str, Any]) -> None:
+    decoder = get_format("debezium-json", **options).decoder(f"id INT, v {sql_type}", unique_key=["id"])
+    for schema in (None, envelope({"type": "int32", "field": "id"})):
+        message = line("u", POSTGRES, None, {"id": 1, "v": value}, schema)
+        assert decoder.upserts(None, message) == [KeyedChange((1,), (1, ABSENT), (), True)]
+
+
+@pytest.mark.parametrize(
+    ("sql_type", "value", "expected", "field", "options"),
+    cases(
+        ("jsonb", "STRING", '{"a": [1]}', '{"a": [1]}', named("string", "io.debezium.data.Json"), {}),
+        ("uuid", "STRING", UUID, UUID, named("string", "io.debezium.data.Uuid"), {}),
+        ("numeric", "DECIMAL(20,5)", {"scale": 2, "value": unscaled(314)}, "3.14000", VARIABLE, PRECISE),
+        ("numeric(10,2)", "DECIMAL(10,2)", unscaled(314), "3.14", named("bytes", DECIMAL, scale="2"), PRECISE),
+        ("money", "DECIMAL(19,2)", unscaled(-100), "-1.00", named("bytes", DECIMAL, scale="2"), PRECISE),
+        ("timestamptz", "TIMESTAMP(6)", "2025-01-02T12:00:00.123456Z", NOON_US + 123456, ZONED, {}),
+        ("timestamp(3)", "TIMESTAMP_NTZ(3)", NOON * 1000, NOON_US, named("int64", TIME + "Timestamp"), ADAPTIVE),
+        ("timestamp", "TIMESTAMP_NTZ(6)", NOON_US, NOON_US, named("int64", TIME + "MicroTimestamp"), ADAPTIVE),
+        ("timetz", "TIME(6)", "12:00:00.5Z", 43_200_500_000, named("string", TIME + "ZonedTime"), {"time_precision_mode": "isostring"}),
+        ("interval", "INTERVAL DAY TO SECOND", 90_000_000_000, 90_000_000_000, DURATION, ADAPTIVE),
+        ("interval as text", "STRING", "P1Y2M3DT4H5M6.78S", "P1Y2M3DT4H5M6.78S", named("string", TIME + "Interval"), {}),
+        ("hstore as a map", "MAP<STRING, STRING>", {"b": "2", "a": None}, [["a", None], ["b", "2"]], {"type": "map"}, {}),
+        ("hstore as JSON", "STRING", '{"a":"1"}', '{"a":"1"}', named("string", "io.debezium.data.Json"), {}),
+        ("bit(1)", "BOOLEAN", True, True, {"type": "boolean"}, {}),
+        ("bit(10), little-endian", "BINARY", "AQI=", b"\x01\x02", named("bytes", "io.debezium.data.Bits", length="10"), {}),
+        ("int[]", "ARRAY<INT>", [1, None], [1, None], array({"type": "int32"}), {}),
+        ("numeric(5,1)[]", "ARRAY<DECIMAL(5,1)>", [unscaled(15)], ["1.5"], array(named("bytes", DECIMAL, scale="1")), PRECISE),
+        ("timestamptz[]", "ARRAY<TIMESTAMP>", ["2025-01-02T12:00:00Z"], [NOON_US], array(ZONED), {}),
+        ("date[]", "ARRAY<DATE>", [20090, None], [20090, None], array(named("int32", TIME + "Date")), {}),
+        ("double that is no number", "DOUBLE", "Infinity", float("inf"), {"type": "double"}, {}),
+        ("point", "STRUCT<x: DOUBLE, y: DOUBLE>", {"x": 1.5, "y": 2.0, "wkb": "AQ=="}, [1.5, 2.0], {"type": "struct"}, {}),
+    ),
+)  # fmt: skip
+def test_postgresqls_types(sql_type: str, value: Any, expected: Any, field: dict[str, Any], options: dict[str, Any]) -> None:
+    check(sql_type, value, expected, field, options, POSTGRES)
+
+
+# ---------------------------------------------------------------------------------------------------------- MySQL, MariaDB
+
+
+@pytest.mark.parametrize("connector", ["mysql", "mariadb"])
+def test_the_placeholder_is_plain_text_in_mysql(connector: str) -> None:
+    decoder = get_format("debezium-json").decoder("id INT, body STRING, tags ARRAY<STRING>", unique_key=["id"])
+    source = {"connector": connector, "db": "shop", "table": "orders", "gtid": "0-1-2", "file": "binlog.000003", "pos": 154, "row": 0}
+    message = line("c", source, None, {"id": 1, "body": PLACEHOLDER, "tags": [PLACEHOLDER]})
+    assert decoder.decode(None, message) == [Change(RowKind.INSERT, (1, PLACEHOLDER, [PLACEHOLDER]))]
+
+
+@pytest.mark.parametrize(
+    ("mode", "value"), [("long", -1), ("precise", unscaled(2**64 - 1)), ("precise", 2**64 - 1)], ids=["long", "precise", "as a number"]
+)
+def test_the_largest_unsigned_bigint(mode: str, value: Any) -> None:
+    format = get_format("debezium-json", bigint_unsigned_handling_mode=mode, decimal_handling_mode="precise")
+    source = {"connector": "mysql"}
+    assert format.decoder("u DECIMAL(20,0)").decode(None, line("c", source, None, {"u": value}))[0].row == (str(2**64 - 1),)

@@ -1,0 +1,171 @@
+"""MongoDB's Extended JSON: every form of a value by column type, read and written."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings, strategies as st
+
+from cdc_formats import Handling, columns, get_format, read_json
+from cdc_formats.decoding.json_reader import json_bytes
+from cdc_formats.errors import FormatOptionError, SchemaError
+from cdc_formats.formats.debezium.extended_json import document_converter, document_writer
+from cdc_formats.values.handling import ConversionError
+from tests.support.examples import examples
+
+MIDNIGHT = 1_735_776_000_000  # 2025-01-02 00:00:00 UTC, in milliseconds
+UUID_BYTES = "ASNFZ4mrze8BI0VniavN7w=="
+UUID_TEXT = "01234567-89ab-cdef-0123-456789abcdef"
+
+
+def converted(sql_type: str, value: Any, time_zone: str | None = None) -> Any:
+    (column,) = columns(f"c {sql_type}")
+    return document_converter(column.type, Handling(time_zone=time_zone))(read_json(json.dumps(value).encode()))
+
+
+VALUES = [
+    ("STRING", "text", "text"),
+    ("STRING", 5, "5"),
+    ("STRING", True, "true"),
+    ("STRING", {"$oid": "596e275826f08b2730779e1f"}, "596e275826f08b2730779e1f"),
+    ("STRING", {"$symbol": "s"}, "s"),
+    ("STRING", {"$code": "f()"}, "f()"),
+    ("STRING", {"$code": "f()", "$scope": {}}, '{"$code":"f()","$scope":{}}'),
+    ("STRING", {"$numberLong": "5"}, "5"),
+    ("STRING", {"$numberDecimal": "1E+3"}, "1E+3"),
+    ("STRING", {"$date": MIDNIGHT + 1}, "2025-01-02T00:00:00.001Z"),
+    ("STRING", {"$date": "2025-01-02T00:00:00Z"}, "2025-01-02T00:00:00Z"),
+    ("STRING", {"$binary": UUID_BYTES, "$type": "04"}, UUID_TEXT),
+    ("STRING", {"$binary": {"base64": UUID_BYTES, "subType": "3"}}, UUID_TEXT),
+    ("STRING", {"$uuid": UUID_TEXT}, UUID_TEXT),
+    ("STRING", {"$binary": "AP8=", "$type": "00"}, '{"$binary":"AP8=","$type":"00"}'),
+    ("STRING", {"$binary": "AP8=", "$type": "04"}, '{"$binary":"AP8=","$type":"04"}'),
+    ("STRING", {"$timestamp": {"t": 5, "i": 1}}, '{"$timestamp":{"t":5,"i":1}}'),
+    ("STRING", {"$regularExpression": {"pattern": "a", "options": "i"}}, '{"$regularExpression":{"pattern":"a","options":"i"}}'),
+    ("STRING", {"$minKey": 1}, '{"$minKey":1}'),
+    ("STRING", {"a": {"$numberLong": "5"}, "b": [1.50]}, '{"a":{"$numberLong":"5"},"b":[1.5]}'),
+    ("STRING", [1, {"a": None}], '[1,{"a":null}]'),
+    ("STRING", {}, "{}"),
+    ("INT", {"$numberInt": "-7"}, -7),
+    ("BIGINT", {"$numberLong": "9223372036854775807"}, 2**63 - 1),
+    ("BIGINT", 5, 5),
+    ("DOUBLE", {"$numberDouble": "1.5"}, 1.5),
+    ("DOUBLE", {"$numberDouble": "-Infinity"}, float("-inf")),
+    ("DOUBLE", 2.5, 2.5),
+    ("DECIMAL(10,2)", {"$numberDecimal": "1E+3"}, "1000.00"),
+    ("DECIMAL(10,2)", 1.5, "1.50"),
+    ("BOOLEAN", False, False),
+    ("BOOLEAN", {"$numberInt": "1"}, True),
+    ("TIMESTAMP", {"$date": MIDNIGHT}, MIDNIGHT * 1000),
+    ("TIMESTAMP", {"$date": {"$numberLong": "-1"}}, -1000),
+    ("TIMESTAMP", {"$date": "2025-01-02T00:00:00.001Z"}, MIDNIGHT * 1000 + 1000),
+    ("TIMESTAMP", {"$date": "2025-01-02T01:00:00+01:00"}, MIDNIGHT * 1000),
+    ("TIMESTAMP", {"$timestamp": {"t": 5, "i": 9}}, 5_000_000),
+    ("TIMESTAMP", "2025-01-02T00:00:00Z", MIDNIGHT * 1000),
+    ("TIMESTAMP_NTZ(3)", {"$date": MIDNIGHT}, MIDNIGHT * 1000),
+    ("TIMESTAMP_NTZ(3)", "2025-01-02 00:00:00", MIDNIGHT * 1000),
+    ("DATE", {"$date": MIDNIGHT}, 20090),
+    ("DATE", "2025-01-02", 20090),
+    ("TIME", "12:00:00", 43_200_000_000),
+    ("BINARY", {"$binary": "AP8=", "$type": "00"}, b"\x00\xff"),
+    ("BINARY", {"$binary": {"base64": "AP8=", "subType": "80"}}, b"\x00\xff"),
+    ("BINARY", {"$uuid": UUID_TEXT}, bytes.fromhex(UUID_TEXT.replace("-", ""))),
+    ("ARRAY<BIGINT>", [1, {"$numberLong": "2"}, None, {"$undefined": True}], [1, 2, None, None]),
+    ("MAP<STRING, TIMESTAMP>", {"b": {"$date": 1}, "a": None}, [["a", None], ["b", 1000]]),
+    ("STRUCT<a: INT, b: ARRAY<STRING>>", {"b": [{"$oid": "59"}], "z": 1}, [None, ["59"]]),
+    ("INT", {"$undefined": True}, None),
+]
+
+
+@pytest.mark.parametrize(("sql_type", "value", "expected"), VALUES, ids=[f"{sql_type} {value}"[:70] for sql_type, value, _ in VALUES])
+def test_a_value_is_converted_by_its_columns_type(sql_type: str, value: Any, expected: Any) -> None:
+    got = converted(sql_type, value)
+    assert got == expected
+    assert type(got) is type(expected)
+
+
+@pytest.mark.parametrize(
+    ("sql_type", "value", "reason"),
+    [
+        ("TIMESTAMP", MIDNIGHT, "a plain number is not a time in MongoDB: declare BIGINT"),
+        ("TIMESTAMP", True, "a plain number is not a time"),
+        ("TIMESTAMP", {"$date": None}, "expected `TIMESTAMP`, got `object`"),
+        ("TIMESTAMP", {"$date": {"$numberInt": "5"}}, "expected `TIMESTAMP`"),
+        ("TIMESTAMP", {"$date": 10**15}, "out of its range"),
+        ("TIMESTAMP", {"$date": "2025-01-02T00:00:00"}, "expected a time zone"),
+        ("TIMESTAMP", {"$timestamp": 5}, "expected `TIMESTAMP`, got `object`"),
+        ("TIMESTAMP", "2025-01-02 00:00:00", "set time_zone"),
+        ("DATE", {"$date": 1}, "it has a time of day: declare TIMESTAMP"),
+        ("DATE", 20090, "expected `DATE`, got `number`"),
+        ("BINARY", "AP8=", r"expected \$binary: declare STRING"),
+        ("BINARY", {"$binary": "AP8="}, r"expected \$binary"),
+        ("BINARY", {"$binary": "AP8=", "$type": "999"}, r"expected \$binary"),
+        ("BINARY", {"$binary": {"base64": "?", "subType": "00"}}, "not base64"),
+        ("BINARY", {"$uuid": "01"}, "not a UUID"),
+        ("INT", {"$numberInt": 5, "x": 1}, "expected `INT`, got `object`"),
+        ("INT", {"$numberLong": "2147483648"}, "out of its range"),
+        ("INT", {"$numberDouble": "1.5"}, "expected `INT`"),
+        ("INT", {"a": 1}, "expected `INT`, got `object`"),
+        ("ARRAY<INT>", {"a": 1}, "expected `ARRAY<INT>`, got `object`"),
+        ("MAP<STRING, INT>", [1], "expected `MAP<STRING, INT>`, got `array`"),
+        ("STRUCT<a: INT>", 5, "expected `STRUCT<a: INT>`, got `number`"),
+    ],
+)
+def test_a_value_that_the_column_cannot_hold_is_refused(sql_type: str, value: Any, reason: str) -> None:
+    with pytest.raises(ConversionError, match=reason):
+        converted(sql_type, value)
+
+
+def test_text_without_a_zone_is_read_in_the_declared_zone() -> None:
+    assert converted("ARRAY<TIMESTAMP>", ["2025-01-02 01:00:00"], "Europe/Berlin") == [MIDNIGHT * 1000]
+    with pytest.raises(FormatOptionError, match="time_zone 'Mars' is unknown"):
+        get_format("debezium-mongodb-json", time_zone="Mars").decoder("_id INT, at TIMESTAMP")
+
+
+# -------------------------------------------------------------------------------------------------------------- writing
+
+numbers = st.integers(-(10**33), 10**33).map(lambda number: f"{number:d}")
+dates = st.integers(-719_162, 2_932_896)
+stamps = st.integers(-62_135_596_800_000, 253_402_300_799_999).map(lambda millis: millis * 1000)
+CANONICAL: dict[str, st.SearchStrategy[Any]] = {
+    "STRING": st.text(),
+    "BOOLEAN": st.booleans(),
+    "INT": st.integers(-(2**31), 2**31 - 1),
+    "BIGINT": st.integers(-(2**63), 2**63 - 1),
+    "DOUBLE": st.floats(allow_nan=False),
+    "DECIMAL(34,0)": numbers,
+    "DATE": dates,
+    "TIME": st.integers(0, 86_399_999_999),
+    "TIMESTAMP": stamps,
+    "TIMESTAMP_NTZ": stamps,
+    "BINARY": st.binary(),
+    "ARRAY<BIGINT>": st.lists(st.none() | st.integers(-(2**63), 2**63 - 1)),
+    "MAP<STRING, STRING>": st.dictionaries(st.text(), st.text()).map(lambda entries: sorted(map(list, entries.items()))),
+    "STRUCT<at: TIMESTAMP, of: ARRAY<DATE>>": st.tuples(st.none() | stamps, st.lists(dates)).map(list),
+}
+
+
+@pytest.mark.parametrize("sql_type", CANONICAL)
+@settings(max_examples=examples(40), deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@given(data=st.data())
+def test_what_is_written_is_read_as_the_same_value(sql_type: str, data: st.DataObject) -> None:
+    (column,) = columns(f"c {sql_type}")
+    value = data.draw(CANONICAL[sql_type])
+    written = read_json(json_bytes(document_writer(column.type)(value)))
+    assert repr(document_converter(column.type, Handling())(written)) == repr(value)
+
+
+@pytest.mark.parametrize(
+    ("sql_type", "value", "reason"),
+    [("TIMESTAMP", 1, "has milliseconds"), ("TIMESTAMP_NTZ", 1001, "has milliseconds"), ("DECIMAL(38,0)", "1" * 35, "has 34 digits")],
+)
+def test_values_without_a_bson_type_are_refused(sql_type: str, value: Any, reason: str) -> None:
+    with pytest.raises(ConversionError, match=reason):
+        document_writer(columns(f"c {sql_type}")[0].type)(value)
+
+
+def test_a_map_whose_keys_are_not_text_is_refused() -> None:
+    with pytest.raises(SchemaError, match="the key of a map must be a STRING"):
+        document_writer(columns("c MAP<INT, INT>")[0].type)

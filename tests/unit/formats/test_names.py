@@ -1,0 +1,121 @@
+"""Undeclared columns in messages, and declared columns that messages lack, for every format with column names."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+import pytest
+
+from cdc_formats import Event, Format, RowKind, get_format
+
+WRITTEN, DECLARED = "id INT, name STRING, weight INT", "id INT, name STRING, wieght INT"
+BEFORE_IMAGES = {"before_image_prefix": "BI_", "before_image_column_filter": "all"}
+FORMATS = [
+    ("debezium-json", {}, "wieght"),
+    ("debezium-json", {"schema_include": True}, "wieght"),
+    ("debezium-flat-json", {}, "wieght"),
+    ("debezium-flat-json", {"schema_include": True}, "wieght"),
+    ("canal-json", {}, "wieght"),
+    ("maxwell-json", {}, "wieght"),
+    ("ogg-json", {}, "wieght"),
+    ("changelog-json", {}, "wieght"),
+    ("upsert-kafka", {}, "wieght"),
+    ("upsert-kafka", {"value_fields_include": "EXCEPT_KEY"}, "wieght"),
+    ("dms-json", {**BEFORE_IMAGES, "include_null_and_empty": True}, "wieght"),
+    # Columns that are NULL are left out.
+    ("dms-json", BEFORE_IMAGES, None),
+]
+
+
+def compared(format: str, options: dict, kind: RowKind, row=(1, "bike", 2), before=None, declared: str = DECLARED):
+    written = get_format(format, **options).encoder(WRITTEN, unique_key=["id"]).encode(kind, row, before)
+    return get_format(format, **options).decoder(declared, unique_key=["id"]).compare_names(*written)
+
+
+@pytest.mark.parametrize(("format", "options", "absent"), FORMATS)
+def test_a_misspelt_column_is_absent_and_the_right_one_unknown(format, options, absent):
+    found = compared(format, options, RowKind.INSERT)
+    assert (found.absent, found.unknown) == ((absent,) if absent else (), ("weight",))
+
+
+@pytest.mark.parametrize(("format", "options", "absent"), FORMATS)
+def test_columns_as_declared_have_no_difference(format, options, absent):
+    for kind, before in ((RowKind.INSERT, None), (RowKind.UPDATE_AFTER, (1, "bike", None)), (RowKind.DELETE, None)):
+        found = compared(format, options, kind, (1, None, 2), before, WRITTEN)
+        assert found is None or not any(found)
+
+
+def test_a_documents_fields_may_be_missing():
+    decoder = get_format("debezium-mongodb-json").decoder("_id STRING, wieght INT", unique_key=["_id"])
+    found = decoder.compare_names(None, json.dumps({"op": "c", "after": '{"_id": "a", "weight": 1}'}).encode())
+    assert found == ((), ("weight",))
+
+
+@pytest.mark.parametrize(
+    ("format", "options", "message", "absent", "unknown"),
+    [
+        pytest.param("ogg-json", {}, {"op_type": "U", "before": {"id": 1}, "after": {"id": 1}}, (), (), id="a compressed update"),
+        pytest.param("canal-json", {}, {"type": "DELETE", "data": [{"id": "1"}]}, (), (), id="a delete by its key"),
+        pytest.param(
+            "maxwell-json", {"binlog_row_image": "MINIMAL"}, {"type": "update", "data": {"id": 1, "name": None}},
+            (), (), id="a minimal row image",
+        ),
+        pytest.param(
+            "maxwell-json", {}, {"type": "update", "data": {"id": 1, "name": None}, "old": {"name": "a"}},
+            ("wieght",), (), id="old",
+        ),
+        pytest.param(
+            "dms-json",
+            BEFORE_IMAGES,
+            {"data": {"id": 1, "BI_id": 1, "more": 2}, "metadata": {"operation": "update"}},
+            (),
+            ("more",),
+            id="before-images next to the columns",
+        ),
+        pytest.param(
+            "debezium-flat-json", {"add_fields_prefix": "my."}, {"id": 1, "name": "a", "wieght": 1, "my.op": "u", "__deleted": "false"},
+            (), (), id="added fields",
+        ),
+        pytest.param(
+            "debezium-json", {}, {"op": "c", "after": {"id": 1, "name": "a", "Wieght": [[[1]]]}}, ("wieght",), ("Wieght",), id="upper case"
+        ),
+        pytest.param(
+            "debezium-json", {}, {"op": "u", "before": {"old": 1}, "after": {"id": 1, "name": "a", "wieght": 1}}, (), (), id="before"
+        ),
+    ],
+)  # fmt: skip
+def test_columns_that_producers_omit_or_add_are_no_difference(format, options, message, absent, unknown):
+    decoder = get_format(format, **options).decoder(DECLARED, unique_key=["id"])
+    assert decoder.compare_names(b'{"id": 1}', json.dumps(message).encode()) == (absent, unknown)
+
+
+@pytest.mark.parametrize(
+    ("format", "options", "record"),
+    [
+        pytest.param("upsert-kafka", {}, (b'{"id": 1}', None), id="a tombstone"),
+        pytest.param("upsert-kafka", {"json_null": "delete"}, (b'{"id": 1}', b"null"), id="JSON's null"),
+        pytest.param("debezium-flat-json", {}, (b'{"id": 1}', None), id="a flattened tombstone"),
+        pytest.param("debezium-json", {}, (None, b'{"op": "t"}'), id="a truncate"),
+    ],
+)
+def test_a_record_without_columns_is_not_compared(format, options, record):
+    assert get_format(format, **options).decoder(DECLARED, unique_key=["id"]).compare_names(*record) is None
+
+
+@pytest.mark.parametrize("value_format", ["csv", "avro"])
+def test_columns_by_position_have_the_declared_names(value_format):
+    options = {"value_format": value_format}
+    assert compared("upsert-kafka", options, RowKind.UPDATE_AFTER) == ((), ())
+
+
+def test_a_custom_format_is_compared_by_its_images():
+    @dataclass(frozen=True, kw_only=True)
+    class Plain(Format):
+        identifier = "plain"
+
+        def read(self, key, value):
+            return [Event.insert(json.loads(value))]
+
+    decoder = Plain().decoder("id INT, weight INT")
+    assert decoder.compare_names(None, b'{"id": 1, "wieght": 1.5}') == (("weight",), ("wieght",))

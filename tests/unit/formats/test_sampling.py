@@ -1,0 +1,176 @@
+"""A format of another package with hooks for sampling: detection, profile and inference use them as those of built-in formats."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import pytest
+
+from cdc_formats import Column, Event, Format, MetadataColumn, SqlType, read_object, register_format, registry
+from cdc_formats.errors import DecodeError, MissingFieldError
+from cdc_formats.sampling import Declaration, DeclaredColumn, Evidence
+from cdc_formats.testing import Vector, check_format, check_sampling
+from cdc_formats.topics.inference import infer_schema
+from cdc_formats.topics.kafka import SampledRecord
+from cdc_formats.topics.profile import TopicProfile, profile_records
+
+TYPES = {"int": SqlType("INT"), "money": SqlType("DECIMAL", 12, 2)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Till(Format):
+    """Messages with the names of the columns' types: ``{"act": "put", "of": "shop", "row": {...}, "types": {...}}``."""
+
+    identifier = "till-json"
+    marks = ("act", "of", "row", "types")
+    operation_path = ("act",)
+    metadata: ClassVar[Mapping[str, MetadataColumn]] = {"shop": MetadataColumn("STRING", lambda message: message["of"])}
+    table_identity: ClassVar[Mapping[str, str]] = {"shop": "only"}
+
+    only: str | None = None
+    euro: bool = False
+
+    def read(self, key: bytes | None, value: bytes | None) -> list[Event]:
+        message = read_object(value or b"")
+        row = message.get("row")
+        if "act" not in message or "of" not in message or not isinstance(row, dict):
+            raise MissingFieldError("`act`, `of` or `row` is missing", "$")
+        return [Event.insert(row, message, "$.row")]
+
+    def declaration(self, key: bytes | None, value: bytes, headers: Sequence[Any] = ()) -> Declaration:
+        types = read_object(value).get("types")
+        columns = [DeclaredColumn(Column(name, TYPES.get(said, SqlType(""))), said) for name, said in dict(types or {}).items()]
+        return Declaration("types", columns, tuple(self.key_columns(key)), "the key's name")
+
+    def key_columns(self, key: bytes | None, headers: Sequence[Any] = ()) -> Mapping[str, Any]:
+        name, _, number = (key or b"").decode("utf-8", "replace").partition("=")
+        return {name: int(number)} if number.isascii() and number.isdigit() else {}
+
+    def column_notes(
+        self, column: Column, values: Any, notes: Sequence[str], *, guessed: bool, connectors: Collection[str]
+    ) -> Iterable[str]:
+        return [*notes, *(["in cents"] if column.type == TYPES["money"] and connectors == {"till"} else [])]
+
+    def connector(self, message: Any) -> str | None:
+        return "till"
+
+    def inferred_options(self, sample: Any) -> Mapping[str, tuple[Any, str]]:
+        return {"euro": (True, f"{sample.sources['types']} messages have types")}
+
+    def sample_notes(self, sample: Any) -> Iterator[str]:
+        yield f"{sample.rows} rows of a till"
+
+    @classmethod
+    def detected_options(cls, records: Sequence[Any], given: Mapping[str, Any]) -> Mapping[str, Any]:
+        return {"euro": len(records) > 1}
+
+    def evidence(self, record: Any) -> Evidence:
+        refusal = DecodeError("a message without types") if "types" not in record.value.fields else None
+        return Evidence(True, ("{} of {} have an act",) if "act" in record.value.fields else (), refusal)
+
+
+@pytest.fixture(autouse=True)
+def registered() -> Iterator[None]:
+    before = dict(registry._registered)
+    register_format(Till)
+    yield
+    registry._registered.clear()
+    registry._registered.update(before)
+
+
+def message(number: int, shop: str = "rome", **more: Any) -> bytes:
+    row, types = {"id": number, "price": 9}, {"id": "int", "price": "money"}
+    return json.dumps({"act": "put", "of": shop, "row": row, "types": types, **more}).encode()
+
+
+def profile(*values: bytes, **options: Any) -> TopicProfile:
+    return profile_records([SampledRecord("t", 0, at, 0, b"id=%d" % (at + 1), value, ()) for at, value in enumerate(values)], **options)
+
+
+RECORDS = [(b"id=1", message(1)), (b"id=2", message(2))]
+
+
+def test_declared_types_and_the_key_are_inferred() -> None:
+    found = infer_schema(RECORDS, format="till-json")
+    assert (found.ddl, found.primary_key) == ("id INT NOT NULL, price DECIMAL(12,2)", ("id",))
+    assert found.primary_key_reason == "the key's name, in 2 records"
+    assert [(each.certainty, each.source_type) for each in found.evidence] == [("types", "int"), ("types", "money")]
+    assert [each.notes for each in found.evidence] == [(), ("in cents",)]
+    assert (found.option_reasons, found.notes) == ({"euro": "2 messages have types"}, ("2 rows of a till",))
+    assert found.tables == ("rome",)
+
+
+def test_a_type_that_the_format_does_not_know_is_inferred_from_values() -> None:
+    found = infer_schema([(None, message(1, types={"price": "weight"}))], format="till-json")
+    assert found.ddl == "price BIGINT, id BIGINT"
+
+
+def test_a_profile_detects_the_format_with_its_evidence() -> None:
+    found = profile(message(1), message(2))
+    assert (found.format, found.reason) == ("till-json", "2 of 2 values have act, of, row and types, 2 of 2 have an act")
+    (table,) = found.tables
+    assert (table.name, table.ddl, table.operations) == ("rome", "id INT NOT NULL, price DECIMAL(12,2)", {"put": 2})
+    assert (table.key_agrees, table.kafka_key) == (True, "yes: (id), equal to the row's in 2 events")
+    assert table.options == {"euro": True}
+    assert 'format_options={"euro": True}' in found.call()
+
+
+def test_options_are_detected_for_a_format_given_by_name() -> None:
+    assert profile(message(1), message(2), format="till-json").tables[0].options == {"euro": True}
+    assert profile(message(1), message(2), format="till-json", euro=False, only=None).tables[0].schema.format_options == {"euro": True}
+
+
+def test_the_filter_of_each_table_is_the_formats_own_option() -> None:
+    found = profile(message(1), message(2, "oslo"), message(3, "os.lo"))
+    assert {table.name: table.options["only"] for table in found.tables} == {"rome": "rome", "oslo": "oslo", "os.lo": r"os\.lo"}
+
+
+def test_records_that_the_format_refuses_are_not_its_own() -> None:
+    found = profile(json.dumps({"act": "put", "of": "rome", "row": {"id": 1}}).encode())
+    candidate = next(each for each in found.candidates if each.identifier == "till-json")
+    assert (candidate.read, candidate.refused, candidate.error) == (0, 1, "[DECODE] a message without types - at the value")
+
+
+VECTOR = Vector(
+    records=[(b"id=1", message(1)), (b"id=2", message(2))],
+    schema="id INT, price INT",
+    expected=["+I(1,9)", "+I(2,9)"],
+    primary_key=["id"],
+)
+
+
+def test_the_contract_includes_the_hooks() -> None:
+    check_format("till-json", [VECTOR], mutations=20)
+    text = Vector(value=message(1, types="int"), schema="id INT, price INT", expected=["+I(1,9)"])
+    with pytest.raises(AssertionError, match=r"till-json: a sample with .* raises ValueError, which is not a DecodeError"):
+        check_format("till-json", [text])
+
+
+def fails(error: Exception) -> Any:
+    def hook(self: Any, *arguments: Any, **more: Any) -> Any:
+        raise error
+
+    return hook
+
+
+@pytest.mark.parametrize(
+    ("members", "sentence"),
+    [
+        ({"declaration": fails(MissingFieldError("no types", "$"))}, "is refused by a hook: "),
+        ({"key_columns": lambda self, key, headers=(): ["id"]}, r"key_columns gives \['id'\], not a mapping"),
+        ({"evidence": lambda self, record: True}, "evidence gives True, not an Evidence"),
+        ({"evidence": fails(KeyError("act"))}, "raises KeyError, which is not a DecodeError"),
+        (
+            {"detected_options": classmethod(lambda cls, records, given: {"dollar": 1})},
+            "detected_options gives dollar, which are no",
+        ),
+    ],
+)
+def test_a_broken_hook_is_a_violation_of_the_contract(members: dict[str, Any], sentence: str) -> None:
+    members = {"declaration": Format.declaration, **members}
+    cls = type("Broken", (Till,), {"identifier": "broken-till-json", **members})
+    with pytest.raises(AssertionError, match=sentence):
+        check_sampling(cls(), VECTOR)

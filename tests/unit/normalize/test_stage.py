@@ -1,0 +1,321 @@
+"""The stage as pure functions: packed blocks and state, compared with the fold of single keys."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given, strategies as st
+
+from cdc_formats import ABSENT, Change, KeyedChange, RowKind, columns
+from cdc_formats.errors import PartialImageError, StateVersionError
+from cdc_formats.fold import FoldOptions, fold
+from cdc_formats.values.equality import row_unifier
+from normalize.changelog_normalize import ChangelogNormalize, make_stage
+from normalize.core.arrow import from_arrow
+from normalize.core.changes import Block, Shape, decode_block
+from normalize.core.key_group import COUNTS, KeyGroupResult, Stage
+from normalize.core.output import Output
+from normalize.core.records import Records
+from normalize.core.row_order import RowOrderError
+from normalize.decode.targets import Blocks, KeyedRows, update_before_dropper
+from normalize.engines.bounded import fold_pass
+from normalize.engines.key_groups import normalize
+from normalize.monitoring.counts import COLUMN
+from tests.support.strategies import DDL, HISTORIES, NAN, OTHER_NAN, by_key, exact, fold_history, last_rows, table_of, unified
+
+SHAPE = Shape(columns("id BIGINT, name STRING, qty INT"))
+OF_HISTORIES = Shape(columns(DDL))
+
+
+def stage_of(key_groups: int = 4, shape: Shape = SHAPE, **options) -> Stage:
+    of_stage = {name: options.pop(name) for name in ("streaming", "mode", "expected", "row_order") if name in options}
+    layout = "compact" if shape.compact else "full"
+    return make_stage(
+        ChangelogNormalize(key_groups=key_groups, state_layout=layout, **options), shape, ("id",), **{"streaming": True, **of_stage}
+    )
+
+
+def records(offsets, stamps, topic="t", partition=0) -> Records:
+    return Records(topic, partition, np.array(offsets), np.array(stamps), [None] * len(offsets), [b"raw"] * len(offsets), list(stamps))
+
+
+def keyed(history) -> list[list[KeyedChange]]:
+    """One record per change, with the key from a decoder."""
+    unify = row_unifier(OF_HISTORIES.columns[:1])
+    return [[KeyedChange(unify((key,)), row, (), row is not None and ABSENT in row)] for key, row in history]
+
+
+def blocks_of(history, stage: Stage, start: int = 0) -> list[tuple[int, Block]]:
+    """Pack a history, one record per change, like the first pass packs a task's records."""
+    return blocks_of_changes(keyed(history), stage, start)
+
+
+def blocks_of_changes(changes, stage: Stage, start: int = 0) -> list[tuple[int, Block]]:
+    target = Blocks(Output(stage.shape.columns), stage.layout.key_groups, stage.shape)
+    offsets = range(start, start + len(changes))
+    if changes:
+        target.take(records(offsets, offsets), changes, {})
+    return flushed(target)
+
+
+def flushed(target: Blocks) -> list[tuple[int, Block]]:
+    return [(row["key_group"], decode_block(row["block"])) for batch in target.flush() for row in batch.to_pylist()]
+
+
+class Stream:
+    """Runs micro-batches through `normalize` and keeps the state by key group, like Spark."""
+
+    def __init__(self, stage: Stage) -> None:
+        self.stage = stage
+        self.state: dict[int, bytes] = {}
+        self.counts = dict.fromkeys(COUNTS, 0)
+        self.offset = 0
+
+    def run(self, history, now_ms: int = 0) -> list[tuple[RowKind, tuple]]:
+        return self.run_changes(keyed(history), now_ms)
+
+    def run_changes(self, changes, now_ms: int = 0) -> list[tuple[RowKind, tuple]]:
+        rows = blocks_of_changes(changes, self.stage, self.offset)
+        self.offset += len(changes)
+        changelog = []
+        for group in sorted({row[0] for row in rows}):
+            blocks = [block for of, block in rows if of == group]
+            result, after = normalize(blocks, self.state.pop(group, None), self.stage, now_ms)
+            if after is not None:
+                self.state[group] = after
+            changelog += unpacked(result, self.stage)
+            for name, count in result.counts.items():
+                self.counts[name] += count
+        return changelog
+
+
+def unpacked(result: KeyGroupResult, stage: Stage) -> list[tuple[RowKind, tuple]]:
+    output = Output(stage.shape.columns)
+    return [row for changelog in result.changelogs for row in typed_rows(output.of_stored(changelog), stage)]
+
+
+def typed_rows(batch, stage: Stage) -> list[tuple[RowKind, tuple]]:
+    kinds = map(RowKind.from_short_string, batch.column("row_kind").to_pylist())
+    values = [from_arrow(column.type, batch.column(column.name)) for column in stage.shape.columns]
+    return list(zip(kinds, zip(*values, strict=True), strict=True))
+
+
+SPLITS = st.lists(st.integers(0, 40), max_size=5)
+
+
+def split(history, at):
+    cuts = [0, *sorted(min(cut, len(history)) for cut in at), len(history)]
+    return [history[start:end] for start, end in pairwise(cuts)]
+
+
+@given(HISTORIES, SPLITS, st.integers(1, 9))
+def test_any_split_and_any_number_of_key_groups_give_the_rows_of_the_fold(history, cuts, key_groups):
+    stream = Stream(stage_of(key_groups, OF_HISTORIES))
+    changelog = [row for part in split(history, cuts) for row in stream.run(part)]
+    assert by_key(changelog) == by_key(fold_history(history))
+
+
+@given(HISTORIES, SPLITS, st.booleans())
+def test_upserts_and_rows_under_a_ttl_are_those_of_the_fold(history, cuts, with_ttl):
+    options = FoldOptions(generate_update_before=False, suppress_equal=not with_ttl)
+    stream = Stream(stage_of(3, OF_HISTORIES, changelog_mode="upsert", state_ttl=timedelta(days=1) if with_ttl else None))
+    changelog = [row for part in split(history, cuts) for row in stream.run(part)]
+    assert by_key(changelog) == by_key(fold_history(history, options))
+
+
+@given(HISTORIES, SPLITS)
+def test_a_difference_only_in_an_ignored_column_is_no_change(history, cuts):
+    expected, emitted = [], {}
+    for key, row in history:
+        before, key = emitted.get(unified(key)), unified(key)
+        if row is not None and before is not None and unified(row[:2] + row[3:]) == unified(before[:2] + before[3:]):
+            continue
+        output, emitted[key] = fold(before, row, FoldOptions())
+        expected += output
+    stream = Stream(stage_of(3, shape=Shape(OF_HISTORIES.columns, ignored=(2,))))
+    changelog = [row for part in split(history, cuts) for row in stream.run(part)]
+    assert by_key(changelog) == by_key(expected)
+
+
+@given(HISTORIES, SPLITS)
+def test_the_compact_layout_gives_the_rows_of_the_full_one(history, cuts):
+    # Like a source, which writes each change with the row before it.
+    table: dict = {}
+    changes = []
+    for (change,), (key, row) in zip(keyed(history), history, strict=True):
+        changes.append([KeyedChange(change.key, row, (), before=table.pop(unified(key), None))])
+        if row is not None:
+            table[unified(key)] = row
+    shape = Shape(OF_HISTORIES.columns, compact=True)
+    stream = Stream(stage_of(3, shape=shape))
+    changelog = []
+    for part in split(changes, cuts):
+        changelog += stream.run_changes(part)
+    # The rows are equal; a -U has the encoding of its event.
+    assert by_key(changelog, unified) == by_key(fold_history(history), unified)
+    assert stream.counts["WRONG_BEFORE_IMAGES"] == stream.counts["MISSING_BEFORE_IMAGES"] == 0
+
+
+@given(HISTORIES, SPLITS)
+def test_mini_batch_ends_in_the_same_table(history, cuts):
+    stream = Stream(stage_of(shape=OF_HISTORIES, mini_batch=True))
+    changelog = [row for part in split(history, cuts) for row in stream.run(part)]
+    assert table_of(changelog) == last_rows(history)
+
+
+@given(HISTORIES)
+def test_one_mini_batch_emits_each_key_once(history):
+    changelog = Stream(stage_of(shape=OF_HISTORIES, mini_batch=True)).run(history)
+    assert by_key(changelog, unified) == {key: [("+I", row)] for key, row in last_rows(history).items()}
+
+
+@given(HISTORIES, st.integers(1, 7), st.booleans())
+def test_the_bounded_engine_gives_the_rows_of_the_fold(history, batch_rows, mini_batch):
+    stage, output = stage_of(shape=OF_HISTORIES, mini_batch=mini_batch, streaming=False), Output(OF_HISTORIES.columns)
+    target = KeyedRows(output, 1, OF_HISTORIES)
+    offsets = range(len(history))
+    target.take(records(offsets, offsets), keyed(history), {})
+    sorted_rows = [
+        batch.take(sorted(range(batch.num_rows), key=lambda index: (keys[index], index)))
+        for batch in target.flush()
+        if (keys := batch.column("key").to_pylist()) is not None
+    ]
+    batches = [batch.slice(start, batch_rows) for batch in sorted_rows for start in range(0, batch.num_rows, batch_rows)]
+    typed = [batch.filter(batch.column(COLUMN).is_null()) for batch in fold_pass(iter(batches), stage=stage, output=output)]
+    changelog = [row for batch in typed for row in typed_rows(batch, stage)]
+    if mini_batch:
+        assert table_of(changelog) == last_rows(history)
+    else:
+        assert by_key(changelog) == by_key(fold_history(history))
+
+
+@given(HISTORIES, st.randoms(use_true_random=False), SPLITS)
+def test_records_with_offsets_in_any_order_give_the_rows_of_the_fold(history, random, cuts):
+    # A block's offsets have gaps, and other blocks have the records in the gaps.
+    shape = replace(OF_HISTORIES, offsets=True)
+    stage = stage_of(1, shape, row_order="offset")
+    offsets = list(range(len(history)))
+    random.shuffle(offsets)
+    target, blocks = Blocks(Output(shape.columns), 1, shape), []
+    for part in filter(None, split(offsets, cuts)):
+        target.take(records(part, part), keyed([history[offset] for offset in part]), {})
+        blocks += [block for _, block in flushed(target)]
+    told, _ = normalize(blocks, None, stage, 0)
+    assert exact(unpacked(told, stage)) == exact(fold_history(history))
+
+
+@pytest.mark.parametrize(("row_order", "text"), [("row", "the same timestamp, or none"), ("offset", "two Kafka partitions")])
+def test_a_key_in_two_partitions_without_timestamps_is_an_error(row_order, text):
+    shape = replace(OF_HISTORIES, offsets=row_order == "offset")
+    stage, target, blocks = stage_of(1, shape, row_order=row_order), Blocks(Output(shape.columns), 1, shape), []
+    for partition, key in ((0, 1), (1, 2), (2, 1)):
+        target.take(records([0], [0], partition=partition), keyed([(key, None)]), {})
+        blocks += [block for _, block in flushed(target)]
+    normalize(blocks[:2], None, stage, 0)
+    with pytest.raises(RowOrderError, match=text):
+        normalize(blocks, None, stage, 0)
+
+
+@given(HISTORIES, st.randoms(use_true_random=False))
+def test_blocks_in_any_order_and_partitions_merged_by_time_give_the_order_of_writing(history, random):
+    # Each change goes to one of three partitions; its timestamp is the order of writing.
+    stage = stage_of(1, OF_HISTORIES)
+    places = [random.randrange(3) for _ in history]
+    blocks = []
+    for partition in range(3):
+        mine = [index for index, place in enumerate(places) if place == partition]
+        cut = random.randrange(len(mine) + 1)
+        for part in (range(cut), range(cut, len(mine))):
+            target = Blocks(Output(OF_HISTORIES.columns), 1, OF_HISTORIES)
+            if part:
+                target.take(records(part, [mine[at] for at in part], partition=partition), keyed([history[mine[at]] for at in part]), {})
+            blocks += [block for _, block in flushed(target)]
+    random.shuffle(blocks)
+    result, _ = normalize(blocks, None, stage, 0)
+    assert exact(unpacked(result, stage)) == exact(fold_history(history))
+
+
+@pytest.mark.parametrize(("before", "after", "kinds"), [(NAN, OTHER_NAN, ["+U"]), (0.0, -0.0, ["+U"]), (NAN, 0.0, ["-D", "+U"])])
+def test_upserts_without_a_stage_delete_a_key_only_if_it_changed(before, after, kinds):
+    drop = update_before_dropper(columns("id DOUBLE"), ["id"])
+    kept = drop([Change(RowKind.UPDATE_BEFORE, (before,)), Change(RowKind.UPDATE_AFTER, (after,))])
+    assert [change.kind.short_string for change in kept] == kinds
+
+
+def test_state_is_not_written_when_nothing_changed():
+    stream = Stream(stage_of(1))
+    stream.run([(1, (1, "a", 0))])
+    before = stream.state[0]
+    stream.run([(1, (1, "a", 0)), (2, None)])
+    assert stream.state[0] is before
+    assert stream.counts["SUPPRESSED_EQUAL"] == 1
+    assert stream.counts["DELETES_OF_UNKNOWN_KEYS"] == 1
+
+
+def test_a_key_group_without_keys_has_no_state():
+    stream = Stream(stage_of(1))
+    stream.run([(1, (1, "a", 0))])
+    stream.run([(1, None)])
+    assert stream.state == {}
+
+
+def test_a_ttl_removes_rows_that_were_not_written_and_suppresses_no_change():
+    stream = Stream(stage_of(1, state_ttl=timedelta(milliseconds=100)))
+    row = (1, "a", 0)
+    assert [kind.short_string for kind, _ in stream.run([(1, row)], now_ms=1000)] == ["+I"]
+    assert [kind.short_string for kind, _ in stream.run([(1, row)], now_ms=1090)] == ["-U", "+U"]
+    # The last write was at 1090: at 1180 the row is in the state, at 1300 it has expired and the next row is an insert.
+    assert [kind.short_string for kind, _ in stream.run([(1, row)], now_ms=1180)] == ["-U", "+U"]
+    assert [kind.short_string for kind, _ in stream.run([(1, row)], now_ms=1300)] == ["+I"]
+    assert stream.run([(1, None)], now_ms=1500) == []
+    assert stream.counts["EXPIRED"] == 2
+
+
+def test_a_partial_row_is_completed_from_the_stored_one():
+    stream = Stream(stage_of(1))
+    stream.run([(1, (1, "toast", 5))])
+    assert stream.run([(1, (1, ABSENT, 6))]) == [(RowKind.UPDATE_BEFORE, (1, "toast", 5)), (RowKind.UPDATE_AFTER, (1, "toast", 6))]
+
+
+@pytest.mark.parametrize("mini_batch", [False, True])
+def test_a_partial_row_is_completed_from_the_batch(mini_batch):
+    stream = Stream(stage_of(1, mini_batch=mini_batch))
+    changelog = stream.run([(1, (1, "toast", 5)), (1, (1, ABSENT, 6)), (1, (1, ABSENT, 7))])
+    assert table_of(changelog) == {1: (1, "toast", 7)}
+
+
+def test_a_partial_row_of_an_unknown_key_is_an_error_with_offset_and_solution():
+    with pytest.raises(PartialImageError, match=r"REPLICA IDENTITY FULL.*MySQL: binlog_row_image=FULL[)] - at .* in t\[0\]@0"):
+        Stream(stage_of(1)).run([(1, (1, ABSENT, 6))])
+
+
+@pytest.mark.parametrize("mode", ["FAILFAST", "PERMISSIVE", "DROPMALFORMED"])
+def test_completing_a_partial_row_from_a_compact_state_is_an_error(mode):
+    stream = Stream(stage_of(1, shape=Shape(SHAPE.columns, compact=True), mode=mode))
+    stream.run_changes([[KeyedChange((1,), (1, "a", 5))]])
+    with pytest.raises(PartialImageError, match=r"set state_layout='full', or .*MySQL: binlog_row_image=FULL[)] - at .* in t\[0\]@"):
+        stream.run_changes([[KeyedChange((1,), (1, ABSENT, 6), partial=True)]])
+
+
+def test_a_partial_row_of_an_unknown_key_is_dropped_and_counted_or_kept_as_corrupt():
+    dropping = Stream(stage_of(1, mode="DROPMALFORMED"))
+    assert dropping.run([(1, (1, ABSENT, 6))]) == []
+    assert dropping.counts["PARTIAL_IMAGE"] == 1
+    stage = stage_of(1, mode="PERMISSIVE")
+    result, _ = normalize([block for _, block in blocks_of([(1, (1, ABSENT, 6))], stage)], None, stage, 0)
+    (side_output,) = result.side_outputs
+    assert side_output.column == "_corrupt_record"
+    assert side_output.value[0].startswith("[PARTIAL_IMAGE]")
+    assert side_output.value[1:] == ["t", 0, 0, None, b"raw"]
+
+
+def test_another_number_of_key_groups_is_refused():
+    stream = Stream(stage_of(4))
+    stream.run([(1, (1, "a", 0))])
+    (group,) = stream.state
+    with pytest.raises(StateVersionError, match="set key_groups=4"):
+        normalize([], stream.state[group], stage_of(8), 0)

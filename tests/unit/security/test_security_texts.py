@@ -1,0 +1,126 @@
+"""Hostile messages: none of their names and values can control a terminal or program that shows them."""
+
+from __future__ import annotations
+
+import ast
+import json
+from random import Random
+from typing import Any
+
+import pytest
+from hypothesis import example, given, settings, strategies as st
+
+from cdc_formats import Event, Format, get_format, read_object
+from cdc_formats.base import Decoder
+from cdc_formats.errors import ArgumentError, ChangelogError, DecodeError, EncodeError, FormatBugError, InferenceError, SchemaError
+from cdc_formats.printable import printable
+from cdc_formats.registry import BUILT_IN
+from cdc_formats.topics.inference import infer_schema
+from normalize.kafka.infer_arguments import arguments_text
+from tests.support.examples import examples
+from tests.support.hostile import HOSTILE, MESSAGES, PIECE, SCHEMA
+
+
+def spoiled(value: Any, piece: str, random: Random) -> Any:
+    """The same value with a hostile piece added to, or replacing, some of its names and texts."""
+    if isinstance(value, dict):
+        return {spoiled(name, piece, random): spoiled(each, piece, random) for name, each in value.items()}
+    if isinstance(value, list):
+        return [spoiled(each, piece, random) for each in value]
+    if random.random() > 0.15:
+        return value
+    return (value if isinstance(value, str) else "") + piece
+
+
+def encoded(message: Any, raw: bool) -> bytes:
+    """A message's bytes, with raw characters or with JSON escapes."""
+    return json.dumps(message, ensure_ascii=not raw).encode("utf-8", "surrogatepass")
+
+
+def decoders(identifier: str) -> list[Decoder]:
+    name = "_id" if "mongodb" in identifier else "id"
+    format = get_format(identifier)
+    schema = SCHEMA.replace("id INT", f"{name} INT", 1)
+    every = {"unique_key": [name], "metadata": sorted(format.metadata)}
+    found = [format.decoder(schema, **every, positions=not format.positions, images=True)]
+    if format.json_schema() is not None:
+        found.append(get_format(identifier, validate=True).decoder(schema, **every))
+    return found
+
+
+def errors_of(identifier: str, key: bytes | None, value: bytes) -> list[ChangelogError]:
+    found: list[ChangelogError] = []
+    for decoder in DECODERS[identifier]:
+        for decode in (decoder.decode, decoder.upserts):
+            try:
+                decode(key, value)
+            except DecodeError as error:
+                found += [error, error.at(where="t[0]@1"), error.without_data()]
+    try:
+        infer_schema([(key, value)], format=FORMATS[identifier])
+    except (InferenceError, SchemaError) as error:
+        found.append(error)
+    return found
+
+
+FORMATS = {name: get_format(name) for name in MESSAGES}
+DECODERS = {name: decoders(name) for name in MESSAGES}
+
+
+def test_every_text_format_is_covered() -> None:
+    assert sorted([*MESSAGES, "debezium-avro-confluent"]) == sorted(BUILT_IN)
+
+
+@pytest.mark.parametrize("identifier", sorted(MESSAGES))
+@settings(max_examples=examples(40))
+@given(piece=PIECE, seed=st.integers(0, 10_000), raw=st.booleans())
+@example(piece="\x1b[2J\x1b[31m", seed=1, raw=False)
+@example(piece="\u202e", seed=1, raw=True)
+def test_errors_have_no_control_characters(identifier: str, piece: str, seed: int, raw: bool) -> None:
+    random = Random(seed)
+    for message in MESSAGES[identifier]:
+        bad = spoiled(message, piece, random)
+        for error in errors_of(identifier, encoded(spoiled({"id": 1}, piece, random), raw), encoded(bad, raw)):
+            for text in (str(error), f"{error}", repr(error)):
+                assert printable(text) == text
+
+
+@pytest.mark.parametrize("cls", [ArgumentError, EncodeError, FormatBugError, InferenceError, SchemaError], ids=lambda cls: cls.__name__)
+@pytest.mark.parametrize("piece", HOSTILE)
+def test_errors_of_every_class_escape_names(cls: type[ChangelogError], piece: str) -> None:
+    text = str(cls(f"column {piece} is wrong"))
+    assert printable(text) == text
+    assert text.startswith(f"[{cls.condition}] column ")
+
+
+class PlainJson(Format):
+    """A third-party format that reads objects without checks."""
+
+    identifier = "plain-json"
+
+    def read(self, key: bytes | None, value: bytes | None) -> list[Event]:
+        return [Event.insert(read_object(value), path="$")]
+
+
+def test_an_escaped_name_is_shown() -> None:
+    with pytest.raises(DecodeError, match=r"it has id\\x1b\[2J"):
+        PlainJson().decoder("id INT").decode(None, encoded({"id\x1b[2J": 1}, raw=False))
+
+
+# ------------------------------------------------------------------------------------------------------ what is to be pasted
+
+NAMES = ['"""+__import__("os").abort()+"""', "a\nb", 'c"""\nimport os\n"""', "\\", "\x1b[2J", "\u202ename", "x`y", "# z", "'''", "plain"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("more", [[], ["two\nlines"]], ids=["one column", "two columns"])
+def test_an_inferred_schema_can_be_pasted_and_runs_no_code(name: str, more: list[str]) -> None:
+    row = {name: 1, **dict.fromkeys(more, "text")}
+    found = infer_schema([(None, json.dumps({"op": "+I", "data": row}).encode())], format="changelog-json")
+    text = arguments_text(found, ["orders"], {}, [name])
+    assert [line for line in text.split("\n") if printable(line) != line] == []
+    assert [line for line in str(found).split("\n") if printable(line) != line] == []
+    pasted = text.partition("\n")[2].rpartition("\n")[0]
+    arguments = {target.targets[0].id: ast.literal_eval(target.value) for target in ast.parse(pasted).body}  # type: ignore[attr-defined]
+    assert arguments["primary_key"] == [name]
+    assert {column.name for column in get_format("changelog-json").decoder(arguments["schema"]).columns} == {name, *more}

@@ -1,0 +1,52 @@
+"""Column names come from messages: statements quote them, and schemas keep them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given, strategies as st
+
+from cdc_formats.errors import SchemaError
+from cdc_formats.values.schema import to_ddl
+from normalize.dataframe import table_columns
+from normalize.sinks.dialects import Dialect, MySql
+from tests.support.hostile_names import names, spark_type, tables
+
+if TYPE_CHECKING:
+    pass
+
+
+@given(table=tables)
+def test_a_schema_of_spark_is_read_with_all_its_names(table: Any) -> None:
+    from pyspark.sql.types import StructField, StructType
+
+    schema = StructType([StructField(column.name, spark_type(column)) for column in table])
+    assert to_ddl(table_columns(schema)) == to_ddl(table)
+
+
+@pytest.mark.parametrize("ddl", ["`a\0b` INT", "a ARRAY<STRUCT<`b\0`: INT>>"])
+def test_a_name_that_arrow_cannot_hold_is_refused(ddl: str) -> None:
+    with pytest.raises(SchemaError, match=r"the column name 'a.*' has a NUL character"):
+        table_columns(ddl)
+
+
+_QUOTED = {'"': r'"(?:[^"]|"")*"', "`": r"`(?:[^`]|``)*`"}
+
+
+@pytest.mark.parametrize("dialect", [Dialect(), MySql()])
+@given(found=st.lists(names.filter(bool), min_size=2, max_size=4, unique=True), table=names.filter(lambda name: "." not in name))
+def test_names_change_only_the_quoted_parts_of_a_statement(dialect: Dialect, found: list[str], table: str) -> None:
+    from pyspark.sql.types import IntegerType, StructField
+
+    def statements(table: str, names: Sequence[str]) -> str:
+        fields = [StructField(name, IntegerType()) for name in names]
+        columns = {name: f"c{index}" for index, name in enumerate(names)}
+        key = {names[0]: "c0"}
+        made = [dialect.create(table, fields, names[:1]), dialect.add(table, fields[0]), dialect.stage("staging", table, columns)]
+        made += [dialect.delete("staging", table, key), dialect.upsert("staging", table, columns, key), dialect.twins("staging", key)]
+        return re.sub(_QUOTED[dialect.quote], "name", "\n".join(made))
+
+    assert statements(table, found) == statements("table", [f"n{index}" for index, _ in enumerate(found)])

@@ -1,0 +1,173 @@
+"""Checks compose.yaml and the files that it mounts against the specification's schema, this repository's rules and the formats.
+
+The tests start no container, because their machines have no Docker.
+"""
+
+from __future__ import annotations
+
+import configparser
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ruamel.yaml import YAML
+
+from cdc_formats import get_format
+from tests.support.paths import REPOSITORY
+
+COMPOSE = YAML(typ="safe").load((REPOSITORY / "compose.yaml").read_text())
+SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
+ONE_SHOT = {"connectors", "connectors-avro"}
+CONNECTORS = sorted((REPOSITORY / "compose" / "connectors").glob("*/*.json"))
+DEFAULTED = re.compile(r"\$\{([A-Z_]+):-([^}]*)\}")
+README = (REPOSITORY / "compose" / "README.md").read_text()
+
+
+def test_compose_file_is_valid_against_the_specification_schema() -> None:
+    command = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.compose-spec", "compose.yaml"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=REPOSITORY)
+    assert (done.returncode, done.stdout) == (0, "ok -- validation done\n")
+
+
+@pytest.mark.parametrize("name", sorted(set(SERVICES) - ONE_SHOT))
+def test_each_service_has_a_health_check(name: str) -> None:
+    check = SERVICES[name]["healthcheck"]
+    assert check["test"][0] in ("CMD", "CMD-SHELL")
+    assert {"interval", "timeout", "retries", "start_period"} <= set(check)
+
+
+@pytest.mark.parametrize("name", sorted(ONE_SHOT))
+def test_one_shot_services_do_not_restart(name: str) -> None:
+    assert SERVICES[name]["restart"] == "no"
+
+
+@pytest.mark.parametrize("name", sorted(SERVICES))
+def test_each_image_is_pinned_to_one_version(name: str) -> None:
+    tag = SERVICES[name]["image"].rpartition(":")[2]
+    assert re.fullmatch(r"v?[0-9]+\.[0-9]+\.?[0-9]*(\.Final|-bookworm)?", tag)
+
+
+def test_base_image_of_the_dockerfile_is_pinned_to_one_version() -> None:
+    dockerfile = (REPOSITORY / SERVICES["jupyter"]["build"]["dockerfile"]).read_text()
+    assert re.findall(r"^FROM (.*)", dockerfile, re.MULTILINE) == ["python:3.12.12-slim-bookworm"]
+    for source in re.findall(r"^COPY (.*) \S+$", dockerfile, re.MULTILINE):
+        assert [path for path in source.split() if not (REPOSITORY / path).exists()] == []
+
+
+def test_dockerfile_installs_existing_extras_of_this_package() -> None:
+    setup = configparser.ConfigParser()
+    setup.read(REPOSITORY / "setup.cfg")
+    (extras,) = re.findall(r"/src\[(.*?)\]", (REPOSITORY / SERVICES["jupyter"]["build"]["dockerfile"]).read_text())
+    assert set(extras.split(",")) <= set(setup["options.extras_require"])
+
+
+@pytest.mark.parametrize("name", sorted(SERVICES))
+def test_ports_are_published_on_localhost_only(name: str) -> None:
+    for port in SERVICES[name].get("ports", []):
+        assert re.fullmatch(r"127\.0\.0\.1:\$\{[A-Z_]+:-[0-9]+\}:[0-9]+", port)
+
+
+def test_services_publish_different_ports() -> None:
+    ports = [DEFAULTED.search(port)[2] for service in SERVICES.values() for port in service.get("ports", [])]  # type: ignore[index]
+    assert len(set(ports)) == len(ports)
+
+
+@pytest.mark.parametrize("name", sorted(SERVICES))
+def test_mounted_files_exist(name: str) -> None:
+    for volume in SERVICES[name].get("volumes", []):
+        source = volume.split(":")[0]
+        assert (REPOSITORY / source).exists() if source.startswith("./") else source in COMPOSE["volumes"]
+
+
+@pytest.mark.parametrize("name", sorted(SERVICES))
+def test_dependencies_of_a_service_are_in_its_profiles(name: str) -> None:
+    profiles = set(SERVICES[name].get("profiles", []))
+    for other, how in SERVICES[name].get("depends_on", {}).items():
+        assert how == {"condition": "service_healthy"}
+        there = set(SERVICES[other].get("profiles", []))
+        assert not there or (profiles and profiles <= there)
+
+
+def test_every_variable_has_a_default_and_is_in_the_readme() -> None:
+    text = (REPOSITORY / "compose.yaml").read_text()
+    named = set(re.findall(r"(?<!\$)\$\{?([A-Z_]+)", text))  # a variable that is only tested (:+) has its default elsewhere
+    assert named == {name for name, _ in DEFAULTED.findall(text)}
+    assert [name for name in sorted(named) if f"`{name}`" not in README] == []
+
+
+def test_variable_has_one_default_and_secrets_are_marked_demo_only() -> None:
+    found = set(DEFAULTED.findall((REPOSITORY / "compose.yaml").read_text()))
+    assert len({name for name, _ in found}) == len(found)
+    secrets = {name: default for name, default in found if name.endswith(("PASSWORD", "TOKEN"))}
+    assert secrets
+    assert all(default.startswith("demo-only") for default in secrets.values())
+
+
+def test_mounted_files_contain_no_password() -> None:
+    for file in (REPOSITORY / "compose").rglob("*"):
+        if file.is_file() and file.name != "README.md":
+            assert "demo-only" not in file.read_text()
+
+
+# --------------------------------------------------------------------------------------------------------- configurations
+
+
+@pytest.mark.parametrize("file", CONNECTORS, ids=lambda file: file.stem)
+def test_connector_has_its_own_prefix_and_reads_its_password_from_the_environment(file: Path) -> None:
+    config = json.loads(file.read_text())
+    assert all(isinstance(value, str) for value in config.values())
+    assert config["topic.prefix"] == file.stem
+    (variable,) = re.findall(r"^\$\{env:(\w+)\}$", config["database.password"])
+    assert variable in SERVICES["connect"]["environment"]
+    assert SERVICES[config["database.hostname"]]["environment"][variable] == SERVICES["connect"]["environment"][variable]
+    assert f"`{config['topic.prefix']}." in README
+
+
+def test_server_ids_are_unique() -> None:
+    maxwell = properties("maxwell/maxwell.properties")["replica_server_id"]
+    numbers = [json.loads(file.read_text()).get("database.server.id") for file in CONNECTORS]
+    used = [number for number in [*numbers, maxwell, "1"] if number]
+    assert len(set(used)) == len(used) == 4
+
+
+def test_connector_settings_match_the_options_in_the_readme() -> None:
+    for file in (REPOSITORY / "compose" / "connectors" / "debezium").glob("*.json"):
+        config = json.loads(file.read_text())
+        options = {name.replace(".", "_"): config[name] for name in ("decimal.handling.mode", "time.precision.mode")}
+        get_format("debezium-json", **options)
+        spelled = ", ".join(f'{name}="{value}"' for name, value in options.items())
+        assert re.search(rf"`{config['topic.prefix']}\..*`debezium-json` \| `{spelled}`", README)
+        assert config["value.converter.schemas.enable"] == "false"
+
+
+def test_scripts_are_bash_and_stop_at_the_first_failure() -> None:
+    scripts = sorted((REPOSITORY / "compose").rglob("*.sh"))
+    assert len(scripts) == 3
+    for script in scripts:
+        assert "\nset -eu\n" in script.read_text()
+        assert subprocess.run(["bash", "-n", str(script)], capture_output=True).returncode == 0
+
+
+def properties(path: str) -> dict[str, str]:
+    lines = (REPOSITORY / "compose" / path).read_text().splitlines()
+    return dict(line.split("=", 1) for line in lines if line and not line.startswith(("#", "[")))
+
+
+def test_maxwell_writes_the_positions_that_order_source_compares() -> None:
+    config = properties("maxwell/maxwell.properties")
+    assert [config[name] for name in ("output_binlog_position", "output_xoffset", "output_server_id")] == ["true"] * 3
+    assert config["kafka.bootstrap.servers"] == SERVICES["canal"]["environment"]["kafka.bootstrap.servers"] == "kafka:19092"
+    assert "password" not in config
+
+
+def test_mysql_logs_full_row_images() -> None:
+    config = {name.strip(): value.strip() for name, value in properties("mysql/cdc.cnf").items()}
+    assert (config["binlog-format"], config["binlog-row-image"], config["binlog-row-metadata"]) == ("ROW", "FULL", "FULL")
+
+
+def test_postgres_uses_the_logical_wal_level() -> None:
+    assert "wal_level=logical" in SERVICES["postgres"]["command"]

@@ -1,0 +1,172 @@
+"""The documentation: its Python uses the public API, its links lead somewhere, every format has a page, and docstrings become Markdown."""
+
+import ast
+import doctest
+import inspect
+import re
+import subprocess
+import sys
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+import cdc_formats
+import normalize
+from cdc_formats.registry import BUILT_IN, get_format
+from tools.docs_docstrings import to_markdown
+from tools.docs_hooks import PROJECT, format_pages, on_page_markdown, project_pages
+
+REPOSITORY = Path(cdc_formats.__file__).parents[1]
+PAGES = {
+    str(path.relative_to(REPOSITORY)): path.read_text()
+    for path in [
+        *sorted((REPOSITORY / "docs").rglob("*.md")),
+        *(REPOSITORY / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md")),
+    ]
+}
+PACKAGES = ("capture", "cdc_formats", "normalize")
+PUBLIC = {name: getattr(package, name, None) for package in (cdc_formats, normalize) for name in package.__all__}
+
+
+def python_blocks(text):
+    """Return the source of each ```python block; of one with prompts, its statements."""
+    blocks = re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    return ["".join(e.source for e in doctest.DocTestParser().get_examples(b)) if b.startswith(">>>") else b for b in blocks]
+
+
+def calls_in_text(text):
+    """Return the inline code that is a call: `read_state(spark, checkpoint)`."""
+    prose = re.sub(r"^```.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL)
+    spans = [span for span in re.findall(r"(?<!`)`([^`\n]+)`(?!`)", prose) if re.match(r"[A-Za-z_]+\(.+\)$", span)]
+    return [span for span in spans if compiles(span)]
+
+
+def compiles(source):
+    try:
+        ast.parse(source)
+    except SyntaxError:
+        return False
+    return True
+
+
+def imported(tree):
+    """Return (module, name) for each name that a block imports from these packages."""
+    found = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] in PACKAGES]
+    return [(node.module, alias.name) for node in found for alias in node.names]
+
+
+def is_public(module, name):
+    home = import_module(module)
+    private = any(part.startswith("_") for part in [*module.split("."), name])
+    return not private and name in getattr(home, "__all__", dir(home))
+
+
+def unknown_arguments(tree):
+    """Return ``function(argument=)`` for each keyword argument that a public function of these packages lacks."""
+    calls = [
+        node
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and callable(PUBLIC.get(node.func.id))
+    ]
+    wrong = []
+    for call in calls:
+        parameters = inspect.signature(PUBLIC[call.func.id]).parameters
+        if not any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
+            wrong += [f"{call.func.id}({word.arg}=)" for word in call.keywords if word.arg and word.arg not in parameters]
+    return wrong
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_python_in_the_docs_uses_the_public_api(page):
+    trees = [ast.parse(source) for source in [*python_blocks(PAGES[page]), *calls_in_text(PAGES[page])]]
+    missing = [f"{module}.{name}" for tree in trees for module, name in imported(tree) if not is_public(module, name)]
+    assert missing == []
+    assert [wrong for tree in trees for wrong in unknown_arguments(tree)] == []
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_links_of_the_docs_lead_to_files(page):
+    links = re.findall(r"\]\(([^)#\s]+)", re.sub(r"^```.*?^```$", "", PAGES[page], flags=re.MULTILINE | re.DOTALL))
+    links = [link for link in links if not re.match(r"https?:", link)]
+    generated = {f"docs/{name}" for name in format_pages()}
+    targets = {link: (REPOSITORY / page).parent.joinpath(link).resolve() for link in links}
+    assert [link for link, path in targets.items() if not path.exists() and str(path.relative_to(REPOSITORY)) not in generated] == []
+
+
+def test_the_readme_is_short():
+    assert len(PAGES["README.md"].splitlines()) <= 200
+
+
+def test_every_format_has_a_page_from_its_docstring():
+    pages = format_pages()
+    assert sorted(pages) == [f"formats/{identifier}.md" for identifier in sorted(BUILT_IN)]
+    for identifier, path in BUILT_IN.items():
+        module, _, name = path.partition(":")
+        page = pages[f"formats/{identifier}.md"]
+        assert f"::: {module}\n" in page
+        assert f"::: {module}.{name}\n" in page
+        assert all(f"| `{column}` |" in page for column in get_format(identifier).metadata)
+        assert (import_module(module).__doc__ or "").strip()
+        assert "Parameters\n" in (get_format(identifier).__class__.__doc__ or "")
+
+
+def test_links_between_docs_and_the_repositorys_own_pages_work_on_the_site():
+    class Page:
+        class file:  # noqa: N801
+            src_uri = "tasks/your-own-format.md"
+
+    assert on_page_markdown("[a](../../CONTRIBUTING.md#b)", Page, None, None) == "[a](../project/CONTRIBUTING.md#b)"
+    assert sorted(project_pages()) == sorted(f"project/{name}" for name in PROJECT.values())
+    assert not any("](docs/" in page for page in project_pages().values())
+
+
+def test_every_error_is_explained():
+    sources = [path.read_text() for package in ("cdc_formats", "normalize") for path in (REPOSITORY / package).rglob("*.py")]
+    conditions = {
+        found for source in sources for found in re.findall(r'^ +condition(?:: ClassVar\[str\])? = "([A-Z_]+)"$', source, re.MULTILINE)
+    }
+    assert conditions > {"ARGUMENT", "TYPE_CONVERSION", "TARGET"}
+    page = PAGES["docs/tasks/query-fails.md"]
+    assert sorted(condition for condition in conditions - {"CHANGELOG", "DECODE"} if f"`{condition}`" not in page) == []
+
+
+def test_pre_commit_runs_goals_of_the_makefile():
+    config = REPOSITORY / ".pre-commit-config.yaml"
+    subprocess.run([sys.executable, "-m", "pre_commit", "validate-config", str(config)], check=True)
+    goals = re.findall(r"entry: make ([a-z]+)$", config.read_text(), re.MULTILINE)
+    assert goals == ["lint", "types"]
+    assert all(f"\n{goal}: " in (REPOSITORY / "Makefile").read_text() for goal in goals)
+
+
+def test_restructured_text_becomes_markdown():
+    docstring = """\
+First line.
+
+A message::
+
+    {"op": "c"}
+
+      {"op": "d"}
+
+=======  ==========
+op       rows
+=======  ==========
+``a|b``  ``+I``
+``d``    ``-D``,
+         or nothing
+=======  ==========
+
+All of io.debezium.* here, ``a.*`` and ``b.`c``` there.
+
+Parameters
+----------
+mode : {"a", "b"} or None
+**options
+"""
+    assert to_markdown(docstring).splitlines() == [
+        "First line.", "", "A message:", "", "```text", '{"op": "c"}', "", '  {"op": "d"}', "```", "",
+        "| op | rows |", "| --- | --- |", "| ``a|b`` | ``+I`` |", "| ``d`` | ``-D``, or nothing |", "", "",
+        "All of io.debezium.\\* here, ``a.*`` and `` b.`c` `` there.",
+        "", "Parameters", "----------", 'mode : "a" | "b" or None', "**options",
+    ]  # fmt: skip

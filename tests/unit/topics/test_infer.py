@@ -1,0 +1,611 @@
+"""Schema inference from declarations, from values, and on recorded topics, compared with the source tables."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+import random
+
+import pytest
+
+from cdc_formats import Event, Format, columns, read_object
+from cdc_formats.errors import ArgumentError, DecodeError, InferenceError
+from cdc_formats.registry import get_format
+from cdc_formats.testing import damaged
+from cdc_formats.topics.inference import InferredSchema, infer_schema
+from cdc_formats.topics.inference.source_types import widened
+from cdc_formats.values.schema import SqlType
+from tests.support.paths import TOPICS
+from tests.support.replay import producers, truth
+from tests.support.scenarios import FORMATS, SCENARIOS
+
+
+def infer(messages: list[dict], format: str = "changelog-json", keys: list[bytes | None] | None = None, **options) -> InferredSchema:
+    values = [json.dumps(message).encode() for message in messages]
+    return infer_schema(list(zip(keys or [None] * len(values), values, strict=True)), format=format, **options)
+
+
+def of_values(*values: object, format: str = "changelog-json") -> InferredSchema:
+    """Infer the schema of a table with one column that has these values."""
+    if format == "debezium-json":
+        return infer([{"op": "c", "after": {"id": True, "x": value}} for value in values], format)
+    return infer([{"op": "+I", "data": {"id": True, "x": value}} for value in values], format)
+
+
+def type_of(*values: object, format: str = "changelog-json") -> str:
+    return str(of_values(*values, format=format).columns[1].type)
+
+
+def raw(text: str, format: str = "changelog-json") -> str:
+    """Return the type of a column whose values are JSON text."""
+    values = [b'{"op":"+I","data":{"x":%s}}' % part.encode() for part in text.split()]
+    if format == "debezium-json":
+        values = [b'{"op":"c","after":{"x":%s}}' % part.encode() for part in text.split()]
+    return str(infer_schema([(None, value) for value in values], format=format).columns[0].type)
+
+
+# ---------------------------------------------------------------------------------------------------------------- values
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("true false null", "BOOLEAN"),
+        ("1 -5 null", "BIGINT"),
+        ("-9223372036854775808 9223372036854775807", "BIGINT"),
+        ("1 9223372036854775808", "DECIMAL(20,0)"),
+        ("-1 9223372036854775808", "DECIMAL(38,0)"),
+        ("1.5", "DECIMAL(38,18)"),
+        ("1.50 7", "DECIMAL(38,18)"),
+        ("12345678901234567890.50", "DECIMAL(38,18)"),
+        ("123456789012345678901.50", "DECIMAL(38,9)"),
+        ("12345678901234567890123456789012345678.0", "DOUBLE"),
+        ("1234567890123456789012345678901234567.5", "DECIMAL(38,1)"),
+        ("1.5 2.25", "DECIMAL(38,18)"),
+        ("0E-18 1.000000000000000001", "DECIMAL(38,18)"),
+        ("0.0000000000000000001 1.5", "DECIMAL(38,28)"),
+        ("123456789012345678901234567890.123456789", "DOUBLE"),
+        ("1.5E10 2.5", "DOUBLE"),
+        ("1e400", "DOUBLE"),
+        ('1.5 "NaN" "-Infinity"', "DOUBLE"),
+        ('"NaN"', "DOUBLE"),
+        ('1 "x"', "STRING"),
+        ("true 1", "STRING"),
+        ("null null", "STRING"),
+        ('{"a":1} [1]', "STRING"),
+        ("[1,2] [] [null]", "ARRAY<BIGINT>"),
+        ("[]", "ARRAY<STRING>"),
+        ("[[1.5]]", "ARRAY<ARRAY<DECIMAL(38,18)>>"),
+        ('[1,"a"]', "ARRAY<STRING>"),
+        ('{"a":1,"b":"x"} {"a":2}', "STRUCT<a: BIGINT, b: STRING>"),
+        ('{"a":1} {"b":2}', "MAP<STRING, BIGINT>"),
+        ('{"a":1} {"b":"x"}', "STRUCT<a: BIGINT, b: STRING>"),
+        ('{"a":1} {"b":[1]} {"b":"x"}', "STRUCT<a: BIGINT, b: STRING>"),
+        ("{}", "MAP<STRING, STRING>"),
+        ('{"":1}', "STRING"),
+        ('{"a`b":1}', "STRUCT<`a``b`: BIGINT>"),
+    ],
+)
+def test_type_of_values(text: str, expected: str) -> None:
+    assert raw(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        (["2025-01-02", None, "1969-12-31"], "DATE"),
+        (["2025-01-02", "2025-02-30"], "STRING"),
+        (["0000-00-00"], "STRING"),
+        (["20250102"], "STRING"),
+        (["2025-01-02 03:04:05", "2025-01-02T03:04:05.123456"], "TIMESTAMP_NTZ"),
+        (["2025-01-02T03:04:05Z", "2025-01-02 03:04:05.5+01:00"], "TIMESTAMP"),
+        (["2025-01-02T03:04:05Z", "2025-01-02T03:04:05"], "STRING"),
+        (["2025-01-02", "2025-01-02 03:04:05"], "STRING"),
+        (["03:04:05"], "STRING"),
+        (["2025-01-02", ""], "STRING"),
+        (["1.50"], "STRING"),
+        ([""], "STRING"),
+    ],
+)
+def test_text_is_a_time_only_if_every_value_is_iso_text(values: list, expected: str) -> None:
+    assert type_of(*values) == expected
+
+
+def test_a_json_number_of_debezium_is_a_double_because_its_decimals_are_text() -> None:
+    assert raw("1.5 2.25", "debezium-json") == "DOUBLE"
+
+
+def test_units_are_not_guessed_and_a_note_names_the_declaration() -> None:
+    found = of_values(1735787045123, 1735787045124, format="debezium-json")
+    assert str(found.columns[1].type) == "BIGINT"
+    (note,) = found.evidence[1].notes
+    assert "its unit is not in the message: if it is one, declare it, and time_precision_mode" in note
+    assert f"note on x: {note}" in str(found)
+    assert of_values(1735787045123).evidence[1].notes == ()
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        (["DEQ=", "ai8="], "if it is a DECIMAL, declare it, and decimal_handling_mode='precise' (its scale is not in the message)"),
+        (["9.50", "-1"], "if it is a DECIMAL, declare it, and decimal_handling_mode='string'"),
+        ([None], "only nulls were seen"),
+        ([1, "x"], "values of several kinds"),
+    ],
+)
+def test_a_doubtful_column_is_noted(values: list, expected: str) -> None:
+    found = of_values(*values, format="debezium-json")
+    assert str(found.columns[1].type) == "STRING"
+    assert any(expected in note for note in found.evidence[1].notes)
+
+
+def test_text_that_could_be_base64_by_chance_is_not_noted() -> None:
+    assert of_values("bike", "scooters", format="debezium-json").evidence[1].notes == ()
+
+
+def test_the_placeholder_is_not_counted_as_a_value() -> None:
+    mark = "__debezium_unavailable_value"
+    found = of_values([1, 2], [mark], {mark: mark}, None, format="debezium-json")
+    assert str(found.columns[1].type) == "ARRAY<BIGINT>"
+    assert found.evidence[1].seen == {"array": 1, "null": 1}
+
+
+def test_columns_have_the_order_of_the_fullest_row_and_those_that_are_missing_are_nullable() -> None:
+    rows = [{"id": 1, "old": 1}, {"id": 2, "new": "x", "more": 1, "old": 2}, {"more": 3, "id": 3}]
+    found = infer([{"type": "insert", "data": row, "primary_key_columns": ["id"]} for row in rows], "maxwell-json")
+    assert found.ddl == "id BIGINT NOT NULL, new STRING, more BIGINT, old BIGINT"
+    assert found.evidence[3].notes == ("not in 1 of 3 rows",)
+
+
+def test_examples_are_shown_on_request_and_shortened() -> None:
+    assert of_values("secret").evidence[1].examples == ()
+    messages = [{"op": "+I", "data": {"x": value}} for value in ("a", None, "a", "b" * 100, "c")]
+    assert infer(messages, examples=2).evidence[0].examples == ("a", "b" * 40 + "...")
+    assert "secret" not in str(of_values("secret"))
+
+
+def test_types_are_read_from_mongodb_documents() -> None:
+    document = {
+        "_id": {"$oid": "596e275826f08b2730779e1f"},
+        "price": {"$numberDecimal": "1.50"},
+        "round": {"$numberDecimal": "1E+1"},
+        "odd": {"$numberDecimal": "NaN"},
+        "ratio": 0.5,
+        "count": {"$numberLong": "5"},
+        "at": {"$date": {"$numberLong": "1589362330904"}},
+        "photo": {"$binary": "AA==", "$type": "00"},
+        "parts": [{"n": 1, "of": {"$undefined": True}}],
+    }
+    found = infer([{"op": "c", "after": json.dumps(document)}], "debezium-mongodb-json")
+    assert found.ddl == (
+        "_id STRING NOT NULL, price DECIMAL(38,18), round DECIMAL(38,18), odd DOUBLE, ratio DOUBLE, count BIGINT, at TIMESTAMP, "
+        "photo BINARY, parts ARRAY<STRUCT<n: BIGINT, of: STRING>>"
+    )
+    assert found.primary_key == ("_id",)
+
+
+# -------------------------------------------------------------------------------------------------------- declarations
+
+
+def block(*fields: dict, op: str = "c", key: str = "id", connector: str = "postgresql", **row) -> tuple[bytes, bytes]:
+    image = {"type": "struct", "fields": list(fields), "optional": True}
+    schema = {"type": "struct", "fields": [{**image, "field": "before"}, {**image, "field": "after"}, {"type": "string", "field": "op"}]}
+    payload = {"before": None, "after": row, "op": op, "source": {"db": "d", "table": "t", "connector": connector}}
+    key_schema = {"type": "struct", "fields": [{"type": "int32", "optional": False, "field": key}]}
+    return (
+        json.dumps({"schema": key_schema, "payload": {key: 1}}).encode(),
+        json.dumps({"schema": schema, "payload": payload}).encode(),
+    )
+
+
+ID = {"type": "int32", "optional": False, "field": "id"}
+
+
+def test_a_schema_block_is_exact() -> None:
+    scenario = next(scenario for scenario in SCENARIOS if scenario.name == "schema-block")
+    found = infer_schema(scenario.records("debezium-json"), format="debezium-json")
+    assert found.ddl == (
+        "id INT NOT NULL, price DECIMAL(10,3), rounded DECIMAL(38,4), any_scale STRUCT<scale: INT NOT NULL, value: BINARY NOT NULL>, "
+        "prices ARRAY<DECIMAL(38,1)>, day DATE, connect_day DATE, iso_day DATE, time_ms TIME(3), time_us TIME(6), time_ns TIME(6), "
+        "connect_time TIME(3), iso_time TIME, at_ms TIMESTAMP_NTZ(3), at_us TIMESTAMP_NTZ(6), at_ns TIMESTAMP_NTZ(9), "
+        "connect_at TIMESTAMP_NTZ(3), iso_at TIMESTAMP_NTZ, zoned TIMESTAMP, zoned_time STRING, lasts INTERVAL DAY TO SECOND, "
+        "unsigned BIGINT, data BINARY, document STRING, number DOUBLE"
+    )
+    assert found.primary_key == ("id",)
+    assert found.format_options == {"schema_include": True, "decimal_handling_mode": "precise", "time_precision_mode": "connect"}
+    assert {each.certainty for each in found.evidence} == {"schema block"}
+    assert found.evidence[1].source_type == "org.apache.kafka.connect.data.Decimal"
+    assert found.notes == ()
+
+
+def test_a_guessed_decimal_has_room_and_a_note_names_the_declaration() -> None:
+    found = of_values(1.5)
+    decoder = get_format("changelog-json").decoder(found.columns)
+    assert decoder.decode(None, b'{"op":"+I","data":{"id":true,"x":1.25}}')[0].row == (True, f"1.25{'0' * 16}")
+    (note,) = found.evidence[1].notes
+    assert note == (
+        "a number with a fraction, and a value with more digits than this type is an error: declare the source's DECIMAL(p,s), or DOUBLE"
+    )
+    assert f"note on x: {note}" in str(found)
+    assert of_values([1.5]).evidence[1].notes == of_values({"a": 1.5}).evidence[1].notes == (note,)
+    assert of_values(1, 2**70).evidence[1].notes == ()
+
+
+def test_a_fraction_of_debeziums_is_a_double_unless_it_has_more_digits() -> None:
+    found = of_values(1.5, format="debezium-json")
+    assert str(found.columns[1].type) == "DOUBLE"
+    assert found.evidence[1].notes == (
+        "a number with a fraction: if the source's column is a DECIMAL, declare it, since a DOUBLE holds 15 digits",
+    )
+    assert raw("1.5 12345678901234.5678", "debezium-json") == "DECIMAL(38,18)"
+
+
+def test_negative_mysql_keys_get_a_note_on_unsigned_types() -> None:
+    number = {"type": "int64", "optional": False, "field": "id"}
+    for connector in ("mysql", "mariadb", ""):
+        found = infer_schema([block(number, id=-1, connector=connector)], format="debezium-json")
+        assert found.ddl == "id BIGINT NOT NULL"
+        (note,) = found.evidence[0].notes
+        assert note == (
+            "it has negative numbers: if the source's column is an unsigned BIGINT, declare DECIMAL(20,0), and "
+            "bigint_unsigned_handling_mode='long'"
+        )
+        assert "bigint_unsigned_handling_mode" not in found.format_options
+    for message in (block(number, id=-1), block(number, id=1, connector="mysql")):
+        assert infer_schema([message], format="debezium-json").evidence[0].notes == ()
+
+
+@pytest.mark.parametrize(("connector", "noted"), [("mysql", True), ("mariadb", True), ("postgresql", False), ("sqlserver", False)])
+def test_numbers_and_base64_get_a_note_on_unsigned_types_if_the_source_has_them(connector: str, noted: bool) -> None:
+    flat = infer([{"n": -1, "p": "AP//////////", "__op": "c", "__connector": connector}], "debezium-flat-json", [b'{"n": -1}'])
+    source = {"connector": connector}
+    bare = infer([{"op": "c", "after": {"n": -1, "p": "AP//////////"}, "source": source}], "debezium-json", [b'{"n": -1}'])
+    for found in (flat, bare):
+        assert found.ddl == "n BIGINT NOT NULL, p STRING"
+        long, precise = (" ".join(each.notes) for each in found.evidence)
+        assert ("bigint_unsigned_handling_mode='long'" in long) is noted
+        assert ("bigint_unsigned_handling_mode='precise'" in precise) is noted
+        assert "decimal_handling_mode='precise'" in precise
+    long_text = infer([{"op": "c", "after": {"n": 1, "p": "AP//////////AP//////////"}, "source": source}], "debezium-json")
+    assert "bigint_unsigned_handling_mode" not in " ".join(long_text.evidence[1].notes)
+
+
+def test_a_decimal_without_precision_may_be_an_unsigned_bigint() -> None:
+    number = {"type": "bytes", "name": "org.apache.kafka.connect.data.Decimal", "parameters": {"scale": "0"}, "field": "n"}
+    found = infer_schema([block(ID, number, id=1, n="AP//////////", connector="mysql")], format="debezium-json")
+    assert str(found.columns[1].type) == "DECIMAL(38,0)"
+    assert "an unsigned BIGINT (bigint.unsigned.handling.mode=precise) is DECIMAL(20,0)" in found.evidence[1].notes[0]
+
+
+def test_mysql_times_are_intervals_and_the_source_type_identifies_an_unsigned_bigint() -> None:
+    time = {"type": "int64", "optional": True, "name": "io.debezium.time.MicroTime", "field": "t"}
+    parameters = {"__debezium.source.column.type": "BIGINT UNSIGNED"}
+    number = {"type": "int64", "optional": True, "parameters": parameters, "field": "n"}
+    found = infer_schema([block(ID, time, number, connector="mysql", id=1, t=-1, n=-1)], format="debezium-json")
+    assert found.ddl == "id INT NOT NULL, t INTERVAL DAY TO SECOND, n DECIMAL(20,0)"
+    assert found.format_options["bigint_unsigned_handling_mode"] == "long"
+    assert found.notes == ()
+
+
+def test_a_schema_that_changes_is_widened_and_a_new_column_is_nullable() -> None:
+    narrow = {"type": "int32", "optional": False, "field": "n"}
+    wide, added = {**narrow, "type": "int64"}, {"type": "string", "optional": False, "field": "added"}
+    found = infer_schema([block(ID, narrow, id=1, n=1), block(ID, wide, added, id=2, n=2, added="x")], format="debezium-json")
+    assert found.ddl == "id INT NOT NULL, n BIGINT NOT NULL, added STRING"
+    assert found.evidence[1].notes == ("its type changes in the sample: the wider one is used",)
+
+
+def test_some_bare_messages_leave_schema_include_unset() -> None:
+    bare = (b'{"id": 1}', b'{"op": "c", "after": {"id": 1}}')
+    assert "schema_include" not in infer_schema([block(ID, id=1), bare], format="debezium-json").format_options
+
+
+def test_flattened_rows_without_keys_are_keyless_and_added_fields_are_not_columns() -> None:
+    row = {"id": 1, "__op": "c", "__deleted": "false", "__table": "t", "__db": "d"}
+    found = infer([row], "debezium-flat-json")
+    assert (found.ddl, found.primary_key, found.tables) == ("id BIGINT", (), ("d.t",))
+    assert found.format_options == {"keyless": True}
+    assert found.notes == ()
+    assert infer([row], "debezium-flat-json", [b'{"id": 1}']).format_options == {}
+
+
+def canal(mysql: dict | None, row: dict, **more) -> dict:
+    return {"type": "INSERT", "database": "d", "table": "t", "data": [row], "mysqlType": mysql, "pkNames": ["id"], **more}
+
+
+def test_canal_types_are_mysqls() -> None:
+    types = {
+        "id": "int(10) unsigned",
+        "label": "ENUM('a','b')",
+        "named": "enum('a','b')",
+        "at": "timestamp(3)",
+        "bare": "decimal",
+        "odd": "polygonish",
+    }
+    row = {"id": "1", "label": "2", "named": "b", "at": "2025-01-02 03:04:05.123", "bare": "1.5", "odd": "x"}
+    found = infer([canal(types, row)], "canal-json")
+    assert found.ddl == "id BIGINT NOT NULL, label INT, named STRING, at TIMESTAMP_NTZ(3), bare DECIMAL(38,18), odd STRING"
+    assert [each.certainty for each in found.evidence] == [*["mysqlType"] * 5, "values"]
+    assert "set time_zone to read it as TIMESTAMP" in found.evidence[3].notes[0]
+    assert str(infer([canal(types, row)], "canal-json", time_zone="UTC").columns[3].type) == "TIMESTAMP(3)"
+
+
+def test_canal_without_mysql_types_has_those_of_jdbc() -> None:
+    message = canal(None, {"id": "1", "at": "2025-01-02 03:04:05", "price": "1.5"}, sqlType={"id": 4, "at": 93, "price": 3})
+    found = infer([message], "canal-json")
+    assert found.ddl == "id BIGINT NOT NULL, at TIMESTAMP_NTZ, price DECIMAL(38,18)"
+    assert found.evidence[0].certainty == "sqlType"
+
+
+@pytest.mark.parametrize(
+    ("key", "more", "expected"),
+    [
+        (b'{"database":"d","table":"t","pk.id":1,"pk.part":"x"}', {}, ("Id", "part")),
+        (b'["d","t",[{"Id":1},{"part":"x"}]]', {}, ("Id", "part")),
+        (b'{"database":"d","table":"t","_uuid":"x"}', {}, ()),
+        (b"any text", {}, ()),
+        (None, {"primary_key_columns": ["Id"]}, ("Id",)),
+        (None, {"primary_key_columns": []}, ()),
+    ],
+)
+def test_maxwell_primary_key(key: bytes | None, more: dict, expected: tuple) -> None:
+    message = {"type": "insert", "database": "d", "table": "t", "data": {"Id": 1, "part": "x"}, **more}
+    assert infer([message], "maxwell-json", [key]).primary_key == expected
+
+
+def test_keys_of_debezium_goldengate_and_upserts() -> None:
+    assert infer([{"op": "c", "after": {"id": 1}}], "debezium-json", [b'{"id": 1}']).primary_key == ("id",)
+    assert infer([{"op_type": "I", "after": {"ID": 1}, "primary_keys": ["ID"]}], "ogg-json").primary_key == ("ID",)
+    options = {"value_fields_include": "EXCEPT_KEY", "key_fields_prefix": "k_"}
+    found = infer([{"v": 1}], "upsert-kafka", [b'{"id": 1}'], **options)
+    assert (found.ddl, found.primary_key) == ("k_id BIGINT NOT NULL, v BIGINT", ("k_id",))
+    assert found.format_options == options
+    assert found.notes == ()
+
+
+@pytest.mark.parametrize(
+    ("keys", "reason"),
+    [
+        ([None, None], "the sample does not name one"),
+        ([b'{"id": 1}', b'{"n": 1}'], r"it changes in the sample, (id) and (n)"),
+        ([b'{"other": 1}', None], "the key has other, which no row has"),
+        ([b"7", b"no key"], "the sample does not name one"),
+    ],
+)
+def test_an_ambiguous_primary_key_is_none(keys: list, reason: str) -> None:
+    found = infer([{"op": "c", "after": {"id": 1, "n": 1}}] * 2, "debezium-json", keys)
+    assert found.primary_key == ()
+    assert reason in found.primary_key_reason
+    assert found.ddl == "id BIGINT, n BIGINT"
+
+
+def test_deletes_are_not_evidence_because_their_rows_may_be_fillers() -> None:
+    found = infer([{"op": "c", "after": {"id": 1, "t": "2025-01-02"}}, {"op": "d", "before": {"id": 1, "t": ""}}], "debezium-json")
+    assert found.ddl == "id BIGINT, t DATE"
+    assert found.rows == 1
+
+
+# ------------------------------------------------------------------------------------------------------- the sample
+
+
+def test_several_tables_are_an_error_that_lists_them_unless_a_filter_selects_them() -> None:
+    rows = [("a", 1), ("b", 2), ("a", 3)]
+    messages = [{"type": "insert", "database": "d", "table": table, "data": {"id": number}} for table, number in rows]
+    with pytest.raises(InferenceError, match=r"several tables: d\.a \(2 rows\), d\.b \(1 rows\); choose one with table_include"):
+        infer(messages, "maxwell-json")
+    one = infer(messages, "maxwell-json", table_include="a")
+    assert (one.rows, one.tables, one.ignored) == (2, ("d.a",), {"OTHER_TABLE": 1})
+    both = infer(messages, "maxwell-json", table_include="a|b")
+    assert both.rows == 3
+    assert both.notes == ("the filters select 2 tables, which are read as one",)
+
+
+def test_a_sample_without_rows_is_an_error_that_describes_it() -> None:
+    ddl = {"type": "CREATE", "isDdl": True}
+    with pytest.raises(InferenceError, match=r"no row of canal-json .* \(ignored: 1 DDL, 1 TOMBSTONE; 1 could not be read, the first: "):
+        infer_schema([(None, json.dumps(ddl).encode()), (None, None), (None, b"{secret")], format="canal-json")
+    with pytest.raises(InferenceError, match=r"\(ignored: none\)"):
+        infer_schema([], format="canal-json")
+
+
+def test_records_that_cannot_be_read_are_noted_without_their_data() -> None:
+    found = infer_schema([(None, b'{"op": "+I", "data": {"id": 1}}'), (None, b'{"op": "secret"}')], format="changelog-json")
+    assert found.ddl == "id BIGINT"
+    assert "1 records could not be read, the first: [UNKNOWN_OPERATION] op is none of" in found.notes[0]
+    assert not any("secret" in note for note in found.notes)
+
+
+def test_records_that_fail_with_the_inferred_schema_are_noted() -> None:
+    micro = {"type": "int64", "optional": True, "name": "io.debezium.time.MicroTime", "field": "t"}
+    found = infer_schema([block(ID, micro, id=1, t=86_400_000_000)], format="debezium-json")
+    (note,) = found.notes
+    assert note.startswith("1 records of the sample do not decode with this schema, the first: [TYPE_CONVERSION] expected `TIME(6)`")
+    assert "86400000000" not in note
+
+
+def test_json_nulls_of_an_upsert_topic_are_noted() -> None:
+    found = infer_schema([(b'{"id": 1}', b'{"id": 1}'), (b'{"id": 1}', b"null")], format="upsert-kafka")
+    assert "1 values are JSON's null" in found.notes[0]
+    found = infer_schema([(b'{"id": 1}', b'{"id": 1}'), (b'{"id": 1}', b"null")], format="upsert-kafka", json_null="delete")
+    assert found.notes == ()
+
+
+def test_csv_has_no_column_names_to_infer_from() -> None:
+    with pytest.raises(InferenceError, match="value_format 'csv' has no column names"):
+        infer_schema([(b"1", b"1,2")], format="upsert-kafka", value_format="csv", key_format="csv")
+
+
+def test_a_custom_formats_schema_is_inferred_from_values() -> None:
+    class Plain(Format):
+        identifier = "plain-of-test"
+
+        def read(self, key, value):
+            return [Event.insert(read_object(value))]
+
+    assert infer_schema([(None, b'{"id": 1, "at": "2025-01-02"}')], format=Plain()).ddl == "id BIGINT, at DATE"
+
+
+def test_options_require_a_format_name() -> None:
+    with pytest.raises(ArgumentError, match="options require a format's name"):
+        infer_schema([], format=get_format("canal-json"), table_include="t")
+
+
+def test_to_dict_returns_json_values() -> None:
+    found = infer([canal({"id": "int"}, {"id": "1", "name": "ab"})], "canal-json", examples=1)
+    assert json.loads(json.dumps(found.to_dict())) == {
+        "format": "canal-json",
+        "schema": "id INT NOT NULL, name STRING",
+        "primary_key": ["id"],
+        "primary_key_reason": "pkNames, in 1 records",
+        "format_options": {},
+        "option_reasons": {},
+        "tables": ["d.t"],
+        "records": 1,
+        "rows": 1,
+        "ignored": {},
+        "columns": [
+            {
+                "name": "id",
+                "type": "INT",
+                "nullable": False,
+                "certainty": "mysqlType",
+                "source_type": "int",
+                "seen": {"string": 1},
+                "lengths": [1, 1],
+                "examples": ["1"],
+                "notes": [],
+            },
+            {
+                "name": "name",
+                "type": "STRING",
+                "nullable": True,
+                "certainty": "values",
+                "source_type": "",
+                "seen": {"string": 1},
+                "lengths": [2, 2],
+                "examples": ["ab"],
+                "notes": [],
+            },
+        ],
+        "notes": [],
+    }
+
+
+def test_the_text_shows_the_schema_and_the_evidence() -> None:
+    found = infer([canal({"id": "int"}, {"id": "1", "name": "ab"}), {"type": "TRUNCATE"}], "canal-json")
+    assert str(found).splitlines() == [
+        "canal-json: 1 rows of d.t in 2 records",
+        "  id INT NOT NULL: mysqlType: int; 1 string of 1 to 1 characters",
+        "  name STRING: guessed from values; 1 string of 2 to 2 characters",
+        "primary key (id): pkNames, in 1 records",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "expected"),
+    [
+        ("INT", "BIGINT", "BIGINT"),
+        ("FLOAT", "DOUBLE", "DOUBLE"),
+        ("DECIMAL(10,2)", "INT", "DECIMAL(12,2)"),
+        ("DECIMAL(38,2)", "DECIMAL(38,10)", "STRING"),
+        ("TIMESTAMP_NTZ(3)", "TIMESTAMP_NTZ(6)", "TIMESTAMP_NTZ(6)"),
+        ("ARRAY<INT>", "ARRAY<BIGINT>", "ARRAY<BIGINT>"),
+        ("INT", "DATE", "STRING"),
+        ("INT", "STRING", "STRING"),
+    ],
+)
+def test_widened(first: str, second: str, expected: str) -> None:
+    def parsed(text: str) -> SqlType:
+        return columns(f"x {text}")[0].type
+
+    assert str(widened(parsed(first), parsed(second))) == expected == str(widened(parsed(second), parsed(first)))
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name)
+def test_every_scenario_decodes_with_the_schema_that_is_inferred_from_it(scenario) -> None:
+    # For Avro the registry has the columns.
+    for identifier in (name for name in scenario.identifiers if name != "debezium-avro-confluent"):
+        records, options = scenario.records(identifier), scenario.vector(identifier).options
+        try:
+            found = infer_schema(records, format=identifier, **options)
+        except InferenceError:
+            assert scenario.name in ("tombstones", "truncate", "ddl-and-heartbeats"), f"{identifier} has rows"
+            continue
+        assert [note for note in found.notes if "do not decode" in note] == []
+        assert columns(found.ddl) == found.columns
+
+
+# -------------------------------------------------------------------------------------------------------- recorded topics
+
+
+def recorded(name: str) -> list[tuple[bytes | None, bytes | None]]:
+    def raw_bytes(text: str | None) -> bytes | None:
+        return None if text is None else base64.b64decode(text)
+
+    with gzip.open(TOPICS / "records" / f"{name}.jsonl.gz", "rt", encoding="utf-8") as lines:
+        entries = map(json.loads, lines)
+        return [(raw_bytes(entry["key_base64"]), raw_bytes(entry["value_base64"])) for entry in entries]
+
+
+RECORDED = [
+    ("canal-mariadb-flat", "canal-json", "mariadb2.customers", {"table_include": "customers", "time_zone": "UTC"}),
+    ("canal-mariadb-flat", "canal-json", "mariadb2.truncated", {"table_include": "truncated"}),
+    ("maxwell-mariadb", "maxwell-json", "mariadb2.customers", {"table_include": "customers"}),
+    ("dbz34-mariadb-json.inventory.customers", "debezium-json", "mariadb.customers", {}),
+    ("dbz34-mariadb-json.inventory.order_lines", "debezium-json", "mariadb.order_lines", {}),
+    ("dbz19-postgres-json.inventory.all_types", "debezium-json", "postgres19.all_types", {}),
+]
+
+
+@pytest.mark.parametrize(("name", "identifier", "table", "options"), RECORDED, ids=[f"{r[0]}, {r[2]}" for r in RECORDED])
+def test_a_recorded_topic_gives_the_columns_and_the_key_of_its_table(name: str, identifier: str, table: str, options: dict) -> None:
+    records = recorded(name)
+    source = truth.load(TOPICS, *table.split("."))
+    found = infer_schema([*records[:1000], *records[-1000:]], format=identifier, **options)
+    assert sorted(column.name for column in found.columns) == sorted(column.name for column in source.columns)
+    assert set(found.primary_key) == set(source.primary_key)
+    assert {c.name for c in found.columns if not c.nullable} <= {c.name for c in source.columns if not c.nullable}
+    decoder = get_format(identifier, **found.format_options).decoder(found.columns, unique_key=found.primary_key)
+    refused = []
+    for key, value in records:
+        try:
+            decoder.upserts(key, value)
+        except DecodeError as error:
+            refused.append(str(error))
+    assert refused == []
+
+
+def test_types_from_canal_equal_the_tables_types() -> None:
+    source = truth.load(TOPICS, "mariadb2", "customers")
+    found = infer_schema(recorded("canal-mariadb-flat"), format="canal-json", table_include="customers", time_zone="UTC")
+    assert [str(column.type) for column in found.columns] == [producers.canal(column).type for column in source.columns]
+
+
+def test_formats_with_several_tables_in_a_topic_can_be_filtered() -> None:
+    of_several = [name for name, format in FORMATS.items() if any(column.endswith("table") for column in format.metadata)]
+    assert {"canal-json", "debezium-json", "maxwell-json", "ogg-json"} <= set(of_several)
+    assert [name for name in of_several if not hasattr(FORMATS[name], "table_include")] == []
+
+
+@pytest.mark.parametrize("identifier", [name for name in FORMATS if not name.endswith("confluent")])
+def test_any_sample_gives_a_schema_or_an_inference_error(identifier: str) -> None:
+    draw = random.Random(5)
+    records = [record for scenario in SCENARIOS if identifier in scenario.identifiers for record in scenario.records(identifier)]
+    for _ in range(60):
+        some = [tuple(damaged(part or b"", draw) for part in draw.choice(records)) for _ in range(4)]
+        try:
+            found = infer_schema(some, format=identifier, examples=1)
+        except InferenceError:
+            continue
+        assert columns(found.ddl) == found.columns
+        assert json.dumps(found.to_dict())
+        assert str(found)
+
+
+@pytest.mark.parametrize("part", ["[", '{"a":'])
+def test_values_that_are_nested_deeply_are_text(part: str) -> None:
+    deep = part * 300 + "1" + ("]" if part == "[" else "}") * 300
+    found = infer_schema([(None, b'{"op":"+I","data":{"x":%s}}' % deep.encode())], format="changelog-json")
+    assert str(found.columns[0].type).count("<") == 20
+    assert found.notes == ()

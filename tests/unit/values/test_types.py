@@ -1,0 +1,685 @@
+"""Converters: accepted and refused values of each type, without lost or guessed digits."""
+
+from __future__ import annotations
+
+import base64
+import math
+import struct
+import time
+from datetime import date, datetime, timedelta, timezone
+from decimal import ROUND_HALF_UP, Decimal, localcontext
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import pytest
+from hypothesis import given, settings, strategies as st
+
+from cdc_formats import ABSENT, Handling, columns, get_format
+from cdc_formats.decoding.json_reader import read_json
+from cdc_formats.decoding.rows import RowConverter, undeclared
+from cdc_formats.errors import FormatOptionError
+from cdc_formats.values.handling import ConversionError
+from cdc_formats.values.nested import NESTED_TYPES
+from cdc_formats.values.numbers import decimal_text, shortest
+from cdc_formats.values.schema import TYPE_NAMES
+from cdc_formats.values.times import epoch_unit
+from cdc_formats.values.types import TYPES, converter
+from tests.support.examples import examples
+
+quick = settings(max_examples=examples(100), deadline=None, derandomize=True)
+D = Decimal
+DEFAULT = Handling()
+
+
+def of(sql_type: str, handling: Handling = DEFAULT):
+    return converter(columns(f"c {sql_type}")[0].type, handling)
+
+
+PRECISE, STRING, UNDECLARED = Handling(decimal="precise"), Handling(decimal="string"), Handling(decimal=None, time=None)
+LONG, UNSIGNED = Handling(decimal="precise", bigint_unsigned="long"), Handling(decimal="precise", bigint_unsigned="precise")
+ISO, UTC = Handling(time="isostring"), Handling(time_zone="UTC")
+HALF_UP = Handling(rounding="half_up")
+MS, US, NS = Handling(time="connect"), Handling(time="microseconds"), Handling(time="nanoseconds")
+ADAPTIVE, ADAPTIVE_US = Handling(time="adaptive"), Handling(time="adaptive_time_microseconds")
+BERLIN, NEW_YORK = Handling(time_zone="Europe/Berlin"), Handling(time_zone="America/New_York")
+DAY = 86_400_000_000
+
+
+def test_every_type_of_a_schema_is_declared_in_its_family() -> None:
+    assert sorted([*TYPES, *NESTED_TYPES]) == sorted(TYPE_NAMES)
+
+
+ACCEPTED: list[tuple[str, Handling, Any, Any]] = [
+    ("BOOLEAN", Handling(), True, True),
+    ("BOOLEAN", Handling(), False, False),
+    ("BOOLEAN", Handling(), 1, True),
+    ("BOOLEAN", Handling(), 0, False),
+    ("BOOLEAN", Handling(), "1", True),
+    ("BOOLEAN", Handling(), "0", False),
+    ("BOOLEAN", Handling(), " TRUE ", True),
+    ("BOOLEAN", Handling(), "false", False),
+    ("TINYINT", Handling(), -128, -128),
+    ("TINYINT", Handling(), D("1.0"), 1),
+    ("SMALLINT", Handling(), "32767", 32767),
+    ("INT", Handling(), " +7 ", 7),
+    ("INT", Handling(), "-0", 0),
+    ("INT", Handling(), D("1E+2"), 100),
+    ("INT", Handling(), D("7.00"), 7),
+    ("INT", Handling(), "007", 7),
+    ("BIGINT", Handling(), -(2**63), -(2**63)),
+    ("BIGINT", Handling(), str(2**63 - 1), 2**63 - 1),
+    ("DOUBLE", Handling(), 1, 1.0),
+    ("DOUBLE", Handling(), D("0.1"), 0.1),
+    ("DOUBLE", Handling(), "1.0E308", 1e308),
+    ("DOUBLE", Handling(), " .5 ", 0.5),
+    ("DOUBLE", Handling(), "5.", 5.0),
+    ("DOUBLE", Handling(), D("1E-400"), 0.0),
+    ("DOUBLE", Handling(), 0.25, 0.25),
+    ("DOUBLE", Handling(), "Infinity", math.inf),
+    ("DOUBLE", Handling(), "-Infinity", -math.inf),
+    ("FLOAT", Handling(), D("0.1"), struct.unpack("<f", struct.pack("<f", 0.1))[0]),
+    ("FLOAT", Handling(), 16777217, 16777216.0),
+    ("DECIMAL(10,3)", Handling(), "3.140", "3.140"),
+    ("DECIMAL(10,3)", Handling(), "3.14", "3.140"),
+    ("DECIMAL(10,3)", Handling(), "-3.140", "-3.140"),
+    ("DECIMAL(10,3)", Handling(), "0.000", "0.000"),
+    ("DECIMAL(10,3)", Handling(), "-0.000", "0.000"),
+    ("DECIMAL(10,3)", Handling(), "00.140", "0.140"),
+    ("DECIMAL(10,3)", Handling(), "+1.000", "1.000"),
+    ("DECIMAL(10,3)", Handling(), ".500", "0.500"),
+    ("DECIMAL(10,3)", Handling(), "1234567.891", "1234567.891"),
+    ("DECIMAL(10,3)", Handling(), "1.00500", "1.005"),
+    ("DECIMAL(10,3)", Handling(), D("1.00500"), "1.005"),
+    ("DECIMAL(10,3)", Handling(), "1e-3", "0.001"),
+    ("DECIMAL(10,3)", Handling(), D("1.0E-3"), "0.001"),
+    ("DECIMAL(10,3)", HALF_UP, "1.0005", "1.001"),
+    ("DECIMAL(10,3)", HALF_UP, "-1.0005", "-1.001"),
+    ("DECIMAL(10,3)", HALF_UP, "0.0004", "0.000"),
+    ("DECIMAL(10,3)", HALF_UP, D("0.30000000000000004"), "0.300"),
+    ("DECIMAL(10,3)", Handling(), " 1.5 ", "1.500"),
+    ("DECIMAL(10,3)", Handling(), "1e3", "1000.000"),
+    ("DECIMAL(10,3)", Handling(), "0E-18", "0.000"),
+    ("DECIMAL(10,3)", Handling(), D("0E+999999999"), "0.000"),
+    ("DECIMAL(10,3)", HALF_UP, D("1E-999999999"), "0.000"),
+    ("DECIMAL(10,3)", Handling(), 5, "5.000"),
+    ("DECIMAL(10,3)", Handling(), -5, "-5.000"),
+    ("DECIMAL(3,3)", Handling(), "0.999", "0.999"),
+    ("DECIMAL(3,3)", HALF_UP, D("0.0005"), "0.001"),
+    ("DECIMAL(5,0)", Handling(), "123", "123"),
+    ("DECIMAL(5,0)", Handling(), "-0", "0"),
+    ("DECIMAL(5,0)", Handling(), "1.0", "1"),
+    ("DECIMAL(5,0)", HALF_UP, "1.5", "2"),
+    ("DECIMAL(38,18)", Handling(), D("99999999999999999999.999999999999999999"), "99999999999999999999.999999999999999999"),
+    ("DECIMAL(38,38)", Handling(), D("1E-38"), "0." + "0" * 37 + "1"),
+    ("DECIMAL(38,0)", Handling(), 10**38 - 1, "9" * 38),
+    ("DECIMAL", Handling(), "7", "7"),
+    ("DECIMAL(10,2)", PRECISE, "ATM=", "3.07"),
+    ("DECIMAL(10,2)", PRECISE, "/w==", "-0.01"),
+    ("DECIMAL(10,2)", PRECISE, "AA==", "0.00"),
+    ("DECIMAL(10,2)", PRECISE, {"scale": 3, "value": "BM4="}, "1.23"),
+    ("DECIMAL(10,2)", Handling(decimal="precise", rounding="half_up"), {"scale": 3, "value": "BNI="}, "1.23"),
+    ("DECIMAL(10,2)", PRECISE, {"scale": -2, "value": "BQ=="}, "500.00"),
+    ("DECIMAL(10,2)", PRECISE, D("1.5"), "1.50"),
+    ("DECIMAL(10,2)", Handling(decimal="precise", decimal_scale=4), "Zrw=", "2.63"),
+    ("DECIMAL(10,2)", Handling(decimal="precise", decimal_scale=4, rounding="half_up"), "ZqY=", "2.63"),
+    ("DECIMAL(10,2)", UNDECLARED, D("1.5"), "1.50"),
+    ("DECIMAL(10,2)", Handling(decimal="double"), D("3.14"), "3.14"),
+    ("DECIMAL(10,2)", Handling(decimal="double", rounding="half_up"), D("1.005"), "1.01"),
+    ("ARRAY<STRUCT<a: DECIMAL(3,1)>>", HALF_UP, [{"a": D("1.25")}], [["1.3"]]),
+    ("DECIMAL(20,0)", LONG, -1, "18446744073709551615"),
+    ("DECIMAL(20,0)", LONG, -(2**63), "9223372036854775808"),
+    ("DECIMAL(20,0)", LONG, 5, "5"),
+    ("DECIMAL(20,0)", UNSIGNED, -1, "-1"),
+    ("DECIMAL(20,0)", UNDECLARED, 5, "5"),
+    ("DECIMAL(20,0)", Handling(), -1, "-1"),
+    ("STRING", Handling(), "", ""),
+    ("STRING", Handling(), 5, "5"),
+    ("STRING", Handling(), D("1.10"), "1.10"),
+    ("STRING", Handling(), True, "true"),
+    ("STRING", Handling(), {"a": [1, D("2.50"), None, "x"]}, '{"a":[1,2.50,null,"x"]}'),
+    ("STRING", Handling(), [10**30], "[" + "1" + "0" * 30 + "]"),
+    ("CHAR(2)", Handling(), "longer than two", "longer than two"),
+    ("VARCHAR(2)", Handling(), " x ", " x "),
+    ("BINARY", Handling(), "AP8=", b"\x00\xff"),
+    ("BINARY", Handling(), "", b""),
+    ("BINARY", Handling(binary="hex"), "00fF", b"\x00\xff"),
+    ("BINARY", Handling(binary="base64-url-safe"), "-_8=", b"\xfb\xff"),
+    ("BINARY", Handling(binary="latin1"), "\x00ÿ", b"\x00\xff"),
+    ("BINARY", Handling(), b"\x00", b"\x00"),
+    ("DATE", Handling(), "1970-01-01", 0),
+    ("DATE", Handling(), "1969-12-31", -1),
+    ("DATE", Handling(), "0001-01-01", date.min.toordinal() - date(1970, 1, 1).toordinal()),
+    ("DATE", UNDECLARED, 20090, 20090),
+    ("DATE", ADAPTIVE, -1, -1),
+    ("DATE", ISO, "2025-01-02Z", 20090),
+    ("DATE", ISO, "2025-01-02", 20090),
+    ("TIME", Handling(), "00:00:00", 0),
+    ("TIME", Handling(), "23:59:59.999999", DAY - 1),
+    ("TIME", Handling(), "12:00:00.1234567", DAY // 2 + 123456),
+    ("TIME", ISO, "03:04:05Z", 11_045_000_000),
+    ("TIME", MS, 1, 1000),
+    ("TIME", US, DAY - 1, DAY - 1),
+    ("TIME", NS, 1999, 1),
+    ("TIME", ADAPTIVE_US, 7, 7),
+    ("TIME(3)", ADAPTIVE, 7, 7000),
+    ("TIME(6)", ADAPTIVE, 7, 7),
+    ("TIMESTAMP(3)", ADAPTIVE, 7, 7000),
+    ("TIMESTAMP_NTZ(3)", ADAPTIVE_US, 7, 7000),
+    ("TIMESTAMP_NTZ(4)", ADAPTIVE_US, 7, 7),
+    ("TIMESTAMP_NTZ(9)", ADAPTIVE, -1, -1),
+    ("TIMESTAMP_NTZ", NS, 1999, 1),
+    ("TIMESTAMP_NTZ", Handling(epoch_unit="ms", time="isostring"), -1, -1000),
+    ("TIMESTAMP_NTZ", Handling(), "1970-01-01 00:00:00", 0),
+    ("TIMESTAMP_NTZ", Handling(), "1970-01-01T00:00:00.1", 100_000),
+    ("TIMESTAMP_NTZ", Handling(), "1969-12-31 23:59:59.999999999", -1),
+    ("TIMESTAMP_NTZ", ISO, "1970-01-01T00:00:00Z", 0),
+    ("TIMESTAMP", Handling(), "1970-01-01 01:00:00+01:00", 0),
+    ("TIMESTAMP", Handling(), "1970-01-01T00:00:00.000001Z", 1),
+    ("TIMESTAMP", Handling(), "1969-12-31 18:30:00-0530", 0),
+    ("TIMESTAMP", Handling(), "1970-01-01 14:00:00+14", 0),
+    ("TIMESTAMP", UTC, "1970-01-01 00:00:00", 0),
+    ("TIMESTAMP", BERLIN, "1970-01-01 01:00:00", 0),
+    ("TIMESTAMP", BERLIN, "2025-07-01 02:00:00", 1_751_328_000_000_000),
+    ("TIMESTAMP", BERLIN, "1970-01-01 00:00:00Z", 0),
+    ("INTERVAL DAY TO SECOND", Handling(), "-838:59:59", -(838 * 3600 + 59 * 60 + 59) * 1_000_000),
+    ("INTERVAL DAY TO SECOND", Handling(), "0:00:00.5", 500_000),
+    ("INTERVAL DAY TO SECOND", ADAPTIVE, -5, -5),
+    ("ARRAY<INT>", Handling(), [1, None, "2"], [1, None, 2]),
+    ("ARRAY<INT>", Handling(), [], []),
+    ("MAP<STRING, INT>", Handling(), {"b": 1, "a": None}, [["a", None], ["b", 1]]),
+    ("MAP<INT, STRING>", Handling(), {"10": "x", "9": "y"}, [[9, "y"], [10, "x"]]),
+    ("STRUCT<a: INT, b: DATE>", Handling(), {"b": "1970-01-02", "c": 1}, [None, 1]),
+    ("ARRAY<STRUCT<a: ARRAY<DECIMAL(3,1)>>>", Handling(), [{"a": [1]}], [[["1.0"]]]),
+    ("ARRAY<DECIMAL(3,1)>", PRECISE, ["AQ=="], ["0.1"]),
+]  # fmt: skip
+
+REFUSED: list[tuple[str, Handling, Any]] = [
+    ("BOOLEAN", Handling(), 2),
+    ("BOOLEAN", Handling(), "yes"),
+    ("BOOLEAN", Handling(), ""),
+    ("BOOLEAN", Handling(), D("1.0")),
+    ("TINYINT", Handling(), 128),
+    ("SMALLINT", Handling(), "-32769"),
+    ("INT", Handling(), 2**31),
+    ("INT", Handling(), D("0.5")),
+    ("INT", Handling(), D("1E+999999999")),
+    ("INT", Handling(), D("1E-999999999")),
+    ("INT", Handling(), "1.0"),
+    ("INT", Handling(), "1e2"),
+    ("INT", Handling(), "٣"),
+    ("INT", Handling(), "1_000"),
+    ("INT", Handling(), "9" * 41),
+    ("INT", Handling(), True),
+    ("INT", Handling(), 1.0),
+    ("BIGINT", Handling(), 2**63),
+    ("DOUBLE", Handling(), "nan"),
+    ("DOUBLE", Handling(), "1_0"),
+    ("DOUBLE", Handling(), "0x10"),
+    ("DOUBLE", Handling(), True),
+    ("DOUBLE", Handling(), 10**400),
+    ("DOUBLE", Handling(), "1e999"),
+    ("FLOAT", Handling(), D("3.4028236E+38")),
+    ("DECIMAL(10,3)", Handling(), "1.0005"),
+    ("DECIMAL(10,3)", Handling(), "0.0004"),
+    ("DECIMAL(10,3)", Handling(), D("1.0005")),
+    ("DECIMAL(10,3)", Handling(), D("1E-999999999")),
+    ("DECIMAL(10,3)", Handling(decimal="double"), D("0.30000000000000004")),
+    ("DECIMAL(10,2)", Handling(decimal="precise", decimal_scale=4), "ZqY="),
+    ("DECIMAL(10,2)", PRECISE, {"scale": 3, "value": "BNI="}),
+    ("DECIMAL(3,3)", Handling(), D("0.0005")),
+    ("DECIMAL(5,0)", Handling(), "1.5"),
+    ("DECIMAL(5,0)", HALF_UP, "99999.5"),
+    ("DECIMAL(10,3)", HALF_UP, "12345678.000"),
+    ("DECIMAL(10,3)", HALF_UP, "NaN"),
+    ("ARRAY<STRUCT<a: DECIMAL(3,1)>>", Handling(), [{"a": D("1.25")}]),
+    ("BINARY", Handling(binary=None), "AP8="),
+    ("DECIMAL(10,3)", Handling(), "12345678.000"),
+    ("DECIMAL(10,3)", Handling(), "9999999.9995"),
+    ("DECIMAL(10,3)", Handling(), 10**7),
+    ("DECIMAL(10,3)", Handling(), "1E+999999999"),
+    ("DECIMAL(10,3)", Handling(), "1E+9999999999"),
+    ("DECIMAL(10,3)", Handling(), "NaN"),
+    ("DECIMAL(10,3)", Handling(), "Infinity"),
+    ("DECIMAL(10,3)", Handling(), ""),
+    ("DECIMAL(10,3)", Handling(), "."),
+    ("DECIMAL(10,3)", Handling(), "1.٣٣٣"),
+    ("DECIMAL(10,3)", Handling(), "1,5"),
+    ("DECIMAL(10,3)", Handling(), "--1.000"),
+    ("DECIMAL(10,3)", Handling(), "1-1.000"),
+    ("DECIMAL(10,3)", Handling(), "_1.000"),
+    ("DECIMAL(10,3)", Handling(), True),
+    ("DECIMAL(10,3)", Handling(), 1.5),
+    ("DECIMAL(10,3)", Handling(), [1]),
+    ("DECIMAL(10,3)", Handling(), {"scale": 1}),
+    ("DECIMAL(10,3)", Handling(), {"scale": True, "value": "AQ=="}),
+    ("DECIMAL(10,3)", Handling(), {"scale": 10**9, "value": "AQ=="}),
+    ("DECIMAL(10,3)", Handling(), {"scale": 1, "value": 5}),
+    ("DECIMAL(10,3)", Handling(), {"scale": 1, "value": ""}),
+    ("DECIMAL(3,3)", Handling(), 1),
+    ("DECIMAL(10,2)", PRECISE, "12.34"),
+    ("DECIMAL(10,2)", PRECISE, "AQ"),
+    ("DECIMAL(10,2)", PRECISE, "A Q=="),
+    ("DECIMAL(10,2)", PRECISE, base64.b64encode(b"\x7f" * 65).decode()),
+    ("DECIMAL(10,2)", UNDECLARED, "12.34"),
+    ("DECIMAL(10,2)", STRING, "AQ=="),
+    ("DECIMAL(20,0)", UNDECLARED, -1),
+    ("DECIMAL(20,0)", PRECISE, -1),
+    ("DECIMAL(20,0)", LONG, -(2**63) - 1),
+    ("BINARY", Handling(), "AP8"),
+    ("BINARY", Handling(), "AP8=!"),
+    ("BINARY", Handling(), "ü"),
+    ("BINARY", Handling(), 5),
+    ("BINARY", Handling(binary="hex"), "0"),
+    ("BINARY", Handling(binary="hex"), "zz"),
+    ("BINARY", Handling(binary="latin1"), "€"),
+    ("DATE", Handling(), 0),
+    ("DATE", Handling(), "2025-1-2"),
+    ("DATE", Handling(), "2025-02-30"),
+    ("DATE", Handling(), "2025-W01-1"),
+    ("DATE", Handling(), "20250102"),
+    ("DATE", Handling(), "2025-01-02Z"),
+    ("DATE", Handling(), "10000-01-01"),
+    ("DATE", ADAPTIVE, 2**31 - 1),
+    ("DATE", ADAPTIVE, True),
+    ("TIME", Handling(), "03:04:05Z"),
+    ("TIME", Handling(), "24:00:00"),
+    ("TIME", Handling(), "12:60:00"),
+    ("TIME", Handling(), "12:00:60"),
+    ("TIME", Handling(), "12:00:00."),
+    ("TIME", Handling(), "12:00:00.1234567890"),
+    ("TIME", Handling(), "-01:00:00"),
+    ("TIME", Handling(), 1),
+    ("TIME", ISO, 1),
+    ("TIME", UNDECLARED, 1),
+    ("TIME", ADAPTIVE, 1),
+    ("TIME", US, -1),
+    ("TIME", US, DAY),
+    ("TIMESTAMP_NTZ", Handling(), "2025-01-02"),
+    ("TIMESTAMP_NTZ", Handling(), "2025-01-02 03:04"),
+    ("TIMESTAMP_NTZ", Handling(), "2025-01-02  03:04:05"),
+    ("TIMESTAMP_NTZ", Handling(), "2025-01-02 03:04:05."),
+    ("TIMESTAMP_NTZ", Handling(), "2025-01-02 03:04:05Z"),
+    ("TIMESTAMP_NTZ", Handling(), "2025-01-02 03:04:05 BC"),
+    ("TIMESTAMP_NTZ", Handling(), "0000-00-00 00:00:00"),
+    ("TIMESTAMP_NTZ", Handling(), "2025-01-02 03:04:60"),
+    ("TIMESTAMP_NTZ", UNDECLARED, 1),
+    ("TIMESTAMP_NTZ", ADAPTIVE, 1),
+    ("TIMESTAMP_NTZ", US, D("1.5")),
+    ("TIMESTAMP_NTZ", US, 2**63 - 1),
+    ("TIMESTAMP_NTZ", US, 10**400),
+    ("TIMESTAMP", Handling(), "2025-01-02 03:04:05"),
+    ("TIMESTAMP", Handling(), "2025-01-02 03:04:05+01:"),
+    ("TIMESTAMP", Handling(), "2025-01-02 03:04:05+19:00"),
+    ("TIMESTAMP", Handling(), "2025-01-02 03:04:05+01:60"),
+    ("TIMESTAMP", Handling(), "2025-01-02 03:04:05 UTC"),
+    ("TIMESTAMP", Handling(), "infinity"),
+    ("TIMESTAMP", Handling(), "0001-01-01 00:00:00+01:00"),
+    ("TIMESTAMP", Handling(), "9999-12-31 23:59:59-01:00"),
+    ("TIMESTAMP", BERLIN, "0001-01-01 00:00:00"),
+    ("TIMESTAMP", NEW_YORK, "9999-12-31 23:59:59"),
+    ("INTERVAL DAY TO SECOND", Handling(), "1:2:3"),
+    ("INTERVAL DAY TO SECOND", Handling(), "01:60:00"),
+    ("INTERVAL DAY TO SECOND", Handling(), 5),
+    ("INTERVAL DAY TO SECOND", MS, 5),
+    ("INTERVAL DAY TO SECOND", US, 2**63),
+    ("ARRAY<INT>", Handling(), "[1]"),
+    ("ARRAY<INT>", Handling(), {"a": 1}),
+    ("ARRAY<INT>", Handling(), [[1]]),
+    ("MAP<STRING, INT>", Handling(), [["a", 1]]),
+    ("MAP<STRING, INT>", Handling(), {"a": "x"}),
+    ("MAP<INT, INT>", Handling(), {"a": 1}),
+    ("STRUCT<a: INT>", Handling(), [1]),
+    ("STRUCT<a: INT>", Handling(), {"a": "x"}),
+]  # fmt: skip
+
+
+def declared(handling: Handling) -> str:
+    default = Handling()
+    set_ = [f"{name}={getattr(handling, name)}" for name in vars(default) if getattr(handling, name) != getattr(default, name)]
+    return f" with {', '.join(set_)}" if set_ else ""
+
+
+def shown(value: Any) -> str:
+    return ascii(value)[:60]
+
+
+@pytest.mark.parametrize(
+    ("sql_type", "handling", "value", "expected"), ACCEPTED, ids=[f"{t} takes {shown(v)}{declared(h)}" for t, h, v, _ in ACCEPTED]
+)
+def test_accepts(sql_type: str, handling: Handling, value: Any, expected: Any) -> None:
+    result = of(sql_type, handling)(value)
+    assert result == expected
+    assert type(result) is type(expected)
+
+
+@pytest.mark.parametrize(("sql_type", "handling", "value"), REFUSED, ids=[f"{t} refuses {shown(v)}{declared(h)}" for t, h, v in REFUSED])
+def test_refuses_with_the_expected_type(sql_type: str, handling: Handling, value: Any) -> None:
+    with pytest.raises(ConversionError, match=r"^expected ") as caught:
+        of(sql_type, handling)(value)
+    assert len(str(caught.value)) < 350
+
+
+@pytest.mark.parametrize("value", ["9.999", D("9.999"), "1e-3"])
+def test_a_decimal_with_too_many_digits_is_an_error_with_a_solution(value: Any) -> None:
+    with pytest.raises(ConversionError) as caught:
+        of("DECIMAL(10,2)")(value)
+    said = "more digits after the point than the type holds: declare a type that holds them, or set rounding='half_up'"
+    assert str(caught.value) == f"expected `DECIMAL(10,2)`, got `number` {D(value)}: {said}"
+    assert caught.value.bare == f"expected `DECIMAL(10,2)`, got `number`: {said}"
+
+
+MOST = str(2**64 - 1)
+# Base64 of 1 and of 2**64 - 1; digits, which are base64 of a negative number too; two's complement; a small number.
+UNSIGNED_VALUES = ("AQ==", "AP//////////", "1234", -1, 5)
+UNSIGNED_READ = {
+    (None, None): ("", "", "", "", "5"),
+    (None, "long"): ("", "", "", MOST, "5"),
+    (None, "precise"): ("1", MOST, "", "-1", "5"),
+    ("precise", None): ("1", MOST, "-2658824", "", "5"),
+    ("precise", "long"): ("1", MOST, "-2658824", MOST, "5"),
+    ("precise", "precise"): ("1", MOST, "-2658824", "-1", "5"),
+    ("string", None): ("", "", "1234", "", "5"),
+    ("string", "long"): ("", "", "1234", MOST, "5"),
+    ("string", "precise"): ("1", MOST, "1234", "-1", "5"),
+    ("double", None): ("", "", "1234", "", "5"),
+    ("double", "long"): ("", "", "1234", MOST, "5"),
+    ("double", "precise"): ("1", MOST, "1234", "-1", "5"),
+}
+"""The values that a DECIMAL(20,0) column reads, by decimal and bigint_unsigned; "" is an error that names the option to set."""
+
+
+@pytest.mark.parametrize(("modes", "expected"), UNSIGNED_READ.items(), ids=str)
+def test_an_unsigned_bigint_is_read_in_both_modes(modes: tuple[Any, Any], expected: tuple[str, ...]) -> None:
+    decimal, unsigned = modes
+    convert = of("DECIMAL(20,0)", Handling(decimal=decimal, bigint_unsigned=unsigned))
+    for value, text in zip(UNSIGNED_VALUES, expected, strict=True):
+        if text:
+            assert convert(value) == text
+            continue
+        with pytest.raises(ConversionError, match=r"(set bigint_unsigned|Set decimal)_handling_mode"):
+            convert(value)
+
+
+@quick
+@given(number=st.integers(0, 2**64 - 1), decimal=st.sampled_from([None, "precise", "string", "double"]))
+def test_every_unsigned_bigint_is_read_from_base64_and_never_taken_for_digits(number: int, decimal: Any) -> None:
+    convert = of("DECIMAL(20,0)", Handling(decimal=decimal, bigint_unsigned="precise"))
+    raw = number.to_bytes(number.bit_length() // 8 + 1, "big")
+    assert convert(base64.b64encode(raw).decode()) == str(number)
+    if decimal in ("string", "double"):
+        assert convert(str(number)) == str(number)
+        assert convert(str(-number)) == str(-number)
+
+
+def test_base64_of_more_than_64_bits_is_not_an_unsigned_bigint() -> None:
+    convert = of("DECIMAL(20,0)", Handling(decimal="string", bigint_unsigned="precise"))
+    with pytest.raises(ConversionError, match="out of the range of 64 bits"):
+        convert(base64.b64encode((2**64).to_bytes(9, "big")).decode())
+
+
+def test_nan_is_a_double() -> None:
+    assert math.isnan(of("DOUBLE")("NaN"))
+    assert math.isnan(of("FLOAT")("NaN"))
+
+
+@pytest.mark.parametrize(
+    "value", ["1E+999999999", D("1E+999999999"), D("-1E+999999999"), D("1E-999999999"), "9" * 4000, "1" + "0" * 4000 + ".5"]
+)
+@pytest.mark.parametrize(
+    "sql_type", ["INT", "DECIMAL(38,18)", "DECIMAL(38,0)", "DOUBLE", "FLOAT", "STRING", "BOOLEAN", "DATE", "TIMESTAMP"]
+)
+def test_a_very_long_number_is_handled_quickly(sql_type: str, value: Any) -> None:
+    convert, begin = of(sql_type), time.perf_counter()
+    for _ in range(20):
+        try:
+            convert(value)
+        except ConversionError as error:
+            size = len(str(error))
+        else:
+            size = 0
+        assert size < 300
+    assert time.perf_counter() - begin < 0.5
+
+
+def test_a_refusal_shows_no_more_than_the_beginning_of_a_value() -> None:
+    with pytest.raises(ConversionError) as caught:
+        of("INT")("x" * 1_000_000)
+    assert len(str(caught.value)) < 120
+    assert caught.value.bare == "expected `INT`, got `str`"
+    with pytest.raises(ConversionError, match=r"of more than 40 digits"):
+        of("INT")(10**5000)
+    with pytest.raises(ConversionError, match=r"number"):
+        of("STRING")(10**5000)
+
+
+def test_an_unknown_time_zone_is_refused_when_the_decoder_is_made() -> None:
+    for zone in ("Mars/Olympus", "", "../etc", "Europe"):
+        with pytest.raises(FormatOptionError, match="time_zone"):
+            get_format("maxwell-json", time_zone=zone).decoder("at TIMESTAMP")
+
+
+# ------------------------------------------------------------------------------------------------------------- properties
+
+precisions = st.integers(1, 38).flatmap(lambda p: st.tuples(st.just(p), st.integers(0, p)))
+numbers = st.decimals(allow_nan=False, allow_infinity=False) | st.builds(
+    lambda digits, exponent: D(digits).scaleb(exponent), st.integers(-(10**40), 10**40), st.integers(-45, 10)
+)
+
+
+def reference(value: Decimal, precision: int, scale: int) -> Decimal | None:
+    """Return the number that SQL stores, None when it does not fit, by exact arithmetic."""
+    with localcontext() as context:
+        context.prec, context.Emax, context.Emin = 2000, 999_999, -999_999
+        if value.adjusted() > 1000:
+            return None if value else D(0)
+        rounded = value.quantize(D(1).scaleb(-scale), ROUND_HALF_UP) if value.adjusted() > -1000 else D(0)
+        return None if abs(rounded) >= D(10) ** (precision - scale) else rounded
+
+
+@quick
+@given(value=numbers, sized=precisions)
+def test_decimal_text_equals_decimal_arithmetic(value: Decimal, sized: tuple[int, int]) -> None:
+    precision, scale = sized
+    expected = reference(value, precision, scale)
+    if expected is None:
+        with pytest.raises(ConversionError):
+            decimal_text(value, precision, scale, "half_up")
+        return
+    text = decimal_text(value, precision, scale, "half_up")
+    if expected == value:
+        assert decimal_text(value, precision, scale) == text
+    else:
+        with pytest.raises(ConversionError, match="more digits after the point"):
+            decimal_text(value, precision, scale)
+    assert D(text) == expected
+    assert "E" not in text
+    assert not text.startswith("-0.") or D(text) != 0
+    assert len(text.partition(".")[2]) == scale
+
+
+@quick
+@given(value=numbers, sized=precisions, precise=st.booleans())
+def test_every_spelling_of_a_decimal_converts_to_one_text(value: Decimal, sized: tuple[int, int], precise: bool) -> None:
+    precision, scale = sized
+    stored = reference(value, precision, scale)
+    if stored is None:
+        return
+    expected, sql_type = f"{stored:.{scale}f}" if stored else f"{0:.{scale}f}", f"DECIMAL({precision},{scale})"
+    unscaled = int(stored.scaleb(scale))
+    raw = base64.b64encode(unscaled.to_bytes(unscaled.bit_length() // 8 + 1, "big", signed=True)).decode()
+    assert of(sql_type)(f"{stored:f}") == expected
+    assert of(sql_type)(read_json(f"{stored:f}".encode())) == expected
+    assert of(sql_type)(f"{stored:E}") == expected
+    assert of(sql_type, STRING)(expected) == expected
+    assert of(sql_type, PRECISE)(raw) == expected
+    assert of(sql_type)({"scale": scale, "value": raw}) == expected
+
+
+@quick
+@given(text=st.from_regex(r"\A[-+ ]?[0-9_.]{0,9}\.?[0-9eE]{0,5}\Z"), sized=st.sampled_from([(5, 2), (4, 4), (9, 0), (10, 3)]))
+def test_the_fast_path_for_digits_agrees_with_the_general_one(text: str, sized: tuple[int, int]) -> None:
+    precision, scale = sized
+
+    def of_text(padding: str) -> str | None:
+        try:
+            return of(f"DECIMAL({precision},{scale})")(text + padding)
+        except ConversionError:
+            return None
+
+    assert of_text("") == of_text(" ")  # a blank keeps a text off the fast path
+
+
+instants = st.datetimes(min_value=datetime(1, 1, 2), max_value=datetime(9999, 12, 30))
+
+
+def micros(stamp: datetime) -> int:
+    return (stamp - datetime(1970, 1, 1)) // timedelta(microseconds=1)
+
+
+@quick
+@given(stamp=instants, minutes=st.integers(-18 * 60, 18 * 60), digits=st.integers(0, 9), between=st.sampled_from(" T"))
+def test_timestamps_agree_with_datetime(stamp: datetime, minutes: int, digits: int, between: str) -> None:
+    fraction = f"{stamp.microsecond:06d}000"[:digits]
+    text = f"{stamp:%H:%M:%S}" + (f".{fraction}" if fraction else "")
+    text = f"{stamp.date().isoformat()}{between}{text}"
+    cut = stamp.replace(microsecond=int(fraction[:6].ljust(6, "0")))
+    assert of("TIMESTAMP_NTZ")(text) == micros(cut)
+    assert of("TIMESTAMP")(text + "Z") == micros(cut)
+    sign, (hours, rest) = "-" if minutes < 0 else "+", divmod(abs(minutes), 60)
+    zoned = micros(cut - timedelta(minutes=minutes))
+    assert of("TIMESTAMP")(f"{text}{sign}{hours:02d}:{rest:02d}") == zoned
+    assert of("TIMESTAMP_NTZ", US)(micros(stamp)) == micros(stamp)
+    assert of("TIMESTAMP", NS)(micros(stamp) * 1000 + 999) == micros(stamp)
+
+
+@quick
+@given(
+    stamp=st.datetimes(min_value=datetime(1900, 1, 1), max_value=datetime(2100, 1, 1)),
+    zone=st.sampled_from(["Europe/Berlin", "Asia/Kolkata", "UTC"]),
+)
+def test_text_without_a_zone_is_read_in_the_declared_one(stamp: datetime, zone: str) -> None:
+    expected = stamp.replace(tzinfo=ZoneInfo(zone)).astimezone(timezone.utc).replace(tzinfo=None)
+    assert of("TIMESTAMP", Handling(time_zone=zone))(stamp.isoformat(" ")) == micros(expected)
+
+
+@quick
+@given(day=st.dates())
+def test_dates_agree_with_date(day: date) -> None:
+    days = (day - date(1970, 1, 1)).days
+    assert of("DATE")(day.isoformat()) == of("DATE", ADAPTIVE)(days) == of("DATE", ISO)(f"{day.isoformat()}Z") == days
+
+
+@quick
+@given(value=st.floats(allow_nan=False, allow_infinity=False))
+def test_doubles_are_read_to_the_bit(value: float) -> None:
+    assert of("DOUBLE")(repr(value)) == of("DOUBLE")(read_json(repr(value).encode())) == value
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (3.14, "3.14"),
+        (0.1, "0.1"),
+        (1.0, "1.0"),
+        (-0.0, "-0.0"),
+        (123456.789, "123456.79"),
+        (16777216.0, "16777216.0"),
+        (0.1 + 0.2, "0.3"),
+        (1e10, "10000000000.0"),
+        (3.4028235e38, "3.4028235e+38"),
+        (1.1754944e-38, "1.1754944e-38"),
+        (1.4e-45, "1.4e-45"),
+        (1e-40, "1e-40"),
+    ],
+)
+def test_floats_of_32_bits_have_the_fewest_digits(value: float, text: str) -> None:
+    assert repr(shortest(struct.unpack("<f", struct.pack("<f", value))[0])) == text
+
+
+@quick
+@given(value=st.floats(width=32, allow_nan=False, allow_infinity=False))
+def test_the_fewest_digits_are_the_same_float_and_one_digit_fewer_is_another(value: float) -> None:
+    number = shortest(value)
+    assert struct.pack("<f", number) == struct.pack("<f", value)
+    digits = len(Decimal(repr(number)).normalize().as_tuple().digits)
+    if digits > 2:
+        assert struct.pack("<f", float(f"{value:.{digits - 2}e}")) != struct.pack("<f", value)
+
+
+# ------------------------------------------------------------------------------------------------------------ placeholder
+
+PLACE = Handling(placeholder="__debezium_unavailable_value")
+TEXT = "__debezium_unavailable_value"
+
+
+@pytest.mark.parametrize(
+    ("sql_type", "handling", "value"),
+    [
+        pytest.param("STRING", PLACE, TEXT, id="text"),
+        pytest.param("CHAR(3)", PLACE, TEXT, id="char"),
+        pytest.param("BINARY", PLACE, base64.b64encode(TEXT.encode()).decode(), id="bytes in base64"),
+        pytest.param("BINARY", Handling(placeholder="ÿ??", binary="base64-url-safe"), "w78_Pw==", id="bytes in URL-safe base64"),
+        pytest.param("BINARY", Handling(placeholder=TEXT, binary="hex"), TEXT.encode().hex(), id="bytes in hex"),
+        pytest.param("ARRAY<STRING>", PLACE, [TEXT], id="an array of text"),
+        pytest.param("ARRAY<BIGINT>", PLACE, list(TEXT.encode()), id="an array of numbers"),
+        pytest.param("ARRAY<BINARY>", PLACE, [base64.b64encode(TEXT.encode()).decode()], id="an array of bytes"),
+        pytest.param("MAP<STRING, STRING>", PLACE, {TEXT: TEXT}, id="a map"),
+    ],
+)
+def test_a_placeholder_is_absent_by_the_type_of_its_column(sql_type: str, handling: Handling, value: Any) -> None:
+    assert of(sql_type, handling)(value) is ABSENT
+
+
+@pytest.mark.parametrize("value", [["x", TEXT], [TEXT, TEXT]])
+def test_a_placeholder_inside_a_value_is_that_text(value: Any) -> None:
+    assert of("ARRAY<STRING>", PLACE)(value) == value
+
+
+def test_without_a_placeholder_option_its_text_is_plain_text() -> None:
+    assert of("STRING")(TEXT) == TEXT
+
+
+# -------------------------------------------------------------------------------------------------------------- the units
+
+
+@pytest.mark.parametrize(
+    "mode", ["adaptive", "adaptive_time_microseconds", "connect", "isostring", "microseconds", "nanoseconds", "text", None]
+)
+@pytest.mark.parametrize("sql_type", ["TIME", "TIME(3)", "TIMESTAMP(6)", "TIMESTAMP_NTZ(9)", "INTERVAL DAY TO SECOND"])
+def test_a_column_is_undeclared_exactly_when_its_numbers_have_no_unit(sql_type: str, mode: str | None) -> None:
+    found = columns(f"c {sql_type}")
+    handling = Handling(time=mode)
+    unit, reason = epoch_unit(found[0].type, handling)
+    assert (unit == "") is (reason != "")
+    expected = bool(reason) and mode not in ("text", "isostring", None)
+    assert bool(undeclared(found, handling)) is expected
+
+
+def test_undeclared_decimals_are_named() -> None:
+    found = undeclared(columns("a DECIMAL(10,2), b DECIMAL(20,0), c INT, d TIMESTAMP_NTZ"), Handling(decimal=None, time="adaptive"))
+    assert [text.partition(":")[0] for text in found] == ["a DECIMAL(10,2)", "d TIMESTAMP_NTZ"]
+    assert "TIMESTAMP_NTZ(3) or TIMESTAMP_NTZ(6)" in found[1]
+
+
+# ------------------------------------------------------------------------------------------------------------------ rows
+
+
+def test_a_name_that_json_writes_with_escapes_is_a_column_like_others() -> None:
+    rows = RowConverter(columns('`a"b\\c` INT, `d\ne` STRING'), Handling())
+    assert rows.row({'a"b\\c': 1, "d\ne": "x"}, "$") == (1, "x")
+    value = b'{"type": "insert", "data": {"a\\"b\\\\c": 1, "d\\ne": "x", "more": 2}}'
+    (change,) = get_format("maxwell-json").decoder(rows.columns).decode(None, value)
+    assert change.row == (1, "x")
+
+
+def test_the_first_column_that_fails_is_named() -> None:
+    decoder = get_format("maxwell-json").decoder("a INT, b INT, c INT")
+    with pytest.raises(ValueError, match=r"\$\.data\.b"):
+        decoder.decode(None, b'{"type": "insert", "data": {"a": 1, "b": "x", "c": "y"}}')
+
+
+def test_handlings_can_differ_by_column() -> None:
+    rows = RowConverter(columns("a DECIMAL(3,1), b DECIMAL(3,1)"), [PRECISE, STRING])
+    assert rows.row({"a": "AQ==", "b": "0.1"}, "$") == ("0.1", "0.1")
+    with pytest.raises(ValueError, match="zip"):
+        RowConverter(columns("a INT, b INT"), [PRECISE])

@@ -1,0 +1,205 @@
+"""Conversion of canonical values to Python and JSON."""
+
+from __future__ import annotations
+
+import math
+from datetime import date, datetime, time, timedelta, timezone
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from hypothesis import given, settings, strategies as st
+
+from cdc_formats import Handling, RowKind, columns, get_format, read_json, read_object, to_python
+from cdc_formats.decoding.json_reader import json_bytes, json_text
+from cdc_formats.encoding.rows import RowWriter
+from cdc_formats.errors import MalformedMessageError, SchemaError
+from cdc_formats.values.times import date_text, interval_text, time_text, timestamp_text
+from tests.support.examples import examples
+
+FLOAT_3_14 = 3.140000104904175
+VALUES = [
+    ("BOOLEAN", True, True, "true"),
+    ("BIGINT", -(2**63), -(2**63), "-9223372036854775808"),
+    ("DOUBLE", 0.1, 0.1, "0.1"),
+    ("DOUBLE", math.inf, math.inf, '"Infinity"'),
+    ("FLOAT", -math.inf, -math.inf, '"-Infinity"'),
+    ("FLOAT", FLOAT_3_14, FLOAT_3_14, "3.14"),
+    ("DOUBLE", FLOAT_3_14, FLOAT_3_14, "3.140000104904175"),
+    ("ARRAY<FLOAT>", [FLOAT_3_14, None], [FLOAT_3_14, None], "[3.14,null]"),
+    ("MAP<STRING, FLOAT>", [["a", FLOAT_3_14]], {"a": FLOAT_3_14}, '{"a":3.14}'),
+    ("STRUCT<a: ARRAY<FLOAT>>", [[FLOAT_3_14]], {"a": [FLOAT_3_14]}, '{"a":[3.14]}'),
+    ("DECIMAL(10,2)", "100.00", Decimal("100.00"), "100.00"),
+    ("DECIMAL(38,0)", "9" * 38, Decimal("9" * 38), "9" * 38),
+    ("STRING", "é\u2028", "é\u2028", '"é\u2028"'),
+    ("BINARY", b"\x00\xff", b"\x00\xff", '"AP8="'),
+    ("DATE", -1, date(1969, 12, 31), '"1969-12-31"'),
+    ("DATE", -719162, date.min, '"0001-01-01"'),
+    ("TIME", 45_296_120_000, time(12, 34, 56, 120000), '"12:34:56.12"'),
+    ("TIMESTAMP", -1, datetime(1969, 12, 31, 23, 59, 59, 999999, timezone.utc), '"1969-12-31 23:59:59.999999Z"'),
+    ("TIMESTAMP_NTZ", 1_000_000, datetime(1970, 1, 1, 0, 0, 1), '"1970-01-01 00:00:01"'),
+    ("INTERVAL DAY TO SECOND", -3_600_000_001, timedelta(microseconds=-3_600_000_001), '"-01:00:00.000001"'),
+    ("INTERVAL DAY TO SECOND", 360_000_000_000, timedelta(hours=100), '"100:00:00"'),
+    ("ARRAY<DATE>", [0, None], [date(1970, 1, 1), None], '["1970-01-01",null]'),
+    ("MAP<STRING, DECIMAL(3,1)>", [["a", "1.0"], ["b", None]], {"a": Decimal("1.0"), "b": None}, '{"a":1.0,"b":null}'),
+    ("STRUCT<a: INT, `b c`: ARRAY<INT>>", [1, [2]], {"a": 1, "b c": [2]}, '{"a":1,"b c":[2]}'),
+    ("STRING", None, None, "null"),
+]  # fmt: skip
+IDS = [f"{sql_type} {value!r}"[:50] for sql_type, value, _, _ in VALUES]
+
+
+@pytest.mark.parametrize(("sql_type", "canonical", "python", "text"), VALUES, ids=IDS)
+def test_canonical_values_to_python_and_json(sql_type: str, canonical: Any, python: Any, text: str) -> None:
+    declared = columns(f"c {sql_type}")
+    (got,) = to_python(declared, (canonical,))
+    assert got == python
+    assert type(got) is type(python)
+    assert json_bytes(RowWriter(declared, Handling()).image((canonical,))).decode() == f'{{"c":{text}}}'
+
+
+def test_nan_is_written_as_text() -> None:
+    assert RowWriter(columns("c DOUBLE"), Handling()).image((math.nan,)) == {"c": "NaN"}
+
+
+def test_iso_timestamps_have_a_t() -> None:
+    write = RowWriter(columns("a TIMESTAMP, b TIMESTAMP_NTZ, c ARRAY<TIMESTAMP_NTZ>"), Handling(), iso=True).image
+    assert write((0, 1, [2])) == {"a": "1970-01-01T00:00:00Z", "b": "1970-01-01T00:00:00.000001", "c": ["1970-01-01T00:00:00.000002"]}
+
+
+def test_a_map_whose_key_is_not_text_is_refused() -> None:
+    with pytest.raises(SchemaError, match="MAP<INT, INT> cannot be written as JSON"):
+        get_format("changelog-json").encoder("a ARRAY<MAP<INT, INT>>")
+
+
+def test_a_row_of_another_length_is_refused() -> None:
+    with pytest.raises(ValueError, match="zip"):
+        to_python(columns("a INT, b INT"), (1,))
+    with pytest.raises(ValueError, match="zip"):
+        get_format("changelog-json").encoder("a INT, b INT").encode(RowKind.INSERT, (1,))
+
+
+quick = settings(max_examples=examples(100), deadline=None, derandomize=True)
+LEAST, MOST = -62_135_596_800_000_000, 253_402_300_799_999_999
+
+
+@quick
+@given(micros=st.integers(LEAST, MOST))
+def test_text_of_times_agrees_with_datetime(micros: int) -> None:
+    stamp = datetime(1970, 1, 1) + timedelta(microseconds=micros)
+    fraction = f".{stamp.microsecond:06d}".rstrip("0") if stamp.microsecond else ""
+    text = stamp.replace(microsecond=0).isoformat(" ") + fraction
+    assert timestamp_text(micros) == text
+    assert timestamp_text(micros, "T") == text.replace(" ", "T")
+    assert date_text(micros // 86_400_000_000) + " " + time_text(micros % 86_400_000_000) == text
+
+
+ROW = (
+    "a BIGINT, b DOUBLE, c DECIMAL(20,4), d STRING, e BINARY, f DATE, g TIME(6), h TIMESTAMP, i TIMESTAMP_NTZ, "
+    "j INTERVAL DAY TO SECOND, k ARRAY<FLOAT>, l MAP<STRING, BOOLEAN>, m FLOAT"
+)
+floats = st.floats(width=32)
+rows = st.tuples(
+    st.integers(-(2**63), 2**63 - 1),
+    st.floats(),
+    st.decimals(min_value=-(10**15), max_value=10**15, places=4).map(lambda value: f"{value + 0:.4f}".replace("-0.0000", "0.0000")),
+    st.text(st.characters(exclude_categories=("Cs",))),
+    st.binary(),
+    st.integers(-719_162, 2_932_896),
+    st.integers(0, 86_400_000_000 - 1),
+    st.integers(LEAST, MOST),
+    st.integers(LEAST, MOST),
+    st.integers(-(10**17), 10**17),
+    st.lists(st.none() | floats, max_size=3),
+    st.dictionaries(st.text(st.characters(exclude_categories=("Cs",))), st.none() | st.booleans(), max_size=3).map(
+        lambda found: sorted([name, value] for name, value in found.items())
+    ),
+    floats,
+)
+WRITTEN = get_format("changelog-json").encoder(ROW, unique_key=["a", "d"])
+ISO = get_format("changelog-json", timestamp_format_standard="ISO-8601").encoder(ROW)
+READ = get_format("changelog-json").decoder(ROW, unique_key=["a", "d"])
+
+
+def same(left: Any, right: Any) -> bool:
+    """Whether two canonical values are the same; NaN equals NaN."""
+    return repr(left) == repr(right)
+
+
+@quick
+@given(row=rows.flatmap(lambda row: st.tuples(*[st.none() | st.just(value) for value in row])), kind=st.sampled_from(list(RowKind)))
+def test_a_row_of_every_type_that_is_written_is_read_back(row: tuple, kind: RowKind) -> None:
+    for encoder in (WRITTEN, ISO):
+        key, value = encoder.encode(kind, row)
+        (change,) = READ.decode(key, value)
+        assert change.kind is kind
+        assert same(change.row, row)
+    assert read_object(WRITTEN.encode(kind, row)[0]) == {"a": row[0], "d": row[3]}
+    assert ISO.encode(kind, row)[0] is None
+
+
+def test_intervals_have_hours_beyond_a_day() -> None:
+    assert [interval_text(value) for value in (0, -1, 90_061_000_001)] == ["00:00:00", "-00:00:00.000001", "25:01:01.000001"]
+
+
+# ------------------------------------------------------------------------------------------------------------------- JSON
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        pytest.param(b"1.10", Decimal("1.10"), id="digits of a fraction stay"),
+        pytest.param(b"1E+2", Decimal("1E+2"), id="an exponent makes a decimal"),
+        pytest.param(b"9007199254740993", 9007199254740993, id="beyond what a double holds"),
+        pytest.param(b"18446744073709551616", 2**64, id="beyond 64 bits"),
+        pytest.param(b'{"a":1,"a":2}', {"a": 2}, id="the last of two equal names"),
+        pytest.param(b"\xef\xbb\xbf[1]", [1], id="a byte order mark"),
+        pytest.param(b' "\\ud83d\\ude00" ', "😀", id="a pair of surrogates"),
+        pytest.param(b"-0.0", Decimal("-0.0"), id="a negative zero"),
+    ],
+)
+@pytest.mark.parametrize("buffer", [bytes, bytearray, memoryview])
+def test_json_is_read(text: bytes, value: Any, buffer: type) -> None:
+    got = read_json(buffer(text))
+    assert got == value
+    assert str(got) == str(value)
+
+
+@pytest.mark.parametrize("text", ["1e2", "1.0E-5", "1.10", "0.000010", "-0.0"])
+def test_a_fractional_number_is_a_decimal_with_its_own_text(text: str) -> None:
+    got = read_json(text.encode())
+    assert got == Decimal(text)
+    assert str(got) == text
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"",
+        b" ",
+        b"nope",
+        b"[1",
+        b"[1]]",
+        b"NaN",
+        b"Infinity",
+        b"'a'",
+        b"[1,]",
+        b"{1:2}",
+        b'"\xff"',
+        b"\xef\xbb\xbf",
+        b"\xef\xbb\xbf" * 9000,
+    ],
+)
+def test_text_that_is_not_json_is_malformed(text: bytes) -> None:
+    with pytest.raises(MalformedMessageError, match="not JSON"):
+        read_json(text)
+
+
+@pytest.mark.parametrize("text", [b"null", b"[]", b'"a"', b"1", b"1.5", b"true"])
+def test_json_that_is_not_an_object_is_malformed(text: bytes) -> None:
+    with pytest.raises(MalformedMessageError, match="expected a JSON object, got") as caught:
+        read_object(text)
+    assert caught.value.path == "$"
+
+
+def test_json_text_of_decimals_is_their_digits() -> None:
+    assert json_text({"a": Decimal("1.10"), "b": [Decimal("1E+2")]}) == '{"a":1.10,"b":[1E+2]}'
