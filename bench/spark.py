@@ -8,7 +8,7 @@ import sys
 import tempfile
 from typing import Any
 
-from normalize import SPARK_PACKAGES
+from normalize import spark_packages
 from normalize.api import READER_DEFAULTS
 
 SETTINGS = {
@@ -35,7 +35,7 @@ def start_session() -> Any:
     from pyspark.sql import SparkSession
 
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    builder = SparkSession.builder.master("local[2]").config("spark.jars.packages", SPARK_PACKAGES)
+    builder = SparkSession.builder.master("local[2]").config("spark.jars.packages", spark_packages())
     for name, value in SETTINGS.items():
         builder = builder.config(name, value)
     spark = builder.getOrCreate()

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from normalize.monitoring.explain_error import explain_error
     from normalize.sinks.apply import apply_batch, apply_changes
     from normalize.sinks.change_feed import from_change_feed, to_change_feed
-    from normalize.sinks.targets import SINK_PACKAGES, DeltaTarget, IcebergTarget, JdbcTarget
+    from normalize.sinks.targets import DeltaTarget, IcebergTarget, JdbcTarget
 
     from .api import (
         READER_DEFAULTS,
@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     )
     from .changelog_normalize import ChangelogNormalize
     from .local_kafka import LocalKafka
-    from .session import SPARK_PACKAGES, local_session
+    from .session import local_session
+    from .spark_versions import spark_packages
 
 _HOME = {
     "ChangelogNormalize": "changelog_normalize",
@@ -35,8 +36,6 @@ _HOME = {
     "JdbcTarget": "sinks.targets",
     "LocalKafka": "local_kafka",
     "READER_DEFAULTS": "api",
-    "SINK_PACKAGES": "sinks.targets",
-    "SPARK_PACKAGES": "session",
     "aggregate_changes": "aggregates.aggregate_changes",
     "apply_batch": "sinks.apply",
     "apply_changes": "sinks.apply",
@@ -51,14 +50,13 @@ _HOME = {
     "signed_avg": "aggregates.signed",
     "signed_count": "aggregates.signed",
     "signed_sum": "aggregates.signed",
+    "spark_packages": "spark_versions",
     "to_change_feed": "sinks.change_feed",
     "to_kafka_changelog": "api",
 }
 
 __all__ = [
     "READER_DEFAULTS",
-    "SINK_PACKAGES",
-    "SPARK_PACKAGES",
     "ChangelogNormalize",
     "DeadLetter",
     "DeltaTarget",
@@ -79,6 +77,7 @@ __all__ = [
     "signed_avg",
     "signed_count",
     "signed_sum",
+    "spark_packages",
     "to_change_feed",
     "to_kafka_changelog",
 ]

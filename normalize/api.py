@@ -28,6 +28,7 @@ from normalize.kafka.topics import topic_descriptions
 from . import plan as planner
 from .changelog_normalize import ChangelogNormalize, names_of
 from .session_check import check_session, load_kafka
+from .spark_versions import check_kafka_source, check_version
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Observation, SparkSession
@@ -68,7 +69,7 @@ def from_kafka_changelog(
     Parameters
     ----------
     spark : SparkSession
-        A session with the package `SPARK_PACKAGES` (`local_session` starts one), and with this package installed on its workers.
+        A session with `spark_packages` (`local_session` starts one), and with this package installed on its workers.
     topic : str, sequence of str, re.Pattern or None
         One or more topics, or a pattern of names: ``re.compile("shop[.].*")``. None: one of ``subscribe``, ``subscribePattern`` (a Java
         regular expression) and ``assign`` in `options`.
@@ -128,7 +129,8 @@ def from_kafka_changelog(
     Raises
     ------
     ArgumentError, SchemaError, FormatOptionError, UnknownFormatError, MissingDependencyError
-        During this call, when the arguments cannot be used; the text names the fix.
+        During this call, when the arguments cannot be used, or the session's Spark or Kafka source has an unsupported version; the text
+        names the fix.
     SampleError
         When no broker answers, the login is refused, or the topic does not exist or cannot be read.
     DecodeError
@@ -145,6 +147,8 @@ def from_kafka_changelog(
     --------
     decode_changelog : The same for records in any DataFrame.
     """
+    check_version(spark)
+    check_kafka_source(spark)
     chosen, kafka = as_format(format, format_options), reader_options(topic, options)
     if schema is None:
         given = None if isinstance(format, Format) else format_options or {}
@@ -253,6 +257,7 @@ def decode_changelog(
     >>> bronze = spark.readStream.table("bronze.orders")  # doctest: +SKIP
     >>> decode_changelog(bronze, format="debezium-json", schema="id BIGINT, name STRING", primary_key="id")  # doctest: +SKIP
     """
+    check_version(df.sparkSession)
     records = input_of(df)
     arguments = Arguments(
         format=as_format(format, format_options),

@@ -9,14 +9,13 @@ import threading
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cdc_formats.errors import ArgumentError
+
 
 from .local_kafka import fetch_jars
-from .sinks.targets import SINK_PACKAGES
+from .spark_versions import installed_version, package
 
 if TYPE_CHECKING:
     from py4j.java_gateway import JavaGateway
@@ -24,36 +23,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _log = logging.getLogger("normalize")
-
-_PACKAGE_VERSIONS = {(4, 0): "4.0.0", (4, 1): "4.1.1", (4, 2): "4.2.0"}
-"""The version of Spark's Kafka package by version of Spark: not every release of PySpark has one with the same number."""
-
-
-def kafka_package(spark_version: str) -> str:
-    """Return the Maven coordinates of Spark's Kafka source for a version of Spark.
-
-    A version that is not known gets the package of the nearest known version before it, or of the oldest.
-
-    Examples
-    --------
-    >>> kafka_package("4.1.3")
-    'org.apache.spark:spark-sql-kafka-0-10_2.13:4.1.1'
-    """
-    numbers = spark_version.split(".")
-    wanted = (int(numbers[0]), int(numbers[1]))
-    nearest = max((known for known in _PACKAGE_VERSIONS if known <= wanted), default=min(_PACKAGE_VERSIONS))
-    return f"org.apache.spark:spark-sql-kafka-0-10_2.13:{_PACKAGE_VERSIONS[nearest]}"
-
-
-def _installed() -> str:
-    try:
-        return version("pyspark")
-    except PackageNotFoundError:  # a Spark distribution's own PySpark
-        return "4.0"
-
-
-SPARK_PACKAGES = kafka_package(_installed())
-"""The value of ``spark.jars.packages`` for Spark's Kafka source, for the installed PySpark."""
 
 _SETTINGS = {
     "spark.master": "local[*]",
@@ -100,8 +69,8 @@ def local_session(app_name: str = "changelog", *, packages: Sequence[str] = (), 
     ----------
     app_name : str
     packages : sequence of str
-        Further jars: names of `SINK_PACKAGES` (``"delta"``), or Maven coordinates (``"group:artifact:version"``). ``"delta"`` and
-        ``"iceberg"`` also set Spark's extensions.
+        Further jars: kinds of tables as in `spark_packages` (``"delta"``), or Maven coordinates (``"group:artifact:version"``).
+        ``"delta"`` and ``"iceberg"`` also set Spark's extensions.
     **conf
         Settings of Spark, such as ``**{"spark.driver.memory": "4g"}``.
 
@@ -114,18 +83,15 @@ def local_session(app_name: str = "changelog", *, packages: Sequence[str] = (), 
     ------
     ArgumentError
         When a package is neither a known name nor Maven coordinates.
+    MissingDependencyError
+        When the installed PySpark is not supported, or has no such package.
     LocalKafkaError
         When the jars cannot be fetched.
-
-    Notes
-    -----
-    The Kafka package is the newest one that is known to exist for the PySpark version (4.0, 4.1 or 4.2). For other versions it is the
-    nearest.
     """
     from pyspark import SparkConf, SparkContext
     from pyspark.sql import SparkSession
 
-    coordinates = [SPARK_PACKAGES, *(_coordinates(package) for package in packages)]
+    coordinates = [package("kafka"), *(each if each.count(":") == 2 else package(each) for each in packages)]
     settings: dict[str, Any] = {**_SETTINGS, **_sink_settings(packages), **{name: str(value) for name, value in conf.items()}}
     if SparkContext._active_spark_context is not None:
         running = SparkSession.builder.getOrCreate()
@@ -141,15 +107,8 @@ def local_session(app_name: str = "changelog", *, packages: Sequence[str] = (), 
     return SparkSession.builder.appName(app_name).config(map=settings).getOrCreate()
 
 
-def _coordinates(package: str) -> str:
-    found = SINK_PACKAGES.get(package, package)
-    if found.count(":") != 2:
-        raise ArgumentError(f"packages has {package!r}: use {', '.join(SINK_PACKAGES)}, or Maven coordinates as 'group:artifact:version'")
-    return found
-
-
 def _sink_settings(packages: Sequence[str]) -> dict[str, str]:
-    chosen = [_SINK_SETTINGS[package] for package in packages if package in _SINK_SETTINGS]
+    chosen = [_SINK_SETTINGS[each] for each in packages if each in _SINK_SETTINGS]
     settings = {name: value for each in chosen for name, value in each.items()}
     if extensions := [each["spark.sql.extensions"] for each in chosen]:
         settings["spark.sql.extensions"] = ",".join(extensions)
@@ -158,7 +117,7 @@ def _sink_settings(packages: Sequence[str]) -> dict[str, str]:
 
 def _jars(coordinates: Sequence[str]) -> list[Path]:
     """Return the jars of packages and of what they require. Spark's own resolution prints 40 lines, and takes seconds at each start."""
-    parts = [package.split(":") for package in coordinates]
+    parts = [each.split(":") for each in coordinates]
     dependencies = "\n".join(f'    <dependency org="{org}" name="{name}" rev="{rev}" conf="default"/>' for org, name, rev in parts)
     module = _IVY_MODULE.format(dependencies=dependencies)
     names = ", ".join(name for _, name, _ in parts)
@@ -213,7 +172,9 @@ def _own_spark() -> Iterator[None]:
     if other is None or not (own / "jars").is_dir() or Path(other).resolve() == own.resolve():
         yield
         return
-    _log.warning("SPARK_HOME is %s, which local_session ignores: it starts the Spark of the installed PySpark %s", other, _installed())
+    _log.warning(
+        "SPARK_HOME is %s, which local_session ignores: it starts the Spark of the installed PySpark %s", other, installed_version()
+    )
     os.environ["SPARK_HOME"] = str(own)
     try:
         yield

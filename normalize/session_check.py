@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from cdc_formats.errors import MissingDependencyError
 
-from .session import SPARK_PACKAGES
+from .spark_versions import spark_packages
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -95,5 +95,5 @@ def load_kafka(reader: Any) -> DataFrame:
     else:
         return records
     raise MissingDependencyError(
-        f"Spark has no Kafka source: start the session with spark.jars.packages={SPARK_PACKAGES}, or with normalize.local_session()"
+        f"Spark has no Kafka source: start the session with spark.jars.packages={spark_packages()}, or with normalize.local_session()"
     )

@@ -17,10 +17,11 @@ from cdc_formats.errors import SchemaError
 from cdc_formats.values.schema import backquoted
 from normalize.core.output import ROW_KIND
 from normalize.dataframe import type_ddl
+from normalize.spark_versions import package
 
 from .latest import ADDS
 from .table_spec import Batch, TableSpec, missing_columns
-from .targets import SINK_PACKAGES, ConflictError, LakeTarget, TargetError
+from .targets import ConflictError, LakeTarget, TargetError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -92,7 +93,7 @@ def prepare(spark: SparkSession, table: LakeTarget, spec: TableSpec) -> None:
     except (Py4JJavaError, PySparkException) as error:
         if _changed_meanwhile(spark, table, spec, statements):
             raise ConflictError(f"another writer created or altered {table} at the same time") from None
-        raise TargetError(f"{table} cannot be created or altered: {_reason(error)}; {_session(table)}") from None
+        raise TargetError(f"{table} cannot be created or altered: {_reason(error)}; {_session(spark, table)}") from None
 
 
 def _changed_meanwhile(spark: SparkSession, table: LakeTarget, spec: TableSpec, statements: list[str]) -> bool:
@@ -218,7 +219,7 @@ def _schema(spark: SparkSession, table: LakeTarget) -> StructType | None:
         condition: Any = error.getCondition() or ""
         if condition.split(".")[0] in _MISSING:
             return None
-        raise TargetError(f"{table} cannot be reached: {_reason(error)}; {_session(table)}") from None
+        raise TargetError(f"{table} cannot be reached: {_reason(error)}; {_session(spark, table)}") from None
 
 
 def _reason(error: Any) -> str:
@@ -226,10 +227,9 @@ def _reason(error: Any) -> str:
     return " ".join(str(java.getMessage() if java is not None else error).split())[:300]
 
 
-def _session(table: LakeTarget) -> str:
-    return (
-        f"the session needs spark.jars.packages={SINK_PACKAGES[table.provider]} and the catalog that {table.provider}'s documentation names"
-    )
+def _session(spark: SparkSession, table: LakeTarget) -> str:
+    found = package(table.provider, spark.version)
+    return f"the session needs spark.jars.packages={found} and the catalog that {table.provider}'s documentation names"
 
 
 def _column(field: StructField, table: LakeTarget) -> str:

@@ -10,15 +10,6 @@ from typing import ClassVar
 from cdc_formats.errors import ArgumentError, ChangelogError
 from cdc_formats.values.schema import backquoted, name_parts
 
-SINK_PACKAGES: Mapping[str, str] = {
-    "delta": "io.delta:delta-spark_2.13:4.0.0",
-    "iceberg": "org.apache.iceberg:iceberg-spark-runtime-4.0_2.13:1.10.0",
-    "postgresql": "org.postgresql:postgresql:42.7.7",
-    "mariadb": "org.mariadb.jdbc:mariadb-java-client:3.5.5",
-    "mysql": "com.mysql:mysql-connector-j:9.4.0",
-}
-"""The value of ``spark.jars.packages`` for each kind of table (Spark 4.0)."""
-
 
 class TargetError(ChangelogError, RuntimeError):
     """The target table is missing, cannot be reached, or does not support the changes."""

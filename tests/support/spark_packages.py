@@ -12,13 +12,14 @@ import sys
 from typing import TYPE_CHECKING
 
 from demo import recordings
-from normalize import SINK_PACKAGES, SPARK_PACKAGES, LocalKafka
+from normalize import LocalKafka, spark_packages
+from normalize.spark_versions import KINDS, has_package
 from tests.support import quick_java
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-PACKAGES = ",".join([SPARK_PACKAGES, *SINK_PACKAGES.values()])
+PACKAGES = spark_packages(*filter(has_package, KINDS))
 
 
 def session() -> SparkSession:

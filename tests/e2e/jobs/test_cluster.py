@@ -12,7 +12,7 @@ from pathlib import Path
 import pyspark
 import pytest
 
-from normalize import SPARK_PACKAGES
+from normalize import spark_packages
 from tests.support.histories import random_history, records_of
 from tests.support.jobs import cluster_job
 from tests.support.paths import REPOSITORY
@@ -54,7 +54,7 @@ def submit(python: Path, folder: Path, kafka, topic: str, *options: str, environ
     for part in Path(pyspark.__file__).parent.iterdir():
         (home / part.name).symlink_to(part)
     settings = {
-        "spark.jars.packages": SPARK_PACKAGES,
+        "spark.jars.packages": spark_packages(),
         "spark.driver.extraJavaOptions": QUICK,
         "spark.executor.extraJavaOptions": QUICK,
         "spark.sql.shuffle.partitions": "2",

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from normalize import SPARK_PACKAGES
+from normalize import spark_packages
 
 
 @pytest.mark.spark
@@ -22,5 +22,5 @@ from_kafka_changelog(spark, "t", format="debezium-json", schema="id INT", option
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=300, check=False)
     assert done.stderr.splitlines()[-1] == (
         "cdc_formats.errors.MissingDependencyError: [MISSING_DEPENDENCY] Spark has no Kafka source: start the session with "
-        f"spark.jars.packages={SPARK_PACKAGES}, or with normalize.local_session()"
+        f"spark.jars.packages={spark_packages()}, or with normalize.local_session()"
     )

@@ -4,14 +4,14 @@ import json
 import os
 import sys
 
-from normalize import SPARK_PACKAGES, ChangelogNormalize, from_kafka_changelog
+from normalize import ChangelogNormalize, from_kafka_changelog, spark_packages
 
 
 def main(servers: str, topic: str, folder: str) -> None:
     """Read the topic until its end."""
     from pyspark.sql import SparkSession
 
-    builder = SparkSession.builder.master("local[2]").config("spark.jars.packages", SPARK_PACKAGES)
+    builder = SparkSession.builder.master("local[2]").config("spark.jars.packages", spark_packages())
     spark = builder.config("spark.sql.shuffle.partitions", 2).config("spark.ui.enabled", False).getOrCreate()
 
     def write(batch, number: int) -> None:

@@ -1,0 +1,161 @@
+"""The versions of Spark that this package runs on, and the packages that a session of each needs."""
+
+from __future__ import annotations
+
+import re
+from importlib.metadata import PackageNotFoundError, version
+from typing import TYPE_CHECKING, Any
+
+from cdc_formats.errors import ArgumentError, MissingDependencyError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_KAFKA = "org.apache.spark:spark-sql-kafka-0-10_2.13"
+_OF_SPARK: dict[tuple[int, int], dict[str, str]] = {
+    (4, 0): {
+        "kafka": f"{_KAFKA}:4.0.0",
+        "delta": "io.delta:delta-spark_2.13:4.0.0",
+        "iceberg": "org.apache.iceberg:iceberg-spark-runtime-4.0_2.13:1.10.0",
+    },
+    (4, 1): {
+        "kafka": f"{_KAFKA}:4.1.1",
+        "delta": "io.delta:delta-spark_4.1_2.13:4.3.0",
+        "iceberg": "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0",
+    },
+    # Iceberg has no release for it; the one for Spark 4.1 fails in it with NoSuchMethodError.
+    (4, 2): {"kafka": f"{_KAFKA}:4.2.0", "delta": "io.delta:delta-spark_4.2_2.13:4.4.0"},
+}
+"""Packages by version of Spark. Spark's Kafka source and its token provider are not published for every release of Spark."""
+_OF_DATABASES = {
+    "postgresql": "org.postgresql:postgresql:42.7.7",
+    "mariadb": "org.mariadb.jdbc:mariadb-java-client:3.5.5",
+    "mysql": "com.mysql:mysql-connector-j:9.4.0",
+}
+KINDS = ("delta", "iceberg", *_OF_DATABASES)
+"""The kinds of tables with packages."""
+_JAR = re.compile(r"spark-sql-kafka-0-10_2\.\d+[-:](\d+)\.(\d+)")
+
+
+def spark_packages(*kinds: str, spark_version: str | None = None) -> str:
+    """Return the value of ``spark.jars.packages`` for Spark's Kafka source and for tables.
+
+    Parameters
+    ----------
+    *kinds : str
+        The kinds of tables that the session writes: ``delta``, ``iceberg``, ``postgresql``, ``mariadb`` or ``mysql``.
+    spark_version : str or None
+        By default the version of the installed PySpark.
+
+    Returns
+    -------
+    str
+        Maven coordinates, with commas.
+
+    Raises
+    ------
+    ArgumentError
+        When a kind is unknown.
+    MissingDependencyError
+        When this version of Spark is not supported, or has no package of this kind.
+
+    Examples
+    --------
+    >>> spark_packages(spark_version="4.1.3")
+    'org.apache.spark:spark-sql-kafka-0-10_2.13:4.1.1'
+    >>> spark_packages("delta", spark_version="4.2.1").split(",")
+    ['org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0', 'io.delta:delta-spark_4.2_2.13:4.4.0']
+    """
+    return ",".join(package(kind, spark_version) for kind in ("kafka", *kinds))
+
+
+def package(kind: str, spark_version: str | None = None) -> str:
+    """Return the package of Spark's Kafka source (``kafka``) or of a kind of table, as `spark_packages` does.
+
+    Examples
+    --------
+    >>> package("iceberg", "4.2.1")
+    Traceback (most recent call last):
+    cdc_formats.errors.MissingDependencyError: [MISSING_DEPENDENCY] there is no iceberg package for Spark 4.2: use Spark 4.0 or 4.1
+    """
+    here = _supported(spark_version or installed_version())
+    if kind in _OF_DATABASES:
+        return _OF_DATABASES[kind]
+    known = [_text(spark) for spark, packages in _OF_SPARK.items() if kind in packages]
+    if not known:
+        raise ArgumentError(f"no package of {kind!r} is known: use {', '.join(KINDS)}, or Maven coordinates as 'group:artifact:version'")
+    if kind not in _OF_SPARK[here]:
+        raise MissingDependencyError(f"there is no {kind} package for Spark {_text(here)}: use Spark {' or '.join(known)}")
+    return _OF_SPARK[here][kind]
+
+
+def has_package(kind: str, spark_version: str | None = None) -> bool:
+    """Return whether a version of Spark has a package of this kind."""
+    return kind in {**_OF_SPARK[_supported(spark_version or installed_version())], **_OF_DATABASES}
+
+
+def installed_version() -> str:
+    """Return the version of the installed PySpark; the newest supported one if PySpark is not installed as a package."""
+    for name in ("pyspark", "pyspark-client"):
+        try:
+            return version(name)
+        except PackageNotFoundError:
+            continue
+    try:
+        from pyspark.version import __version__  # a Spark distribution's own PySpark
+    except ImportError:
+        return _text(max(_OF_SPARK))
+    return str(__version__)
+
+
+def check_version(spark: SparkSession) -> None:
+    """Raise an error for a session of an unsupported version of Spark.
+
+    Raises
+    ------
+    MissingDependencyError
+    """
+    _supported(spark.version)
+
+
+def check_kafka_source(spark: SparkSession) -> None:
+    """Raise an error for a session whose Kafka source is of another version of Spark.
+
+    Such a source fails later, in a task or in the running stream, with Java's ``NoSuchMethodError`` or ``NoClassDefFoundError``.
+
+    Raises
+    ------
+    MissingDependencyError
+    """
+    jar = _JAR.search(_kafka_source(spark))
+    if jar and (of_jar := (int(jar[1]), int(jar[2]))) != _supported(spark.version):
+        raise MissingDependencyError(
+            f"this session runs Spark {spark.version}, but its Kafka source is of Spark {_text(of_jar)}: start it with "
+            f"spark.jars.packages={spark_packages(spark_version=spark.version)}, or with normalize.local_session()"
+        )
+
+
+def _supported(spark_version: str) -> tuple[int, int]:
+    numbers = spark_version.split(".")
+    found = (int(numbers[0]), int(numbers[1]))
+    if found not in _OF_SPARK:
+        oldest, newest = _text(min(_OF_SPARK)), _text(max(_OF_SPARK))
+        raise MissingDependencyError(f"Spark {spark_version} is not supported: use a version from {oldest} to {newest}")
+    return found
+
+
+def _text(numbers: tuple[int, int]) -> str:
+    return f"{numbers[0]}.{numbers[1]}"
+
+
+def _kafka_source(spark: SparkSession) -> str:
+    """Return texts with the file name of the session's Kafka source; without it if the source is unknown."""
+    gateway: Any = getattr(spark, "_jvm", None)
+    if gateway is None:  # Spark Connect
+        return " ".join(spark.conf.get(name, "") or "" for name in ("spark.jars.packages", "spark.jars"))
+    try:
+        loader = gateway.java.lang.Thread.currentThread().getContextClassLoader()
+        source = loader.loadClass("org.apache.spark.sql.kafka010.KafkaSourceProvider").getProtectionDomain().getCodeSource()
+        return str(source.getLocation())
+    except Exception:  # no Kafka source, or a class loader of a platform
+        return ""

@@ -1,0 +1,37 @@
+"""The packages of each version of Spark."""
+
+from __future__ import annotations
+
+import pyspark
+import pytest
+
+from cdc_formats.errors import ArgumentError, MissingDependencyError
+from normalize import spark_packages
+from normalize.spark_versions import KINDS, has_package, package
+
+
+@pytest.mark.parametrize(
+    ("spark_version", "kafka"),
+    [("4.0.0", "4.0.0"), ("4.0.5", "4.0.0"), ("4.1.0", "4.1.1"), ("4.1.1-amzn-0", "4.1.1"), ("4.2.0.dev1", "4.2.0"), ("4.2.1", "4.2.0")],
+)
+def test_the_kafka_package_has_the_major_and_minor_version_of_spark(spark_version: str, kafka: str) -> None:
+    assert spark_packages(spark_version=spark_version) == f"org.apache.spark:spark-sql-kafka-0-10_2.13:{kafka}"
+
+
+def test_the_installed_pyspark_chooses_the_packages() -> None:
+    for kind in filter(has_package, KINDS):
+        assert spark_packages(kind) == spark_packages(kind, spark_version=pyspark.__version__)
+
+
+@pytest.mark.parametrize("spark_version", ["3.5.9", "4.3.0", "5.0.0"])
+def test_another_version_is_refused(spark_version: str) -> None:
+    with pytest.raises(MissingDependencyError, match=rf"Spark {spark_version} is not supported: use a version from 4\.0 to 4\.2"):
+        spark_packages(spark_version=spark_version)
+
+
+def test_an_unknown_kind_is_refused_and_a_missing_one_names_the_versions_that_have_it() -> None:
+    with pytest.raises(ArgumentError, match="no package of 'hudi' is known: use delta, iceberg, postgresql, mariadb, mysql, or Maven"):
+        spark_packages("hudi")
+    assert not has_package("iceberg", "4.2.0")
+    with pytest.raises(MissingDependencyError, match=r"no iceberg package for Spark 4\.2: use Spark 4\.0 or 4\.1"):
+        package("iceberg", "4.2.0")
