@@ -12,8 +12,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-
-
 from .local_kafka import fetch_jars
 from .spark_versions import installed_version, package
 
