@@ -54,6 +54,8 @@ def _mark(items: list[pytest.Item]) -> dict[tuple[Path, str], set[str]]:
             parameters = item.callspec.params if hasattr(item, "callspec") else {}
             kind = parameters.get("kind", parameters.get("sink"))
             fixtures = set(item.fixturenames) - set(parameters)
+            if kind == "iceberg":
+                item.add_marker("iceberg")
             found = needs((marker.name for marker in item.iter_markers()), fixtures, kind)
             for name in found:
                 item.add_marker(name)
@@ -82,15 +84,18 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[object]:
     """A Spark session with the Kafka source, Delta, Iceberg (the catalog ``lake``), and JDBC drivers."""
     from pyspark.sql import SparkSession
 
+    from normalize.spark_versions import has_package
     from tests.support.spark_packages import PACKAGES
 
     folder = tmp_path_factory.mktemp("tables")
-    extensions = "io.delta.sql.DeltaSparkSessionExtension,org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
+    extensions = ["io.delta.sql.DeltaSparkSessionExtension"]
+    if has_package("iceberg"):
+        extensions.append("org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions")
     session = (
         SparkSession.builder.master("local[2]")
         .appName("tests")
         .config("spark.jars.packages", PACKAGES)
-        .config("spark.sql.extensions", extensions)
+        .config("spark.sql.extensions", ",".join(extensions))
         .config("spark.sql.catalog.spark_catalog", "org.apache.spark.sql.delta.catalog.DeltaCatalog")
         .config("spark.databricks.delta.snapshotPartitions", 1)
         .config("spark.sql.catalog.lake", "org.apache.iceberg.spark.SparkCatalog")
