@@ -198,6 +198,7 @@ def find_state(spark: SparkSession, checkpoint: str, operator_id: int | None = N
     """
     if not Files(spark).exists(f"{checkpoint}/commits"):  # Spark's reader would create it
         raise ArgumentError(f"{checkpoint} is not a checkpoint: pass the query's checkpointLocation")
+    spark.streams.active  # noqa: B018 - Spark's driver starts its StateStoreCoordinator, which the readers of RocksDB call since Spark 4.1
     operators = spark.read.format("state-metadata").load(checkpoint).orderBy("operatorId").collect()
     if not operators:
         raise ArgumentError(f"the query in {checkpoint} has no state, or has not committed a micro-batch yet")
