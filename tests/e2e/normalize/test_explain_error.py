@@ -36,7 +36,7 @@ def test_a_stream_and_its_query(read, tmp_path):
     query = read().writeStream.format("noop").option("checkpointLocation", str(tmp_path)).trigger(availableNow=True).start()
     with pytest.raises(StreamingQueryException) as caught:
         query.awaitTermination()
-    assert len(str(caught.value).splitlines()) > 30
+    assert len(str(caught.value).splitlines()) > 30  # a traceback and a plan
     assert explain_error(caught.value) == explain_error(query) == explain_error(query.exception()) == sentence(topic)
 
 
