@@ -12,7 +12,7 @@ import pyspark
 import pytest
 
 from normalize import read_state
-from tests.support.jobs.checkpoint_job import FOLDER, ORDERS, STORES, message, name, run, table_row
+from tests.support.jobs.checkpoint_job import FOLDER, MOVED, ORDERS, STORES, message, move_source, name, run, table_row, write_files
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -26,7 +26,8 @@ pytestmark = pytest.mark.cross_section
 def test_a_query_continues(spark: SparkSession, tmp_path: Path, written_by: str, store: str, order: str) -> None:
     checkpoint, files = tmp_path / "checkpoint", tmp_path / "files"
     shutil.unpack_archive(FOLDER / f"{name(written_by, store, order)}.zip", checkpoint)
-    files.mkdir()
+    write_files(files)
+    move_source(checkpoint, MOVED, str(files))
     lines = [
         message("u", 10, table_row(0, "first"), table_row(0, "second")),  # again
         message("u", 20, table_row(0, "second"), table_row(0, "third")),

@@ -27,6 +27,8 @@ STORES = {
 }
 ORDERS = ("arrival", "source")
 SCHEMA = "id INT, name STRING, price DECIMAL(10,2), at TIMESTAMP(6), tags ARRAY<STRING>"
+MOVED = "/files"
+"""The source's folder in the archives."""
 _PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 
 
@@ -78,6 +80,24 @@ def run(spark: SparkSession, files: Path, checkpoint: Path, store: str, order: s
         spark.conf.unset(_PROVIDER)
 
 
+def write_files(files: Path) -> None:
+    """Write the messages of the checkpoints' two micro-batches."""
+    files.mkdir()
+    created = [message("c", number, None, table_row(number, "first")) for number in range(6)]
+    changed = [message("u", 10, table_row(0, "first"), table_row(0, "second")), message("d", 11, table_row(1, "first"), None)]
+    (files / "1.json").write_text("\n".join(created))
+    (files / "2.json").write_text("\n".join(changed))
+
+
+def move_source(checkpoint: Path, files: str, new_files: str) -> None:
+    """Change the folder in the log of Spark's file source, without the checksums of the changed files."""
+    for log in sorted((checkpoint / "sources" / "0").iterdir()):
+        if log.suffix == ".crc":
+            log.unlink()
+        else:
+            log.write_text(log.read_text().replace(files, new_files))
+
+
 def main() -> None:
     """Write a checkpoint for each state store and order."""
     from pyspark.sql import SparkSession
@@ -88,20 +108,12 @@ def main() -> None:
     FOLDER.mkdir(exist_ok=True)
     for store in STORES:
         for order in ORDERS:
-            folder = Path(tempfile.mkdtemp())
-            files, checkpoint = folder / "files", folder / "checkpoint"
-            files.mkdir()
-            first = [message("c", number, None, table_row(number, "first")) for number in range(6)]
-            (files / "1.json").write_text("\n".join(first))
-            run(spark, files, checkpoint, store, order)
-            second = [
-                message("u", 10, table_row(0, "first"), table_row(0, "second")),
-                message("d", 11, table_row(1, "first"), None),
-            ]
-            (files / "2.json").write_text("\n".join(second))
-            run(spark, files, checkpoint, store, order)
-            shutil.make_archive(str(FOLDER / name(spark.version, store, order)), "zip", checkpoint)
-            shutil.rmtree(folder)
+            with tempfile.TemporaryDirectory() as folder:
+                files, checkpoint = Path(folder, "files"), Path(folder, "checkpoint")
+                write_files(files)
+                run(spark, files, checkpoint, store, order)
+                move_source(checkpoint, str(files), MOVED)
+                shutil.make_archive(str(FOLDER / name(spark.version, store, order)), "zip", checkpoint)
     spark.stop()
 
 
