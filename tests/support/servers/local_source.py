@@ -129,7 +129,12 @@ class Stream:
     """Runs a reader's micro-batches without Spark; as in Spark, offsets pass through JSON and partitions through pickle."""
 
     def __init__(
-        self, options: dict[str, str], start: dict[str, Any] | None = None, declared: pa.Schema | None = None, *, available_now: bool = False
+        self,
+        options: dict[str, str],
+        start: dict[str, Any] | None = None,
+        declared: pa.Schema | None = None,
+        *,
+        available_now: bool = False,
     ) -> None:
         self.options = read_options(options)
         self.reader = ChangelogReader(self.options, declared or inferred(self.options))
