@@ -40,6 +40,7 @@ test: $(VENV)/installed ## run lint, types, docs and all tests
 	$(MAKE) --jobs 2 lint types docs fetch
 	$(BIN)/python -m $(COVERED)
 	$(BIN)/python -m pytest tests/spark tests/e2e $(PARALLEL)
+	$(BIN)/python -m pytest tests/connect
 
 # Servers and Spark's jars for the tests, and archives of the classes that both load.
 fetch: $(VENV)/installed
