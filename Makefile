@@ -1,7 +1,9 @@
 # The project's commands; `make` without a goal lists them.
 
 PYTHON ?= python3
-VENV ?= .venv
+# The version of PySpark: 4.0, 4.1 or 4.2. Each has an environment of its own.
+SPARK ?= 4.2
+VENV ?= $(if $(filter 4.2,$(SPARK)),.venv,.venv-$(SPARK))
 PORT ?= 9092
 # Test processes; each has its own Spark and Kafka (3 GB).
 JOBS ?= 2
@@ -12,10 +14,11 @@ export HYPOTHESIS_PROFILE
 UNIT := tests/unit cdc_cli cdc_formats docs README.md
 # A file's tests run in one process, because they share topics and tables.
 PARALLEL := --numprocesses $(JOBS) --dist loadfile --no-loadscope-reorder
+SELECTED := cross_section$(if $(filter 4.1,$(SPARK)), or iceberg)
 COVERED := pytest $(UNIT) tests/servers $(PARALLEL) --quiet --cov --cov-report=term
 
 BIN := $(VENV)/bin
-JAVA_GOALS := demo test coverage notebooks bench bench-flink bench-capture soak growth kafka
+JAVA_GOALS := demo test cross-section matrix coverage notebooks bench bench-flink bench-capture soak growth kafka
 CHECKS := python $(if $(filter $(JAVA_GOALS),$(MAKECMDGOALS)),java)
 
 # Spark's Python workers must use this environment's Python, and Spark must be the one inside this PySpark.
@@ -24,11 +27,12 @@ unexport SPARK_HOME
 # Without .pyc files, each Python that Spark starts would compile these packages again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo check test fetch notebooks docs lint types unit coverage fuzz bench bench-flink bench-capture soak growth kafka format clean prerequisites
+.PHONY: help demo check test cross-section matrix fetch notebooks docs lint types unit coverage fuzz bench bench-flink bench-capture soak growth kafka format clean prerequisites
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
-	@echo "To use another Python than $(PYTHON): make test PYTHON=python3.12"
+	@echo "To use another Python than $(PYTHON): make test PYTHON=python3.12 VENV=.venv-3.12"
+	@echo "To use another PySpark than $(SPARK): make test SPARK=4.1"
 
 demo: $(VENV)/installed ## replay recorded topics through a real Kafka and compare the tables
 	$(BIN)/python -m demo
@@ -41,6 +45,13 @@ test: $(VENV)/installed ## run lint, types, docs and all tests
 	$(BIN)/python -m $(COVERED)
 	$(BIN)/python -m pytest tests/spark tests/e2e $(PARALLEL)
 	$(BIN)/python -m pytest tests/connect
+
+cross-section: fetch ## run a short selection of the Spark tests (SPARK=4.1); with Iceberg, where Spark 4.2 has none
+	$(BIN)/python -m pytest tests/spark tests/e2e -m '$(SELECTED)' $(PARALLEL) --quiet
+
+matrix: ## run the selection on each other version of PySpark
+	$(MAKE) cross-section SPARK=4.1
+	$(MAKE) cross-section SPARK=4.0
 
 # Servers and Spark's jars for the tests, and archives of the classes that both load.
 fetch: $(VENV)/installed
@@ -95,14 +106,15 @@ format: $(VENV)/installed ## reformat the code as `make lint` requires
 	$(BIN)/ruff format .
 
 clean: ## remove the environment and the files that the commands created
-	rm -rf $(VENV) *.egg-info build dist site .coverage htmlcov .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	rm -rf .venv .venv-4.* *.egg-info build dist site .coverage htmlcov .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	rm -rf artifacts derby.log metastore_db spark-warehouse
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # The checks run every time (0.2 s); the installation runs only when a dependency changed.
 $(VENV)/installed: setup.cfg pyproject.toml | prerequisites
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --editable '.[dev]'
+	$(BIN)/python -m pip install --editable '.[dev]' 'pyspark==$(SPARK).*'
+	$(if $(filter 4.1,$(SPARK)),$(BIN)/python -m pip install 'pandas>=3,<4')
 	touch $@
 
 prerequisites:

@@ -57,6 +57,8 @@ def _mark(items: list[pytest.Item]) -> dict[tuple[Path, str], set[str]]:
             parameters = item.callspec.params if hasattr(item, "callspec") else {}
             kind = parameters.get("kind", parameters.get("sink"))
             fixtures = set(item.fixturenames) - set(parameters)
+            if kind == "iceberg":
+                item.add_marker("iceberg")
             found = needs((marker.name for marker in item.iter_markers()), fixtures, kind)
             for name in found:
                 item.add_marker(name)

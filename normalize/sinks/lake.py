@@ -184,6 +184,9 @@ def _conflicts(spark: SparkSession, table: LakeTarget) -> Iterator[None]:
     try:
         yield
     except (Py4JJavaError, PySparkException) as error:
+        if _is_missing(error):
+            # Delta sees a table that another writer is creating: it is not created again, and cannot be written yet.
+            raise ConflictError(f"another writer is creating {table}, or dropped it") from None
         conflict = next(filter(None, map(_CONFLICT.match, _chain(error))), None)
         if conflict is None:
             raise
@@ -216,10 +219,14 @@ def _schema(spark: SparkSession, table: LakeTarget) -> StructType | None:
     try:
         return spark.table(table.sql_name).schema
     except AnalysisException as error:
-        condition: Any = error.getCondition() or ""
-        if condition.split(".")[0] in _MISSING:
+        if _is_missing(error):
             return None
         raise TargetError(f"{table} cannot be reached: {_reason(error)}; {_session(spark, table)}") from None
+
+
+def _is_missing(error: Any) -> bool:
+    condition = error.getCondition() if hasattr(error, "getCondition") else None
+    return (condition or "").split(".")[0] in _MISSING
 
 
 def _reason(error: Any) -> str:

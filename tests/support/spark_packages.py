@@ -21,14 +21,17 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 PACKAGES = spark_packages(*filter(has_package, KINDS))
-EXTENSIONS = "io.delta.sql.DeltaSparkSessionExtension,org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
+EXTENSIONS = {
+    "delta": "io.delta.sql.DeltaSparkSessionExtension",
+    "iceberg": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
+}
 
 
 def settings(folder: Path) -> dict[str, object]:
     """Return the settings of the tests' sessions: the jars, Delta, Iceberg (the catalog ``lake``); tables are in `folder`."""
     return {
         "spark.jars.packages": PACKAGES,
-        "spark.sql.extensions": EXTENSIONS,
+        "spark.sql.extensions": ",".join(name for kind, name in EXTENSIONS.items() if has_package(kind)),
         "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
         "spark.databricks.delta.snapshotPartitions": 1,
         "spark.sql.catalog.lake": "org.apache.iceberg.spark.SparkCatalog",

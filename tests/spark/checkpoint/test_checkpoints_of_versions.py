@@ -1,0 +1,49 @@
+"""Checkpoints that another version of Spark wrote (`tests.support.jobs.checkpoint_job`) go on in this one."""
+
+from __future__ import annotations
+
+import shutil
+from datetime import datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyspark
+import pytest
+
+from normalize import read_state
+from tests.support.jobs.checkpoint_job import FOLDER, MOVED, ORDERS, STORES, message, move_source, name, run, table_row, write_files
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.cross_section
+
+
+@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("store", STORES)
+@pytest.mark.parametrize("written_by", [known for known in ("4.0", "4.1", "4.2") if known <= pyspark.__version__])
+def test_a_query_continues(spark: SparkSession, tmp_path: Path, written_by: str, store: str, order: str) -> None:
+    checkpoint, files = tmp_path / "checkpoint", tmp_path / "files"
+    shutil.unpack_archive(FOLDER / f"{name(written_by, store, order)}.zip", checkpoint)
+    write_files(files)
+    move_source(checkpoint, MOVED, str(files))
+    lines = [
+        message("u", 10, table_row(0, "first"), table_row(0, "second")),  # again
+        message("u", 20, table_row(0, "second"), table_row(0, "third")),
+        message("d", 21, table_row(2, "first"), None),
+        message("c", 22, None, table_row(1, "third")),
+    ]
+    (files / "3.json").write_text("\n".join(lines))
+    found = [(row.row_kind, row.id, row.name, row.price) for row in run(spark, files, checkpoint, store, order)]
+    price = [Decimal(f"{number}.50") for number in range(3)]
+    assert sorted(found, key=lambda row: (row[1], "+I -U +U -D".index(row[0]))) == [
+        ("-U", 0, "second", price[0]),
+        ("+U", 0, "third", price[0]),
+        ("+I", 1, "third", price[1]),
+        ("-D", 2, "first", price[2]),
+    ]
+    stored = {row.id: row for row in read_state(spark, str(checkpoint)).where("name IS NOT NULL").collect()}
+    assert {number: row.name for number, row in stored.items()} == {0: "third", 1: "third", 3: "first", 4: "first", 5: "first"}
+    assert stored[3].tags == ["first", None]
+    assert stored[3].at == datetime.fromtimestamp(1_700_000_000.000003)
