@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from .core.output import ROW_KIND
+from .unresolved_plan import UnresolvedNode, unresolved_plan
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -68,10 +69,17 @@ class Node:
             return [Node(query, self.spark)]
         return [Node(child, self.spark) for child in elements(self.java.children())]
 
+    @property
+    def alias(self) -> str | None:
+        """The alias that the node gives its input, or None."""
+        return str(self.java.alias()) if self.name == "SubqueryAlias" else None
 
-def analyzed_plan(df: DataFrame) -> Node:
-    """Return the plan of a DataFrame."""
-    return Node(df._jdf.queryExecution().analyzed(), df.sparkSession)
+
+def plan_of(df: DataFrame) -> Node | UnresolvedNode:
+    """Return the plan of a DataFrame. Spark Connect analyzes plans on its server, and so its client has only the unresolved plan."""
+    from pyspark.sql.utils import is_remote
+
+    return unresolved_plan(df) if is_remote() else Node(df._jdf.queryExecution().analyzed(), df.sparkSession)
 
 
 def with_changelog_mode(df: DataFrame, mode: Literal["all", "upsert"]) -> DataFrame:
@@ -81,14 +89,12 @@ def with_changelog_mode(df: DataFrame, mode: Literal["all", "upsert"]) -> DataFr
 
 def changelog_mode(df: DataFrame) -> Literal["all", "upsert"] | None:
     """Return whether a changelog has ``-U`` (``all``) or not (``upsert``), or None if its plan does not show it."""
-    from pyspark.sql.utils import is_remote
-
-    return None if is_remote() else _mode(analyzed_plan(df))  # Spark Connect keeps the plan on its server
+    return _mode(plan_of(df))
 
 
-def _mode(node: Node) -> Literal["all", "upsert"] | None:
+def _mode(node: Node | UnresolvedNode) -> Literal["all", "upsert"] | None:
     for mode in _MODES:
-        if node.name == "SubqueryAlias" and node.java.alias() == f"{_ALIAS}{mode}":
+        if node.alias == f"{_ALIAS}{mode}":
             return mode
     modes = [_mode(child) for child in node.children] if node.name in {*_KEEP_MODE, "LogicalRDD"} else []
     if "upsert" in modes:
