@@ -27,11 +27,13 @@ from cdc_formats.values.schema import name_parts
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+FROM_SERVER = "a checkpoint or the DataFrame of a foreachBatch"
+KAFKA = "Kafka"
 _NAMES = {
     "aggregate": "Aggregate",
     "apply_in_pandas_with_state": "FlatMapGroupsInPandasWithState",
     "cached_local_relation": "LocalRelation",
-    "cached_remote_relation": "a checkpoint or the DataFrame of a foreachBatch",
+    "cached_remote_relation": FROM_SERVER,
     "chunked_cached_local_relation": "LocalRelation",
     "collect_metrics": "CollectMetrics",
     "drop": "Project",
@@ -56,13 +58,13 @@ _NAMES = {
     "with_columns_renamed": "Project",
     "with_watermark": "EventTimeWatermark",
 }
-KAFKA = "Kafka"
 _GENERATORS = frozenset({"explode", "explode_outer", "inline", "inline_outer", "json_tuple", "posexplode", "posexplode_outer", "stack"})
 _OPERATORS = frozenset({"and", "in", "not", "or", "when"})
-_TEXT_BEFORE_PARENTHESIS = _OPERATORS | set(
-    "all any array between binary bigint boolean byte case cast char date dec decimal distinct double else exists float from if int integer "
-    "interval is like long map named_struct numeric short smallint some string struct then timestamp tinyint try_cast varchar".split()
-)
+_WORDS = """
+all any array as between binary bigint boolean byte case cast char date dec decimal distinct double else float from if int integer interval
+is like long map named_struct numeric short smallint some string struct then timestamp tinyint try_cast varchar
+"""
+_BEFORE_PARENTHESIS = _OPERATORS | set(_WORDS.split())
 """Words that precede a parenthesis in a SQL text, besides the functions of ``pyspark.sql.functions``."""
 _OVER = re.compile(r"(?i)\bover\b")
 _QUERY = re.compile(r"(?i)\b(?:select|table|values|with|reduce|exists)\b|\(\s*(?:from|map)\b|--|/\*")
@@ -110,6 +112,10 @@ class UnresolvedNode:
         """Its inputs."""
         return [UnresolvedNode(part) for part in _parts(self.message) if _type(part) == "Relation"]
 
+    def contains(self, name: str) -> bool:
+        """Return whether the node or one below it has a name."""
+        return self.name == name or any(child.contains(name) for child in self.children)
+
     def groups_within(self, names: Collection[str], one_to_one: Collection[str]) -> bool:
         """Return whether the rows are groups of a ``groupBy`` all of whose columns are among the names.
 
@@ -136,7 +142,7 @@ class UnresolvedNode:
 def unresolved_plan(df: DataFrame) -> UnresolvedNode:
     """Return the plan of a Spark Connect DataFrame."""
     client: Any = df.sparkSession.client
-    plan: Any = df._plan  # type: ignore[operator]
+    plan: Any = df._plan
     return UnresolvedNode(plan.plan(client))
 
 
@@ -219,7 +225,7 @@ def _of_text(text: str) -> str | None:
     if _OVER.search(text):
         return "Window"
     called = {name.lower() for name in _CALL.findall(text)}
-    if called - _functions() - _TEXT_BEFORE_PARENTHESIS:
+    if called - _functions() - _BEFORE_PARENTHESIS:
         return "UnresolvedFunction"
     return "Generate" if called & _GENERATORS else None
 
