@@ -76,7 +76,7 @@ def test_a_history_has_every_change_once(
     sink, other, changes = new_sink(kind), new_sink("delta"), streamed(connect, story)
     beside = apply_changes(changes, other.table, history=True).option("checkpointLocation", str(tmp_path / "other")).start()
     try:
-        for run in range(2):  # the second run repeats the last micro-batch
+        for _ in range(2):  # the second run repeats the last micro-batch
             apply_stream(changes, sink.table, tmp_path / "c", history=True)
             assert sink.rows("id", "name", "_change_type") == FEED
             assert {row[0] for row in sink.rows("_commit_version")} == {0, 1}
