@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
+from . import connect
 from .core.output import ROW_KIND
 
 if TYPE_CHECKING:
@@ -81,9 +82,9 @@ def with_changelog_mode(df: DataFrame, mode: Literal["all", "upsert"]) -> DataFr
 
 def changelog_mode(df: DataFrame) -> Literal["all", "upsert"] | None:
     """Return whether a changelog has ``-U`` (``all``) or not (``upsert``), or None if its plan does not show it."""
-    from pyspark.sql.utils import is_remote
-
-    return None if is_remote() else _mode(analyzed_plan(df))  # Spark Connect keeps the plan on its server
+    if connect.is_connect(df):
+        return connect.changelog_mode(df, {f"{_ALIAS}{mode}": mode for mode in _MODES})
+    return _mode(analyzed_plan(df))
 
 
 def _mode(node: Node) -> Literal["all", "upsert"] | None:
