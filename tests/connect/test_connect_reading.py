@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
 import pytest
 from pyspark.sql import DataFrame, Observation, SparkSession, functions as F
@@ -37,8 +36,11 @@ def topic(kafka) -> str:
 
 
 def run(df: DataFrame, checkpoint: Path) -> tuple[list[str], Any]:
-    """Run a stream until it has read all records; return its rows and the query. A client has no ``foreachBatch`` that could collect."""
-    folder = checkpoint.with_name(uuid4().hex)
+    """Run a stream until it has read all records; return the rows of all its runs, and the query.
+
+    A ``foreachBatch`` function runs in the server, and so cannot collect.
+    """
+    folder = checkpoint.with_name(f"{checkpoint.name}-rows")
     query = df.writeStream.format("parquet").option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start(str(folder))
     query.awaitTermination()
     rows = df.sparkSession.read.schema(df.schema).parquet(str(folder))
@@ -75,7 +77,8 @@ def test_a_stream_continues_from_its_checkpoint(connect: SparkSession, kafka, tm
     assert len(observed) > 1
     assert sum(each["values"][[field["name"] for field in each["schema"]["fields"]].index("RECORDS")] for each in observed) == len(HISTORY)
     kafka.produce(topic, [event("u", 60, row(1, "a", 2), row(1, "a", 3)), HISTORY[-1]])
-    assert run(df, tmp_path / "checkpoint")[0] == ["-U(1,a,2)", "+U(1,a,3)", "-U(1,a,3)", "+U(1,a,2)"]
+    more = ["-U(1,a,2)", "+U(1,a,3)", "-U(1,a,3)", "+U(1,a,2)"]
+    assert run(df, tmp_path / "checkpoint")[0] == [*EXPECTED[:5], *more, *EXPECTED[5:]]
     stored = read_state(connect, str(tmp_path / "checkpoint")).drop("_key_group")
     assert [tuple(each) for each in stored.collect()] == [(1, "a", 2)]
 
@@ -125,14 +128,16 @@ def test_a_condition_is_checked_at_the_call_and_needs_its_columns(connect: Spark
         from_kafka_changelog(connect, topic, **arguments, normalize=ChangelogNormalize(where="nope > 0"))
 
 
-def test_any_changelog_is_normalized(connect: SparkSession, kafka, topic: str, tmp_path: Path) -> None:
+def test_any_changelog_is_normalized(connect: SparkSession, kafka, tmp_path: Path) -> None:
+    topic = new_topic(kafka, HISTORY)
     raw = {**TABLE, "options": servers(kafka), "normalize": False}
     stage = ChangelogNormalize("id", where="qty < 2")
     expected = [*EXPECTED[:3], "-D(1,a,1)", *EXPECTED[5:]]
     assert by_key(from_kafka_changelog(connect, topic, **raw, bounded=True).transform(stage)) == expected
     stream = from_kafka_changelog(connect, topic, **raw).transform(stage)
     assert run(stream, tmp_path / "checkpoint")[0] == expected
-    assert run(stream, tmp_path / "checkpoint")[0] == []
+    kafka.produce(topic, [event("u", 60, row(1, "a", 2), row(1, "a", 1)), event("u", 70, row(1, "a", 1), row(1, "b", 1))])
+    assert run(stream, tmp_path / "checkpoint")[0] == [*expected[:4], "+I(1,a,1)", "-U(1,a,1)", "+U(1,b,1)", *expected[4:]]
 
 
 def test_a_changelog_is_written_to_kafka(connect: SparkSession, kafka, topic: str, tmp_path: Path) -> None:
