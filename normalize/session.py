@@ -86,7 +86,13 @@ def local_session(app_name: str = "changelog", *, packages: Sequence[str] = (), 
     LocalKafkaError
         When the jars cannot be fetched.
     """
-    from pyspark import SparkConf, SparkContext
+    try:
+        from pyspark import SparkConf, SparkContext
+    except ImportError:
+        raise MissingDependencyError(
+            "local_session starts Spark, which pyspark-client does not have: pip install pyspark, or connect to a server with "
+            "SparkSession.builder.remote('sc://...')"
+        ) from None
     from pyspark.sql import SparkSession
 
     coordinates = [package("kafka"), *(each if each.count(":") == 2 else package(each) for each in packages)]

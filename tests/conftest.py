@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from normalize.spark_versions import has_package
 from tests.support import quick_java
 from tests.support.examples import examples
 from tests.support.paths import REPOSITORY
@@ -37,12 +38,15 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "dev"))
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)  # so that -m selects by these markers
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> Iterator[None]:
-    """Mark each test with what it needs, check its folder, and start with the longest files."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Iterator[None]:
+    """Mark each test with what it needs, check its folder, leave out Iceberg where it has no package, and start with the longest files."""
     of_functions = _mark(items)
     problems = [text for function, found in of_functions.items() if (text := _problem(*function, found))]
     if problems:
         raise pytest.UsageError("\n".join(problems))
+    absent = [] if has_package("iceberg") else [item for item in items if item.get_closest_marker("iceberg")]
+    config.hook.pytest_deselected(items=absent)
+    items[:] = [item for item in items if item not in absent]
     _longest_first(items)
     yield
     if problem := mixed(item.keywords for item in items):

@@ -73,6 +73,7 @@ def replayed(folder: Path) -> Replica:
     return replica
 
 
+@pytest.mark.cross_section
 def test_changelog_of_a_killed_and_restarted_job_equals_the_table(source: LocalSource, tmp_path: Path) -> None:
     source.run(
         "CREATE TABLE killed (id INT PRIMARY KEY, v INT)", "INSERT INTO killed SELECT seq, 0 FROM seq_1_to_60", "ANALYZE TABLE killed"

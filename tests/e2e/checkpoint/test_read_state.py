@@ -36,6 +36,7 @@ def test_the_rows_of_a_query(spark, kafka, tmp_path):
     assert last > 0
 
 
+@pytest.mark.cross_section
 def test_rocksdb_and_a_ttl(spark, kafka, tmp_path):
     provider = "spark.sql.streaming.stateStore.providerClass"
     topic = new_topic(kafka, [(None, debezium("c", None, {"id": 1, "price": "1.50", "tags": ["a", None]}))])

@@ -70,6 +70,7 @@ def query(spark, kafka, tmp_path_factory):
     return stopped(spark, kafka, tmp_path_factory.mktemp("query"))
 
 
+@pytest.mark.cross_section
 @pytest.mark.parametrize("key_groups", [12, 3])
 def test_the_query_continues_with_another_number_of_key_groups(spark, kafka, tmp_path, query, key_groups):
     before = content_of(query.checkpoint)

@@ -32,6 +32,7 @@ def database_answer() -> dict[str, tuple[Decimal, int]]:
     return {name: (Decimal(str(weight)).quantize(Decimal("0.001")), products) for name, weight, products in rows}
 
 
+@pytest.mark.cross_section
 @pytest.mark.parametrize("identifier", ["debezium-json", "upsert-kafka"])
 def test_the_sum_by_name_equals_the_databases_after_every_retraction(spark, kafka, tmp_path, identifier):
     history = records(identifier)

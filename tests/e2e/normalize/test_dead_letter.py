@@ -36,6 +36,7 @@ def run(df: Any, bounded: bool, folder: Any) -> list[Any]:
     return df.collect() if bounded else run_stream(df, folder).rows
 
 
+@pytest.mark.cross_section
 @pytest.mark.parametrize("bounded", [False, True], ids=["stream", "bounded"])
 @pytest.mark.parametrize("table", [TABLE, NO_STAGE], ids=["stage", "no stage"])
 def test_a_dead_letter_is_the_exact_record_with_its_offset_and_error(spark, kafka, tmp_path, bounded, table):

@@ -25,6 +25,7 @@ def history_topic(kafka):
     return history, new_topic(kafka, records_of(history), partitions=3)
 
 
+@pytest.mark.cross_section
 def test_stream_and_bounded_read_give_the_rows_of_the_fold(spark, kafka, tmp_path, history_topic):
     history, topic = history_topic
     expected = by_key(fold_history(history))
@@ -60,6 +61,7 @@ def test_upserts_are_the_same_changelog_without_update_before(spark, kafka, tmp_
     assert rows_by_key(run_stream(upserts, tmp_path / "checkpoint").rows) == expected
 
 
+@pytest.mark.cross_section
 def test_the_state_store_does_not_matter(spark, kafka, tmp_path, history_topic):
     history, topic = history_topic
     stream = from_kafka_changelog(
@@ -74,6 +76,7 @@ def test_the_state_store_does_not_matter(spark, kafka, tmp_path, history_topic):
         spark.conf.unset(provider)
 
 
+@pytest.mark.cross_section
 def test_a_restart_from_the_checkpoint_gives_new_rows_only(spark, kafka, tmp_path):
     topic = new_topic(kafka, [(b"1", debezium("c", None, {"id": 1, "name": "scooter", "qty": 1}))])
     stream = from_kafka_changelog(spark, topic, **TABLE, options=servers(kafka))
@@ -253,6 +256,7 @@ def test_a_truncate_fails_unless_configured(spark, kafka, tmp_path):
 # --------------------------------------------------------------------------------------------------- types and metadata
 
 
+@pytest.mark.cross_section
 def test_every_type_arrives_typed(spark, kafka):
     schema = """id BIGINT, b BOOLEAN, t TINYINT, s SMALLINT, i INT, f FLOAT, d DOUBLE, dec DECIMAL(38,18), big DECIMAL(20,0), c CHAR(3),
         v VARCHAR(9), bin BINARY, day DATE, at TIME(6), ts TIMESTAMP(6), ntz TIMESTAMP_NTZ(3), span INTERVAL DAY TO SECOND,

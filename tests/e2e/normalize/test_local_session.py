@@ -12,6 +12,7 @@ import pytest
 from tests.support.streams import debezium, new_topic
 
 
+@pytest.mark.cross_section
 @pytest.mark.spark
 @pytest.mark.kafka
 def test_a_local_session_reads_a_topic_without_noise(kafka) -> None:

@@ -49,6 +49,7 @@ EXPECTED = [
 ]
 
 
+@pytest.mark.cross_section
 @pytest.mark.parametrize(("identifier", "messages"), [("changelog-json", 14), ("debezium-json", 13)])
 def test_demo_orders_rewritten_in_another_format_read_back(spark, kafka, tmp_path, identifier, messages):
     source, written = new_topic(kafka, order_messages()), new_topic(kafka, [])

@@ -38,6 +38,7 @@ def streamed(spark: SparkSession, kafka: LocalKafka, **options: Any) -> DataFram
     )
 
 
+@pytest.mark.cross_section
 @pytest.mark.parametrize("kind", ["delta", "iceberg", "postgresql", "mariadb"])
 def test_a_history_has_every_change_once(spark: SparkSession, kafka: LocalKafka, new_sink: NewSink, kind: str, tmp_path: Path) -> None:
     sink, changes = new_sink(kind), streamed(spark, kafka, maxOffsetsPerTrigger=5)

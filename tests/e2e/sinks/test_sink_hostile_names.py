@@ -85,6 +85,7 @@ def test_a_name_that_the_table_cannot_hold_is_refused_at_the_call(
         apply_batch(hostile(spark, ["id", name], [("+I", 1, 10)]), sink.table, keys="id", add_columns=True)
 
 
+@pytest.mark.iceberg
 def test_hostile_names_through_kafka_and_its_state(spark: SparkSession, kafka: LocalKafka, new_sink: NewSink, tmp_path: Path) -> None:
     topic, servers = f"names-{uuid4().hex[:8]}", {"kafka.bootstrap.servers": kafka.bootstrap_servers}
     kafka.create_topic(topic)

@@ -44,6 +44,7 @@ TYPES = {
 }
 
 
+@pytest.mark.cross_section
 def test_values_of_every_type_are_read_back_unchanged(spark: SparkSession, sink: Sink) -> None:
     schema = ", ".join(f"{name} {kind}" for name, (kind, _) in TYPES.items())
     rows = list(zip(*(values for _, values in TYPES.values()), strict=True))
@@ -57,6 +58,7 @@ def test_values_of_every_type_are_read_back_unchanged(spark: SparkSession, sink:
     assert [tuple(row.values()) for row in typed.toArrow().to_pylist()] == rows
 
 
+@pytest.mark.cross_section
 def test_a_table_through_its_life(spark: SparkSession, sink: Sink) -> None:
     def apply(schema: str, *rows: Any, **more: Any) -> None:
         apply_batch(changelog(spark, schema, rows), sink.table, keys=["id", "part"], **more)

@@ -60,6 +60,7 @@ def frame(spark: SparkSession, mode: str) -> DataFrame:
     return ChangelogNormalize(primary_key="id", changelog_mode=mode)(changes)
 
 
+@pytest.mark.cross_section
 @pytest.mark.parametrize("operation", SHOWN)
 def test_operations_that_the_plan_shows(spark: SparkSession, operation: str) -> None:
     answer = aggregate_changes(SHOWN[operation](frame(spark, "all")), TOTAL)
@@ -135,6 +136,7 @@ def _in_foreach_batch(stream: DataFrame, checkpoint: Path, function: Callable[[D
     return found
 
 
+@pytest.mark.cross_section
 def test_a_foreach_batch_dataframe_has_the_plan_of_its_query(spark: SparkSession, tmp_path: Path) -> None:
     def compute(batch: DataFrame) -> object:
         own = batch.sparkSession.createDataFrame(ROWS, SCHEMA)

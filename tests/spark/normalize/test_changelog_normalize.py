@@ -61,6 +61,7 @@ def test_deletes_of_any_changelog_can_be_ignored(spark):
     assert sorted(map(spell, matching.collect())) == sorted(["+I(1,a,10)", "-D(1,a,12)"])
 
 
+@pytest.mark.cross_section
 def test_any_changelog_stream_is_normalised(spark, tmp_path):
     source = tmp_path / "source"
     source.mkdir()

@@ -10,6 +10,7 @@ import pytest
 from normalize import spark_packages
 
 
+@pytest.mark.cross_section
 @pytest.mark.spark
 def test_a_session_without_the_kafka_source_is_one_sentence() -> None:
     script = """
