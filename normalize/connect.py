@@ -6,7 +6,7 @@ table's plan. A DataFrame that the server keeps (of a checkpoint, or in ``foreac
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
 from cdc_formats.errors import ArgumentError
@@ -62,13 +62,13 @@ def analyze(df: DataFrame) -> DataFrame:
     return df
 
 
-def changelog_mode(df: DataFrame, marks: dict[str, Mode]) -> Mode:
+def changelog_mode(relation: Any, marks: Mapping[str, Mode]) -> Mode:
     """Return whether a changelog of Spark Connect has ``-U`` (``all``) or not (``upsert``), or None if its relations do not show it.
 
     Parameters
     ----------
-    df : DataFrame
-    marks : dict
+    relation : pyspark.sql.connect.proto.Relation
+    marks : mapping
         The mode of each alias that marks a changelog.
 
     Notes
@@ -76,32 +76,27 @@ def changelog_mode(df: DataFrame, marks: dict[str, Mode]) -> Mode:
     The column ``row_kind`` must come unchanged from a marked DataFrame. An expression may be an aggregate, which the protocol does not
     distinguish from other functions.
     """
-    plan: Any = df
-    return _mode(plan._plan.plan(plan.sparkSession._client), marks)
-
-
-def _mode(relation: Any, marks: dict[str, Mode]) -> Mode:
     kind = relation.WhichOneof("rel_type")
     node = getattr(relation, kind)
     if kind == "with_relations":
-        return _mode(node.root, marks)
+        return changelog_mode(node.root, marks)
     if kind == "subquery_alias" and node.alias in marks:
         return marks[node.alias]
     if kind in ("join", "set_op"):
         return _mode_of_both(kind, node, marks)
     if kind in _SAME_ROW_KIND or kind == "subquery_alias" or _keeps_row_kind(kind, node):
-        return _mode(node.input, marks)
+        return changelog_mode(node.input, marks)
     return None
 
 
-def _mode_of_both(kind: str, node: Any, marks: dict[str, Mode]) -> Mode:
+def _mode_of_both(kind: str, node: Any, marks: Mapping[str, Mode]) -> Mode:
     if kind == "join":
-        modes = {None if ROW_KIND in node.using_columns else _mode(each, marks) for each in (node.left, node.right)}
+        modes = {None if ROW_KIND in node.using_columns else changelog_mode(each, marks) for each in (node.left, node.right)}
         # The other input may be any table.
         return "upsert" if "upsert" in modes else "all" if "all" in modes else None
     if node.set_op_type != node.SET_OP_TYPE_UNION or not node.is_all:
         return None
-    modes = {_mode(each, marks) for each in (node.left_input, node.right_input)}
+    modes = {changelog_mode(each, marks) for each in (node.left_input, node.right_input)}
     return "upsert" if "upsert" in modes else "all" if modes == {"all"} else None
 
 
@@ -115,7 +110,9 @@ def _keeps_row_kind(kind: str, node: Any) -> bool:
         renamed = [*node.rename_columns_map.items(), *((each.col_name, each.new_col_name) for each in node.renames)]
         return not _has_row_kind(name for names in renamed for name in names)
     if kind == "drop":
-        return not _has_row_kind([*node.column_names, *(each.unresolved_attribute.unparsed_identifier for each in node.columns)])
+        return not _has_row_kind(
+            [*node.column_names, *(each.unresolved_attribute.unparsed_identifier or ROW_KIND for each in node.columns)]
+        )
     return False
 
 

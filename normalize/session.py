@@ -12,6 +12,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from cdc_formats.errors import MissingDependencyError
+
 from .local_kafka import fetch_jars
 from .spark_versions import installed_version, package
 
@@ -82,7 +84,7 @@ def local_session(app_name: str = "changelog", *, packages: Sequence[str] = (), 
     ArgumentError
         When a package is neither a known name nor Maven coordinates.
     MissingDependencyError
-        When the installed PySpark is not supported, or has no such package.
+        When the installed PySpark is not supported, has no such package, or is only a client of Spark Connect.
     LocalKafkaError
         When the jars cannot be fetched.
     """
