@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
+from . import connect
 from .core.output import ROW_KIND
 from .unresolved_plan import UnresolvedNode, unresolved_plan
 
@@ -69,17 +70,10 @@ class Node:
             return [Node(query, self.spark)]
         return [Node(child, self.spark) for child in elements(self.java.children())]
 
-    @property
-    def alias(self) -> str | None:
-        """The alias that the node gives its input, or None."""
-        return str(self.java.alias()) if self.name == "SubqueryAlias" else None
-
 
 def plan_of(df: DataFrame) -> Node | UnresolvedNode:
     """Return the plan of a DataFrame. Spark Connect analyzes plans on its server, and so its client has only the unresolved plan."""
-    from pyspark.sql.utils import is_remote
-
-    return unresolved_plan(df) if is_remote() else Node(df._jdf.queryExecution().analyzed(), df.sparkSession)
+    return unresolved_plan(df) if connect.is_connect(df) else Node(df._jdf.queryExecution().analyzed(), df.sparkSession)
 
 
 def with_changelog_mode(df: DataFrame, mode: Literal["all", "upsert"]) -> DataFrame:
@@ -89,12 +83,15 @@ def with_changelog_mode(df: DataFrame, mode: Literal["all", "upsert"]) -> DataFr
 
 def changelog_mode(df: DataFrame) -> Literal["all", "upsert"] | None:
     """Return whether a changelog has ``-U`` (``all``) or not (``upsert``), or None if its plan does not show it."""
-    return _mode(plan_of(df))
+    plan = plan_of(df)
+    if isinstance(plan, UnresolvedNode):
+        return connect.changelog_mode(plan.relation, {f"{_ALIAS}{mode}": mode for mode in _MODES})
+    return _mode(plan)
 
 
-def _mode(node: Node | UnresolvedNode) -> Literal["all", "upsert"] | None:
+def _mode(node: Node) -> Literal["all", "upsert"] | None:
     for mode in _MODES:
-        if node.alias == f"{_ALIAS}{mode}":
+        if node.name == "SubqueryAlias" and node.java.alias() == f"{_ALIAS}{mode}":
             return mode
     modes = [_mode(child) for child in node.children] if node.name in {*_KEEP_MODE, "LogicalRDD"} else []
     if "upsert" in modes:

@@ -103,11 +103,6 @@ class UnresolvedNode:
         return (_hidden_operation(self.message) if name in ("Project", "Filter", "CollectMetrics") else None) or name
 
     @property
-    def alias(self) -> str | None:
-        """The alias that the node gives its input, or None."""
-        return str(self.message.alias) if self.kind == "subquery_alias" else None
-
-    @property
     def children(self) -> list[UnresolvedNode]:
         """Its inputs."""
         return [UnresolvedNode(part) for part in _parts(self.message) if _type(part) == "Relation"]
