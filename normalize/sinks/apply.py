@@ -94,7 +94,7 @@ def apply_changes(
     It therefore stores the query's last micro-batch in the same commit: as Delta's ``txnAppId`` and ``txnVersion``, in the summary of
     Iceberg's snapshot, or in the database table ``changelog_batches`` (`normalize.sinks.jdbc`).
 
-    Spark Connect writes Delta and Iceberg tables. This package must be installed where its server runs, since a ``foreachBatch`` runs there.
+    Spark Connect supports Delta and Iceberg tables. It runs micro-batches on its server, where this package must be installed.
     """
     if not stream.isStreaming:
         raise ArgumentError("apply_changes requires a stream, and this DataFrame is bounded: call apply_batch(df, target, ...)")
@@ -225,7 +225,7 @@ class AppendHistory:
                 repeat_conflicts(partial(self._append, rows, running))
 
     def _running(self, spark: SparkSession, number: int) -> Batch | None:
-            if not is_connect(spark):
+        if not is_connect(spark):
             return running_batch(spark)
         return Batch(marked_query(spark, self.mark), number) if self.mark is not None else None
 
