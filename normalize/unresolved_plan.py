@@ -136,9 +136,8 @@ class UnresolvedNode:
 
 def unresolved_plan(df: DataFrame) -> UnresolvedNode:
     """Return the plan of a Spark Connect DataFrame."""
-    client: Any = df.sparkSession.client
-    plan: Any = df._plan
-    return UnresolvedNode(plan.plan(client))
+    remote: Any = df  # PySpark's common class does not declare these
+    return UnresolvedNode(remote._plan.plan(remote.sparkSession.client))
 
 
 def _type(message: Any) -> str:
