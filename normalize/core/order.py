@@ -67,7 +67,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from copy import copy
-from typing import Generic, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
@@ -129,27 +129,27 @@ class Epoch(msgspec.Struct, array_like=True, gc=False):
     reading: bool = False
 
 
-class FirstDeliveries(NamedTuple, Generic[Code]):
+class FirstDeliveries(NamedTuple):
     """The first deliveries among changes, and the new state.
 
     Attributes
     ----------
     accepted : list of bool
         Whether each change is a first delivery; the others are redeliveries.
-    keys : dict of Code to KeyOrder
+    keys : dict of key to KeyOrder
         The new state of each key with a first delivery.
     epochs : list of Epoch
         The new state of the key group.
     """
 
     accepted: list[bool]
-    keys: dict[Code, KeyOrder]
+    keys: dict[Any, KeyOrder]  # Python 3.10 has no generic NamedTuple
     epochs: list[Epoch]
 
 
 def first_deliveries(
     changes: Iterable[tuple[Code, str, Position | None]], epochs: Iterable[Epoch], stored: Callable[[Code], KeyOrder | None]
-) -> FirstDeliveries[Code]:
+) -> FirstDeliveries:
     """Return which of a key group's changes are first deliveries, not redeliveries.
 
     Parameters
