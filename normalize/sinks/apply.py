@@ -12,6 +12,7 @@ from uuid import uuid4
 from cdc_formats.errors import ArgumentError
 from cdc_formats.values.schema import backquoted
 from normalize.changelog_normalize import names_of
+from normalize.connect import is_connect, require_jvm
 from normalize.core.output import ROW_KIND, SIDE_OUTPUTS
 from normalize.dataframe import require_changelog, require_distinct
 
@@ -92,14 +93,14 @@ def apply_changes(
     A micro-batch that Spark repeats after a failure is applied again, and ends in the same rows. A history would have its changes twice.
     It therefore stores the query's last micro-batch in the same commit: as Delta's ``txnAppId`` and ``txnVersion``, in the summary of
     Iceberg's snapshot, or in the database table ``changelog_batches`` (`normalize.sinks.jdbc`).
-    """
-    from pyspark.sql.utils import is_remote
 
+    Spark Connect supports Delta and Iceberg tables. It runs micro-batches on its server, where this package must be installed.
+    """
     if not stream.isStreaming:
         raise ArgumentError("apply_changes requires a stream, and this DataFrame is bounded: call apply_batch(df, target, ...)")
     options = Options(names_of(keys), names_of(sequence_by), history, names_of(column_list), add_columns, create)
     sink = _sink(stream, target, options)
-    if is_remote() and isinstance(sink, AppendHistory):
+    if is_connect(stream) and isinstance(sink, AppendHistory):
         mark = f"history_{uuid4().hex}"
         stream, sink = stream.alias(mark), replace(sink, mark=mark)
     return stream.writeStream.foreachBatch(sink)
@@ -133,12 +134,10 @@ def apply_batch(
     ArgumentError, SchemaError, TargetError, ChangeOrderError, MissingFieldError, ConflictError
         As in `apply_changes`.
     """
-    from pyspark.sql.utils import is_remote
-
     if df.isStreaming:
         raise ArgumentError("apply_batch requires a bounded DataFrame, and this one is a stream: call apply_changes(stream, target, ...)")
     options = Options(names_of(keys), names_of(sequence_by), history, names_of(column_list), add_columns, create)
-    if history and is_remote():
+    if history and is_connect(df):
         require_no_micro_batch(df)
     _sink(df, target, options)(df, 0)
 
@@ -157,14 +156,9 @@ class Options:
 
 def _sink(df: DataFrame, target: TableTarget | str, options: Options) -> ApplyChanges | AppendHistory:
     """Return the function that applies a micro-batch, after the checks that need no rows."""
-    from pyspark.sql.utils import is_remote
-
     require_changelog(df)
-    if isinstance(target, JdbcTarget) and is_remote():
-        raise ArgumentError(
-            "JdbcTarget requires a JVM in this process, which a Spark Connect session does not have: run this query in a classic session "
-            "(SparkSession.builder.master(...) or spark-submit), or write to a DeltaTarget or an IcebergTarget"
-        )
+    if isinstance(target, JdbcTarget):
+        require_jvm(df.sparkSession, "JdbcTarget", "run this query in a classic session, or write to a DeltaTarget or an IcebergTarget")
     spark = df.sparkSession
     table = target if isinstance(target, LakeTarget | JdbcTarget) else _of_catalog(spark, target)
     written = _written(df, options)
@@ -231,9 +225,7 @@ class AppendHistory:
                 repeat_conflicts(partial(self._append, rows, running))
 
     def _running(self, spark: SparkSession, number: int) -> Batch | None:
-        from pyspark.sql.utils import is_remote
-
-        if not is_remote():
+        if not is_connect(spark):
             return running_batch(spark)
         return Batch(marked_query(spark, self.mark), number) if self.mark is not None else None
 
@@ -249,13 +241,11 @@ class AppendHistory:
 @contextmanager
 def computed(df: DataFrame) -> Iterator[DataFrame]:
     """Yield a DataFrame that is computed once: counts and state are not written twice, and MERGE requires deterministic input."""
-    from pyspark.sql.utils import is_remote
-
     rows = df.localCheckpoint()
     try:
         yield rows
     finally:
-        if not is_remote():  # the server of Spark Connect forgets the DataFrame when this client does
+        if not is_connect(df):  # the server of Spark Connect forgets the DataFrame when this client does
             rows._jdf.queryExecution().analyzed().rdd().unpersist(False)  # earlier than the garbage collector
 
 

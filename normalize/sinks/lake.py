@@ -15,6 +15,7 @@ from uuid import uuid4
 
 from cdc_formats.errors import SchemaError
 from cdc_formats.values.schema import backquoted
+from normalize.connect import is_connect
 from normalize.core.output import ROW_KIND
 from normalize.dataframe import type_ddl
 from normalize.spark_versions import package
@@ -87,7 +88,7 @@ def prepare(spark: SparkSession, table: LakeTarget, spec: TableSpec) -> None:
         with _conflicts(spark, table):
             for statement in statements:
                 spark.sql(statement)
-    except _spark_errors() as error:
+    except _spark_errors(spark) as error:
         if _changed_meanwhile(spark, table, spec, statements):
             raise ConflictError(f"another writer created or altered {table} at the same time") from None
         raise TargetError(f"{table} cannot be created or altered: {_reason(error)}; {_session(spark, table)}") from None
@@ -177,7 +178,7 @@ def _conflicts(spark: SparkSession, table: LakeTarget) -> Iterator[None]:
     """Raise a commit's conflict with another writer as a `ConflictError`."""
     try:
         yield
-    except _spark_errors() as error:
+    except _spark_errors(spark) as error:
         if _is_missing(error):
             # Delta sees a table that another writer is creating: it is not created again, and cannot be written yet.
             raise ConflictError(f"another writer is creating {table}, or dropped it") from None
@@ -190,11 +191,10 @@ def _conflicts(spark: SparkSession, table: LakeTarget) -> Iterator[None]:
         raise ConflictError(f"another writer changed {table} at the same time ({conflict[1] or conflict[2]})") from None
 
 
-def _spark_errors() -> tuple[type[Exception], ...]:
+def _spark_errors(spark: SparkSession) -> tuple[type[Exception], ...]:
     from pyspark.errors import PySparkException
-    from pyspark.sql.utils import is_remote
 
-    if is_remote():  # the client of Spark Connect may have no py4j
+    if is_connect(spark):  # the client of Spark Connect may have no py4j
         return (PySparkException,)
     from py4j.protocol import Py4JJavaError
 

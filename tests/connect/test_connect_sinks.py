@@ -76,7 +76,7 @@ def test_a_history_has_every_change_once(
     sink, other, changes = new_sink(kind), new_sink("delta"), streamed(connect, story)
     beside = apply_changes(changes, other.table, history=True).option("checkpointLocation", str(tmp_path / "other")).start()
     try:
-        for run in range(2):  # the second run repeats the last micro-batch
+        for _ in range(2):  # the second run repeats the last micro-batch
             apply_stream(changes, sink.table, tmp_path / "c", history=True)
             assert sink.rows("id", "name", "_change_type") == FEED
             assert {row[0] for row in sink.rows("_commit_version")} == {0, 1}
@@ -187,7 +187,7 @@ def test_only_plans_that_keep_the_order_need_no_sequence_by(connect: SparkSessio
 
 def test_what_needs_a_classic_session_is_refused_at_the_call(connect: SparkSession) -> None:
     changes = changelog(connect, STORY)
-    with pytest.raises(ArgumentError, match=r"JdbcTarget requires a JVM in this process, which a Spark Connect session does not have: run"):
+    with pytest.raises(ArgumentError, match=r"JdbcTarget needs the JVM of a classic session, and this one is of Spark Connect: run"):
         apply_batch(changes, JdbcTarget("jdbc:postgresql://localhost/shop", "t"), keys="id")
     with pytest.raises(ArgumentError, match=r"cannot recognize a repeated micro-batch .*: call apply_changes"):
         apply_batch(changes.localCheckpoint(), "t", history=True)
