@@ -52,20 +52,32 @@ def streamed(connect: SparkSession, story: dict[str, str], **options: Any) -> Da
     return from_kafka_changelog(connect, story["subscribe"], **arguments)
 
 
+def repeat_last_batch(changes: DataFrame, sink: Sink, checkpoint: Path, **options: Any) -> None:
+    """Repeat a query's second micro-batch, as after a kill before Spark's commit."""
+    assert forget_last_commit(checkpoint) == 1
+    if changes.sparkSession.version.startswith("4.1."):
+        # The Kafka source of Spark 4.1.1 then fails in the query's progress, after the micro-batch.
+        with pytest.raises(Exception, match="KafkaMicroBatchStream.metrics"):
+            apply_stream(changes, sink.table, checkpoint, **options)
+    else:
+        assert apply_stream(changes, sink.table, checkpoint, **options).lastProgress["batchId"] == 1
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_stream_makes_the_table(
     connect: SparkSession, story: dict[str, str], new_sink: Callable[[str], Sink], kind: str, tmp_path: Path
 ) -> None:
     sink, changes = new_sink(kind), streamed(connect, story, metadata=["offset"])
-    for _ in range(2):  # the second run repeats the last micro-batch
-        assert apply_stream(changes, sink.table, tmp_path / "c", keys="id", column_list=["id", "name"]).lastProgress["batchId"] == 1
-        assert sink.rows() == [(1, "c"), (2, "e")]
-        forget_last_commit(tmp_path / "c")
+    written = {"keys": "id", "column_list": ["id", "name"]}
+    apply_stream(changes, sink.table, tmp_path / "c", **written)
+    assert sink.rows() == [(1, "c"), (2, "e")]
+    repeat_last_batch(changes, sink, tmp_path / "c", **written)
+    assert sink.rows() == [(1, "c"), (2, "e")]
     shuffled = connect.createDataFrame(
         [("+U", 1, "new", 3, 8), ("-D", 2, "e", 3, 9), ("+U", 2, "e", 3, 7)], "row_kind STRING, id INT, name STRING, size INT, offset INT"
     )
-    written = {"keys": "id", "sequence_by": "offset", "column_list": ["id", "name", "size"]}
-    apply_batch(shuffled.repartition(2), sink.sql_name, add_columns=True, **written)
+    columns = ["id", "name", "size"]
+    apply_batch(shuffled.repartition(2), sink.sql_name, keys="id", sequence_by="offset", column_list=columns, add_columns=True)
     assert sink.rows() == [(1, "new", 3)]
 
 
@@ -76,11 +88,11 @@ def test_a_history_has_every_change_once(
     sink, other, changes = new_sink(kind), new_sink("delta"), streamed(connect, story)
     beside = apply_changes(changes, other.table, history=True).option("checkpointLocation", str(tmp_path / "other")).start()
     try:
-        for _ in range(2):  # the second run repeats the last micro-batch
-            apply_stream(changes, sink.table, tmp_path / "c", history=True)
-            assert sink.rows("id", "name", "_change_type") == FEED
-            assert {row[0] for row in sink.rows("_commit_version")} == {0, 1}
-            assert forget_last_commit(tmp_path / "c") == 1
+        apply_stream(changes, sink.table, tmp_path / "c", history=True)
+        assert sink.rows("id", "name", "_change_type") == FEED
+        assert {row[0] for row in sink.rows("_commit_version")} == {0, 1}
+        repeat_last_batch(changes, sink, tmp_path / "c", history=True)
+        assert sink.rows("id", "name", "_change_type") == FEED
         beside.processAllAvailable()
         assert other.rows("id", "name", "_change_type") == FEED
     finally:
