@@ -57,7 +57,7 @@ def repeat_last_batch(changes: DataFrame, sink: Sink, checkpoint: Path, **option
     assert forget_last_commit(checkpoint) == 1
     if changes.sparkSession.version.startswith("4.1."):
         # The Kafka source of Spark 4.1.1 then fails in the query's progress, after the micro-batch.
-        with pytest.raises(Exception, match="KafkaMicroBatchStream.metrics"):
+        with pytest.raises(Exception, match=r"KafkaMicroBatchStream\.metrics"):
             apply_stream(changes, sink.table, checkpoint, **options)
     else:
         assert apply_stream(changes, sink.table, checkpoint, **options).lastProgress["batchId"] == 1
