@@ -147,8 +147,6 @@ def from_kafka_changelog(
     --------
     decode_changelog : The same for records in any DataFrame.
     """
-    check_version(spark)
-    check_kafka_source(spark)
     chosen, kafka = as_format(format, format_options), reader_options(topic, options)
     if schema is None:
         given = None if isinstance(format, Format) else format_options or {}
@@ -172,6 +170,8 @@ def from_kafka_changelog(
     )
     records = RecordInput(streaming=not bounded, topic=only_topic(kafka), split_partitions=splits_partitions(kafka))
     request = Request.check(arguments, records, kafka)
+    check_version(spark)
+    check_kafka_source(spark)
     stage = request.stage()
     if check:
         check_records(request.source, kafka, keyed=stage is not None, bounded=bounded)
@@ -257,7 +257,6 @@ def decode_changelog(
     >>> bronze = spark.readStream.table("bronze.orders")  # doctest: +SKIP
     >>> decode_changelog(bronze, format="debezium-json", schema="id BIGINT, name STRING", primary_key="id")  # doctest: +SKIP
     """
-    check_version(df.sparkSession)
     records = input_of(df)
     arguments = Arguments(
         format=as_format(format, format_options),
@@ -272,6 +271,7 @@ def decode_changelog(
         observation=observation,
     )
     request = Request.check(arguments, records, {})
+    check_version(df.sparkSession)
     return request.changelog(df, request.stage())
 
 
