@@ -198,6 +198,8 @@ def find_state(spark: SparkSession, checkpoint: str, operator_id: int | None = N
     """
     if not Files(spark).exists(f"{checkpoint}/commits"):  # Spark's reader would create it
         raise ArgumentError(f"{checkpoint} is not a checkpoint: pass the query's checkpointLocation")
+    # Tasks of Spark 4.2 that load RocksDB's state ask the StateStoreCoordinator, which a session starts with its query manager only.
+    _ = spark.streams.active
     operators = spark.read.format("state-metadata").load(checkpoint).orderBy("operatorId").collect()
     if not operators:
         raise ArgumentError(f"the query in {checkpoint} has no state, or has not committed a micro-batch yet")
