@@ -44,9 +44,11 @@ test: $(VENV)/installed ## run lint, types, docs and all tests
 	$(MAKE) --jobs 2 lint types docs fetch
 	$(BIN)/python -m $(COVERED)
 	$(BIN)/python -m pytest tests/spark tests/e2e $(PARALLEL)
+	$(BIN)/python -m pytest tests/connect
 
-cross-section: fetch ## run a short selection of the Spark tests (SPARK=4.1); with Iceberg, where Spark 4.2 has none
+cross-section: fetch ## run a selection of the Spark tests, on 4.1 with all of Iceberg's (SPARK=4.1)
 	$(BIN)/python -m pytest tests/spark tests/e2e -m '$(SELECTED)' $(PARALLEL) --quiet
+	$(BIN)/python -m pytest tests/connect --quiet
 
 matrix: ## run the selection on each other version of PySpark
 	$(MAKE) cross-section SPARK=4.1

@@ -9,6 +9,7 @@ from .binlog import LogReader
 from .entries import Statement, TableCreation, TransactionEnd
 from .errors import BinlogPurgedError, SchemaChangedError
 from .failover import lacking
+from .limits import Limits
 from .offset import Offset
 from .options import Options
 from .server import LogPosition, Server
@@ -33,7 +34,7 @@ class BatchEnd:
     gtids : list of str
         The GTIDs of the transactions up to the position.
     complete : bool
-        Whether the whole settled log was scanned.
+        Whether the log was scanned up to the settled position or the target.
     """
 
     position: LogPosition
@@ -44,11 +45,13 @@ class BatchEnd:
     complete: bool = False
 
 
-def find_batch_end(server: Server, options: Options, tables: Mapping[TableId, Table | None], seen: Offset, server_id: int) -> BatchEnd:
+def find_batch_end(
+    server: Server, options: Options, tables: Mapping[TableId, Table | None], seen: Offset, server_id: int, limits: Limits
+) -> BatchEnd:
     """Scan the log without its rows and return where the next batch ends.
 
-    The batch ends at the current settled position. It ends earlier after `Options.max_bytes`, or before a statement that alters a table's
-    columns: all rows of a table in a batch have the same columns.
+    The batch ends at the current settled position. It ends earlier at the limits, or before a statement that alters a table's columns: all
+    rows of a table in a batch have the same columns.
 
     Parameters
     ----------
@@ -62,7 +65,8 @@ def find_batch_end(server: Server, options: Options, tables: Mapping[TableId, Ta
     SchemaChangedError
         If the next statement does more than add columns, or the columns of the next rows are unknown.
     """
-    target = server.settled()
+    settled = server.settled()
+    target = settled if limits.target is None else min(settled, limits.target, key=lambda each: each.order)
     _require_reached(server, seen.position)
     log = LogReader(server, [table or read_table(server, options, of) for of, table in tables.items()], server_id, rows=False)
     batch_end, size, last = BatchEnd(seen.position, False, None, dict(tables), []), 0, seen.position
@@ -77,7 +81,7 @@ def find_batch_end(server: Server, options: Options, tables: Mapping[TableId, Ta
             last = entry.position
             batch_end.gtids += [entry.gtid] if entry.gtid is not None else []
             batch_end = replace(batch_end, position=entry.position, touched=batch_end.touched or bool(entry.touched))
-            if size >= options.max_bytes:
+            if size >= limits.max_bytes:
                 return batch_end
     # The settled position can be before `seen`, which is the end of a file: the log continues in the next file.
     batch_end = replace(batch_end, position=target) if log.position.order >= target.order > batch_end.position.order else batch_end

@@ -26,7 +26,6 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from .binlog import LogReader
@@ -37,12 +36,14 @@ from .entries import RowChange
 from .errors import BinlogError, ConnectionLostError, SchemaChangedError
 from .failover import begin_at, end_at, gtids_after, gtids_at, lacking
 from .keys import KeyRange
+from .limits import Limits, Target, fix_target, limits_of, target_in
 from .offset import Offset, TableState
 from .options import Options, read_options
 from .planning import find_batch_end, unknown
 from .rows import METADATA, ROW_KIND, BatchWriter, changes_of, spark_ddl
 from .server import AGAIN_AFTER, Connections, LogPlace, LogPosition, Server, connect, require_one_server, run_query
 from .shapes import with_fingerprint
+from .spark_versions import ReadAllAvailable, ReadLimit, ReadMaxBytes, SupportsTriggerAvailableNow, arrow_schema
 from .startup import require_unaltered, start_place
 from .table import Table, TableId, read_table
 from .tables import find_tables, matching, read_tables, require_alike, require_named
@@ -86,10 +87,10 @@ class MySqlChangelog(DataSource):
         return spark_ddl(tables[0])
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 (Spark's name)
-        return ChangelogReader(read_options(self.options), to_arrow_schema(schema))
+        return ChangelogReader(read_options(self.options), arrow_schema(schema))
 
 
-class ChangelogReader(DataSourceStreamReader):
+class ChangelogReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Plans micro-batches on the driver and reads their partitions in tasks.
 
     Spark stores the ends of batches, but not the start of the first one. To replay the first batch, it requests a new initial offset, whose
@@ -106,6 +107,7 @@ class ChangelogReader(DataSourceStreamReader):
         self._created: LogPosition | None = None
         self._first: Offset | None = None
         self._seen: Offset | None = None
+        self._target: Target | None = None
         self._moved = time.monotonic()
         self.connections = Connections(options)
         self._idle_until = 0.0
@@ -114,25 +116,50 @@ class ChangelogReader(DataSourceStreamReader):
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
         return self.connections.run_query(self._initial_once).to_json()
 
-    def latestOffset(self) -> dict[str, Any]:  # noqa: N802
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        """Fix where the run ends. Only Spark 4.2 and later call this."""
+        self._target = self.connections.run_query(lambda server: fix_target(server, self.options, self._server_id))
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        """Return a limit that Spark passes back to `latestOffset`; `Limits` has the one for chunks too."""
+        return ReadMaxBytes(self.options.max_bytes)
+
+    def latestOffset(self, start: dict[str, Any] | None = None, limit: ReadLimit | None = None) -> dict[str, Any]:  # noqa: N802
+        """Return where the next micro-batch ends, or `start` if there is nothing to read.
+
+        Parameters
+        ----------
+        start : dict or None
+            The end of the previous batch. Spark 4.0 and 4.1 do not pass it: it is the end of the batch that was planned last.
+        limit : ReadLimit or None
+            ``ReadAllAvailable`` ignores the options that limit a micro-batch.
+        """
         time.sleep(max(self._idle_until - time.monotonic(), 0))
-        found = self.connections.run_query(self._latest)
-        if found == self._seen:  # Spark calls again immediately
+        seen = self._seen if start is None else Offset.of_json(start, self._only)
+        unlimited = isinstance(limit, ReadAllAvailable)
+        found = self.connections.run_query(lambda server: self._latest(server, seen, unlimited=unlimited))
+        if found == seen:  # Spark calls again immediately
             self._idle_until = time.monotonic() + _IDLE_SECONDS
-        return found.to_json()
+        # An offset of an older release has other fields, and Spark compares texts.
+        return start if start is not None and found == seen else found.to_json()
 
     def stop(self) -> None:
         self.connections.close()
 
-    def _latest(self, server: Server) -> Offset:
-        if self._seen is not None:
-            return self._next(server, self._seen)
-        first = self._initial_once(server)
-        return self._next(server, first) if first.snapshot else first
+    @property
+    def _only(self) -> TableId:
+        return TableId(self.options.database, self.options.table)
+
+    def _latest(self, server: Server, seen: Offset | None, *, unlimited: bool) -> Offset:
+        begin = seen or self._initial_once(server)
+        if self._seen is None and begin == self._first and not begin.snapshot:
+            return begin
+        if self._target is not None:
+            self._target = target_in(server, self._target, self._server_id)
+        return self._next(server, begin, limits_of(self.options, self._target, unlimited=unlimited))
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
-        only = TableId(self.options.database, self.options.table)
-        begin, finish = Offset.of_json(start, only), Offset.of_json(end, only)
+        begin, finish = Offset.of_json(start, self._only), Offset.of_json(end, self._only)
         self._seen = finish
         if begin == finish:
             return []
@@ -199,13 +226,13 @@ class ChangelogReader(DataSourceStreamReader):
         found = tuple(table_state(table) for table in tables)
         return Offset(place.server, place.position, snapshot, None, None, found, gtids=place.gtids)
 
-    def _next(self, server: Server, seen: Offset) -> Offset:
+    def _next(self, server: Server, seen: Offset, limits: Limits) -> Offset:
         if self.options.startup_mode == "snapshot" and not seen.snapshot:
             return seen
         here = self._here(server, seen)
         new = self._new(server, here)
-        ended, complete = self._further(server, self._with_chunks(server, here), here, at_once=bool(new))
-        return self._with_new(server, ended, new) if complete else ended
+        ended, complete = self._further(server, self._with_chunks(server, here, limits), here, limits, at_once=bool(new))
+        return self._with_new(server, ended, new, limits) if complete else ended
 
     def _here(self, server: Server, seen: Offset) -> Offset:
         """Return an offset converted to this server's log, with the transactions before it."""
@@ -218,8 +245,8 @@ class ChangelogReader(DataSourceStreamReader):
             return replace(seen, gtids=gtids_at(server, seen.position, self._server_id))
         return seen
 
-    def _with_chunks(self, server: Server, seen: Offset) -> Offset:
-        planned, left = seen, self.options.chunks_per_batch
+    def _with_chunks(self, server: Server, seen: Offset, limits: Limits) -> Offset:
+        planned, left = seen, limits.chunks
         while planned.snapshot and left:
             table = self._table_in_work(server, planned)
             if planned.frontier is None:
@@ -238,12 +265,14 @@ class ChangelogReader(DataSourceStreamReader):
             )
         return table
 
-    def _further(self, server: Server, planned: Offset, seen: Offset, *, at_once: bool) -> tuple[Offset, bool]:
-        """Return the last offset at which the batch may end, and whether the whole settled log was scanned."""
+    def _further(self, server: Server, planned: Offset, seen: Offset, limits: Limits, *, at_once: bool) -> tuple[Offset, bool]:
+        """Return the last offset at which the batch may end, and whether the log was scanned up to the settled position or the target."""
         tables = {each.id: self._table_at(server, each) for each in seen.tables}
-        batch_end = find_batch_end(server, self.options, tables, seen, self._server_id)
+        batch_end = find_batch_end(server, self.options, tables, seen, self._server_id, limits)
         self._created = batch_end.created
-        if planned == seen and not batch_end.touched and not at_once and time.monotonic() - self._moved < self.options.heartbeat:
+        # A run with a target moves to it, even if only other tables changed: otherwise the offset would stay, until its log is purged.
+        waits = not at_once and limits.target is None and time.monotonic() - self._moved < self.options.heartbeat
+        if planned == seen and not batch_end.touched and waits:
             return seen, False
         for of, table in batch_end.tables.items():
             if table is not None and table != tables[of]:
@@ -260,16 +289,18 @@ class ChangelogReader(DataSourceStreamReader):
             self._tell(others)
             return []
         new = [self._table_now(server, each) for each in others]
+        if self._target is not None:  # tables that were created or altered since are added in the next run
+            new = [table for table in new if table in self._target.new]
         if new:
             validate(server, self.options, new)
         return new
 
-    def _with_new(self, server: Server, ended: Offset, new: list[Table]) -> Offset:
+    def _with_new(self, server: Server, ended: Offset, new: list[Table], limits: Limits) -> Offset:
         """Return the offset with added tables, unless one was altered since: at the offset they must have their current columns."""
         if not new or [read_table(server, self.options, table.id) for table in new] != new:
             return ended
         joined = ended.joined([table_state(table) for table in new])
-        return joined if ended.snapshot else self._with_chunks(server, joined)
+        return joined if ended.snapshot else self._with_chunks(server, joined, limits)
 
     def _others(self, server: Server, seen: Offset) -> list[TableId]:
         """Return the tables that match the options and are not captured; empty if no table was created since the last call.

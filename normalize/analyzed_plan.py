@@ -11,7 +11,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
+from . import connect
 from .core.output import ROW_KIND
+from .unresolved_plan import UnresolvedNode, unresolved_plan
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -69,9 +71,9 @@ class Node:
         return [Node(child, self.spark) for child in elements(self.java.children())]
 
 
-def analyzed_plan(df: DataFrame) -> Node:
-    """Return the plan of a DataFrame."""
-    return Node(df._jdf.queryExecution().analyzed(), df.sparkSession)
+def plan_of(df: DataFrame) -> Node | UnresolvedNode:
+    """Return the plan of a DataFrame. Spark Connect analyzes plans on its server, and so its client has only the unresolved plan."""
+    return unresolved_plan(df) if connect.is_connect(df) else Node(df._jdf.queryExecution().analyzed(), df.sparkSession)
 
 
 def with_changelog_mode(df: DataFrame, mode: Literal["all", "upsert"]) -> DataFrame:
@@ -81,9 +83,10 @@ def with_changelog_mode(df: DataFrame, mode: Literal["all", "upsert"]) -> DataFr
 
 def changelog_mode(df: DataFrame) -> Literal["all", "upsert"] | None:
     """Return whether a changelog has ``-U`` (``all``) or not (``upsert``), or None if its plan does not show it."""
-    from pyspark.sql.utils import is_remote
-
-    return None if is_remote() else _mode(analyzed_plan(df))  # Spark Connect keeps the plan on its server
+    plan = plan_of(df)
+    if isinstance(plan, UnresolvedNode):
+        return connect.changelog_mode(plan.relation, {f"{_ALIAS}{mode}": mode for mode in _MODES})
+    return _mode(plan)
 
 
 def _mode(node: Node) -> Literal["all", "upsert"] | None:

@@ -12,6 +12,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from cdc_formats.errors import MissingDependencyError
+
 from .local_kafka import fetch_jars
 from .spark_versions import installed_version, package
 
@@ -82,11 +84,17 @@ def local_session(app_name: str = "changelog", *, packages: Sequence[str] = (), 
     ArgumentError
         When a package is neither a known name nor Maven coordinates.
     MissingDependencyError
-        When the installed PySpark is not supported, or has no such package.
+        When the installed PySpark is not supported, has no such package, or is only a client of Spark Connect.
     LocalKafkaError
         When the jars cannot be fetched.
     """
-    from pyspark import SparkConf, SparkContext
+    try:
+        from pyspark import SparkConf, SparkContext
+    except ImportError:
+        raise MissingDependencyError(
+            "local_session starts Spark, which pyspark-client does not have: pip install pyspark, or connect to a server with "
+            "SparkSession.builder.remote('sc://...')"
+        ) from None
     from pyspark.sql import SparkSession
 
     coordinates = [package("kafka"), *(each if each.count(":") == 2 else package(each) for each in packages)]

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from cdc_formats.errors import MissingDependencyError
 
+from .connect import analyze, is_connect
 from .spark_versions import spark_packages
 
 if TYPE_CHECKING:
@@ -34,9 +35,7 @@ def check_session(spark: SparkSession, *, keyed_stream: bool) -> None:
     keyed_stream : bool
         Whether the query is a stream with a keyed stage, whose shuffle partitions are fixed by its first start.
     """
-    from pyspark.sql.utils import is_remote
-
-    if is_remote() or not (spark.sparkContext.master or "").startswith("local"):
+    if is_connect(spark) or not (spark.sparkContext.master or "").startswith("local"):
         return
     cores, partitions = spark.sparkContext.defaultParallelism, int(spark.conf.get("spark.sql.shuffle.partitions") or 0)
     if keyed_stream and partitions > cores * _MOST_TASKS_PER_CORE:
@@ -88,7 +87,7 @@ def load_kafka(reader: Any) -> DataFrame:
     from pyspark.errors import AnalysisException
 
     try:
-        records: DataFrame = reader.load()
+        records: DataFrame = analyze(reader.load())
     except AnalysisException as error:
         if "data source: kafka" not in str(error):
             raise

@@ -16,7 +16,7 @@ from normalize.spark_versions import has_package
 from tests.support import quick_java
 from tests.support.examples import examples
 from tests.support.paths import REPOSITORY
-from tests.support.tiers import NEEDS, TIERS, misplaced, needs
+from tests.support.tiers import NEEDS, TIERS, misplaced, mixed, needs
 
 TESTS = Path(__file__).parent
 
@@ -37,8 +37,8 @@ settings.register_profile("ci", deadline=None, max_examples=200, derandomize=Tru
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "dev"))
 
 
-@pytest.hookimpl(tryfirst=True)  # so that -m selects by these markers
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+@pytest.hookimpl(wrapper=True, tryfirst=True)  # so that -m selects by these markers
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Iterator[None]:
     """Mark each test with what it needs, check its folder, leave out Iceberg where it has no package, and start with the longest files."""
     of_functions = _mark(items)
     problems = [text for function, found in of_functions.items() if (text := _problem(*function, found))]
@@ -48,6 +48,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     config.hook.pytest_deselected(items=absent)
     items[:] = [item for item in items if item not in absent]
     _longest_first(items)
+    yield
+    if problem := mixed(item.keywords for item in items):
+        raise pytest.UsageError(problem)
 
 
 def _mark(items: list[pytest.Item]) -> dict[tuple[Path, str], set[str]]:
@@ -88,29 +91,10 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[object]:
     """A Spark session with the Kafka source, Delta, Iceberg (the catalog ``lake``), and JDBC drivers."""
     from pyspark.sql import SparkSession
 
-    from tests.support.spark_packages import PACKAGES
+    from tests.support.spark_packages import settings
 
-    folder = tmp_path_factory.mktemp("tables")
-    extensions = ["io.delta.sql.DeltaSparkSessionExtension"]
-    if has_package("iceberg"):
-        extensions.append("org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions")
-    session = (
-        SparkSession.builder.master("local[2]")
-        .appName("tests")
-        .config("spark.jars.packages", PACKAGES)
-        .config("spark.sql.extensions", ",".join(extensions))
-        .config("spark.sql.catalog.spark_catalog", "org.apache.spark.sql.delta.catalog.DeltaCatalog")
-        .config("spark.databricks.delta.snapshotPartitions", 1)
-        .config("spark.sql.catalog.lake", "org.apache.iceberg.spark.SparkCatalog")
-        .config("spark.sql.catalog.lake.type", "hadoop")
-        .config("spark.sql.catalog.lake.warehouse", str(folder / "lake"))
-        .config("spark.sql.warehouse.dir", str(folder / "warehouse"))
-        .config("spark.sql.shuffle.partitions", 2)
-        .config("spark.sql.session.timeZone", "UTC")
-        .config("spark.ui.enabled", False)
-        .config("spark.driver.memory", "2g")
-        .getOrCreate()
-    )
+    builder = SparkSession.builder.master("local[2]").appName("tests")
+    session = builder.config(map=settings(tmp_path_factory.mktemp("tables"))).getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
     yield session
     session.stop()

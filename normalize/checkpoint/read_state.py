@@ -7,6 +7,7 @@ row is NULL in a column that its group lacks.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -19,6 +20,7 @@ import pyarrow.compute as pc
 from cdc_formats.decoding.rows import key_indices
 from cdc_formats.errors import ArgumentError
 from cdc_formats.values.schema import Column, columns as to_columns
+from normalize.connect import analyze
 from normalize.core.arrow import arrow_type, of_stored, slices, spark_ddl, to_arrow
 from normalize.core.guard import GUARD
 from normalize.core.packing import unpack
@@ -196,10 +198,9 @@ def find_state(spark: SparkSession, checkpoint: str, operator_id: int | None = N
     ArgumentError
         When the checkpoint has none, or has several and `operator_id` does not select one.
     """
-    if not Files(spark).exists(f"{checkpoint}/commits"):  # Spark's reader would create it
+    if not _exists(spark, f"{checkpoint}/commits"):  # Spark's reader would create it
         raise ArgumentError(f"{checkpoint} is not a checkpoint: pass the query's checkpointLocation")
-    # Tasks of Spark 4.2 that load RocksDB's state ask the StateStoreCoordinator, which a session starts with its query manager only.
-    _ = spark.streams.active
+    spark.streams.active  # noqa: B018 - Spark's driver starts its StateStoreCoordinator, which the readers of RocksDB call since Spark 4.1
     operators = spark.read.format("state-metadata").load(checkpoint).orderBy("operatorId").collect()
     if not operators:
         raise ArgumentError(f"the query in {checkpoint} has no state, or has not committed a micro-batch yet")
@@ -215,6 +216,19 @@ def find_state(spark: SparkSession, checkpoint: str, operator_id: int | None = N
         fix = "pass operator_id" if len(ours) > 1 else "none of them is a ChangelogNormalize" if not asked else "pass another operator_id"
         raise ArgumentError(f"{asked}the query in {checkpoint} has the stateful operators {there}: {fix}")
     return ours[0]
+
+
+def _exists(spark: SparkSession, path: str) -> bool:
+    """Return whether a folder exists. Spark Connect has no file systems, only readers, which expand patterns."""
+    from pyspark.errors import AnalysisException
+
+    try:
+        analyze(spark.read.text(re.sub(r"([\\{}\[\]*?])", r"\\\1", path)))
+    except AnalysisException as error:
+        if error.getCondition() != "PATH_NOT_FOUND":
+            raise
+        return False
+    return True
 
 
 def widest(tables: Iterable[Sequence[Column]]) -> tuple[Column, ...]:

@@ -24,6 +24,7 @@ import numpy as np
 import pyarrow as pa
 
 from cdc_formats.errors import ArgumentError, ChangelogError
+from normalize.connect import require_jvm
 from normalize.core.guard import GUARD, with_layout
 from normalize.core.packing import key_groups_of
 from normalize.core.state import KeyGroup, Layout
@@ -80,13 +81,15 @@ def rescale(spark: SparkSession, checkpoint: str, new_checkpoint: str, key_group
     ------
     ArgumentError
         When the checkpoint cannot be rewritten: it has no state, or several stateful operators; the state is compact; the state has
-        positions and the new number is not a multiple of the old one; the state store is not one of Spark's; or the new folder exists.
+        positions and the new number is not a multiple of the old one; the state store is not one of Spark's; the new folder exists; or
+        the session is of Spark Connect.
 
     Notes
     -----
     All key groups are written with the same columns (`checkpoint.widest`). For the first ``spark.sql.streaming.minBatchesToRetain`` batches
     Spark's default state store warns "Error cleaning up files", because it looks for older versions. Ignore the warning.
     """
+    require_jvm(spark, "rescale", "run python -m normalize.checkpoint.rescale with spark-submit")
     _check_number("key_groups", key_groups)
     _check_number("shuffle_partitions", 1 if shuffle_partitions is None else shuffle_partitions)
     files = Files(spark)

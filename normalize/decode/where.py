@@ -10,6 +10,7 @@ always matches.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
@@ -21,6 +22,7 @@ from cdc_formats.decoding.images import ABSENT, absent_as_null
 from cdc_formats.errors import ArgumentError, PartialImageError
 from cdc_formats.values.handling import Converter
 from cdc_formats.values.schema import Column, SqlType, backquoted
+from normalize.connect import analyze
 from normalize.core.arrow import arrow_type, spark_type, to_arrow
 from normalize.core.changes import ChangeBuilder, Shape
 from normalize.core.guard import PartitionSummary, decode_summary
@@ -114,24 +116,45 @@ def evaluate_where(decoded: DataFrame, where: Any, columns: Sequence[Column]) ->
     change_struct = F.struct(*here, F.col(_LACKS), F.expr(f"{_ROW} IS NULL").alias(_GONE)).alias(change)
     rows = decoded.select(change_struct, *(F.col(f"{_ROW}.{backquoted(column.name)}").alias(column.name) for column in columns))
     try:
-        rows.select(matches(where))
+        analyze(rows.select(matches(where)))
     except AnalysisException as error:
         raise ArgumentError(f"where is not a condition on the table's columns: {str(error).splitlines()[0]}") from None
-    used = [F.lit(column.name) for column in columns if not _resolves(rows.drop(column.name), where)]
+    with _without_logs():
+        used = [F.lit(name) for name in _used(rows, [column.name for column in columns], where)]
     unknown = F.arrays_overlap(F.col(f"{change}.{_LACKS}"), F.array(*used)) if used else F.lit(False)
     # NULL in `MATCHES`: the condition cannot be evaluated.
     require_known = F.when(F.col(f"{change}.{_GONE}"), F.lit(True)).when(F.coalesce(unknown, F.lit(False)), F.lit(None).cast("boolean"))
     return rows.select(f"{change}.*", require_known.otherwise(matches(where)).alias(MATCHES)).drop(_LACKS, _GONE)
 
 
-def _resolves(df: DataFrame, where: Any) -> bool:
+@contextmanager
+def _without_logs() -> Iterator[None]:
+    """Suppress what PySpark logs about queries that cannot be analyzed: here they are expected."""
+    from pyspark.logger import PySparkLogger
+
+    loggers = [PySparkLogger.getLogger(f"{name}QueryContextLogger") for name in ("SQL", "DataFrame")]
+    before = [logger.disabled for logger in loggers]
+    try:
+        for logger in loggers:
+            logger.disabled = True
+        yield
+    finally:
+        for logger, disabled in zip(loggers, before, strict=True):
+            logger.disabled = disabled
+
+
+def _used(rows: DataFrame, names: Sequence[str], where: Any) -> list[str]:
+    """Return the columns without which a condition cannot be analyzed. Halving them needs few analyses, each a request of Spark Connect."""
     from pyspark.errors import AnalysisException
 
     try:
-        df.select(matches(where))
+        analyze(rows.drop(*names).select(matches(where)))
     except AnalysisException:
-        return False
-    return True
+        if len(names) == 1:
+            return list(names)
+        half = len(names) // 2
+        return _used(rows, names[:half], where) + _used(rows, names[half:], where)
+    return []
 
 
 def filtered_blocks(keyed: DataFrame, source: Source) -> DataFrame:

@@ -42,5 +42,5 @@ def _value(df: DataFrame, path: str) -> Column:
     try:
         kind = df.select(path).schema[0].dataType
     except AnalysisException as error:
-        raise SchemaError(f"source has the column {path!r}, which the DataFrame lacks: {error.getMessage()}") from None
+        raise SchemaError(f"source has the column {path!r}, which the DataFrame lacks: {str(error).splitlines()[0]}") from None
     return F.unix_millis(path) if isinstance(kind, TimestampType) else F.col(path)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from cdc_formats.printable import printable
+from normalize.connect import is_connect
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -98,9 +99,7 @@ class _OnDriver(_InTask):
 
 def reporter(spark: SparkSession) -> Report:
     """Return the function that receives the notices of a query's tasks."""
-    from pyspark.sql.utils import is_remote
-
-    if is_remote():
+    if is_connect(spark):
         return log
     return spark.sparkContext.accumulator(list[Notice](), _OnDriver()).add  # type: ignore[arg-type] # AccumulatorParam by its methods
 

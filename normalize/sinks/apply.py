@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
+from uuid import uuid4
 
 from cdc_formats.errors import ArgumentError
 from cdc_formats.values.schema import backquoted
 from normalize.changelog_normalize import names_of
+from normalize.connect import is_connect, require_jvm
 from normalize.core.output import ROW_KIND, SIDE_OUTPUTS
 from normalize.dataframe import require_changelog, require_distinct
 
@@ -19,7 +21,7 @@ from .arrival import require_arrival_order
 from .change_feed import CHANGE_TYPE, COMMIT_TIMESTAMP, COMMIT_VERSION, to_change_feed
 from .conflicts import repeat_conflicts
 from .latest import check, last_changes
-from .table_spec import Batch, TableSpec, running_batch
+from .table_spec import Batch, TableSpec, marked_query, require_no_micro_batch, running_batch
 from .targets import DeltaTarget, IcebergTarget, JdbcTarget, LakeTarget, TableTarget, TargetError
 
 if TYPE_CHECKING:
@@ -91,11 +93,17 @@ def apply_changes(
     A micro-batch that Spark repeats after a failure is applied again, and ends in the same rows. A history would have its changes twice.
     It therefore stores the query's last micro-batch in the same commit: as Delta's ``txnAppId`` and ``txnVersion``, in the summary of
     Iceberg's snapshot, or in the database table ``changelog_batches`` (`normalize.sinks.jdbc`).
+
+    Spark Connect supports Delta and Iceberg tables. It runs micro-batches on its server, where this package must be installed.
     """
     if not stream.isStreaming:
         raise ArgumentError("apply_changes requires a stream, and this DataFrame is bounded: call apply_batch(df, target, ...)")
     options = Options(names_of(keys), names_of(sequence_by), history, names_of(column_list), add_columns, create)
-    return stream.writeStream.foreachBatch(_sink(stream, target, options))
+    sink = _sink(stream, target, options)
+    if is_connect(stream) and isinstance(sink, AppendHistory):
+        mark = f"history_{uuid4().hex}"
+        stream, sink = stream.alias(mark), replace(sink, mark=mark)
+    return stream.writeStream.foreachBatch(sink)
 
 
 def apply_batch(
@@ -129,6 +137,8 @@ def apply_batch(
     if df.isStreaming:
         raise ArgumentError("apply_batch requires a bounded DataFrame, and this one is a stream: call apply_changes(stream, target, ...)")
     options = Options(names_of(keys), names_of(sequence_by), history, names_of(column_list), add_columns, create)
+    if history and is_connect(df):
+        require_no_micro_batch(df)
     _sink(df, target, options)(df, 0)
 
 
@@ -147,6 +157,8 @@ class Options:
 def _sink(df: DataFrame, target: TableTarget | str, options: Options) -> ApplyChanges | AppendHistory:
     """Return the function that applies a micro-batch, after the checks that need no rows."""
     require_changelog(df)
+    if isinstance(target, JdbcTarget):
+        require_jvm(df.sparkSession, "JdbcTarget", "run this query in a classic session, or write to a DeltaTarget or an IcebergTarget")
     spark = df.sparkSession
     table = target if isinstance(target, LakeTarget | JdbcTarget) else _of_catalog(spark, target)
     written = _written(df, options)
@@ -196,12 +208,14 @@ class AppendHistory:
     table: TableTarget
     spec: TableSpec
     written: tuple[StructField, ...]
+    mark: str | None = None
+    """The alias of the stream's plan, by which a query of Spark Connect is found."""
 
     def __call__(self, batch: DataFrame, number: int) -> None:
         """Append every change, unless the micro-batch was appended before."""
         from pyspark.sql import functions as F
 
-        running = running_batch(batch.sparkSession)
+        running = self._running(batch.sparkSession, number)
         changes = to_change_feed(batch.select(ROW_KIND, *(backquoted(field.name) for field in self.written)))
         version = F.lit(None if running is None else running.number).cast("bigint")
         stamped = changes.withColumns({COMMIT_VERSION: version, COMMIT_TIMESTAMP: F.current_timestamp()})
@@ -209,6 +223,11 @@ class AppendHistory:
         with computed(stamped) as rows:
             if not rows.isEmpty():
                 repeat_conflicts(partial(self._append, rows, running))
+
+    def _running(self, spark: SparkSession, number: int) -> Batch | None:
+        if not is_connect(spark):
+            return running_batch(spark)
+        return Batch(marked_query(spark, self.mark), number) if self.mark is not None else None
 
     def _append(self, rows: DataFrame, batch: Batch | None) -> None:
         if isinstance(self.table, JdbcTarget):
@@ -226,7 +245,8 @@ def computed(df: DataFrame) -> Iterator[DataFrame]:
     try:
         yield rows
     finally:
-        rows._jdf.queryExecution().analyzed().rdd().unpersist(False)  # earlier than the garbage collector
+        if not is_connect(df):  # the server of Spark Connect forgets the DataFrame when this client does
+            rows._jdf.queryExecution().analyzed().rdd().unpersist(False)  # earlier than the garbage collector
 
 
 def _of_catalog(spark: SparkSession, name: str) -> LakeTarget:

@@ -12,7 +12,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from cdc_formats.errors import ChangelogError
-from normalize.analyzed_plan import ONE_TO_ONE, ROW_BY_ROW, Node, analyzed_plan, elements
+from normalize.analyzed_plan import ONE_TO_ONE, ROW_BY_ROW, Node, elements, plan_of
+from normalize.unresolved_plan import KAFKA, UnresolvedNode
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -24,7 +25,7 @@ class ChangeOrderError(ChangelogError, ValueError):
     condition = "CHANGE_ORDER"
 
 
-_BEGIN = {"FlatMapGroupsInPandasWithState", "LocalRelation", "OneRowRelation", "Sort"}
+_BEGIN = {"FlatMapGroupsInPandasWithState", KAFKA, "LocalRelation", "OneRowRelation", "Sort"}
 """Nodes that define the order: a sort, sources, and the keyed stage."""
 _UNORDERED_RDD = re.compile(r"\b(?:Shuffled|Coalesced|CoGrouped|\w*Checkpoint)\w*RDD")
 
@@ -36,7 +37,7 @@ def require_arrival_order(df: DataFrame, keys: Sequence[str]) -> None:
     ------
     ChangeOrderError
     """
-    plan = analyzed_plan(df)
+    plan = plan_of(df)
     unordered = _unordered(plan)
     if unordered and not _one_row_for_each(plan, keys):
         raise ChangeOrderError(
@@ -46,11 +47,17 @@ def require_arrival_order(df: DataFrame, keys: Sequence[str]) -> None:
         )
 
 
-def _unordered(node: Node) -> str | None:
+def _unordered(node: Node | UnresolvedNode) -> str | None:
     """Return the name of the first node that does not keep the order, or None."""
     name, children = node.name, node.children
-    if name in _BEGIN or _is_kafka(node, name):
+    if name in _BEGIN:
         return None
+    if isinstance(node, UnresolvedNode):
+        return name if name not in ROW_BY_ROW else next(filter(None, map(_unordered, children)), None)
+    if _is_kafka(node, name):
+        return None
+    if node.java.subqueries().nonEmpty():
+        return "Subquery"  # the optimizer makes a join of it
     if name == "LogicalRDD" and not children:
         # Of createDataFrame, or a checkpoint, whose lineage is gone.
         shuffled = _UNORDERED_RDD.search(node.java.rdd().toDebugString())
@@ -68,8 +75,10 @@ def _is_kafka(node: Node, name: str) -> bool:
     return name == "LogicalRelation" and node.java.relation().getClass().getSimpleName() == "KafkaRelation"
 
 
-def _one_row_for_each(node: Node, keys: Sequence[str]) -> bool:
+def _one_row_for_each(node: Node | UnresolvedNode, keys: Sequence[str]) -> bool:
     """Return whether the rows are groups of a ``groupBy`` all of whose columns are among the keys."""
+    if isinstance(node, UnresolvedNode):
+        return node.groups_within(keys, ONE_TO_ONE)
     names = {name.lower() for name in keys}
     found = {attribute.exprId().id() for attribute in elements(node.java.output()) if attribute.name().lower() in names}
     while node.name in ONE_TO_ONE or (node.name == "LogicalRDD" and node.children):

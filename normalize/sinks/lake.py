@@ -15,6 +15,7 @@ from uuid import uuid4
 
 from cdc_formats.errors import SchemaError
 from cdc_formats.values.schema import backquoted
+from normalize.connect import is_connect
 from normalize.core.output import ROW_KIND
 from normalize.dataframe import type_ddl
 from normalize.spark_versions import package
@@ -82,15 +83,12 @@ def provider_of(spark: SparkSession, name: str) -> str:
 
 def prepare(spark: SparkSession, table: LakeTarget, spec: TableSpec) -> None:
     """Create the table or add columns, if needed and allowed."""
-    from py4j.protocol import Py4JJavaError
-    from pyspark.errors import PySparkException
-
     statements = needed(spark, table, spec)
     try:
         with _conflicts(spark, table):
             for statement in statements:
                 spark.sql(statement)
-    except (Py4JJavaError, PySparkException) as error:
+    except _spark_errors(spark) as error:
         if _changed_meanwhile(spark, table, spec, statements):
             raise ConflictError(f"another writer created or altered {table} at the same time") from None
         raise TargetError(f"{table} cannot be created or altered: {_reason(error)}; {_session(spark, table)}") from None
@@ -178,12 +176,9 @@ def append(rows: DataFrame, table: LakeTarget, batch: Batch | None) -> None:
 @contextmanager
 def _conflicts(spark: SparkSession, table: LakeTarget) -> Iterator[None]:
     """Raise a commit's conflict with another writer as a `ConflictError`."""
-    from py4j.protocol import Py4JJavaError
-    from pyspark.errors import PySparkException
-
     try:
         yield
-    except (Py4JJavaError, PySparkException) as error:
+    except _spark_errors(spark) as error:
         if _is_missing(error):
             # Delta sees a table that another writer is creating: it is not created again, and cannot be written yet.
             raise ConflictError(f"another writer is creating {table}, or dropped it") from None
@@ -196,6 +191,16 @@ def _conflicts(spark: SparkSession, table: LakeTarget) -> Iterator[None]:
         raise ConflictError(f"another writer changed {table} at the same time ({conflict[1] or conflict[2]})") from None
 
 
+def _spark_errors(spark: SparkSession) -> tuple[type[Exception], ...]:
+    from pyspark.errors import PySparkException
+
+    if is_connect(spark):  # the client of Spark Connect may have no py4j
+        return (PySparkException,)
+    from py4j.protocol import Py4JJavaError
+
+    return (PySparkException, Py4JJavaError)
+
+
 def _chain(error: Any) -> Iterator[str]:
     """Yield the class and message of an exception and of its causes in Java."""
     yield f"{type(error).__module__}.{type(error).__name__}"
@@ -203,6 +208,18 @@ def _chain(error: Any) -> Iterator[str]:
     while java is not None:
         yield java.toString()
         java = java.getCause()
+    yield from _remote_chain(error)
+
+
+def _remote_chain(error: Any) -> Iterator[str]:
+    """Yield the same for an error of Spark Connect, whose message or stack trace begins with the class."""
+    if not hasattr(error, "getStackTrace"):
+        return
+    message = str(error)
+    yield re.sub(r"^\(([\w.$]+)\) ", r"\1: ", message)
+    first, *rest = (error.getStackTrace() or "").splitlines() or [""]
+    yield f"{first}: {message}"
+    yield from (line.removeprefix("Caused by: ") for line in rest if line.startswith("Caused by: "))
 
 
 def _appended(spark: SparkSession, table: LakeTarget, batch: Batch) -> bool:
@@ -231,7 +248,8 @@ def _is_missing(error: Any) -> bool:
 
 def _reason(error: Any) -> str:
     java = getattr(error, "java_exception", None)
-    return " ".join(str(java.getMessage() if java is not None else error).split())[:300]
+    text = str(java.getMessage() if java is not None else error).split("\n\nJVM stacktrace:")[0]
+    return " ".join(text.split())[:300]
 
 
 def _session(spark: SparkSession, table: LakeTarget) -> str:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import io
+import sys
 from collections.abc import Iterable
+from contextlib import redirect_stdout, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from cdc_formats.errors import SchemaError
+from cdc_formats.errors import ArgumentError, SchemaError
+from normalize.unresolved_plan import FROM_SERVER, unresolved_plan
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructField
 
 
@@ -24,6 +28,49 @@ def running_batch(spark: SparkSession) -> Batch | None:
     """Return the micro-batch of the current ``foreachBatch`` call, or None."""
     query, number = map(spark.sparkContext.getLocalProperty, ("sql.streaming.queryId", "streaming.sql.batchId"))
     return Batch(query, int(number)) if query and number else None
+
+
+def marked_query(spark: SparkSession, mark: str) -> str:
+    """Return the id of the running query whose plan has an alias, as its checkpoint stores it; for Spark Connect.
+
+    The function of a ``foreachBatch`` runs in a process of its own there, which receives the micro-batch's number and not the query.
+
+    Raises
+    ------
+    ArgumentError
+        When not exactly one query has the alias.
+    """
+    from pyspark.errors import PySparkException
+
+    found = []
+    for query in spark.streams.active:
+        plan = io.StringIO()
+        # Another query may end before it is explained.
+        with suppress(PySparkException), redirect_stdout(plan):
+            query.explain(extended=True)
+        if mark in plan.getvalue():
+            found.append(query.id)
+    if len(found) != 1:
+        raise ArgumentError(
+            f"{len(found)} running queries of this session have the plan of this history, and so its query is unknown: call "
+            "apply_changes(..., history=True) once for each query, and start its writer in the same session"
+        )
+    return str(found[0])
+
+
+def require_no_micro_batch(df: DataFrame) -> None:
+    """Raise an error for a DataFrame of Spark Connect that may belong to a micro-batch, which Spark may repeat.
+
+    Raises
+    ------
+    ArgumentError
+    """
+    main = getattr(sys.modules["__main__"], "__spec__", None)
+    if (main and main.name.endswith(".foreach_batch_worker")) or unresolved_plan(df).contains(FROM_SERVER):
+        raise ArgumentError(
+            "apply_batch(..., history=True) cannot recognize a repeated micro-batch in a foreachBatch of Spark Connect, nor in a "
+            "checkpointed DataFrame: call apply_changes(stream, ..., history=True), or pass a bounded DataFrame that is not checkpointed"
+        )
 
 
 @dataclass(frozen=True)

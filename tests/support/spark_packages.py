@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from demo import recordings
@@ -20,6 +21,28 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 PACKAGES = spark_packages(*filter(has_package, KINDS))
+EXTENSIONS = {
+    "delta": "io.delta.sql.DeltaSparkSessionExtension",
+    "iceberg": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
+}
+
+
+def settings(folder: Path) -> dict[str, object]:
+    """Return the settings of the tests' sessions: the jars, Delta, Iceberg (the catalog ``lake``); tables are in `folder`."""
+    return {
+        "spark.jars.packages": PACKAGES,
+        "spark.sql.extensions": ",".join(name for kind, name in EXTENSIONS.items() if has_package(kind)),
+        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+        "spark.databricks.delta.snapshotPartitions": 1,
+        "spark.sql.catalog.lake": "org.apache.iceberg.spark.SparkCatalog",
+        "spark.sql.catalog.lake.type": "hadoop",
+        "spark.sql.catalog.lake.warehouse": str(folder / "lake"),
+        "spark.sql.warehouse.dir": str(folder / "warehouse"),
+        "spark.sql.shuffle.partitions": 2,
+        "spark.sql.session.timeZone": "UTC",
+        "spark.ui.enabled": False,
+        "spark.driver.memory": "2g",
+    }
 
 
 def session() -> SparkSession:

@@ -7,6 +7,7 @@ unit     neither Java nor servers
 spark    a Spark session
 servers  Kafka, a registry or databases, without Spark
 e2e      Spark together with servers
+connect  a session of Spark Connect, with or without servers
 =======  ==========================================================
 
 A test gets the markers of its fixtures. A test that starts Spark or a server itself has the marker in its source.
@@ -14,12 +15,12 @@ A test gets the markers of its fixtures. A test that starts Spark or a server it
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 
-TIERS = ("unit", "spark", "servers", "e2e")
+TIERS = ("unit", "spark", "servers", "e2e", "connect")
 SERVERS = frozenset({"kafka", "mariadb", "postgres", "registry"})
-NEEDS = SERVERS | {"spark"}
-FIXTURES = {**{name: name for name in NEEDS}, "encrypted": "mariadb", "secured": "kafka", "source": "mariadb"}
+NEEDS = SERVERS | {"spark", "connect"}
+FIXTURES = {**{name: name for name in NEEDS}, "connect_server": "connect", "encrypted": "mariadb", "secured": "kafka", "source": "mariadb"}
 KINDS = {"postgresql": "postgres", "mariadb": "mariadb", "mysql-driver": "mariadb"}
 """The server of a target table's kind."""
 
@@ -33,7 +34,18 @@ def needs(markers: Iterable[str], fixtures: Iterable[str], kind: object = None) 
 def misplaced(tier: str, found: set[str]) -> str | None:
     """Return why a test that needs this does not belong to the folder, or None."""
     servers = found & SERVERS
-    belongs = ("e2e" if servers else "spark") if "spark" in found else "servers" if servers else "unit"
+    if {"spark", "connect"} <= found:
+        return "it needs a classic session and one of Spark Connect, which cannot share a process: split it"
+    classic = ("e2e" if servers else "spark") if "spark" in found else "servers" if servers else "unit"
+    belongs = "connect" if "connect" in found else classic
     if tier == belongs:
         return None
     return f"it needs {', '.join(sorted(found)) or 'neither Spark nor servers'}: move it to tests/{belongs}"
+
+
+def mixed(tests: Iterable[Container[str]]) -> str | None:
+    """Return why tests with these markers cannot run in one process, or None."""
+    found = {name for markers in tests for name in ("spark", "connect") if name in markers}
+    if len(found) < 2:
+        return None
+    return "tests/connect needs a session of Spark Connect, which cannot share a process with a classic one: run pytest tests/connect alone"

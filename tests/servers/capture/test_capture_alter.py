@@ -78,7 +78,7 @@ def test_declared_column_is_null_until_it_is_added(source: LocalSource, caplog: 
 def test_chunk_selected_after_a_column_was_added_has_the_previous_columns(source: LocalSource) -> None:
     options = table(source, "chunk_of")
     stream = Stream(options)
-    end = stream.reader.latestOffset()
+    end = stream.latest()
     planned = stream.between(stream.start, end)
     source.run(
         "UPDATE chunk_of SET v = 1 WHERE id = 1",
@@ -298,7 +298,7 @@ MOVES = {
 def test_columns_that_move_while_a_chunk_is_read_stop(source: LocalSource, name: str) -> None:
     source.run(f"CREATE TABLE moved_{name} (id INT PRIMARY KEY, k INT, v INT)", f"INSERT INTO moved_{name} VALUES (1, 10, 20)")
     stream = Stream(source.options(f"moved_{name}", **SMALL))
-    partitions = stream.reader.partitions(stream.start, stream.reader.latestOffset())
+    partitions = stream.reader.partitions(stream.start, stream.latest())
     first, second = ([statement.format(f"moved_{name}") for statement in statements] for statements in MOVES[name])
     source.run(*first, f"UPDATE moved_{name} SET id = 2", *second)
     with pytest.raises(SchemaChangedError, match=r"while its snapshot was read.*Start with a new checkpoint"):
@@ -309,7 +309,7 @@ def test_columns_that_move_while_a_chunk_is_read_stop(source: LocalSource, name:
 def test_column_or_table_dropped_before_its_chunk_is_read_stops(source: LocalSource, statement: str) -> None:
     name = f"lost_{statement.split()[0].lower()}"
     stream = Stream(table(source, name))
-    partitions = stream.reader.partitions(stream.start, stream.reader.latestOffset())
+    partitions = stream.reader.partitions(stream.start, stream.latest())
     source.run(statement.format(name))
     with pytest.raises(SchemaChangedError, match=r"while its snapshot was read.*Start with a new checkpoint"):
         list(stream.reader.read(partitions[0]))

@@ -26,7 +26,7 @@ def test_reading_continues_after_its_connections_are_killed(source: LocalSource,
     if kind == "Log":
         assert stream.batch() == []
         source.run(fill)
-    (partition,) = stream.reader.partitions(stream.start, stream.reader.latestOffset())
+    (partition,) = stream.reader.partitions(stream.start, stream.latest())
     assert type(partition).__name__ == kind
     stream.reader.stop()  # so that only the task's connections are killed
     reading = stream.reader.read(partition)

@@ -129,7 +129,7 @@ def test_failover_between_planning_and_reading_keeps_the_batch(source: LocalSour
     stream, replica = made(source, "running"), Replica("id")
     replica.apply(stream.batch())
     source.run("UPDATE running SET v = 5 WHERE id < 10", "INSERT INTO running VALUES (60, 0)")
-    end = stream.reader.latestOffset()
+    end = stream.latest()
     partitions, stream.start = stream.reader.partitions(stream.start, end), end
     assert {type(partition).__name__ for partition in partitions} == {"Chunks", "Log"}
     follower.catch_up(source)
@@ -146,11 +146,38 @@ def test_failover_between_planning_and_reading_keeps_the_batch(source: LocalSour
     follower.run("DROP TABLE running")
 
 
+def test_run_with_available_now_ends_at_its_target_on_another_server(source: LocalSource, follower: Follower) -> None:
+    follower.run("STOP SLAVE")  # the numbers of its own transactions must not exceed those of the source
+    follower.follow(source)
+    stream, replica = made(source, "ending"), Replica("id")
+    replica.apply(stream.batch())
+    source.run("UPDATE ending SET v = 5 WHERE id < 20")
+    at_target = set(source.rows("ending"))
+    stream.reader.prepareForTriggerAvailableNow()
+    source.run("UPDATE ending SET v = 6 WHERE id > 10")
+    follower.catch_up(source)
+    follower.run("DELETE FROM ending WHERE id > 35", "FLUSH BINARY LOGS")
+    stream.reader.stop()  # close the connection to the previous server
+    stream.reader.options = stream.reader.connections.options = replace(stream.reader.options, port=follower.port)
+    ends = [stream.start]
+    while (end := stream.latest()) != ends[-1]:
+        replica.apply(stream.between(ends[-1], end))
+        stream.start = end
+        ends.append(end)
+    assert replica.contents() == at_target
+    assert len(ends) > 2
+    stream = on(follower, stream)
+    while rows := stream.batch():
+        replica.apply(rows)
+    assert replica.contents() == set(follower.rows("ending"))
+    follower.run("DROP TABLE ending")
+
+
 def test_failover_after_the_first_rows_of_a_task_raises_an_error(source: LocalSource, follower: Follower) -> None:
     stream = made(source, "midway")
     follower.catch_up(source)
     stream.reader.options = replace(stream.reader.options, parallelism=1)
-    (partition,) = stream.reader.partitions(stream.start, stream.reader.latestOffset())
+    (partition,) = stream.reader.partitions(stream.start, stream.latest())
     reading = stream.reader.read(partition)
     assert len(next(reading)) == 5
     stream.reader.options = replace(stream.reader.options, port=follower.port)

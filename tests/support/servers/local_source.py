@@ -18,6 +18,7 @@ from capture.options import Options, read_options
 from capture.rows import BatchWriter
 from capture.server import Server, connect, run_query
 from capture.source import ChangelogReader
+from capture.spark_versions import HAS_READ_LIMITS
 from capture.tables import read_tables, require_alike
 from tests.support.servers.authorities import authority, signed
 from tests.support.servers.local_databases import LocalMariaDb
@@ -127,10 +128,19 @@ def inferred(options: Options) -> pa.Schema:
 class Stream:
     """Runs a reader's micro-batches without Spark; as in Spark, offsets pass through JSON and partitions through pickle."""
 
-    def __init__(self, options: dict[str, str], start: dict[str, Any] | None = None, declared: pa.Schema | None = None) -> None:
+    def __init__(
+        self,
+        options: dict[str, str],
+        start: dict[str, Any] | None = None,
+        declared: pa.Schema | None = None,
+        *,
+        available_now: bool = False,
+    ) -> None:
         self.options = read_options(options)
         self.reader = ChangelogReader(self.options, declared or inferred(self.options))
-        if start is not None:
+        if available_now:
+            self.reader.prepareForTriggerAvailableNow()
+        if start is not None and not HAS_READ_LIMITS:
             self.reader.partitions(start, start)  # as Spark does when a query is restarted
         self.start = start or _through_json(self.reader.initialOffset())
         if start is None and not self.start["snapshot"]:
@@ -138,10 +148,14 @@ class Stream:
 
     def batch(self) -> list[dict[str, Any]]:
         """Return the rows of the next batch, or an empty list."""
-        end = _through_json(self.reader.latestOffset())
+        end = self.latest()
         rows = list(self.between(self.start, end))
         self.start = end
         return rows
+
+    def latest(self, **limit: Any) -> dict[str, Any]:
+        """Return the end of the next batch; Spark passes the start since 4.2."""
+        return _through_json(self.reader.latestOffset(*([self.start] if HAS_READ_LIMITS else []), **limit))
 
     def between(self, start: dict[str, Any], end: dict[str, Any]) -> Iterator[dict[str, Any]]:
         for partition in self.reader.partitions(start, end):

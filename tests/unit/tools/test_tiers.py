@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -9,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.paths import REPOSITORY
-from tests.support.tiers import misplaced, needs
+from tests.support.tiers import TIERS, misplaced, mixed, needs
 
 
 @pytest.mark.parametrize(
@@ -22,11 +23,13 @@ from tests.support.tiers import misplaced, needs
         ((), ("spark", "new_sink"), "mysql-driver", "e2e"),
         (("spark",), ("secured",), None, "e2e"),
         (("postgres",), ("spark",), "iceberg", "e2e"),
+        ((), ("connect",), None, "connect"),
+        (("connect",), ("kafka",), None, "connect"),
     ],
 )
 def test_a_test_belongs_to_one_folder(markers: tuple[str, ...], fixtures: tuple[str, ...], target: str | None, tier: str) -> None:
     found = needs(markers, fixtures, target)
-    assert [each for each in ("unit", "spark", "servers", "e2e") if misplaced(each, found) is None] == [tier]
+    assert [each for each in TIERS if misplaced(each, found) is None] == [tier]
 
 
 WRONG = [
@@ -39,7 +42,9 @@ WRONG = [
         "import pytest\n@pytest.mark.parametrize('kind', ['delta'])\ndef test_5(spark, kind): ...",
         "it needs spark: move it to tests/spark",
     ),
-    ("formats", "def test_6(): ...", "it is in none of tests/unit, tests/spark, tests/servers, tests/e2e"),
+    ("formats", "def test_6(): ...", "it is in none of tests/unit, tests/spark, tests/servers, tests/e2e, tests/connect"),
+    ("e2e", "def test_7(connect): ...", "it needs connect: move it to tests/connect"),
+    ("connect", "def test_8(spark, connect): ...", "which cannot share a process: split it"),
 ]
 
 
@@ -55,7 +60,15 @@ def test_tests_in_wrong_folders_end_the_collection(tmp_path: Path) -> None:
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == pytest.ExitCode.USAGE_ERROR, done.stdout
     for number, (tier, _, text) in enumerate(WRONG, 1):
-        assert f"tests/{tier}/test_{number}.py::test_{number}: {text}" in done.stderr
+        assert re.search(rf"tests/{tier}/test_{number}.py::test_{number}: .*{re.escape(text)}", done.stderr)
+
+
+def test_a_run_with_classic_and_remote_sessions_ends_with_a_sentence() -> None:
+    command = [sys.executable, "-m", "pytest", "--collect-only", "--quiet", "tests/spark/normalize/test_aggregates.py", "tests/connect"]
+    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=False)
+    assert done.returncode == pytest.ExitCode.USAGE_ERROR, done.stdout
+    assert "run pytest tests/connect alone" in done.stderr
+    assert mixed([{"connect", "kafka"}, {"kafka"}]) is None
 
 
 def test_a_function_with_tables_of_several_kinds_is_one_test() -> None:

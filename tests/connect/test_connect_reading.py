@@ -1,0 +1,169 @@
+"""The reading functions on Spark Connect: the rows, counts, errors and restarts that a classic session has."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, Observation, SparkSession, functions as F
+
+from cdc_formats.errors import ArgumentError, MissingDependencyError
+from normalize import (
+    ChangelogNormalize,
+    DeadLetter,
+    decode_changelog,
+    encode_changelog,
+    explain_error,
+    from_kafka_changelog,
+    read_state,
+    spark_packages,
+    to_kafka_changelog,
+)
+from normalize.checkpoint.rescale import rescale
+from normalize.explore import history
+from tests.support.events import CLEAN, HISTORY, event, row
+from tests.support.servers.connect_server import ConnectServer
+from tests.support.streams import letters, new_topic, servers, spell
+
+TABLE = {"format": "debezium-json", "schema": "id BIGINT NOT NULL, name STRING, qty INT", "primary_key": "id"}
+BAD = (b"1", b"no json")
+
+
+@pytest.fixture(scope="module")
+def topic(kafka) -> str:
+    return new_topic(kafka, HISTORY)
+
+
+def run(df: DataFrame, checkpoint: Path) -> tuple[list[str], Any]:
+    """Run a stream until it has read all records; return the rows of all its runs, and the query.
+
+    A ``foreachBatch`` function runs in the server, and so cannot collect.
+    """
+    folder = checkpoint.with_name(f"{checkpoint.name}-rows")
+    query = df.writeStream.format("parquet").option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start(str(folder))
+    query.awaitTermination()
+    rows = df.sparkSession.read.schema(df.schema).parquet(str(folder))
+    return by_key(rows.orderBy("_metadata.file_modification_time", "_metadata.row_index")), query
+
+
+def by_key(df: DataFrame) -> list[str]:
+    """All rows as text, the rows of a key in their order."""
+    return list(map(spell, sorted(df.collect(), key=lambda each: each["id"])))
+
+
+EXPECTED = sorted(CLEAN, key=lambda text: text.partition("(")[2][0])
+
+
+def test_a_bounded_read_has_the_rows_and_the_counts(connect: SparkSession, kafka, topic: str) -> None:
+    observation = Observation("counts")
+    df = from_kafka_changelog(connect, topic, **TABLE, options=servers(kafka), bounded=True, observation=observation)
+    assert by_key(df) == EXPECTED
+    assert observation.get["RECORDS"] == len(HISTORY)
+    assert [each.strip() for each in str(history(df, {"id": 2})).splitlines()][1:] == ["+I id=2, name=b, qty=0", "-D id=2, name=b, qty=0"]
+
+
+def test_the_schema_is_inferred(connect: SparkSession, kafka, topic: str) -> None:
+    df = from_kafka_changelog(connect, topic, format="debezium-json", options=servers(kafka), bounded=True)
+    assert by_key(df) == EXPECTED
+
+
+def test_a_stream_continues_from_its_checkpoint(connect: SparkSession, kafka, tmp_path: Path) -> None:
+    topic = new_topic(kafka, HISTORY)
+    df = from_kafka_changelog(connect, topic, **TABLE, options=servers(kafka, maxOffsetsPerTrigger=3))
+    rows, query = run(df, tmp_path / "checkpoint")
+    assert rows == EXPECTED
+    observed = [batch.observedMetrics["changelog_decode"] for batch in query.recentProgress]
+    assert len(observed) > 1
+    assert sum(each["values"][[field["name"] for field in each["schema"]["fields"]].index("RECORDS")] for each in observed) == len(HISTORY)
+    kafka.produce(topic, [event("u", 60, row(1, "a", 2), row(1, "a", 3)), HISTORY[-1]])
+    more = ["-U(1,a,2)", "+U(1,a,3)", "-U(1,a,3)", "+U(1,a,2)"]
+    assert run(df, tmp_path / "checkpoint")[0] == [*EXPECTED[:5], *more, *EXPECTED[5:]]
+    stored = read_state(connect, str(tmp_path / "checkpoint")).drop("_key_group")
+    assert [tuple(each) for each in stored.collect()] == [(1, "a", 2)]
+
+
+def test_bad_records_become_rows_or_dead_letters_or_one_sentence(connect: SparkSession, kafka, tmp_path: Path) -> None:
+    topic, dead = new_topic(kafka, [*HISTORY, BAD]), new_topic(kafka, [])
+    with pytest.raises(Exception, match="MALFORMED_MESSAGE"):
+        from_kafka_changelog(connect, topic, **TABLE, options=servers(kafka), bounded=True)
+    arguments = {**TABLE, "options": servers(kafka), "check": False}
+    rows = from_kafka_changelog(connect, topic, **arguments, mode="PERMISSIVE", bounded=True)
+    assert [each._corrupt_record.value for each in rows.where("_corrupt_record IS NOT NULL").collect()] == [BAD[1]]
+    good, _ = run(from_kafka_changelog(connect, topic, **arguments, mode=DeadLetter(dead)), tmp_path / "dead")
+    assert good == EXPECTED
+    assert [letter.value() for letter in letters(kafka, dead)] == [BAD[1]]
+    query = from_kafka_changelog(connect, topic, **arguments).writeStream.format("noop").option("checkpointLocation", str(tmp_path / "c"))
+    failed = query.start()
+    with pytest.raises(Exception, match="STREAM_FAILED"):
+        failed.awaitTermination()
+    place = f"at the value in {topic}[0]@5; it begins b'no json'"
+    for error in (failed, failed.exception()):
+        assert explain_error(error).startswith("[MALFORMED_MESSAGE] not JSON")
+        assert explain_error(error).endswith(place)
+
+
+def test_decode_changelog_reads_any_records(connect: SparkSession, kafka, topic: str, tmp_path: Path) -> None:
+    options = servers(kafka, subscribe=topic, startingOffsets="earliest")
+    assert by_key(decode_changelog(connect.read.format("kafka").options(**options).load(), **TABLE)) == EXPECTED
+    stream = connect.readStream.format("kafka").options(**options).load()
+    by_position = ChangelogNormalize(order="source")
+    assert run(decode_changelog(stream, **TABLE, normalize=by_position), tmp_path / "checkpoint")[0] == EXPECTED
+
+
+def test_a_condition_is_checked_at_the_call_and_needs_its_columns(connect: SparkSession, kafka, capfd) -> None:
+    """The server analyzes later than a classic session does, which must neither hide an error nor make a missing column NULL."""
+    source = {"table": "t", "connector": "postgresql", "ts_ms": 1}
+    schema = "id BIGINT, name STRING, note STRING"
+    unchanged = '{"before":null,"after":{"id":1,"name":"a","note":"__debezium_unavailable_value"},"op":"u","source":%s}'
+    topic = new_topic(kafka, [(b'{"id":1}', (unchanged % str(source).replace("'", '"')).encode())])
+    arguments = {**TABLE, "schema": schema, "options": servers(kafka), "bounded": True, "check": False}
+    by_name = from_kafka_changelog(connect, topic, **arguments, normalize=ChangelogNormalize(where="name = 'b' AND id > 0"))
+    assert by_name.count() == 0
+    by_note = from_kafka_changelog(connect, topic, **arguments, normalize=ChangelogNormalize(where=F.col("note") == "x"))
+    with pytest.raises(Exception, match="the producer left out a column of where="):
+        by_note.count()
+    assert "UNRESOLVED_COLUMN" not in capfd.readouterr().err
+    with pytest.raises(ArgumentError, match=r"where is not a condition on the table's columns: \[UNRESOLVED_COLUMN"):
+        from_kafka_changelog(connect, topic, **arguments, normalize=ChangelogNormalize(where="nope > 0"))
+
+
+def test_any_changelog_is_normalized(connect: SparkSession, kafka, tmp_path: Path) -> None:
+    topic = new_topic(kafka, HISTORY)
+    raw = {**TABLE, "options": servers(kafka), "normalize": False}
+    stage = ChangelogNormalize("id", where="qty < 2")
+    expected = [*EXPECTED[:3], "-D(1,a,1)", *EXPECTED[5:]]
+    assert by_key(from_kafka_changelog(connect, topic, **raw, bounded=True).transform(stage)) == expected
+    stream = from_kafka_changelog(connect, topic, **raw).transform(stage)
+    assert run(stream, tmp_path / "checkpoint")[0] == expected
+    kafka.produce(topic, [event("u", 60, row(1, "a", 2), row(1, "a", 1)), event("u", 70, row(1, "a", 1), row(1, "b", 1))])
+    assert run(stream, tmp_path / "checkpoint")[0] == [*expected[:4], "+I(1,a,1)", "-U(1,a,1)", "+U(1,b,1)", *expected[4:]]
+
+
+def test_a_changelog_is_written_to_kafka(connect: SparkSession, kafka, topic: str, tmp_path: Path) -> None:
+    arguments, written = {**TABLE, "options": servers(kafka)}, new_topic(kafka, [])
+    writer = to_kafka_changelog(
+        from_kafka_changelog(connect, topic, **arguments), written, options=servers(kafka), format="debezium-json", primary_key="id"
+    )
+    writer.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True).start().awaitTermination()
+    assert by_key(from_kafka_changelog(connect, written, **arguments, bounded=True)) == EXPECTED
+    bounded = from_kafka_changelog(connect, written, **arguments, bounded=True)
+    records = encode_changelog(bounded, format="upsert-kafka", primary_key="id").collect()
+    assert {bytes(each.key): each.value for each in records}[b'{"id":2}'] is None
+
+
+def test_what_needs_the_jvm_says_so(connect: SparkSession, tmp_path: Path) -> None:
+    with pytest.raises(ArgumentError, match=r"rescale needs the JVM of a classic session.*: run python -m normalize.checkpoint.rescale"):
+        rescale(connect, "a", "b", 2)
+    with pytest.raises(ArgumentError, match="is not a checkpoint: pass the query's checkpointLocation"):
+        read_state(connect, str(tmp_path))
+
+
+def test_a_server_without_the_kafka_source_is_one_sentence(connect: SparkSession) -> None:
+    with ConnectServer({"spark.master": "local[1]", "spark.ui.enabled": False}) as server:
+        other = SparkSession.builder.remote(server.url).create()
+        options = {"kafka.bootstrap.servers": "127.0.0.1:1"}
+        with pytest.raises(MissingDependencyError) as raised:
+            from_kafka_changelog(other, "t", **TABLE, options=options, bounded=True, check=False)
+        other.client.close()
+    assert f"Spark has no Kafka source: start the session with spark.jars.packages={spark_packages()}" in str(raised.value)

@@ -1,0 +1,91 @@
+"""What differs between versions of Spark: ``availableNow``, ``once``, checkpoints of another version, and Spark Connect."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyspark
+import pytest
+
+import capture
+from capture.spark_versions import HAS_READ_LIMITS
+from tests.support.jobs import capture_checkpoint_job, capture_connect_job
+from tests.support.servers.local_source import SMALL, LocalSource, Replica, Stream
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [pytest.mark.spark, pytest.mark.cross_section]
+MOST = 240.0  # seconds, for a busy machine
+
+
+def run(spark: SparkSession, options: dict[str, str], checkpoint: Path, while_it_runs: Any = None, **trigger: Any) -> list[list[Any]]:
+    """Return the rows of each micro-batch of a run."""
+    batches: list[list[Any]] = []
+
+    def keep(batch: Any, _: int) -> None:
+        batches.append([row.asDict(recursive=True) for row in batch.collect()])
+        if while_it_runs:
+            while_it_runs()
+
+    capture.register(spark)
+    changes = spark.readStream.format("mysql-changelog").options(**options).load()
+    writer = changes.writeStream.foreachBatch(keep).option("checkpointLocation", str(checkpoint))
+    query = writer.trigger(**(trigger or {"availableNow": True})).start()
+    assert query.awaitTermination(MOST)
+    return batches
+
+
+def test_available_now_reads_up_to_the_start_of_the_run(spark: SparkSession, source: LocalSource, tmp_path: Path) -> None:
+    source.run("CREATE TABLE ended (id INT PRIMARY KEY, v INT)", "INSERT INTO ended SELECT seq, 0 FROM seq_1_to_60", "ANALYZE TABLE ended")
+    options, replica, before = source.options("ended", **SMALL), Replica("id"), set(source.rows("ended"))
+
+    def write() -> None:
+        source.run(
+            "UPDATE ended SET v = v + 1 WHERE id % 4 = 0", "DELETE FROM ended WHERE id % 11 = 0", "REPLACE INTO ended VALUES (61, 0)"
+        )
+
+    batches = run(spark, options, tmp_path, write)
+    assert len(batches) > 3 if HAS_READ_LIMITS else len(batches) == 1
+    for batch in batches:
+        replica.apply(batch)
+    assert replica.contents() == (before if HAS_READ_LIMITS else {row for row in before if row[0] <= 15})
+    for batch in run(spark, options | {"scan.snapshot.chunks-per-batch": "20"}, tmp_path):
+        replica.apply(batch)
+    assert replica.contents() == set(source.rows("ended"))
+
+
+def test_once_is_one_batch(spark: SparkSession, source: LocalSource, tmp_path: Path) -> None:
+    source.run("CREATE TABLE once (id INT PRIMARY KEY)", "INSERT INTO once SELECT seq FROM seq_1_to_60", "ANALYZE TABLE once")
+    batches = run(spark, source.options("once", **SMALL), tmp_path, once=True)
+    assert [len(batch) for batch in batches] == [60 if HAS_READ_LIMITS else 15]
+
+
+@pytest.mark.parametrize("written_by", [known for known in ("4.0", "4.1") if known <= pyspark.__version__])
+def test_checkpoint_of_another_version_continues(spark: SparkSession, source: LocalSource, tmp_path: Path, written_by: str) -> None:
+    source.run(f"DROP TABLE IF EXISTS {capture_checkpoint_job.TABLE}", *capture_checkpoint_job.CREATED)
+    options = source.options(capture_checkpoint_job.TABLE, **SMALL | {"scan.snapshot.chunks-per-batch": "20"})
+    now = Stream(options).start
+    capture_checkpoint_job.unpack(written_by, tmp_path, now)
+    source.run(f"UPDATE {capture_checkpoint_job.TABLE} SET v = 1 WHERE id IN (1, 60)")
+    rows = [row for batch in run(spark, options, tmp_path) for row in batch]
+    assert sorted((row["row_kind"], row["id"], row["v"]) for row in rows) == [
+        *(("+I", number, int(number == 60)) for number in range(16, 61)),
+        ("+U", 1, 1),
+        ("-U", 1, 0),
+    ]
+
+
+def test_connect_reads_the_stream(source: LocalSource, tmp_path: Path) -> None:
+    source.run("CREATE TABLE connected (id INT PRIMARY KEY, at TIMESTAMP(3) NOT NULL)")
+    rows = "INSERT INTO connected SELECT seq, '2020-01-01 00:00:00.5' FROM seq_1_to_60"
+    source.run("SET time_zone = '+00:00'", rows, "ANALYZE TABLE connected")
+    options = source.options("connected", **SMALL | {"scan.snapshot.chunks-per-batch": "20"})
+    command = [sys.executable, "-m", capture_connect_job.__name__, json.dumps(options), str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=2 * MOST, check=False)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout.splitlines()[-1]) == [["+I", number, 1577836800.5] for number in range(1, 61)]
