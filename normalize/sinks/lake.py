@@ -226,8 +226,10 @@ def _appended(spark: SparkSession, table: LakeTarget, batch: Batch) -> bool:
     from pyspark.sql import functions as F
 
     summary = F.col("summary")
-    of_query = spark.table(f"{table.sql_name}.snapshots").where(summary[_QUERY] == batch.query)
-    return not of_query.where(summary[_BATCH].cast("bigint") >= batch.number).isEmpty()
+    # Spark Connect writes the names in lower case.
+    query, number = (F.coalesce(summary[name], summary[name.lower()]) for name in (_QUERY, _BATCH))
+    of_query = spark.table(f"{table.sql_name}.snapshots").where(query == batch.query)
+    return not of_query.where(number.cast("bigint") >= batch.number).isEmpty()
 
 
 def _schema(spark: SparkSession, table: LakeTarget) -> StructType | None:

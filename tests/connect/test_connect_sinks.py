@@ -104,7 +104,11 @@ def test_a_history_has_every_change_once(
 def stored_ids(sink: Sink, kind: str) -> set[str]:
     """Return the queries that the table's commits name."""
     if kind == "iceberg":
-        rows = sink.spark.table(f"{sink.sql_name}.snapshots").selectExpr("summary['spark.sql.streaming.queryId']").collect()
+        rows = (
+            sink.spark.table(f"{sink.sql_name}.snapshots")
+            .selectExpr("coalesce(summary['spark.sql.streaming.queryId'], summary['spark.sql.streaming.queryid'])")
+            .collect()
+        )
         return {row[0] for row in rows}
     log = Path(sink.table.name) / "_delta_log"  # type: ignore[union-attr]
     actions = [json.loads(line) for path in log.glob("*.json") for line in path.read_text().splitlines()]
