@@ -115,7 +115,7 @@ clean: ## remove the environment and the files that the commands created
 $(VENV)/installed: setup.cfg pyproject.toml | prerequisites
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --editable '.[dev]' 'pyspark==$(SPARK).*'
-	$(if $(filter 4.1,$(SPARK)),$(BIN)/python -m pip install 'pandas>=3,<4')
+	$(if $(filter 4.1,$(SPARK)),$(BIN)/python -m pip install 'pandas>=3')
 	touch $@
 
 prerequisites:
