@@ -127,7 +127,7 @@ def check_kafka_source(spark: SparkSession) -> None:
     ------
     MissingDependencyError
     """
-    jar = _JAR.search(_kafka_source(spark))
+    jar = _JAR.search(kafka_source(spark))
     if jar and (of_jar := (int(jar[1]), int(jar[2]))) != _supported(spark.version):
         raise MissingDependencyError(
             f"this session runs Spark {spark.version}, but its Kafka source is of Spark {_text(of_jar)}: start it with "
@@ -148,7 +148,7 @@ def _text(numbers: tuple[int, int]) -> str:
     return f"{numbers[0]}.{numbers[1]}"
 
 
-def _kafka_source(spark: SparkSession) -> str:
+def kafka_source(spark: SparkSession) -> str:
     """Return texts with the file name of the session's Kafka source; without it if the source is unknown."""
     gateway: Any = getattr(spark, "_jvm", None)
     if gateway is None:  # Spark Connect
