@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
@@ -10,6 +11,8 @@ from cdc_formats.errors import ArgumentError, MissingDependencyError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+_log = logging.getLogger("normalize")
 
 _KAFKA = "org.apache.spark:spark-sql-kafka-0-10_2.13"
 _OF_SPARK: dict[tuple[int, int], dict[str, str]] = {
@@ -34,7 +37,8 @@ _OF_DATABASES = {
 }
 KINDS = ("delta", "iceberg", *_OF_DATABASES)
 """The kinds of tables with packages."""
-_JAR = re.compile(r"spark-sql-kafka-0-10_2\.\d+[-:](\d+)\.(\d+)")
+_OLDEST, _NEWEST = (".".join(map(str, of(_OF_SPARK))) for of in (min, max))
+_JAR = re.compile(r"spark-sql-kafka-0-10_2\.\d+[-:](\d+\.\d+)")
 
 
 def spark_packages(*kinds: str, spark_version: str | None = None) -> str:
@@ -78,7 +82,7 @@ def package(kind: str, spark_version: str | None = None) -> str:
     Traceback (most recent call last):
     cdc_formats.errors.MissingDependencyError: [MISSING_DEPENDENCY] there is no iceberg package for Spark 4.2: use Spark 4.0 or 4.1
     """
-    here = _supported(spark_version or installed_version())
+    here = _nearest(spark_version or installed_version())
     if kind in _OF_DATABASES:
         return _OF_DATABASES[kind]
     known = [_text(spark) for spark, packages in _OF_SPARK.items() if kind in packages]
@@ -91,7 +95,7 @@ def package(kind: str, spark_version: str | None = None) -> str:
 
 def has_package(kind: str, spark_version: str | None = None) -> bool:
     """Return whether a version of Spark has a package of this kind."""
-    return kind in {**_OF_SPARK[_supported(spark_version or installed_version())], **_OF_DATABASES}
+    return kind in {**_OF_SPARK[_nearest(spark_version or installed_version())], **_OF_DATABASES}
 
 
 def installed_version() -> str:
@@ -109,13 +113,15 @@ def installed_version() -> str:
 
 
 def check_version(spark: SparkSession) -> None:
-    """Raise an error for a session of an unsupported version of Spark.
+    """Raise an error for a session of an unsupported version of Spark; log a warning for a version after those that were tested.
 
     Raises
     ------
     MissingDependencyError
     """
-    _supported(spark.version)
+    tested = _nearest(spark.version)
+    if _numbers(spark.version) != tested:
+        _log.warning("Spark %s was not tested with this release, which supports Spark %s to %s", spark.version, _OLDEST, _NEWEST)
 
 
 def check_kafka_source(spark: SparkSession) -> None:
@@ -128,20 +134,24 @@ def check_kafka_source(spark: SparkSession) -> None:
     MissingDependencyError
     """
     jar = _JAR.search(kafka_source(spark))
-    if jar and (of_jar := (int(jar[1]), int(jar[2]))) != _supported(spark.version):
+    if jar and _numbers(jar[1]) not in (_nearest(spark.version), _numbers(spark.version)):
         raise MissingDependencyError(
-            f"this session runs Spark {spark.version}, but its Kafka source is of Spark {_text(of_jar)}: start it with "
+            f"this session runs Spark {spark.version}, but its Kafka source is of Spark {jar[1]}: start it with "
             f"spark.jars.packages={spark_packages(spark_version=spark.version)}, or with normalize.local_session()"
         )
 
 
-def _supported(spark_version: str) -> tuple[int, int]:
-    numbers = spark_version.split(".")
-    found = (int(numbers[0]), int(numbers[1]))
-    if found not in _OF_SPARK:
-        oldest, newest = _text(min(_OF_SPARK)), _text(max(_OF_SPARK))
-        raise MissingDependencyError(f"Spark {spark_version} is not supported: use a version from {oldest} to {newest}")
-    return found
+def _nearest(spark_version: str) -> tuple[int, int]:
+    """Return the version itself, or the newest one for a later version: PySpark 4.3 runs with the packages of 4.2."""
+    found, newest = _numbers(spark_version), max(_OF_SPARK)
+    if found < min(_OF_SPARK) or found[0] > newest[0]:
+        raise MissingDependencyError(f"Spark {spark_version} is not supported: use a version from {_OLDEST} to {_NEWEST}")
+    return min(found, newest)
+
+
+def _numbers(spark_version: str) -> tuple[int, int]:
+    major, minor = spark_version.split(".")[:2]
+    return int(major), int(minor)
 
 
 def _text(numbers: tuple[int, int]) -> str:

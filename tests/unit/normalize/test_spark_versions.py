@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pyspark
 import pytest
 
 from cdc_formats.errors import ArgumentError, MissingDependencyError
 from normalize import spark_packages
-from normalize.spark_versions import KINDS, has_package, package
+from normalize.spark_versions import KINDS, check_version, has_package, package
 
 
 @pytest.mark.parametrize(
@@ -23,8 +25,8 @@ def test_the_installed_pyspark_chooses_the_packages() -> None:
         assert spark_packages(kind) == spark_packages(kind, spark_version=pyspark.__version__)
 
 
-@pytest.mark.parametrize("spark_version", ["3.5.9", "4.3.0", "5.0.0"])
-def test_another_version_is_refused(spark_version: str) -> None:
+@pytest.mark.parametrize("spark_version", ["3.5.9", "5.0.0"])
+def test_an_older_version_or_another_major_version_is_refused(spark_version: str) -> None:
     with pytest.raises(MissingDependencyError, match=rf"Spark {spark_version} is not supported: use a version from 4\.0 to 4\.2"):
         spark_packages(spark_version=spark_version)
 
@@ -35,3 +37,11 @@ def test_an_unknown_kind_is_refused_and_a_missing_one_names_the_versions_that_ha
     assert not has_package("iceberg", "4.2.0")
     with pytest.raises(MissingDependencyError, match=r"no iceberg package for Spark 4\.2: use Spark 4\.0 or 4\.1"):
         package("iceberg", "4.2.0")
+
+
+def test_a_newer_version_takes_the_newest_packages_with_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    assert spark_packages("delta", spark_version="4.3.0") == spark_packages("delta", spark_version="4.2.0")
+    check_version(SimpleNamespace(version="4.2.1"))  # type: ignore[arg-type]
+    assert not caplog.messages
+    check_version(SimpleNamespace(version="4.3.0"))  # type: ignore[arg-type]
+    assert caplog.messages == ["Spark 4.3.0 was not tested with this release, which supports Spark 4.0 to 4.2"]
