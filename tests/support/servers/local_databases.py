@@ -148,6 +148,7 @@ class LocalMariaDb(_Server):
             f"--port={self.port}",
             f"--socket={self._scratch}/socket",
             f"--init-file={self._scratch}/init.sql",
+            f"--tmpdir={self._scratch}",  # see `_run`
         ]
         self._start([str(home / "bin" / "mariadbd"), "--no-defaults", *folders, *place, *small, *other])
         self._wait(self._listens)
@@ -164,7 +165,9 @@ def _as_nobody(command: list[str]) -> list[str]:
 
 
 def _run(command: list[str], folder: Path) -> None:
-    done = subprocess.run(command, capture_output=True, text=True, cwd=folder)
+    # In a shared folder, another MariaDB that starts would remove this one's temporary files as its own leftovers.
+    environment = {**os.environ, "TMPDIR": str(folder)}
+    done = subprocess.run(command, capture_output=True, text=True, cwd=folder, env=environment)
     if done.returncode != 0:
         raise RuntimeError(f"{command[0]} failed:\n{(done.stdout + done.stderr)[-2000:]}")
 

@@ -38,8 +38,7 @@ class LocalSource(LocalMariaDb):
     more: Sequence[str] = ("--skip-ssl",)  # creating the server's own 4096-bit certificate takes longer than the tests
 
     def _start(self, command: list[str]) -> None:
-        # In a shared folder, another server that starts would remove this server's temporary files as its own leftovers.
-        super()._start([*command, *LOG, f"--tmpdir={self._scratch}", *self.more])
+        super()._start([*command, *LOG, *self.more])
 
     def connect(self, **settings: Any) -> pymysql.Connection[Any]:
         settings = {"user": self.user, "password": self.password, "database": "test", "autocommit": True, "ssl_disabled": True} | settings
