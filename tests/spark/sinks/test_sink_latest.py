@@ -115,7 +115,7 @@ def test_kafka_reads_are_in_order(spark: SparkSession, bounded: bool, normalize:
     require_arrival_order(df.where("row_kind IS NOT NULL"), ["id"])
 
 
-SHUFFLED = ["join", "repartition", "coalesce", "distinct", "file", "table", "localCheckpoint", "rdd"]
+SHUFFLED = ["join", "subquery", "repartition", "coalesce", "distinct", "file", "table", "localCheckpoint", "rdd"]
 
 
 @pytest.mark.parametrize("shuffled", SHUFFLED)
@@ -124,6 +124,7 @@ def test_shuffled_rows_need_sequence_by(spark: SparkSession, shuffled: str, tmp_
     spark.sql("CREATE TABLE IF NOT EXISTS kafka_rows (row_kind STRING, id INT) USING parquet")
     frames = {
         "join": lambda: df.join(spark.range(2).selectExpr("CAST(id AS INT) AS id"), "id"),
+        "subquery": lambda: df.where("id IN (SELECT CAST(id AS INT) FROM range(2))"),
         "repartition": lambda: df.repartition("id"),
         "coalesce": lambda: df.coalesce(1),
         "distinct": df.distinct,
