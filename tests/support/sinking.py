@@ -10,6 +10,8 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
+from pyspark.errors import StreamingQueryException
+
 from normalize import DeltaTarget, IcebergTarget, JdbcTarget, apply_changes
 from normalize.sinks.dialects import dialect_of
 from normalize.sinks.jdbc import JdbcConnection, _options
@@ -75,9 +77,18 @@ def apply_stream(changes: DataFrame, table: TableTarget | str, checkpoint: Path,
     query = writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start()
     try:
         query.awaitTermination()
+    except StreamingQueryException as error:
+        if not _fails_after_repeating(changes.sparkSession, error):
+            raise
     finally:
         query.stop()
     return query
+
+
+def _fails_after_repeating(spark: SparkSession, error: Exception) -> bool:
+    """Return whether this is a defect of Spark 4.1: after a run that only repeats the last micro-batch, the Kafka source has no metrics."""
+    shown = ("KafkaMicroBatchStream.metrics", 'the return value of "scala.Option.get()" is null')
+    return spark.version.startswith("4.1.") and any(text in str(error) for text in shown)
 
 
 def changelog(spark: SparkSession, schema: str, rows: Sequence[Sequence[Any]]) -> DataFrame:
