@@ -22,7 +22,7 @@ REDACTION = {
     "spark.sql.redaction.string.regex": rf"(?is)({OPTIONS}) -> .*?(?=, [\w.]+ -> |\)[,)])",
 }
 """The redaction setting from the README: Spark's default words and Kafka's secret options; also applied to the plan of a stream, because
-Spark 4.0 shows its options unredacted."""
+Spark 4.0 and 4.1 show its options unredacted."""
 
 
 # ------------------------------------------------------------------------------------------------------------- a whole job
