@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -68,7 +69,9 @@ class Start:
         if text.removeprefix("-").isdecimal():
             return cls(int(text))
         try:
-            moment = datetime.fromisoformat(text.removesuffix("Z") + "+00:00" if text.endswith("Z") else text)
+            # Python 3.10 reads neither Z nor a fraction of another length.
+            spelled = re.sub(r"\.(\d{1,6})(?!\d)", lambda found: f".{found[1]:0<6}", re.sub(r"Z$", "+00:00", text))
+            moment = datetime.fromisoformat(spelled)
         except ValueError:
             raise typer.BadParameter(
                 f"{text!r} is not a position: use beginning, end, an offset, -N, or a time such as 2026-11-21T10:00:00Z"
