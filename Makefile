@@ -114,7 +114,7 @@ clean: ## remove the environment and the files that the commands created
 # The checks run every time (0.2 s); the installation runs only when a dependency changed.
 $(VENV)/installed: setup.cfg pyproject.toml | prerequisites
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --editable '.[dev]' 'pyspark==$(SPARK).*'
+	$(BIN)/python -m pip install --editable '.[dev]' 'pyspark[connect]==$(SPARK).*'
 	$(if $(filter 4.1,$(SPARK)),$(BIN)/python -m pip install 'pandas>=3')
 	touch $@
 
