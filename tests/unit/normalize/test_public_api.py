@@ -32,7 +32,7 @@ def test_the_readers_have_the_same_parameters():
 
 
 def test_the_docstring_describes_every_option_of_the_stage():
-    documented = re.findall(r"^    (\w+) : ", ChangelogNormalize.__doc__ or "", re.M)
+    documented = re.findall(r"^(\w+) : ", inspect.getdoc(ChangelogNormalize) or "", re.M)
     assert documented == list(inspect.signature(ChangelogNormalize).parameters)
 
 
