@@ -26,7 +26,7 @@ _OF_SPARK: dict[tuple[int, int], dict[str, str]] = {
         "delta": "io.delta:delta-spark_4.1_2.13:4.3.0",
         "iceberg": "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0",
     },
-    # Iceberg has no release for it; the one for Spark 4.1 fails in it with NoSuchMethodError.
+    # Iceberg has no release for it; the one for Spark 4.1 fails in it with IncompatibleClassChangeError.
     (4, 2): {"kafka": f"{_KAFKA}:4.2.0", "delta": "io.delta:delta-spark_4.2_2.13:4.4.0"},
 }
 """Packages by version of Spark. Spark's Kafka source and its token provider are not published for every release of Spark."""
@@ -37,7 +37,13 @@ _OF_DATABASES = {
 }
 KINDS = ("delta", "iceberg", *_OF_DATABASES)
 """The kinds of tables with packages."""
-_OLDEST, _NEWEST = (".".join(map(str, of(_OF_SPARK))) for of in (min, max))
+
+
+def _text(numbers: tuple[int, int]) -> str:
+    return f"{numbers[0]}.{numbers[1]}"
+
+
+_SUPPORTED = f"{_text(min(_OF_SPARK))} to {_text(max(_OF_SPARK))}"
 _JAR = re.compile(r"spark-sql-kafka-0-10_2\.\d+[-:](\d+\.\d+)")
 
 
@@ -121,7 +127,7 @@ def check_version(spark: SparkSession) -> None:
     """
     tested = _nearest(spark.version)
     if _numbers(spark.version) != tested:
-        _log.warning("Spark %s was not tested with this release, which supports Spark %s to %s", spark.version, _OLDEST, _NEWEST)
+        _log.warning("Spark %s was not tested with this release, which supports Spark %s", spark.version, _SUPPORTED)
 
 
 def check_kafka_source(spark: SparkSession) -> None:
@@ -145,17 +151,13 @@ def _nearest(spark_version: str) -> tuple[int, int]:
     """Return the version itself, or the newest one for a later version: PySpark 4.3 runs with the packages of 4.2."""
     found, newest = _numbers(spark_version), max(_OF_SPARK)
     if found < min(_OF_SPARK) or found[0] > newest[0]:
-        raise MissingDependencyError(f"Spark {spark_version} is not supported: use a version from {_OLDEST} to {_NEWEST}")
+        raise MissingDependencyError(f"Spark {spark_version} is not supported: use a version from {_SUPPORTED}")
     return min(found, newest)
 
 
 def _numbers(spark_version: str) -> tuple[int, int]:
     major, minor = spark_version.split(".")[:2]
     return int(major), int(minor)
-
-
-def _text(numbers: tuple[int, int]) -> str:
-    return f"{numbers[0]}.{numbers[1]}"
 
 
 def kafka_source(spark: SparkSession) -> str:
