@@ -78,8 +78,8 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--topic", help="an existing topic with the benchmark's columns; its counts are not checked")
     parser.add_argument("--only", choices=PARTS, action="append", help="default: all but costs")
     options = parser.parse_args(arguments)
-    if options.runs < 1 or options.warm_up < 1:
-        parser.error("--runs and --warm-up must be at least 1")
+    if options.runs < 1 or options.warm_up < 0:
+        parser.error("--runs must be at least 1, and --warm-up at least 0")
     if (options.topic is None) != (options.servers is None):
         parser.error("--servers and --topic must be given together: an existing broker and its topic")
     if options.topic and len(options.format) > 1:

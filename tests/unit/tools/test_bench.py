@@ -24,7 +24,7 @@ def test_parse_formats_separated_by_commas():
     ("arguments", "text"),
     [
         pytest.param(["--format", "canal-json,avro"], "'avro' is not one of debezium-json", id="unknown format"),
-        pytest.param(["--warm-up", "0"], "--runs and --warm-up must be at least 1", id="no warm-up"),
+        pytest.param(["--runs", "0"], "--runs must be at least 1, and --warm-up at least 0", id="no runs"),
         pytest.param(["--topic", "orders"], "--servers and --topic must be given together", id="a topic without a broker"),
         pytest.param(
             ["--servers", "a:1", "--topic", "t", "--format", "canal-json,upsert-kafka"],
