@@ -87,8 +87,9 @@ fuzz: $(VENV)/installed ## feed damaged messages to every format (FUZZ="--format
 bench: $(VENV)/installed ## measure throughput
 	$(BIN)/python -m bench
 
-bench-flink: $(VENV)/installed ## compare throughput with Apache Flink, by format and state store (BENCH="--runs 5")
-	$(BIN)/python -m bench --only whole --flink --state both --format debezium-json,upsert-kafka,canal-json,maxwell-json $(BENCH)
+bench-flink: $(VENV)/installed ## compare throughput with Apache Flink and code written by hand (BENCH="--messages 1000000 --runs 5")
+	$(BIN)/python -m bench --only whole --flink --by-hand --messages 4000000 --state both \
+	  --format debezium-json,upsert-kafka,canal-json,maxwell-json $(BENCH)
 
 bench-capture: $(VENV)/installed ## compare the capture of a MySQL table with Flink CDC (CAPTURE="--rows 10000000 --runs 3")
 	$(BIN)/python -m bench.capture $(CAPTURE)

@@ -1,6 +1,7 @@
 import java.nio.file.Path;
 import java.util.Arrays;
 import java.util.Set;
+import java.util.concurrent.atomic.AtomicLong;
 import java.util.concurrent.atomic.AtomicLongArray;
 import java.util.stream.Collectors;
 import java.util.stream.StreamSupport;
@@ -31,8 +32,12 @@ import org.apache.flink.types.RowKind;
 /**
  * Runs {@code INSERT INTO counted SELECT * FROM source} several times in one Flink of one process, and prints a line of JSON for each run.
  *
- * <p>Arguments: a folder for checkpoints, how many runs, the table {@code source}, the columns of {@code counted}; then Flink's options,
- * as {@code name=value}. The sink asks for all four row kinds, and counts rows and sums their first column, a BIGINT, by row kind.
+ * <p>Arguments: a folder for checkpoints, how many runs, the table {@code source}, the columns of {@code counted}, the number of rows after
+ * which the measured part of a run begins; then Flink's options, as {@code name=value}. The sink asks for all four row kinds, and counts
+ * rows and sums their first column, a BIGINT, by row kind.
+ *
+ * <p>The times of a run are milliseconds since 1970-01-01 UTC: when all tasks were running, when the sink had received the first rows, and
+ * when the job was finished.
  */
 public class KindCount {
     private static final int KINDS = RowKind.values().length;
@@ -40,10 +45,21 @@ public class KindCount {
     /** Rows by row kind, and then sums by row kind. The job runs in this process: its writers add to it when their input ends. */
     private static final AtomicLongArray COUNTS = new AtomicLongArray(2 * KINDS);
 
+    /** The writers add to {@link #RECEIVED} once in so many rows, because they share it. */
+    private static final int STEP = 256;
+
+    private static final AtomicLong RECEIVED = new AtomicLong();
+
+    /** The rows at which the measured part begins, and the time when the sink had received them; 0 before. */
+    private static long leftOut;
+
+    private static final AtomicLong LEFT_OUT_AT = new AtomicLong();
+
     public static void main(String[] arguments) throws Exception {
         Path checkpoints = Path.of(arguments[0]);
+        leftOut = Long.parseLong(arguments[4]);
         Configuration options = new Configuration();
-        for (String option : Arrays.asList(arguments).subList(4, arguments.length)) {
+        for (String option : Arrays.asList(arguments).subList(5, arguments.length)) {
             String[] pair = option.split("=", 2);
             options.setString(pair[0], pair[1]);
         }
@@ -83,6 +99,8 @@ public class KindCount {
         for (int index = 0; index < COUNTS.length(); index++) {
             COUNTS.set(index, 0);
         }
+        RECEIVED.set(0);
+        LEFT_OUT_AT.set(0);
         JobID id = flink.submitJob(job).get().getJobID();
         JobResult result = flink.requestJobResult(id).get();
         result.toJobExecutionResult(KindCount.class.getClassLoader()); // throws what the job failed with
@@ -92,9 +110,17 @@ public class KindCount {
                         .mapToLong(task -> task.getCurrentExecutionAttempt().getStateTimestamp(ExecutionState.RUNNING))
                         .max()
                         .orElseThrow();
-        long took = graph.getStatusTimestamp(JobStatus.FINISHED) - running;
-        long checkpoints = graph.getCheckpointStatsSnapshot().getCounts().getNumberOfCompletedCheckpoints();
-        return String.format("{\"run_ms\": %d, \"checkpoints\": %d, \"rows\": %s, \"ids\": %s}", took, checkpoints, byKind(0), byKind(KINDS));
+        if (leftOut > 0 && LEFT_OUT_AT.get() == 0) {
+            throw new IllegalStateException("the sink received fewer rows than the " + leftOut + " to leave out");
+        }
+        return String.format(
+                "{\"running_ms\": %d, \"begin_ms\": %d, \"end_ms\": %d, \"checkpoints\": %d, \"rows\": %s, \"ids\": %s}",
+                running,
+                leftOut > 0 ? LEFT_OUT_AT.get() : running,
+                graph.getStatusTimestamp(JobStatus.FINISHED),
+                graph.getCheckpointStatsSnapshot().getCounts().getNumberOfCompletedCheckpoints(),
+                byKind(0),
+                byKind(KINDS));
     }
 
     private static String byKind(int first) {
@@ -158,12 +184,19 @@ public class KindCount {
 
     private static class Writer implements SinkWriter<RowData> {
         private final long[] counts = new long[2 * KINDS];
+        private int received;
 
         @Override
         public void write(RowData row, Context context) {
             int kind = row.getRowKind().ordinal();
             counts[kind]++;
             counts[KINDS + kind] += row.getLong(0);
+            if (++received == STEP) {
+                received = 0;
+                if (RECEIVED.addAndGet(STEP) >= leftOut) {
+                    LEFT_OUT_AT.compareAndSet(0, System.currentTimeMillis());
+                }
+            }
         }
 
         @Override

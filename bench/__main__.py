@@ -4,6 +4,7 @@ python -m bench                                          # a local broker and to
 python -m bench --messages 200000 --state rocksdb
 python -m bench --servers localhost:9092 --topic orders  # an existing topic with the same columns
 python -m bench --only whole --flink --state both --format debezium-json,canal-json   # also Apache Flink on the same topics
+python -m bench --only whole --settings plain,metadata+validate+source                # also with the settings of a production job
 python -m bench --only costs                             # where a message's CPU time goes
 """
 
@@ -14,11 +15,13 @@ import os
 import platform
 import time
 from importlib.metadata import version
+from itertools import product
 from typing import Any
 
 import numpy as np
 
 from cdc_formats import columns, get_format
+from cdc_formats.errors import ChangelogError
 from normalize.changelog_normalize import KEY_GROUPS, ChangelogNormalize, make_stage
 from normalize.core.changes import Shape, decode_block
 from normalize.core.output import Output
@@ -30,6 +33,7 @@ from .costs import costs
 from .history import FORMAT_OPTIONS, SCHEMA, events, message
 from .producers import PRODUCERS
 from .report import report
+from .settings import NAMES, try_settings
 from .topics import FORMATS
 from .whole import whole
 
@@ -61,17 +65,40 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     )
     parser.add_argument("--state", choices=("heap", "rocksdb", "both"), default="heap", help="state store of the whole query")
     parser.add_argument("--flink", action="store_true", help="also run Flink on the same topics (downloads 180 MB, once; requires a JDK)")
+    parser.add_argument(
+        "--by-hand", action="store_true", help="also run recipes without this library, and this library into the same Delta table"
+    )
+    parser.add_argument(
+        "--settings",
+        type=_settings,
+        default=NAMES[:1],
+        help=f"this library's settings for the whole query and the costs, comma-separated: {', '.join(NAMES)}, or several joined by +",
+    )
     parser.add_argument("--servers", help="an existing broker; default: start a local one")
     parser.add_argument("--topic", help="an existing topic with the benchmark's columns; its counts are not checked")
     parser.add_argument("--only", choices=PARTS, action="append", help="default: all but costs")
     options = parser.parse_args(arguments)
-    if options.runs < 1 or options.warm_up < 1:
-        parser.error("--runs and --warm-up must be at least 1")
+    if options.runs < 1 or options.warm_up < 0:
+        parser.error("--runs must be at least 1, and --warm-up at least 0")
     if (options.topic is None) != (options.servers is None):
         parser.error("--servers and --topic must be given together: an existing broker and its topic")
     if options.topic and len(options.format) > 1:
         parser.error("--topic requires exactly one --format")
+    if options.by_hand and ("debezium-json" not in options.format or options.topic):
+        parser.error("--by-hand requires --format debezium-json, and a topic that the benchmark writes: remove --topic")
+    for settings, format in product(options.settings, options.format):
+        try:
+            try_settings(settings, format)
+        except ChangelogError as error:
+            parser.error(f"--settings {settings} cannot be combined with --format {format}: {error}")
     return options
+
+
+def _settings(text: str) -> tuple[str, ...]:
+    for name in text.replace("+", ",").split(","):
+        if name not in NAMES:
+            raise argparse.ArgumentTypeError(f"{name!r} is not one of {', '.join(NAMES)}")
+    return tuple(text.split(","))
 
 
 def _formats(text: str) -> tuple[str, ...]:

@@ -1,8 +1,8 @@
-"""CPU time per message by step: queries of increasing length on one topic, into Spark's noop sink.
+"""CPU time per message by step: queries of increasing length on one topic, into Spark's noop sink, for each of the settings.
 
 A step's cost is the CPU time of its query minus that of the previous query, in the JVM and in the Python workers. All queries are streams
 with the same micro-batches and checkpoints, so the fixed cost of a micro-batch appears only in the first step. The last query is
-`from_kafka_changelog` itself with the consumer of `whole`.
+`from_kafka_changelog` itself with the consumer of `whole`. The whole runs are measured, from the start of the query.
 
 If a step replaces the previous one, its cost is the difference. For example, the stage reuses the shuffle of the step before, and adds
 the sort and the transfer to Python. ``fold`` is the stage without the rows of earlier micro-batches; ``state`` is the cost of those rows.
@@ -28,9 +28,10 @@ from normalize.worker import keep_archives, worker
 
 from .cpu import PYTHON_WORKERS, SPARK_JVM, cpu_seconds, is_known, microseconds, spent
 from .history import SCHEMA
+from .settings import PLAIN, changes_of, settings_of
 from .spark import run_stream, start_session, use_state
-from .topics import broker, producer_of
-from .whole import run_ours
+from .steady import KindCounter
+from .topics import Topic, broker
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -51,30 +52,38 @@ def costs(options: argparse.Namespace) -> None:
     state = "heap" if options.state == "both" else options.state
     spark = start_session()
     use_state(spark, state)
-    with broker(options) as (servers, topic_of):
+    measured = {}
+    with broker(options) as topic_of:
         format = options.format[0]
-        topic, _ = topic_of(format)
-        runs = {step: partial(_into_noop, df) for step, df in queries(spark, options, format, servers, topic).items()}
-        runs["consumer: rows and ids by kind"] = lambda: sum(run_ours(spark, options, format, servers, topic).rows)
-        measured = measure(runs, options.runs, options.warm_up)
+        topic = topic_of(format, options.messages, options.keys)
+        for settings in options.settings:
+            runs = {step: partial(_into_noop, df) for step, df in queries(spark, options, format, topic, settings).items()}
+            changes = changes_of(spark, options, format, topic, settings)
+            runs["consumer: rows and ids by kind"] = partial(_into_counter, changes)
+            measured[settings] = measure(runs, options.runs, options.warm_up)
     spark.stop()
-    print(f"\nCPU µs a message: {format}, {state} state; median of {options.runs} runs, warm-up {options.warm_up}")
-    print("\n".join(table(measured)))
+    for settings, steps in measured.items():
+        print(f"\nCPU µs a message: {format}, {settings}, {state} state; median of {options.runs} runs, warm-up {options.warm_up}")
+        print("\n".join(table(steps)))
 
 
-def queries(spark: Any, options: argparse.Namespace, format: str, servers: str, topic: str) -> dict[str, DataFrame]:
+def queries(spark: Any, options: argparse.Namespace, format: str, topic: Topic, settings: str = PLAIN) -> dict[str, DataFrame]:
     """Return the queries by the step that each adds, built as `from_kafka_changelog` builds them."""
     from pyspark.sql import functions as F
 
+    chosen = settings_of(settings, format)
     source = Source(
-        format=get_format(format, **producer_of(format).options),
+        format=get_format(format, **chosen.format_options),
         columns=columns(SCHEMA),
         unique_key=("id",),
-        topic=topic,
+        metadata=chosen.metadata,
+        topic=topic.name,
         key_groups=options.key_groups,
+        positions=chosen.order == "source",
     )
-    stage = make_stage(ChangelogNormalize(key_groups=options.key_groups), source.shape, source.unique_key, streaming=True)
-    reader = {**READER_DEFAULTS, "kafka.bootstrap.servers": servers, "subscribe": topic, "maxOffsetsPerTrigger": str(options.batch)}
+    normalize = ChangelogNormalize(key_groups=options.key_groups, order=chosen.order)
+    stage = make_stage(normalize, source.shape, source.unique_key, streaming=True)
+    reader = {**READER_DEFAULTS, "subscribe": topic.name, **topic.reader_options(options.batch)}
     records = spark.readStream.format("kafka").options(**reader).load()
     records = records.select(*(F.unix_millis("timestamp").alias(name) if name == "stamp" else name for name in needed_columns(source)))
     decode, ddl = partial(decode_pass, source=source, target=Blocks), f"{Blocks.ddl(source.output)}, {counts_ddl(COUNTS)}"
@@ -148,7 +157,11 @@ class _Forgetting:
 
 
 def _into_noop(df: DataFrame) -> int:
-    return sum(batch["numInputRows"] for batch in run_stream(df.writeStream.format("noop")))
+    return sum(batch.messages for batch in run_stream(df.writeStream.format("noop")))
+
+
+def _into_counter(changes: DataFrame) -> int:
+    return sum(batch.messages for batch in run_stream(changes.writeStream.foreachBatch(KindCounter())))
 
 
 def measure(queries: dict[str, Callable[[], int]], runs: int, warm_up: int) -> dict[str, Cost]:

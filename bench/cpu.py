@@ -6,6 +6,9 @@ Requires Linux (``/proc``); on other systems nothing is measured or printed.
 from __future__ import annotations
 
 import os
+import threading
+import time
+from bisect import bisect_right
 from collections import Counter
 from contextlib import suppress
 from pathlib import Path
@@ -19,6 +22,7 @@ _MARKS = (
     ("kafka.Kafka", BROKER),
     ("KindCount", FLINK_JVM),
 )
+_INTERVAL = 1.0  # seconds; a sample takes 6 ms
 
 
 class Process(NamedTuple):
@@ -61,6 +65,46 @@ def microseconds(runs: list[dict[str, float]], messages: int) -> dict[str, float
 def spent(before: dict[str, float], after: dict[str, float]) -> dict[str, float]:
     """Return the CPU seconds between two measurements."""
     return {label: seconds - before.get(label, 0.0) for label, seconds in after.items()}
+
+
+class CpuWatch:
+    """Samples `cpu_seconds` within its context, so that a part of a run can be measured whose begin is known only later."""
+
+    def __init__(self) -> None:
+        self.samples: list[tuple[float, dict[str, float]]] = []
+        self._done = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="CPU samples", daemon=True)
+
+    def __enter__(self) -> CpuWatch:
+        self._sample()
+        self._thread.start()
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self._done.set()
+        self._thread.join()
+
+    def spent_since(self, begin: float) -> dict[str, float]:
+        """Return the CPU seconds from a time, in seconds since 1970-01-01 UTC, until now."""
+        now = cpu_seconds()
+        return spent(interpolated([*self.samples, (time.time(), now)], begin), now)
+
+    def _run(self) -> None:
+        while not self._done.wait(_INTERVAL):
+            self._sample()
+
+    def _sample(self) -> None:
+        self.samples.append((time.time(), cpu_seconds()))
+
+
+def interpolated(samples: list[tuple[float, dict[str, float]]], when: float) -> dict[str, float]:
+    """Return the CPU seconds at a time between two samples; the times of the samples increase."""
+    place = bisect_right(samples, when, key=lambda sample: sample[0])
+    if place in (0, len(samples)):
+        return samples[max(place - 1, 0)][1]
+    (begin, before), (end, after) = samples[place - 1 : place + 1]
+    share = (when - begin) / (end - begin)
+    return {label: before.get(label, 0.0) + share * (seconds - before.get(label, 0.0)) for label, seconds in after.items()}
 
 
 def _is_below(number: int, root: int, processes: dict[int, Process]) -> bool:

@@ -3,6 +3,9 @@
 ``INSERT INTO counted SELECT * FROM source`` with ChangelogNormalize in the plan, into a sink that requests all four row kinds
 (`KindCount.java`). One process with a cluster of one task manager; parallelism 2; checkpoints every 2 s to local disk.
 
+The sink sees rows and not messages. The measured part of a run therefore begins when the sink has received as many rows as this library
+had written at the same message.
+
 PySpark's Ivy downloads the jars from Maven Central, or from the repository in ``DEFAULT_ARTIFACT_REPOSITORY``, as `normalize.local_kafka`
 downloads Kafka. This module compiles the sink with the JDK's javac.
 """
@@ -24,7 +27,7 @@ import msgspec
 
 from normalize import local_kafka
 
-from .cpu import cpu_seconds, spent
+from .cpu import CpuWatch
 from .history import SCHEMA
 
 FLINK_VERSION = "2.2.0"
@@ -58,24 +61,31 @@ class Run(msgspec.Struct):
 
     Attributes
     ----------
-    run_ms : int
-        From when all tasks were running until the job was finished.
+    running_ms, begin_ms, end_ms : int
+        When all tasks were running, when the measured part began, and when the job was finished: milliseconds since 1970-01-01 UTC.
     checkpoints : int
         Completed checkpoints.
     rows, ids : dict
         Rows, and the sum of their ids, by row kind.
     cpu : dict
-        CPU seconds by process, including the start of the job.
+        CPU seconds of the measured part, by process.
     """
 
-    run_ms: int
+    running_ms: int
+    begin_ms: int
+    end_ms: int
     checkpoints: int
     rows: dict[str, int]
     ids: dict[str, int]
     cpu: dict[str, float] = {}
 
+    @property
+    def seconds(self) -> float:
+        """The seconds of the measured part."""
+        return (self.end_ms - self.begin_ms) / 1000
 
-def run_flink(format: str, state: str, servers: str, topic: str, runs: int, warm_up: int = 1) -> Iterator[Run]:
+
+def run_flink(format: str, state: str, servers: str, topic: str, *, left_out: int, runs: int, warm_up: int) -> Iterator[Run]:
     """Run the job in a new process, and yield each run when it is finished.
 
     Parameters
@@ -84,9 +94,11 @@ def run_flink(format: str, state: str, servers: str, topic: str, runs: int, warm
         Flink's identifier, which is also this library's.
     state : {"heap", "rocksdb"}
     servers, topic : str
+    left_out : int
+        The rows at the sink with which the measured part begins. 0: it begins when all tasks are running.
     runs : int
     warm_up : int
-        Runs before them that are not yielded; at least one.
+        Runs before them that are not yielded.
 
     Raises
     ------
@@ -98,7 +110,7 @@ def run_flink(format: str, state: str, servers: str, topic: str, runs: int, warm
         work = Path(name)
         classes = compiled(Path(java), "KindCount", jars, work / "classes")
         options = [f"{option}={value}" for option, value in {**OPTIONS, **STATES[state], "io.tmp.dirs": f"{work}/tmp"}.items()]
-        job = [str(work / "checkpoints"), str(warm_up + runs), source_table(format, servers, topic), _flink_columns()]
+        job = [str(work / "checkpoints"), str(warm_up + runs), source_table(format, servers, topic), _flink_columns(), str(left_out)]
         command = [java, f"-Xmx{HEAP}", *_OPENED, "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"]
         # The guard of local_kafka ends Flink when this process ends for any reason.
         guard = [sys.executable, "-I", local_kafka.__file__, "--guard", ""]
@@ -112,14 +124,12 @@ def run_flink(format: str, state: str, servers: str, topic: str, runs: int, warm
             )
         try:
             assert process.stdout is not None
-            before: dict[str, float] = {}
-            for number, line in enumerate(process.stdout):
-                now = cpu_seconds()
-                if number >= warm_up:
+            with CpuWatch() as watch:
+                for number, line in enumerate(process.stdout):
                     run = msgspec.json.decode(line, type=Run)
-                    run.cpu = spent(before, now)
-                    yield run
-                before = now
+                    run.cpu = watch.spent_since(run.begin_ms / 1000)
+                    if number >= warm_up:
+                        yield run
             if process.wait() != 0:
                 raise RuntimeError(f"Flink failed; the end of its log:\n{log.read_text(errors='replace')[-5000:]}")
         finally:

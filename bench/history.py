@@ -2,6 +2,8 @@
 
 It has 60 % updates, 30 % inserts (of a new or an existing key) and 10 % deletes; 5 % of the events are redelivered within the next 20
 events. `Expected` counts the rows of the normalized changelog.
+
+An event's number is also its position in the source's log.
 """
 
 from __future__ import annotations
@@ -26,14 +28,30 @@ Row = tuple[Any, ...]
 
 @dataclass
 class Expected:
-    """Counts the rows and sums the ids by row kind that ChangelogNormalize must return."""
+    """Counts the rows and sums the ids by row kind that ChangelogNormalize must return.
 
+    Parameters
+    ----------
+    order : {"arrival", "source"}
+        The order of `ChangelogNormalize`: ``source`` drops redeliveries.
+    """
+
+    order: str = "arrival"
+    newest: dict[int, int] = field(default_factory=dict)
     table: dict[int, Row] = field(default_factory=dict)
     rows: Counter[str] = field(default_factory=Counter)
     ids: Counter[str] = field(default_factory=Counter)
 
-    def take(self, key: int, after: Row | None) -> None:
+    @property
+    def counts(self) -> tuple[dict[str, int], dict[str, int]]:
+        """The rows, and the sum of their ids, by row kind."""
+        return dict(self.rows), dict(self.ids)
+
+    def take(self, number: int, key: int, after: Row | None) -> None:
         """Add one event."""
+        if self.order == "source" and number <= self.newest.get(key, 0):
+            return
+        self.newest[key] = number
         stored = self.table.pop(key, None)
         if after is not None:
             self.table[key] = after

@@ -132,7 +132,7 @@ def write_partition(servers: str, messages: int, keys: int, partition: int) -> T
     for number, *images in events(messages, keys, seed=partition):
         before, after = (placed(row, partition) for row in images)
         key, value = message(number, before, after)
-        expected.take((after or before or ())[0], after)
+        expected.take(number, (after or before or ())[0], after)
         while True:
             with suppress(BufferError):
                 producer.produce(TOPIC, value, key, partition, on_delivery=lambda error, _: failures.append(str(error)) if error else None)

@@ -6,7 +6,8 @@ import os
 import shutil
 import sys
 import tempfile
-from typing import Any
+from datetime import datetime
+from typing import Any, NamedTuple
 
 from normalize import spark_packages
 from normalize.api import READER_DEFAULTS
@@ -16,8 +17,14 @@ SETTINGS = {
     "spark.driver.memory": "4g",
     # Otherwise Spark computes a batch's size after each row that it writes for Python.
     "spark.sql.execution.arrow.maxBytesPerBatch": "2147483647",
+    # Otherwise Spark keeps the progress of 100 micro-batches.
+    "spark.sql.streaming.numRecentProgressUpdates": "10000",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
+}
+DELTA = {
+    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
 }
 _PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 _STORES = "org.apache.spark.sql.execution.streaming.state"
@@ -30,17 +37,27 @@ STATES = {
 }
 
 
-def start_session() -> Any:
-    """Return a Spark session on 2 cores, and print its settings."""
+class MicroBatch(NamedTuple):
+    """A micro-batch: its number, its messages, and the times when it began and ended, in seconds since 1970-01-01 UTC."""
+
+    number: int
+    messages: int
+    begin: float
+    end: float
+
+
+def start_session(*, delta: bool = False) -> Any:
+    """Return a Spark session on 2 cores, if requested with Delta, and print its settings."""
     from pyspark.sql import SparkSession
 
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    builder = SparkSession.builder.master("local[2]").config("spark.jars.packages", spark_packages())
-    for name, value in SETTINGS.items():
+    builder = SparkSession.builder.master("local[2]").config("spark.jars.packages", spark_packages(*["delta"] * delta))
+    settings = SETTINGS | (DELTA if delta else {})
+    for name, value in settings.items():
         builder = builder.config(name, value)
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
-    print("Spark settings other than the defaults: local[2]", *_pairs(SETTINGS), *_pairs(READER_DEFAULTS), sep=", ")
+    print("Spark settings other than the defaults: local[2]", *_pairs(settings), *_pairs(READER_DEFAULTS), sep=", ")
     print("and with rocksdb state:", ", ".join(_pairs(STATES["rocksdb"])), flush=True)
     return spark
 
@@ -55,12 +72,17 @@ def use_state(spark: Any, state: str) -> None:
         spark.conf.set(name, value)
 
 
-def run_stream(writer: Any) -> list[dict[str, Any]]:
-    """Run a stream over all available records from an empty checkpoint; return the progress of the micro-batches with rows."""
+def run_stream(writer: Any) -> list[MicroBatch]:
+    """Run a stream over all available records from an empty checkpoint; return the micro-batches with messages."""
     folder = tempfile.mkdtemp(prefix="bench-checkpoint-")
     try:
         query = writer.option("checkpointLocation", folder).trigger(availableNow=True).start()
         query.awaitTermination()
-        return [batch for batch in query.recentProgress if batch["numInputRows"]]
+        return [_micro_batch(progress) for progress in query.recentProgress if progress["numInputRows"]]
     finally:
         shutil.rmtree(folder)
+
+
+def _micro_batch(progress: dict[str, Any]) -> MicroBatch:
+    begin = datetime.fromisoformat(progress["timestamp"].replace("Z", "+00:00")).timestamp()
+    return MicroBatch(progress["batchId"], progress["numInputRows"], begin, begin + progress["durationMs"]["triggerExecution"] / 1000)

@@ -6,6 +6,8 @@ import argparse
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
+from typing import Any, NamedTuple
 
 from normalize import LocalKafka
 from normalize.local_kafka import ProducerRecord
@@ -17,17 +19,28 @@ PARTITIONS = 4
 FORMATS = ("debezium-json", "upsert-kafka", "canal-json", "maxwell-json")
 """The formats of the whole-query benchmark, which Flink also reads."""
 
-Topic = tuple[str, "Expected | None"]
+
+class Topic(NamedTuple):
+    """A topic: the broker's address, its name, and the expected counts by `ChangelogNormalize.order`; none of an existing topic."""
+
+    servers: str
+    name: str
+    expected: dict[str, Expected]
+
+    def reader_options(self, batch: int) -> dict[str, Any]:
+        """Return the options of Spark's Kafka source for micro-batches of so many messages."""
+        # Spark rounds the share of each partition down. Without the addition, the last micro-batch would have only a few messages.
+        return {"kafka.bootstrap.servers": self.servers, "maxOffsetsPerTrigger": str(batch + PARTITIONS)}
 
 
 @contextmanager
-def broker(options: argparse.Namespace) -> Iterator[tuple[str, Callable[[str], Topic]]]:
-    """Provide a broker's servers, and a function that returns a format's topic with the expected counts."""
+def broker(options: argparse.Namespace) -> Iterator[Callable[..., Topic]]:
+    """Provide a function that returns a format's topic: an existing one, or a new one of a number of messages and keys."""
     if options.topic:
-        yield options.servers, lambda _: (options.topic, None)
+        yield lambda *_: Topic(options.servers, options.topic, {})
         return
     with LocalKafka() as kafka:
-        yield kafka.bootstrap_servers, lambda format: _written(kafka, format, options)
+        yield partial(_written, kafka)
 
 
 def producer_of(format: str) -> Producer:
@@ -35,18 +48,19 @@ def producer_of(format: str) -> Producer:
     return next(producer for producer in PRODUCERS if producer.format == format)
 
 
-def _written(kafka: LocalKafka, format: str, options: argparse.Namespace) -> Topic:
-    topic, expected = f"bench-{format}", Expected()
-    print(f"writing {options.messages:,} messages of {format} ...", file=sys.stderr)
-    kafka.create_topic(topic, partitions=PARTITIONS)
-    kafka.produce(topic, records(producer_of(format), options.messages, options.keys, expected))
-    return topic, expected
+def _written(kafka: LocalKafka, format: str, messages: int, keys: int) -> Topic:
+    name, expected = f"bench-{format}-{messages}", {order: Expected(order) for order in ("arrival", "source")}
+    print(f"writing {messages:,} messages of {format} ...", file=sys.stderr)
+    kafka.create_topic(name, partitions=PARTITIONS)
+    kafka.produce(name, records(producer_of(format), messages, keys, *expected.values()))
+    return Topic(kafka.bootstrap_servers, name, expected)
 
 
-def records(producer: Producer, messages: int, keys: int, expected: Expected) -> Iterator[ProducerRecord]:
+def records(producer: Producer, messages: int, keys: int, *expected: Expected) -> Iterator[ProducerRecord]:
     """Yield the history's records, and count the expected rows."""
     for number, before, after in events(messages, keys):
         key = (after or before or ())[0]
-        expected.take(key, after)
+        for each in expected:
+            each.take(number, key, after)
         # Some producers write no Kafka key, but all can keep a row's events in one partition.
         yield ProducerRecord(*producer.write(number, before, after), partition=key % PARTITIONS)

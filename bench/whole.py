@@ -1,62 +1,28 @@
 """Measures the whole query, from Kafka to a consumer of all row kinds, and Apache Flink on the same topic.
 
-Compares messages per second of a running stream. For this library, the first micro-batch of a run is excluded, because Spark starts the
-query in it. For Flink, the time until all tasks are running is excluded. Both include the checkpoint at the end.
+Compares messages per second of a running stream in its steady state: the first quarter of the messages of each run is left out
+(`bench.steady`). Both sides include the checkpoint at the end.
 
 Warm-up runs are not measured. Flink starts a new process for each format and state store, while Spark uses one process for all. More
 warm-up runs (``--warm-up``) therefore help Flink.
+
+``--settings`` also measures this library with the settings of a production job (`bench.settings`); ``--by-hand`` adds what a user of
+PySpark would write without this library (`bench.by_hand`).
 """
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator
-from statistics import median
 from typing import Any, NamedTuple
 
-from normalize import ChangelogNormalize, from_kafka_changelog
-
-from .cpu import BROKER, FLINK_JVM, PYTHON_WORKERS, SPARK_JVM, cpu_seconds, microseconds, spent
-from .history import SCHEMA, Expected
+from .by_hand import Recipe, by_hand
+from .cpu import BROKER, FLINK_JVM, PYTHON_WORKERS, SPARK_JVM
 from .report import report
-from .spark import run_stream, start_session, use_state
-from .topics import broker, producer_of
-
-Counted = tuple[dict[str, int], dict[str, int]]
-
-
-class Run(NamedTuple):
-    """A run of this library.
-
-    Attributes
-    ----------
-    rows : list of int
-        Messages of each micro-batch.
-    seconds : list of float
-        The duration of each micro-batch.
-    counted : (dict, dict)
-        Rows, and the sum of their ids, by row kind.
-    cpu : dict
-        CPU seconds by process, including the start of the query.
-    """
-
-    rows: list[int]
-    seconds: list[float]
-    counted: Counted
-    cpu: dict[str, float]
-
-    @property
-    def running_seconds(self) -> float:
-        """The seconds for all messages at the rate of the micro-batches after the first (of the first, if it is the only one)."""
-        first = 1 if len(self.rows) > 1 else 0
-        return sum(self.seconds[first:]) / sum(self.rows[first:]) * sum(self.rows)
-
-
-class Side(NamedTuple):
-    """The runs of one side: their seconds, and the CPU µs per message by process."""
-
-    seconds: list[float]
-    cpu: dict[str, float]
+from .settings import PLAIN, changes_of, settings_of
+from .spark import start_session, use_state
+from .steady import KindCounter, Run, Side, require_counts, run_steadily, side, side_of
+from .topics import Topic, broker
 
 
 class Comparison(NamedTuple):
@@ -64,117 +30,113 @@ class Comparison(NamedTuple):
 
     format: str
     state: str
+    settings: str
     messages: int
     ours: Side
     flink: Side | None
 
 
 def whole(options: argparse.Namespace) -> None:
-    """Measure each format with each state store, and print the table."""
-    spark = start_session()
-    lines = []
-    with broker(options) as (servers, topic_of):
+    """Measure each format with each state store and each of the settings, and print the tables."""
+    spark = start_session(delta=options.by_hand)
+    states = ("heap", "rocksdb") if options.state == "both" else (options.state,)
+    lines: list[Comparison] = []
+    recipes: list[Recipe] = []
+    with broker(options) as topic_of:
         for format in options.format:
-            topic, expected = topic_of(format)
-            for state in ("heap", "rocksdb") if options.state == "both" else (options.state,):
-                lines.append(_compared(spark, options, format, state, servers, topic, expected))
+            topic = topic_of(format, options.messages, options.keys)
+            for state in states:
+                use_state(spark, state)
+                lines += _compared(spark, options, format, state, topic)
+            if options.by_hand and format == "debezium-json":
+                use_state(spark, states[0])
+                recipes = by_hand(spark, options, topic, topic_of)
     spark.stop()
     print("\n".join(table(lines)))
+    print("\n".join(recipe_table(recipes)))
 
 
-def _compared(
-    spark: Any, options: argparse.Namespace, format: str, state: str, servers: str, topic: str, expected: Expected | None
-) -> Comparison:
-    use_state(spark, state)
-    runs = [run_ours(spark, options, format, servers, topic) for _ in range(options.warm_up + options.runs)]
-    counted = (dict(expected.rows), dict(expected.ids)) if expected is not None else runs[0].counted
-    messages = sum(runs[0].rows)
-    for run in runs:
-        require_counts("this library's", run.counted, counted)
-    counting = runs[options.warm_up :]
-    note = f", 2 cores, {state} state, {len(runs[0].rows)} micro-batches, {options.key_groups} key groups"
-    report(f"whole {format}", messages, [sum(run.seconds) for run in counting], note)
-    report(f"whole {format}, after first batch", messages, [run.running_seconds for run in counting], note)
-    ours = Side([run.running_seconds for run in counting], microseconds([run.cpu for run in counting], messages))
-    flink = _flink(options, format, state, servers, topic, messages, counted) if options.flink else None
-    print("rows by kind:", dict(sorted(counted[0].items())), "as expected" if expected is not None else "", flush=True)
-    return Comparison(format, state, messages, ours, flink)
+def _compared(spark: Any, options: argparse.Namespace, format: str, state: str, topic: Topic) -> Iterator[Comparison]:
+    for settings in options.settings:
+        runs, counters = [], []
+        for _ in range(options.warm_up + options.runs):
+            counters.append(KindCounter())
+            changes = changes_of(spark, options, format, topic, settings)
+            runs.append(run_steadily(changes.writeStream.foreachBatch(counters[-1])))
+        expected = topic.expected.get(settings_of(settings, format).order)
+        counts = expected.counts if expected else counters[0].counts
+        for counter in counters:
+            require_counts("this library's", counter.counts, counts)
+        note = f"; 2 cores, {state} state, {options.key_groups} key groups, {settings}"
+        ours = side_of(f"whole {format}", runs[options.warm_up :], note)
+        compare = options.flink and settings == PLAIN
+        flink = _flink(options, format, state, topic, runs[-1], counters[-1]) if compare else None
+        print("rows by kind:", dict(sorted(counts[0].items())), "as expected" if expected else "", flush=True)
+        yield Comparison(format, state, settings, runs[0].messages, ours, flink)
 
 
-def _flink(options: argparse.Namespace, format: str, state: str, servers: str, topic: str, messages: int, counted: Counted) -> Side:
+def _flink(options: argparse.Namespace, format: str, state: str, topic: Topic, ours: Run, counter: KindCounter) -> Side:
+    """Measure Flink from the row at which the measured part of this library's run begins."""
     from .flink import FLINK_VERSION, run_flink
 
+    left_out = counter.rows_before(ours)
     runs = []
-    for run in run_flink(format, state, servers, topic, options.runs, options.warm_up):
-        require_counts("Flink's", (run.rows, run.ids), counted)
+    for run in run_flink(format, state, topic.servers, topic.name, left_out=left_out, runs=options.runs, warm_up=options.warm_up):
+        require_counts("Flink's", (run.rows, run.ids), counter.counts)
         runs.append(run)
-    seconds = [run.run_ms / 1000 for run in runs]
-    report(f"Flink {FLINK_VERSION} {format}", messages, seconds, f", parallelism 2, {state} state, checkpoints {runs[-1].checkpoints}")
-    return Side(seconds, microseconds([run.cpu for run in runs], messages))
-
-
-def require_counts(whose: str, counted: Counted, expected: Counted) -> None:
-    """Exit if a run did not count the expected rows."""
-    if counted != expected:
-        raise SystemExit(f"{whose} rows by kind and their sums of ids are {counted}, expected {expected}: the run is not valid")
-
-
-def run_ours(spark: Any, options: argparse.Namespace, format: str, servers: str, topic: str) -> Run:
-    """Run the whole query with checkpoints into a consumer that counts rows and sums ids by row kind."""
-    from pyspark.sql import functions as F
-
-    rows: dict[str, int] = {}
-    ids: dict[str, int] = {}
-
-    def count(batch: Any, _: int) -> None:
-        for kind, number, total in batch.groupBy("row_kind").agg(F.count("*"), F.sum("id")).collect():
-            rows[kind] = rows.get(kind, 0) + number
-            ids[kind] = ids.get(kind, 0) + total
-
-    changes = from_kafka_changelog(
-        spark,
-        topic,
-        format=format,
-        format_options=producer_of(format).options,
-        schema=SCHEMA,
-        primary_key=["id"],
-        options={"kafka.bootstrap.servers": servers, "maxOffsetsPerTrigger": options.batch},
-        normalize=ChangelogNormalize(key_groups=options.key_groups),
-    )
-    before = cpu_seconds()
-    progress = run_stream(changes.writeStream.foreachBatch(count))
-    cpu = spent(before, cpu_seconds())
-    took = [batch["durationMs"]["triggerExecution"] / 1000 for batch in progress]
-    return Run([batch["numInputRows"] for batch in progress], took, (rows, ids), cpu)
+    messages = sum(batch.messages for batch in ours.measured)
+    result = side(messages, [run.seconds for run in runs], [run.cpu for run in runs])
+    note = f"; parallelism 2, {state} state, {runs[-1].checkpoints} checkpoints"
+    report(f"Flink {FLINK_VERSION} {format}", messages, result.seconds, note)
+    started = [(run.end_ms - run.running_ms) / 1000 for run in runs]
+    report(f"Flink {FLINK_VERSION} {format}, with its first quarter", ours.messages, started, note)
+    return result
 
 
 def table(lines: list[Comparison]) -> Iterator[str]:
     """Yield the lines of the result: the rates of both sides, then the CPU time if it is known."""
-    runs, messages = len(lines[0].ours.seconds), lines[0].messages
+    first, width = lines[0], max(len(line.settings) for line in lines) + 2
+
+    def names(format: str, state: str, settings: str) -> str:
+        return f"{format:<16}{state:<9}{settings:<{max(width, 10)}}"
+
+    head = names("format", "state", "settings")
     yield ""
-    yield f"messages/s, median of {runs} runs of {messages:,} messages without warm-up; ours without each run's"
-    yield "first micro-batch (unless it is the only one), Flink without the time until all tasks are running"
-    yield f"{'format':<16}{'state':<9}{'ours':>10}{'Flink':>10}{'ratio':>7}  runs: ours | Flink"
+    yield f"messages/s, median of {len(first.ours.seconds)} runs of {first.messages:,} messages without warm-up runs,"
+    yield f"in the last {first.ours.messages:,} messages of each run"
+    yield f"{head}{'ours':>10}{'Flink':>10}{'ratio':>7}  runs: ours | Flink"
     for line in lines:
-        ours, flink = ([messages / seconds for seconds in side.seconds] if side else [] for side in (line.ours, line.flink))
-        yield f"{line.format:<16}{line.state:<9}{median(ours):>10,.0f}" + (
-            f"{median(flink):>10,.0f}{median(ours) / median(flink):>7.2f}  {_rates(ours)} | {_rates(flink)}"
+        ours, flink = line.ours, line.flink
+        yield f"{names(*line[:3])}{ours.rate:>10,.0f}" + (
+            f"{flink.rate:>10,.0f}{ours.rate / flink.rate:>7.2f}  {_rates(ours)} | {_rates(flink)}"
             if flink
             else f"{'-':>10}{'-':>7}  {_rates(ours)}"
         )
-    if not lines[0].ours.cpu:
+    if not first.ours.cpu:
         return
     yield ""
-    yield "CPU µs per message, including the start of each run's query or job"
+    yield "CPU µs per message, in the same part of the runs"
     parts = (SPARK_JVM, PYTHON_WORKERS, BROKER, "ours")
-    yield f"{'format':<16}{'state':<9}" + "".join(f"{part:>16}" for part in (*parts, FLINK_JVM, BROKER, "Flink's"))
+    yield head + "".join(f"{part:>16}" for part in (*parts, FLINK_JVM, BROKER, "Flink's"))
     for line in lines:
-        theirs = _cpu(line.flink, (FLINK_JVM, BROKER)) if line.flink else ""
-        yield f"{line.format:<16}{line.state:<9}{_cpu(line.ours, parts[:-1])}{theirs}"
+        yield f"{names(*line[:3])}{_cpu(line.ours, parts[:-1])}" + (_cpu(line.flink, (FLINK_JVM, BROKER)) if line.flink else "")
 
 
-def _rates(rates: list[float]) -> str:
-    return " ".join(f"{rate:,.0f}" for rate in rates)
+def recipe_table(recipes: list[Recipe]) -> Iterator[str]:
+    """Yield the lines of the recipes' result."""
+    if not recipes:
+        return
+    parts = (SPARK_JVM, PYTHON_WORKERS, BROKER, "all")
+    yield ""
+    yield "written by hand, and this library into the same table; messages/s and CPU µs per message as above"
+    yield f"{'recipe':<52}{'messages':>10}{'rate':>10}" + "".join(f"{part:>16}" for part in parts) + "  runs"
+    for recipe in recipes:
+        of = recipe.side
+        yield f"{recipe.name:<52}{recipe.messages:>10,}{of.rate:>10,.0f}{_cpu(of, parts[:-1])}  {_rates(of)}"
+
+
+def _rates(side: Side) -> str:
+    return " ".join(f"{rate:,.0f}" for rate in side.rates)
 
 
 def _cpu(side: Side, parts: tuple[str, ...]) -> str:

@@ -1,11 +1,15 @@
 """The benchmark's arithmetic: its options, expected counts and tables."""
 
+import pandas as pd
 import pytest
 
-from bench import costs, flink, whole
+from bench import by_hand, costs, flink, whole
 from bench.__main__ import parse
-from bench.cpu import Process, cpu_seconds, microseconds, parsed, spent
+from bench.cpu import Process, cpu_seconds, interpolated, microseconds, parsed, spent
 from bench.history import SCHEMA, Expected
+from bench.settings import settings_of
+from bench.spark import MicroBatch
+from bench.steady import KindCounter, Run, Side, boundary, require_counts
 from bench.topics import FORMATS, PARTITIONS, producer_of, records
 from cdc_formats import get_format
 
@@ -20,13 +24,30 @@ def test_parse_formats_separated_by_commas():
     ("arguments", "text"),
     [
         pytest.param(["--format", "canal-json,avro"], "'avro' is not one of debezium-json", id="unknown format"),
-        pytest.param(["--warm-up", "0"], "--runs and --warm-up must be at least 1", id="no warm-up"),
+        pytest.param(["--runs", "0"], "--runs must be at least 1, and --warm-up at least 0", id="no runs"),
         pytest.param(["--topic", "orders"], "--servers and --topic must be given together", id="a topic without a broker"),
         pytest.param(
             ["--servers", "a:1", "--topic", "t", "--format", "canal-json,upsert-kafka"],
             "--topic requires exactly one --format",
             id="two formats",
         ),
+        pytest.param(["--settings", "plain,metadata+fast"], "'fast' is not one of plain, metadata, validate", id="unknown settings"),
+        pytest.param(
+            ["--settings", "source", "--format", "canal-json"],
+            "--settings source cannot be combined with --format canal-json: ",
+            id="a format without positions",
+        ),
+        pytest.param(
+            ["--settings", "source", "--format", "maxwell-json"],
+            "--settings source cannot be combined with --format maxwell-json: ",
+            id="messages without positions",
+        ),
+        pytest.param(
+            ["--settings", "metadata+validate", "--format", "upsert-kafka"],
+            "upsert-kafka has no JSON Schema: remove validate=True",
+            id="a format without a JSON Schema",
+        ),
+        pytest.param(["--by-hand", "--format", "canal-json"], "--by-hand requires --format debezium-json", id="recipes of another format"),
     ],
 )
 def test_parse_refuses_invalid_combinations(arguments, text, capsys):
@@ -53,29 +74,116 @@ def test_records_decode_to_the_expected_table(format):
     assert expected.rows["-U"] == expected.rows["+U"] > 0
 
 
-def test_running_seconds_leave_the_first_micro_batch_out():
-    assert whole.Run([100, 100, 200], [9.0, 1.0, 2.0], ({}, {}), {}).running_seconds == 4.0
-    assert whole.Run([100], [9.0], ({}, {}), {}).running_seconds == 9.0
+def test_expected_counts_by_source_order_drop_redeliveries():
+    arrival, source = Expected(), Expected("source")
+    redelivered = [(1, 7, ("a",)), (2, 7, ("b",)), (1, 7, ("a",)), (3, 7, None), (2, 7, ("b",))]
+    for number, key, after in redelivered:
+        arrival.take(number, key, after)
+        source.take(number, key, after)
+    assert arrival.rows == {"+I": 2, "-U": 2, "+U": 2, "-D": 1}
+    assert (source.rows, source.table) == ({"+I": 1, "-U": 1, "+U": 1, "-D": 1}, {})
+
+
+def test_settings_are_the_arguments_of_the_reader():
+    plain = settings_of("plain", "debezium-json")
+    assert plain == ({"decimal_handling_mode": "string"}, {}, "arrival")
+    production = settings_of("metadata+validate+source", "debezium-json")
+    assert production.format_options == {"decimal_handling_mode": "string", "validate": True}
+    assert production.metadata == {
+        "event_time": "source.timestamp",
+        "source_table": "source.table",
+        "kafka_partition": "partition",
+        "kafka_offset": "offset",
+    }
+    assert production.order == "source"
+
+
+@pytest.mark.parametrize(
+    ("messages", "left_out"),
+    [
+        pytest.param([100], 0, id="only one"),
+        pytest.param([100, 100], 1, id="half is the nearest"),
+        pytest.param([250_004] * 15 + [249_940], 4, id="a few messages more than a quarter"),
+        pytest.param([249_996] * 16 + [64], 4, id="a few messages less than a quarter"),
+    ],
+)
+def test_boundary_is_the_micro_batch_nearest_to_a_quarter(messages, left_out):
+    assert boundary(messages) == left_out
+
+
+def test_measured_part_begins_at_the_boundary():
+    batches = [MicroBatch(number, 100, 10.0 * number, 10.0 * number + 9) for number in range(8)]
+    run = Run(batches, {})
+    assert (run.messages, run.measured) == (800, batches[2:])
+    counter = KindCounter()
+    counter.rows_until = {number: 150 * (number + 1) for number in range(8)}
+    assert counter.rows_before(run) == 300
+    assert counter.rows_before(Run(batches[:1], {})) == 0
+
+
+def test_interpolated_cpu_between_two_samples():
+    samples = [(10.0, {"broker": 1.0}), (12.0, {"broker": 2.0, "Flink JVM": 8.0})]
+    assert interpolated(samples, 10.5) == {"broker": 1.25, "Flink JVM": 2.0}
+    assert interpolated(samples, 9.0) == {"broker": 1.0}
+    assert interpolated(samples, 13.0) == {"broker": 2.0, "Flink JVM": 8.0}
 
 
 def test_require_counts_exits_on_different_counts():
-    whole.require_counts("this library's", ({"+I": 1}, {"+I": 7}), ({"+I": 1}, {"+I": 7}))
+    require_counts("this library's", ({"+I": 1}, {"+I": 7}), ({"+I": 1}, {"+I": 7}))
     with pytest.raises(SystemExit, match="Flink's rows by kind"):
-        whole.require_counts("Flink's", ({"+I": 1}, {"+I": 8}), ({"+I": 1}, {"+I": 7}))
+        require_counts("Flink's", ({"+I": 1}, {"+I": 8}), ({"+I": 1}, {"+I": 7}))
 
 
 def test_table_has_both_sides_and_their_ratio():
-    ours = whole.Side([2.0, 1.0, 4.0], {"Spark JVM": 30.0, "Python workers": 10.5, "broker": 2.0})
-    theirs = whole.Side([1.0, 1.0, 1.0], {"Flink JVM": 15.0})
-    lines = list(whole.table([whole.Comparison("canal-json", "heap", 1000, ours, theirs)]))
+    ours = Side(750, [1.5, 0.75, 3.0], {"Spark JVM": 30.0, "Python workers": 10.5, "broker": 2.0})
+    theirs = Side(750, [0.75, 0.75, 0.75], {"Flink JVM": 15.0})
+    lines = list(whole.table([whole.Comparison("canal-json", "heap", "plain", 1000, ours, theirs)]))
+    assert "of 1,000 messages" in lines[1]
+    assert "the last 750 messages" in lines[2]
     rates = next(line for line in lines if line.startswith("canal-json"))
-    assert " ".join(rates.split()) == "canal-json heap 500 1,000 0.50 500 1,000 250 | 1,000 1,000 1,000"
-    assert lines[-1].split() == ["canal-json", "heap", "30.0", "10.5", "2.0", "42.5", "15.0", "-", "15.0"]
+    assert " ".join(rates.split()) == "canal-json heap plain 500 1,000 0.50 500 1,000 250 | 1,000 1,000 1,000"
+    assert lines[-1].split() == ["canal-json", "heap", "plain", "30.0", "10.5", "2.0", "42.5", "15.0", "-", "15.0"]
 
 
 def test_table_without_flink_and_without_cpu():
-    lines = list(whole.table([whole.Comparison("canal-json", "heap", 1000, whole.Side([2.0], {}), None)]))
-    assert lines[-1].split() == ["canal-json", "heap", "500", "-", "-", "500"]
+    lines = list(whole.table([whole.Comparison("canal-json", "heap", "metadata+validate", 1000, Side(1000, [2.0], {}), None)]))
+    assert lines[-1].split() == ["canal-json", "heap", "metadata+validate", "500", "-", "-", "500"]
+
+
+def test_table_of_recipes():
+    lines = list(whole.recipe_table([by_hand.Recipe("MERGE", 1000, Side(750, [1.5], {"Spark JVM": 30.0}))]))
+    assert lines[-1].split() == ["MERGE", "1,000", "500", "30.0", "-", "-", "30.0", "500"]
+    assert list(whole.recipe_table([])) == []
+
+
+class _State:
+    """A group's state."""
+
+    exists, get = False, ()
+
+    def update(self, row):
+        self.exists, self.get = True, row
+
+    def remove(self):
+        self.exists = False
+
+
+def test_changes_by_hand_of_a_key():
+    names = ["offset", "op", *by_hand.NAMES]
+
+    def event(offset, op, name):
+        return (offset, op, 1, name, "e", "c", 1, 2, 3, True)
+
+    def changes(state, *frames):
+        frames = iter([pd.DataFrame(frame, columns=names) for frame in frames])
+        (result,) = by_hand.changes_of_key((1,), frames, state)
+        return [(row.row_kind, row.name) for row in result.itertuples(index=False)]
+
+    state = _State()
+    assert changes(state, [event(2, "u", "b"), event(3, "u", "b")], [event(1, "c", "a")]) == [("+I", "a"), ("-U", "a"), ("+U", "b")]
+    assert changes(state, [event(4, "d", "b"), event(5, "d", "b"), event(6, "c", "x")]) == [("-D", "b"), ("+I", "x")]
+    assert changes(state, [event(7, "d", "x")]) == [("-D", "x")]
+    assert not state.exists
 
 
 def test_source_table_of_upsert_kafka_has_two_formats():

@@ -1,0 +1,149 @@
+"""Measures what a user of PySpark would write without this library, for debezium-json on the benchmark's topic.
+
+- `merge`: ``from_json``, a window for the newest row of each key of the micro-batch, and MERGE into a Delta table in ``foreachBatch``.
+  Spark has no window for a stream. The result is a table and no changelog. This library writes the same table with `apply_changes`.
+- `by_key`: ``from_json`` and ``applyInPandasWithState`` with one group for each key. It returns the changelog of all row kinds. Each group
+  costs milliseconds of CPU, so it is measured on fewer messages, with as many messages of a key in a micro-batch.
+
+Both order a key's events by Kafka's offset, and their results are compared with the expected ones. Neither has more of this library's
+checks than that: a message that does not fit the schema is a row of NULLs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from collections.abc import Callable, Iterator
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from normalize import DeltaTarget, apply_changes
+
+from .history import NAMES, SCHEMA, Expected
+from .settings import changes_of
+from .steady import KindCounter, Run, Side, require_counts, run_steadily, side_of
+from .topics import Topic
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+FORMAT = "debezium-json"
+COLUMNS = SCHEMA.replace("TIMESTAMP_NTZ(3)", "TIMESTAMP_NTZ")
+_FEWER = 80
+
+
+class Recipe(NamedTuple):
+    """A line of the table."""
+
+    name: str
+    messages: int
+    side: Side
+
+
+def by_hand(spark: SparkSession, options: argparse.Namespace, topic: Topic, topic_of: Callable[..., Topic]) -> list[Recipe]:
+    """Measure the recipes, and this library into the same table."""
+    # Four micro-batches, in which a key has as many messages as in those of the large topic.
+    messages = options.messages // _FEWER
+    small = argparse.Namespace(**{**vars(options), "batch": messages // 4})
+    fewer = topic_of(FORMAT, messages, max(1, options.keys * small.batch // options.batch))
+    recipes = {
+        "from_json, row_number, MERGE into Delta": lambda: merge(spark, options, topic),
+        "this library, apply_changes into Delta": lambda: library(spark, options, topic),
+        "from_json, applyInPandasWithState by key": lambda: by_key(spark, small, fewer),
+    }
+    measured = []
+    for name, run in recipes.items():
+        runs = [run() for _ in range(options.warm_up + options.runs)][options.warm_up :]
+        measured.append(Recipe(name, runs[0].messages, side_of(name, runs)))
+    return measured
+
+
+def merge(spark: SparkSession, options: argparse.Namespace, topic: Topic) -> Run:
+    """Write the newest rows into a Delta table by ``from_json``, ``row_number()`` and MERGE."""
+    from pyspark.sql import Window, functions as F
+
+    envelope = f"op STRING, before STRUCT<id: BIGINT>, after STRUCT<{COLUMNS}>"
+    message = F.from_json(F.col("value").cast("string"), envelope).alias("message")
+    events = _records(spark, options, topic).select("offset", message).select("offset", "message.*")
+    events = events.select(F.coalesce("after.id", "before.id").alias("id"), "op", "offset", *(f"after.{name}" for name in NAMES[1:]))
+    newest = Window.partitionBy("id").orderBy(F.col("offset").desc())
+
+    with tempfile.TemporaryDirectory(prefix="bench-table-") as folder:
+        table = f"delta.`{folder}/table`"
+        spark.sql(f"CREATE TABLE {table} ({COLUMNS}) USING delta")
+
+        def write(batch: DataFrame, _: int) -> None:
+            batch.withColumn("n", F.row_number().over(newest)).where("n = 1").drop("n", "offset").createOrReplaceTempView("newest")
+            batch.sparkSession.sql(f"""
+                MERGE INTO {table} AS target USING newest ON target.id = newest.id
+                WHEN MATCHED AND op = 'd' THEN DELETE
+                WHEN MATCHED THEN UPDATE SET {", ".join(f"{name} = newest.{name}" for name in NAMES)}
+                WHEN NOT MATCHED AND op <> 'd' THEN INSERT ({", ".join(NAMES)}) VALUES ({", ".join(f"newest.{name}" for name in NAMES)})
+            """)
+
+        run = run_steadily(events.writeStream.foreachBatch(write))
+        require_table("MERGE's", spark, table, topic.expected["arrival"])
+        return run
+
+
+def library(spark: SparkSession, options: argparse.Namespace, topic: Topic) -> Run:
+    """Write the rows into a Delta table by this library."""
+    with tempfile.TemporaryDirectory(prefix="bench-table-") as folder:
+        run = run_steadily(apply_changes(changes_of(spark, options, FORMAT, topic), DeltaTarget(f"{folder}/table"), keys="id"))
+        require_table("this library's", spark, f"delta.`{folder}/table`", topic.expected["arrival"])
+        return run
+
+
+def by_key(spark: SparkSession, options: argparse.Namespace, topic: Topic) -> Run:
+    """Return the changelog into a counting consumer by ``from_json`` and ``applyInPandasWithState``, one group for each key."""
+    from pyspark.sql import functions as F
+    from pyspark.sql.streaming.state import GroupStateTimeout
+
+    envelope = f"op STRING, before STRUCT<{COLUMNS}>, after STRUCT<{COLUMNS}>"
+    message = F.from_json(F.col("value").cast("string"), envelope).alias("message")
+    events = _records(spark, options, topic).select("offset", message).select("offset", "message.*")
+    # The row of a delete is its before-image: columns of NULLs would get other types in pandas.
+    events = events.select("offset", "op", F.coalesce("after", "before").alias("row")).select("offset", "op", "row.*")
+    consumer = KindCounter()
+    changes = events.groupBy("id").applyInPandasWithState(
+        changes_of_key, f"row_kind STRING, {COLUMNS}", COLUMNS, "append", GroupStateTimeout.NoTimeout
+    )
+    run = run_steadily(changes.writeStream.foreachBatch(consumer))
+    require_counts("applyInPandasWithState's", consumer.counts, topic.expected["arrival"].counts)
+    return run
+
+
+def changes_of_key(key: tuple[int], frames: Iterator[Any], state: Any) -> Iterator[Any]:
+    """Yield the changes of a key, and store its row."""
+    import pandas as pd
+
+    stored = tuple(state.get) if state.exists else None
+    changes: list[tuple[Any, ...]] = []
+    for _, op, *row in sorted(event for frame in frames for event in frame.itertuples(index=False, name=None)):
+        after = None if op == "d" else tuple(row)
+        if stored is None and after is not None:
+            changes.append(("+I", *after))
+        elif stored is not None and after is None:
+            changes.append(("-D", *stored))
+        elif stored is not None and after is not None and stored != after:
+            changes += [("-U", *stored), ("+U", *after)]
+        stored = after
+    if stored is not None:
+        state.update(stored)
+    elif state.exists:
+        state.remove()
+    yield pd.DataFrame(changes, columns=["row_kind", *NAMES])
+
+
+def _records(spark: SparkSession, options: argparse.Namespace, topic: Topic) -> DataFrame:
+    reader = {"subscribe": topic.name, "startingOffsets": "earliest", **topic.reader_options(options.batch)}
+    return spark.readStream.format("kafka").options(**reader).load()
+
+
+def require_table(whose: str, spark: SparkSession, table: str, expected: Expected) -> None:
+    """Exit if a table does not have the expected rows."""
+    found = tuple(spark.sql(f"SELECT count(*), sum(id), sum(amount), sum(qty) FROM {table}").first() or ())
+    rows = expected.table.values()
+    sums = (len(rows), sum(row[0] for row in rows), sum(Decimal(row[4]) for row in rows), sum(row[5] for row in rows))
+    if found != sums:
+        raise SystemExit(f"{whose} rows and the sums of their id, amount and qty are {found}, expected {sums}: the run is not valid")

@@ -1,0 +1,74 @@
+"""The reader's settings that the benchmarks measure: the plain ones, and those of a production job.
+
+A name is one of `NAMES`, or several joined by ``+``: ``metadata+validate+source``.
+"""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any, Literal, NamedTuple
+
+from cdc_formats import get_format
+from normalize import ChangelogNormalize, from_kafka_changelog
+
+from .history import SCHEMA, Expected
+from .topics import Topic, producer_of, records
+
+PLAIN = "plain"
+NAMES = (PLAIN, "metadata", "validate", "source")
+_METADATA = {
+    "debezium-json": {"event_time": "source.timestamp", "source_table": "source.table"},
+    "canal-json": {"event_time": "event-timestamp", "source_table": "table"},
+    "maxwell-json": {"event_time": "ingestion-timestamp", "source_table": "table"},
+}
+_RECORD = {"kafka_partition": "partition", "kafka_offset": "offset"}
+
+
+class Settings(NamedTuple):
+    """The reader's arguments.
+
+    Attributes
+    ----------
+    format_options, metadata : dict
+        As in `from_kafka_changelog`; ``validate`` adds ``validate=True``, and ``metadata`` adds two columns of the source and two of Kafka.
+    order : {"arrival", "source"}
+        As in `ChangelogNormalize`.
+    """
+
+    format_options: dict[str, Any]
+    metadata: dict[str, str]
+    order: Literal["arrival", "source"]
+
+
+def settings_of(name: str, format: str) -> Settings:
+    """Return the settings with a name, for a format."""
+    names = name.split("+")
+    return Settings(
+        {**producer_of(format).options, **({"validate": True} if "validate" in names else {})},
+        {**_METADATA.get(format, {}), **_RECORD} if "metadata" in names else {},
+        "source" if "source" in names else "arrival",
+    )
+
+
+def changes_of(spark: Any, options: argparse.Namespace, format: str, topic: Topic, settings: str = PLAIN) -> Any:
+    """Return a topic as a changelog."""
+    chosen = settings_of(settings, format)
+    return from_kafka_changelog(
+        spark,
+        topic.name,
+        format=format,
+        format_options=chosen.format_options,
+        schema=SCHEMA,
+        primary_key=["id"],
+        options=topic.reader_options(options.batch),
+        metadata=chosen.metadata,
+        normalize=ChangelogNormalize(key_groups=options.key_groups, order=chosen.order),
+    )
+
+
+def try_settings(name: str, format: str) -> None:
+    """Raise an error if a format's messages cannot be read with these settings: it has no positions, or no JSON Schema."""
+    settings = settings_of(name, format)
+    decoder = get_format(format, **settings.format_options).decoder(SCHEMA, unique_key=["id"], positions=settings.order == "source")
+    for record in records(producer_of(format), 1, 1, Expected()):
+        decoder.upserts(record.key, record.value)
