@@ -15,7 +15,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from enum import Enum
-from typing import Any, ClassVar, Literal, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, TypeVar
 
 import msgspec
 
@@ -23,7 +23,7 @@ from cdc_formats.decoding.images import ABSENT, absent_as_null, complete
 from cdc_formats.decoding.rows import Image, RowConverter
 from cdc_formats.decoding.validation import message_validator, packaged_schema
 from cdc_formats.values.equality import key_getter, row_unifier
-from cdc_formats.values.handling import ROUNDING, Converter, Handling
+from cdc_formats.values.handling import ROUNDING, Handling
 from cdc_formats.values.schema import Column, SqlType, columns as to_columns
 
 from .changelog_mode import ChangelogMode
@@ -40,6 +40,9 @@ from .errors import (
 from .position import Position
 from .row_kind import RowKind
 from .sampling import SampledFormat
+
+if TYPE_CHECKING:
+    from cdc_formats.decoding.envelope import Envelope
 
 F = TypeVar("F", bound="Format")
 
@@ -329,6 +332,18 @@ class Format(SampledFormat, ABC):
         """
         return self.read
 
+    def envelope(self, rows: RowConverter) -> Envelope | None:
+        """Return the places of the operation and the rows in JSON messages, so that a keyed stage decodes many messages together.
+
+        None: each message is decoded alone, by `read`. The rows are the same.
+
+        Parameters
+        ----------
+        rows : RowConverter
+            The table's columns and key.
+        """
+        return None
+
     def row_names(self, event: Event) -> RowNames | None:
         """Return the columns of an event's row, or None if the format has no column names.
 
@@ -416,7 +431,6 @@ class Format(SampledFormat, ABC):
         metadata: Sequence[str] = (),
         positions: bool = False,
         images: bool = False,
-        raw_text: bool = False,
         tables: Sequence[str] = (),
     ) -> Decoder:
         """Compile a decoder.
@@ -431,9 +445,6 @@ class Format(SampledFormat, ABC):
             Names of `metadata` to read.
         positions, images : bool
             Whether `Decoder.upserts` reads `KeyedChange.position` and `KeyedChange.before`.
-        raw_text : bool
-            Whether text in the columns `RowConverter.text_columns` may stay unconverted, for a caller that converts a
-            column of many rows at once.
         tables : sequence of str
             Columns of `table_identity` whose values `Decoder.tables` collects.
 
@@ -451,7 +462,6 @@ class Format(SampledFormat, ABC):
             tuple(metadata),
             positions=positions,
             images=images,
-            raw_text=raw_text,
             tables=tables,
         )
 
@@ -559,7 +569,6 @@ class Decoder:
         *,
         positions: bool = False,
         images: bool = False,
-        raw_text: bool = False,
         tables: Sequence[str] = (),
     ) -> None:
         format.check(columns, unique_key)
@@ -569,7 +578,7 @@ class Decoder:
         self.columns = columns
         self.unique_key = unique_key
         self.metadata_columns = tuple(self._metadata_column(name) for name in metadata)
-        self._rows = RowConverter(columns, format.handling, unique_key, images=images, raw_text=raw_text)
+        self._rows = RowConverter(columns, format.handling, unique_key, images=images)
         self._read = format.reader(self._rows)
         self._read_keyed = format.reader(self._rows, keyed=True)
         self._key_of = key_getter(columns, self._rows.key_indices)
@@ -587,11 +596,6 @@ class Decoder:
         if format.validate:
             check = message_validator(format.identifier, format.json_schema())
             self._read, self._read_keyed = _validated(self._read, check), _validated(self._read_keyed, check)
-
-    @property
-    def text_columns(self) -> Mapping[int, Converter]:
-        """The columns that `raw_text` leaves unconverted, with the converter of each."""
-        return {index: self._rows.converters[index] for index in self._rows.text_columns}
 
     def _metadata_column(self, name: str) -> Column:
         known = self.format.metadata

@@ -8,7 +8,7 @@ is skipped by both.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from decimal import Decimal, InvalidOperation
 from typing import Any, TypeVar
 
@@ -96,6 +96,36 @@ def json_reader(shape: type[T], first: type[T] | None = None, *, spelled: bool =
     if first is None:
         return read
     return _narrow_first(msgspec.json.Decoder(first, float_hook=number).decode, read)
+
+
+def batch_reader(shape: type[T], *, spelled: bool = False) -> Callable[[Sequence[bytes | None]], tuple[list[T], list[int]]]:
+    """Return the function from many JSON texts to their values, for a caller that decodes the other texts one by one.
+
+    Parameters
+    ----------
+    shape : type
+    spelled : bool
+        As of `json_reader`.
+
+    Returns
+    -------
+    callable
+        Its result is a list with the values of the texts of this shape, and a list with the indexes of all other texts.
+    """
+    decode = msgspec.json.Decoder(shape, float_hook=_spelled if spelled else _decimal).decode
+
+    def read(texts: Sequence[bytes | None]) -> tuple[list[T], list[int]]:
+        values: list[T] = []
+        others: list[int] = []
+        found = map(decode, texts)  # type: ignore[arg-type]
+        while True:
+            try:
+                values.extend(found)
+                return values, others
+            except (*_FAILURES, TypeError):  # TypeError: None is no text
+                others.append(len(values) + len(others))
+
+    return read
 
 
 def _narrow_first(narrow: Callable[[bytes], T], wide: Callable[[bytes], T]) -> Callable[[bytes], T]:

@@ -14,7 +14,7 @@ from cdc_formats.values.numbers import INTEGER_BITS
 from cdc_formats.values.placeholders import placeholder_form
 from cdc_formats.values.schema import Column, SqlType, quote
 from cdc_formats.values.text import TEXT_TYPES
-from cdc_formats.values.times import EPOCH_TYPES, UNAMBIGUOUS_TEXT, epoch_unit
+from cdc_formats.values.times import EPOCH_TYPES, epoch_unit
 from cdc_formats.values.types import canonical_type, converter
 
 from .images import ABSENT
@@ -37,8 +37,6 @@ class RowConverter:
         The primary key's columns; only `key` needs them.
     convert : callable or None
         The factory of a column's converter, if it is not `values.types.converter`.
-    raw_text : bool
-        Whether `row` leaves text in `text_columns` unconverted for an image of `exact`: converting many rows at once is faster.
     images : bool
         Whether before-images are read in full where otherwise only their key is used.
     names_only : bool
@@ -46,8 +44,8 @@ class RowConverter:
 
     Attributes
     ----------
-    text_columns : tuple of int
-        The columns outside the key whose text can be converted separately, and more than once: decimals in digits, dates and times.
+    handlings : tuple of Handling
+        The handling of each column.
     shape : type
         A msgspec struct of the columns: a JSON reader with this shape skips undeclared columns, and columns missing in the image are
         `ABSENT`.
@@ -69,12 +67,12 @@ class RowConverter:
         unique_key: Sequence[str] = (),
         *,
         convert: Callable[[Column, Handling], Converter] | None = None,
-        raw_text: bool = False,
         images: bool = False,
         names_only: bool = False,
     ) -> None:
         each = [handling] * len(columns) if isinstance(handling, Handling) else handling
         self.columns = tuple(columns)
+        self.handlings = tuple(each)
         self.names = tuple(column.name for column in columns)
         to = convert or (lambda column, how: converter(column.type, how))
         self.converters = tuple(to(column, how) for column, how in zip(columns, each, strict=True))
@@ -89,12 +87,7 @@ class RowConverter:
         self.key_shape = self.shape if names_only else row_shape(self.names, only=self.key_indices)
         self._with_key = (self.exact, self.shape) if images else (self.key_shape,)
         self.spelled = any(_has_text(column.type) for column in columns)
-        self.text_columns = tuple(
-            index
-            for index, (column, how) in enumerate(zip(columns, each, strict=True))
-            if index not in self.key_indices and _is_text(column.type, how)
-        )
-        self._exact_row = _row_of(self.columns, self.converters, natives, self.text_columns if raw_text else ())
+        self._exact_row = _row_of(self.columns, self.converters, natives)
         forms = [placeholder_form(column.type, how) for column, how in zip(columns, each, strict=True)]
         self.has_placeholder = _has_placeholder(self.names, forms, self.shape)
         self._raw_key = attrgetter(*(f"c{index}" for index in self.key_indices)) if unique_key else None
@@ -235,12 +228,9 @@ class RowConverter:
         return MissingFieldError(reason + there + hint, path, bare=reason + hint)
 
 
-def _row_of(
-    columns: Sequence[Column], converters: Sequence[Converter], natives: Sequence[Any], raw: Sequence[int]
-) -> Callable[[Any], tuple[Any, ...]]:
-    """Return the function from an image of the shape `RowConverter.exact` to its row; text in the columns `raw` is kept."""
-    names = ["STRING" if index in raw else column.type.name for index, column in enumerate(columns)]
-    cells = [_cell(index, name, native) for index, (name, native) in enumerate(zip(names, natives, strict=True))]
+def _row_of(columns: Sequence[Column], converters: Sequence[Converter], natives: Sequence[Any]) -> Callable[[Any], tuple[Any, ...]]:
+    """Return the function from an image of the shape `RowConverter.exact` to its row."""
+    cells = [_cell(index, column.type.name, native) for index, (column, native) in enumerate(zip(columns, natives, strict=True))]
     # One expression for all columns: a loop costs more than most conversions.
     row: Callable[[Any], tuple[Any, ...]] = eval(
         f"lambda image: ({''.join(f'{cell}, ' for cell in cells)})", {f"to{index}": convert for index, convert in enumerate(converters)}
@@ -257,13 +247,6 @@ def _cell(index: int, type_name: str, native: Any) -> str:
         return f"image.c{index}"
     plain = f" or type(value) is {_PLAIN[type_name]}" if type_name in _PLAIN else ""
     return f"value if (value := image.c{index}) is None{plain} else to{index}(value)"
-
-
-def _is_text(sql_type: SqlType, handling: Handling) -> bool:
-    """Whether text in a column has a single meaning for its type, independent of the producer's configuration."""
-    if sql_type.name == "DECIMAL":
-        return handling.decimal in ("text", "string", "double")
-    return sql_type.name in UNAMBIGUOUS_TEXT
 
 
 def _has_text(sql_type: SqlType) -> bool:

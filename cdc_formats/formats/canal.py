@@ -50,6 +50,7 @@ from typing import Any, ClassVar
 import msgspec
 
 from cdc_formats.base import ControlEvent, Encoder, Event, Format, Headers, Ignored, MetadataColumn, Reader
+from cdc_formats.decoding.envelope import Envelope
 from cdc_formats.decoding.images import ABSENT
 from cdc_formats.decoding.json_reader import read_object
 from cdc_formats.decoding.metadata import epoch_ms, int_map, named, text, text_list
@@ -164,6 +165,20 @@ class CanalJson(CanalFormat):
 
         return tables.guard(read, (("database",), ("table",)))
 
+    def envelope(self, rows: RowConverter) -> Envelope | None:
+        """Return the places of the operation and the rows; rows that lack columns are decoded alone."""
+        return Envelope(
+            fields=_Plain,
+            operation=("type", "is_ddl"),
+            kinds={(type, is_ddl): kind for type, kind in KINDS.items() for is_ddl in (False, None)},
+            after="data",
+            before="old",
+            deleted="data",
+            rows="array",
+            needs_before=True,
+            tables=TableFilter(self.database_include, self.table_include),
+        )
+
 
 class Message(msgspec.Struct, gc=False):
     """The fields read from a message; `rows.message_reader` adds the rows."""
@@ -178,6 +193,11 @@ class Message(msgspec.Struct, gc=False):
     es: Any = None
     pk_names: msgspec.Raw = msgspec.field(default=msgspec.Raw(b"null"), name="pkNames")
     sql_type: msgspec.Raw = msgspec.field(default=msgspec.Raw(b"null"), name="sqlType")
+
+
+class _Plain(Message, gc=False):
+    type: str | None = None
+    is_ddl: bool | None = msgspec.field(default=None, name="isDdl")
 
 
 def _events(message: Any, tables: TableFilter) -> Sequence[Event] | Ignored:

@@ -39,6 +39,7 @@ from typing import Any
 import msgspec
 
 from cdc_formats.base import Encoder, Event, Format, Ignored, KeyValue, Reader
+from cdc_formats.decoding.envelope import Envelope
 from cdc_formats.decoding.json_reader import json_bytes
 from cdc_formats.decoding.rows import RowConverter, message_reader
 from cdc_formats.encoding.envelope import TIMESTAMP_STANDARDS, writes_iso
@@ -93,6 +94,10 @@ class ChangelogJson(Format):
 
         return read
 
+    def envelope(self, rows: RowConverter) -> Envelope | None:
+        """Return the places of the operation and the row; a missing column is NULL."""
+        return Envelope(fields=_Plain, operation=("op",), kinds=_KINDS, after="data", deleted="data", missing_is_null=True)
+
     def position(self, message: Any) -> Position | None:
         """Return the row's position in its source's log, from a ``source`` block with Debezium's fields.
 
@@ -120,6 +125,10 @@ class _Message(msgspec.Struct, gc=False):
     op: Any = None
     data: Any = None
     source: msgspec.Raw = msgspec.Raw(b"null")
+
+
+class _Plain(_Message, gc=False):
+    op: str | None = None
 
 
 def _event(message: Any) -> Event:

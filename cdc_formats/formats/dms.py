@@ -40,11 +40,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import msgspec
 
 from cdc_formats.base import ControlEvent, Encoder, Event, Format, Headers, Ignored, MetadataColumn, Reader, RowNames
+from cdc_formats.decoding.envelope import Envelope
 from cdc_formats.decoding.images import ABSENT
 from cdc_formats.decoding.json_reader import json_reader, json_text, read_object
 from cdc_formats.decoding.metadata import bigint, member, named, text, timestamp
@@ -125,6 +126,22 @@ class DmsJson(Format):
         reader = _Reader(self, rows, keyed)
         return reader.tables.guard(reader, (("metadata", "schema-name"), ("metadata", "table-name")))
 
+    def envelope(self, rows: RowConverter) -> Envelope | None:
+        """Return the places of the operation and the rows; None if before-images are among the columns."""
+        if self.before_image_prefix:
+            return None
+        return Envelope(
+            fields=_Plain,
+            operation=("metadata.operation",),
+            kinds=_KINDS,
+            after="data",
+            before="before" if self.before_image_field else "",
+            deleted="data",
+            names={"before": self.before_image_field} if self.before_image_field else {},
+            missing_is_null=not self.include_null_and_empty,
+            tables=TableFilter(self.schema_include, self.table_include, level="schema"),
+        )
+
     def row_names(self, event: Event) -> RowNames | None:
         """Return the names in ``data``; without ``IncludeNullAndEmpty`` DMS omits columns that are NULL."""
         found = super().row_names(event)
@@ -160,6 +177,15 @@ class _Metadata(msgspec.Struct, gc=False, rename="kebab"):
 
 class _Message(msgspec.Struct, gc=False):
     metadata: _Metadata | None = None
+
+
+class _PlainMetadata(_Metadata, gc=False, rename="kebab"):
+    operation: str | None = None
+    record_type: Literal["data"] | None = None
+
+
+class _Plain(_Message, gc=False):
+    metadata: _PlainMetadata = msgspec.field(default_factory=_PlainMetadata)
 
 
 def _shape(image: Any, before_image: Any, field: str | None) -> Any:

@@ -55,6 +55,7 @@ from typing import Any, ClassVar
 import msgspec
 
 from cdc_formats.base import ControlEvent, Encoder, Event, Format, Headers, Ignored, MetadataColumn, Reader
+from cdc_formats.decoding.envelope import Envelope
 from cdc_formats.decoding.json_reader import read_json, read_object
 from cdc_formats.decoding.metadata import bigint, epoch_s, named, text, text_list, unraw
 from cdc_formats.decoding.mysql_images import ROW_IMAGES, WHOLE_ROWS, PartialRows
@@ -138,6 +139,19 @@ class MaxwellJson(Format):
 
         return tables.guard(read, (("database",), ("table",)))
 
+    def envelope(self, rows: RowConverter) -> Envelope | None:
+        """Return the places of the operation and the rows; rows that lack columns are decoded alone."""
+        return Envelope(
+            fields=_Plain,
+            operation=("type",),
+            kinds=_KINDS,
+            after="data",
+            before="old",
+            deleted="data",
+            needs_before=True,
+            tables=TableFilter(self.database_include, self.table_include),
+        )
+
     def encoder(self, columns: str | Sequence[Column], *, unique_key: Sequence[str] = ()) -> Encoder:
         """Return the encoder of one table's rows."""
         return _Encoder(self, columns, unique_key)
@@ -194,6 +208,10 @@ class _Message(msgspec.Struct, gc=False):
     xoffset: Any = None
     commit: Any = None
     server_id: Any = None
+
+
+class _Plain(_Message, gc=False):
+    type: str | None = None
 
 
 def _events(message: Any, value: bytes, tables: TableFilter, partial: PartialRows, unique_key: Sequence[str]) -> Sequence[Event] | Ignored:

@@ -46,6 +46,7 @@ from typing import Any, ClassVar
 import msgspec
 
 from cdc_formats.base import ControlEvent, Encoder, Event, Format, Headers, Ignored, MetadataColumn, Reader
+from cdc_formats.decoding.envelope import Envelope
 from cdc_formats.decoding.json_reader import read_object
 from cdc_formats.decoding.metadata import named, text, text_list, timestamp, unraw
 from cdc_formats.decoding.rows import RowConverter, message_reader
@@ -113,6 +114,18 @@ class OggJson(Format):
 
         return tables.guard(read, ((), ("table",)))
 
+    def envelope(self, rows: RowConverter) -> Envelope | None:
+        """Return the places of the operation and the rows; rows that lack columns are decoded alone."""
+        return Envelope(
+            fields=_Plain,
+            operation=("op_type",),
+            kinds={"I": RowKind.INSERT, "U": _UPDATE, "D": RowKind.DELETE},
+            after="after",
+            before="before",
+            deleted="before",
+            tables=TableFilter(None, self.table_include),
+        )
+
     def encoder(self, columns: str | Sequence[Column], *, unique_key: Sequence[str] = ()) -> Encoder:
         """Return the encoder of one table's rows; images are whole."""
         return _Encoder(self, columns, unique_key)
@@ -154,6 +167,10 @@ class _Message(msgspec.Struct, gc=False):
     current_ts: Any = None
     primary_keys: Any = None
     pos: msgspec.Raw = msgspec.Raw(b"null")
+
+
+class _Plain(_Message, gc=False):
+    op_type: str | None = None
 
 
 def _events(message: Any, tables: TableFilter) -> Sequence[Event] | Ignored:

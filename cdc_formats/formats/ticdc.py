@@ -46,6 +46,7 @@ from typing import Any, ClassVar
 import msgspec
 
 from cdc_formats.base import ControlEvent, Event, Headers, Ignored, MetadataColumn, Reader
+from cdc_formats.decoding.envelope import Envelope
 from cdc_formats.decoding.images import ABSENT
 from cdc_formats.decoding.json_reader import read_object
 from cdc_formats.decoding.metadata import bigint, member, text, unraw
@@ -93,6 +94,21 @@ class TicdcCanalJson(CanalFormat):
 
         return tables.guard(read, (("database",), ("table",)))
 
+    def envelope(self, rows: RowConverter) -> Envelope | None:
+        """Return the places of the operation and the row; a row that is not whole is decoded alone."""
+        return Envelope(
+            fields=_Plain,
+            operation=("type", "is_ddl", "tidb.only_handle_key"),
+            kinds={(type, ddl, key): kind for type, kind in KINDS.items() for ddl in (False, None) for key in (False, None)},
+            after="data",
+            before="old",
+            deleted="data",
+            rows="array of one",
+            missing_is_null=True,
+            needs_before=True,
+            tables=TableFilter(self.database_include, self.table_include),
+        )
+
     def position(self, message: Any) -> Position | None:
         """Return the transaction's ``commitTs``, which orders all changes of a key.
 
@@ -129,6 +145,17 @@ class _Tidb(msgspec.Struct, gc=False, rename="camel"):
 
 class _Message(Message, gc=False):
     tidb: _Tidb = msgspec.field(default_factory=_Tidb, name="_tidb")
+
+
+class _WholeRow(_Tidb, gc=False, rename="camel"):
+    only_handle_key: bool | None = None
+    claim_check_location: None = None
+
+
+class _Plain(_Message, gc=False):
+    type: str | None = None
+    is_ddl: bool | None = msgspec.field(default=None, name="isDdl")
+    tidb: _WholeRow = msgspec.field(default_factory=_WholeRow, name="_tidb")
 
 
 def _events(message: Any, tables: TableFilter, whole: RowConverter | None) -> Sequence[Event] | Ignored:

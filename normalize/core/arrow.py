@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cdc_formats.values.equality import equal, sorted_entries, unifier
-from cdc_formats.values.handling import Converter, Handling
+from cdc_formats.values.handling import Handling
 from cdc_formats.values.nested import NESTED_TYPES
 from cdc_formats.values.schema import Column, SqlType, backquoted
 from cdc_formats.values.times import time_text
@@ -148,39 +148,31 @@ _UNITS = {19: "s", 23: "ms", 26: "us"}
 _FIRST, _LAST = "0001-01-01", "9999-12-31"
 
 
-def of_texts(sql_type: SqlType, values: Sequence[Any], convert: Converter) -> pa.Array:
-    """Return a column of unconverted texts of messages with its `stored_type`.
+def parse_texts(sql_type: SqlType, texts: pa.Array) -> pa.Array | None:
+    """Return the values of texts, with their `stored_type`.
 
     Parameters
     ----------
     sql_type : SqlType
-        A DECIMAL, or one of `UNAMBIGUOUS_TEXT`.
-    values : sequence
-        Text, None, or canonical values; a DECIMAL's canonical value is a text that `convert` accepts.
-    convert : callable
-        Converts one text to the canonical value.
+        An integer, a DECIMAL, a DATE or a TIMESTAMP_NTZ.
+    texts : pyarrow.Array
+        Strings and nulls.
+
+    Returns
+    -------
+    pyarrow.Array or None
+        None if a text is not in Arrow's notation, so that the texts require the column's converter.
 
     Raises
     ------
-    ConversionError
+    pyarrow.ArrowInvalid
         When a text is not a value of the type.
     """
-    if sql_type.name != "DECIMAL" and not any(type(value) is str for value in values):
-        return to_arrow(sql_type, values)
-    try:
-        parsed = _parsed(sql_type, pa.array(values, pa.string()))
-    except (pa.ArrowInvalid, pa.ArrowTypeError):
-        parsed = None
-    if parsed is None:
-        return to_arrow(sql_type, [convert(value) if type(value) is str else value for value in values])
-    return parsed
-
-
-def _parsed(sql_type: SqlType, texts: pa.Array) -> pa.Array | None:
-    """Return the values of texts; None if one is not in Arrow's notation, and so requires the converter."""
     to = arrow_type(sql_type)
     if pa.types.is_timestamp(to):
         return _times(sql_type, texts)
+    if pa.types.is_decimal(to) and (pc.max(pc.binary_length(texts)).as_py() or 0) > to.precision + 2:
+        return None  # Arrow does not check the size of a decimal with more digits than its type holds
     values = texts.cast(to)
     if pa.types.is_date(to) and not _plain_years(texts):
         return None

@@ -22,7 +22,7 @@ column             content
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby, islice
@@ -36,17 +36,14 @@ from cdc_formats.base import KeyedChange
 from cdc_formats.decoding.images import ABSENT, absent_as_null
 from cdc_formats.position import Position
 from cdc_formats.values.equality import row_unifier
-from cdc_formats.values.handling import Converter
 from cdc_formats.values.schema import Column
 
-from .arrow import of_texts, stored_type, to_stored
+from .arrow import stored_type, to_stored
 from .fold_columns import Bools, Ints
 from .hashing import key_hashes, row_hashes
 from .packing import pack, unpack
 from .records import KafkaRecord, Records
 from .row_order import RowOrder, require_known_order
-
-NO_TEXT: Mapping[int, Converter] = {}
 
 
 class Partial(NamedTuple):
@@ -215,14 +212,8 @@ class ChangeBuilder:
         if self.shape.positions:
             self.positions.append((source, None if position is None else Position(*position)))
 
-    def changes(self, text_columns: Mapping[int, Converter] = NO_TEXT) -> ChangeBatch:
-        """Return the changes as columns.
-
-        Parameters
-        ----------
-        text_columns : mapping
-            The columns of `rows` that may have unconverted text of the messages, with their converters.
-        """
+    def changes(self) -> ChangeBatch:
+        """Return the changes as columns."""
         shape, rows = self.shape, self.rows
         partials = []
         for change, _, record in self.partials:
@@ -230,7 +221,7 @@ class ChangeBuilder:
             partials.append(Partial(change, [index for index, value in enumerate(row) if value is ABSENT], record))
             rows[change] = absent_as_null(tuple(row))
         deleted = [row is None for row in rows]
-        columns = _columns(shape.columns, rows, text_columns)
+        columns = _columns(shape.columns, rows)
         arrays = [key_hashes(self.keys) if shape.compact else pa.array(self.keys, pa.binary())]
         arrays += [pa.array(self.stamps, pa.int64()), pa.array(deleted, pa.bool_()), *columns, *_columns(shape.metadata, self.metadata)]
         if shape.compact:
@@ -264,15 +255,10 @@ class ChangeBuilder:
         return row_hashes([b"" if row is None else pack(unify([row[index] for index in compared])) for row in rows])
 
 
-def _columns(
-    columns: Sequence[Column], rows: Sequence[Sequence[Any] | None], text_columns: Mapping[int, Converter] = NO_TEXT
-) -> list[pa.Array]:
+def _columns(columns: Sequence[Column], rows: Sequence[Sequence[Any] | None]) -> list[pa.Array]:
     nothing = (None,) * len(columns)
     values: Sequence[Sequence[Any]] = list(zip(*[nothing if row is None else row for row in rows], strict=True))
-    return [
-        of_texts(column.type, of_column, text_columns[index]) if index in text_columns else to_stored(column.type, of_column)
-        for index, (column, of_column) in enumerate(zip(columns, values or [()] * len(columns), strict=True))
-    ]
+    return [to_stored(column.type, of_column) for column, of_column in zip(columns, values or [()] * len(columns), strict=True)]
 
 
 @dataclass

@@ -131,6 +131,9 @@ class Identity:
                 known = [table]
             elif self._differ(known[0], table):
                 raise self._error(known[0], table)
+            elif not known[0].names:
+                # The first records had no rows, and so named no table.
+                known = [table]
         return known
 
     def _differ(self, first: SourceTable, second: SourceTable) -> bool:

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
+import pyarrow as pa
+
 
 class KafkaRecord(NamedTuple):
     """A raw Kafka record, for errors, dead letters and side outputs.
@@ -80,6 +83,16 @@ class Records(NamedTuple):
     def source(self) -> str:
         """The partition as ``topic[partition]``, for the order of changes and errors."""
         return _partition_name(self.topic, self.partition, self.placed)
+
+    def only(self, places: Sequence[int]) -> Records:
+        """Return the records at these indexes."""
+        chosen = np.array(places, np.int64)
+        keys, values = ([each[place] for place in places] for each in (self.keys, self.values))
+        timestamps = self.timestamps if self.timestamps is None else self.timestamps[chosen]
+        headers = None if self.headers is None else self.headers.take(pa.array(chosen))
+        return self._replace(
+            offsets=self.offsets[chosen], stamps=self.stamps[chosen], keys=keys, values=values, timestamps=timestamps, headers=headers
+        )
 
     def record(self, index: int) -> KafkaRecord:
         """Return a record, with its headers if they were read."""

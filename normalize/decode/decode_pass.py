@@ -48,6 +48,7 @@ from normalize.monitoring.watch import COUNTS as WATCHED, Watch
 from normalize.worker import worker
 
 from .canonical import canonical_check
+from .columnar import ColumnarDecoder
 from .dead_letter import Destination, send
 from .targets import Target, update_before_dropper
 
@@ -71,6 +72,7 @@ KAFKA_COLUMNS = frozenset({"key", "value", *RECORD_COLUMNS.values()})
 _TIMESTAMP_TYPES = {0: "CreateTime", 1: "LogAppendTime"}
 _MOST_CHANGES = 65_536
 _MOST_BYTES = 32 << 20
+_MOST_SKIPPED = 15
 
 
 @dataclass(frozen=True)
@@ -189,7 +191,7 @@ class Source:
         """The reasons whose records are not only counted."""
         return self.control_events | ({Ignored.TRUNCATE} if self.on_truncate == "fail" else set())
 
-    def decoder(self, *, raw_text: bool = False) -> Decoder:
+    def decoder(self) -> Decoder:
         """Compile the decoder."""
         return self.format.decoder(
             self.columns,
@@ -197,7 +199,6 @@ class Source:
             metadata=self.format_metadata,
             positions=self.positions,
             images=self.compact,
-            raw_text=raw_text,
             tables=self.identity.columns,
         )
 
@@ -229,11 +230,12 @@ class _Task:
         decoder = source.decoder()
         self.watch = Watch(decoder, report)
         self.decode_record = decoder.upserts if target.keyed else decoder.decode
-        quick = source.decoder(raw_text=True) if target.takes_text and not source.compact else decoder
-        self.decode_quickly = quick.upserts if target.keyed else quick.decode
-        self.decoders, self.tables = (quick, decoder), list[SourceTable]()
+        self.columnar = ColumnarDecoder.of(source) if target.takes_columns else None
+        self.skip = self.skipped = 0
+        self.decoders = [decoder] if self.columnar is None else [decoder, self.columnar]
+        self.tables = list[SourceTable]()
         self.compared: tuple[Any, ...] = ()
-        self.text_columns, self.handled_reasons = decoder.text_columns, source.handled_reasons
+        self.handled_reasons = source.handled_reasons
         self.drop = update_before_dropper(source.columns, source.unique_key) if source.drop_update_before else None
         self.merge = _metadata_merger(source)
         self.key_places = [list(source.metadata).index(name) for name in source.key_metadata]
@@ -264,24 +266,53 @@ class _Task:
         yield from self.flush()
 
     def decode(self, records: Records, kafka: Sequence[tuple[Any, ...]]) -> None:
+        self.counts["RECORDS"] += len(records.values)
+        self.held += len(records.values)
+        with_rows: Sequence[Any]
+        if self.columnar is None or self.skip:
+            self.skip = max(self.skip - 1, 0)
+            with_rows = self.decode_messages(records, kafka)
+        else:
+            with_rows = self.decode_columns(self.columnar, records, kafka)
+        self.counts.update(self.watch.see(records, with_rows))
+
+    def decode_columns(self, columnar: ColumnarDecoder, records: Records, kafka: Sequence[tuple[Any, ...]]) -> Sequence[Any]:
+        """Decode records together, and those in doubt one by one; return for each something that is true if it has rows."""
+        decoded = columnar.decode(records, kafka)
+        if decoded.parts or columnar.tables:
+            self.check_tables(records)
+        with_rows = np.zeros(len(records.values), bool)
+        for part in decoded.parts:
+            self.target.take_columns(records, part)
+            with_rows[part.places] = True
+        self.counts[Ignored.OTHER_TABLE.value] += decoded.other_table
+        if decoded.odd:
+            rest = [kafka[place] for place in decoded.odd] if kafka else kafka
+            with_rows[decoded.odd] = list(map(bool, self.decode_messages(records.only(decoded.odd), rest)))
+        # Reading messages twice is in vain if the next ones are of the same kind.
+        in_vain = 2 * len(decoded.odd) > len(records.values)
+        self.skipped = min(2 * self.skipped + 1, _MOST_SKIPPED) if in_vain else 0
+        self.skip = self.skipped
+        return with_rows
+
+    def decode_messages(self, records: Records, kafka: Sequence[tuple[Any, ...]]) -> list[Any]:
+        """Decode records one by one, and return the changes of each."""
         try:
             decoded, ignored = self.decode_together(records, kafka)
             self.check_tables(records)
-            self.target.take(records, decoded, self.text_columns)
+            self.target.take(records, decoded)
             self.counts.update(ignored)
         except Exception as error:
             if _is_infrastructure_error(error):
                 raise
-            # At least one record is bad: decode them one by one to find it.
+            # At least one record is bad: find it.
             decoded = self.decode_one_by_one(records, kafka)
-            self.target.take(records, decoded, {})
-        self.counts.update(self.watch.see(records, decoded))
-        self.counts["RECORDS"] += len(records.values)
-        self.held += len(records.values)
+            self.target.take(records, decoded)
+        return decoded
 
     def decode_together(self, records: Records, kafka: Sequence[tuple[Any, ...]]) -> tuple[list[Any], Counter[str]]:
-        """Decode records together, and count those without rows; raises if any record needs individual handling."""
-        decoded: list[Any] = list(map(self.decode_quickly, *self.arguments(records)))
+        """Decode records, and count those without rows; raises if any record needs individual handling."""
+        decoded: list[Any] = list(map(self.decode_record, *self.arguments(records)))
         self.check_metadata(decoded)
         ignored: Counter[str] = Counter()
         for index in [index for index, changes in enumerate(decoded) if type(changes) is Ignored]:

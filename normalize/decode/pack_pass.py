@@ -62,12 +62,12 @@ def pack_pass(
             held = row if row.kind is RowKind.UPDATE_BEFORE else None
             if held is None and not (ignore_deletes and row.kind is RowKind.DELETE):
                 changes.append(KeyedChange(row.key, row.row, row.metadata))
-        collected.take(records, decoded, {})
+        collected.take(records, decoded)
         start += rows_batch.num_rows
         yield from collected.flush()
     if held is not None and not ignore_deletes:
         records = Records("DataFrame", context.partitionId(), np.array([start]), np.zeros(1, np.int64), [], [])
-        collected.take(records, [[KeyedChange(held.key, None, held.metadata)]], {})
+        collected.take(records, [[KeyedChange(held.key, None, held.metadata)]])
         yield from collected.flush()
 
 

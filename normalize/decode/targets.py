@@ -8,7 +8,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -19,14 +19,15 @@ from cdc_formats.base import Change, KeyedChange
 from cdc_formats.decoding.rows import key_indices
 from cdc_formats.row_kind import RowKind
 from cdc_formats.values.equality import key_getter
-from cdc_formats.values.handling import Converter
 from cdc_formats.values.schema import Column
-from normalize.core.changes import NO_TEXT, Block, ChangeBatch, ChangeBuilder, Shape, cut, pack_change
+from normalize.core.changes import Block, ChangeBatch, ChangeBuilder, Shape, cut, pack_change
 from normalize.core.fold_columns import Ints
 from normalize.core.guard import GUARD, PartitionSummary
 from normalize.core.output import Output, SideOutput
 from normalize.core.packing import encode, key_group_of, key_groups_of, pack
 from normalize.core.records import Records
+
+from .columnar import KeyedColumns
 
 
 class Target(ABC):
@@ -41,8 +42,8 @@ class Target(ABC):
         The columns of changes.
     """
 
-    takes_text: ClassVar[bool] = False
-    """Whether it converts the text of whole columns (`Format.decoder`, ``raw_text``)."""
+    takes_columns: ClassVar[bool] = False
+    """Whether it takes columns of changes (`take_columns`)."""
     by_partition: ClassVar[bool] = False
     """Whether each flush may only have changes of one Kafka partition."""
     keyed: ClassVar[bool]
@@ -65,7 +66,7 @@ class Target(ABC):
         """Clear what was collected."""
 
     @abstractmethod
-    def take(self, records: Records, decoded: Sequence[Sequence[Any]], text_columns: Mapping[int, Converter]) -> None:
+    def take(self, records: Records, decoded: Sequence[Sequence[Any]]) -> None:
         """Add the changes of each record; adds nothing if it raises.
 
         Parameters
@@ -73,9 +74,11 @@ class Target(ABC):
         records : Records
         decoded : sequence of sequences
             `KeyedChange` or `Change`, see `keyed`.
-        text_columns : mapping
-            The columns that may have unconverted text of the messages, with their converters; only with `takes_text`.
         """
+
+    def take_columns(self, records: Records, changes: KeyedColumns) -> None:
+        """Add changes of some of the records, before or after those of the others; only if `takes_columns`."""
+        raise NotImplementedError
 
     @abstractmethod
     def add_side_output(self, records: Records, index: int, side_output: SideOutput) -> None:
@@ -106,11 +109,12 @@ class Blocks(Target):
     def ddl(output: Output) -> str:
         return "key_group INT, block BINARY"
 
-    takes_text = True
+    takes_columns = True
 
     def start(self) -> None:
         self.taken: list[ChangeBatch] = []
         self.groups: list[Ints] = []
+        self.offsets: list[Ints] = []
         self.side_outputs: list[SideOutput] = []
         self.begin: tuple[str, int] | None = None
         self.seen: PartitionSummary | None = None
@@ -119,10 +123,19 @@ class Blocks(Target):
         # The timestamps of a task never decrease: the first record has the least.
         self.seen = seen if self.seen is None else replace(seen, first_stamp=self.seen.first_stamp)
 
-    def take(self, records: Records, decoded: Sequence[Sequence[KeyedChange]], text_columns: Mapping[int, Converter]) -> None:
+    def take(self, records: Records, decoded: Sequence[Sequence[KeyedChange]]) -> None:
         gathered = ChangeBuilder(self.shape)
         gathered.take(records, decoded)
-        self.take_changes(records.source, int(records.offsets[0]), gathered, (), text_columns)
+        self._take(records.source, int(records.offsets[0]), gathered.changes(), gathered.keys, gathered.offsets)
+
+    def take_columns(self, records: Records, changes: KeyedColumns) -> None:
+        self._take(records.source, int(records.offsets[0]), changes.changes, changes.keys, records.offsets[changes.places])
+
+    def _take(self, source: str, first_offset: int, changes: ChangeBatch, keys: Sequence[bytes], offsets: Ints) -> None:
+        self.taken.append(changes)
+        self.groups.append(key_groups_of(keys, self.key_groups))
+        self.offsets.append(offsets)
+        self.begin = self.begin or (source, first_offset)
 
     def take_changes(
         self,
@@ -130,13 +143,10 @@ class Blocks(Target):
         first_offset: int,
         gathered: ChangeBuilder,
         side_outputs: Sequence[SideOutput] = (),
-        text_columns: Mapping[int, Converter] = NO_TEXT,
     ) -> None:
-        """Add changes and side outputs of one Kafka partition."""
-        self.taken.append(gathered.changes(text_columns))
-        self.groups.append(key_groups_of(gathered.keys, self.key_groups))
+        """Add changes and side outputs of one Kafka partition, in the order of the changes."""
+        self._take(source, first_offset, gathered.changes(), gathered.keys, np.zeros(len(gathered.keys), np.int64))
         self.side_outputs += side_outputs
-        self.begin = self.begin or (source, first_offset)
 
     def add_side_output(self, records: Records, index: int, side_output: SideOutput) -> None:
         self.side_outputs.append(side_output)
@@ -146,8 +156,7 @@ class Blocks(Target):
         rows = [] if self.seen is None else [(GUARD, encode(self.seen))]
         if self.begin is not None:
             source, first = self.begin
-            parts = cut(ChangeBatch.joined(self.taken, self.shape.schema), np.concatenate(self.groups)) if self.groups else []
-            rows += [(group, encode(changes.packed(source, first))) for group, changes in parts]
+            rows += [(group, encode(changes.packed(source, first))) for group, changes in self._by_group()]
             if self.side_outputs:
                 # Side outputs have no key: they are sent with the key group of their partition's name.
                 rows.append(
@@ -156,6 +165,20 @@ class Blocks(Target):
         if rows:
             yield _batch(rows, self.schema)
         self.start()
+
+    def _by_group(self) -> Iterator[tuple[int, ChangeBatch]]:
+        """Return the changes of each key group, in the order of their records."""
+        if not self.taken:
+            return iter(())
+        changes, groups, offsets = (
+            ChangeBatch.joined(self.taken, self.shape.schema),
+            np.concatenate(self.groups),
+            np.concatenate(self.offsets),
+        )
+        if np.any(offsets[1:] < offsets[:-1]):
+            order = np.argsort(offsets, kind="stable")
+            changes, groups = changes.take(order), groups[order]
+        return iter(cut(changes, groups))
 
 
 class KeyedRows(Target):
@@ -185,7 +208,7 @@ class KeyedRows(Target):
     def start(self) -> None:
         self.rows: list[tuple[Any, ...]] = []
 
-    def take(self, records: Records, decoded: Sequence[Sequence[KeyedChange]], text_columns: Mapping[int, Converter]) -> None:
+    def take(self, records: Records, decoded: Sequence[Sequence[KeyedChange]]) -> None:
         for index, changes in enumerate(decoded):
             place = (records.stamps[index], records.source, records.offsets[index])
             for seq, change in enumerate(changes):
@@ -222,7 +245,7 @@ class TypedRows(Target):
         self.metadata: list[tuple[Any, ...]] = []
         self.side_outputs: list[SideOutput] = []
 
-    def take(self, records: Records, decoded: Sequence[Sequence[Change]], text_columns: Mapping[int, Converter]) -> None:
+    def take(self, records: Records, decoded: Sequence[Sequence[Change]]) -> None:
         changes = [change for of_record in decoded for change in of_record]
         self.kinds += [change.kind for change in changes]
         self.rows += [change.row for change in changes]

@@ -43,12 +43,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NamedTuple
 
 import msgspec
 
 from cdc_formats.base import ControlEvent, Encoder, Event, Format, Headers, Ignored, KeyValue, MetadataColumn, Reader, RowNames
 from cdc_formats.changelog_mode import ChangelogMode
+from cdc_formats.decoding.envelope import Envelope
 from cdc_formats.decoding.json_reader import json_bytes, json_reader, read_json, read_object
 from cdc_formats.decoding.metadata import epoch_ms, member, text
 from cdc_formats.decoding.rows import RowConverter
@@ -164,6 +165,20 @@ class DebeziumFlatJson(DebeziumJson):
         places = [((*root, f"{start}db"), (*root, f"{start}table")) for root in ((), ("payload",)) for start in starts]
         return reader.tables.guard(reader, *places)
 
+    def envelope(self, rows: RowConverter) -> Envelope | None:
+        """Return the places of the operation; a message in a schema block, or with no row, is decoded alone."""
+        if self.schema_include is True:
+            return None
+        prefix = self.add_fields_prefix
+        return Envelope(
+            fields=_plain_shape(prefix),
+            operation=("op", "deleted"),
+            kinds={(op, text): RowKind.DELETE if gone else kind for op, kind in _KINDS.items() for text, gone in _DELETED.items()},
+            missing_is_null=True,
+            tables=TableFilter(self.database_include, self.table_include),
+            message=lambda added, value: _Message(added, value, prefix),
+        )
+
     def row_names(self, event: Event) -> RowNames | None:
         """Return the names in the row; None for a tombstone, which has only the key."""
         found = super().row_names(event)
@@ -263,6 +278,17 @@ def _added_shape(prefix: str) -> Any:
     wrapper: list[Any] = [(name, msgspec.Raw, msgspec.Raw(b"")) for name in ("block", "payload")]
     rename = {**names, "deleted": _DELETED_FIELD, "block": "schema", "payload": "payload"}
     return msgspec.defstruct("Added", [*fields, *wrapper], rename=rename, gc=False)
+
+
+_NEVER = Annotated[str, msgspec.Meta(min_length=1, max_length=0)]
+"""A type without values: a message that has such a field does not match."""
+
+
+def _plain_shape(prefix: str) -> Any:
+    """Return `_added_shape` for a row without a schema block."""
+    fields: list[Any] = [("op", str | None, None), ("deleted", str | bool | None, None), ("payload", _NEVER, "")]
+    rename = {"op": f"{prefix}op", "deleted": _DELETED_FIELD}
+    return msgspec.defstruct("Plain", fields, bases=(_added_shape(prefix),), rename=rename, gc=False)
 
 
 @lru_cache(maxsize=100)

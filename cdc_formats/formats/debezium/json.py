@@ -44,11 +44,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import msgspec
 
 from cdc_formats.base import ControlEvent, Encoder, Event, Headers, Ignored, KeyValue, MetadataColumn, Reader
+from cdc_formats.decoding.envelope import Envelope
 from cdc_formats.decoding.json_reader import json_bytes, json_reader, read_object
 from cdc_formats.decoding.metadata import epoch_ms, member, text, text_map
 from cdc_formats.decoding.rows import RowConverter, message_reader, undeclared
@@ -64,6 +66,7 @@ from cdc_formats.values.schema import Column, columns as to_columns
 from .connect_schema import described, schema_of, struct_schema, written_handling
 from .envelope import (
     COMPLETE_CONNECTORS,
+    KINDS,
     SCHEMAS_KEPT,
     UNAVAILABLE_VALUE_PLACEHOLDER,
     DebeziumEnvelope,
@@ -183,6 +186,22 @@ class DebeziumJson(DebeziumEnvelope):
         reader, names = _Reader(self, rows, keyed), (("source", "db"), ("source", "table"))
         return reader.tables.guard(reader.read, names, (("payload", *names[0]), ("payload", *names[1])))
 
+    def envelope(self, rows: RowConverter) -> Envelope | None:
+        """Return the places of the operation and the rows; a missing column is NULL."""
+        return Envelope(
+            fields=_Plain,
+            operation=("op",),
+            kinds=KINDS,
+            after="after",
+            before="before",
+            deleted="before",
+            missing_is_null=True,
+            block=() if self.schema_include is False else ("schema", "payload"),
+            bare=self.schema_include is not True,
+            by_block=partial(_described_rows, rows, self.handling),
+            tables=TableFilter(self.database_include, self.table_include),
+        )
+
     def table_reader(self, names: Sequence[str]) -> Callable[[Any], tuple[Any, ...]]:
         """Return the function from a message to its table, which reads ``source`` once."""
         read = _members_reader([_SOURCE_MEMBERS[name] for name in names])
@@ -253,6 +272,16 @@ class _Message(msgspec.Struct, gc=False):
     payload: msgspec.Raw = msgspec.Raw(b"")
 
 
+class _Plain(_Message, gc=False):
+    op: str | None = None
+
+
+def _described_rows(rows: RowConverter, handling: Handling, block: bytes) -> RowConverter:
+    """Return the converter of the rows of messages with a schema block."""
+    how = handling if block == b"null" else described(schema_of(block), rows.columns, handling)
+    return RowConverter(rows.columns, how, rows.unique_key)
+
+
 class _Reader:
     """Reads the messages of one table. Converters are compiled once for each schema block."""
 
@@ -315,9 +344,7 @@ class _Reader:
         if rows is None:
             if len(self.described) >= SCHEMAS_KEPT:
                 self.described.clear()
-            columns = self.rows.columns
-            rows = RowConverter(columns, described(schema_of(schema), columns, self.handling[complete]), self.rows.unique_key)
-            self.described[schema, complete] = rows
+            rows = self.described[schema, complete] = _described_rows(self.rows, self.handling[complete], schema)
         return rows
 
     def _events(self, message: Any, value: bytes, rows: RowConverter | None, root: str) -> Sequence[Event] | Ignored:

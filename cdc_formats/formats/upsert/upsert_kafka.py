@@ -54,6 +54,7 @@ from typing import TYPE_CHECKING, Any
 from cdc_formats.base import Encoder, Event, Format, Headers, Ignored, KeyValue, Reader
 from cdc_formats.changelog_mode import ChangelogMode
 from cdc_formats.decoding.images import ABSENT
+from cdc_formats.decoding.envelope import Envelope, image_shape
 from cdc_formats.decoding.json_reader import read_object
 from cdc_formats.decoding.rows import RowConverter, key_indices
 from cdc_formats.encoding.envelope import TIMESTAMP_STANDARDS
@@ -209,6 +210,16 @@ class UpsertKafka(Format):
         if rows.names_only:
             return _NamesReader(self, self._parts(rows.columns, rows.unique_key)).read
         return _Reader(self, self._parts(rows.columns, rows.unique_key), _CanonicalRows(rows.columns, Handling(), rows.unique_key)).read
+
+    def envelope(self, rows: RowConverter) -> Envelope | None:
+        """Return the places of key and row if both are JSON; a missing column is NULL, a missing key column is the key's."""
+        if self.key_format != "json" or self.value_format != "json":
+            return None
+        prefix = len(self.key_fields_prefix)
+        columns = self._parts(rows.columns, rows.unique_key).value_indices
+        names = [name[prefix:] if index in rows.key_indices else name for index, name in enumerate(rows.names)]
+        key = image_shape(rows, rows.key_indices, names)
+        return Envelope(kinds=Envelope.NEWEST, missing_is_null=True, key=key, columns=columns)
 
     def for_topic(self, topic: str) -> UpsertKafka:
         """Return the format with the topic's subjects (``<topic>-key``, ``<topic>-value``) if it has none."""

@@ -1,0 +1,136 @@
+"""What a JSON format declares about its messages, so that many of them can be decoded together, column by column.
+
+`normalize.decode.columnar` decodes the messages of an `Envelope`. It decodes only what it can decode exactly as `base.Decoder.upserts`
+does, which is the specification: the same rows and the same errors. All other messages are left to that decoder, one by one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal
+
+import msgspec
+
+from cdc_formats.row_kind import RowKind
+from cdc_formats.values.numbers import INTEGER_BITS
+from cdc_formats.values.types import canonical_type
+
+from .json_reader import batch_reader
+from .rows import RowConverter
+from .tables import TableFilter
+
+
+@dataclass(frozen=True, kw_only=True)
+class Envelope:
+    """The places of the operation and of the rows in a format's messages.
+
+    Parameters
+    ----------
+    fields : type
+        A msgspec struct of the fields other than the rows. A field whose value decides whether a message has rows needs a type that
+        accepts no other values than those in `kinds`: a message that does not have these types is decoded alone.
+    operation : tuple of str
+        The fields with the operation; a field within another is ``outer.inner``. Empty: every message is the newest row of its key.
+    kinds : mapping
+        The row kind by the operation's value: a tuple if `operation` has several fields. Messages of other operations are decoded alone.
+    after : str
+        The field with the row after the change. Empty: the message itself is the row.
+    before : str
+        The field with the row before an update, of which only the key is read; empty if the format has none. A key that differs from the
+        one after the change is the key before it; such a message is decoded alone.
+    deleted : str
+        The field with the row of a delete, `after` or `before`.
+    rows : {"one", "array", "array of one"}
+        Whether the fields hold a row, or an array of rows.
+    missing_is_null : bool
+        Whether a column that is not in a row is NULL. Otherwise messages with such rows are decoded alone.
+    needs_before : bool
+        Whether an update without `before` is decoded alone.
+    names : mapping
+        The names of the fields `after` and `before` in the message where they differ.
+    block : tuple of str
+        The fields of a message around the actual one: the schema block, and the message; empty if there are none.
+    bare : bool
+        Whether a message without a schema block is accepted.
+    by_block : callable or None
+        From the text of a schema block to the converter of its rows; None: a message around another one is decoded alone.
+    key : callable or None
+        The struct of the JSON key from which the primary key is read if the row does not have it, and for a null value, which is a delete.
+    columns : tuple of int or None
+        The columns that the message's row has; None: all.
+    tables : TableFilter or None
+        The filter of messages by their table.
+    message : callable or None
+        From the struct and the text of a message to the value from which metadata, table and position are read; None: the struct.
+    """
+
+    fields: type[msgspec.Struct] = msgspec.Struct
+    operation: tuple[str, ...] = ()
+    kinds: Mapping[Any, RowKind]
+    after: str = ""
+    before: str = ""
+    deleted: str = ""
+    rows: Literal["one", "array", "array of one"] = "one"
+    missing_is_null: bool = False
+    needs_before: bool = False
+    names: Mapping[str, str] = field(default_factory=dict)
+    block: tuple[str, ...] = ()
+    bare: bool = True
+    by_block: Callable[[bytes], RowConverter] | None = None
+    key: Any = None
+    columns: tuple[int, ...] | None = None
+    tables: TableFilter | None = None
+    message: Callable[[Any, Any], Any] | None = None
+
+    NEWEST: ClassVar[Mapping[Any, RowKind]] = {(): RowKind.UPDATE_AFTER}
+    """The `kinds` of a format without operations."""
+
+    def can_hold(self, rows: RowConverter) -> bool:
+        """Whether a struct can have the names of the columns, next to those of the message if the message itself is the row."""
+        fields = [] if self.after else [field.encode_name for field in msgspec.structs.fields(self.fields)]
+        return issubclass(rows.key_shape, msgspec.Struct) and not set(fields) & set(rows.names)
+
+    def image(self, rows: RowConverter) -> Any:
+        """Return the msgspec struct of a row: integers have their type, the values of other columns are checked by their converters."""
+        indices = range(len(rows.columns)) if self.columns is None else self.columns
+        return image_shape(rows, indices, rows.names, self.missing_is_null, () if self.after else (self.fields,))
+
+    def shape(self, rows: RowConverter, image: Any) -> Any:
+        """Return the msgspec struct of a message, whose rows are `image`."""
+        if not self.after:
+            return image
+        fields: list[Any] = [(self.after, self._many(image), None)]
+        if self.before:
+            fields.append((self.before, self._many(rows.key_shape), None))
+        return msgspec.defstruct("Message", fields, bases=(self.fields,), rename=dict(self.names), gc=False)
+
+    def _many(self, of: Any) -> Any:
+        return of | None if self.rows == "one" else list[of] | None
+
+
+def image_shape(
+    rows: RowConverter, indices: Sequence[int], names: Sequence[str], optional: bool = True, bases: tuple[type[msgspec.Struct], ...] = ()
+) -> Any:
+    """Return the msgspec struct of some of the columns, with a field ``c<index>`` for each.
+
+    An integer that the producer writes as a JSON number is checked by the struct; the converters check all other values.
+
+    Parameters
+    ----------
+    rows : RowConverter
+    indices : sequence of int
+        The columns.
+    names : sequence of str
+        The names of all columns in the message.
+    optional : bool
+        Whether a missing column is None; otherwise it is an error.
+    bases : tuple of type
+    """
+    fields: list[Any] = []
+    for index in indices:
+        sql_type = rows.columns[index].type
+        integer = sql_type.name in INTEGER_BITS and rows.handlings[index].native
+        value = canonical_type(sql_type) | None if integer else Any
+        fields.append((f"c{index}", value, None) if optional else (f"c{index}", value))
+    return msgspec.defstruct("Row", fields, bases=bases, rename={f"c{index}": names[index] for index in indices}, gc=False)

@@ -1,0 +1,117 @@
+"""Convert the values of one column of many messages to an Arrow array.
+
+Values in a producer's usual notation are converted together by Arrow. A column with any other value is converted value by value with the
+column's converter (`cdc_formats.values.types`). Both give the same values.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+
+from cdc_formats.decoding.images import ABSENT
+from cdc_formats.values.handling import ConversionError, Converter, Handling
+from cdc_formats.values.numbers import INTEGER_BITS
+from cdc_formats.values.placeholders import placeholder_form
+from cdc_formats.values.schema import Column
+from cdc_formats.values.text import TEXT_TYPES
+from cdc_formats.values.times import UNAMBIGUOUS_TEXT
+
+from .arrow import arrow_type, parse_texts, to_stored
+
+_NONE = type(None)
+_TEXT_DECIMALS = ("text", "string", "double")
+_ARROW_ERRORS = (pa.ArrowInvalid, pa.ArrowTypeError)
+
+
+class MessageColumn:
+    """Converts the values of a column.
+
+    Parameters
+    ----------
+    column : Column
+    handling : Handling
+    convert : callable
+        The column's converter.
+    """
+
+    def __init__(self, column: Column, handling: Handling, convert: Converter) -> None:
+        self.sql_type, self.convert = column.type, convert
+        self.placeholder = placeholder_form(column.type, handling)
+        name = column.type.name
+        self.is_text, self.is_boolean = name in TEXT_TYPES, name == "BOOLEAN"
+        self.is_integer, self.is_double = name in INTEGER_BITS, name == "DOUBLE"
+        self.is_decimal = name == "DECIMAL" and handling.decimal in _TEXT_DECIMALS and handling.bigint_unsigned is None
+        # A message's text of these types has a single meaning.
+        self.is_parsed = self.is_decimal or self.is_integer or name in UNAMBIGUOUS_TEXT
+
+    def array(self, values: Sequence[Any]) -> tuple[pa.Array, list[int]]:
+        """Return the values with their `arrow.stored_type`, and the indexes of those that the converter refuses, which are null.
+
+        Parameters
+        ----------
+        values : sequence
+            A message's values, or None.
+        """
+        try:
+            found = self._together(values)
+        except _ARROW_ERRORS:
+            found = None
+        if found is not None:
+            return found, self._placeholders(values)
+        canonical, refused = self.canonical(values)
+        return to_stored(self.sql_type, canonical), refused
+
+    def canonical(self, values: Sequence[Any]) -> tuple[list[Any], list[int]]:
+        """As `array`, with a list of canonical values."""
+        types = set(map(type, values))
+        if (self.is_text and types <= {str, _NONE}) or (self.is_integer and types == {int}):
+            return list(values), self._placeholders(values)
+        converted: list[Any] = []
+        refused: list[int] = []
+        for index, value in enumerate(values):
+            try:
+                converted.append(None if value is None else self.convert(value))
+            except ConversionError:
+                converted.append(None)
+                refused.append(index)
+        if ABSENT in converted:
+            refused += [index for index, value in enumerate(converted) if value is ABSENT]
+            converted = [None if value is ABSENT else value for value in converted]
+        return converted, refused
+
+    def _together(self, values: Sequence[Any]) -> pa.Array | None:
+        if self.is_text:
+            return pa.array(values, pa.string())
+        if self.is_boolean:
+            return pa.array(values, pa.bool_())
+        if not (self.is_parsed or self.is_double):
+            return None
+        types = set(map(type, values))
+        if types <= {str, _NONE}:
+            return parse_texts(self.sql_type, pa.array(values, pa.string())) if self.is_parsed else None
+        if self.is_integer and types <= {int, _NONE}:
+            return pa.array(values, arrow_type(self.sql_type))
+        if self.is_decimal and types <= {int, Decimal, _NONE}:
+            return pa.array(values, arrow_type(self.sql_type))
+        if self.is_double and types <= {int, Decimal, _NONE}:
+            return _doubles(values)
+        return None
+
+    def _placeholders(self, values: Sequence[Any]) -> list[int]:
+        if not self.is_text or self.placeholder is None or self.placeholder not in values:
+            return []
+        return [index for index, value in enumerate(values) if value == self.placeholder]
+
+
+def _doubles(values: Sequence[Any]) -> pa.Array | None:
+    try:
+        numbers = [None if value is None else float(value) for value in values]
+    except OverflowError:
+        return None
+    # A number out of a DOUBLE's range is an error, and not infinity.
+    return pa.array(numbers, pa.float64()) if all(number is None or math.isfinite(number) for number in numbers) else None

@@ -1,0 +1,117 @@
+"""The first pass with and without columns, so that tests can compare them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import zip_longest
+from typing import Any, NamedTuple
+from unittest.mock import patch
+
+import pyarrow as pa
+
+from cdc_formats import Ignored
+from cdc_formats.base import Format, KeyValue
+from cdc_formats.values.schema import columns
+from normalize.core.changes import ChangeBatch, decode_block
+from normalize.core.guard import GUARD, decode_summary
+from normalize.core.output import decode_side_outputs
+from normalize.decode.columnar import ColumnarDecoder
+from normalize.decode.decode_pass import Source, decode_pass
+from normalize.decode.targets import Blocks
+from normalize.monitoring.counts import COLUMN as COUNTS_COLUMN
+
+
+class Outcome(NamedTuple):
+    """The result of the first pass for some records, by key group."""
+
+    changes: dict[int, list[Any]]
+    partials: dict[int, list[Any]]
+    positions: dict[int, list[Any]]
+    guard: list[Any]
+    side_outputs: list[Any]
+    counts: list[Any]
+
+
+def source_of(
+    format: Format, schema: str, primary_key: Sequence[str], metadata: Mapping[str, str] | None = None, **arguments: Any
+) -> Source:
+    """Return the arguments of the first pass: bad records are rows, and control events, too."""
+    settings = {"mode": "PERMISSIVE", "control_events": frozenset(Ignored), "topic": "t", "key_groups": 4, **arguments}
+    return Source(format, columns(schema), tuple(primary_key), metadata or {}, **settings)
+
+
+def all_metadata(format: Format) -> dict[str, str]:
+    return {f"meta_{name}": name for name in (*format.metadata, "offset", "timestamp")}
+
+
+def batch_of(records: Sequence[KeyValue], start: int = 0) -> pa.RecordBatch:
+    """Return records of one partition as Spark's Kafka source does."""
+    number = range(start, start + len(records))
+    return pa.RecordBatch.from_pydict(
+        {
+            "key": pa.array([key for key, _ in records], pa.binary()),
+            "value": pa.array([value for _, value in records], pa.binary()),
+            "partition": pa.array([0] * len(records), pa.int32()),
+            "offset": pa.array(number, pa.int64()),
+            "stamp": pa.array([1_600_000_000_000 + place for place in number], pa.int64()),
+            "timestamp": pa.array([(1_600_000_000_000 + place) * 1000 for place in number], pa.int64()),
+        }
+    )
+
+
+def outcome(source: Source, records: Sequence[KeyValue], *, columnar: bool) -> Outcome:
+    """Return the result of the first pass."""
+    if not columnar:
+        with patch.object(ColumnarDecoder, "of", return_value=None):
+            return outcome(source, records, columnar=True)
+    notices: list[Any] = []
+    found = Outcome({}, {}, {}, [], [], notices)
+    for batch in decode_pass(iter([batch_of(records)]), source=source, target=Blocks, report=notices.extend):
+        for row in batch.to_pylist():
+            _add(found, source, row)
+    return found
+
+
+def _add(found: Outcome, source: Source, row: dict[str, Any]) -> None:
+    if row["block"] is None or row[COUNTS_COLUMN] is not None:
+        found.counts.append(row[COUNTS_COLUMN])
+    elif row["key_group"] == GUARD:
+        summary = decode_summary(row["block"])
+        found.guard.append((summary.first_stamp, [(table.names, table.topic) for table in summary.tables]))
+    else:
+        block = decode_block(row["block"])
+        found.side_outputs.extend(decode_side_outputs(block.side_outputs) if block.side_outputs else [])
+        if block.changes:
+            changes: ChangeBatch = block.unpacked(source.shape.schema)
+            group = row["key_group"]
+            found.changes.setdefault(group, []).extend(map(repr, changes.batch.to_pylist()))  # repr: NaN equals NaN
+            found.partials.setdefault(group, []).extend(changes.partials)
+            found.positions.setdefault(group, []).extend(changes.positions)
+
+
+def differences(source: Source, records: Sequence[KeyValue]) -> list[Any]:
+    """Return how the two results differ."""
+    left, right = (outcome(source, records, columnar=columnar) for columnar in (False, True))
+    found: list[Any] = []
+    for name, ours, theirs in zip(Outcome._fields, left, right, strict=True):
+        if ours == theirs:
+            continue
+        if isinstance(ours, dict):
+            lists = [(ours.get(group, []), theirs.get(group, [])) for group in sorted({*ours, *theirs})]
+        else:
+            lists = [(ours, theirs)]
+        found += [(name, *pair) for each in lists for pair in zip_longest(*each) if pair[0] != pair[1]]
+    return found
+
+
+def odd_share(source: Source, records: Sequence[KeyValue]) -> tuple[int, int]:
+    """Return how many records are decoded one by one, and how many of them are null or empty."""
+    decoder = ColumnarDecoder.of(source)
+    assert decoder is not None
+    batch = batch_of(records)
+    from normalize.decode.decode_pass import _kafka, _records
+
+    odd = []
+    for part, kafka in _records(batch, source, ("", -1), 0):
+        odd += [part.values[place] for place in decoder.decode(part, kafka).odd]
+    return len(odd), sum(not value for value in odd)
