@@ -1,4 +1,4 @@
-"""``python -m bench``: rows per second of decoding, of the stage, and of the whole query from Kafka to a consumer.
+"""``python -m bench``: the speed of decoding, of the first pass, of the stage, and of the whole query from Kafka to a consumer.
 
 python -m bench                                          # a local broker and topic: 1,000,000 messages over 100,000 keys
 python -m bench --messages 200000 --state rocksdb
@@ -30,6 +30,7 @@ from normalize.decode.targets import Blocks
 from normalize.engines.key_groups import normalize
 
 from .costs import costs
+from .first_pass import first_pass
 from .history import FORMAT_OPTIONS, SCHEMA, events, message
 from .producers import PRODUCERS
 from .report import report
@@ -37,7 +38,7 @@ from .settings import NAMES, try_settings
 from .topics import FORMATS
 from .whole import whole
 
-PARTS = ("decode", "stage", "whole", "costs")
+PARTS = ("decode", "pass", "stage", "whole", "costs")
 
 
 def main() -> None:
@@ -45,8 +46,8 @@ def main() -> None:
     options = parse()
     print(f"machine: {os.cpu_count()} cores, {platform.machine()}, {platform.system()}; Python {platform.python_version()}; "
           + ", ".join(f"{name} {version(name)}" for name in ("pyspark", "pyarrow", "msgspec", "pandas")))  # fmt: skip
-    parts = options.only or PARTS[:3]
-    for name, part in zip(PARTS, (decode, stage, whole, costs), strict=True):
+    parts = options.only or PARTS[:4]
+    for name, part in zip(PARTS, (decode, first_pass, stage, whole, costs), strict=True):
         if name in parts:
             part(options)
 
@@ -143,7 +144,7 @@ def stage(options: argparse.Namespace) -> None:
     shape, offsets = Shape(table), np.arange(count)
     target = Blocks(Output(table), options.key_groups, shape)
     decoded = [decoder.upserts(*message(*event)) for event in events(count, options.keys)]
-    target.take(Records("t", 0, offsets, offsets, [], []), decoded, {})
+    target.take(Records("t", 0, offsets, offsets, [], []), decoded)
     blocks = [(row["key_group"], decode_block(row["block"])) for batch in target.flush() for row in batch.to_pylist()]
     made = make_stage(ChangelogNormalize(key_groups=options.key_groups), shape, ("id",), streaming=True)
 

@@ -332,7 +332,7 @@ class Format(SampledFormat, ABC):
         """
         return self.read
 
-    def envelope(self, rows: RowConverter) -> Envelope | None:
+    def envelope(self, rows: RowConverter, metadata: Sequence[str] = (), *, positions: bool = False) -> Envelope | None:
         """Return the places of the operation and the rows in JSON messages, so that a keyed stage decodes many messages together.
 
         None: each message is decoded alone, by `read`. The rows are the same.
@@ -341,6 +341,10 @@ class Format(SampledFormat, ABC):
         ----------
         rows : RowConverter
             The table's columns and key.
+        metadata : sequence of str
+            The names of the requested metadata.
+        positions : bool
+            Whether `position` is called for each message.
         """
         return None
 

@@ -12,11 +12,11 @@ from typing import Any, ClassVar, Literal
 
 import msgspec
 
+from cdc_formats.position import Position
 from cdc_formats.row_kind import RowKind
 from cdc_formats.values.numbers import INTEGER_BITS
 from cdc_formats.values.types import canonical_type
 
-from .json_reader import batch_reader
 from .rows import RowConverter
 from .tables import TableFilter
 
@@ -61,6 +61,11 @@ class Envelope:
         The columns that the message's row has; None: all.
     tables : TableFilter or None
         The filter of messages by their table.
+    attributes : mapping
+        Metadata that is a field of `fields`: by its name, the field (``outer.inner`` if it is within another), and the function from its
+        value to the canonical one, None if it is the same. The format's `metadata` reads all others.
+    position : callable or None
+        From the struct of a message to its position; None: `Format.position`.
     message : callable or None
         From the struct and the text of a message to the value from which metadata, table and position are read; None: the struct.
     """
@@ -81,6 +86,8 @@ class Envelope:
     key: Any = None
     columns: tuple[int, ...] | None = None
     tables: TableFilter | None = None
+    attributes: Mapping[str, tuple[str, Callable[[Any], Any] | None]] = field(default_factory=dict)
+    position: Callable[[Any], Position | None] | None = None
     message: Callable[[Any, Any], Any] | None = None
 
     NEWEST: ClassVar[Mapping[Any, RowKind]] = {(): RowKind.UPDATE_AFTER}

@@ -14,6 +14,7 @@ from cdc_formats.values.types import converter
 
 from .json_reader import json_text, read_json
 
+_LEAST_MS, _MOST_MS = -(-LEAST_STAMP // 1000), MOST_STAMP // 1000
 _TO_BIGINT = converter(SqlType("BIGINT"), Handling())
 _TO_TIMESTAMP = converter(SqlType("TIMESTAMP"), Handling(time_zone="UTC"))
 
@@ -54,6 +55,8 @@ def text_map(value: Any) -> list[Any] | None:
 
 def epoch_ms(value: Any, path: str) -> int | None:
     """Return a number of milliseconds since 1970 as a canonical TIMESTAMP, in microseconds."""
+    if type(value) is int and _LEAST_MS <= value <= _MOST_MS:
+        return value * 1000
     return None if value is None else _instant(_bigint(value, path) * 1000, path)
 
 

@@ -165,7 +165,7 @@ class CanalJson(CanalFormat):
 
         return tables.guard(read, (("database",), ("table",)))
 
-    def envelope(self, rows: RowConverter) -> Envelope | None:
+    def envelope(self, rows: RowConverter, metadata: Sequence[str] = (), *, positions: bool = False) -> Envelope | None:
         """Return the places of the operation and the rows; rows that lack columns are decoded alone."""
         return Envelope(
             fields=_Plain,
@@ -176,6 +176,7 @@ class CanalJson(CanalFormat):
             deleted="data",
             rows="array",
             needs_before=True,
+            attributes={"database": ("database", None), "table": ("table", None)},
             tables=TableFilter(self.database_include, self.table_include),
         )
 
@@ -197,6 +198,8 @@ class Message(msgspec.Struct, gc=False):
 
 class _Plain(Message, gc=False):
     type: str | None = None
+    database: str | None = None
+    table: str | None = None
     is_ddl: bool | None = msgspec.field(default=None, name="isDdl")
 
 

@@ -94,7 +94,7 @@ class ChangelogJson(Format):
 
         return read
 
-    def envelope(self, rows: RowConverter) -> Envelope | None:
+    def envelope(self, rows: RowConverter, metadata: Sequence[str] = (), *, positions: bool = False) -> Envelope | None:
         """Return the places of the operation and the row; a missing column is NULL."""
         return Envelope(fields=_Plain, operation=("op",), kinds=_KINDS, after="data", deleted="data", missing_is_null=True)
 

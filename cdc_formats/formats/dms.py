@@ -126,7 +126,7 @@ class DmsJson(Format):
         reader = _Reader(self, rows, keyed)
         return reader.tables.guard(reader, (("metadata", "schema-name"), ("metadata", "table-name")))
 
-    def envelope(self, rows: RowConverter) -> Envelope | None:
+    def envelope(self, rows: RowConverter, metadata: Sequence[str] = (), *, positions: bool = False) -> Envelope | None:
         """Return the places of the operation and the rows; None if before-images are among the columns."""
         if self.before_image_prefix:
             return None
@@ -139,6 +139,7 @@ class DmsJson(Format):
             deleted="data",
             names={"before": self.before_image_field} if self.before_image_field else {},
             missing_is_null=not self.include_null_and_empty,
+            attributes={"schema": ("metadata.schema_name", None), "table": ("metadata.table_name", None)},
             tables=TableFilter(self.schema_include, self.table_include, level="schema"),
         )
 
@@ -182,6 +183,8 @@ class _Message(msgspec.Struct, gc=False):
 class _PlainMetadata(_Metadata, gc=False, rename="kebab"):
     operation: str | None = None
     record_type: Literal["data"] | None = None
+    schema_name: str | None = None
+    table_name: str | None = None
 
 
 class _Plain(_Message, gc=False):

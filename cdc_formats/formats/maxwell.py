@@ -139,7 +139,7 @@ class MaxwellJson(Format):
 
         return tables.guard(read, (("database",), ("table",)))
 
-    def envelope(self, rows: RowConverter) -> Envelope | None:
+    def envelope(self, rows: RowConverter, metadata: Sequence[str] = (), *, positions: bool = False) -> Envelope | None:
         """Return the places of the operation and the rows; rows that lack columns are decoded alone."""
         return Envelope(
             fields=_Plain,
@@ -149,6 +149,7 @@ class MaxwellJson(Format):
             before="old",
             deleted="data",
             needs_before=True,
+            attributes={"database": ("database", None), "table": ("table", None)},
             tables=TableFilter(self.database_include, self.table_include),
         )
 
@@ -212,6 +213,8 @@ class _Message(msgspec.Struct, gc=False):
 
 class _Plain(_Message, gc=False):
     type: str | None = None
+    database: str | None = None
+    table: str | None = None
 
 
 def _events(message: Any, value: bytes, tables: TableFilter, partial: PartialRows, unique_key: Sequence[str]) -> Sequence[Event] | Ignored:

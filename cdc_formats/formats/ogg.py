@@ -114,7 +114,7 @@ class OggJson(Format):
 
         return tables.guard(read, ((), ("table",)))
 
-    def envelope(self, rows: RowConverter) -> Envelope | None:
+    def envelope(self, rows: RowConverter, metadata: Sequence[str] = (), *, positions: bool = False) -> Envelope | None:
         """Return the places of the operation and the rows; rows that lack columns are decoded alone."""
         return Envelope(
             fields=_Plain,
@@ -123,6 +123,7 @@ class OggJson(Format):
             after="after",
             before="before",
             deleted="before",
+            attributes={"table": ("table", None)},
             tables=TableFilter(None, self.table_include),
         )
 
@@ -171,6 +172,7 @@ class _Message(msgspec.Struct, gc=False):
 
 class _Plain(_Message, gc=False):
     op_type: str | None = None
+    table: str | None = None
 
 
 def _events(message: Any, tables: TableFilter) -> Sequence[Event] | Ignored:

@@ -94,7 +94,7 @@ class TicdcCanalJson(CanalFormat):
 
         return tables.guard(read, (("database",), ("table",)))
 
-    def envelope(self, rows: RowConverter) -> Envelope | None:
+    def envelope(self, rows: RowConverter, metadata: Sequence[str] = (), *, positions: bool = False) -> Envelope | None:
         """Return the places of the operation and the row; a row that is not whole is decoded alone."""
         return Envelope(
             fields=_Plain,
@@ -106,6 +106,7 @@ class TicdcCanalJson(CanalFormat):
             rows="array of one",
             missing_is_null=True,
             needs_before=True,
+            attributes={"database": ("database", None), "table": ("table", None)},
             tables=TableFilter(self.database_include, self.table_include),
         )
 
@@ -154,6 +155,8 @@ class _WholeRow(_Tidb, gc=False, rename="camel"):
 
 class _Plain(_Message, gc=False):
     type: str | None = None
+    database: str | None = None
+    table: str | None = None
     is_ddl: bool | None = msgspec.field(default=None, name="isDdl")
     tidb: _WholeRow = msgspec.field(default_factory=_WholeRow, name="_tidb")
 

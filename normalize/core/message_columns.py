@@ -57,11 +57,7 @@ class MessageColumn:
         values : sequence
             A message's values, or None.
         """
-        try:
-            found = self._together(values)
-        except _ARROW_ERRORS:
-            found = None
-        if found is not None:
+        if (found := self._together(values)) is not None:
             return found, self._placeholders(values)
         canonical, refused = self.canonical(values)
         return to_stored(self.sql_type, canonical), refused
@@ -69,8 +65,10 @@ class MessageColumn:
     def canonical(self, values: Sequence[Any]) -> tuple[list[Any], list[int]]:
         """As `array`, with a list of canonical values."""
         types = set(map(type, values))
-        if (self.is_text and types <= {str, _NONE}) or (self.is_integer and types == {int}):
+        if (self.is_text and types <= {str, _NONE}) or (self.is_integer and types <= {int, _NONE}):
             return list(values), self._placeholders(values)
+        if self.is_integer and (found := self._parsed(values, types)) is not None:
+            return found.to_pylist(), []
         converted: list[Any] = []
         refused: list[int] = []
         for index, value in enumerate(values):
@@ -85,22 +83,40 @@ class MessageColumn:
         return converted, refused
 
     def _together(self, values: Sequence[Any]) -> pa.Array | None:
-        if self.is_text:
-            return pa.array(values, pa.string())
-        if self.is_boolean:
-            return pa.array(values, pa.bool_())
-        if not (self.is_parsed or self.is_double):
+        try:
+            if self.is_text:
+                return pa.array(values, pa.string())
+            types = set(map(type, values))
+            if self.is_boolean:
+                return self._booleans(values, types)
+            if self.is_integer and types <= {int, _NONE}:
+                return pa.array(values, arrow_type(self.sql_type))
+            if self.is_decimal and types <= {int, Decimal, _NONE}:
+                return pa.array(values, arrow_type(self.sql_type))
+            if self.is_double and types <= {int, Decimal, _NONE}:
+                return _doubles(values)
+            return self._parsed(values, types)
+        except _ARROW_ERRORS:
             return None
-        types = set(map(type, values))
-        if types <= {str, _NONE}:
-            return parse_texts(self.sql_type, pa.array(values, pa.string())) if self.is_parsed else None
-        if self.is_integer and types <= {int, _NONE}:
-            return pa.array(values, arrow_type(self.sql_type))
-        if self.is_decimal and types <= {int, Decimal, _NONE}:
-            return pa.array(values, arrow_type(self.sql_type))
-        if self.is_double and types <= {int, Decimal, _NONE}:
-            return _doubles(values)
-        return None
+
+    def _parsed(self, values: Sequence[Any], types: set[type]) -> pa.Array | None:
+        if not self.is_parsed or not types <= {str, _NONE}:
+            return None
+        try:
+            return parse_texts(self.sql_type, pa.array(values, pa.string()))
+        except _ARROW_ERRORS:
+            return None
+
+    def _booleans(self, values: Sequence[Any], types: set[type]) -> pa.Array | None:
+        if types <= {bool, _NONE}:
+            return pa.array(values, pa.bool_())
+        if len(types - {_NONE}) > 1:
+            return None  # 1 equals True
+        try:
+            known = {value: None if value is None else self.convert(value) for value in set(values)}
+        except (ConversionError, TypeError):
+            return None
+        return pa.array([known[value] for value in values], pa.bool_())
 
     def _placeholders(self, values: Sequence[Any]) -> list[int]:
         if not self.is_text or self.placeholder is None or self.placeholder not in values:

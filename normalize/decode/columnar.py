@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 import numpy as np
 import pyarrow as pa
-from msgspec.structs import astuple
 
 from cdc_formats.base import Ignored
 from cdc_formats.decoding.envelope import Envelope
@@ -75,6 +74,14 @@ class Decoded(NamedTuple):
     odd: list[int]
 
 
+class _Reader(NamedTuple):
+    """Reads metadata of a message: of its struct, or of the value that the format makes of it (`Envelope.message`)."""
+
+    read: Callable[[Any], Any]
+    convert: Callable[[Any], Any] | None
+    of_source: bool
+
+
 class _Rows(NamedTuple):
     """Rows of messages, as parallel lists.
 
@@ -110,18 +117,16 @@ class _Table:
 
     def __init__(self, envelope: Envelope, rows: RowConverter) -> None:
         image = envelope.image(rows)
-        fields = msgspec.structs.fields(image)
         self.read = batch_reader(envelope.shape(rows, image), spelled=rows.spelled)
-        # If the message itself is the row, the struct's first fields are the message's.
-        self.indices = range(len(rows.columns)) if envelope.columns is None else envelope.columns
-        self.first = len(fields) - len(self.indices)
-        self.nothing = msgspec.convert({field.encode_name: None for field in fields if field.required}, image)
+        indices = range(len(rows.columns)) if envelope.columns is None else envelope.columns
+        self.getters = {index: attrgetter(f"c{index}") for index in indices}
+        required = [field for field in msgspec.structs.fields(image) if field.required]
+        self.nothing = msgspec.convert({field.encode_name: None for field in required}, image)
         self.columns = [MessageColumn(*each) for each in zip(rows.columns, rows.handlings, rows.converters, strict=True)]
 
-    def cells(self, images: Sequence[Any]) -> dict[int, Sequence[Any]]:
+    def cells(self, images: Sequence[Any]) -> dict[int, list[Any]]:
         """Return the values of images by the index of their column."""
-        found = list(zip(*map(astuple, images), strict=True))[self.first :] or [()] * len(self.indices)
-        return dict(zip(self.indices, found, strict=True))
+        return {index: list(map(get, images)) for index, get in self.getters.items()}
 
 
 class ColumnarDecoder:
@@ -150,15 +155,28 @@ class ColumnarDecoder:
         self.operation = attrgetter(*envelope.operation) if envelope.operation else lambda message: ()
         self.read_key = None if envelope.key is None else batch_reader(envelope.key, spelled=rows.spelled)
         format = source.format
-        self.metadata = [format.metadata[name].read for name in source.format_metadata]
+        self.metadata = [self._reader(name) for name in source.format_metadata]
         names = source.format_metadata + source.kafka_metadata
         self.metadata_order = [names.index(name) for name in source.metadata.values()]
         self.key_places = [list(source.metadata).index(name) for name in source.key_metadata]
-        identity = source.identity.columns
-        self.table_of = format.table_reader(identity) if identity else None
-        filtered = [name for name, option in format.table_identity.items() if option]
-        self.filtered_of = format.table_reader(filtered) if envelope.tables is not None and envelope.tables.set else None
+        self.identity = self._table_reader(source.identity.columns)
+        filters = envelope.tables is not None and envelope.tables.set
+        self.filtered = self._table_reader([name for name, option in format.table_identity.items() if option and filters])
         self.tables: dict[tuple[Any, ...], None] = {}
+
+    def _table_reader(self, names: Sequence[str]) -> _Reader | None:
+        """Return the reader of columns of `Format.table_identity`, as a tuple."""
+        fields = [self.envelope.attributes[name][0] for name in names if name in self.envelope.attributes]
+        if not names:
+            return None
+        if len(fields) < len(names):
+            return _Reader(self.source.format.table_reader(names), None, True)
+        read = attrgetter(*fields)
+        return _Reader(read if len(fields) > 1 else lambda message: (read(message),), None, False)
+
+    def _reader(self, name: str) -> _Reader:
+        field, convert = self.envelope.attributes.get(name, ("", None))
+        return _Reader(attrgetter(field), convert, False) if field else _Reader(self.source.format.metadata[name].read, None, True)
 
     @classmethod
     def of(cls, source: Source) -> ColumnarDecoder | None:
@@ -169,7 +187,7 @@ class ColumnarDecoder:
         if source.compact or format.validate or not (ours or not source.format_metadata):
             return None
         rows = RowConverter(source.columns, format.handling, source.unique_key)
-        envelope = format.envelope(rows)
+        envelope = format.envelope(rows, source.format_metadata, positions=source.positions)
         return None if envelope is None or not envelope.can_hold(rows) else cls(source, envelope, rows)
 
     def decode(self, records: Records, kafka: Sequence[tuple[Any, ...]]) -> Decoded:
@@ -216,10 +234,7 @@ class _Decoding:
         if not self.envelope.bare:
             self.odd.update(places)
             messages, places = [], []
-        if self.decoder.read_key is None:
-            rows = self._rows(messages, places)
-        else:
-            rows = self._keyed_rows(messages, places)
+        rows = self._rows(messages, places) if self.decoder.read_key is None else self._keyed_rows(messages, places)
         self._take(self.decoder.table, rows)
         return Decoded(self.parts, self.other_table, sorted(self.odd))
 
@@ -267,7 +282,7 @@ class _Decoding:
         if None in kinds:
             self.odd |= {place for place, kind in zip(places, kinds, strict=True) if kind is None}
             rows = rows.without(self.odd)
-        if self.decoder.filtered_of is not None:
+        if self.decoder.filtered is not None:
             rows = self._of_this_table(rows)
         if envelope.rows != "one":
             rows = self._exploded(rows)
@@ -297,6 +312,9 @@ class _Decoding:
 
     def _exploded(self, rows: _Rows) -> _Rows:
         """Return a row for each element of the messages' arrays."""
+        if all(map(_is_single, rows.kinds, rows.images, rows.befores)):
+            befores = [old[0] if old else None for old in rows.befores]
+            return rows._replace(images=[images[0] for images in rows.images], befores=befores)
         one = self.envelope.rows == "array of one"
         found = []
         for place, message, kind, images, old in zip(*rows, strict=True):
@@ -309,9 +327,9 @@ class _Decoding:
 
     def _of_this_table(self, rows: _Rows) -> _Rows:
         """Return the rows of messages of the tables that the format's filter includes."""
-        read = self.decoder.filtered_of
-        assert read is not None
-        tables = list(map(read, self._sources(rows)))
+        doubted: set[int] = set()
+        assert self.decoder.filtered is not None
+        tables = self._each(self.decoder.filtered, rows, doubted)
         matches = {table: self._matches(table) for table in set(tables)}
         if Ignored.OTHER_TABLE in self.source.handled_reasons:
             matches = {table: match or None for table, match in matches.items()}
@@ -394,9 +412,8 @@ class _Decoding:
         records, shape = self.records, self.decoder.shape
         self.odd |= doubted
         decoded = rows.without(doubted) if doubted else rows
-        if self.decoder.table_of is not None:
-            tables = map(self.decoder.table_of, self._sources(decoded))
-            self.decoder.tables.update(dict.fromkeys(tables))
+        if self.decoder.identity is not None:
+            self.decoder.tables.update(dict.fromkeys(self._each(self.decoder.identity, decoded, doubted)))
         dropped = self.source.ignore_deletes and any(deleted)
         if doubted or dropped:
             kept = [place not in doubted and not (dropped and out) for place, out in zip(rows.places, deleted, strict=True)]
@@ -414,7 +431,7 @@ class _Decoding:
         self.parts.append(KeyedColumns(ChangeBatch(batch, [], [(records.source, position) for position in positions]), packed, places))
 
     def _keys(
-        self, table: _Table, rows: _Rows, cells: dict[int, Sequence[Any]], deleted: list[bool] | None, doubted: set[int]
+        self, table: _Table, rows: _Rows, cells: dict[int, list[Any]], deleted: list[bool] | None, doubted: set[int]
     ) -> dict[int, list[Any]]:
         """Return the canonical values of the key's columns, by their index."""
         found = {}
@@ -446,21 +463,26 @@ class _Decoding:
         """Return the metadata's columns, in the requested order."""
         if not self.source.metadata:
             return []
-        columns = [self._each(read, rows, doubted) for read in self.decoder.metadata]
+        columns = [self._each(reader, rows, doubted) for reader in self.decoder.metadata]
         columns += [[self.kafka[place][index] for place in rows.places] for index in range(len(self.source.kafka_metadata))]
         return [columns[index] for index in self.decoder.metadata_order]
 
-    def _each(self, read: Callable[[Any], Any], rows: _Rows, doubted: set[int]) -> list[Any]:
+    def _each(self, reader: _Reader, rows: _Rows, doubted: set[int]) -> list[Any]:
         """Return a value read from each row's message."""
-        messages = self._sources(rows)
+        messages = self._sources(rows) if reader.of_source else rows.messages
+        if reader.convert is None:
+            return self._converted(reader.read, messages, rows, doubted)
+        return self._converted(reader.convert, list(map(reader.read, messages)), rows, doubted)
+
+    def _converted(self, convert: Callable[[Any], Any], values: list[Any], rows: _Rows, doubted: set[int]) -> list[Any]:
         try:
-            return list(map(read, messages))
+            return list(map(convert, values))
         except DecodeError:
             pass
         found = []
-        for place, message in zip(rows.places, messages, strict=True):
+        for place, value in zip(rows.places, values, strict=True):
             try:
-                found.append(read(message))
+                found.append(convert(value))
             except DecodeError:
                 found.append(None)
                 doubted.add(place)
@@ -472,4 +494,13 @@ class _Decoding:
         return found
 
     def _positions(self, rows: _Rows, doubted: set[int]) -> list[Position | None]:
-        return self._each(self.source.format.position, rows, doubted) if self.source.positions else []
+        if not self.source.positions:
+            return []
+        if self.envelope.position is not None:
+            return self._converted(self.envelope.position, rows.messages, rows, doubted)
+        return self._converted(self.source.format.position, self._sources(rows), rows, doubted)
+
+
+def _is_single(kind: RowKind, images: list[Any] | None, befores: list[Any] | None) -> bool:
+    """Whether a message's arrays have one row."""
+    return images is not None and len(images) == 1 and (kind is not _UPDATE_AFTER or (befores is not None and len(befores) == 1))

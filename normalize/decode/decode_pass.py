@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import groupby, islice
+from itertools import islice, pairwise
 from traceback import extract_tb
 from typing import Any, Literal
 
@@ -232,7 +232,7 @@ class _Task:
         self.decode_record = decoder.upserts if target.keyed else decoder.decode
         self.columnar = ColumnarDecoder.of(source) if target.takes_columns else None
         self.skip = self.skipped = 0
-        self.decoders = [decoder] if self.columnar is None else [decoder, self.columnar]
+        self.decoders: list[Decoder | ColumnarDecoder] = [decoder] if self.columnar is None else [decoder, self.columnar]
         self.tables = list[SourceTable]()
         self.compared: tuple[Any, ...] = ()
         self.handled_reasons = source.handled_reasons
@@ -268,15 +268,14 @@ class _Task:
     def decode(self, records: Records, kafka: Sequence[tuple[Any, ...]]) -> None:
         self.counts["RECORDS"] += len(records.values)
         self.held += len(records.values)
-        with_rows: Sequence[Any]
         if self.columnar is None or self.skip:
             self.skip = max(self.skip - 1, 0)
-            with_rows = self.decode_messages(records, kafka)
+            with_rows: Any = self.decode_messages(records, kafka)
         else:
             with_rows = self.decode_columns(self.columnar, records, kafka)
         self.counts.update(self.watch.see(records, with_rows))
 
-    def decode_columns(self, columnar: ColumnarDecoder, records: Records, kafka: Sequence[tuple[Any, ...]]) -> Sequence[Any]:
+    def decode_columns(self, columnar: ColumnarDecoder, records: Records, kafka: Sequence[tuple[Any, ...]]) -> Any:
         """Decode records together, and those in doubt one by one; return for each something that is true if it has rows."""
         decoded = columnar.decode(records, kafka)
         if decoded.parts or columnar.tables:
@@ -473,14 +472,15 @@ def needed_columns(source: Source) -> list[str]:
 
 def _records(batch: pa.RecordBatch, source: Source, at: tuple[str, int], stamp: int) -> Iterator[tuple[Records, list[tuple[Any, ...]]]]:
     """Split a batch where the Kafka partition changes (rare), and yield each part with the Kafka metadata of its records."""
-    partitions = batch.column("partition").to_pylist()
-    topics = batch.column("topic").to_pylist() if source.topic is None else [source.topic] * len(partitions)
-    start = 0
-    for place, run in groupby(zip(topics, partitions, strict=True)):
-        length = sum(1 for _ in run)
-        part = batch.slice(start, length)
+    names = ["partition"] if source.topic is not None else ["partition", "topic"]
+    changed = np.zeros(max(batch.num_rows - 1, 0), bool)
+    for column in map(batch.column, names):
+        changed |= pc.not_equal(column[1:], column[:-1]).to_numpy(zero_copy_only=False)
+    for start, end in pairwise([0, *(np.flatnonzero(changed) + 1), batch.num_rows] if batch.num_rows else []):
+        part = batch.slice(start, end - start)
+        topic = part.column("topic")[0].as_py() if source.topic is None else source.topic
+        place = (topic, part.column("partition")[0].as_py())
         yield _columns(part, source, place, stamp if place == at else 0), _kafka(part, source, place)
-        start += length
 
 
 def arranged(batches: Iterator[pa.RecordBatch], source: Source, *, sort: bool) -> Iterator[pa.RecordBatch]:

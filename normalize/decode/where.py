@@ -9,7 +9,7 @@ always matches.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from itertools import groupby
@@ -20,7 +20,6 @@ import pyarrow as pa
 from cdc_formats.base import KeyedChange
 from cdc_formats.decoding.images import ABSENT, absent_as_null
 from cdc_formats.errors import ArgumentError, PartialImageError
-from cdc_formats.values.handling import Converter
 from cdc_formats.values.schema import Column, SqlType, backquoted
 from normalize.connect import analyze
 from normalize.core.arrow import arrow_type, spark_type, to_arrow
@@ -61,8 +60,8 @@ class FilterRows(KeyedRows):
         super().start()
         self.typed: list[tuple[Any, ...] | None] = []
 
-    def take(self, records: Records, decoded: Sequence[Sequence[KeyedChange]], text_columns: Mapping[int, Converter]) -> None:
-        super().take(records, decoded, text_columns)
+    def take(self, records: Records, decoded: Sequence[Sequence[KeyedChange]]) -> None:
+        super().take(records, decoded)
         self.typed += [change.row for changes in decoded for change in changes]
 
     def add_side_output(self, records: Records, index: int, side_output: SideOutput) -> None:

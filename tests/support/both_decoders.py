@@ -109,7 +109,7 @@ def odd_share(source: Source, records: Sequence[KeyValue]) -> tuple[int, int]:
     decoder = ColumnarDecoder.of(source)
     assert decoder is not None
     batch = batch_of(records)
-    from normalize.decode.decode_pass import _kafka, _records
+    from normalize.decode.decode_pass import _records
 
     odd = []
     for part, kafka in _records(batch, source, ("", -1), 0):

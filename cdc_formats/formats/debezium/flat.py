@@ -165,7 +165,7 @@ class DebeziumFlatJson(DebeziumJson):
         places = [((*root, f"{start}db"), (*root, f"{start}table")) for root in ((), ("payload",)) for start in starts]
         return reader.tables.guard(reader, *places)
 
-    def envelope(self, rows: RowConverter) -> Envelope | None:
+    def envelope(self, rows: RowConverter, metadata: Sequence[str] = (), *, positions: bool = False) -> Envelope | None:
         """Return the places of the operation; a message in a schema block, or with no row, is decoded alone."""
         if self.schema_include is True:
             return None

@@ -75,6 +75,7 @@ from .envelope import (
     payload_of,
     without_op,
 )
+from .position import Source, position_of_fields
 from .sampling import SCHEMA_BLOCK, block_columns, block_options, guess_notes, has_block, may_be_unsigned, unsigned_notes, unsigned_option
 
 if TYPE_CHECKING:
@@ -186,10 +187,16 @@ class DebeziumJson(DebeziumEnvelope):
         reader, names = _Reader(self, rows, keyed), (("source", "db"), ("source", "table"))
         return reader.tables.guard(reader.read, names, (("payload", *names[0]), ("payload", *names[1])))
 
-    def envelope(self, rows: RowConverter) -> Envelope | None:
+    def envelope(self, rows: RowConverter, metadata: Sequence[str] = (), *, positions: bool = False) -> Envelope | None:
         """Return the places of the operation and the rows; a missing column is NULL."""
+        if "source.properties" in metadata:
+            fields: type[msgspec.Struct] = _Plain
+        else:
+            fields = _PlainWithPosition if positions else _PlainWithSource
         return Envelope(
-            fields=_Plain,
+            fields=fields,
+            attributes={} if fields is _Plain else _ATTRIBUTES,
+            position=None if fields is _Plain else lambda message: position_of_fields(message.source, "$.source."),
             operation=("op",),
             kinds=KINDS,
             after="after",
@@ -274,6 +281,34 @@ class _Message(msgspec.Struct, gc=False):
 
 class _Plain(_Message, gc=False):
     op: str | None = None
+
+
+class _Source(msgspec.Struct, gc=False):
+    db: str | None = None
+    schema: str | None = None
+    table: str | None = None
+    ts_ms: int | None = None
+
+
+class _PlainWithSource(_Plain, gc=False):
+    source: _Source = msgspec.field(default_factory=_Source)
+    ts_ms: int | None = None
+
+
+class _PositionSource(Source, gc=False):
+    schema: str | None = None
+    table: str | None = None
+
+
+class _PlainWithPosition(_PlainWithSource, gc=False):
+    source: _PositionSource = msgspec.field(default_factory=_PositionSource)
+
+
+_ATTRIBUTES: Mapping[str, tuple[str, Callable[[Any], Any] | None]] = {
+    "ingestion-timestamp": ("ts_ms", partial(epoch_ms, path="$.ts_ms")),
+    "source.timestamp": ("source.ts_ms", partial(epoch_ms, path="$.source.ts_ms")),
+    **{name: (f"source.{field}", None) for name, field in _SOURCE_MEMBERS.items()},
+}
 
 
 def _described_rows(rows: RowConverter, handling: Handling, block: bytes) -> RowConverter:

@@ -53,8 +53,8 @@ from typing import TYPE_CHECKING, Any
 
 from cdc_formats.base import Encoder, Event, Format, Headers, Ignored, KeyValue, Reader
 from cdc_formats.changelog_mode import ChangelogMode
-from cdc_formats.decoding.images import ABSENT
 from cdc_formats.decoding.envelope import Envelope, image_shape
+from cdc_formats.decoding.images import ABSENT
 from cdc_formats.decoding.json_reader import read_object
 from cdc_formats.decoding.rows import RowConverter, key_indices
 from cdc_formats.encoding.envelope import TIMESTAMP_STANDARDS
@@ -211,7 +211,7 @@ class UpsertKafka(Format):
             return _NamesReader(self, self._parts(rows.columns, rows.unique_key)).read
         return _Reader(self, self._parts(rows.columns, rows.unique_key), _CanonicalRows(rows.columns, Handling(), rows.unique_key)).read
 
-    def envelope(self, rows: RowConverter) -> Envelope | None:
+    def envelope(self, rows: RowConverter, metadata: Sequence[str] = (), *, positions: bool = False) -> Envelope | None:
         """Return the places of key and row if both are JSON; a missing column is NULL, a missing key column is the key's."""
         if self.key_format != "json" or self.value_format != "json":
             return None

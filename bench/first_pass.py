@@ -1,0 +1,99 @@
+"""CPU time of the first pass, in pure Python on one core: Kafka's records to packed blocks by key group.
+
+Each format is measured twice in turn, with messages decoded together as columns (`normalize.decode.columnar`) and one by one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Iterator, Sequence
+from unittest.mock import patch
+
+import pyarrow as pa
+
+from cdc_formats import columns, get_format
+from cdc_formats.base import Format, KeyValue
+from cdc_formats.errors import ChangelogError
+from normalize.decode.columnar import ColumnarDecoder
+from normalize.decode.decode_pass import Source, decode_pass, needed_columns
+from normalize.decode.targets import Blocks
+
+from .history import events
+from .producers import PRODUCERS, Producer
+from .settings import PLAIN, settings_of, try_settings
+
+_BATCH = 10_000  # Spark's default number of records in an Arrow batch
+
+
+def first_pass(options: argparse.Namespace) -> None:
+    """Print the µs of CPU time a message, for each format and the settings that it supports."""
+    count = min(options.messages, 100_000)
+    history = list(events(count, options.keys))
+    for producer in PRODUCERS:
+        if producer.format.endswith("confluent"):
+            continue  # needs a schema registry
+        messages = [producer.write(*event) for event in history]
+        for settings in (PLAIN, "metadata", "source"):
+            source = _source(producer, settings, options.key_groups)
+            if source is None:
+                continue
+            batches = list(_batches(source, messages))
+            alone, together = _fastest(source, batches, options.runs)
+            label = f"{producer.format} {producer.options.get('value_format', '')}".strip()
+            each = [f"{seconds / count * 1e6:5.1f} µs" for seconds in (alone, together)]
+            ratio = f"{alone / together:4.1f} x" if ColumnarDecoder.of(source) is not None else "not decoded together"
+            print(f"first pass {label:24} {settings:8} one by one {each[0]}, together {each[1]}, {ratio}")
+
+
+def _source(producer: Producer, settings: str, key_groups: int) -> Source | None:
+    format: Format = get_format(producer.format, **producer.options)
+    chosen = settings_of(settings, producer.format)
+    try:
+        try_settings(settings, producer.format)
+    except ChangelogError:  # its messages have no positions
+        return None
+    return Source(
+        format,
+        columns(producer.schema),
+        (producer.key,),
+        chosen.metadata,
+        topic="orders",
+        key_groups=key_groups,
+        positions=settings == "source",
+    )
+
+
+def _batches(source: Source, messages: Sequence[KeyValue]) -> Iterator[pa.RecordBatch]:
+    for start in range(0, len(messages), _BATCH):
+        part = messages[start : start + _BATCH]
+        number = range(start, start + len(part))
+        all_columns = {
+            "key": pa.array([key for key, _ in part], pa.binary()),
+            "value": pa.array([value for _, value in part], pa.binary()),
+            "partition": pa.array([0] * len(part), pa.int32()),
+            "offset": pa.array(number, pa.int64()),
+            "stamp": pa.array(number, pa.int64()),
+            "timestamp": pa.array(number, pa.int64()),
+        }
+        names = needed_columns(source)
+        yield pa.RecordBatch.from_arrays([all_columns[name] for name in names], names=names)
+
+
+def _fastest(source: Source, batches: Sequence[pa.RecordBatch], runs: int) -> tuple[float, float]:
+    """Return the CPU seconds of the fastest run, one by one and together."""
+    seconds: dict[bool, list[float]] = {False: [], True: []}
+    for together in (False, True) * runs:
+        begin = time.process_time()
+        if together:
+            _run(source, batches)
+        else:
+            with patch.object(ColumnarDecoder, "of", return_value=None):
+                _run(source, batches)
+        seconds[together].append(time.process_time() - begin)
+    return min(seconds[False]), min(seconds[True])
+
+
+def _run(source: Source, batches: Sequence[pa.RecordBatch]) -> None:
+    for _ in decode_pass(iter(batches), source=source, target=Blocks, report=lambda notices: None):
+        pass
