@@ -55,8 +55,12 @@ class Envelope:
         Whether a message without a schema block is accepted.
     by_block : callable or None
         From the text of a schema block to the converter of its rows; None: a message around another one is decoded alone.
-    key : callable or None
-        The struct of the JSON key from which the primary key is read if the row does not have it, and for a null value, which is a delete.
+    key : type or None
+        The msgspec struct of a JSON key with the primary key's columns, if a record without a row is the delete of its key.
+    key_of_rows : bool
+        Whether the key also gives a row the columns of the primary key that it lacks; then a row has a column of its own, too.
+    deletes : tuple of (bytes or None)
+        The values of records without a row; only with `key`.
     columns : tuple of int or None
         The columns that the message's row has; None: all.
     tables : TableFilter or None
@@ -84,6 +88,8 @@ class Envelope:
     bare: bool = True
     by_block: Callable[[bytes], RowConverter] | None = None
     key: Any = None
+    key_of_rows: bool = False
+    deletes: tuple[bytes | None, ...] = (None,)
     columns: tuple[int, ...] | None = None
     tables: TableFilter | None = None
     attributes: Mapping[str, tuple[str, Callable[[Any], Any] | None]] = field(default_factory=dict)

@@ -25,7 +25,7 @@ from .arrow import arrow_type, parse_texts, to_stored
 
 _NONE = type(None)
 _TEXT_DECIMALS = ("text", "string", "double")
-_ARROW_ERRORS = (pa.ArrowInvalid, pa.ArrowTypeError)
+_ARROW_ERRORS = (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError)
 
 
 class MessageColumn:
@@ -46,6 +46,8 @@ class MessageColumn:
         self.is_text, self.is_boolean = name in TEXT_TYPES, name == "BOOLEAN"
         self.is_integer, self.is_double = name in INTEGER_BITS, name == "DOUBLE"
         self.is_decimal = name == "DECIMAL" and handling.decimal in _TEXT_DECIMALS and handling.bigint_unsigned is None
+        # A number in such a column may be an unsigned 64-bit number in two's complement.
+        self.may_be_unsigned = str(column.type) == "DECIMAL(20,0)"
         # A message's text of these types has a single meaning.
         self.is_parsed = self.is_decimal or self.is_integer or name in UNAMBIGUOUS_TEXT
 
@@ -65,9 +67,9 @@ class MessageColumn:
     def canonical(self, values: Sequence[Any]) -> tuple[list[Any], list[int]]:
         """As `array`, with a list of canonical values."""
         types = set(map(type, values))
-        if (self.is_text and types <= {str, _NONE}) or (self.is_integer and types <= {int, _NONE}):
+        if self.is_text and types <= {str, _NONE}:
             return list(values), self._placeholders(values)
-        if self.is_integer and (found := self._parsed(values, types)) is not None:
+        if self.is_integer and (found := self._together(values)) is not None:
             return found.to_pylist(), []
         converted: list[Any] = []
         refused: list[int] = []
@@ -91,7 +93,7 @@ class MessageColumn:
                 return self._booleans(values, types)
             if self.is_integer and types <= {int, _NONE}:
                 return pa.array(values, arrow_type(self.sql_type))
-            if self.is_decimal and types <= {int, Decimal, _NONE}:
+            if self.is_decimal and not self.may_be_unsigned and types <= {int, Decimal, _NONE}:
                 return pa.array(values, arrow_type(self.sql_type))
             if self.is_double and types <= {int, Decimal, _NONE}:
                 return _doubles(values)

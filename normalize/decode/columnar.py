@@ -7,8 +7,9 @@ rows, an unavailable value, a value that its column's converter refuses, NULL wh
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
-from itertools import compress
+from itertools import chain, compress
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -63,14 +64,14 @@ class Decoded(NamedTuple):
     ----------
     parts : list of KeyedColumns
         Their changes are not in the order of the records.
-    other_table : int
-        The number of records of tables that the format's filter excludes.
+    ignored : Counter
+        The number of records that are only counted, by their `Ignored` value: null values, and tables that the format's filter excludes.
     odd : list of int
         The indexes of the records that are to be decoded one by one, in order.
     """
 
     parts: list[KeyedColumns]
-    other_table: int
+    ignored: Counter[str]
     odd: list[int]
 
 
@@ -153,6 +154,7 @@ class ColumnarDecoder:
         self.key_of = attrgetter(*(f"c{index}" for index in rows.key_indices))
         self.no_key = ABSENT if len(rows.key_indices) == 1 else (ABSENT,) * len(rows.key_indices)
         self.operation = attrgetter(*envelope.operation) if envelope.operation else lambda message: ()
+        self.read_fields = batch_reader(envelope.fields)
         self.read_key = None if envelope.key is None else batch_reader(envelope.key, spelled=rows.spelled)
         format = source.format
         self.metadata = [self._reader(name) for name in source.format_metadata]
@@ -221,26 +223,39 @@ class _Decoding:
         self.decoder, self.records, self.kafka = decoder, records, kafka
         self.envelope, self.source = decoder.envelope, decoder.source
         self.odd: set[int] = set()
-        self.other_table = 0
+        self.ignored = Counter[str]()
         self.parts: list[KeyedColumns] = []
-        self.kafka_keys: list[Any] | None = None
+        self.kafka_keys = dict[int, Any]()
 
     def result(self) -> Decoded:
-        messages, failed = self.decoder.table.read(self.records.values)
+        values = self.records.values
+        present = list(range(len(values))) if all(values) else self._present()
+        messages, unread = self.decoder.table.read(values if len(present) == len(values) else [values[place] for place in present])
+        failed = [present[index] for index in unread]
         self.odd.update(failed)
-        places = self._places_but(self.odd)
+        places = [place for place in present if place not in self.odd] if self.odd else present
         if self.envelope.block:
             messages, places = self._without_blocks(messages, places)
         if not self.envelope.bare:
             self.odd.update(places)
             messages, places = [], []
-        rows = self._rows(messages, places) if self.decoder.read_key is None else self._keyed_rows(messages, places)
+        if self.decoder.filtered is not None and failed:
+            self._exclude_other_tables(failed)
+        rows = self._rows(messages, places)
+        if self.decoder.read_key is not None:
+            rows = self._with_keys(rows, self.decoder.read_key)
         self._take(self.decoder.table, rows)
-        return Decoded(self.parts, self.other_table, sorted(self.odd))
+        return Decoded(self.parts, self.ignored, sorted(self.odd))
 
-    def _places_but(self, odd: set[int]) -> list[int]:
-        everything = range(len(self.records.values))
-        return [place for place in everything if place not in odd] if odd else list(everything)
+    def _present(self) -> list[int]:
+        """Return the records with a value; the others are counted, or decoded alone."""
+        values = self.records.values
+        empty = [place for place, value in enumerate(values) if not value]
+        if self.source.format.reads_tombstones or Ignored.TOMBSTONE in self.source.handled_reasons:
+            self.odd.update(empty)
+        else:
+            self.ignored[Ignored.TOMBSTONE.value] += len(empty)
+        return [place for place, value in enumerate(values) if value]
 
     # ---------------------------------------------------------------------------------------------------------- messages
 
@@ -327,25 +342,37 @@ class _Decoding:
 
     def _of_this_table(self, rows: _Rows) -> _Rows:
         """Return the rows of messages of the tables that the format's filter includes."""
-        doubted: set[int] = set()
-        assert self.decoder.filtered is not None
-        tables = self._each(self.decoder.filtered, rows, doubted)
-        matches = {table: self._matches(table) for table in set(tables)}
-        if Ignored.OTHER_TABLE in self.source.handled_reasons:
-            matches = {table: match or None for table, match in matches.items()}
-        kept = [matches[table] for table in tables]
-        if None in kept:
-            self.odd |= {place for place, match in zip(rows.places, kept, strict=True) if match is None}
-        self.other_table += kept.count(False)
-        return rows if all(kept) else rows.where(kept)
+        matches = self._matches(rows)
+        self.odd |= {place for place, match in zip(rows.places, matches, strict=True) if match is None}
+        self.ignored[Ignored.OTHER_TABLE.value] += matches.count(False)
+        return rows if all(matches) else rows.where(matches)
 
-    def _matches(self, table: tuple[Any, ...]) -> bool | None:
+    def _exclude_other_tables(self, failed: list[int]) -> None:
+        """Count the messages of other tables among those that could not be read: their rows have other columns."""
+        messages, unread = self.decoder.read_fields([self.records.values[place] for place in failed])
+        places = list(compress(failed, [index not in unread for index in range(len(failed))])) if unread else failed
+        kinds = list(map(self.envelope.kinds.get, map(self.decoder.operation, messages)))
+        rows = _Rows(places, messages, kinds, messages, messages).where([kind is not None for kind in kinds])
+        others = {place for place, match in zip(rows.places, self._matches(rows), strict=True) if match is False}
+        self.ignored[Ignored.OTHER_TABLE.value] += len(others)
+        self.odd -= others
+
+    def _matches(self, rows: _Rows) -> list[bool | None]:
+        """Return for each row whether the format's filter includes its message's table; None if it has to be decoded alone."""
+        assert self.decoder.filtered is not None
+        tables = self._each(self.decoder.filtered, rows, set())
+        known = {table: self._match(table) for table in set(tables)}
+        return [known[table] for table in tables]
+
+    def _match(self, table: tuple[Any, ...]) -> bool | None:
         assert self.envelope.tables is not None
         database, name = (None, *table)[-2:]
         try:
-            return self.envelope.tables.match(database, name, "$")
+            found = self.envelope.tables.match(database, name, "$")
         except DecodeError:
             return None
+        # An excluded record that becomes a row is not only counted.
+        return found or (None if Ignored.OTHER_TABLE in self.source.handled_reasons else False)
 
     def _sources(self, rows: _Rows) -> list[Any]:
         """Return the values from which metadata, table and position are read."""
@@ -354,23 +381,21 @@ class _Decoding:
         values = self.records.values
         return [self.envelope.message(message, values[place]) for message, place in zip(rows.messages, rows.places, strict=True)]
 
-    def _keyed_rows(self, messages: list[Any], places: list[int]) -> _Rows:
-        """Return the rows of messages whose key is Kafka's: a null value is the delete of its key."""
-        records, read = self.records, self.decoder.read_key
-        assert read is not None
-        keys, failed = read(records.keys)
-        refused = set(failed)
-        self.kafka_keys = [None] * len(records.keys)
-        for place, key in zip(self._places_but(refused), keys, strict=True):
-            self.kafka_keys[place] = key
-        deleted = {place for place, value in enumerate(records.values) if value is None and place not in refused}
-        self.odd = (self.odd - deleted) | refused
-        found = iter(messages)
-        image_of = {place: next(found) for place in places}
-        kept = self._places_but(self.odd)
-        kinds = [_DELETE if place in deleted else _UPDATE_AFTER for place in kept]
-        images = [self.kafka_keys[place] if place in deleted else image_of[place] for place in kept]
-        return _Rows(kept, images, kinds, images, [None] * len(kept))
+    def _with_keys(self, rows: _Rows, read: Callable[[Sequence[bytes | None]], tuple[list[Any], list[int]]]) -> _Rows:
+        """Add the deletes of records without a row, and read the keys of rows if they can be part of them."""
+        records, of_rows, deletes = self.records, self.envelope.key_of_rows, self.envelope.deletes
+        deleted = [place for place, value in enumerate(records.values) if value in deletes]
+        wanted = [*rows.places, *deleted] if of_rows else deleted
+        keys, failed = read([records.keys[place] for place in wanted])
+        refused = {wanted[index] for index in failed}
+        self.kafka_keys = dict(zip([place for place in wanted if place not in refused], keys, strict=True))
+        self.odd = self.odd.difference(deleted) | refused
+        found = [place for place in deleted if place not in refused]
+        if refused:
+            rows = rows.without(refused)
+        images, nothing = [self.kafka_keys[place] for place in found], self.envelope.fields()
+        added = _Rows(found, [nothing] * len(found), [_DELETE] * len(found), images, [None] * len(found))
+        return _Rows(*(list(chain(*each)) for each in zip(rows, added, strict=True))) if found else rows
 
     # ----------------------------------------------------------------------------------------------------------- columns
 
@@ -439,7 +464,7 @@ class _Decoding:
             column = table.columns[index]
             values, refused = column.canonical(cells[index]) if index in cells else ([None] * len(rows.places), [])
             name = f"c{index}"
-            if self.kafka_keys is not None:
+            if self.envelope.key_of_rows:
                 parts, bad = column.canonical([getattr(self.kafka_keys[place], name) for place in rows.places])
                 refused += bad
                 values = [part if value is None else value for value, part in zip(values, parts, strict=True)]
@@ -453,7 +478,7 @@ class _Decoding:
                 refused += [row for row, value in enumerate(values) if value is None]
             doubted.update(rows.places[row] for row in refused)
             found[index] = values
-        if self.kafka_keys is not None:
+        if self.envelope.key_of_rows:
             # A row without any of the declared columns is an error, although its key is known.
             missing = zip(rows.places, rows.kinds, *cells.values(), strict=True)
             doubted.update(place for place, kind, *row in missing if kind is not _DELETE and not any(value is not None for value in row))

@@ -278,13 +278,12 @@ class _Task:
     def decode_columns(self, columnar: ColumnarDecoder, records: Records, kafka: Sequence[tuple[Any, ...]]) -> Any:
         """Decode records together, and those in doubt one by one; return for each something that is true if it has rows."""
         decoded = columnar.decode(records, kafka)
-        if decoded.parts or columnar.tables:
-            self.check_tables(records)
+        self.check_tables(records)
         with_rows = np.zeros(len(records.values), bool)
         for part in decoded.parts:
             self.target.take_columns(records, part)
             with_rows[part.places] = True
-        self.counts[Ignored.OTHER_TABLE.value] += decoded.other_table
+        self.counts.update(decoded.ignored)
         if decoded.odd:
             rest = [kafka[place] for place in decoded.odd] if kafka else kafka
             with_rows[decoded.odd] = list(map(bool, self.decode_messages(records.only(decoded.odd), rest)))

@@ -49,7 +49,7 @@ import msgspec
 
 from cdc_formats.base import ControlEvent, Encoder, Event, Format, Headers, Ignored, KeyValue, MetadataColumn, Reader, RowNames
 from cdc_formats.changelog_mode import ChangelogMode
-from cdc_formats.decoding.envelope import Envelope
+from cdc_formats.decoding.envelope import Envelope, image_shape
 from cdc_formats.decoding.json_reader import json_bytes, json_reader, read_json, read_object
 from cdc_formats.decoding.metadata import epoch_ms, member, text
 from cdc_formats.decoding.rows import RowConverter
@@ -169,13 +169,16 @@ class DebeziumFlatJson(DebeziumJson):
         """Return the places of the operation; a message in a schema block, or with no row, is decoded alone."""
         if self.schema_include is True:
             return None
-        prefix = self.add_fields_prefix
+        prefix, tables = self.add_fields_prefix, TableFilter(self.database_include, self.table_include)
         return Envelope(
             fields=_plain_shape(prefix),
             operation=("op", "deleted"),
             kinds={(op, text): RowKind.DELETE if gone else kind for op, kind in _KINDS.items() for text, gone in _DELETED.items()},
             missing_is_null=True,
-            tables=TableFilter(self.database_include, self.table_include),
+            # A record without a row names no table, and cannot be filtered by it.
+            key=None if tables.set else image_shape(rows, rows.key_indices, rows.names),
+            deletes=(None, b"null"),
+            tables=tables,
             message=lambda added, value: _Message(added, value, prefix),
         )
 

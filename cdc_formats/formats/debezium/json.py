@@ -57,6 +57,7 @@ from cdc_formats.decoding.rows import RowConverter, message_reader, undeclared
 from cdc_formats.decoding.tables import TableFilter
 from cdc_formats.encoding.envelope import TIMESTAMP_STANDARDS, EnvelopeEncoder, Row
 from cdc_formats.errors import FormatOptionError, MalformedMessageError, SchemaError
+from cdc_formats.position import Position
 from cdc_formats.row_kind import RowKind
 from cdc_formats.sampling import Declaration, Evidence, message_fields
 from cdc_formats.topics.encodings import InspectedRecord
@@ -75,7 +76,7 @@ from .envelope import (
     payload_of,
     without_op,
 )
-from .position import Source, position_of_fields
+from .position import Source, position_of, position_of_fields
 from .sampling import SCHEMA_BLOCK, block_columns, block_options, guess_notes, has_block, may_be_unsigned, unsigned_notes, unsigned_option
 
 if TYPE_CHECKING:
@@ -196,7 +197,7 @@ class DebeziumJson(DebeziumEnvelope):
         return Envelope(
             fields=fields,
             attributes={} if fields is _Plain else _ATTRIBUTES,
-            position=None if fields is _Plain else lambda message: position_of_fields(message.source, "$.source."),
+            position=None if fields is _Plain else _position,
             operation=("op",),
             kinds=KINDS,
             after="after",
@@ -267,16 +268,19 @@ def _members_reader(names: Sequence[str]) -> Callable[[msgspec.Raw], tuple[Any, 
     return members
 
 
-class _Message(msgspec.Struct, gc=False):
-    """The fields read from an envelope, wrapped or bare; unneeded ones are kept as raw text (empty if missing)."""
+class _Envelope(msgspec.Struct, gc=False):
+    """The fields read from an envelope, wrapped or bare, except ``source``; unneeded ones are kept as raw text (empty if missing)."""
 
     op: Any = None
     before: Any = None
     after: Any = None
-    source: msgspec.Raw = msgspec.Raw(b"null")
     ts_ms: Any = None
     schema: msgspec.Raw = msgspec.Raw(b"")
     payload: msgspec.Raw = msgspec.Raw(b"")
+
+
+class _Message(_Envelope, gc=False):
+    source: msgspec.Raw = msgspec.Raw(b"null")
 
 
 class _Plain(_Message, gc=False):
@@ -290,9 +294,10 @@ class _Source(msgspec.Struct, gc=False):
     ts_ms: int | None = None
 
 
-class _PlainWithSource(_Plain, gc=False):
-    source: _Source = msgspec.field(default_factory=_Source)
+class _PlainWithSource(_Envelope, gc=False):
+    op: str | None = None
     ts_ms: int | None = None
+    source: _Source = msgspec.field(default_factory=_Source)
 
 
 class _PositionSource(Source, gc=False):
@@ -300,8 +305,17 @@ class _PositionSource(Source, gc=False):
     table: str | None = None
 
 
-class _PlainWithPosition(_PlainWithSource, gc=False):
-    source: _PositionSource = msgspec.field(default_factory=_PositionSource)
+_NO_SOURCE = _PositionSource()
+
+
+class _PlainWithPosition(_Envelope, gc=False):
+    op: str | None = None
+    ts_ms: int | None = None
+    source: _PositionSource = msgspec.field(default_factory=lambda: _NO_SOURCE)
+
+
+def _position(message: Any) -> Position | None:
+    return position_of(None) if message.source is _NO_SOURCE else position_of_fields(message.source, "$.source.")
 
 
 _ATTRIBUTES: Mapping[str, tuple[str, Callable[[Any], Any] | None]] = {

@@ -219,7 +219,8 @@ class UpsertKafka(Format):
         columns = self._parts(rows.columns, rows.unique_key).value_indices
         names = [name[prefix:] if index in rows.key_indices else name for index, name in enumerate(rows.names)]
         key = image_shape(rows, rows.key_indices, names)
-        return Envelope(kinds=Envelope.NEWEST, missing_is_null=True, key=key, columns=columns)
+        deletes = (None, b"null") if self.json_null == "delete" else (None,)
+        return Envelope(kinds=Envelope.NEWEST, missing_is_null=True, key=key, key_of_rows=True, deletes=deletes, columns=columns)
 
     def for_topic(self, topic: str) -> UpsertKafka:
         """Return the format with the topic's subjects (``<topic>-key``, ``<topic>-value``) if it has none."""

@@ -58,7 +58,7 @@ def blocks_of_changes(changes, stage: Stage, start: int = 0) -> list[tuple[int, 
     target = Blocks(Output(stage.shape.columns), stage.layout.key_groups, stage.shape)
     offsets = range(start, start + len(changes))
     if changes:
-        target.take(records(offsets, offsets), changes, {})
+        target.take(records(offsets, offsets), changes)
     return flushed(target)
 
 
@@ -178,7 +178,7 @@ def test_the_bounded_engine_gives_the_rows_of_the_fold(history, batch_rows, mini
     stage, output = stage_of(shape=OF_HISTORIES, mini_batch=mini_batch, streaming=False), Output(OF_HISTORIES.columns)
     target = KeyedRows(output, 1, OF_HISTORIES)
     offsets = range(len(history))
-    target.take(records(offsets, offsets), keyed(history), {})
+    target.take(records(offsets, offsets), keyed(history))
     sorted_rows = [
         batch.take(sorted(range(batch.num_rows), key=lambda index: (keys[index], index)))
         for batch in target.flush()
@@ -202,7 +202,7 @@ def test_records_with_offsets_in_any_order_give_the_rows_of_the_fold(history, ra
     random.shuffle(offsets)
     target, blocks = Blocks(Output(shape.columns), 1, shape), []
     for part in filter(None, split(offsets, cuts)):
-        target.take(records(part, part), keyed([history[offset] for offset in part]), {})
+        target.take(records(part, part), keyed([history[offset] for offset in part]))
         blocks += [block for _, block in flushed(target)]
     told, _ = normalize(blocks, None, stage, 0)
     assert exact(unpacked(told, stage)) == exact(fold_history(history))
@@ -213,7 +213,7 @@ def test_a_key_in_two_partitions_without_timestamps_is_an_error(row_order, text)
     shape = replace(OF_HISTORIES, offsets=row_order == "offset")
     stage, target, blocks = stage_of(1, shape, row_order=row_order), Blocks(Output(shape.columns), 1, shape), []
     for partition, key in ((0, 1), (1, 2), (2, 1)):
-        target.take(records([0], [0], partition=partition), keyed([(key, None)]), {})
+        target.take(records([0], [0], partition=partition), keyed([(key, None)]))
         blocks += [block for _, block in flushed(target)]
     normalize(blocks[:2], None, stage, 0)
     with pytest.raises(RowOrderError, match=text):
@@ -232,7 +232,7 @@ def test_blocks_in_any_order_and_partitions_merged_by_time_give_the_order_of_wri
         for part in (range(cut), range(cut, len(mine))):
             target = Blocks(Output(OF_HISTORIES.columns), 1, OF_HISTORIES)
             if part:
-                target.take(records(part, [mine[at] for at in part], partition=partition), keyed([history[mine[at]] for at in part]), {})
+                target.take(records(part, [mine[at] for at in part], partition=partition), keyed([history[mine[at]] for at in part]))
             blocks += [block for _, block in flushed(target)]
     random.shuffle(blocks)
     result, _ = normalize(blocks, None, stage, 0)

@@ -1,0 +1,172 @@
+"""Messages that are decoded together give the rows and the errors that each gives alone."""
+
+from __future__ import annotations
+
+import json
+import random
+
+import pytest
+
+from cdc_formats import Ignored, get_format
+from cdc_formats.errors import SchemaError, SeveralTablesError
+from normalize.decode.columnar import ColumnarDecoder
+from tests.support.both_decoders import all_metadata, differences, odd_share, outcome, source_of
+from tests.support.replay.replaying import read_recording
+from tests.support.replay.topics import topics
+from tests.support.scenarios import CASES, rejects
+from tools.fuzz import mutated, subjects
+
+FORMATS = (
+    "canal-json", "changelog-json", "debezium-flat-json", "debezium-json", "dms-json", "maxwell-json", "ogg-json", "ticdc-canal-json",
+    "upsert-kafka",
+)  # fmt: skip
+RECORDED = [topic for topic in topics() if topic.format in FORMATS and topic.primary_key]
+MESSAGES = 3_000
+MOST_ODD = 0.1
+SCHEMA = "id INT NOT NULL, name STRING, price DECIMAL(6,2), at TIMESTAMP_NTZ(3)"
+
+
+@pytest.mark.parametrize(("scenario", "name"), [case for case in CASES if case[1] in FORMATS], ids=lambda each: getattr(each, "name", each))
+def test_vectors_give_the_same(scenario, name) -> None:
+    vector = scenario.vector(name)
+    if not vector.primary_key:
+        pytest.skip("a table without a primary key has no keyed stage")
+    format = get_format(name, **vector.options)
+    for metadata in ({}, all_metadata(format)):
+        for positions in (False, True) if not format.positions else (False,):
+            assert not differences(source_of(format, vector.schema, vector.primary_key, metadata, positions=positions), vector.records)
+
+
+@pytest.mark.parametrize("identifier", FORMATS)
+def test_rejected_messages_give_the_same_errors(identifier: str) -> None:
+    tried = 0
+    for _, reject in rejects(identifier):
+        if reject.primary_key:
+            source = source_of(get_format(identifier, **reject.options), reject.schema, reject.primary_key)
+            assert not differences(source, [(reject.key, reject.value)])
+            tried += 1
+    assert tried
+
+
+@pytest.mark.parametrize("topic", RECORDED, ids=lambda topic: topic.name)
+def test_recorded_topics_give_the_same_and_are_decoded_together(topic) -> None:
+    records = [(record.key, record.value) for record in read_recording(topic.path)]
+    format = get_format(topic.format, **topic.options_at("http://localhost"))
+    source = source_of(format, topic.schema, topic.primary_key, control_events=frozenset(), on_truncate="ignore")
+    assert not differences(source, records)
+    if ColumnarDecoder.of(source) is not None:
+        odd, _ = odd_share(source, records)
+        assert odd <= MOST_ODD * len(records)
+
+
+@pytest.mark.parametrize("identifier", FORMATS)
+def test_a_damaged_message_among_sound_ones_gives_the_same(identifier: str) -> None:
+    draw, tried = random.Random(17), 0
+    known = [subject for subject in subjects(identifier) if subject.primary_key]
+    while tried < MESSAGES:
+        subject = draw.choice(known)
+        decoder, size = draw.choice(subject.decoders), draw.choice((1, 20, 200))
+        records = [draw.choice(subject.records) for _ in range(size)]
+        records = [mutated(record, draw) if draw.random() < max(0.01, 1 / size) else record for record in records]
+        metadata = {f"meta_{column.name}": column.name for column in decoder.metadata_columns}
+        counted = {"control_events": frozenset(), "on_truncate": "ignore"} if draw.random() < 0.5 else {}
+        positions = not decoder.format.positions and draw.random() < 0.3
+        ignore_deletes = draw.random() < 0.2
+        schema = ", ".join(map(str, decoder.columns))
+        try:
+            source = source_of(
+                decoder.format, schema, decoder.unique_key, metadata, positions=positions, ignore_deletes=ignore_deletes, **counted
+            )
+            outcome(source, records, columnar=False)
+        except (SchemaError, SeveralTablesError):
+            continue
+        assert not differences(source, records)
+        tried += size
+
+
+def debezium(op: str, before: object, after: object, table: str = "parts") -> bytes:
+    return json.dumps({"op": op, "before": before, "after": after, "source": {"db": "shop", "table": table}}).encode()
+
+
+PART = {"id": 1, "name": "bolt", "price": "1.50", "at": "2026-11-21 14:00:02.434"}
+
+
+@pytest.mark.parametrize(
+    ("value", "odd"),
+    [
+        (debezium("u", PART, PART), 0),
+        (debezium("u", None, PART), 0),
+        (debezium("c", None, {"id": 1}), 0),  # a missing column is NULL
+        (debezium("d", PART, None), 0),
+        (None, 0),
+        (b"", 0),
+        (debezium("u", {**PART, "id": 2}, PART), 1),
+        (debezium("c", None, {**PART, "price": "1.555"}), 1),
+        (debezium("c", None, {**PART, "id": None}), 1),
+        (debezium("c", None, {**PART, "id": 2**31}), 1),
+        (debezium("c", None, {**PART, "name": "__debezium_unavailable_value"}), 1),
+        (debezium("d", None, None), 1),
+        (debezium("t", None, None), 1),
+        (b"\xef\xbb\xbf" + debezium("c", None, PART), 1),
+        (b"[]", 1),
+        (b"{", 1),
+    ],
+)
+def test_only_a_message_in_doubt_is_decoded_alone(value: bytes | None, odd: int) -> None:
+    records = [(None, debezium("c", None, {**PART, "id": key})) for key in range(20, 60)]
+    records.insert(7, (None, value))
+    format = get_format("debezium-json", decimal_handling_mode="string")
+    source = source_of(format, SCHEMA, ["id"], control_events=frozenset(), on_truncate="ignore")
+    assert odd_share(source, records)[0] == odd
+    assert not differences(source, records)
+
+
+def test_tombstones_that_become_rows_are_decoded_alone() -> None:
+    source = source_of(get_format("debezium-json"), "id INT", ["id"], control_events=frozenset({Ignored.TOMBSTONE}))
+    records = [(None, debezium("c", None, {"id": 1})), (None, None)]
+    assert odd_share(source, records) == (1, 1)
+    assert not differences(source, records)
+
+
+def test_a_change_keeps_its_place_among_those_of_messages_in_doubt() -> None:
+    # The second and the fourth change are those of messages in doubt; all are of one key.
+    texts = ["1.50", "1.5e0", "2.50", "3.5e0", "4.50"]
+    records = [(None, debezium("u", None, {**PART, "price": text})) for text in texts]
+    source = source_of(get_format("debezium-json", decimal_handling_mode="string"), SCHEMA, ["id"], key_groups=1)
+    records.insert(2, (None, debezium("u", {**PART, "id": 9}, {**PART, "price": "9.00"})))
+    (changes,) = outcome(source, records, columnar=True).changes.values()
+    found = [change.split("'c2': Decimal('")[1][:4] for change in changes if "'c2': Decimal" in change]
+    assert found == ["1.50", "1.50", "9.00", "2.50", "3.50", "4.50"]
+    assert not differences(source, records)
+
+
+@pytest.mark.parametrize("identifier", ["canal-json", "debezium-json", "maxwell-json"])
+def test_messages_of_other_tables_are_counted_together(identifier: str) -> None:
+    rows = {
+        "debezium-json": lambda table: {"op": "c", "after": {"id": 1, "x": table}, "source": {"db": "shop", "table": table}},
+        "canal-json": lambda table: {"type": "INSERT", "data": [{"id": "1", table: "1"}], "database": "shop", "table": table},
+        "maxwell-json": lambda table: {"type": "insert", "data": {"id": 1, table: 1}, "database": "shop", "table": table},
+    }
+    tables = ["parts", "tools", "tools", "parts"]
+    records = [(None, json.dumps(rows[identifier](table)).encode()) for table in tables]
+    source = source_of(get_format(identifier, table_include="parts"), "id INT, parts INT", ["id"], control_events=frozenset())
+    assert odd_share(source, [record for record, table in zip(records, tables, strict=True) if table == "tools"])[0] == 0
+    assert not differences(source, records)
+    found = outcome(source, records, columnar=True)
+    assert sum(counts["OTHER_TABLE"] for counts in found.counts if isinstance(counts, dict)) == 2
+
+
+def test_every_message_in_doubt_turns_the_attempt_off_for_a_while() -> None:
+    source = source_of(get_format("debezium-json"), "id INT", ["id"])
+    records = [(None, debezium("u", {"id": key}, {"id": key + 1})) for key in range(50)]
+    assert odd_share(source, records)[0] == 50
+    assert not differences(source, records)
+
+
+def test_a_column_with_the_name_of_a_field_of_the_message_is_read() -> None:
+    format = get_format("debezium-flat-json")
+    source = source_of(format, "id INT, `__op` STRING", ["id"])
+    records = [(b'{"id":1}', b'{"id":1,"__op":"c"}')]
+    assert ColumnarDecoder.of(source) is None
+    assert not differences(source, records)
+    assert len(outcome(source, records, columnar=True).changes) == 1
