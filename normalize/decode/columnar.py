@@ -184,9 +184,9 @@ class ColumnarDecoder:
     def of(cls, source: Source) -> ColumnarDecoder | None:
         """Return the decoder of a plan; None if all its messages have to be decoded one by one."""
         format = source.format
-        # The metadata of another package's format is checked value by value, since it may not be canonical.
+        # A subclass of another package may read messages differently than the envelope that it inherits.
         ours = type(format).__module__.startswith("cdc_formats.")
-        if source.compact or format.validate or not (ours or not source.format_metadata):
+        if source.compact or format.validate or not ours:
             return None
         rows = RowConverter(source.columns, format.handling, source.unique_key)
         envelope = format.envelope(rows, source.format_metadata, positions=source.positions)

@@ -9,6 +9,7 @@ import pytest
 
 from cdc_formats import Ignored, get_format
 from cdc_formats.errors import SchemaError, SeveralTablesError
+from cdc_formats.formats.debezium.json import DebeziumJson
 from normalize.decode.columnar import ColumnarDecoder
 from tests.support.both_decoders import all_metadata, differences, odd_share, outcome, source_of
 from tests.support.replay.replaying import read_recording
@@ -170,3 +171,15 @@ def test_a_column_with_the_name_of_a_field_of_the_message_is_read() -> None:
     assert ColumnarDecoder.of(source) is None
     assert not differences(source, records)
     assert len(outcome(source, records, columnar=True).changes) == 1
+
+
+def test_a_subclass_that_reads_messages_differently_is_decoded_by_itself() -> None:
+    class Reversed(DebeziumJson):
+        def reader(self, rows, *, keyed=False):
+            read = super().reader(rows, keyed=keyed)
+            return lambda key, value: read(key, value[::-1])
+
+    format = Reversed()
+    source = source_of(format, "id INT", ["id"])
+    assert ColumnarDecoder.of(source) is None
+    assert len(outcome(source, [(None, debezium("c", None, {"id": 1})[::-1])], columnar=True).changes) == 1

@@ -1,4 +1,4 @@
-"""A column of values of many messages is converted as each value is, whatever stands beside it."""
+"""MessageColumn converts many values of a column together, and each as its converter does."""
 
 from __future__ import annotations
 
