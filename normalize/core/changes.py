@@ -355,18 +355,21 @@ def _joined(batches: Sequence[pa.RecordBatch], schema: pa.Schema) -> pa.RecordBa
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def cut(changes: ChangeBatch, groups: Ints) -> list[tuple[int, ChangeBatch]]:
-    """Return the changes of each key group, sorted by key group.
+def cut(changes: ChangeBatch, groups: Ints, offsets: Ints) -> list[tuple[int, ChangeBatch]]:
+    """Return the changes of each key group in the order of their records, sorted by key group.
 
     Parameters
     ----------
     changes : Changes
     groups : array of int
         The key group of each change.
+    offsets : array of int
+        The offset of each change's record.
     """
     if not len(groups):
         return []
-    order = np.argsort(groups, kind="stable")
+    in_order = not np.any(offsets[1:] < offsets[:-1])
+    order = np.argsort(groups, kind="stable") if in_order else np.lexsort((offsets, groups))
     arranged, numbers = changes.take(order), groups[order]
     starts = [0, *(np.flatnonzero(numbers[1:] != numbers[:-1]) + 1).tolist(), len(numbers)]
     partials = iter(arranged.partials)

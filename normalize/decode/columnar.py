@@ -76,11 +76,10 @@ class Decoded(NamedTuple):
 
 
 class _Reader(NamedTuple):
-    """Reads metadata of a message: of its struct, or of the value that the format makes of it (`Envelope.message`)."""
+    """Reads metadata of a message."""
 
     read: Callable[[Any], Any]
-    convert: Callable[[Any], Any] | None
-    of_source: bool
+    convert: Callable[[Any], Any] | None = None
 
 
 class _Rows(NamedTuple):
@@ -172,13 +171,13 @@ class ColumnarDecoder:
         if not names:
             return None
         if len(fields) < len(names):
-            return _Reader(self.source.format.table_reader(names), None, True)
+            return _Reader(self.source.format.table_reader(names))
         read = attrgetter(*fields)
-        return _Reader(read if len(fields) > 1 else lambda message: (read(message),), None, False)
+        return _Reader(read if len(fields) > 1 else lambda message: (read(message),))
 
     def _reader(self, name: str) -> _Reader:
         field, convert = self.envelope.attributes.get(name, ("", None))
-        return _Reader(attrgetter(field), convert, False) if field else _Reader(self.source.format.metadata[name].read, None, True)
+        return _Reader(attrgetter(field), convert) if field else _Reader(self.source.format.metadata[name].read)
 
     @classmethod
     def of(cls, source: Source) -> ColumnarDecoder | None:
@@ -293,6 +292,9 @@ class _Decoding:
         kinds = list(map(envelope.kinds.get, map(self.decoder.operation, messages)))
         images = list(map(attrgetter(envelope.after), messages)) if envelope.after else messages
         befores = list(map(attrgetter(envelope.before), messages)) if envelope.before else [None] * len(messages)
+        if envelope.message is not None:
+            texts = self.records.values
+            messages = [envelope.message(message, texts[place]) for message, place in zip(messages, places, strict=True)]
         rows = _Rows(places, messages, kinds, images, befores)
         if None in kinds:
             self.odd |= {place for place, kind in zip(places, kinds, strict=True) if kind is None}
@@ -352,6 +354,8 @@ class _Decoding:
         messages, unread = self.decoder.read_fields([self.records.values[place] for place in failed])
         places = list(compress(failed, [index not in unread for index in range(len(failed))])) if unread else failed
         kinds = list(map(self.envelope.kinds.get, map(self.decoder.operation, messages)))
+        if self.envelope.message is not None:
+            messages = [self.envelope.message(message, None) for message in messages]
         rows = _Rows(places, messages, kinds, messages, messages).where([kind is not None for kind in kinds])
         others = {place for place, match in zip(rows.places, self._matches(rows), strict=True) if match is False}
         self.ignored[Ignored.OTHER_TABLE.value] += len(others)
@@ -374,13 +378,6 @@ class _Decoding:
         # An excluded record that becomes a row is not only counted.
         return found or (None if Ignored.OTHER_TABLE in self.source.handled_reasons else False)
 
-    def _sources(self, rows: _Rows) -> list[Any]:
-        """Return the values from which metadata, table and position are read."""
-        if self.envelope.message is None:
-            return rows.messages
-        values = self.records.values
-        return [self.envelope.message(message, values[place]) for message, place in zip(rows.messages, rows.places, strict=True)]
-
     def _with_keys(self, rows: _Rows, read: Callable[[Sequence[bytes | None]], tuple[list[Any], list[int]]]) -> _Rows:
         """Add the deletes of records without a row, and read the keys of rows if they can be part of them."""
         records, of_rows, deletes = self.records, self.envelope.key_of_rows, self.envelope.deletes
@@ -394,6 +391,8 @@ class _Decoding:
         if refused:
             rows = rows.without(refused)
         images, nothing = [self.kafka_keys[place] for place in found], self.envelope.fields()
+        if self.envelope.message is not None:
+            nothing = self.envelope.message(nothing, None)
         added = _Rows(found, [nothing] * len(found), [_DELETE] * len(found), images, [None] * len(found))
         return _Rows(*(list(chain(*each)) for each in zip(rows, added, strict=True))) if found else rows
 
@@ -480,8 +479,9 @@ class _Decoding:
             found[index] = values
         if self.envelope.key_of_rows:
             # A row without any of the declared columns is an error, although its key is known.
-            missing = zip(rows.places, rows.kinds, *cells.values(), strict=True)
-            doubted.update(place for place, kind, *row in missing if kind is not _DELETE and not any(value is not None for value in row))
+            first = next(iter(cells.values()), [None] * len(rows.places))
+            missing = [row for row, value in enumerate(first) if value is None and rows.kinds[row] is not _DELETE]
+            doubted.update(rows.places[row] for row in missing if all(each[row] is None for each in cells.values()))
         return found
 
     def _metadata(self, rows: _Rows, doubted: set[int]) -> list[list[Any]]:
@@ -494,10 +494,9 @@ class _Decoding:
 
     def _each(self, reader: _Reader, rows: _Rows, doubted: set[int]) -> list[Any]:
         """Return a value read from each row's message."""
-        messages = self._sources(rows) if reader.of_source else rows.messages
         if reader.convert is None:
-            return self._converted(reader.read, messages, rows, doubted)
-        return self._converted(reader.convert, list(map(reader.read, messages)), rows, doubted)
+            return self._converted(reader.read, rows.messages, rows, doubted)
+        return self._converted(reader.convert, list(map(reader.read, rows.messages)), rows, doubted)
 
     def _converted(self, convert: Callable[[Any], Any], values: list[Any], rows: _Rows, doubted: set[int]) -> list[Any]:
         try:
@@ -521,9 +520,7 @@ class _Decoding:
     def _positions(self, rows: _Rows, doubted: set[int]) -> list[Position | None]:
         if not self.source.positions:
             return []
-        if self.envelope.position is not None:
-            return self._converted(self.envelope.position, rows.messages, rows, doubted)
-        return self._converted(self.source.format.position, self._sources(rows), rows, doubted)
+        return self._converted(self.envelope.position or self.source.format.position, rows.messages, rows, doubted)
 
 
 def _is_single(kind: RowKind, images: list[Any] | None, befores: list[Any] | None) -> bool:

@@ -156,7 +156,9 @@ class Blocks(Target):
         rows = [] if self.seen is None else [(GUARD, encode(self.seen))]
         if self.begin is not None:
             source, first = self.begin
-            rows += [(group, encode(changes.packed(source, first))) for group, changes in self._by_group()]
+            joined = ChangeBatch.joined(self.taken, self.shape.schema)
+            parts = cut(joined, np.concatenate(self.groups), np.concatenate(self.offsets)) if self.groups else []
+            rows += [(group, encode(changes.packed(source, first))) for group, changes in parts]
             if self.side_outputs:
                 # Side outputs have no key: they are sent with the key group of their partition's name.
                 rows.append(
@@ -165,20 +167,6 @@ class Blocks(Target):
         if rows:
             yield _batch(rows, self.schema)
         self.start()
-
-    def _by_group(self) -> Iterator[tuple[int, ChangeBatch]]:
-        """Return the changes of each key group, in the order of their records."""
-        if not self.taken:
-            return iter(())
-        changes, groups, offsets = (
-            ChangeBatch.joined(self.taken, self.shape.schema),
-            np.concatenate(self.groups),
-            np.concatenate(self.offsets),
-        )
-        if np.any(offsets[1:] < offsets[:-1]):
-            order = np.argsort(offsets, kind="stable")
-            changes, groups = changes.take(order), groups[order]
-        return iter(cut(changes, groups))
 
 
 class KeyedRows(Target):
