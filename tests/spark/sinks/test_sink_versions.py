@@ -179,7 +179,7 @@ def test_a_table_of_rows_becomes_a_history(spark: SparkSession, new_sink: NewSin
 
     with pytest.raises(SchemaError) as missing:
         apply()
-    statement = f"ALTER TABLE {sink.sql_name} ADD COLUMNS (`__START_AT` bigint, `__END_AT` bigint)"
+    statement = f"ALTER TABLE {sink.table.sql_name} ADD COLUMNS (`__START_AT` bigint, `__END_AT` bigint)"
     assert f"has no column __START_AT, __END_AT, which scd_type=2 requires: run {statement}, and then set __START_AT" in str(missing.value)
     sink.execute(statement)
     with pytest.raises(TargetError, match="has rows without __START_AT, which are at no place of the history: set it to a value before"):
@@ -194,7 +194,7 @@ def test_soft_deletes_need_their_column(spark: SparkSession, new_sink: NewSink, 
     sink = new_sink(kind)
     sink.execute(f"CREATE TABLE {sink.sql_name} (id INT) USING {kind}")
     changes = changelog(spark, "id INT, at TIMESTAMP", [("-D", 1, datetime(2024, 1, 1))])
-    statement = f"ALTER TABLE {sink.sql_name} ADD COLUMNS (`gone` timestamp)"
+    statement = f"ALTER TABLE {sink.table.sql_name} ADD COLUMNS (`gone` timestamp)"
     arguments: dict[str, Any] = {"keys": "id", "deletes": "soft", "deleted_column": "gone", "column_list": ["id"], "sequence_by": "at"}
     with pytest.raises(SchemaError) as missing:
         apply_batch(changes, sink.table, **arguments)
