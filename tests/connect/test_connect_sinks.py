@@ -78,6 +78,29 @@ def test_a_stream_makes_the_table(
 
 
 @pytest.mark.parametrize("kind", KINDS)
+def test_a_history_has_every_version(
+    connect: SparkSession, story: dict[str, str], new_sink: Callable[[str], Sink], kind: str, tmp_path: Path
+) -> None:
+    sink, changes = new_sink(kind), streamed(connect, story, metadata=["offset"]).where("row_kind <> '-U'")
+    options = {"keys": "id", "sequence_by": "offset", "scd_type": 2, "column_list": ["id", "name"]}
+    apply_stream(changes, sink.table, tmp_path / "c", **options)
+    history = [(1, "a", 0, 3), (1, "c", 3, None), (2, "b", 1, 4), (2, "d", 5, 7), (2, "e", 7, None)]
+    assert sink.rows() == history
+    repeat_last_batch(changes, sink, tmp_path / "c", **options)
+    assert sink.rows() == history
+    late = changelog(connect, [("+U", 1, "late", 2, None), ("-D", 2, None, 9, None)], "id INT, name STRING, offset BIGINT, at TIMESTAMP")
+    apply_batch(late, sink.table, **options)
+    assert sink.rows() == [(1, "a", 0, 2), (1, "c", 3, None), (1, "late", 2, 3), *history[2:4], (2, "e", 7, 9)]
+
+
+def test_a_soft_delete_keeps_the_row(connect: SparkSession, new_sink: Callable[[str], Sink]) -> None:
+    sink = new_sink("delta")
+    for row in [("+I", 1, "a"), ("-D", 1, "a")]:
+        apply_batch(changelog(connect, [row]), sink.table, keys="id", deletes="soft")
+    assert sink.read().where("deleted_at IS NOT NULL").select("id", "name").collect() == [(1, "a")]
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_change_feed_has_every_change_once(
     connect: SparkSession, story: dict[str, str], new_sink: Callable[[str], Sink], kind: str, tmp_path: Path
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta
 from random import Random
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -14,7 +15,7 @@ from normalize import JdbcTarget, apply_batch
 from normalize.sinks.arrival import ChangeOrderError
 from normalize.sinks.targets import TargetError
 from tests.support.examples import examples
-from tests.support.sinking import Sink, changelog
+from tests.support.sinking import Sink, changelog, finish_all
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -203,6 +204,22 @@ def test_soft_deletes_need_their_column(spark: SparkSession, new_sink: NewSink, 
     sink.execute(f"INSERT INTO {sink.sql_name} VALUES (1, NULL)")
     apply_batch(changes, sink.table, **arguments)
     assert sink.rows() == [(1, datetime(2024, 1, 1))]
+    apply_batch(changes, sink.table, **arguments | {"deleted_column": "lost"}, add_columns=True)
+    assert sink.rows("id", "lost") == [(1, datetime(2024, 1, 1))]
+
+
+@pytest.mark.parametrize("kind", ["delta", "iceberg"])
+def test_concurrent_writers_of_different_keys(spark: SparkSession, new_sink: NewSink, kind: str) -> None:
+    sink = new_sink(kind)
+
+    def write(writer: int) -> None:
+        for at in range(2):
+            changes = changelog(spark, "id INT, v INT, at INT", [("+U", writer, at, at)])
+            apply_batch(changes, sink.table, keys="id", sequence_by="at", scd_type=2, column_list=["id", "v"])
+
+    with ThreadPoolExecutor(3) as pool:
+        finish_all(pool.submit(write, writer) for writer in range(3))
+    assert sink.rows() == sorted(((writer, at, at, end) for writer in range(3) for at, end in [(0, 1), (1, None)]), key=repr)
 
 
 def test_only_lakes_have_histories(spark: SparkSession) -> None:
