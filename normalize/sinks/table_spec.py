@@ -125,7 +125,7 @@ def missing_columns(
     Raises
     ------
     SchemaError
-        When they may not be added, or are part of the primary key.
+        When they may not be added, or are part of the primary key, or when the table is a history and the rows are not versions.
     """
     there = {name.lower() for name in found}  # Spark ignores case by default
     missing = [field for field in spec.fields if field.name.lower() not in there]
@@ -133,6 +133,9 @@ def missing_columns(
     keys = [name for name in names if name in spec.primary_key]
     if keys:
         raise SchemaError(f"{table} has no column {', '.join(keys)}, which is part of the primary key")
+    if spec.primary_key and START_AT.lower() in there.difference(name.lower() for name in spec.names):
+        # A change would overwrite every version of its row.
+        raise SchemaError(f"{table} is a history, with the column {START_AT}: pass scd_type=2, or name another table")
     if spec.versions:
         # Not added here: the rows that the table has would be at no place of the history.
         _require_columns(table, [field for field in missing if field.name in (START_AT, END_AT)], "scd_type=2", alter, _SET_START)

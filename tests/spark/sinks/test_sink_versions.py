@@ -168,6 +168,15 @@ def test_equal_sequence_values(spark: SparkSession, new_sink: NewSink) -> None:
     assert apply(("+I", 2, 0, 4)) == [(1, 2, 5, 9), (1, 3, 9, None), (2, 0, 4, None)]
 
 
+def test_a_history_is_not_overwritten_by_rows(spark: SparkSession, new_sink: NewSink) -> None:
+    sink = new_sink("delta")
+    changes = changelog(spark, "id INT, v INT", [("+I", 1, 1), ("+U", 1, 2)])
+    apply_batch(changes, sink.table, keys="id", sequence_by="v", scd_type=2)
+    with pytest.raises(SchemaError, match="is a history, with the column __START_AT: pass scd_type=2, or name another table"):
+        apply_batch(changes, sink.table, keys="id", sequence_by="v")
+    assert sink.rows("v", "__START_AT", "__END_AT") == [(1, 1, 2), (2, 2, None)]
+
+
 @pytest.mark.parametrize("kind", ["delta", "iceberg"])
 def test_a_table_of_rows_becomes_a_history(spark: SparkSession, new_sink: NewSink, kind: str) -> None:
     sink = new_sink(kind)
