@@ -107,8 +107,8 @@ def apply_changes(
     of Iceberg's snapshot, or in the database table ``changelog_batches`` (`normalize.sinks.jdbc`).
 
     A history (``scd_type=2``) has two kinds of rows that are valid at no time, for changes that arrive late. An update that changes no
-    column but those of `sequence_by` makes no version: it is a row whose ``__END_AT`` equals its ``__START_AT``. A delete without a row
-    before it is a row whose ``__START_AT`` is NULL. AUTO CDC keeps both in an auxiliary table. Read versions with
+    written column makes no version, as in AUTO CDC: it is a row whose ``__END_AT`` equals its ``__START_AT``. A delete without a row before
+    it is a row whose ``__START_AT`` is NULL. AUTO CDC keeps both in an auxiliary table. Read versions with
     ``WHERE __START_AT < __END_AT OR __END_AT IS NULL``.
 
     Of changes of a key with equal sequence values, an insert or update comes after a delete. Two inserts or updates are a
@@ -293,7 +293,7 @@ class ApplyVersions:
         spark, spec = changes.sparkSession, self.spec
         lake.prepare(spark, self.table, spec)
         stored = spark.table(self.table.sql_name)
-        with computed(version_changes(changes, stored, spec.primary_key, self._columns, self.sequence_by, few_keys=count <= _FEW)) as rows:
+        with computed(version_changes(changes, stored, spec.primary_key, self._columns, few_keys=count <= _FEW)) as rows:
             unplaced = (F.col(ROW_KIND) == "+U") & F.col(START_AT).isNull()
             found = rows.agg(F.count(F.lit(1)).alias("rows"), F.max(unplaced).alias("unplaced")).first()
             assert found is not None  # an aggregate without groups is one row

@@ -59,9 +59,7 @@ def version_fields(batch: DataFrame, sequence_by: Sequence[str]) -> list[StructF
     return [StructField(START_AT, kind), StructField(END_AT, kind)]
 
 
-def version_changes(
-    changes: DataFrame, stored: DataFrame, keys: Sequence[str], columns: Sequence[str], sequence_by: Sequence[str], *, few_keys: bool
-) -> DataFrame:
+def version_changes(changes: DataFrame, stored: DataFrame, keys: Sequence[str], columns: Sequence[str], *, few_keys: bool) -> DataFrame:
     """Return the rows of a history that a micro-batch adds (``+I``), changes (``+U``) and removes (``-D``).
 
     A history's row is identified by its key and by ``coalesce(__START_AT, __END_AT)``, the place of the change that made it.
@@ -75,8 +73,6 @@ def version_changes(
     keys : sequence of str
     columns : sequence of str
         The columns to write, with the keys.
-    sequence_by : sequence of str
-        Columns in which two versions may differ and are equal nevertheless.
     few_keys : bool
         Whether the keys of the micro-batch fit into memory.
 
@@ -119,9 +115,9 @@ def version_changes(
     # Backward, so that a running minimum finds the next event: a frame that begins at its row is quadratic.
     later = Window.partitionBy(*grouping).orderBy(F.desc("at")).rowsBetween(Window.unboundedPreceding, -1)
     kinds = {field.name: field.dataType for field in events.schema.fields}
-    tracked = {short: kinds[short] for name, short in names.items() if short in values and name not in sequence_by}
+    compared = {short: kinds[short] for short in values}
     follows = F.coalesce(F.lag("added").over(onward), F.lit(False))
-    equal = F.coalesce(_equal(F.col("row"), F.lag("row").over(onward), tracked), F.lit(False))
+    equal = F.coalesce(_equal(F.col("row"), F.lag("row").over(onward), compared), F.lit(False))
     ended = (
         placed.withColumn("follows", follows)
         .withColumn("repeats", F.col("added") & F.col("follows") & equal)
@@ -129,7 +125,7 @@ def version_changes(
         .withColumn("start_at", F.when(F.col("added"), F.col("at")))
         .withColumn("end_at", F.when(F.col("repeats") | ~F.col("added"), F.col("at")).otherwise(F.col("next")))
     )
-    same = _equal(F.col("row"), F.col("before"), {short: kinds[short] for short in values}) & F.col("end").eqNullSafe(F.col("end_at"))
+    same = _equal(F.col("row"), F.col("before"), compared) & F.col("end").eqNullSafe(F.col("end_at"))
     there = F.col("before").isNotNull() | F.col("tombstone")
     wanted = F.col("added") | ~F.col("follows")
     unchanged = F.when(F.col("added"), F.col("before").isNotNull() & same).otherwise(wanted == there)
