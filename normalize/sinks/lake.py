@@ -139,10 +139,10 @@ def merge_statement(table: LakeTarget, changes: str, spec: TableSpec) -> str:
 
     Examples
     --------
-    >>> from pyspark.sql.types import StructType
+    >>> from pyspark.sql.types import StringType, StructField
     >>> from normalize.sinks.targets import DeltaTarget
-    >>> fields = StructType.fromDDL("id INT, name STRING").fields
-    >>> print(merge_statement(DeltaTarget("products"), "changes", TableSpec(tuple(fields), ("id",), True, False)))
+    >>> fields = tuple(StructField(name, StringType()) for name in ("id", "name"))
+    >>> print(merge_statement(DeltaTarget("products"), "changes", TableSpec(fields, ("id",), True, False)))
     MERGE INTO `products` AS t USING changes AS s ON t.`id` = s.`id`
     WHEN MATCHED AND s.row_kind NOT IN ('+I', '+U') THEN DELETE
     WHEN MATCHED AND s.row_kind IN ('+I', '+U') THEN UPDATE SET t.`id` = s.`id`, t.`name` = s.`name`
