@@ -111,9 +111,11 @@ def apply_changes(
     it is a row whose ``__START_AT`` is NULL. AUTO CDC keeps both in an auxiliary table. Read versions with
     ``WHERE __START_AT < __END_AT OR __END_AT IS NULL``.
 
-    Of changes of a key with equal sequence values, an insert or update comes after a delete. For a history, therefore order by a position
-    in the log: by a column of the row such as ``updated_at``, in which a delete has the old value, a delete has no effect. Two inserts or updates are a
+    Of changes of a key with equal sequence values, an insert or update comes after a delete. Two inserts or updates are a
     `ChangeOrderError` in one micro-batch; in a later one, the new row replaces the version.
+
+    Order a history by a position in the log. In a column of the row such as ``updated_at``, a delete has the value of the last version, and
+    so has no effect.
 
     Queries that write one history at the same time must write different keys.
 
