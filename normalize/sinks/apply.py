@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 from uuid import uuid4
 
 from cdc_formats.errors import ArgumentError
@@ -20,9 +20,10 @@ from . import jdbc, lake
 from .arrival import require_arrival_order
 from .change_feed import CHANGE_TYPE, COMMIT_TIMESTAMP, COMMIT_VERSION, to_change_feed
 from .conflicts import repeat_conflicts
-from .latest import check, last_changes
-from .table_spec import Batch, TableSpec, marked_query, require_no_micro_batch, running_batch
+from .latest import ADDS, check, last_changes
+from .table_spec import END_AT, START_AT, Batch, TableSpec, marked_query, require_no_micro_batch, running_batch
 from .targets import DeltaTarget, IcebergTarget, JdbcTarget, LakeTarget, TableTarget, TargetError
+from .versions import sequence_of, version_changes, version_fields
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -36,7 +37,10 @@ def apply_changes(
     *,
     keys: str | Sequence[str] = (),
     sequence_by: str | Sequence[str] = (),
-    history: bool = False,
+    scd_type: Literal[1, 2] = 1,
+    deletes: Literal["hard", "soft"] = "hard",
+    deleted_column: str = "deleted_at",
+    change_feed: bool = False,
     column_list: str | Sequence[str] = (),
     add_columns: bool = False,
     create: bool = True,
@@ -56,17 +60,25 @@ def apply_changes(
         The columns that identify a row, in all partitions of the table. As in AUTO CDC.
     sequence_by : str or sequence of str
         Columns that increase with each change of a key (``offset``). They may be columns that are not written. AUTO CDC always requires
-        this parameter; here it is required only after a shuffle (joins, aggregates) and for sources other than Kafka. It orders the
-        changes of one micro-batch. Unlike AUTO CDC, it does not drop a change that arrives in a later micro-batch than a newer one: read
-        the topic with ``order="source"`` for that.
-    history : bool
+        this parameter; here it is required for ``scd_type=2``, after a shuffle (joins, aggregates) and for sources other than Kafka. With
+        ``scd_type=1`` it orders the changes of one micro-batch. Unlike AUTO CDC, it does not drop a change that arrives in a later
+        micro-batch than a newer one: read the topic with ``order="source"`` for that.
+    scd_type : 1 or 2
+        1: the table has the rows of the source. 2: the table is a history, with a row for each version of a row. A version is valid from
+        ``__START_AT`` until before ``__END_AT``, which are sequence values (structs if `sequence_by` has several columns). ``__END_AT`` is
+        NULL in current rows. A late change goes to its place in the history. As AUTO CDC's ``stored_as_scd_type``. Delta and Iceberg only.
+    deletes : {"hard", "soft"}
+        ``hard``: a delete removes the row. ``soft``: a delete keeps the row and sets `deleted_column`, which is NULL in all other rows.
+    deleted_column : str
+        The name of the TIMESTAMP column with the time of a soft delete: the first TIMESTAMP column of `sequence_by`, or otherwise the time
+        at which the micro-batch is applied.
+    change_feed : bool
         Append every change, with ``_change_type`` as in Delta's change feed (`to_change_feed`), the micro-batch's number as
-        ``_commit_version`` and its time as ``_commit_timestamp``. This differs from AUTO CDC's ``stored_as_scd_type=2``, which keeps one
-        row for each version, with the start and the end of its validity.
+        ``_commit_version`` and its time as ``_commit_timestamp``. Both rows of an update are rows of the table, and none is ever changed.
     column_list : str or sequence of str
         The columns to write; by default all, including metadata. As in AUTO CDC.
     add_columns : bool
-        Whether to add columns that the table lacks; existing rows have NULL in them.
+        Whether to add columns that the table lacks; existing rows have NULL in them. ``__START_AT`` and ``__END_AT`` are never added.
     create : bool
         Whether to create a missing table, with these columns and keys.
 
@@ -86,22 +98,36 @@ def apply_changes(
     -----
     Spark's AUTO CDC is ``pyspark.pipelines.create_auto_cdc_flow`` (Spark 4.2).
 
-    Each micro-batch applies the last change of each key, in one commit of the table. If another writer changes the table at the same time
-    (a commit conflict of Delta or Iceberg, a deadlock of a database), the micro-batch is applied again: ten times at most, after pauses
-    that double from 0.2 to 10 seconds.
+    Each micro-batch applies the last change of each key, with ``scd_type=2`` every change, in one commit of the table. If another writer
+    changes the table at the same time (a commit conflict of Delta or Iceberg, a deadlock of a database), the micro-batch is applied again:
+    ten times at most, after pauses that double from 0.2 to 10 seconds.
 
-    A micro-batch that Spark repeats after a failure is applied again, and ends in the same rows. A history would have its changes twice.
-    It therefore stores the query's last micro-batch in the same commit: as Delta's ``txnAppId`` and ``txnVersion``, in the summary of
-    Iceberg's snapshot, or in the database table ``changelog_batches`` (`normalize.sinks.jdbc`).
+    A micro-batch that Spark repeats after a failure is applied again, and ends in the same rows. A change feed would have its changes
+    twice. It therefore stores the query's last micro-batch in the same commit: as Delta's ``txnAppId`` and ``txnVersion``, in the summary
+    of Iceberg's snapshot, or in the database table ``changelog_batches`` (`normalize.sinks.jdbc`).
+
+    A history (``scd_type=2``) has two kinds of rows that are valid at no time, for changes that arrive late. An update that changes no
+    written column makes no version, as in AUTO CDC: it is a row whose ``__END_AT`` equals its ``__START_AT``. A delete without a row before
+    it is a row whose ``__START_AT`` is NULL. AUTO CDC keeps both in an auxiliary table. Read versions with
+    ``WHERE __START_AT < __END_AT OR __END_AT IS NULL``.
+
+    Of changes of a key with equal sequence values, an insert or update comes after a delete. Two inserts or updates are a
+    `ChangeOrderError` in one micro-batch; in a later one, the new row replaces the version.
+
+    Order a history by a position in the log. In a column of the row such as ``updated_at``, a delete has the value of the last version, and
+    so has no effect.
+
+    Queries that write one history at the same time must write different keys.
 
     Spark Connect supports Delta and Iceberg tables. It runs micro-batches on its server, where this package must be installed.
     """
     if not stream.isStreaming:
         raise ArgumentError("apply_changes requires a stream, and this DataFrame is bounded: call apply_batch(df, target, ...)")
-    options = Options(names_of(keys), names_of(sequence_by), history, names_of(column_list), add_columns, create)
+    written, soft = names_of(column_list), _soft(deletes, deleted_column)
+    options = Options(names_of(keys), names_of(sequence_by), scd_type, soft, change_feed, written, add_columns, create)
     sink = _sink(stream, target, options)
-    if is_connect(stream) and isinstance(sink, AppendHistory):
-        mark = f"history_{uuid4().hex}"
+    if is_connect(stream) and isinstance(sink, AppendChangeFeed):
+        mark = f"change_feed_{uuid4().hex}"
         stream, sink = stream.alias(mark), replace(sink, mark=mark)
     return stream.writeStream.foreachBatch(sink)
 
@@ -112,7 +138,10 @@ def apply_batch(
     *,
     keys: str | Sequence[str] = (),
     sequence_by: str | Sequence[str] = (),
-    history: bool = False,
+    scd_type: Literal[1, 2] = 1,
+    deletes: Literal["hard", "soft"] = "hard",
+    deleted_column: str = "deleted_at",
+    change_feed: bool = False,
     column_list: str | Sequence[str] = (),
     add_columns: bool = False,
     create: bool = True,
@@ -123,9 +152,9 @@ def apply_batch(
     ----------
     df : DataFrame
         A bounded changelog with ``row_kind``, or the DataFrame of your ``foreachBatch`` function. Filter out rows without a row kind first.
-    target, keys, sequence_by, column_list, add_columns, create
+    target, keys, sequence_by, scd_type, deletes, deleted_column, column_list, add_columns, create
         As in `apply_changes`.
-    history : bool
+    change_feed : bool
         As in `apply_changes`. Within a ``foreachBatch``, call it once for each table: a second call in the same micro-batch appends
         nothing. Outside of a stream, ``_commit_version`` is NULL, and a second call appends the changes again.
 
@@ -136,8 +165,9 @@ def apply_batch(
     """
     if df.isStreaming:
         raise ArgumentError("apply_batch requires a bounded DataFrame, and this one is a stream: call apply_changes(stream, target, ...)")
-    options = Options(names_of(keys), names_of(sequence_by), history, names_of(column_list), add_columns, create)
-    if history and is_connect(df):
+    written, soft = names_of(column_list), _soft(deletes, deleted_column)
+    options = Options(names_of(keys), names_of(sequence_by), scd_type, soft, change_feed, written, add_columns, create)
+    if change_feed and is_connect(df):
         require_no_micro_batch(df)
     _sink(df, target, options)(df, 0)
 
@@ -148,13 +178,25 @@ class Options:
 
     keys: tuple[str, ...]
     sequence_by: tuple[str, ...]
-    history: bool
+    scd_type: int
+    deleted_column: str | None
+    """Of soft deletes."""
+    change_feed: bool
     column_list: tuple[str, ...]
     add_columns: bool
     create: bool
 
 
-def _sink(df: DataFrame, target: TableTarget | str, options: Options) -> ApplyChanges | AppendHistory:
+def _soft(deletes: str, deleted_column: str) -> str | None:
+    """Return the column of soft deletes, or None for hard deletes."""
+    if deletes not in ("hard", "soft"):
+        raise ArgumentError(f"deletes={deletes!r} is unknown: pass 'hard' or 'soft'")
+    if deletes == "hard" and deleted_column != "deleted_at":
+        raise ArgumentError("deleted_column has no effect with hard deletes: remove it, or pass deletes='soft'")
+    return deleted_column if deletes == "soft" else None
+
+
+def _sink(df: DataFrame, target: TableTarget | str, options: Options) -> ApplyChanges | ApplyVersions | AppendChangeFeed:
     """Return the function that applies a micro-batch, after the checks that need no rows."""
     require_changelog(df)
     if isinstance(target, JdbcTarget):
@@ -163,17 +205,31 @@ def _sink(df: DataFrame, target: TableTarget | str, options: Options) -> ApplyCh
     table = target if isinstance(target, LakeTarget | JdbcTarget) else _of_catalog(spark, target)
     written = _written(df, options)
     _check_arguments(written, options)
-    if options.history:
-        spec = TableSpec((*written, *_history_fields()), (), options.create, options.add_columns)
-    else:
-        spec = TableSpec(tuple(written), options.keys, options.create, options.add_columns)
-        if not options.sequence_by:
-            require_arrival_order(df, options.keys)
+    sink = _sink_of(df, table, tuple(written), options)
     if isinstance(table, JdbcTarget):
-        jdbc.needed(spark, table, spec)
+        jdbc.needed(spark, table, sink.spec)
     else:
-        lake.needed(spark, table, spec)
-    return AppendHistory(table, spec, tuple(written)) if options.history else ApplyChanges(table, spec, options.sequence_by)
+        lake.needed(spark, table, sink.spec)
+    return sink
+
+
+def _sink_of(
+    df: DataFrame, table: TableTarget, written: tuple[StructField, ...], options: Options
+) -> ApplyChanges | ApplyVersions | AppendChangeFeed:
+    may = options.create, options.add_columns
+    if options.change_feed:
+        return AppendChangeFeed(table, TableSpec((*written, *_change_feed_fields()), (), *may), written)
+    if options.scd_type == 2:
+        if isinstance(table, JdbcTarget):
+            raise ArgumentError("scd_type=2 is not supported for JdbcTarget: write the history to a DeltaTarget or an IcebergTarget")
+        spec = TableSpec((*written, *version_fields(df, options.sequence_by)), options.keys, *may, versions=True)
+        return ApplyVersions(table, spec, options.sequence_by)
+    if not options.sequence_by:
+        require_arrival_order(df, options.keys)
+    if options.deleted_column is None:
+        return ApplyChanges(table, TableSpec(written, options.keys, *may), options.sequence_by)
+    spec = TableSpec((*written, _deleted_field(options.deleted_column)), options.keys, *may, options.deleted_column)
+    return ApplyChanges(table, spec, options.sequence_by, _time_column(df, options.sequence_by))
 
 
 @dataclass(frozen=True)
@@ -183,14 +239,24 @@ class ApplyChanges:
     table: TableTarget
     spec: TableSpec
     sequence_by: tuple[str, ...]
+    deleted_time: str | None = None
+    """The column with the time of soft deletes; None for the time of the micro-batch."""
 
     def __call__(self, batch: DataFrame, number: int) -> None:
         """Apply the last change of each key."""
         key = self.spec.primary_key
+        if self.spec.deleted_column is not None:
+            batch = self._with_time(batch, self.spec.deleted_column)
         with computed(last_changes(batch, self.spec.names, key, self.sequence_by)) as latest:
             if check(latest, key, self.sequence_by) == 0:
                 return
             repeat_conflicts(partial(self._merge, latest.select("row.*")))
+
+    def _with_time(self, batch: DataFrame, name: str) -> DataFrame:
+        from pyspark.sql import functions as F
+
+        time = F.current_timestamp() if self.deleted_time is None else F.col(backquoted(self.deleted_time))
+        return batch.withColumn(name, F.when(~F.col(ROW_KIND).isin(*ADDS), time))
 
     def _merge(self, rows: DataFrame) -> None:
         if isinstance(self.table, JdbcTarget):
@@ -202,8 +268,54 @@ class ApplyChanges:
 
 
 @dataclass(frozen=True)
-class AppendHistory:
-    """Appends micro-batches to a history; for ``foreachBatch``."""
+class ApplyVersions:
+    """Applies micro-batches to a history of versions; for ``foreachBatch``."""
+
+    table: LakeTarget
+    spec: TableSpec
+    sequence_by: tuple[str, ...]
+
+    def __call__(self, batch: DataFrame, number: int) -> None:
+        """Apply all changes."""
+        key = self.spec.primary_key
+        marked = batch.withColumn(START_AT, sequence_of(batch, self.sequence_by))
+        # One change of each key and sequence value.
+        placed = last_changes(marked, [*self._columns, START_AT], [*key, START_AT], self.sequence_by)
+        with computed(placed) as changes:
+            count = check(changes, key, self.sequence_by)
+            if count:
+                repeat_conflicts(partial(self._merge, changes.select("row.*"), count))
+
+    @property
+    def _columns(self) -> list[str]:
+        return [name for name in self.spec.names if name not in (START_AT, END_AT)]
+
+    def _merge(self, changes: DataFrame, count: int) -> None:
+        from pyspark.sql import functions as F
+
+        spark, spec = changes.sparkSession, self.spec
+        lake.prepare(spark, self.table, spec)
+        stored = spark.table(self.table.sql_name)
+        with computed(version_changes(changes, stored, spec.primary_key, self._columns, few_keys=count <= _FEW)) as rows:
+            unplaced = (F.col(ROW_KIND) == "+U") & F.col(START_AT).isNull()
+            found = rows.agg(F.count(F.lit(1)).alias("rows"), F.max(unplaced).alias("unplaced")).first()
+            assert found is not None  # an aggregate without groups is one row
+            if found["unplaced"]:
+                raise TargetError(
+                    f"{self.table} has rows without {START_AT}, which are at no place of the history: set it to a value before their first "
+                    f"change, UPDATE {self.table.sql_name} SET {START_AT} = ... WHERE {START_AT} IS NULL AND {END_AT} IS NULL"
+                )
+            if found["rows"]:
+                lake.merge(rows, self.table, spec)
+
+
+_FEW = 100_000
+"""So many keys fit into the memory of each worker: the history is then not shuffled to find their rows."""
+
+
+@dataclass(frozen=True)
+class AppendChangeFeed:
+    """Appends micro-batches to a change feed; for ``foreachBatch``."""
 
     table: TableTarget
     spec: TableSpec
@@ -275,19 +387,57 @@ def _written(df: DataFrame, options: Options) -> list[StructField]:
 
 def _check_arguments(written: Sequence[StructField], options: Options) -> None:
     names = [field.name for field in written]
-    if not options.history and not options.keys:
+    _check_kind_of_table(options)
+    if not options.change_feed and not options.keys:
         raise ArgumentError("keys is missing: pass keys=[...], the columns that identify a row")
     unknown = [name for name in options.keys if name not in names]
     if unknown:
         raise ArgumentError(f"keys has {unknown[0]!r}, which is not one of the columns to write: {', '.join(names)}")
-    if options.history and options.sequence_by:
-        raise ArgumentError("history and sequence_by cannot be combined: remove one of them")
-    reserved = [name for name in names if name.lower() in (CHANGE_TYPE, COMMIT_VERSION, COMMIT_TIMESTAMP)]
-    if options.history and reserved:
-        raise ArgumentError(f"column {reserved[0]} is reserved in a history: leave it out with column_list=[...]")
+    if options.change_feed and options.sequence_by:
+        raise ArgumentError("change_feed and sequence_by cannot be combined: remove one of them")
+    own = _own_columns(options)
+    reserved = [name for name in names if name.lower() in own]
+    if reserved:
+        raise ArgumentError(f"column {reserved[0]} is one that apply_changes writes itself: leave it out with column_list=[...]")
 
 
-def _history_fields() -> list[StructField]:
+def _check_kind_of_table(options: Options) -> None:
+    if options.scd_type not in (1, 2):
+        raise ArgumentError(f"scd_type={options.scd_type!r} is unknown: pass 1 or 2")
+    kinds = {
+        "change_feed=True": options.change_feed,
+        "scd_type=2": options.scd_type == 2,
+        "deletes='soft'": options.deleted_column is not None,
+    }
+    asked = [name for name, there in kinds.items() if there]
+    if len(asked) > 1:
+        # A history and a change feed keep what was deleted in any case.
+        raise ArgumentError(f"{asked[0]} and {asked[1]} cannot be combined: remove one of them")
+    if options.scd_type == 2 and not options.sequence_by:
+        raise ArgumentError("sequence_by is missing, which scd_type=2 requires: pass columns that increase with each change of a key")
+
+
+def _own_columns(options: Options) -> set[str]:
+    """Return the columns that the sink computes, in lower case."""
+    if options.change_feed:
+        return {CHANGE_TYPE, COMMIT_VERSION, COMMIT_TIMESTAMP}
+    if options.scd_type == 2:
+        return {START_AT.lower(), END_AT.lower()}
+    return {options.deleted_column.lower()} if options.deleted_column is not None else set()
+
+
+def _deleted_field(name: str) -> StructField:
+    from pyspark.sql.types import StructField, TimestampType
+
+    return StructField(name, TimestampType())
+
+
+def _time_column(df: DataFrame, sequence_by: Sequence[str]) -> str | None:
+    kinds = {field.name: field.dataType.simpleString() for field in df.schema.fields}
+    return next((name for name in sequence_by if kinds[name] == "timestamp"), None)
+
+
+def _change_feed_fields() -> list[StructField]:
     from pyspark.sql.types import LongType, StringType, StructField, TimestampType
 
     names = {CHANGE_TYPE: StringType(), COMMIT_VERSION: LongType(), COMMIT_TIMESTAMP: TimestampType()}

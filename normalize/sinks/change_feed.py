@@ -56,9 +56,9 @@ def from_change_feed(df: DataFrame) -> DataFrame:
     Parameters
     ----------
     df : DataFrame
-        The result of Delta's ``readChangeFeed``, a history that `apply_changes` wrote, or another DataFrame with ``_change_type``. Its rows
-        have no order: to apply them, pass ``sequence_by="_commit_version"`` (for a history, add a column that orders the changes of a
-        micro-batch, such as ``offset``). Delta's feed has preimages: to aggregate it, pass ``changelog_mode="all"``.
+        The result of Delta's ``readChangeFeed``, a change feed that `apply_changes` wrote, or another DataFrame with ``_change_type``. Its
+        rows have no order: to apply them, pass ``sequence_by="_commit_version"`` (for one of `apply_changes`, add a column that orders
+        the changes of a micro-batch, such as ``offset``). Delta's feed has preimages: to aggregate it, pass ``changelog_mode="all"``.
 
     Raises
     ------

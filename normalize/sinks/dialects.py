@@ -118,6 +118,14 @@ class Dialect:
             f"WHERE {self.equal(primary_key)} AND s.{self.name(ROW_KIND)} NOT IN {ADDS}"
         )
 
+    def soft_delete(self, staging: str, table: str, primary_key: Mapping[str, str], deleted: tuple[str, str]) -> str:
+        """Return the statement that sets the time of a delete, whose columns in the two tables are `deleted`, unless it is set."""
+        name, staged = self.name(deleted[0]), deleted[1]
+        return (
+            f"UPDATE {self.table(table)} AS t SET {name} = s.{staged} FROM {self.table(staging)} AS s "
+            f"WHERE {self.equal(primary_key)} AND s.{self.name(ROW_KIND)} NOT IN {ADDS} AND t.{name} IS NULL"
+        )
+
     def upsert(self, staging: str, table: str, columns: Mapping[str, str], primary_key: Mapping[str, str]) -> str:
         """Return the statement that inserts or updates the other rows."""
         sets = ", ".join(f"{self.name(name)} = EXCLUDED.{self.name(name)}" for name in columns)
@@ -224,6 +232,13 @@ class MySql(Dialect):
         return (
             f"DELETE t FROM {self.table(table)} AS t JOIN {self.table(staging)} AS s "
             f"ON {self.equal(primary_key)} WHERE s.{self.name(ROW_KIND)} NOT IN {ADDS}"
+        )
+
+    def soft_delete(self, staging: str, table: str, primary_key: Mapping[str, str], deleted: tuple[str, str]) -> str:
+        name, staged = self.name(deleted[0]), deleted[1]
+        return (
+            f"UPDATE {self.table(table)} AS t JOIN {self.table(staging)} AS s ON {self.equal(primary_key)} "
+            f"SET t.{name} = s.{staged} WHERE s.{self.name(ROW_KIND)} NOT IN {ADDS} AND t.{name} IS NULL"
         )
 
     def upsert(self, staging: str, table: str, columns: Mapping[str, str], primary_key: Mapping[str, str]) -> str:

@@ -9,7 +9,7 @@ The columns of the staging table are called ``c0`` and so on: Spark's JDBC write
 All workers send rows at once, and readers of the table never see part of a micro-batch. The cost is that the database writes each row
 twice. A writer that upserts in place, partition by partition, would write it once, and expose partial micro-batches.
 
-Each query has its own staging table: a new run drops what a killed run left. A history's last micro-batch is a row of
+Each query has its own staging table: a new run drops what a killed run left. A change feed's last micro-batch is a row of
 ``changelog_batches`` (query, table, number), written in the same transaction. Statements use a JDBC connection in Spark's JVM and require
 no other client. A Spark Connect session has no such JVM.
 """
@@ -33,6 +33,7 @@ from .targets import ConflictError, JdbcTarget, TargetError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructField
 
 BATCHES = "changelog_batches"
 _SECRET = re.compile("(?i)pass|secret|token|key")
@@ -79,7 +80,11 @@ def merge(latest: DataFrame, table: JdbcTarget, spec: TableSpec) -> None:
                 f"{table}: keys ({', '.join(key)}) that differ in the changelog are equal in the table's collation: use a binary collation"
             )
         with connection.transaction():
-            connection.execute(dialect.delete(staging, table.table, key))
+            if spec.deleted_column is None:
+                connection.execute(dialect.delete(staging, table.table, key))
+            else:
+                (deleted,) = connection.spelled(table.table, [spec.deleted_column])
+                connection.execute(dialect.soft_delete(staging, table.table, key, (deleted, names[deleted])))
             connection.execute(dialect.upsert(staging, table.table, names, key))
 
 
@@ -290,7 +295,11 @@ def _needed(connection: JdbcConnection, table: JdbcTarget, spec: TableSpec) -> l
         return [dialect.create(table.table, spec.fields, spec.primary_key)]
     if spec.primary_key:
         _check_indexes(connection, table, spec.primary_key)
-    return [dialect.add(table.table, field) for field in missing_columns(table, spec, found)]
+
+    def additions(fields: Sequence[StructField]) -> list[str]:
+        return [dialect.add(table.table, field) for field in fields]
+
+    return additions(missing_columns(table, spec, found, additions))
 
 
 def _check_indexes(connection: JdbcConnection, table: JdbcTarget, primary_key: Sequence[str]) -> None:

@@ -21,7 +21,7 @@ from normalize.dataframe import type_ddl
 from normalize.spark_versions import package
 
 from .latest import ADDS
-from .table_spec import Batch, TableSpec, missing_columns
+from .table_spec import END_AT, START_AT, Batch, TableSpec, missing_columns
 from .targets import ConflictError, LakeTarget, TargetError
 
 if TYPE_CHECKING:
@@ -63,10 +63,15 @@ def needed(spark: SparkSession, table: LakeTarget, spec: TableSpec) -> list[str]
     provider = provider_of(spark, table.sql_name)
     if provider != table.provider:
         raise TargetError(f"{table} has the provider {provider}: name a table of {table.provider}")
-    missing = missing_columns(table, spec, found.fieldNames())
+    missing = missing_columns(table, spec, found.fieldNames(), lambda fields: _additions(table, fields))
     if not missing:
         return []
     _require_names(table, missing, _column_mapping(spark, table))
+    return _additions(table, missing)
+
+
+def _additions(table: LakeTarget, missing: Sequence[StructField]) -> list[str]:
+    """Return the statements that add columns."""
     added = f"ALTER TABLE {table.sql_name} ADD COLUMNS ({', '.join(_column(field, table) for field in missing)})"
     # Delta requires this feature, which excludes older readers, before the first column of this type.
     ntz = table.provider == "delta" and any(field.dataType.simpleString() == "timestamp_ntz" for field in missing)
@@ -109,7 +114,7 @@ def merge(latest: DataFrame, table: LakeTarget, spec: TableSpec) -> None:
     Parameters
     ----------
     latest : DataFrame
-        ``row_kind`` and the columns, a row for each key.
+        ``row_kind`` and the columns: a row for each key, or of a history for each key and place (`version_changes`).
     table : LakeTarget
     spec : TableSpec
 
@@ -122,32 +127,42 @@ def merge(latest: DataFrame, table: LakeTarget, spec: TableSpec) -> None:
     latest.createTempView(changes)
     try:
         with _conflicts(spark, table):
-            spark.sql(merge_statement(table, changes, spec.names, spec.primary_key))
+            spark.sql(merge_statement(table, changes, spec))
     finally:
         spark.catalog.dropTempView(changes)
 
 
-def merge_statement(table: LakeTarget, changes: str, columns: Sequence[str], primary_key: Sequence[str]) -> str:
+def merge_statement(table: LakeTarget, changes: str, spec: TableSpec) -> str:
     """Return the ``MERGE`` statement.
 
     Rows are matched by the primary key alone, so that a row whose partition column changes moves to its new partition.
 
     Examples
     --------
+    >>> from pyspark.sql.types import StringType, StructField
     >>> from normalize.sinks.targets import DeltaTarget
-    >>> print(merge_statement(DeltaTarget("products"), "changes", ["id", "name"], ["id"]))
+    >>> fields = tuple(StructField(name, StringType()) for name in ("id", "name"))
+    >>> print(merge_statement(DeltaTarget("products"), "changes", TableSpec(fields, ("id",), True, False)))
     MERGE INTO `products` AS t USING changes AS s ON t.`id` = s.`id`
     WHEN MATCHED AND s.row_kind NOT IN ('+I', '+U') THEN DELETE
-    WHEN MATCHED THEN UPDATE SET t.`id` = s.`id`, t.`name` = s.`name`
+    WHEN MATCHED AND s.row_kind IN ('+I', '+U') THEN UPDATE SET t.`id` = s.`id`, t.`name` = s.`name`
     WHEN NOT MATCHED AND s.row_kind IN ('+I', '+U') THEN INSERT (`id`, `name`) VALUES (s.`id`, s.`name`)
     """
-    names = [backquoted(name) for name in columns]
-    equal = " AND ".join(f"t.{name} = s.{name}" for name in map(backquoted, primary_key))
+    names = [backquoted(name) for name in spec.names]
+    equal = [f"t.{name} = s.{name}" for name in map(backquoted, spec.primary_key)]
+    if spec.versions:
+        # The place of the change that made the row.
+        equal.append(" = ".join(f"coalesce({of}.{backquoted(START_AT)}, {of}.{backquoted(END_AT)})" for of in "ts"))
+    deletion = "THEN DELETE"
+    if spec.deleted_column is not None:
+        deleted = backquoted(spec.deleted_column)
+        # The first delete counts, also if its micro-batch is repeated.
+        deletion = f"AND t.{deleted} IS NULL THEN UPDATE SET t.{deleted} = s.{deleted}"
     return "\n".join(
         [
-            f"MERGE INTO {table.sql_name} AS t USING {changes} AS s ON {equal}",
-            f"WHEN MATCHED AND s.{ROW_KIND} NOT IN {ADDS} THEN DELETE",
-            f"WHEN MATCHED THEN UPDATE SET {', '.join(f't.{name} = s.{name}' for name in names)}",
+            f"MERGE INTO {table.sql_name} AS t USING {changes} AS s ON {' AND '.join(equal)}",
+            f"WHEN MATCHED AND s.{ROW_KIND} NOT IN {ADDS} {deletion}",
+            f"WHEN MATCHED AND s.{ROW_KIND} IN {ADDS} THEN UPDATE SET {', '.join(f't.{name} = s.{name}' for name in names)}",
             f"WHEN NOT MATCHED AND s.{ROW_KIND} IN {ADDS} "
             f"THEN INSERT ({', '.join(names)}) VALUES ({', '.join(f's.{name}' for name in names)})",
         ]

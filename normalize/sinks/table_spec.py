@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import redirect_stdout, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -52,8 +52,8 @@ def marked_query(spark: SparkSession, mark: str) -> str:
             found.append(query.id)
     if len(found) != 1:
         raise ArgumentError(
-            f"{len(found)} running queries of this session have the plan of this history, and so its query is unknown: call "
-            "apply_changes(..., history=True) once for each query, and start its writer in the same session"
+            f"{len(found)} running queries of this session have the plan of this change feed, and so its query is unknown: call "
+            "apply_changes(..., change_feed=True) once for each query, and start its writer in the same session"
         )
     return str(found[0])
 
@@ -68,9 +68,14 @@ def require_no_micro_batch(df: DataFrame) -> None:
     main = getattr(sys.modules["__main__"], "__spec__", None)
     if (main and main.name.endswith(".foreach_batch_worker")) or unresolved_plan(df).contains(FROM_SERVER):
         raise ArgumentError(
-            "apply_batch(..., history=True) cannot recognize a repeated micro-batch in a foreachBatch of Spark Connect, nor in a "
-            "checkpointed DataFrame: call apply_changes(stream, ..., history=True), or pass a bounded DataFrame that is not checkpointed"
+            "apply_batch(..., change_feed=True) cannot recognize a repeated micro-batch in a foreachBatch of Spark Connect, nor in a "
+            "checkpointed DataFrame: call apply_changes(stream, ..., change_feed=True), or pass a bounded DataFrame that is not "
+            "checkpointed"
         )
+
+
+START_AT, END_AT = "__START_AT", "__END_AT"
+"""The columns of a version's validity, as AUTO CDC names them."""
 
 
 @dataclass(frozen=True)
@@ -81,15 +86,21 @@ class TableSpec:
     ----------
     fields : tuple of StructField
     primary_key : tuple of str
-        Empty for a history.
+        Empty for a change feed.
     create : bool
     add_columns : bool
+    deleted_column : str or None
+        The column with the time of a soft delete; None for hard deletes.
+    versions : bool
+        Whether a row is a version, with ``__START_AT`` and ``__END_AT``.
     """
 
     fields: tuple[StructField, ...]
     primary_key: tuple[str, ...]
     create: bool
     add_columns: bool
+    deleted_column: str | None = None
+    versions: bool = False
 
     @property
     def names(self) -> list[str]:
@@ -97,13 +108,24 @@ class TableSpec:
         return [field.name for field in self.fields]
 
 
-def missing_columns(table: Any, spec: TableSpec, found: Iterable[str]) -> list[StructField]:
+def missing_columns(
+    table: Any, spec: TableSpec, found: Iterable[str], alter: Callable[[Sequence[StructField]], list[str]]
+) -> list[StructField]:
     """Return the columns that a table lacks.
+
+    Parameters
+    ----------
+    table : LakeTarget or JdbcTarget
+    spec : TableSpec
+    found : iterable of str
+        The table's columns.
+    alter : callable
+        Returns the statements that add columns.
 
     Raises
     ------
     SchemaError
-        When they may not be added, or are part of the primary key.
+        When they may not be added, or are part of the primary key, or when the table is a history and the rows are not versions.
     """
     there = {name.lower() for name in found}  # Spark ignores case by default
     missing = [field for field in spec.fields if field.name.lower() not in there]
@@ -111,8 +133,27 @@ def missing_columns(table: Any, spec: TableSpec, found: Iterable[str]) -> list[S
     keys = [name for name in names if name in spec.primary_key]
     if keys:
         raise SchemaError(f"{table} has no column {', '.join(keys)}, which is part of the primary key")
+    if spec.primary_key and START_AT.lower() in there.difference(name.lower() for name in spec.names):
+        # A change would overwrite every version of its row.
+        raise SchemaError(f"{table} is a history, with the column {START_AT}: pass scd_type=2, or name another table")
+    if spec.versions:
+        # Not added here: the rows that the table has would be at no place of the history.
+        _require_columns(table, [field for field in missing if field.name in (START_AT, END_AT)], "scd_type=2", alter, _SET_START)
+    if not spec.add_columns:
+        _require_columns(table, [field for field in missing if field.name == spec.deleted_column], "deletes='soft'", alter)
     if missing and not spec.add_columns:
         raise SchemaError(
             f"{table} has no column {', '.join(names)}: set add_columns=True to add it, or leave it out with column_list=[...]"
         )
     return missing
+
+
+def _require_columns(
+    table: Any, missing: Sequence[StructField], option: str, alter: Callable[[Sequence[StructField]], list[str]], then: str = ""
+) -> None:
+    if missing:
+        names = ", ".join(field.name for field in missing)
+        raise SchemaError(f"{table} has no column {names}, which {option} requires: run {'; '.join(alter(missing))}{then}")
+
+
+_SET_START = f", and then set {START_AT} of the rows that the table has to a value before their first change"

@@ -1,4 +1,4 @@
-"""`apply_changes` and `apply_batch` on Spark Connect: tables, histories, conflicts, and what is refused at the call."""
+"""`apply_changes` and `apply_batch` on Spark Connect: tables, change feeds, conflicts, and what is refused at the call."""
 
 from __future__ import annotations
 
@@ -78,16 +78,39 @@ def test_a_stream_makes_the_table(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_history_has_every_change_once(
+def test_a_history_has_every_version(
+    connect: SparkSession, story: dict[str, str], new_sink: Callable[[str], Sink], kind: str, tmp_path: Path
+) -> None:
+    sink, changes = new_sink(kind), streamed(connect, story, metadata=["offset"]).where("row_kind <> '-U'")
+    options = {"keys": "id", "sequence_by": "offset", "scd_type": 2, "column_list": ["id", "name"]}
+    apply_stream(changes, sink.table, tmp_path / "c", **options)
+    history = [(1, "a", 0, 3), (1, "c", 3, None), (2, "b", 1, 4), (2, "d", 5, 7), (2, "e", 7, None)]
+    assert sink.rows() == history
+    repeat_last_batch(changes, sink, tmp_path / "c", **options)
+    assert sink.rows() == history
+    late = changelog(connect, [("+U", 1, "late", 2, None), ("-D", 2, None, 9, None)], "id INT, name STRING, offset BIGINT, at TIMESTAMP")
+    apply_batch(late, sink.table, **options)
+    assert sink.rows() == [(1, "a", 0, 2), (1, "c", 3, None), (1, "late", 2, 3), *history[2:4], (2, "e", 7, 9)]
+
+
+def test_a_soft_delete_keeps_the_row(connect: SparkSession, new_sink: Callable[[str], Sink]) -> None:
+    sink = new_sink("delta")
+    for row in [("+I", 1, "a"), ("-D", 1, "a")]:
+        apply_batch(changelog(connect, [row]), sink.table, keys="id", deletes="soft")
+    assert sink.read().where("deleted_at IS NOT NULL").select("id", "name").collect() == [(1, "a")]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_change_feed_has_every_change_once(
     connect: SparkSession, story: dict[str, str], new_sink: Callable[[str], Sink], kind: str, tmp_path: Path
 ) -> None:
     sink, other, changes = new_sink(kind), new_sink("delta"), streamed(connect, story)
-    beside = apply_changes(changes, other.table, history=True).option("checkpointLocation", str(tmp_path / "other")).start()
+    beside = apply_changes(changes, other.table, change_feed=True).option("checkpointLocation", str(tmp_path / "other")).start()
     try:
-        apply_stream(changes, sink.table, tmp_path / "c", history=True)
+        apply_stream(changes, sink.table, tmp_path / "c", change_feed=True)
         assert sink.rows("id", "name", "_change_type") == FEED
         assert {row[0] for row in sink.rows("_commit_version")} == {0, 1}
-        repeat_last_batch(changes, sink, tmp_path / "c", history=True)
+        repeat_last_batch(changes, sink, tmp_path / "c", change_feed=True)
         assert sink.rows("id", "name", "_change_type") == FEED
         beside.processAllAvailable()
         assert other.rows("id", "name", "_change_type") == FEED
@@ -140,7 +163,7 @@ def test_your_own_foreach_batch(connect: SparkSession, story: dict[str, str], ne
     target = table.table
 
     def apply(batch: DataFrame, number: int) -> None:
-        refused: list[dict[str, Any]] = [{"keys": "id"}, {"history": True}]
+        refused: list[dict[str, Any]] = [{"keys": "id"}, {"change_feed": True}]
         for options in refused:
             try:
                 apply_batch(batch, target, **options)
@@ -155,7 +178,7 @@ def test_your_own_foreach_batch(connect: SparkSession, story: dict[str, str], ne
     unordered, history, *_ = errors.read_text().splitlines()
     assert unordered.startswith("[CHANGE_ORDER] the plan contains a checkpoint or the DataFrame of a foreachBatch, which does not keep")
     assert history.startswith(
-        "[ARGUMENT] apply_batch(..., history=True) cannot recognize a repeated micro-batch in a foreachBatch of Spark"
+        "[ARGUMENT] apply_batch(..., change_feed=True) cannot recognize a repeated micro-batch in a foreachBatch of Spark"
     )
 
 
@@ -202,4 +225,4 @@ def test_what_needs_a_classic_session_is_refused_at_the_call(connect: SparkSessi
     with pytest.raises(ArgumentError, match=r"JdbcTarget needs the JVM of a classic session, and this one is of Spark Connect: run"):
         apply_batch(changes, JdbcTarget("jdbc:postgresql://localhost/shop", "t"), keys="id")
     with pytest.raises(ArgumentError, match=r"cannot recognize a repeated micro-batch .*: call apply_changes"):
-        apply_batch(changes.localCheckpoint(), "t", history=True)
+        apply_batch(changes.localCheckpoint(), "t", change_feed=True)

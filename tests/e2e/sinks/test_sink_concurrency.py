@@ -1,4 +1,4 @@
-"""Two queries write one table: histories from Kafka, and deadlocks in databases."""
+"""Two queries write one table: change feeds from Kafka, and deadlocks in databases."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NewSink = Callable[[str], Sink]
 
 
 @pytest.mark.parametrize("kind", ["delta", "iceberg"])
-def test_a_history_with_concurrent_writers_has_every_change_once(
+def test_a_change_feed_with_concurrent_writers_has_every_change_once(
     spark: SparkSession, kafka: LocalKafka, new_sink: NewSink, kind: str, tmp_path: Path
 ) -> None:
     sink, servers = new_sink(kind), {"kafka.bootstrap.servers": kafka.bootstrap_servers}
@@ -37,7 +37,7 @@ def test_a_history_with_concurrent_writers_has_every_change_once(
         streams.append(from_kafka_changelog(spark, topic, options={**servers, "maxOffsetsPerTrigger": 2}, **arguments))
 
     def run(writer: int) -> None:
-        apply_stream(streams[writer], sink.table, tmp_path / str(writer), history=True)
+        apply_stream(streams[writer], sink.table, tmp_path / str(writer), change_feed=True)
 
     for _ in range(2):  # in the first run one of them creates the table; the second run repeats the last micro-batch of each
         with ThreadPoolExecutor(2) as pool:

@@ -40,7 +40,7 @@ def run(changes: DataFrame, checkpoint: Path, function: Callable[[DataFrame, int
 
 
 @pytest.mark.parametrize("normalize", [False, None])
-def test_a_table_and_its_history(
+def test_a_table_and_its_change_feed(
     spark: SparkSession, kafka: LocalKafka, new_sink: Callable[[str], Sink], normalize: Literal[False] | None, tmp_path: Path
 ) -> None:
     table, history = new_sink("delta"), new_sink("delta")
@@ -49,7 +49,7 @@ def test_a_table_and_its_history(
     def apply(batch: DataFrame, number: int) -> None:
         rows = batch.where("id > 0").persist()
         apply_batch(rows, table.table, keys="id")
-        apply_batch(rows, history.table, history=True)
+        apply_batch(rows, history.table, change_feed=True)
         rows.unpersist()
 
     for _ in range(2):  # the second run repeats the micro-batch

@@ -45,7 +45,7 @@ def test_a_table_with_hostile_names(spark: SparkSession, new_sink: NewSink, kind
         assert set(sink.read().columns) == set(changes.columns[1:])
         assert sorted(map(tuple, sink.read().select(*map(quoted, changes.columns[1:])).collect()), key=repr) == values(changes)
     history = new_sink(kind)
-    apply_batch(changes, history.table, history=True)
+    apply_batch(changes, history.table, change_feed=True)
     assert history.read().count() == 4
 
 
@@ -108,11 +108,11 @@ def test_hostile_names_through_kafka_and_its_state(spark: SparkSession, kafka: L
 
 
 @pytest.mark.parametrize("kind", ["iceberg", "postgresql", "mariadb", "mysql-driver"])
-@pytest.mark.parametrize("history", [False, True])
-def test_a_table_with_a_hostile_name(spark: SparkSession, new_sink: NewSink, kind: str, history: bool) -> None:
+@pytest.mark.parametrize("change_feed", [False, True])
+def test_a_table_with_a_hostile_name(spark: SparkSession, new_sink: NewSink, kind: str, change_feed: bool) -> None:
     table, name = new_sink(kind).table, f"t'?\"`; DROP TABLE x -- {uuid4().hex[:8]}"
     hostile_table = IcebergTarget(f"lake.db.{quoted(name)}") if kind == "iceberg" else replace(table, table=name)
-    options: dict[str, Any] = {"history": True} if history else {"keys": "id"}
+    options: dict[str, Any] = {"change_feed": True} if change_feed else {"keys": "id"}
     for value in (10, 20):
         apply_batch(hostile(spark, ["id", "v"], [("+I", 1, value)]), hostile_table, **options)
     if isinstance(hostile_table, JdbcTarget):
@@ -120,4 +120,4 @@ def test_a_table_with_a_hostile_name(spark: SparkSession, new_sink: NewSink, kin
             found = connection.number(f"SELECT COUNT(*) * 100 + MAX(v) FROM {connection.dialect.table(name)}")
     else:
         found = spark.table(hostile_table.sql_name).selectExpr("COUNT(*) * 100 + MAX(v)").collect()[0][0]
-    assert found == (220 if history else 120)
+    assert found == (220 if change_feed else 120)

@@ -25,7 +25,14 @@ if TYPE_CHECKING:
         ({"keys": "no"}, "keys has 'no', which is not one of the columns to write: id, v"),
         ({"keys": "id", "column_list": ["v"]}, "keys has 'id', which is not one of the columns to write: v"),
         ({"keys": "id", "sequence_by": "no"}, "the DataFrame has no column 'no'; it has id, v"),
-        ({"history": True, "sequence_by": "v"}, "history and sequence_by cannot be combined"),
+        ({"change_feed": True, "sequence_by": "v"}, "change_feed and sequence_by cannot be combined"),
+        ({"keys": "id", "scd_type": 3}, "scd_type=3 is unknown: pass 1 or 2"),
+        ({"keys": "id", "scd_type": 2}, "sequence_by is missing, which scd_type=2 requires"),
+        ({"keys": "id", "sequence_by": "v", "scd_type": 2, "deletes": "soft"}, "scd_type=2 and deletes='soft' cannot be combined"),
+        ({"change_feed": True, "scd_type": 2}, "change_feed=True and scd_type=2 cannot be combined"),
+        ({"keys": "id", "deletes": "softly"}, "deletes='softly' is unknown: pass 'hard' or 'soft'"),
+        ({"keys": "id", "deleted_column": "gone"}, "deleted_column has no effect with hard deletes: remove it, or pass deletes='soft'"),
+        ({"keys": "id", "deletes": "soft", "deleted_column": "V"}, "column v is one that apply_changes writes itself"),
     ],
 )
 def test_invalid_arguments(spark: SparkSession, arguments: Any, text: str, tmp_path: Any) -> None:

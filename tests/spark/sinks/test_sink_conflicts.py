@@ -64,10 +64,10 @@ def test_a_commit_between_plan_and_commit_is_a_conflict(
 
 
 @pytest.mark.parametrize("kind", ["delta", "iceberg"])
-@pytest.mark.parametrize("history", [False, True])
-def test_concurrent_writers_all_finish(spark: SparkSession, new_sink: NewSink, kind: str, history: bool) -> None:
+@pytest.mark.parametrize("change_feed", [False, True])
+def test_concurrent_writers_all_finish(spark: SparkSession, new_sink: NewSink, kind: str, change_feed: bool) -> None:
     sink, writers, rounds = new_sink(kind), 3, 2
-    options: dict[str, Any] = {"history": True} if history else {"keys": "id"}
+    options: dict[str, Any] = {"change_feed": True} if change_feed else {"keys": "id"}
 
     def write(writer: int) -> None:
         for number in range(rounds):
@@ -77,7 +77,7 @@ def test_concurrent_writers_all_finish(spark: SparkSession, new_sink: NewSink, k
     with ThreadPoolExecutor(writers) as pool:
         finish_all(pool.submit(write, writer) for writer in range(writers))
     rows = sink.rows("id", "v")
-    if history:
+    if change_feed:
         assert rows == sorted(((key, v) for key in range(5) for v in range(writers * rounds)), key=repr)
     else:
         assert [key for key, _ in rows] == list(range(5))

@@ -25,6 +25,7 @@ from normalize import (
 from normalize.core.arrow import spark_ddl
 from normalize.dataframe import type_ddl
 from normalize.sinks.lake import _column, merge_statement
+from normalize.sinks.table_spec import TableSpec
 from tests.support.examples import examples
 from tests.support.hostile_names import EVIL, HOSTILE, hostile, names, quoted, spark_type, tables, values
 from tests.support.sinking import Sink
@@ -55,7 +56,7 @@ def test_spark_finds_the_intended_tables_and_columns_in_statements(spark: SparkS
     assert [StructField(column.name(), _parse_datatype_json_string(column.dataType().json())) for column in columns] == schema.fields
     assert made.tableSpec().location().isEmpty()
     assert [made.name().nameParts().apply(index) for index in range(2)] == ["lake", name]
-    merge = parser.parsePlan(merge_statement(target, "changes", schema.names, schema.names[:1]))
+    merge = parser.parsePlan(merge_statement(target, "changes", TableSpec(tuple(schema.fields), tuple(schema.names[:1]), True, False)))
     assignments = merge.matchedActions().apply(1).assignments()
     keys = [assignments.apply(index).key().nameParts() for index in range(assignments.size())]
     assert [(key.size(), key.apply(1)) for key in keys] == [(2, column) for column in schema.names]

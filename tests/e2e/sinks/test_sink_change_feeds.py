@@ -1,4 +1,4 @@
-"""Histories and change feeds: every change once, with Delta's names, and converted back to a changelog."""
+"""Change feeds: every change once, with Delta's names, and converted back to a changelog."""
 
 from __future__ import annotations
 
@@ -40,20 +40,20 @@ def streamed(spark: SparkSession, kafka: LocalKafka, **options: Any) -> DataFram
 
 @pytest.mark.cross_section
 @pytest.mark.parametrize("kind", ["delta", "iceberg", "postgresql", "mariadb"])
-def test_a_history_has_every_change_once(spark: SparkSession, kafka: LocalKafka, new_sink: NewSink, kind: str, tmp_path: Path) -> None:
+def test_a_change_feed_has_every_change_once(spark: SparkSession, kafka: LocalKafka, new_sink: NewSink, kind: str, tmp_path: Path) -> None:
     sink, changes = new_sink(kind), streamed(spark, kafka, maxOffsetsPerTrigger=5)
-    apply_stream(changes, sink.table, tmp_path, history=True)
+    apply_stream(changes, sink.table, tmp_path, change_feed=True)
     assert sink.rows("id", "name", "_change_type") == FEED
     assert {row[0] for row in sink.rows("_commit_version")} == {0, 1}
     assert forget_last_commit(tmp_path) == 1
-    apply_stream(changes, sink.table, tmp_path, history=True)
+    apply_stream(changes, sink.table, tmp_path, change_feed=True)
     assert (tmp_path / "commits" / "1").exists()
     assert sink.rows("id", "name", "_change_type") == FEED
 
 
-def test_a_history_rebuilds_the_table(spark: SparkSession, kafka: LocalKafka, new_sink: NewSink, tmp_path: Path) -> None:
+def test_a_change_feed_rebuilds_the_table(spark: SparkSession, kafka: LocalKafka, new_sink: NewSink, tmp_path: Path) -> None:
     history, table = new_sink("postgresql"), new_sink("postgresql")
-    apply_stream(streamed(spark, kafka), history.table, tmp_path, history=True)
+    apply_stream(streamed(spark, kafka), history.table, tmp_path, change_feed=True)
     past = from_change_feed(history.read()).orderBy("name")
     apply_batch(past, table.table, keys="id", sequence_by=["_commit_version", "offset"], column_list=["id", "name"])
     assert table.rows() == [(1, "c"), (2, "e")]

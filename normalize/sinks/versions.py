@@ -1,0 +1,175 @@
+"""The versions of rows (SCD type 2): which rows of a history a micro-batch adds, closes or removes.
+
+A history has these rows of a key, as Spark's AUTO CDC:
+
+=======================================  =================  =================
+after these changes                      ``__START_AT``     ``__END_AT``
+=======================================  =================  =================
+an insert at 5                           5                  NULL
+an update at 8                           5, 8               8, NULL
+a delete at 9                            5, 8               8, 9
+=======================================  =================  =================
+
+A later change may be late, and then belongs between two that were applied. Two kinds of changes leave no version, and must be known then:
+an update that changes no column, and a delete without a row before it. AUTO CDC keeps them in an auxiliary table. Here they are rows of
+the history that are valid at no time, so that one commit writes everything:
+
+=======================================  =================  =================
+row                                      ``__START_AT``     ``__END_AT``
+=======================================  =================  =================
+an update at 8 that changed no column    8                  8
+a delete at 8 without a row before it    NULL               8
+=======================================  =================  =================
+
+The stored rows of a key are the changes that they were made of: an upsert at the start, and a delete at the end unless another version
+starts there. Together with those of the micro-batch, in the order of their sequence values, they yield the rows that the history must have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import reduce
+from operator import and_
+from typing import TYPE_CHECKING
+
+from cdc_formats.values.schema import backquoted
+from normalize.core.output import ROW_KIND
+
+from .latest import ADDS
+from .table_spec import END_AT, START_AT
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column as SparkColumn, DataFrame
+    from pyspark.sql.types import DataType, StructField
+
+
+def sequence_of(batch: DataFrame, sequence_by: Sequence[str]) -> SparkColumn:
+    """Return the sequence value of a change: one column, or a struct of several, as in AUTO CDC."""
+    from pyspark.sql import functions as F
+
+    columns = [F.col(backquoted(name)) for name in sequence_by]
+    return columns[0] if len(columns) == 1 else F.struct(*columns)
+
+
+def version_fields(batch: DataFrame, sequence_by: Sequence[str]) -> list[StructField]:
+    """Return the fields ``__START_AT`` and ``__END_AT``, which have the type of the sequence values."""
+    from pyspark.sql.types import StructField
+
+    kind = batch.select(sequence_of(batch, sequence_by).alias(START_AT)).schema[0].dataType
+    return [StructField(START_AT, kind), StructField(END_AT, kind)]
+
+
+def version_changes(changes: DataFrame, stored: DataFrame, keys: Sequence[str], columns: Sequence[str], *, few_keys: bool) -> DataFrame:
+    """Return the rows of a history that a micro-batch adds (``+I``), changes (``+U``) and removes (``-D``).
+
+    A history's row is identified by its key and by ``coalesce(__START_AT, __END_AT)``, the place of the change that made it.
+
+    Parameters
+    ----------
+    changes : DataFrame
+        ``row_kind``, the columns and ``__START_AT``, the sequence value: one row for each key and sequence value.
+    stored : DataFrame
+        The history: the columns, ``__START_AT`` and ``__END_AT``.
+    keys : sequence of str
+    columns : sequence of str
+        The columns to write, with the keys.
+    few_keys : bool
+        Whether the keys of the micro-batch fit into memory.
+
+    Returns
+    -------
+    DataFrame
+        ``row_kind``, the columns, ``__START_AT`` and ``__END_AT``. A ``+U`` whose ``__START_AT`` is NULL is a row of the history that has
+        no place, since both are NULL in it: it cannot be written.
+    """
+    from pyspark.sql import Window, functions as F
+
+    names = {name: f"k{index}" if name in keys else f"c{index}" for index, name in enumerate(columns)}  # cannot collide with the user's
+    grouping = [names[name] for name in keys]
+    values = [name for name in names.values() if name not in grouping]
+    new = changes.select(
+        *(F.col(backquoted(name)).alias(short) for name, short in names.items()),
+        F.col(START_AT).alias("at"),
+        F.col(ROW_KIND).isin(*ADDS).alias("added"),
+        F.when(F.lit(False), F.col(START_AT)).alias("end"),
+        F.lit("new").alias("of"),
+    )
+    events = new.unionByName(_stored_events(stored, new, names, grouping, few_keys))
+
+    # One event of each key and place: an upsert comes after a delete, and a new one replaces a stored one.
+    is_new, row = F.col("of") == "new", F.struct(F.col("added"), *values)
+    is_version = F.col("added") & ~is_new
+    placed = (
+        events.repartition(*grouping)
+        .groupBy(*grouping, "at")
+        .agg(
+            F.max_by(row, F.struct("added", is_new)).alias("row"),
+            F.max_by(row, F.when(is_version, 1)).alias("before"),
+            F.max_by("end", F.when(is_version, 1)).alias("end"),
+            F.max(F.col("of") == "tombstone").alias("tombstone"),
+        )
+        .withColumn("added", F.col("row.added"))
+    )
+
+    onward = Window.partitionBy(*grouping).orderBy("at")
+    # Backward, so that a running minimum finds the next event: a frame that begins at its row is quadratic.
+    later = Window.partitionBy(*grouping).orderBy(F.desc("at")).rowsBetween(Window.unboundedPreceding, -1)
+    kinds = {field.name: field.dataType for field in events.schema.fields}
+    compared = {short: kinds[short] for short in values}
+    follows = F.coalesce(F.lag("added").over(onward), F.lit(False))
+    equal = F.coalesce(_equal(F.col("row"), F.lag("row").over(onward), compared), F.lit(False))
+    ended = (
+        placed.withColumn("follows", follows)
+        .withColumn("repeats", F.col("added") & F.col("follows") & equal)
+        .withColumn("next", F.min(F.when(~F.col("repeats"), F.col("at"))).over(later))
+        .withColumn("start_at", F.when(F.col("added"), F.col("at")))
+        .withColumn("end_at", F.when(F.col("repeats") | ~F.col("added"), F.col("at")).otherwise(F.col("next")))
+    )
+    same = _equal(F.col("row"), F.col("before"), compared) & F.col("end").eqNullSafe(F.col("end_at"))
+    there = F.col("before").isNotNull() | F.col("tombstone")
+    wanted = F.col("added") | ~F.col("follows")
+    unchanged = F.when(F.col("added"), F.col("before").isNotNull() & same).otherwise(wanted == there)
+    kind = F.when(F.col("at").isNull(), "+U").when(unchanged, None).when(wanted, F.when(there, "+U").otherwise("+I")).otherwise("-D")
+    shown = [
+        (F.col(short) if short in grouping else F.when(F.col("added"), F.col(f"row.{short}"))).alias(name) for name, short in names.items()
+    ]
+    return ended.select(kind.alias(ROW_KIND), *shown, F.col("start_at").alias(START_AT), F.col("end_at").alias(END_AT)).where(
+        F.col(ROW_KIND).isNotNull()
+    )
+
+
+def _stored_events(stored: DataFrame, new: DataFrame, names: dict[str, str], grouping: Sequence[str], few_keys: bool) -> DataFrame:
+    """Return the changes of which the rows of a history were made: those that a micro-batch can move or end."""
+    from pyspark.sql import functions as F
+
+    first = new.groupBy(*grouping).agg(F.min("at").alias("first"))
+    renamed = stored.select(
+        *(F.col(backquoted(name)).alias(short) for name, short in names.items()),
+        F.col(START_AT).alias("start_at"),
+        F.col(END_AT).alias("end_at"),
+    )
+    # A version that ended before the first change of its key stays as it is.
+    touched = renamed.join(F.broadcast(first) if few_keys else first, [*grouping]).where("end_at IS NULL OR end_at >= first")
+    start, end = F.col("start_at"), F.col("end_at")
+    upsert = F.struct(start.alias("at"), F.lit(True).alias("added"), end.alias("end"), F.lit("version").alias("of"))
+    tombstone = F.when(start.isNull(), "tombstone").otherwise("end")
+    no_end = F.when(F.lit(False), end)
+    delete = F.struct(end.alias("at"), F.lit(False).alias("added"), no_end.alias("end"), tombstone.alias("of"))
+    made = (
+        F.when(start.isNull() & end.isNotNull(), F.array(delete))
+        .when(end.isNull() | start.eqNullSafe(end), F.array(upsert))
+        .otherwise(F.array(upsert, delete))
+    )
+    return touched.select(*names.values(), F.inline(made))
+
+
+def _equal(left: SparkColumn, right: SparkColumn, kinds: dict[str, DataType]) -> SparkColumn:
+    """Return whether two structs have equal fields."""
+    from pyspark.sql import functions as F
+
+    def comparable(column: SparkColumn, kind: DataType) -> SparkColumn:
+        # Spark does not compare maps.
+        return F.to_json(F.struct(column), {"ignoreNullFields": "false"}) if "map<" in kind.simpleString() else column
+
+    fields = [comparable(left[name], kind).eqNullSafe(comparable(right[name], kind)) for name, kind in kinds.items()]
+    return reduce(and_, fields, F.lit(True))

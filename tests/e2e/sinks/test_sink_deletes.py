@@ -1,0 +1,110 @@
+"""Deletes that keep rows: soft deletes in each kind of table, and histories of versions from Kafka."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+import pytest
+
+from cdc_formats.errors import SchemaError
+from normalize import LocalKafka, apply_batch, encode_changelog, from_kafka_changelog
+from tests.support.sinking import Sink, apply_stream, changelog, forget_last_commit
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+NewSink = Callable[[str], Sink]
+
+SCHEMA = "id INT, name STRING, at TIMESTAMP, no INT"
+
+
+def hour(number: int) -> datetime:
+    return datetime(2024, 3, 31, number, tzinfo=timezone.utc)
+
+
+def soft(spark: SparkSession, sink: Sink, *rows: Any, **more: Any) -> dict[int, tuple[Any, ...]]:
+    """Apply changes with soft deletes, and return the rows by key."""
+    columns: dict[str, Any] = {"keys": "id", "column_list": ["id", "name"], "deletes": "soft"}
+    apply_batch(changelog(spark, SCHEMA, rows), sink.table, **columns, **more)
+    read = sink.read().selectExpr("id", "name", "unix_seconds(CAST(deleted_at AS TIMESTAMP)) AS deleted_at")
+    return {row.id: (row.name, row.deleted_at) for row in read.collect()}
+
+
+@pytest.mark.parametrize("kind", ["delta", "iceberg", "postgresql", "mariadb", "mysql-driver"])
+def test_a_soft_delete_has_the_time_of_the_change(spark: SparkSession, new_sink: NewSink, kind: str) -> None:
+    sink, by_time = new_sink(kind), {"sequence_by": ["no", "at"]}
+    inserted = [("+I", 1, "a", hour(1), 1), ("+I", 2, "b", hour(1), 2), ("-D", 3, "c", hour(1), 3)]
+    # A row that was never there is not made by its delete.
+    assert soft(spark, sink, *inserted, **by_time) == {1: ("a", None), 2: ("b", None)}
+    # A delete may have the key alone: the row keeps its values.
+    deleted, gone = [("-D", 1, None, hour(2), 4)], {1: ("a", hour(2).timestamp()), 2: ("b", None)}
+    for _ in range(2):
+        assert soft(spark, sink, *deleted, **by_time) == gone
+    # The first delete counts.
+    assert soft(spark, sink, ("-D", 1, None, hour(3), 5), **by_time) == gone
+    again = [("+I", 1, "d", hour(4), 6), ("-U", 2, "b", hour(4), 7), ("+U", 2, "e", hour(4), 7)]
+    assert soft(spark, sink, *again, **by_time) == {1: ("d", None), 2: ("e", None)}
+    # A row that is deleted and inserted again in one micro-batch is not deleted.
+    both = [("-D", 2, "e", hour(5), 8), ("+I", 2, "f", hour(5), 9)]
+    assert soft(spark, sink, *both, **by_time) == {1: ("d", None), 2: ("f", None)}
+
+
+@pytest.mark.parametrize("kind", ["delta", "iceberg", "postgresql", "mariadb"])
+def test_a_soft_delete_without_a_time_has_that_of_the_micro_batch(spark: SparkSession, new_sink: NewSink, kind: str) -> None:
+    sink = new_sink(kind)
+    before = datetime.now(timezone.utc).timestamp()
+    rows = [("+I", 1, "a", None, 1), ("-D", 1, "a", None, 2), ("+I", 2, "b", None, 3)]
+    assert soft(spark, sink, *rows) == {2: ("b", None)}
+    name, deleted = soft(spark, sink, ("-D", 2, "b", None, 4))[2]
+    assert name == "b"
+    assert int(before) <= deleted <= datetime.now(timezone.utc).timestamp()
+    assert soft(spark, sink, ("-D", 2, "b", None, 4)) == {2: ("b", deleted)}
+
+
+@pytest.mark.parametrize(
+    ("kind", "statement"),
+    [
+        ("postgresql", 'ALTER TABLE "{0}" ADD COLUMN "deleted_at" TIMESTAMP(6) WITH TIME ZONE'),
+        ("mariadb", "ALTER TABLE `{0}` ADD COLUMN `deleted_at` TIMESTAMP(6) NULL"),
+    ],
+)
+def test_a_database_table_needs_the_column_of_soft_deletes(spark: SparkSession, new_sink: NewSink, kind: str, statement: str) -> None:
+    sink, made = new_sink(kind), {}
+    sink.execute(f"CREATE TABLE {sink.sql_name} (id INT PRIMARY KEY, name VARCHAR(9))")
+    with pytest.raises(SchemaError) as missing:
+        soft(spark, sink, ("+I", 1, "a", None, 1))
+    assert str(missing.value).endswith(f"has no column deleted_at, which deletes='soft' requires: run {statement.format(sink.sql_name)}")
+    sink.execute(statement.format(sink.sql_name))
+    made = soft(spark, sink, ("+I", 1, "a", None, 1))
+    assert made == {1: ("a", None)}
+
+
+@pytest.mark.cross_section
+@pytest.mark.parametrize("kind", ["delta", "iceberg"])
+def test_a_history_from_kafka(spark: SparkSession, kafka: LocalKafka, new_sink: NewSink, kind: str, tmp_path: Path) -> None:
+    topic, sink = f"versions-{uuid4().hex[:8]}", new_sink(kind)
+    kafka.create_topic(topic)
+    servers = {"kafka.bootstrap.servers": kafka.bootstrap_servers}
+    story = [("+I", 1, "a", 10), ("+I", 2, "b", 11), ("+U", 1, "c", 14), ("-D", 2, "b", 15), ("+U", 1, "late", 12), ("+I", 2, "d", 16)]
+    messages = encode_changelog(changelog(spark, "id INT, name STRING, lsn BIGINT", story))
+    messages.write.format("kafka").options(**servers, topic=topic).save()
+    changes = from_kafka_changelog(
+        spark,
+        topic,
+        format="changelog-json",
+        schema="id INT, name STRING, lsn BIGINT",
+        normalize=False,
+        options={**servers, "maxOffsetsPerTrigger": 4},
+    )
+    options: dict[str, Any] = {"keys": "id", "sequence_by": "lsn", "scd_type": 2, "column_list": ["id", "name"]}
+    apply_stream(changes, sink.table, tmp_path, **options)
+    history = [(1, "a", 10, 12), (1, "c", 14, None), (1, "late", 12, 14), (2, "b", 11, 15), (2, "d", 16, None)]
+    assert sink.rows() == history
+    assert forget_last_commit(tmp_path) == 1
+    apply_stream(changes, sink.table, tmp_path, **options)
+    assert (tmp_path / "commits" / "1").exists()
+    assert sink.rows() == history

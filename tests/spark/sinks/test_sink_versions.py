@@ -1,0 +1,237 @@
+"""Histories of versions (SCD type 2): equal to a plain Python reference however changes arrive, and what they refuse."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime, timedelta
+from random import Random
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pytest
+
+from cdc_formats.errors import ArgumentError, SchemaError
+from normalize import JdbcTarget, apply_batch
+from normalize.sinks.arrival import ChangeOrderError
+from normalize.sinks.targets import TargetError
+from tests.support.examples import examples
+from tests.support.sinking import Sink, changelog, finish_all
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+NewSink = Callable[[str], Sink]
+
+BATCHES = 5
+
+
+class Event(NamedTuple):
+    """A change of a key: an upsert with a value, or a delete."""
+
+    example: int
+    key: int
+    value: int | None
+    """None for a delete."""
+    at: int
+
+    def rows(self) -> list[tuple[Any, ...]]:
+        """The event as rows of a changelog; an update has both."""
+        columns = (self.example, self.key)
+        if self.value is None:
+            return [("-D", *columns, 0, self.at)]
+        return (
+            [("-U", *columns, 0, self.at), ("+U", *columns, self.value, self.at)]
+            if self.at % 2
+            else [("+I", *columns, self.value, self.at)]
+        )
+
+
+def random_events(random: Random, example: int) -> list[Event]:
+    """Changes of three keys at different places, with few values, so that some change nothing, and deletes of what is not there."""
+    return [
+        Event(example, random.randrange(3), None if random.random() < 0.35 else random.randrange(2), at)
+        for at in sorted(random.sample(range(100), 12))
+    ]
+
+
+def batches_of(random: Random, events: list[Event]) -> list[list[Event]]:
+    """The events in micro-batches, in which many are late."""
+    late = random.choice([0, 5, 100])
+    arrived = sorted(events, key=lambda event: event.at + random.randint(0, late))
+    cuts = sorted(random.randrange(len(events) + 1) for _ in range(BATCHES - 1))
+    return [arrived[begin:end] for begin, end in zip([0, *cuts], [*cuts, len(events)], strict=True)]
+
+
+def versions(events: Iterable[Event]) -> list[tuple[Any, ...]]:
+    """The history that these events must have: example, key, value, start and end."""
+    rows: list[list[Any]] = []
+    current: dict[tuple[int, int], list[Any]] = {}
+    for example, key, value, at in sorted(events, key=lambda event: event.at):
+        before = current.get((example, key))
+        if value is None and before is None:
+            rows.append([example, key, None, None, at])
+        elif before is not None and before[2] == value:
+            rows.append([example, key, value, at, at])
+        else:
+            if before is not None:
+                before[4] = at
+                del current[example, key]
+            if value is not None:
+                current[example, key] = [example, key, value, at, None]
+                rows.append(current[example, key])
+    return sorted(map(tuple, rows), key=repr)
+
+
+@pytest.mark.cross_section
+@pytest.mark.parametrize("kind", ["delta", "iceberg"])
+def test_a_history_does_not_depend_on_how_changes_arrive(spark: SparkSession, new_sink: NewSink, kind: str) -> None:
+    random, sink = Random(kind), new_sink(kind)
+    stories = [random_events(random, example) for example in range(examples(200))]
+    batches = list(zip(*(batches_of(random, events) for events in stories), strict=True))
+    applied = list[Event]()
+    for number, batch in enumerate(batches):
+        applied += [event for events in batch for event in events]
+        # The micro-batch again, as after a kill, or an older one, as when a topic is read again.
+        for repeated in [number, random.randrange(number + 1)]:
+            rows = [row for events in batches[repeated] for event in events for row in event.rows()]
+            random.shuffle(rows)
+            changes = changelog(spark, "example INT, id INT, value INT, at INT", rows)
+            columns = ["example", "id", "value"]
+            apply_batch(changes, sink.table, keys=["example", "id"], sequence_by="at", scd_type=2, column_list=columns)
+        assert sink.rows("example", "id", "value", "__START_AT", "__END_AT") == versions(applied)
+    valid = sink.read().where("__START_AT < __END_AT OR __END_AT IS NULL").collect()
+    for at in range(0, 100, 7):
+        found = {(row.example, row.id): row.value for row in valid if row["__START_AT"] <= at and (row["__END_AT"] or 100) > at}
+        assert found == table_at(applied, at)
+
+
+def table_at(events: Iterable[Event], at: int) -> dict[tuple[int, int], int]:
+    """The rows of the source at a time, by key."""
+    last = {(event.example, event.key): event.value for event in sorted(events, key=lambda event: event.at) if event.at <= at}
+    return {key: value for key, value in last.items() if value is not None}
+
+
+@pytest.mark.parametrize("kind", ["delta", "iceberg"])
+def test_a_repeated_micro_batch_makes_no_commit(spark: SparkSession, new_sink: NewSink, kind: str) -> None:
+    sink = new_sink(kind)
+    changes = changelog(
+        spark, "id INT, v INT, at INT", [("+I", 1, 1, 5), ("+U", 1, 2, 6), ("+U", 1, 2, 7), ("-D", 1, 2, 8), ("-D", 2, 0, 9)]
+    )
+    commits = f"DESCRIBE HISTORY {sink.sql_name}" if kind == "delta" else f"SELECT * FROM {sink.sql_name}.snapshots"
+    counts = set()
+    for _ in range(2):
+        apply_batch(changes, sink.table, keys="id", sequence_by="at", scd_type=2, column_list=["id", "v"])
+        counts.add(spark.sql(commits).count())
+    assert len(counts) == 1
+    assert sink.rows() == [(1, 1, 5, 6), (1, 2, 6, 8), (1, 2, 7, 7), (2, None, None, 9)]
+
+
+@pytest.mark.parametrize("kind", ["delta", "iceberg"])
+def test_columns_of_any_type_and_name(spark: SparkSession, new_sink: NewSink, kind: str) -> None:
+    sink, start = new_sink(kind), datetime(2024, 1, 1)
+    hours = [start + timedelta(hours=hour) for hour in range(3)]
+    schema = "`a.b` STRING, k0 MAP<STRING, INT>, row ARRAY<STRUCT<c0: DOUBLE>>, at TIMESTAMP_NTZ, `no` BIGINT"
+    rows = [
+        ("+I", "x", {"m": 1}, [(float("nan"),)], hours[0], 1),
+        ("+U", "x", {"m": 1}, [(float("nan"),)], hours[0], 2),
+        ("+U", "x", {"m": None}, [(float("nan"),)], hours[1], 1),
+        ("+U", "x", {"m": None}, None, hours[2], 1),
+    ]
+    for some in (rows[:1], rows[2:], rows[1:2]):
+        columns: dict[str, Any] = {"keys": "a.b", "column_list": ["a.b", "k0", "row"]}
+        apply_batch(changelog(spark, schema, some), sink.table, sequence_by=["at", "no"], scd_type=2, **columns)
+    found = sink.read().selectExpr("k0", "size(row)", "__START_AT", "__END_AT").collect()
+    assert sorted(map(tuple, found), key=lambda row: row[2]) == [
+        ({"m": 1}, 1, (hours[0], 1), (hours[1], 1)),
+        ({"m": 1}, 1, (hours[0], 2), (hours[0], 2)),
+        ({"m": None}, 1, (hours[1], 1), (hours[2], 1)),
+        ({"m": None}, None, (hours[2], 1), None),
+    ]
+
+
+def test_equal_sequence_values(spark: SparkSession, new_sink: NewSink) -> None:
+    sink = new_sink("delta")
+
+    def apply(*rows: Any) -> list[tuple[Any, ...]]:
+        apply_batch(
+            changelog(spark, "id INT, v INT, at INT", rows), sink.table, keys="id", sequence_by="at", scd_type=2, column_list=["id", "v"]
+        )
+        return sink.rows()
+
+    with pytest.raises(ChangeOrderError, match=r"two rows of one key have the same values in sequence_by=\['at'\]"):
+        apply(("+I", 1, 1, 5), ("+U", 1, 2, 5), ("+U", 1, 3, 6))
+    assert apply(("+I", 1, 1, 5), ("-D", 1, 1, 5), ("-D", 1, 1, 9)) == [(1, 1, 5, 9)]
+    # An upsert at the place of a delete, and another row at the place of a version.
+    assert apply(("+I", 1, 3, 9), ("-D", 1, 1, 5)) == [(1, 1, 5, 9), (1, 3, 9, None)]
+    assert apply(("+I", 1, 2, 5)) == [(1, 2, 5, 9), (1, 3, 9, None)]
+    assert apply(("-D", 2, 0, 4)) == [(1, 2, 5, 9), (1, 3, 9, None), (2, None, None, 4)]
+    assert apply(("+I", 2, 0, 4)) == [(1, 2, 5, 9), (1, 3, 9, None), (2, 0, 4, None)]
+
+
+def test_a_history_is_not_overwritten_by_rows(spark: SparkSession, new_sink: NewSink) -> None:
+    sink = new_sink("delta")
+    changes = changelog(spark, "id INT, v INT", [("+I", 1, 1), ("+U", 1, 2)])
+    apply_batch(changes, sink.table, keys="id", sequence_by="v", scd_type=2)
+    with pytest.raises(SchemaError, match="is a history, with the column __START_AT: pass scd_type=2, or name another table"):
+        apply_batch(changes, sink.table, keys="id", sequence_by="v")
+    assert sink.rows("v", "__START_AT", "__END_AT") == [(1, 1, 2), (2, 2, None)]
+
+
+@pytest.mark.parametrize("kind", ["delta", "iceberg"])
+def test_a_table_of_rows_becomes_a_history(spark: SparkSession, new_sink: NewSink, kind: str) -> None:
+    sink = new_sink(kind)
+    sink.execute(f"CREATE TABLE {sink.sql_name} (id INT, v INT) USING {kind}")
+    sink.execute(f"INSERT INTO {sink.sql_name} VALUES (1, 1), (2, 1)")
+
+    def apply() -> None:
+        changes = changelog(spark, "id INT, v INT, w INT, at BIGINT", [("+U", 1, 2, 3, 7)])
+        apply_batch(changes, sink.table, keys="id", sequence_by="at", scd_type=2, add_columns=True, column_list=["id", "v", "w"])
+
+    with pytest.raises(SchemaError) as missing:
+        apply()
+    statement = f"ALTER TABLE {sink.table.sql_name} ADD COLUMNS (`__START_AT` bigint, `__END_AT` bigint)"
+    assert f"has no column __START_AT, __END_AT, which scd_type=2 requires: run {statement}, and then set __START_AT" in str(missing.value)
+    sink.execute(statement)
+    with pytest.raises(TargetError, match="has rows without __START_AT, which are at no place of the history: set it to a value before"):
+        apply()
+    sink.execute(f"UPDATE {sink.sql_name} SET __START_AT = 0 WHERE __START_AT IS NULL AND __END_AT IS NULL")
+    apply()
+    assert sink.rows("id", "v", "w", "__START_AT", "__END_AT") == [(1, 1, None, 0, 7), (1, 2, 3, 7, None), (2, 1, None, 0, None)]
+
+
+@pytest.mark.parametrize("kind", ["delta", "iceberg"])
+def test_soft_deletes_need_their_column(spark: SparkSession, new_sink: NewSink, kind: str) -> None:
+    sink = new_sink(kind)
+    sink.execute(f"CREATE TABLE {sink.sql_name} (id INT) USING {kind}")
+    changes = changelog(spark, "id INT, at TIMESTAMP", [("-D", 1, datetime(2024, 1, 1))])
+    statement = f"ALTER TABLE {sink.table.sql_name} ADD COLUMNS (`gone` timestamp)"
+    arguments: dict[str, Any] = {"keys": "id", "deletes": "soft", "deleted_column": "gone", "column_list": ["id"], "sequence_by": "at"}
+    with pytest.raises(SchemaError) as missing:
+        apply_batch(changes, sink.table, **arguments)
+    assert str(missing.value).endswith(f"has no column gone, which deletes='soft' requires: run {statement}")
+    sink.execute(statement)
+    sink.execute(f"INSERT INTO {sink.sql_name} VALUES (1, NULL)")
+    apply_batch(changes, sink.table, **arguments)
+    assert sink.rows() == [(1, datetime(2024, 1, 1))]
+    apply_batch(changes, sink.table, **arguments | {"deleted_column": "lost"}, add_columns=True)
+    assert sink.rows("id", "lost") == [(1, datetime(2024, 1, 1))]
+
+
+@pytest.mark.parametrize("kind", ["delta", "iceberg"])
+def test_concurrent_writers_of_different_keys(spark: SparkSession, new_sink: NewSink, kind: str) -> None:
+    sink = new_sink(kind)
+
+    def write(writer: int) -> None:
+        for at in range(2):
+            changes = changelog(spark, "id INT, v INT, at INT", [("+U", writer, at, at)])
+            apply_batch(changes, sink.table, keys="id", sequence_by="at", scd_type=2, column_list=["id", "v"])
+
+    with ThreadPoolExecutor(3) as pool:
+        finish_all(pool.submit(write, writer) for writer in range(3))
+    assert sink.rows() == sorted(((writer, at, at, end) for writer in range(3) for at, end in [(0, 1), (1, None)]), key=repr)
+
+
+def test_only_lakes_have_histories(spark: SparkSession) -> None:
+    table = JdbcTarget("jdbc:postgresql://unused/shop", "products")
+    with pytest.raises(ArgumentError, match="scd_type=2 is not supported for JdbcTarget: write the history to a DeltaTarget"):
+        apply_batch(changelog(spark, "id INT, at INT", [("+I", 1, 5)]), table, keys="id", sequence_by="at", scd_type=2)
