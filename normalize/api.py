@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from cdc_formats.base import Format
 from cdc_formats.errors import ArgumentError, SchemaError
 from cdc_formats.values.schema import Column
+from normalize.analyzed_plan import has_native_engine
 from normalize.core.arrow import spark_type
 from normalize.core.output import ROW_KIND, SIDE_OUTPUTS, Mode
 from normalize.dataframe import positional, require_changelog, require_distinct, table_columns
@@ -434,7 +435,8 @@ def to_kafka_changelog(
         stream, format=format, format_options=format_options, schema=schema, primary_key=primary_key, source=source, topic=topic
     )
     sink = {**{name: str(value) for name, value in options.items()}, "topic": topic}
-    return records.writeStream.format("kafka").options(**sink)
+    writer = records.writeStream.format("kafka").options(**sink)
+    return writer.outputMode("update") if has_native_engine(records) else writer
 
 
 def _written_columns(df: DataFrame, schema: str | StructType | None, *, without: Sequence[str]) -> tuple[Column, ...]:
