@@ -96,10 +96,14 @@ class LastChanges(Target):
                 where=builder.partials[0].record.where,
             )
         if builder.keys:
-            batch = builder.changes(text_columns).batch
-            source = pa.DictionaryArray.from_arrays(pa.array(np.zeros(len(batch), np.int32)), pa.array([records.source]))
-            columns = {name: batch.column(name) for name in batch.schema.names if name != "offset"}
-            self.last.add(pa.table({**columns, "offset": pa.array(builder.offsets, pa.int64()), "source": source}))
+            self._hold(records.source, builder.offsets, builder.changes(text_columns).batch)
+
+    def _hold(self, source: str, offsets: Any, changes: pa.RecordBatch) -> None:
+        """Add changes of one Kafka partition, in any order."""
+        columns = {name: changes.column(name) for name in changes.schema.names}
+        columns["offset"] = pa.array(offsets, pa.int64())
+        columns["source"] = pa.DictionaryArray.from_arrays(pa.array(np.zeros(len(changes), np.int32)), pa.array([source]))
+        self.last.add(pa.table(columns))
 
     def add_side_output(self, records: Records, index: int, side_output: SideOutput) -> None:
         raise NotImplementedError("the call refuses side outputs")
