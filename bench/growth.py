@@ -40,7 +40,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
 
-from normalize import ChangelogNormalize, LocalKafka, from_kafka_changelog
+from normalize import ChangelogNormalize, LocalKafka, NativeEngine, from_kafka_changelog
 
 from .cpu import is_known
 from .history import FORMAT_OPTIONS, SCHEMA, Row, message
@@ -320,7 +320,7 @@ class Query:
         """Return the options of the stage."""
         if self.setting.layout == NATIVE:
             # The two topics are read one after the other, so that a key never comes from two tasks of a micro-batch.
-            return ChangelogNormalize(engine="native", repartition=False)
+            return ChangelogNormalize(engine=NativeEngine(repartition=False))
         return ChangelogNormalize(key_groups=self.setting.key_groups, state_layout=self.setting.layout)
 
     def run(self, batch: int) -> tuple[list[dict[str, Any]], float]:

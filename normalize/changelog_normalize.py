@@ -25,9 +25,9 @@ from normalize.decode.last_changes import LastChanges
 from normalize.decode.pack_pass import pack_pass
 from normalize.decode.targets import Blocks, KeyedRows, TargetMaker
 from normalize.decode.where import matches
-from normalize.engines import native
 from normalize.engines.bounded import normalize_bounded
 from normalize.engines.key_groups import normalize_stream
+from normalize.engines.native import NativeEngine, check_session, normalize_native, target_of
 
 if TYPE_CHECKING:
     from pyspark.sql import Column as SparkColumn, DataFrame
@@ -42,7 +42,6 @@ _CHOICES = {
     "state_layout": ("full", "compact"),
     "on_wrong_before": ("count", "fail"),
     "on_expiry": ("forget", "retract"),
-    "engine": ("key_groups", "native"),
 }
 _REFUSED_BY_NATIVE = {
     "order": "its state has no positions of the source's log",
@@ -112,15 +111,11 @@ class ChangelogNormalize:
         Whether a row that expires is also deleted from the result. ``retract`` makes Spark scan the whole state in every micro-batch.
     mini_batch : bool
         Keep only the last change of a key in a micro-batch.
-    engine : {"key_groups", "native"}
+    engine : {"key_groups", "native"} or NativeEngine
         What runs a stream. ``key_groups``: Python, with a state value for each group of keys; it supports every option. ``native``: Spark's
         own aggregation, with a state row for each key, so that a micro-batch costs what changes, and not what is stored. It requires Spark
         4.2, keeps only the last change of a key in a micro-batch, and its result is written in output mode ``update``. Rows must have all
         columns, and rows without a row kind are refused.
-    repartition : bool or None
-        Whether the native engine repartitions changes by key, so that it can order a key's changes that come from several tasks of a
-        micro-batch. Without it, they are an error. None: only if the source makes them likely (``minPartitions``, several topics, any other
-        source than Kafka).
 
     Raises
     ------
@@ -156,12 +151,13 @@ class ChangelogNormalize:
     state_ttl: timedelta | None = None
     on_expiry: Literal["forget", "retract"] = "forget"
     mini_batch: bool = False
-    engine: Literal["key_groups", "native"] = "key_groups"
-    repartition: bool | None = None
+    engine: Literal["key_groups", "native"] | NativeEngine = "key_groups"
 
     def __post_init__(self) -> None:
         for name, choices in _CHOICES.items():
             check_choice(name, getattr(self, name), choices)
+        if not isinstance(self.engine, NativeEngine):
+            check_choice("engine", self.engine, ("key_groups", "native"))
         if not isinstance(self.key_groups, int) or self.key_groups < 1:
             raise ArgumentError(f"key_groups is {self.key_groups!r}: it must be an integer of at least 1")
         if self.state_ttl is not None and (not isinstance(self.state_ttl, timedelta) or self.state_ttl < timedelta(milliseconds=1)):
@@ -179,10 +175,15 @@ class ChangelogNormalize:
             raise ArgumentError("on_wrong_before='fail' requires state_layout='compact', which compares before-images with the state")
         if self.delete_retention != DELETE_RETENTION and self.order == "arrival":
             raise ArgumentError("delete_retention requires order='source', which keeps the positions of deletes")
-        if self.repartition is not None and self.engine != "native":
-            raise ArgumentError("repartition requires engine='native': key groups order the changes of several tasks")
-        if self.engine == "native" and self.refused_by_native:
+        if self.native is not None and self.refused_by_native:
             raise ArgumentError(f"engine='native' cannot be combined with {self.refused_by_native[0]}. Remove one of them")
+
+    @property
+    def native(self) -> NativeEngine | None:
+        """The native engine if it is chosen."""
+        if isinstance(self.engine, NativeEngine):
+            return self.engine
+        return NativeEngine() if self.engine == "native" else None
 
     @property
     def refused_by_native(self) -> list[str]:
@@ -199,8 +200,8 @@ class ChangelogNormalize:
         names = [column.name for column in output.all]
         require_distinct(df, names)
         rows = df.select(ROW_KIND, *positional(names), matches(self.where))
-        if self.engine == "native":
-            changes = self._native(df, rows, output, stage)
+        if self.native is not None:
+            changes = self._native(self.native, df, rows, output, stage)
         elif df.isStreaming:
             blocks = self._packed(rows, Blocks, Blocks.ddl(output), output, stage)
             changes = normalize_stream(blocks, stage, output, "changelog_normalize")
@@ -209,16 +210,15 @@ class ChangelogNormalize:
             changes = normalize_bounded(keyed, stage, output, split_partitions=False)
         return with_changelog_mode(changes, self.changelog_mode)
 
-    def _native(self, df: DataFrame, rows: DataFrame, output: Output, stage: Stage) -> DataFrame:
-        native.check_session(df.sparkSession)
+    def _native(self, engine: NativeEngine, df: DataFrame, rows: DataFrame, output: Output, stage: Stage) -> DataFrame:
+        check_session(df.sparkSession)
         if output.side_outputs:
             raise ArgumentError(
                 f"engine='native' refuses the column {output.side_outputs[0].name}, whose rows have no key: drop it, and filter out rows "
                 "without a row_kind"
             )
-        last = self._packed(rows, native.target_of(stage), LastChanges.ddl(output), output, stage)
-        repartition = self.repartition is None or self.repartition
-        return native.normalize_native(last, stage, output, "changelog_normalize", repartition=repartition)
+        last = self._packed(rows, target_of(stage), LastChanges.ddl(output), output, stage)
+        return normalize_native(last, stage, output, "changelog_normalize", repartition=engine.repartitions(likely=True))
 
     def for_reader(
         self, primary_key: tuple[str, ...], changelog_mode: Literal["all", "upsert"], metadata: Sequence[str]
@@ -316,7 +316,7 @@ def make_stage(
     key_indices(shape.columns, unique_key)
     if options.state_ttl is not None and not streaming:
         raise ArgumentError("state_ttl requires a stream: a bounded read has no state")
-    if options.engine == "native" and not streaming:
+    if options.native is not None and not streaming:
         raise ArgumentError("engine='native' requires a stream: a bounded read has no state")
     millisecond = timedelta(milliseconds=1)
     ttl_ms = 0 if options.state_ttl is None else options.state_ttl // millisecond

@@ -149,7 +149,7 @@ def explain(plan: Plan, options: ChangelogNormalize, *, format: str, source: Cha
     lines = []
     if plan.normalize:
         upserts = replace(source, kinds=source.kinds - {RowKind.UPDATE_BEFORE})
-        of_native = options.engine == "native"
+        of_native = options.native is not None
         how = _NATIVE if of_native else f"{_STATE[options.state_layout]}, {_ORDER[options.order]}"
         lines.append(f"ChangelogNormalize(key=[{key}], changelogMode={plan.mode}): {plan.reason}; {how}")
         exchange = f"hash[{key}]" if of_native else f"hash[key group of {key}], key_groups={options.key_groups}"
@@ -173,7 +173,7 @@ def explain(plan: Plan, options: ChangelogNormalize, *, format: str, source: Cha
 
 def _engine(options: ChangelogNormalize) -> str:
     """Return whether the native engine could serve, and why not, as text."""
-    if options.engine == "native":
+    if options.native is not None:
         return "engine='native': write in output mode update; each micro-batch gives the last change of each key"
     if options.refused_by_native:
         return f"engine='native' is not possible: it refuses {'; '.join(options.refused_by_native)}"

@@ -17,9 +17,9 @@ from normalize.core.guard import Expected
 from normalize.core.key_group import Stage
 from normalize.core.output import ROW_KIND, SIDE_OUTPUTS, Mode
 from normalize.dataframe import table_columns
-from normalize.engines import native
 from normalize.engines.bounded import normalize_bounded
 from normalize.engines.key_groups import normalize_stream
+from normalize.engines.native import NativeEngine, check_session, normalize_native, target_of
 from normalize.monitoring.counts import COLUMN as COUNTS_COLUMN, counts_ddl, observe_counts
 from normalize.monitoring.notice import reporter
 from normalize.plan import Plan, make_plan
@@ -131,7 +131,7 @@ class Request:
                 f"to identify each row's topic, or {alone}"
             )
         _check_order(source, plan)
-        if options.engine == "native":
+        if options.native is not None:
             _check_native(source)
         source.decoder()  # raises here, on the driver, what the format cannot read
         _check_names(source)
@@ -157,8 +157,8 @@ class Request:
 
     def changelog(self, raw: DataFrame, stage: Stage | None) -> DataFrame:
         """Return the changelog of a DataFrame of records."""
-        if self.options.engine == "native":
-            native.check_session(raw.sparkSession)
+        if self.options.native is not None:
+            check_session(raw.sparkSession)
         query = _Query(self, records_of(raw, self.source), stage)
         changes = query.streaming() if self.records.streaming else query.bounded()
         return with_changelog_mode(changes, self.plan.changelog_mode)
@@ -344,8 +344,8 @@ class _Query:
         prefix = self.request.observation or "changelog"
         if self.stage is None:
             return observe_counts(self._decoded_as(TypedRows), COUNTS, f"{prefix}_decode")
-        if self.request.options.engine == "native":
-            return self._native(self.stage, prefix)
+        if self.request.options.native is not None:
+            return self._native(self.request.options.native, self.stage, prefix)
         if self.request.options.where is None:
             blocks = observe_counts(self._decoded_as(Blocks), COUNTS, f"{prefix}_decode")
         else:
@@ -361,13 +361,12 @@ class _Query:
         split = self.request.records.split_partitions
         return normalize_bounded(keyed, self.stage, self.request.source.output, split_partitions=split, observation=observation)
 
-    def _native(self, stage: Stage, prefix: str) -> DataFrame:
+    def _native(self, engine: NativeEngine, stage: Stage, prefix: str) -> DataFrame:
         options, records, output = self.request.options, self.request.records, self.request.source.output
-        last = observe_counts(self._decoded(native.target_of(stage), LastChanges.ddl(output)), COUNTS, f"{prefix}_decode")
-        repartition = options.repartition
-        if repartition is None:
-            repartition = records.split_partitions or records.topic is None or records.row_order != "log"
-        return native.normalize_native(last, stage, output, f"{prefix}_normalize", repartition=repartition, where=options.where)
+        last = observe_counts(self._decoded(target_of(stage), LastChanges.ddl(output)), COUNTS, f"{prefix}_decode")
+        likely = records.split_partitions or records.topic is None or records.row_order != "log"
+        repartition = engine.repartitions(likely=likely)
+        return normalize_native(last, stage, output, f"{prefix}_normalize", repartition=repartition, where=options.where)
 
     def _decoded(self, target: TargetMaker, ddl: str) -> DataFrame:
         source = self.request.source

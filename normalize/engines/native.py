@@ -17,6 +17,7 @@ Facts that must not change (`last_changes`) are groups of their own: their least
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -41,6 +42,25 @@ PRIMARY_KEY, TOPIC_ID = "primary_key", "topic id of "
 """The names of the facts that are known on the driver."""
 _LOW_BITS = 24
 _FIRST = (4, 2)
+
+
+@dataclass(frozen=True)
+class NativeEngine:
+    """The native engine of ChangelogNormalize, with its option: ``ChangelogNormalize(engine=NativeEngine(repartition=True))``.
+
+    Parameters
+    ----------
+    repartition : bool or None
+        Whether changes are repartitioned by key, so that the engine can order a key's changes that come from several tasks of a
+        micro-batch. Without it, they are an error. None: only if the source makes them likely: ``minPartitions``,
+        ``maxRecordsPerPartition``, several topics or a pattern, and any other source than Kafka.
+    """
+
+    repartition: bool | None = None
+
+    def repartitions(self, *, likely: bool) -> bool:
+        """Return whether changes are repartitioned; `likely` is the default."""
+        return likely if self.repartition is None else self.repartition
 
 
 def check_session(spark: SparkSession) -> None:
@@ -124,8 +144,8 @@ def normalize_native(changes: DataFrame, stage: Stage, output: Output, metrics: 
 
 
 _TWO_TASKS = (
-    "two tasks of one micro-batch have changes of one key, and their order is unknown: set repartition=True in ChangelogNormalize, which "
-    "repartitions changes by key"
+    "two tasks of one micro-batch have changes of one key, and their order is unknown: set "
+    "engine=NativeEngine(repartition=True), which repartitions changes by key"
 )
 _NOT_UPDATE = (
     "the newest row of a key is not of this micro-batch: write the query with outputMode('update'), and do not change the offsets in its "

@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka.admin import AdminClient
 from pyspark.errors import StreamingQueryException
 
-from normalize import ChangelogNormalize, explain_error, from_kafka_changelog, to_kafka_changelog
+from normalize import ChangelogNormalize, NativeEngine, explain_error, from_kafka_changelog, to_kafka_changelog
 from normalize.local_kafka import ProducerRecord
 from normalize.spark_versions import installed_version
 from tests.support.histories import TABLE, random_history, records_of
@@ -20,8 +20,8 @@ from tests.support.streams import debezium, new_topic, run_stream, servers
 pytestmark = pytest.mark.skipif(installed_version() < "4.2", reason="Spark 4.1 and older have no max_by with a number of rows")
 
 
-def read(spark, kafka, topic: Any, *, options: dict | None = None, stage: dict | None = None, **arguments: Any):
-    normalize = ChangelogNormalize(engine="native", **(stage or {}))
+def read(spark, kafka, topic: Any, *, options: dict | None = None, repartition: bool | None = None, **arguments: Any):
+    normalize = ChangelogNormalize(engine=NativeEngine(repartition))
     return from_kafka_changelog(spark, topic, options=servers(kafka, **(options or {})), normalize=normalize, **{**TABLE, **arguments})
 
 
@@ -45,7 +45,7 @@ def test_a_topic_is_read_in_micro_batches_over_restarts(spark, kafka, tmp_path, 
 def test_a_pattern_of_topics_is_repartitioned_by_key(spark, kafka):
     topic = new_topic(kafka, [])
     assert repartitions(read(spark, kafka, re.compile(f"{topic}.*")))
-    assert not repartitions(read(spark, kafka, re.compile(f"{topic}.*"), stage={"repartition": False}))
+    assert not repartitions(read(spark, kafka, re.compile(f"{topic}.*"), repartition=False))
 
 
 def test_a_key_in_two_partitions_is_an_error_with_its_remedy(spark, kafka, tmp_path):
@@ -55,11 +55,11 @@ def test_a_key_in_two_partitions_is_an_error_with_its_remedy(spark, kafka, tmp_p
     with pytest.raises(StreamingQueryException) as failed:
         run_stream(read(spark, kafka, topic), tmp_path, "update")
     assert explain_error(failed.value) == (
-        "[ROW_ORDER] two tasks of one micro-batch have changes of one key, and their order is unknown: set repartition=True in "
-        "ChangelogNormalize, which repartitions changes by key"
+        "[ROW_ORDER] two tasks of one micro-batch have changes of one key, and their order is unknown: set "
+        "engine=NativeEngine(repartition=True), which repartitions changes by key"
     )
     # The checkpoint of the failed query goes on with the remedy.
-    assert run_stream(read(spark, kafka, topic, stage={"repartition": True}), tmp_path, "update").changelog == ["+I(1,new,0)"]
+    assert run_stream(read(spark, kafka, topic, repartition=True), tmp_path, "update").changelog == ["+I(1,new,0)"]
 
 
 def test_a_topic_that_was_replaced_is_an_error(spark, kafka, tmp_path):

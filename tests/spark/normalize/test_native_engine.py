@@ -17,7 +17,7 @@ from pyspark.errors import StreamingQueryException
 
 from cdc_formats import columns
 from cdc_formats.errors import ArgumentError
-from normalize import ChangelogNormalize, DeltaTarget, aggregate_changes, apply_changes, decode_changelog, explain_error
+from normalize import ChangelogNormalize, DeltaTarget, NativeEngine, aggregate_changes, apply_changes, decode_changelog, explain_error
 from normalize.core.arrow import spark_ddl, to_arrow
 from normalize.spark_versions import installed_version
 from tests.support.canonical_values import TYPES, values_of
@@ -90,7 +90,7 @@ IN_SPARK = settings(
 def test_any_cut_into_micro_batches_gives_the_rows_of_the_fold(spark, tmp_path, batches, restarts, repartition, again):
     if again:  # a redelivery of the whole history
         batches = [*batches, [change for batch in batches for change in batch]]
-    stage = ChangelogNormalize("id", engine="native", repartition=repartition)
+    stage = ChangelogNormalize("id", engine=NativeEngine(repartition))
     rows = rows_of(spark, tmp_path, DDL, stage, batches, restarts)
     canonical = [(row.row_kind, canonical_row(row)) for row in rows]
     grouped: dict = {}
@@ -162,7 +162,7 @@ def test_a_history_gives_the_rows_of_the_fold_over_restarts(messages, repartitio
     for start in range(0, len(history), 100):
         batches.append(history[start : start + 100])
         messages.write(*(value for _, value in records_of(batches[-1])))
-        rows += messages.run(normalize=ChangelogNormalize(engine="native", repartition=repartition)).rows
+        rows += messages.run(normalize=ChangelogNormalize(engine=NativeEngine(repartition))).rows
     assert rows_by_key(rows) == by_key(fold_history([each for batch in batches for each in last_of_each_key(batch)]))
     table_of((row.row_kind, tuple(row)[1:]) for row in rows)
 
@@ -234,10 +234,10 @@ def failure(run: Any, *arguments: Any, **named: Any) -> str:
 def test_a_key_of_two_tasks_is_an_error_and_never_a_wrong_row(messages):
     messages.write(change("c", 1, "a"))
     messages.write(change("u", 1, "b"))
-    alone = ChangelogNormalize(engine="native", repartition=False)
+    alone = ChangelogNormalize(engine=NativeEngine(repartition=False))
     text = failure(messages.run, files=2, normalize=alone)
     assert "[ROW_ORDER] two tasks of one micro-batch have changes of one key" in text
-    assert "set repartition=True" in text
+    assert "set engine=NativeEngine(repartition=True)" in text
     # Repartitioned, their order is known only with timestamps or offsets.
     assert "add the columns partition and offset" in failure(messages.run, files=2)
 
@@ -345,8 +345,6 @@ def test_arguments_of_a_reader_that_it_refuses(messages, arguments, text):
 def test_other_arguments_that_it_refuses(spark, messages):
     with pytest.raises(ArgumentError, match="engine is 'flink': use 'key_groups' or 'native'"):
         ChangelogNormalize(engine="flink")
-    with pytest.raises(ArgumentError, match="repartition requires engine='native'"):
-        ChangelogNormalize(repartition=True)
     rows = spark.createDataFrame([("+I", 1, None)], "row_kind STRING, id INT, _corrupt_record STRING")
     with pytest.raises(ArgumentError, match="requires a stream: a bounded read has no state"):
         rows.transform(ChangelogNormalize("id", engine="native"))
