@@ -17,7 +17,17 @@ from pyspark.errors import StreamingQueryException
 
 from cdc_formats import columns
 from cdc_formats.errors import ArgumentError
-from normalize import ChangelogNormalize, DeltaTarget, NativeEngine, aggregate_changes, apply_changes, decode_changelog, explain_error
+from normalize import (
+    ChangelogNormalize,
+    DeltaTarget,
+    NativeEngine,
+    aggregate_changes,
+    apply_changes,
+    decode_changelog,
+    explain_error,
+    read_state,
+)
+from normalize.checkpoint.read_state import find_state
 from normalize.core.arrow import spark_ddl, to_arrow
 from normalize.spark_versions import installed_version
 from tests.support.canonical_values import TYPES, values_of
@@ -352,7 +362,18 @@ def test_other_arguments_that_it_refuses(spark, messages):
         aggregate_changes(messages.stream(), "SELECT COUNT(*) AS n FROM t")
 
 
-# -------------------------------------------------------------------------------------------------------------------- sinks
+# ---------------------------------------------------------------------------------------------------------- state and sinks
+
+
+def test_the_state_has_the_newest_row_of_each_key(spark, messages):
+    messages.write(change("c", 1, "a"), change("c", 2, "b"), change("c", 3, "c"))
+    messages.write(change("u", 1, "b"), change("d", 2), change("d", 9))
+    messages.run()
+    state = read_state(spark, str(messages.folder / "checkpoint"))
+    assert state.columns == ["id", "name", "qty"]
+    assert sorted(map(tuple, state.collect())) == [(1, "b", 0), (3, "c", 0)]
+    with pytest.raises(ArgumentError, match="none of them is a ChangelogNormalize"):
+        find_state(spark, str(messages.folder / "checkpoint"))
 
 
 @pytest.mark.parametrize("history", [False, True])
