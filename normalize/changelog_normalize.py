@@ -217,8 +217,9 @@ class ChangelogNormalize:
                 f"engine='native' refuses the column {output.side_outputs[0].name}, whose rows have no key: drop it, and filter out rows "
                 "without a row_kind"
             )
-        last = self._packed(rows, target_of(stage), LastChanges.ddl(output), output, stage)
-        return normalize_native(last, stage, output, "changelog_normalize", repartition=engine.repartitions(likely=True))
+        repartition = engine.repartitions(likely=True)
+        last = self._packed(rows, target_of(stage, repartition=repartition), LastChanges.ddl(output), output, stage)
+        return normalize_native(last, stage, output, "changelog_normalize", repartition=repartition)
 
     def for_reader(
         self, primary_key: tuple[str, ...], changelog_mode: Literal["all", "upsert"], metadata: Sequence[str]

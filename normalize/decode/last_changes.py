@@ -32,7 +32,7 @@ from cdc_formats.values.schema import Column, SqlType
 from normalize.core.arrow import arrow_type, of_stored, slices, spark_type
 from normalize.core.changes import ChangeBuilder, Shape
 from normalize.core.guard import PartitionSummary
-from normalize.core.last import last_changes
+from normalize.core.last import last_in_partitions, last_of_keys
 from normalize.core.output import Output, SideOutput
 from normalize.core.records import Records
 from normalize.core.row_order import RowOrder
@@ -47,7 +47,7 @@ _MOST_HELD = 65_536
 
 
 class LastChanges(Target):
-    """The last change of each key of a task, all at the end of the task.
+    """The last change of each key of a task, all at the end of the task; if the changes are then merged, the last in each partition.
 
     Parameters
     ----------
@@ -57,17 +57,21 @@ class LastChanges(Target):
         The order of the records (`row_order`).
     facts : mapping
         The facts that are known on the driver, by name.
+    merged : bool
+        Whether `merge_pass` follows.
     """
 
     keyed = True
     takes_text = True
 
-    def __init__(self, output: Output, key_groups: int, shape: Shape, *, row_order: RowOrder, facts: Mapping[str, str]) -> None:
+    def __init__(
+        self, output: Output, key_groups: int, shape: Shape, *, row_order: RowOrder, facts: Mapping[str, str], merged: bool
+    ) -> None:
         self.schema = _schema(output)
-        self.row_order: RowOrder = row_order
+        self.row_order: RowOrder | None = None if merged else row_order
         self.batch = _micro_batch()
         self.facts = set(facts.items())
-        self.last = _Held(row_order)
+        self.last = _Held()
         super().__init__(output, key_groups, shape)
 
     @staticmethod
@@ -115,9 +119,8 @@ class LastChanges(Target):
         if self.facts:
             names, values = zip(*sorted(self.facts), strict=True)
             yield self._batch({"key": pa.array([name.encode() for name in names], pa.binary()), "fact": pa.array(values)}, len(names))
-        for batch in self.last.finish():
-            for part in slices(batch):
-                yield self._typed(part)
+        for part in self.last.finish(self.row_order):
+            yield self._typed(part)
 
     def _typed(self, changes: pa.RecordBatch) -> pa.RecordBatch:
         columns = {name: changes.column(name) for name in ("key", "stamp", "offset")}
@@ -134,12 +137,11 @@ class LastChanges(Target):
 
 
 def merge_pass(batches: Iterable[pa.RecordBatch], *, row_order: RowOrder) -> Iterator[pa.RecordBatch]:
-    """Reduce the last changes of several tasks to the last change of each key; for ``mapInArrow`` after a repartition by key.
+    """Reduce the changes of `LastChanges` of all tasks to the last change of each key; for ``mapInArrow`` after a repartition by key.
 
     Parameters
     ----------
     batches : iterable of pyarrow.RecordBatch
-        The batches of `LastChanges`.
     row_order : {"log", "offset", "row"}
 
     Raises
@@ -147,22 +149,20 @@ def merge_pass(batches: Iterable[pa.RecordBatch], *, row_order: RowOrder) -> Ite
     RowOrderError
         When the order of the last two changes of a key is unknown.
     """
-    held = _Held(row_order)
+    held = _Held()
     with worker():
         for batch in batches:
             facts = batch.filter(batch.column("fact").is_valid())
             if facts.num_rows:
                 yield facts
             held.add(pa.Table.from_batches([batch.filter(batch.column("fact").is_null())]))
-        for batch in held.finish():
-            yield from slices(batch)
+        yield from held.finish(row_order)
 
 
 class _Held:
-    """Changes of which only the last of each key is kept. It is compacted whenever it has doubled."""
+    """Changes of which only the last of each key in each partition is kept. They are compacted whenever they have doubled."""
 
-    def __init__(self, row_order: RowOrder) -> None:
-        self.row_order: RowOrder = row_order
+    def __init__(self) -> None:
         self.tables: list[pa.Table] = []
         self.rows, self.most = 0, _MOST_HELD
 
@@ -170,22 +170,30 @@ class _Held:
         self.tables.append(changes)
         self.rows += changes.num_rows
         if self.rows > self.most:
-            self.compact()
+            table = self._compacted()
+            self.tables, self.rows = [table], table.num_rows
             self.most = max(_MOST_HELD, 2 * self.rows)
 
-    def compact(self) -> None:
-        table = pa.concat_tables(self.tables).unify_dictionaries()
-        stamps, offsets = (table.column(name).to_numpy() for name in ("stamp", "offset"))
-        codes, sources = (_codes(table.column(name)) for name in ("key", "source"))
-        places, stamps = last_changes(codes, sources, offsets, stamps, self.row_order)
-        last = table.take(pa.array(places))
-        self.tables = [last.set_column(last.schema.get_field_index("stamp"), "stamp", pa.array(stamps))]
-        self.rows = len(places)
+    def finish(self, row_order: RowOrder | None) -> Iterator[pa.RecordBatch]:
+        """Yield the changes; with an order, only the last of each key."""
+        if not self.rows:
+            return
+        table = self._compacted()
+        if row_order is not None:
+            keys, sources, stamps = _numbers(table, "key", "source", "stamp")
+            table = table.take(pa.array(last_of_keys(keys, sources, stamps, row_order)))
+        for batch in table.combine_chunks().to_batches():
+            yield from slices(batch)
 
-    def finish(self) -> Iterator[pa.RecordBatch]:
-        if self.rows:
-            self.compact()
-            yield from self.tables[0].combine_chunks().to_batches()
+    def _compacted(self) -> pa.Table:
+        table = pa.concat_tables(self.tables).unify_dictionaries()
+        places, stamps = last_in_partitions(*_numbers(table, "key", "source", "offset", "stamp"))
+        return table.take(pa.array(places)).set_column(table.schema.get_field_index("stamp"), "stamp", pa.array(stamps))
+
+
+def _numbers(table: pa.Table, *names: str) -> list[Any]:
+    columns = (table.column(name) for name in names)
+    return [column.to_numpy() if pa.types.is_integer(column.type) else _codes(column) for column in columns]
 
 
 def _codes(values: pa.ChunkedArray) -> Any:

@@ -363,9 +363,10 @@ class _Query:
 
     def _native(self, engine: NativeEngine, stage: Stage, prefix: str) -> DataFrame:
         options, records, output = self.request.options, self.request.records, self.request.source.output
-        last = observe_counts(self._decoded(target_of(stage), LastChanges.ddl(output)), COUNTS, f"{prefix}_decode")
         likely = records.split_partitions or records.topic is None or records.row_order != "log"
         repartition = engine.repartitions(likely=likely)
+        decoded = self._decoded(target_of(stage, repartition=repartition), LastChanges.ddl(output))
+        last = observe_counts(decoded, COUNTS, f"{prefix}_decode")
         return normalize_native(last, stage, output, f"{prefix}_normalize", repartition=repartition, where=options.where)
 
     def _decoded(self, target: TargetMaker, ddl: str) -> DataFrame:

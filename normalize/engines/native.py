@@ -85,9 +85,9 @@ def facts_of(stage: Stage) -> dict[str, str]:
     return {PRIMARY_KEY: ", ".join(stage.layout.unique_key), **topics}
 
 
-def target_of(stage: Stage) -> partial[LastChanges]:
+def target_of(stage: Stage, *, repartition: bool) -> partial[LastChanges]:
     """Return the target of the first pass."""
-    return partial(LastChanges, row_order=stage.row_order, facts=facts_of(stage))
+    return partial(LastChanges, row_order=stage.row_order, facts=facts_of(stage), merged=repartition)
 
 
 def normalize_native(changes: DataFrame, stage: Stage, output: Output, metrics: str, *, repartition: bool, where: Any = None) -> DataFrame:
