@@ -56,7 +56,7 @@ class Changelog:
 
     def __init__(self, spark: Any, folder: Path, ddl: str, stage: ChangelogNormalize) -> None:
         self.spark, self.folder, self.columns, self.stage = spark, folder / uuid4().hex, columns(ddl), stage
-        self.mode = "update" if stage.engine == "native" else "append"
+        self.mode = "append" if stage.native is None else "update"
         self.files = self.folder / "files"
         self.files.mkdir(parents=True)
 
