@@ -25,6 +25,7 @@ from cdc_formats.errors import ArgumentError, ChangelogError, MissingDependencyE
 from cdc_formats.values.schema import Column, SqlType
 from normalize.analyzed_plan import NATIVE
 from normalize.connect import analyze, is_connect
+from normalize.core.arrow import spark_ddl
 from normalize.core.guard import Identity
 from normalize.core.key_group import Stage
 from normalize.core.output import ROW_KIND, Output
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
 
 COUNTS = ("CHANGES", "SUPPRESSED_EQUAL", "DELETES_OF_UNKNOWN_KEYS")
 """The names of the counts: keys changed in a micro-batch, and those of them without a resulting row, by reason."""
-PRIMARY_KEY, TOPIC_ID = "primary_key", "topic id of "
+PRIMARY_KEY, COLUMNS, TOPIC_ID = "primary key columns", "columns", "topic id of "
 """The names of the facts that are known on the driver."""
 _LOW_BITS = 24
 _FIRST = (4, 2)
@@ -82,7 +83,8 @@ def check_session(spark: SparkSession) -> None:
 def facts_of(stage: Stage) -> dict[str, str]:
     """Return the facts about a query that are known on the driver, by name."""
     topics = {f"{TOPIC_ID}{name}": topic.topic_id for name, topic in stage.expected.topics.items() if topic.topic_id}
-    return {PRIMARY_KEY: ", ".join(stage.layout.unique_key), **topics}
+    # Spark compares the types of stored columns, and not their names: it would accept columns in another order.
+    return {PRIMARY_KEY: ", ".join(stage.layout.unique_key), COLUMNS: spark_ddl(stage.layout.columns), **topics}
 
 
 def target_of(stage: Stage, *, repartition: bool) -> partial[LastChanges]:
@@ -172,8 +174,8 @@ def _changed_fact(identity: Identity) -> SparkColumn:
     from pyspark.sql import functions as F
 
     name, values = F.decode("key", "UTF-8"), (F.col("least"), F.col("greatest"))
-    other_key = "the checkpoint has another primary key: (%s) and (%s) differ. Set it back, or start from a new checkpoint"
-    key = _raise(StateVersionError(other_key), *values)
+    other = "the %s of this query and those of its checkpoint differ: (%s) and (%s). Set them back, or start from a new checkpoint"
+    columns = _raise(StateVersionError(other), name, *values)
     several = F.when(name == TABLE, _raise(identity.several_tables("%s", "%s"), *values))
     if identity.topics:
         several = several.when(name == TOPIC, _raise(identity.several_topics("%s", "%s"), *values))
@@ -185,7 +187,7 @@ def _changed_fact(identity: Identity) -> SparkColumn:
         name,
         *values,
     )
-    changed = F.when(name == PRIMARY_KEY, key).when(name.isin(TABLE, TOPIC), several).otherwise(replaced)
+    changed = F.when(name.isin(PRIMARY_KEY, COLUMNS), columns).when(name.isin(TABLE, TOPIC), several).otherwise(replaced)
     return F.when(F.col("least") != F.col("greatest"), changed)
 
 
