@@ -27,7 +27,6 @@ import pyarrow.compute as pc
 
 from cdc_formats.base import KeyedChange
 from cdc_formats.errors import PartialImageError
-from cdc_formats.values.handling import Converter
 from cdc_formats.values.schema import Column, SqlType
 from normalize.core.arrow import arrow_type, of_stored, slices, spark_type
 from normalize.core.changes import ChangeBuilder, Shape
@@ -38,6 +37,7 @@ from normalize.core.records import Records
 from normalize.core.row_order import RowOrder
 from normalize.worker import worker
 
+from .columnar import KeyedColumns
 from .targets import Target
 
 METADATA = "metadata"
@@ -62,7 +62,7 @@ class LastChanges(Target):
     """
 
     keyed = True
-    takes_text = True
+    takes_columns = True
 
     def __init__(
         self, output: Output, key_groups: int, shape: Shape, *, row_order: RowOrder, facts: Mapping[str, str], merged: bool
@@ -88,7 +88,7 @@ class LastChanges(Target):
             names = ".".join(table.names.values())
             self.facts.add((TABLE, names) if names else (TOPIC, table.topic))
 
-    def take(self, records: Records, decoded: Sequence[Sequence[KeyedChange]], text_columns: Mapping[int, Converter]) -> None:
+    def take(self, records: Records, decoded: Sequence[Sequence[KeyedChange]]) -> None:
         builder = ChangeBuilder(self.shape)
         builder.take(records, decoded)
         if builder.partials:
@@ -100,7 +100,10 @@ class LastChanges(Target):
                 where=builder.partials[0].record.where,
             )
         if builder.keys:
-            self._hold(records.source, builder.offsets, builder.changes(text_columns).batch)
+            self._hold(records.source, builder.offsets, builder.changes().batch)
+
+    def take_columns(self, records: Records, changes: KeyedColumns) -> None:
+        self._hold(records.source, records.offsets[changes.places], changes.changes.batch)
 
     def _hold(self, source: str, offsets: Any, changes: pa.RecordBatch) -> None:
         """Add changes of one Kafka partition, in any order."""

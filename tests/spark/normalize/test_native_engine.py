@@ -380,15 +380,15 @@ def test_the_state_has_the_newest_row_of_each_key(spark, messages):
         find_state(spark, str(messages.folder / "checkpoint"))
 
 
-@pytest.mark.parametrize("history", [False, True])
-def test_a_table_is_kept_equal_to_the_source(spark, messages, tmp_path, history):
+@pytest.mark.parametrize("change_feed", [False, True])
+def test_a_table_is_kept_equal_to_the_source(spark, messages, tmp_path, change_feed):
     changes, path = random_history(3, changes=120), str(tmp_path / "table")
     for start in range(0, len(changes), 40):
         messages.write(*(value for _, value in records_of(changes[start : start + 40])))
-    writer = apply_changes(messages.stream(), DeltaTarget(path), keys=() if history else "id", history=history)
+    writer = apply_changes(messages.stream(), DeltaTarget(path), keys=() if change_feed else "id", change_feed=change_feed)
     writer.option("checkpointLocation", str(tmp_path / "c")).trigger(availableNow=True).start().awaitTermination()
     table = spark.read.format("delta").load(path)
-    if history:
+    if change_feed:
         table = table.where("_change_type IN ('insert', 'update_postimage', 'delete')").orderBy("_commit_version")
         last = {row.id: row for row in table.collect()}
         rows = {key: tuple(row)[:3] for key, row in last.items() if row._change_type != "delete"}
