@@ -122,11 +122,12 @@ def normalize_native(changes: DataFrame, stage: Stage, output: Output, metrics: 
     low_bits = F.unix_millis(F.current_timestamp()).bitwiseAND((1 << _LOW_BITS) - 1)
     marked = changes.withColumn("mark", F.shiftleft("batch", _LOW_BITS).bitwiseOR(low_bits))
     # Only the newest metadata is stored: a row of the result has that of the change that caused it.
-    cause = [F.max_by(METADATA, "mark").alias(METADATA)] if output.metadata else []
+    metadata = [METADATA] if output.metadata else []
+    cause = [F.max_by(name, "mark").alias(name) for name in metadata]
     newest = F.max_by(F.struct("mark", "row"), "mark", 2).alias("newest")
     groups = marked.groupBy("key").agg(newest, *cause, F.min("fact").alias("least"), F.max("fact").alias("greatest"))
     last_two = [F.get("newest", index).alias(name) for index, name in enumerate(("new", "old"))]
-    rows = groups.select("key", *last_two, *(each.alias(METADATA) for each in [F.col(METADATA)] * len(cause)), "least", "greatest")
+    rows = groups.select("key", *last_two, *metadata, "least", "greatest")
     is_change, is_gone, was_there = F.col("least").isNull(), F.col("new.row").isNull(), F.col("old.row").isNotNull()
     same = was_there & ~is_gone & _same(output.columns)
     counted = rows.observe(
@@ -141,8 +142,8 @@ def normalize_native(changes: DataFrame, stage: Stage, output: Output, metrics: 
         .when(~was_there, _rows(("+I", "new")))
         .when(~same, _rows(("-U", "old"), ("+U", "new")) if stage.options.generate_update_before else _rows(("+U", "new")))
     )
-    changelog = counted.select(F.inline(emitted), *(["metadata"] if cause else []))
-    return changelog.select(ROW_KIND, "row.*", *([f"{METADATA}.*"] if cause else [])).alias(NATIVE)
+    changelog = counted.select(F.inline(emitted), *metadata)
+    return changelog.select(ROW_KIND, "row.*", *(f"{name}.*" for name in metadata)).alias(NATIVE)
 
 
 _TWO_TASKS = (
