@@ -437,7 +437,9 @@ class _Decoding:
         records, shape = self.records, self.decoder.shape
         tables = [] if self.decoder.identity is None else self._each(self.decoder.identity, rows, doubted)
         self.odd |= doubted
-        self.decoder.tables.update((table, None) for table, place in zip(tables, rows.places, strict=False) if place not in doubted)
+        if doubted:
+            tables = list(compress(tables, [place not in doubted for place in rows.places]))
+        self.decoder.tables.update(dict.fromkeys(tables))
         dropped = self.source.ignore_deletes and any(deleted)
         if doubted or dropped:
             kept = [place not in doubted and not (dropped and out) for place, out in zip(rows.places, deleted, strict=True)]
