@@ -76,7 +76,7 @@ class MessageColumn:
         for index, value in enumerate(values):
             try:
                 converted.append(None if value is None else self.convert(value))
-            except ConversionError:
+            except (ConversionError, RecursionError):  # a value can be nested too deeply for its converter
                 converted.append(None)
                 refused.append(index)
         if ABSENT in converted:
@@ -116,7 +116,7 @@ class MessageColumn:
             return None  # 1 equals True
         try:
             known = {value: None if value is None else self.convert(value) for value in set(values)}
-        except (ConversionError, TypeError):
+        except (ConversionError, TypeError):  # TypeError: an array or an object
             return None
         return pa.array([known[value] for value in values], pa.bool_())
 

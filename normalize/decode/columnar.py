@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from .decode_pass import Source
 
 _BLOCKS_KEPT = 1000
+_REFUSALS = (DecodeError, RecursionError)
 _UPDATE_BEFORE, _UPDATE_AFTER, _DELETE = RowKind.UPDATE_BEFORE, RowKind.UPDATE_AFTER, RowKind.DELETE
 
 
@@ -434,10 +435,11 @@ class _Decoding:
         self, rows: _Rows, deleted: list[bool], keys: list[tuple[Any, ...]], arrays: list[pa.Array], positions: list[Any], doubted: set[int]
     ) -> None:
         records, shape = self.records, self.decoder.shape
+        tables = [] if self.decoder.identity is None else self._each(self.decoder.identity, rows, doubted)
         self.odd |= doubted
-        decoded = rows.without(doubted) if doubted else rows
-        if self.decoder.identity is not None:
-            self.decoder.tables.update(dict.fromkeys(self._each(self.decoder.identity, decoded, doubted)))
+        if doubted:
+            tables = list(compress(tables, [place not in doubted for place in rows.places]))
+        self.decoder.tables.update(dict.fromkeys(tables))
         dropped = self.source.ignore_deletes and any(deleted)
         if doubted or dropped:
             kept = [place not in doubted and not (dropped and out) for place, out in zip(rows.places, deleted, strict=True)]
@@ -501,13 +503,13 @@ class _Decoding:
     def _converted(self, convert: Callable[[Any], Any], values: list[Any], rows: _Rows, doubted: set[int]) -> list[Any]:
         try:
             return list(map(convert, values))
-        except DecodeError:
+        except _REFUSALS:
             pass
         found = []
         for place, value in zip(rows.places, values, strict=True):
             try:
                 found.append(convert(value))
-            except DecodeError:
+            except _REFUSALS:
                 found.append(None)
                 doubted.add(place)
         return found

@@ -251,19 +251,19 @@ class DebeziumJson(DebeziumEnvelope):
 
 
 def _members_reader(names: Sequence[str]) -> Callable[[msgspec.Raw], tuple[Any, ...]]:
-    """Return the function from the text of a JSON object to the values of these members, None for missing ones.
+    """Return the function from the text of a JSON object to the text of these members, None for missing ones.
 
     It is faster than `member`, because it skips the other members.
     """
-    fields: list[Any] = [(f"m{index}", Any, None) for index in range(len(names))]
+    fields: list[Any] = [(f"m{index}", str | None, None) for index in range(len(names))]
     shape = msgspec.defstruct("Members", fields, rename={f"m{index}": name for index, name in enumerate(names)}, gc=False)
     read = json_reader(shape)
 
     def members(value: msgspec.Raw) -> tuple[Any, ...]:
         try:
             return msgspec.structs.astuple(read(value))
-        except MalformedMessageError:  # null, or not an object
-            return (None,) * len(names)
+        except MalformedMessageError:  # null, not an object, or a member is not text
+            return tuple([text(member(value, name)) for name in names])
 
     return members
 

@@ -106,6 +106,7 @@ PART = {"id": 1, "name": "bolt", "price": "1.50", "at": "2026-11-21 14:00:02.434
         (debezium("c", None, {**PART, "id": None}), 1),
         (debezium("c", None, {**PART, "id": 2**31}), 1),
         (debezium("c", None, {**PART, "name": "__debezium_unavailable_value"}), 1),
+        (debezium("c", None, {**PART, "name": json.loads("[" * 300 + "]" * 300)}), 0),
         (debezium("d", None, None), 1),
         (debezium("t", None, None), 1),
         (b"\xef\xbb\xbf" + debezium("c", None, PART), 1),
@@ -120,6 +121,21 @@ def test_only_a_message_in_doubt_is_decoded_alone(value: bytes | None, odd: int)
     source = source_of(format, SCHEMA, ["id"], control_events=frozenset(), on_truncate="ignore")
     assert odd_share(source, records)[0] == odd
     assert not differences(source, records)
+
+
+def test_the_name_of_a_table_that_is_not_text_gives_the_same() -> None:
+    message = json.dumps({"op": "c", "after": {"id": 1}, "source": {"db": ["shop"], "table": 7}}).encode()
+    format = get_format("debezium-json")
+    for metadata in ({}, {"all": "source.properties"}):
+        source = source_of(format, "id INT", ["id"], metadata)
+        assert not differences(source, [(None, message)])
+        assert outcome(source, [(None, message)], columnar=True).changes
+
+
+def test_a_table_whose_name_cannot_be_read_gives_the_same() -> None:
+    message = b'{"op":"c","after":{"id":1},"source":{"db":"\\ud800","table":"parts"}}'
+    for metadata in ({}, {"all": "source.properties"}):
+        assert not differences(source_of(get_format("debezium-json"), "id INT", ["id"], metadata), [(None, message)])
 
 
 def test_tombstones_that_become_rows_are_decoded_alone() -> None:
