@@ -3,6 +3,7 @@
 python -m bench.growth                                              # 10,000 to 1,000,000 keys, both layouts, both state stores
 python -m bench.growth --keys 1000000 --store rocksdb               # one size, one store
 python -m bench.growth --keys 10000000 --key-groups 4096 --layout compact --store rocksdb
+python -m bench.growth --keys 1000000 --store rocksdb --key-groups 256 --engine key_groups --engine native --changes 1000,10000,100000
 
 Each line is a new checkpoint, which a real query from Kafka creates: one insert for each key, in micro-batches of ``--batch``. Then
 another process continues from it with small micro-batches of updates with before-images; the keys are random. Each process runs Spark
@@ -10,7 +11,8 @@ on 2 cores. The values for micro-batches are medians, without the first micro-ba
 
 ==============  ==========================================================================================================
 seed/s          messages per second while creating the checkpoint, without the first micro-batch; - if that is the only one
-state           bytes per key: the uncompressed values in the state store, as Spark's state data source reads them
+state           bytes per key: the uncompressed values in the state store, as Spark's state data source reads them; - for the native
+                engine, whose values have many columns
 disk            bytes per key: the state of the new checkpoint, compressed, with all retained versions
 memory          bytes per key: the memory that the state store reports (``memoryUsedBytes``)
 restart         seconds from start() to the end of the first micro-batch, in a new process
@@ -38,7 +40,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
 
-from normalize import ChangelogNormalize, LocalKafka, from_kafka_changelog
+from normalize import ChangelogNormalize, LocalKafka, NativeEngine, from_kafka_changelog
 
 from .cpu import is_known
 from .history import FORMAT_OPTIONS, SCHEMA, Row, message
@@ -46,13 +48,14 @@ from .spark import start_session, use_state
 from .topics import PARTITIONS
 
 CHANGES = 100
+NATIVE = "native"
 _EVENTS = (1, 10, 100)
 _CITIES = ("Amsterdam", "Berlin", "Copenhagen", "Dublin", "Helsinki", "Lisbon", "Madrid", "Oslo")
 _OF_A_BATCH = (".delta", ".changelog")  # a commit waits for these files; snapshots are written in the background
 
 
 class Setting(NamedTuple):
-    """The settings of a checkpoint."""
+    """The settings of a checkpoint; the layout of the native engine is ``native``."""
 
     keys: int
     layout: str
@@ -74,7 +77,7 @@ class Checkpoint(NamedTuple):
     """The results for a checkpoint. `small`: micro-batches of `CHANGES`; `resident`: bytes of JVM and Python, of both processes."""
 
     rate: float | None
-    state: float
+    state: float | None
     disk: float
     memory: float
     resident: list[int]
@@ -94,9 +97,9 @@ def main() -> None:
     settings = [
         Setting(keys, layout, store, groups)
         for keys in options.keys
-        for layout in options.layout
+        for layout in layouts_of(options)
         for store in options.store
-        for groups in options.key_groups
+        for groups in (options.key_groups if layout != NATIVE else options.key_groups[:1])
     ]
     middle = settings[0]._replace(keys=options.keys[len(options.keys) // 2])
     by_partitions = [middle._replace(partitions=partitions) for partitions in options.partitions]
@@ -108,17 +111,19 @@ def main() -> None:
         measured = {}
         for setting in settings:
             by_events = setting.key_groups == options.key_groups[0]
-            measured[setting] = measure(kafka, options, setting, _EVENTS if by_events else ())
+            sizes = options.changes or tuple(each * setting.key_groups for each in _EVENTS)
+            measured[setting] = measure(kafka, options, setting, sizes if by_events else ())
             print(line(setting, *of_setting(measured[setting])), flush=True)
         print(
-            f"\nby events in a micro-batch, {', '.join(map(str, _EVENTS))} for each key group\n"
+            f"\nby events in a micro-batch{'' if options.changes else f', {_EVENTS} for each key group'}\n"
             + heads("events", "ms", "µs/event", "B/event"),
             flush=True,
         )
         for setting, checkpoint in measured.items():
             for batches in checkpoint.by_events:
                 print(line(setting, *of_events(batches)))
-        print("\nby Kafka partitions\n" + heads("parts", "seed/s", "ms"), flush=True)
+        if by_partitions:
+            print("\nby Kafka partitions\n" + heads("parts", "seed/s", "ms"), flush=True)
         for setting in by_partitions:
             checkpoint = measure(kafka, options, setting, ())
             print(line(setting, f"{setting.partitions}", rate_of(checkpoint), f"{checkpoint.small.ms:,.0f}"), flush=True)
@@ -131,11 +136,13 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     )
     parser.add_argument("--keys", type=numbers, default=(10_000, 100_000, 1_000_000), help="comma-separated")
     parser.add_argument("--key-groups", type=numbers, default=(64, 512, 4096), help="comma-separated")
-    parser.add_argument("--partitions", type=numbers, default=(1, 4, 16), help="comma-separated")
+    parser.add_argument("--partitions", type=numbers, default=(1, 4, 16), help="comma-separated; empty: do not vary them")
     parser.add_argument("--layout", choices=("full", "compact"), action="append", help="default: both")
     parser.add_argument("--store", choices=("heap", "rocksdb"), action="append", help="default: both")
     parser.add_argument("--batch", type=int, default=250_000, help="messages in a micro-batch while the checkpoint is created")
     parser.add_argument("--batches", type=int, default=10, help="how many small micro-batches to measure")
+    parser.add_argument("--engine", choices=("key_groups", NATIVE), action="append", help="default: key_groups")
+    parser.add_argument("--changes", type=numbers, default=(), help="sizes of micro-batches, comma-separated; default: by key groups")
     parser.add_argument("--child", nargs="+", help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     options.layout = options.layout or ["full", "compact"]
@@ -145,7 +152,13 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
 
 def numbers(text: str) -> tuple[int, ...]:
     """Return the numbers in a comma-separated text."""
-    return tuple(map(int, text.split(",")))
+    return tuple(int(number) for number in text.split(",") if number)
+
+
+def layouts_of(options: argparse.Namespace) -> list[str]:
+    """Return the layouts of the chosen engines."""
+    engines = options.engine or ["key_groups"]
+    return options.layout * ("key_groups" in engines) + [NATIVE] * (NATIVE in engines)
 
 
 # ------------------------------------------------------------------------------------------------------------ the tables
@@ -165,7 +178,7 @@ def of_setting(checkpoint: Checkpoint) -> Iterator[str]:
     """Yield the values of the first table for a checkpoint."""
     small = checkpoint.small
     yield rate_of(checkpoint)
-    yield from (f"{size:,.1f}" for size in (checkpoint.state, checkpoint.disk, checkpoint.memory))
+    yield from (f"{size:,.1f}" if size is not None else "-" for size in (checkpoint.state, checkpoint.disk, checkpoint.memory))
     yield from (f"{small.restart:,.1f}", f"{small.ms:,.0f}", f"{small.written / 1000:,.0f}")
     yield from (f"{resident / 1e6:,.0f}" for resident in checkpoint.resident)
 
@@ -241,7 +254,7 @@ def measure(kafka: LocalKafka, options: argparse.Namespace, setting: Setting, ev
     try:
         place = [json.dumps(setting), kafka.bootstrap_servers, f"{topic_of(setting.keys, setting.partitions)},{changes}", folder]
         seeded = run_child(options, "seed", *place)
-        continued = run_child(options, "go-on", *place, *(str(each * setting.key_groups) for each in events))
+        continued = run_child(options, "go-on", *place, *map(str, events))
         small, *by_events = (Batches(*batches) for batches in continued["batches"])
         resident = [*seeded.pop("resident"), *continued["resident"]]
         return Checkpoint(**seeded, resident=resident, small=small, by_events=by_events)
@@ -281,7 +294,8 @@ class Query:
         keys, resident = self.setting.keys, most_resident()
         disk = sum(files_of(self.folder).values()) / keys
         memory = sum(operator["memoryUsedBytes"] for operator in progress[-1]["stateOperators"]) / keys
-        return {"rate": rate, "state": self.stored() / keys, "disk": disk, "memory": memory, "resident": resident}
+        stored = None if self.setting.layout == NATIVE else self.stored() / keys
+        return {"rate": rate, "state": stored, "disk": disk, "memory": memory, "resident": resident}
 
     def stored(self) -> int:
         """Return the bytes of all values in the state store."""
@@ -302,6 +316,13 @@ class Query:
             measured.append(Batches(events, median(map(seconds, progress[1:])) * 1000, sum(new.values()) / len(progress), restart))
         return {"batches": measured, "resident": most_resident()}
 
+    def stage(self) -> ChangelogNormalize:
+        """Return the options of the stage."""
+        if self.setting.layout == NATIVE:
+            # The two topics are read one after the other, so that a key never comes from two tasks of a micro-batch.
+            return ChangelogNormalize(engine=NativeEngine(repartition=False))
+        return ChangelogNormalize(key_groups=self.setting.key_groups, state_layout=self.setting.layout)
+
     def run(self, batch: int) -> tuple[list[dict[str, Any]], float]:
         """Read all available records; return the progress of micro-batches with rows, and the seconds to the end of the first."""
         changes = from_kafka_changelog(
@@ -312,9 +333,10 @@ class Query:
             schema=SCHEMA,
             primary_key=["id"],
             options={"kafka.bootstrap.servers": self.servers, "maxOffsetsPerTrigger": batch},
-            normalize=ChangelogNormalize(key_groups=self.setting.key_groups, state_layout=self.setting.layout),
+            normalize=self.stage(),
         )
-        writer = changes.writeStream.format("noop").option("checkpointLocation", str(self.folder / "checkpoint"))
+        mode = "update" if self.setting.layout == NATIVE else "append"
+        writer = changes.writeStream.format("noop").outputMode(mode).option("checkpointLocation", str(self.folder / "checkpoint"))
         begin = time.time()
         query = writer.trigger(availableNow=True).start()
         query.awaitTermination()

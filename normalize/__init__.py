@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from normalize.aggregates.signed import signed_avg, signed_count, signed_sum
     from normalize.checkpoint.read_state import read_state
     from normalize.decode.dead_letter import DeadLetter
+    from normalize.engines.native import NativeEngine
     from normalize.monitoring.explain_error import explain_error
     from normalize.sinks.apply import apply_batch, apply_changes
     from normalize.sinks.change_feed import from_change_feed, to_change_feed
@@ -35,6 +36,7 @@ _HOME = {
     "IcebergTarget": "sinks.targets",
     "JdbcTarget": "sinks.targets",
     "LocalKafka": "local_kafka",
+    "NativeEngine": "engines.native",
     "READER_DEFAULTS": "api",
     "aggregate_changes": "aggregates.aggregate_changes",
     "apply_batch": "sinks.apply",
@@ -63,6 +65,7 @@ __all__ = [
     "IcebergTarget",
     "JdbcTarget",
     "LocalKafka",
+    "NativeEngine",
     "aggregate_changes",
     "apply_batch",
     "apply_changes",

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 _ALIAS = "changelog_"
 ROW_KIND_WITH_UPDATE_BEFORE = f"{_ALIAS}all.{ROW_KIND}"
 """The name of ``row_kind`` that Spark finds only in a changelog with ``-U``."""
+NATIVE = "native_changelog"
+"""The alias of the changelog of `normalize.engines.native`."""
 _MODES: tuple[Literal["all", "upsert"], ...] = ("all", "upsert")
 
 ONE_TO_ONE = frozenset({"CollectMetrics", "EventTimeWatermark", "Filter", "Project", "SubqueryAlias", "View"})
@@ -98,6 +100,21 @@ def _mode(node: Node) -> Literal["all", "upsert"] | None:
         return "upsert"
     # A join's other input may be any table. All inputs of a union are changelogs.
     return "all" if "all" in modes and not (node.name == "Union" and None in modes) else None
+
+
+def has_native_engine(df: DataFrame) -> bool:
+    """Return whether a stream contains a changelog of `normalize.engines.native`, which is written in output mode ``update``."""
+    plan = plan_of(df)
+    return df.isStreaming and isinstance(plan, Node) and _has_native_engine(plan)
+
+
+def _has_native_engine(node: Node) -> bool:
+    return is_native(node) or any(map(_has_native_engine, node.children))
+
+
+def is_native(node: Node) -> bool:
+    """Return whether a node is the changelog of `normalize.engines.native`."""
+    return node.name == "SubqueryAlias" and bool(node.java.alias() == NATIVE)
 
 
 def elements(sequence: Any) -> Iterator[Any]:

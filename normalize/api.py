@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from cdc_formats.base import Format
 from cdc_formats.errors import ArgumentError, SchemaError
 from cdc_formats.values.schema import Column
+from normalize.analyzed_plan import has_native_engine
 from normalize.core.arrow import spark_type
 from normalize.core.output import ROW_KIND, SIDE_OUTPUTS, Mode
 from normalize.dataframe import positional, require_changelog, require_distinct, table_columns
@@ -141,7 +142,7 @@ def from_kafka_changelog(
     Notes
     -----
     Rows of one key keep the order of their Kafka partition. Partitions of one micro-batch are merged by Kafka's timestamps.
-    Write a stream with the keyed stage in output mode ``append``.
+    Write a stream with the keyed stage in output mode ``append``, or ``update`` with ``engine="native"``.
 
     See Also
     --------
@@ -295,7 +296,8 @@ def explain_changelog(
     Returns
     -------
     str
-        The steps, last first: ChangelogNormalize or why there is none, and what precedes it.
+        The steps, last first: ChangelogNormalize or why there is none, and what precedes it. With the stage, a last line says whether
+        ``engine="native"`` could run it, and why not.
 
     Raises
     ------
@@ -311,6 +313,7 @@ the state contains each key's row, changes apply in the order of arrival
        +- DropUpdateBefore(changelogMode=[+I, +U, -D]): the stage stores the previous row; a changed key is a delete and an upsert
           +- Decode(format=[debezium-json], changelogMode=[+I, -U, +U, -D])
              +- Kafka(orders)
+    engine='native' is possible: on Spark 4.2, in output mode update, for rows with all columns; it serves large tables
     """
     chosen = as_format(format, format_options)
     options, plan = make_options(normalize, chosen, names_of(primary_key), changelog_mode)
@@ -434,7 +437,8 @@ def to_kafka_changelog(
         stream, format=format, format_options=format_options, schema=schema, primary_key=primary_key, source=source, topic=topic
     )
     sink = {**{name: str(value) for name, value in options.items()}, "topic": topic}
-    return records.writeStream.format("kafka").options(**sink)
+    writer = records.writeStream.format("kafka").options(**sink)
+    return writer.outputMode("update") if has_native_engine(records) else writer
 
 
 def _written_columns(df: DataFrame, schema: str | StructType | None, *, without: Sequence[str]) -> tuple[Column, ...]:

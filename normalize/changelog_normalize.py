@@ -21,11 +21,13 @@ from normalize.core.row_order import RowOrder
 from normalize.core.state import Layout
 from normalize.dataframe import positional, require_changelog, require_distinct, table_columns
 from normalize.decode.dead_letter import Destination
+from normalize.decode.last_changes import LastChanges
 from normalize.decode.pack_pass import pack_pass
-from normalize.decode.targets import Blocks, KeyedRows, Target
+from normalize.decode.targets import Blocks, KeyedRows, TargetMaker
 from normalize.decode.where import matches
 from normalize.engines.bounded import normalize_bounded
 from normalize.engines.key_groups import normalize_stream
+from normalize.engines.native import NativeEngine, check_session, normalize_native, target_of
 
 if TYPE_CHECKING:
     from pyspark.sql import Column as SparkColumn, DataFrame
@@ -41,6 +43,15 @@ _CHOICES = {
     "on_wrong_before": ("count", "fail"),
     "on_expiry": ("forget", "retract"),
 }
+_REFUSED_BY_NATIVE = {
+    "order": "its state has no positions of the source's log",
+    "state_layout": "its state has the newest two rows of each key",
+    "state_ttl": "Spark's aggregation keeps every key",
+    "ignore_columns": "it compares the newest row with the row before it, and not with the row last emitted",
+    "mini_batch": "it always keeps only the last change of a key in a micro-batch",
+    "key_groups": "its state has a row for each key",
+}
+"""The options that the native engine refuses, and the reasons."""
 
 
 @dataclass(frozen=True)
@@ -100,12 +111,19 @@ class ChangelogNormalize:
         Whether a row that expires is also deleted from the result. ``retract`` makes Spark scan the whole state in every micro-batch.
     mini_batch : bool
         Keep only the last change of a key in a micro-batch.
+    engine : {"key_groups", "native"} or NativeEngine
+        What runs a stream. ``key_groups``: Python, with a state value for each group of keys; it supports every option. ``native``: Spark's
+        own aggregation, with a state row for each key, so that a micro-batch costs what changes, and not what is stored. It requires Spark
+        4.2, keeps only the last change of a key in a micro-batch, and its result is written in output mode ``update``. Rows must have all
+        columns, and rows without a row kind are refused.
 
     Raises
     ------
     ArgumentError
-        When an option has an invalid value or requires another option. `df.transform` raises it for options that require a reader, for a
-        DataFrame without ``row_kind``, and for `state_ttl` with a DataFrame that is not a stream.
+        When an option has an invalid value, requires another option or excludes it. `df.transform` raises it for options that require a
+        reader, for a DataFrame without ``row_kind``, and for `state_ttl` and ``engine="native"`` with a DataFrame that is not a stream.
+    MissingDependencyError
+        `df.transform` raises it for ``engine="native"`` on Spark 4.1 and older.
 
     Notes
     -----
@@ -114,7 +132,7 @@ class ChangelogNormalize:
     deletes the old row. Rows whose ``row_kind`` is NULL (with a ``_corrupt_record`` or a ``_control_event``) are returned unchanged. Rows
     of one key are processed in the order of their DataFrame partition.
 
-    Write a stream with this stage in output mode ``append``.
+    Write a stream with this stage in output mode ``append``, or ``update`` with ``engine="native"``.
     """
 
     primary_key: str | Sequence[str] = ()
@@ -133,10 +151,13 @@ class ChangelogNormalize:
     state_ttl: timedelta | None = None
     on_expiry: Literal["forget", "retract"] = "forget"
     mini_batch: bool = False
+    engine: Literal["key_groups", "native"] | NativeEngine = "key_groups"
 
     def __post_init__(self) -> None:
         for name, choices in _CHOICES.items():
             check_choice(name, getattr(self, name), choices)
+        if not isinstance(self.engine, NativeEngine):
+            check_choice("engine", self.engine, ("key_groups", "native"))
         if not isinstance(self.key_groups, int) or self.key_groups < 1:
             raise ArgumentError(f"key_groups is {self.key_groups!r}: it must be an integer of at least 1")
         if self.state_ttl is not None and (not isinstance(self.state_ttl, timedelta) or self.state_ttl < timedelta(milliseconds=1)):
@@ -154,6 +175,20 @@ class ChangelogNormalize:
             raise ArgumentError("on_wrong_before='fail' requires state_layout='compact', which compares before-images with the state")
         if self.delete_retention != DELETE_RETENTION and self.order == "arrival":
             raise ArgumentError("delete_retention requires order='source', which keeps the positions of deletes")
+        if self.native is not None and self.refused_by_native:
+            raise ArgumentError(f"engine='native' cannot be combined with {self.refused_by_native[0]}. Remove one of them")
+
+    @property
+    def native(self) -> NativeEngine | None:
+        """The native engine if it is chosen."""
+        if isinstance(self.engine, NativeEngine):
+            return self.engine
+        return NativeEngine() if self.engine == "native" else None
+
+    @property
+    def refused_by_native(self) -> list[str]:
+        """The options that the native engine refuses, with the reasons, as text."""
+        return [f"{text}: {_REFUSED_BY_NATIVE[name]}" for name in _REFUSED_BY_NATIVE for text in self._changed(name)]
 
     def __call__(self, df: DataFrame) -> DataFrame:
         """Return the normalized changelog of `df`."""
@@ -165,11 +200,26 @@ class ChangelogNormalize:
         names = [column.name for column in output.all]
         require_distinct(df, names)
         rows = df.select(ROW_KIND, *positional(names), matches(self.where))
-        if df.isStreaming:
-            changes = normalize_stream(self._packed(rows, Blocks, output, stage), stage, output, "changelog_normalize")
+        if self.native is not None:
+            changes = self._native(self.native, df, rows, output, stage)
+        elif df.isStreaming:
+            blocks = self._packed(rows, Blocks, Blocks.ddl(output), output, stage)
+            changes = normalize_stream(blocks, stage, output, "changelog_normalize")
         else:
-            changes = normalize_bounded(self._packed(rows, KeyedRows, output, stage), stage, output, split_partitions=False)
+            keyed = self._packed(rows, KeyedRows, KeyedRows.ddl(output), output, stage)
+            changes = normalize_bounded(keyed, stage, output, split_partitions=False)
         return with_changelog_mode(changes, self.changelog_mode)
+
+    def _native(self, engine: NativeEngine, df: DataFrame, rows: DataFrame, output: Output, stage: Stage) -> DataFrame:
+        check_session(df.sparkSession)
+        if output.side_outputs:
+            raise ArgumentError(
+                f"engine='native' refuses the column {output.side_outputs[0].name}, whose rows have no key: drop it, and filter out rows "
+                "without a row_kind"
+            )
+        repartition = engine.repartitions(likely=True)
+        last = self._packed(rows, target_of(stage, repartition=repartition), LastChanges.ddl(output), output, stage)
+        return normalize_native(last, stage, output, "changelog_normalize", repartition=repartition)
 
     def for_reader(
         self, primary_key: tuple[str, ...], changelog_mode: Literal["all", "upsert"], metadata: Sequence[str]
@@ -206,7 +256,7 @@ class ChangelogNormalize:
     @property
     def set_options(self) -> list[str]:
         """The options that are set and require the stage, as text."""
-        named = self._changed("order", "state_layout")
+        named = self._changed("order", "state_layout", "engine")
         if self.where is not None:
             named.append("where")
         return named + [name for name in ("ignore_columns", "state_ttl", "mini_batch") if getattr(self, name)]
@@ -223,9 +273,9 @@ class ChangelogNormalize:
                 "decode_changelog, which read the messages"
             )
 
-    def _packed(self, rows: DataFrame, target: type[Target], output: Output, stage: Stage) -> DataFrame:
+    def _packed(self, rows: DataFrame, target: TargetMaker, ddl: str, output: Output, stage: Stage) -> DataFrame:
         pack = partial(pack_pass, target=target, output=output, stage=stage, ignore_deletes=self.ignore_deletes)
-        return rows.mapInArrow(pack, target.ddl(output))
+        return rows.mapInArrow(pack, ddl)
 
     def _output(self, df: DataFrame) -> Output:
         names = names_of(self.metadata)
@@ -267,6 +317,8 @@ def make_stage(
     key_indices(shape.columns, unique_key)
     if options.state_ttl is not None and not streaming:
         raise ArgumentError("state_ttl requires a stream: a bounded read has no state")
+    if options.native is not None and not streaming:
+        raise ArgumentError("engine='native' requires a stream: a bounded read has no state")
     millisecond = timedelta(milliseconds=1)
     ttl_ms = 0 if options.state_ttl is None else options.state_ttl // millisecond
     layout = Layout(options.key_groups, shape.columns, (*unique_key, *key_metadata), shape.compact, ttl_ms > 0, shape.positions)

@@ -136,6 +136,9 @@ _ORDER = {
 }
 
 
+_NATIVE = "the state contains the newest two rows of each key, the last change of a key in a micro-batch applies (engine='native')"
+
+
 def _stage(needs_before: bool, reason: str) -> Plan:
     return Plan(True, needs_before, False, reason, CONSUMER_MODES["all" if needs_before else "upsert"])
 
@@ -146,9 +149,11 @@ def explain(plan: Plan, options: ChangelogNormalize, *, format: str, source: Cha
     lines = []
     if plan.normalize:
         upserts = replace(source, kinds=source.kinds - {RowKind.UPDATE_BEFORE})
-        how = f"{_STATE[options.state_layout]}, {_ORDER[options.order]}"
+        of_native = options.native is not None
+        how = _NATIVE if of_native else f"{_STATE[options.state_layout]}, {_ORDER[options.order]}"
         lines.append(f"ChangelogNormalize(key=[{key}], changelogMode={plan.mode}): {plan.reason}; {how}")
-        lines.append(f"Exchange(hash[key group of {key}], key_groups={options.key_groups}, changelogMode={upserts})")
+        exchange = f"hash[{key}]" if of_native else f"hash[key group of {key}], key_groups={options.key_groups}"
+        lines.append(f"Exchange({exchange}, changelogMode={upserts})")
         if options.where is not None:
             lines.append(
                 f"Filter({options.where}, changelogMode={upserts}): a row that does not match deletes its key's row and is not stored"
@@ -162,4 +167,14 @@ def explain(plan: Plan, options: ChangelogNormalize, *, format: str, source: Cha
     else:
         lines.append(f"no ChangelogNormalize: {plan.reason}")
     lines += [f"Decode(format=[{format}], changelogMode={source})", f"Kafka({topic})"]
-    return "\n".join("   " * (depth - 1) + ("+- " if depth else "") + line for depth, line in enumerate(lines))
+    tree = ["   " * (depth - 1) + ("+- " if depth else "") + line for depth, line in enumerate(lines)]
+    return "\n".join([*tree, _engine(options)] if plan.normalize else tree)
+
+
+def _engine(options: ChangelogNormalize) -> str:
+    """Return whether the native engine could serve, and why not, as text."""
+    if options.native is not None:
+        return "engine='native': write in output mode update; each micro-batch gives the last change of each key"
+    if options.refused_by_native:
+        return f"engine='native' is not possible: it refuses {'; '.join(options.refused_by_native)}"
+    return "engine='native' is possible: on Spark 4.2, in output mode update, for rows with all columns; it serves large tables"

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal
 
 from cdc_formats.errors import ArgumentError, MissingDependencyError
-from normalize.analyzed_plan import changelog_mode as mode_of, with_changelog_mode
+from normalize.analyzed_plan import changelog_mode as mode_of, has_native_engine, with_changelog_mode
 from normalize.core.output import ROW_KIND
 from normalize.dataframe import require_changelog
 
@@ -65,6 +65,11 @@ def aggregate_changes(changes: DataFrame, query: str, *, changelog_mode: Literal
             "sqlglot, which parses the query, is not installed: pip install 'pyspark-kafka-changelog[sql]'"
         ) from error
     require_changelog(changes)
+    if has_native_engine(changes):
+        raise ArgumentError(
+            "Spark supports no aggregation behind engine='native' in one query: write the changelog to a table or topic, and aggregate it "
+            "in a second query"
+        )
     _require_update_before(changes, changelog_mode)
     plan = retracting_query(query, changes.columns)
     taken = changes.where(plan.where) if plan.where else changes

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 OPERATOR = "applyInPandasWithState"
 """Spark's name of the stage."""
+_NATIVE_OPERATOR = "stateStoreSave"
+"""Spark's name of the stage on the native engine."""
 
 _UNKNOWN = 0
 """An unknown processing time."""
@@ -41,6 +43,8 @@ _HASHES = to_columns("_key_hash DECIMAL(20,0), _row_hash DECIMAL(20,0)")
 _KEY_GROUP = to_columns("_key_group INT")
 _WRITTEN = to_columns("_written TIMESTAMP")
 _POSITION = to_columns("_deleted_at TIMESTAMP, _epoch INT, _high DECIMAL(20,0), _low DECIMAL(20,0)")
+_NEWEST = {"values", "orderings"}
+"""The columns in which Spark's ``max_by`` with a number of rows stores them."""
 _KEY_GROUPS_DDL = f"struct<groupState:struct<{STATE_DDL.lower().replace(' ', ':')}>>"
 
 
@@ -63,7 +67,7 @@ def read_state(spark: SparkSession, checkpoint: str, *, operator_id: int | None 
         The table's columns, with the changelog's types, and ``_key_group``. With a TTL also ``_written``, the time of the last write (NULL
         if before the query had a TTL). With ``order="source"`` also ``_deleted_at``, ``_epoch``, ``_high`` and ``_low``. A row with a
         ``_deleted_at`` is a remembered delete, and has only its key; a key without a position is NULL in the last three. In the compact
-        layout ``_key_hash`` and ``_row_hash`` replace the table's columns.
+        layout ``_key_hash`` and ``_row_hash`` replace the table's columns. The native engine has the table's columns only.
 
     Raises
     ------
@@ -76,7 +80,9 @@ def read_state(spark: SparkSession, checkpoint: str, *, operator_id: int | None 
     -----
     The state is read twice: during this call for its columns, and when the DataFrame is evaluated. The workers decode the rows.
     """
-    stored = find_state(spark, checkpoint, operator_id, batch_id)
+    stored = find_state(spark, checkpoint, operator_id, batch_id, native=True)
+    if stored.is_native(spark):
+        return stored.newest_rows(spark)
     layout = stored.layout(spark)
     columns = (*(_HASHES if layout.compact else layout.columns), *_extra_columns(layout))
     return stored.key_groups(spark).mapInArrow(partial(_rows_pass, layout=layout, columns=columns), spark_ddl(columns))
@@ -164,6 +170,17 @@ class StoredState:
         schema = {field.name: field.dataType for field in self._source(spark).schema.fields}
         return schema["key"].simpleString() == "struct<key_group:int>" and schema["value"].simpleString() == _KEY_GROUPS_DDL
 
+    def is_native(self, spark: SparkSession) -> bool:
+        """Return whether the state is that of the native engine."""
+        state = self._source(spark)
+        return state.select("key.*").dtypes == [("key", "binary")] and set(state.select("value.*").columns) >= _NEWEST
+
+    def newest_rows(self, spark: SparkSession) -> DataFrame:
+        """Return the rows that the native engine stores, without deleted keys: the element with the greatest mark."""
+        state = self._source(spark)
+        newest = state.selectExpr("value.values[array_position(value.orderings, array_max(value.orderings)) - 1].row AS row")
+        return newest.where("row IS NOT NULL").select("row.*")
+
     def layout(self, spark: SparkSession) -> Layout:
         """Return the layout with the columns of all key groups.
 
@@ -190,8 +207,10 @@ class StoredState:
         return reader.load(self.checkpoint)
 
 
-def find_state(spark: SparkSession, checkpoint: str, operator_id: int | None = None, batch_id: int | None = None) -> StoredState:
-    """Return the keyed stage's state in a checkpoint.
+def find_state(
+    spark: SparkSession, checkpoint: str, operator_id: int | None = None, batch_id: int | None = None, *, native: bool = False
+) -> StoredState:
+    """Return the keyed stage's state in a checkpoint; that of the native engine only if `native`.
 
     Raises
     ------
@@ -207,9 +226,9 @@ def find_state(spark: SparkSession, checkpoint: str, operator_id: int | None = N
     states = [
         StoredState(checkpoint, operator.operatorId, operator.numPartitions, operator.maxBatchId if batch_id is None else batch_id)
         for operator in operators
-        if operator.operatorName == OPERATOR and operator_id in (None, operator.operatorId)
+        if operator.operatorName in (OPERATOR, *[_NATIVE_OPERATOR] * native) and operator_id in (None, operator.operatorId)
     ]
-    ours = [state for state in states if state.is_stage(spark)]
+    ours = [state for state in states if state.is_stage(spark) or (native and state.is_native(spark))]
     if len(ours) != 1:
         there = ", ".join(sorted({f"{operator.operatorId} ({operator.operatorName})" for operator in operators}))
         asked = "" if operator_id is None else f"operator {operator_id} is not a ChangelogNormalize; "

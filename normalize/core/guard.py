@@ -143,15 +143,24 @@ class Identity:
 
     def _error(self, first: SourceTable, second: SourceTable) -> SeveralTablesError:
         if not (first.names and second.names):
-            return SeveralTablesError(
-                f"the records come from the topics {first.topic} and {second.topic}, and do not name their table: rows with equal keys "
-                f"would be merged. Read each topic in a separate call, or make the topic part of the key: {self._key(['topic'])}"
-            )
-        columns = [column for column in self.columns if first.names.get(column) != second.names.get(column)]
+            return self.several_topics(first.topic, second.topic)
+        differing = [column for column in self.columns if first.names.get(column) != second.names.get(column)]
+        return self.several_tables(_named(first), _named(second), differing)
+
+    def several_topics(self, first: str, second: str) -> SeveralTablesError:
+        """Return the error for records of two topics that do not name their table."""
+        return SeveralTablesError(
+            f"the records come from the topics {first} and {second}, and do not name their table: rows with equal keys "
+            f"would be merged. Read each topic in a separate call, or make the topic part of the key: {self._key(['topic'])}"
+        )
+
+    def several_tables(self, first: str, second: str, differing: Sequence[str] = ()) -> SeveralTablesError:
+        """Return the error for records of two tables; `differing` are the columns in which their names differ, by default all."""
+        columns = differing or self.columns
         options = [option for column, option in zip(self.columns, self.options, strict=True) if column in columns and option]
         select = f"select one with {' and '.join(options)} in format_options (a regular expression), or " if options else ""
         return SeveralTablesError(
-            f"the records belong to two tables, {_named(first)} and {_named(second)}: rows with equal keys would be merged. "
+            f"the records belong to two tables, {first} and {second}: rows with equal keys would be merged. "
             f"To fix it, {select}make the table part of the key: {self._key(columns)}"
         )
 

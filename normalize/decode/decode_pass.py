@@ -50,7 +50,7 @@ from normalize.worker import worker
 from .canonical import canonical_check
 from .columnar import ColumnarDecoder
 from .dead_letter import Destination, send
-from .targets import Target, update_before_dropper
+from .targets import Target, TargetMaker, update_before_dropper
 
 COUNTS = ("RECORDS", *(reason.value for reason in Ignored), *DECODE_CONDITIONS, DecodeError.condition, DEAD_LETTERS, *WATCHED)
 """The names of the counts: records read; records ignored (also control events) by reason; bad records by condition (``DECODE``: a format's
@@ -204,7 +204,7 @@ class Source:
 
 
 def decode_pass(
-    batches: Iterator[pa.RecordBatch], *, source: Source, target: type[Target], report: Report = log
+    batches: Iterator[pa.RecordBatch], *, source: Source, target: TargetMaker, report: Report = log
 ) -> Iterator[pa.RecordBatch]:
     """Decode a task's records into a target's batches; for ``mapInArrow``.
 
@@ -213,8 +213,8 @@ def decode_pass(
     batches : iterator of pyarrow.RecordBatch
         Kafka's records, with the columns of `needed_columns`.
     source : Source
-    target : type
-        A subclass of `Target`; the result has its columns, and those of `counts`.
+    target : callable
+        Returns the task's `Target`; the result has its columns, and those of `counts`.
     report : callable
         Receives the notices of the task (`notice.reporter`).
     """
@@ -264,6 +264,8 @@ class _Task:
                     yield from self.flush()
         self.watch.report_notices()
         yield from self.flush()
+        for last in self.target.finish():
+            yield with_counts_column(last, COUNTS)
 
     def decode(self, records: Records, kafka: Sequence[tuple[Any, ...]]) -> None:
         self.counts["RECORDS"] += len(records.values)

@@ -19,12 +19,17 @@ from normalize.core.key_group import Stage
 from normalize.core.output import ROW_KIND, Output, SideOutput
 from normalize.core.records import Records
 
-from .targets import Target
+from .targets import TargetMaker
 from .where import MATCHES
 
 
 def pack_pass(
-    batches: Iterator[pa.RecordBatch], *, target: type[Target], output: Output, stage: Stage, ignore_deletes: bool = False
+    batches: Iterator[pa.RecordBatch],
+    *,
+    target: TargetMaker,
+    output: Output,
+    stage: Stage,
+    ignore_deletes: bool = False,
 ) -> Iterator[pa.RecordBatch]:
     """Turn typed changelog rows into a target's batches; for ``mapInArrow``.
 
@@ -32,8 +37,8 @@ def pack_pass(
     ----------
     batches : iterator of pyarrow.RecordBatch
         ``row_kind``, the columns of `output`, and `where.MATCHES`.
-    target : type
-        A subclass of `Target`.
+    target : callable
+        Returns the task's `Target`.
     output : Output
     stage : Stage
     ignore_deletes : bool
@@ -69,6 +74,7 @@ def pack_pass(
         records = Records("DataFrame", context.partitionId(), np.array([start]), np.zeros(1, np.int64), [], [])
         collected.take(records, [[KeyedChange(held.key, None, held.metadata)]])
         yield from collected.flush()
+    yield from collected.finish()
 
 
 class KeyedRow(NamedTuple):

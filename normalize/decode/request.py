@@ -19,14 +19,16 @@ from normalize.core.output import ROW_KIND, SIDE_OUTPUTS, Mode
 from normalize.dataframe import table_columns
 from normalize.engines.bounded import normalize_bounded
 from normalize.engines.key_groups import normalize_stream
+from normalize.engines.native import NativeEngine, check_session, normalize_native, target_of
 from normalize.monitoring.counts import COLUMN as COUNTS_COLUMN, counts_ddl, observe_counts
 from normalize.monitoring.notice import reporter
 from normalize.plan import Plan, make_plan
 
 from .dead_letter import DeadLetter, Destination
 from .decode_pass import COUNTS, KAFKA_METADATA, RECORD_COLUMNS, Source, decode_pass
+from .last_changes import LastChanges
 from .record_input import RecordInput, records as records_of
-from .targets import Blocks, KeyedRows, Target, TypedRows
+from .targets import Blocks, KeyedRows, Target, TargetMaker, TypedRows
 from .where import FilterRows, evaluate_where, filtered_blocks
 
 if TYPE_CHECKING:
@@ -129,6 +131,8 @@ class Request:
                 f"to identify each row's topic, or {alone}"
             )
         _check_order(source, plan)
+        if options.native is not None:
+            _check_native(source)
         source.decoder()  # raises here, on the driver, what the format cannot read
         _check_names(source)
         _check_observation(given.observation, records.streaming)
@@ -153,6 +157,8 @@ class Request:
 
     def changelog(self, raw: DataFrame, stage: Stage | None) -> DataFrame:
         """Return the changelog of a DataFrame of records."""
+        if self.options.native is not None:
+            check_session(raw.sparkSession)
         query = _Query(self, records_of(raw, self.source), stage)
         changes = query.streaming() if self.records.streaming else query.bounded()
         return with_changelog_mode(changes, self.plan.changelog_mode)
@@ -281,6 +287,20 @@ def _check_order(source: Source, plan: Plan) -> None:
         )
 
 
+def _check_native(source: Source) -> None:
+    """Raise an error for arguments that the native engine refuses."""
+    if source.permissive:
+        raise ArgumentError(
+            "engine='native' and mode='PERMISSIVE' cannot be combined, since a corrupt record has no key: use DeadLetter(topic), "
+            "DROPMALFORMED or FAILFAST"
+        )
+    if source.control_events:
+        raise ArgumentError(
+            "engine='native' and control_events cannot be combined, since an event has no key: read the events in a second query, with "
+            "normalize=False"
+        )
+
+
 def _control_events(names: str | Sequence[str]) -> frozenset[Ignored]:
     if names == "all":
         return _ALL_CONTROL_EVENTS
@@ -323,9 +343,11 @@ class _Query:
         """Return the stream: records, decode, and the stage if the plan has one."""
         prefix = self.request.observation or "changelog"
         if self.stage is None:
-            return observe_counts(self._decoded(TypedRows), COUNTS, f"{prefix}_decode")
+            return observe_counts(self._decoded_as(TypedRows), COUNTS, f"{prefix}_decode")
+        if self.request.options.native is not None:
+            return self._native(self.request.options.native, self.stage, prefix)
         if self.request.options.where is None:
-            blocks = observe_counts(self._decoded(Blocks), COUNTS, f"{prefix}_decode")
+            blocks = observe_counts(self._decoded_as(Blocks), COUNTS, f"{prefix}_decode")
         else:
             blocks = filtered_blocks(observe_counts(self._filtered(), COUNTS, f"{prefix}_decode"), self.request.source)
         return normalize_stream(blocks, self.stage, self.request.source.output, f"{prefix}_normalize")
@@ -334,15 +356,26 @@ class _Query:
         """Return the same rows as a bounded DataFrame, without state."""
         observation = self.request.observation
         if self.stage is None:
-            return observe_counts(self._decoded(TypedRows), COUNTS, observation)
-        keyed = self._decoded(KeyedRows) if self.request.options.where is None else self._filtered()
+            return observe_counts(self._decoded_as(TypedRows), COUNTS, observation)
+        keyed = self._decoded_as(KeyedRows) if self.request.options.where is None else self._filtered()
         split = self.request.records.split_partitions
         return normalize_bounded(keyed, self.stage, self.request.source.output, split_partitions=split, observation=observation)
 
-    def _decoded(self, target: type[Target]) -> DataFrame:
+    def _native(self, engine: NativeEngine, stage: Stage, prefix: str) -> DataFrame:
+        options, records, output = self.request.options, self.request.records, self.request.source.output
+        likely = records.split_partitions or records.topic is None or records.row_order != "log"
+        repartition = engine.repartitions(likely=likely)
+        decoded = self._decoded(target_of(stage, repartition=repartition), LastChanges.ddl(output))
+        last = observe_counts(decoded, COUNTS, f"{prefix}_decode")
+        return normalize_native(last, stage, output, f"{prefix}_normalize", repartition=repartition, where=options.where)
+
+    def _decoded(self, target: TargetMaker, ddl: str) -> DataFrame:
         source = self.request.source
         decode: Callable[..., Any] = partial(decode_pass, source=source, target=target, report=reporter(self.records.sparkSession))
-        return self.records.mapInArrow(decode, f"{target.ddl(source.output)}, {counts_ddl(COUNTS)}")
+        return self.records.mapInArrow(decode, f"{ddl}, {counts_ddl(COUNTS)}")
+
+    def _decoded_as(self, target: type[Target]) -> DataFrame:
+        return self._decoded(target, target.ddl(self.request.source.output))
 
     def _filtered(self) -> DataFrame:
-        return evaluate_where(self._decoded(FilterRows), self.request.options.where, self.request.source.columns)
+        return evaluate_where(self._decoded_as(FilterRows), self.request.options.where, self.request.source.columns)

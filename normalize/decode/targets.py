@@ -2,6 +2,7 @@
 
 - `Blocks`: packed blocks of changes by key group, for the keyed stage;
 - `KeyedRows`: a row for each change, for a bounded read, in which Spark sorts them;
+- `last_changes.LastChanges`: the last change of each key as a typed row, for the native engine;
 - `TypedRows`: the topic's changelog as typed rows, for a plan without a stage.
 """
 
@@ -91,6 +92,14 @@ class Target(ABC):
     @abstractmethod
     def flush(self) -> Iterator[pa.RecordBatch]:
         """Yield what was collected, and clear it."""
+
+    def finish(self) -> Iterator[pa.RecordBatch]:
+        """Yield what it holds until the end of the task; most targets hold nothing."""
+        yield from ()
+
+
+TargetMaker = Callable[[Output, int, Shape], Target]
+"""A subclass of `Target`, or a partial call of one with its other parameters."""
 
 
 def _batch(rows: Sequence[tuple[Any, ...]], schema: pa.Schema) -> pa.RecordBatch:

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
 # Spark's own conditions have classes of Java or of pyspark.
 _OURS = re.compile(r"^\s*(?!org\.apache|java\.|py4j\.|pyspark\.)[\w.]+: (\[[A-Z][A-Z_]*\] .*\S)\s*$", re.MULTILINE)
+_RAISED_BY_SQL = re.compile(r"\[USER_RAISED_EXCEPTION\] (\[[A-Z][A-Z_]*\] .*?)(?: SQLSTATE: \w+)?\s*$", re.MULTILINE)
+"""An error of the native engine, which is SQL."""
 _PYTHON = re.compile(r"^\s*((?!org\.apache|java\.|scala\.)[A-Za-z_][\w.]*(?:Error|Exception|Interrupt)(?:: .*\S)?)\s*$", re.MULTILINE)
 _JAVA = re.compile(r"^Caused by: (\S.*\S)\s*$", re.MULTILINE)
 
@@ -48,7 +50,7 @@ def explain_error(failed: BaseException | StreamingQuery) -> str:
     if isinstance(error, ChangelogError):
         return str(error)
     text = "\n".join(map(str, _chain(error)))
-    for pattern in (_OURS, _PYTHON, _JAVA):
+    for pattern in (_OURS, _RAISED_BY_SQL, _PYTHON, _JAVA):
         if found := pattern.findall(text):
             return str(found[-1])
     return str(error).partition("\n")[0]

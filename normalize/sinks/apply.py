@@ -11,6 +11,7 @@ from uuid import uuid4
 
 from cdc_formats.errors import ArgumentError
 from cdc_formats.values.schema import backquoted
+from normalize.analyzed_plan import has_native_engine
 from normalize.changelog_normalize import names_of
 from normalize.connect import is_connect, require_jvm
 from normalize.core.output import ROW_KIND, SIDE_OUTPUTS
@@ -129,7 +130,8 @@ def apply_changes(
     if is_connect(stream) and isinstance(sink, AppendChangeFeed):
         mark = f"change_feed_{uuid4().hex}"
         stream, sink = stream.alias(mark), replace(sink, mark=mark)
-    return stream.writeStream.foreachBatch(sink)
+    writer = stream.writeStream.foreachBatch(sink)
+    return writer.outputMode("update") if has_native_engine(stream) else writer
 
 
 def apply_batch(

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from cdc_formats.errors import ChangelogError
-from normalize.analyzed_plan import ONE_TO_ONE, ROW_BY_ROW, Node, elements, plan_of
+from normalize.analyzed_plan import ONE_TO_ONE, ROW_BY_ROW, Node, elements, is_native, plan_of
 from normalize.unresolved_plan import KAFKA, UnresolvedNode
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def _unordered(node: Node | UnresolvedNode) -> str | None:
         return None
     if isinstance(node, UnresolvedNode):
         return name if name not in ROW_BY_ROW else next(filter(None, map(_unordered, children)), None)
-    if _is_kafka(node, name):
+    if _is_kafka(node, name) or is_native(node):
         return None
     if node.java.subqueries().nonEmpty():
         return "Subquery"  # the optimizer makes a join of it

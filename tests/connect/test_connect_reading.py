@@ -184,3 +184,9 @@ def test_a_server_without_the_kafka_source_is_one_sentence() -> None:
         "cdc_formats.errors.MissingDependencyError: [MISSING_DEPENDENCY] Spark has no Kafka source: start the session with "
         f"spark.jars.packages={spark_packages()}, or with normalize.local_session()"
     )
+
+
+def test_the_native_engine_is_refused(connect: SparkSession) -> None:
+    stream = connect.readStream.format("rate").load().selectExpr("cast(value AS string) AS value")
+    with pytest.raises(ArgumentError, match="engine='native' is not supported on Spark Connect: use engine='key_groups'"):
+        decode_changelog(stream, **TABLE, normalize=ChangelogNormalize(engine="native"))

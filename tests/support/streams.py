@@ -59,11 +59,12 @@ def spell(row: Any) -> str:
     return f"{row['row_kind']}({','.join(map(str, values))})"
 
 
-def run_stream(df: DataFrame, checkpoint: Path) -> Run:
+def run_stream(df: DataFrame, checkpoint: Path, output_mode: str = "append") -> Run:
     """Run a stream with a checkpoint until it has read all records, and collect its rows by batch."""
     rows: list[Any] = []
     query = (
         df.writeStream.foreachBatch(lambda batch, _: rows.extend(batch.collect()))
+        .outputMode(output_mode)
         .option("checkpointLocation", str(checkpoint))
         .trigger(availableNow=True)
         .start()

@@ -77,7 +77,23 @@ def test_the_plan_explains_itself():
         "+- Exchange(hash[key group of id], key_groups=8, changelogMode=[+U, ~D])",
         "   +- Decode(format=[upsert-kafka], changelogMode=[+U, ~D])",
         "      +- Kafka(a,b)",
+        "engine='native' is not possible: it refuses key_groups=8: its state has a row for each key",
     ]
     assert "DropUpdateBefore" in explain_changelog(
         "a", format="canal-json", primary_key="id", normalize=ChangelogNormalize(source_duplicates=False), changelog_mode="upsert"
     )
+
+
+def test_the_plan_says_whether_the_native_engine_could_serve():
+    def last_line(**options) -> str:
+        return explain_changelog("a", format="debezium-json", primary_key="id", normalize=ChangelogNormalize(**options)).splitlines()[-1]
+
+    assert last_line().startswith("engine='native' is possible: on Spark 4.2, in output mode update, for rows with all columns")
+    refused = last_line(order="source", mini_batch=True)
+    assert refused.startswith("engine='native' is not possible: it refuses order='source': its state has no positions")
+    assert "; mini_batch=True: it always keeps" in refused
+    assert last_line(engine="native").startswith("engine='native': write in output mode update")
+    plan = explain_changelog("a", format="debezium-json", primary_key="id", normalize=ChangelogNormalize(engine="native"))
+    assert "the newest two rows of each key" in plan
+    assert "Exchange(hash[id], changelogMode=[+I, +U, -D])" in plan
+    assert not explain_changelog("a", format="debezium-json", normalize=False).count("native")

@@ -1,0 +1,234 @@
+"""`LastChanges`: the target of the native engine, the last change of each key of a task as a typed row.
+
+==============  ========================================================================================================
+column          content
+==============  ========================================================================================================
+``key``         the packed key (`packing`); for a fact, its name in UTF-8
+``batch``       the number of the micro-batch
+``stamp``       Kafka's timestamp in ms, made monotone within the Kafka partition
+``source``      ``topic[partition]``
+``offset``      the record's offset
+``row``         the typed row after the change; NULL for a delete
+``metadata``    the typed metadata, if any is requested
+``fact``        a fact about the query, which must never change; NULL for a change
+==============  ========================================================================================================
+
+A fact is what the guard of the key-group engine compares (`normalize.core.guard`): the primary key, the table, the ids of the topics.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cdc_formats.base import KeyedChange
+from cdc_formats.errors import PartialImageError
+from cdc_formats.values.schema import Column, SqlType
+from normalize.core.arrow import arrow_type, of_stored, slices, spark_type
+from normalize.core.changes import ChangeBuilder, Shape
+from normalize.core.guard import PartitionSummary
+from normalize.core.last import last_in_partitions, last_of_keys
+from normalize.core.output import Output, SideOutput
+from normalize.core.records import Records
+from normalize.core.row_order import RowOrder
+from normalize.worker import worker
+
+from .columnar import KeyedColumns
+from .targets import Target
+
+METADATA = "metadata"
+TABLE, TOPIC = "table", "topic"
+"""The names of the facts that tasks find in the records."""
+_MOST_HELD = 65_536
+
+
+class LastChanges(Target):
+    """The last change of each key of a task, all at the end of the task; if the changes are then merged, the last in each partition.
+
+    Parameters
+    ----------
+    output, key_groups, shape
+        As of `Target`.
+    row_order : {"log", "offset", "row"}
+        The order of the records (`row_order`).
+    facts : mapping
+        The facts that are known on the driver, by name.
+    merged : bool
+        Whether `merge_pass` follows.
+    """
+
+    keyed = True
+    takes_columns = True
+
+    def __init__(
+        self, output: Output, key_groups: int, shape: Shape, *, row_order: RowOrder, facts: Mapping[str, str], merged: bool
+    ) -> None:
+        self.schema = _schema(output)
+        self.row_order: RowOrder | None = None if merged else row_order
+        self.batch = _micro_batch()
+        self.facts = set(facts.items())
+        self.last = _Held()
+        super().__init__(output, key_groups, shape)
+
+    @staticmethod
+    def ddl(output: Output) -> str:
+        metadata = f"{METADATA} {spark_type(_struct_type(output.metadata))}, " if output.metadata else ""
+        row = spark_type(_struct_type(output.columns))
+        return f"key BINARY, batch BIGINT, stamp BIGINT, source STRING, offset BIGINT, row {row}, {metadata}fact STRING"
+
+    def start(self) -> None:
+        """Clear nothing: the changes are held until `finish`."""
+
+    def see(self, seen: PartitionSummary) -> None:
+        for table in seen.tables:
+            names = ".".join(table.names.values())
+            self.facts.add((TABLE, names) if names else (TOPIC, table.topic))
+
+    def take(self, records: Records, decoded: Sequence[Sequence[KeyedChange]]) -> None:
+        builder = ChangeBuilder(self.shape)
+        builder.take(records, decoded)
+        if builder.partials:
+            raise PartialImageError(
+                "the row lacks columns that the producer left out as unchanged, and engine='native' cannot complete it: use "
+                "engine='key_groups', or configure the producer to write all columns (PostgreSQL: REPLICA IDENTITY FULL; GoldenGate: "
+                "NOCOMPRESSUPDATES; MySQL: binlog_row_image=FULL)",
+                "$.after",
+                where=builder.partials[0].record.where,
+            )
+        if builder.keys:
+            self._hold(records.source, builder.offsets, builder.changes().batch)
+
+    def take_columns(self, records: Records, changes: KeyedColumns) -> None:
+        self._hold(records.source, records.offsets[changes.places], changes.changes.batch)
+
+    def _hold(self, source: str, offsets: Any, changes: pa.RecordBatch) -> None:
+        """Add changes of one Kafka partition, in any order."""
+        columns = {name: changes.column(name) for name in changes.schema.names}
+        columns["offset"] = pa.array(offsets, pa.int64())
+        columns["source"] = pa.DictionaryArray.from_arrays(pa.array(np.zeros(len(changes), np.int32)), pa.array([source]))
+        self.last.add(pa.table(columns))
+
+    def add_side_output(self, records: Records, index: int, side_output: SideOutput) -> None:
+        raise NotImplementedError("the call refuses side outputs")
+
+    def flush(self) -> Iterator[pa.RecordBatch]:
+        yield from ()
+
+    def finish(self) -> Iterator[pa.RecordBatch]:
+        if self.facts:
+            names, values = zip(*sorted(self.facts), strict=True)
+            yield self._batch({"key": pa.array([name.encode() for name in names], pa.binary()), "fact": pa.array(values)}, len(names))
+        for part in self.last.finish(self.row_order):
+            yield self._typed(part)
+
+    def _typed(self, changes: pa.RecordBatch) -> pa.RecordBatch:
+        columns = {name: changes.column(name) for name in ("key", "stamp", "offset")}
+        columns["source"] = changes.column("source").cast(pa.string())
+        columns["row"] = _struct(self.output.columns, changes, "c", changes.column("deleted"))
+        if self.with_metadata:
+            columns[METADATA] = _struct(self.output.metadata, changes, "m")
+        return self._batch(columns, changes.num_rows)
+
+    def _batch(self, columns: Mapping[str, pa.Array], length: int) -> pa.RecordBatch:
+        known = {"batch": pa.array(np.full(length, self.batch)), **columns}
+        arrays = [known.get(field.name, pa.nulls(length, field.type)) for field in self.schema]
+        return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+
+
+def merge_pass(batches: Iterable[pa.RecordBatch], *, row_order: RowOrder) -> Iterator[pa.RecordBatch]:
+    """Reduce the changes of `LastChanges` of all tasks to the last change of each key; for ``mapInArrow`` after a repartition by key.
+
+    Parameters
+    ----------
+    batches : iterable of pyarrow.RecordBatch
+    row_order : {"log", "offset", "row"}
+
+    Raises
+    ------
+    RowOrderError
+        When the order of the last two changes of a key is unknown.
+    """
+    held = _Held()
+    with worker():
+        for batch in batches:
+            facts = batch.filter(batch.column("fact").is_valid())
+            if facts.num_rows:
+                yield facts
+            held.add(pa.Table.from_batches([batch.filter(batch.column("fact").is_null())]))
+        yield from held.finish(row_order)
+
+
+class _Held:
+    """Changes of which only the last of each key in each partition is kept. They are compacted whenever they have doubled."""
+
+    def __init__(self) -> None:
+        self.tables: list[pa.Table] = []
+        self.rows, self.most = 0, _MOST_HELD
+
+    def add(self, changes: pa.Table) -> None:
+        self.tables.append(changes)
+        self.rows += changes.num_rows
+        if self.rows > self.most:
+            table = self._compacted()
+            self.tables, self.rows = [table], table.num_rows
+            self.most = max(_MOST_HELD, 2 * self.rows)
+
+    def finish(self, row_order: RowOrder | None) -> Iterator[pa.RecordBatch]:
+        """Yield the changes; with an order, only the last of each key."""
+        if not self.rows:
+            return
+        table = self._compacted()
+        if row_order is not None:
+            keys, sources, stamps = _numbers(table, "key", "source", "stamp")
+            table = table.take(pa.array(last_of_keys(keys, sources, stamps, row_order)))
+        for batch in table.combine_chunks().to_batches():
+            yield from slices(batch)
+
+    def _compacted(self) -> pa.Table:
+        table = pa.concat_tables(self.tables).unify_dictionaries()
+        places, stamps = last_in_partitions(*_numbers(table, "key", "source", "offset", "stamp"))
+        return table.take(pa.array(places)).set_column(table.schema.get_field_index("stamp"), "stamp", pa.array(stamps))
+
+
+def _numbers(table: pa.Table, *names: str) -> list[Any]:
+    columns = (table.column(name) for name in names)
+    return [column.to_numpy() if pa.types.is_integer(column.type) else _codes(column) for column in columns]
+
+
+def _codes(values: pa.ChunkedArray) -> Any:
+    """Return a number for each value, in the order of the values if they are text."""
+    encoded = values if pa.types.is_dictionary(values.type) else values.dictionary_encode()
+    whole = encoded.unify_dictionaries().combine_chunks()
+    codes = whole.indices.to_numpy()
+    if not pa.types.is_string(whole.dictionary.type):
+        return codes
+    rank = np.empty(len(whole.dictionary), np.int64)
+    rank[pc.sort_indices(whole.dictionary).to_numpy()] = np.arange(len(whole.dictionary))
+    return rank[codes]
+
+
+def _schema(output: Output) -> pa.Schema:
+    place = [("key", pa.binary()), ("batch", pa.int64()), ("stamp", pa.int64()), ("source", pa.string()), ("offset", pa.int64())]
+    metadata = [(METADATA, arrow_type(_struct_type(output.metadata)))] if output.metadata else []
+    return pa.schema([*place, ("row", arrow_type(_struct_type(output.columns))), *metadata, ("fact", pa.string())])
+
+
+def _struct_type(columns: Sequence[Column]) -> SqlType:
+    return SqlType("STRUCT", fields=tuple(columns))
+
+
+def _struct(columns: Sequence[Column], changes: pa.RecordBatch, prefix: str, gone: pa.Array | None = None) -> pa.Array:
+    children = [of_stored(column.type, changes.column(f"{prefix}{index}")) for index, column in enumerate(columns)]
+    return pa.StructArray.from_arrays(children, fields=list(arrow_type(_struct_type(columns))), mask=gone)
+
+
+def _micro_batch() -> int:
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    assert context is not None  # on a worker
+    return int(context.getLocalProperty("streaming.sql.batchId") or 0)

@@ -1,0 +1,235 @@
+"""ChangelogNormalize as Spark's own streaming aggregation, on Spark 4.2 and later: a micro-batch costs what changes, not what is stored.
+
+The first pass keeps the last change of each key (`last_changes.LastChanges`). An aggregation in output mode ``update`` keeps the newest two
+rows of each key in Spark's state store, and SQL makes the row kinds of them::
+
+    max_by(struct(mark, row), mark, 2)
+
+The mark is the micro-batch's number, followed by the low bits of its timestamp. It says three things:
+
+- What is new is on top, since the number increases.
+- Two rows with the same mark are changes of one key in two tasks of one micro-batch, whose order is unknown: an error.
+- A newest row whose mark is not the micro-batch's means that the query is not in output mode ``update``: an error.
+
+Facts that must not change (`last_changes`) are groups of their own: their least and greatest values must be equal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from cdc_formats.errors import ArgumentError, ChangelogError, MissingDependencyError, StateVersionError, TopicReplacedError
+from cdc_formats.values.schema import Column, SqlType
+from normalize.analyzed_plan import NATIVE
+from normalize.connect import analyze, is_connect
+from normalize.core.arrow import spark_ddl
+from normalize.core.guard import Identity
+from normalize.core.key_group import Stage
+from normalize.core.output import ROW_KIND, Output
+from normalize.core.row_order import RowOrderError
+from normalize.dataframe import unused
+from normalize.decode.last_changes import METADATA, TABLE, TOPIC, LastChanges, merge_pass
+from normalize.decode.where import matches
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column as SparkColumn, DataFrame, SparkSession
+
+COUNTS = ("CHANGES", "SUPPRESSED_EQUAL", "DELETES_OF_UNKNOWN_KEYS")
+"""The names of the counts: keys changed in a micro-batch, and those of them without a resulting row, by reason."""
+PRIMARY_KEY, COLUMNS, TOPIC_ID = "primary key columns", "columns", "topic id of "
+"""The names of the facts that are known on the driver."""
+_LOW_BITS = 24
+_FIRST = (4, 2)
+
+
+@dataclass(frozen=True)
+class NativeEngine:
+    """The native engine of ChangelogNormalize, with its option: ``ChangelogNormalize(engine=NativeEngine(repartition=True))``.
+
+    Parameters
+    ----------
+    repartition : bool or None
+        Whether changes are repartitioned by key, so that the engine can order a key's changes that come from several tasks of a
+        micro-batch. Without it, they are an error. None: only if the source makes them likely: ``minPartitions``,
+        ``maxRecordsPerPartition``, several topics or a pattern, and any other source than Kafka.
+    """
+
+    repartition: bool | None = None
+
+    def repartitions(self, *, likely: bool) -> bool:
+        """Return whether changes are repartitioned; `likely` is the default."""
+        return likely if self.repartition is None else self.repartition
+
+
+def check_session(spark: SparkSession) -> None:
+    """Raise an error for a session that cannot run the native engine.
+
+    Raises
+    ------
+    ArgumentError
+        When it is of Spark Connect.
+    MissingDependencyError
+        When Spark is older than 4.2.
+    """
+    if is_connect(spark):
+        raise ArgumentError("engine='native' is not supported on Spark Connect: use engine='key_groups', or a classic session")
+    if tuple(map(int, spark.version.split(".")[:2])) < _FIRST:
+        raise MissingDependencyError(f"engine='native' requires Spark 4.2, and this is Spark {spark.version}: use engine='key_groups'")
+
+
+def facts_of(stage: Stage) -> dict[str, str]:
+    """Return the facts about a query that are known on the driver, by name."""
+    topics = {f"{TOPIC_ID}{name}": topic.topic_id for name, topic in stage.expected.topics.items() if topic.topic_id}
+    # Spark compares the types of stored columns, and not their names: it would accept columns in another order.
+    return {PRIMARY_KEY: ", ".join(stage.layout.unique_key), COLUMNS: spark_ddl(stage.layout.columns), **topics}
+
+
+def target_of(stage: Stage, *, repartition: bool) -> partial[LastChanges]:
+    """Return the target of the first pass."""
+    return partial(LastChanges, row_order=stage.row_order, facts=facts_of(stage), merged=repartition)
+
+
+def normalize_native(changes: DataFrame, stage: Stage, output: Output, metrics: str, *, repartition: bool, where: Any = None) -> DataFrame:
+    """Return the changelog that the native engine makes of last changes; it is written in output mode ``update``.
+
+    Parameters
+    ----------
+    changes : DataFrame
+        The batches of `LastChanges`.
+    stage : Stage
+    output : Output
+    metrics : str
+        The name of `COUNTS` in the query's progress.
+    repartition : bool
+        Whether changes are repartitioned by key, so that a key of several tasks has one last change.
+    where : str, Column or None
+        A row that does not match is a delete.
+
+    Raises
+    ------
+    ArgumentError
+        When the condition cannot be evaluated on the table's columns.
+    """
+    from pyspark.sql import functions as F
+
+    if repartition:
+        changes = changes.repartition("key").mapInArrow(partial(merge_pass, row_order=stage.row_order), LastChanges.ddl(output))
+    if where is not None:
+        changes = _where(changes, where, output.columns)
+    low_bits = F.unix_millis(F.current_timestamp()).bitwiseAND((1 << _LOW_BITS) - 1)
+    marked = changes.withColumn("mark", F.shiftleft("batch", _LOW_BITS).bitwiseOR(low_bits))
+    # Only the newest metadata is stored: a row of the result has that of the change that caused it.
+    metadata = [METADATA] if output.metadata else []
+    cause = [F.max_by(name, "mark").alias(name) for name in metadata]
+    newest = F.max_by(F.struct("mark", "row"), "mark", 2).alias("newest")
+    groups = marked.groupBy("key").agg(newest, *cause, F.min("fact").alias("least"), F.max("fact").alias("greatest"))
+    last_two = [F.get("newest", index).alias(name) for index, name in enumerate(("new", "old"))]
+    rows = groups.select("key", *last_two, *metadata, "least", "greatest")
+    is_change, is_gone, was_there = F.col("least").isNull(), F.col("new.row").isNull(), F.col("old.row").isNotNull()
+    same = was_there & ~is_gone & _same(output.columns)
+    counted = rows.observe(
+        metrics,
+        *(F.count_if(is_change & of).alias(name) for name, of in zip(COUNTS, (F.lit(True), same, is_gone & ~was_there), strict=True)),
+    )
+    emitted = (
+        F.when(~is_change, _changed_fact(stage.expected.identity))
+        .when(F.col("new.mark").bitwiseAND((1 << _LOW_BITS) - 1) != low_bits, _raise(ArgumentError(_NOT_UPDATE)))
+        .when(F.col("new.mark") == F.col("old.mark"), _raise(RowOrderError(_TWO_TASKS)))
+        .when(is_gone, F.when(was_there, _rows(("-D", "old"))))
+        .when(~was_there, _rows(("+I", "new")))
+        .when(~same, _rows(("-U", "old"), ("+U", "new")) if stage.options.generate_update_before else _rows(("+U", "new")))
+    )
+    changelog = counted.select(F.inline(emitted), *metadata)
+    return changelog.select(ROW_KIND, "row.*", *(f"{name}.*" for name in metadata)).alias(NATIVE)
+
+
+_TWO_TASKS = (
+    "two tasks of one micro-batch have changes of one key, and their order is unknown: set "
+    "engine=NativeEngine(repartition=True), which repartitions changes by key"
+)
+_NOT_UPDATE = (
+    "the newest row of a key is not of this micro-batch: write the query with outputMode('update'), and do not change the offsets in its "
+    "checkpoint"
+)
+
+
+def _rows(*rows: tuple[str, str]) -> SparkColumn:
+    from pyspark.sql import functions as F
+
+    return F.array(*(F.struct(F.lit(kind).alias(ROW_KIND), F.col(f"{of}.row").alias("row")) for kind, of in rows))
+
+
+def _raise(error: ChangelogError, *values: SparkColumn) -> SparkColumn:
+    """Return a column that fails the query with an error, in whose text the first ``%s`` are values."""
+    from pyspark.sql import functions as F
+
+    parts = [F.lit(part) for part in str(error).split("%s", len(values))]
+    return F.raise_error(F.concat(parts[0], *(each for pair in zip(values, parts[1:], strict=True) for each in pair)))
+
+
+def _changed_fact(identity: Identity) -> SparkColumn:
+    """Return a column that fails the query if a fact has two values."""
+    from pyspark.sql import functions as F
+
+    name, values = F.decode("key", "UTF-8"), (F.col("least"), F.col("greatest"))
+    other = "the %s of this query and those of its checkpoint differ: (%s) and (%s). Set them back, or start from a new checkpoint"
+    columns = _raise(StateVersionError(other), name, *values)
+    several = F.when(name == TABLE, _raise(identity.several_tables("%s", "%s"), *values))
+    if identity.topics:
+        several = several.when(name == TOPIC, _raise(identity.several_topics("%s", "%s"), *values))
+    replaced = _raise(
+        TopicReplacedError(
+            "the %s was another one when the checkpoint was written (%s and %s): the topic was deleted and created again, so that the "
+            "checkpoint's offsets would skip records. Start from a new checkpoint"
+        ),
+        name,
+        *values,
+    )
+    changed = F.when(name.isin(PRIMARY_KEY, COLUMNS), columns).when(name.isin(TABLE, TOPIC), several).otherwise(replaced)
+    return F.when(F.col("least") != F.col("greatest"), changed)
+
+
+def _same(columns: Sequence[Column]) -> SparkColumn:
+    """Return whether the newest two rows are equal (`cdc_formats.values.equality`)."""
+    from pyspark.sql import functions as F
+
+    new, old = (comparable(SqlType("STRUCT", fields=tuple(columns)), F.col(f"{name}.row")) for name in ("new", "old"))
+    return new.eqNullSafe(old)
+
+
+def comparable(sql_type: SqlType, value: SparkColumn) -> SparkColumn:
+    """Return a column that Spark can compare: maps, which it cannot, as their entries, which are in canonical order."""
+    from pyspark.sql import functions as F
+
+    if not _has_map(sql_type):
+        return value
+    inner = [field.type for field in sql_type.fields]
+    if sql_type.name == "ARRAY":
+        return F.transform(value, lambda item: comparable(inner[0], item))
+    if sql_type.name == "MAP":
+        both = SqlType("STRUCT", fields=(Column("key", inner[0]), Column("value", inner[1])))
+        return F.transform(F.map_entries(value), lambda entry: comparable(both, entry))
+    parts = [comparable(field.type, value.getField(field.name)).alias(f"c{index}") for index, field in enumerate(sql_type.fields)]
+    return F.when(value.isNotNull(), F.struct(*parts))
+
+
+def _has_map(sql_type: SqlType) -> bool:
+    return sql_type.name == "MAP" or any(_has_map(field.type) for field in sql_type.fields)
+
+
+def _where(changes: DataFrame, where: Any, columns: Sequence[Column]) -> DataFrame:
+    """Return changes in which a row that does not match is a delete."""
+    from pyspark.errors import AnalysisException
+    from pyspark.sql import functions as F
+
+    # The condition can refer only to the table's columns.
+    change = unused("_change", [column.name for column in columns])
+    rows = changes.select(F.struct("*").alias(change), "row.*")
+    matching = F.when(matches(where), F.col(f"{change}.row"))
+    try:
+        return analyze(rows.select(F.col(change).withField("row", matching).alias(change))).select(f"{change}.*")
+    except AnalysisException as error:
+        raise ArgumentError(f"where is not a condition on the table's columns: {str(error).splitlines()[0]}") from None

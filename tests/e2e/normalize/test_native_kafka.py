@@ -1,0 +1,89 @@
+"""`ChangelogNormalize(engine="native")` on Kafka: tasks, partitions, topics, and writing to Kafka."""
+
+from __future__ import annotations
+
+import re
+import time
+from typing import Any
+
+import pytest
+from confluent_kafka.admin import AdminClient
+from pyspark.errors import StreamingQueryException
+
+from normalize import ChangelogNormalize, NativeEngine, explain_error, from_kafka_changelog, to_kafka_changelog
+from normalize.local_kafka import ProducerRecord
+from normalize.spark_versions import installed_version
+from tests.support.histories import TABLE, random_history, records_of
+from tests.support.strategies import last_rows, table_of
+from tests.support.streams import debezium, new_topic, run_stream, servers
+
+pytestmark = pytest.mark.skipif(installed_version() < "4.2", reason="Spark 4.1 and older have no max_by with a number of rows")
+
+
+def read(spark, kafka, topic: Any, *, options: dict | None = None, repartition: bool | None = None, **arguments: Any):
+    normalize = ChangelogNormalize(engine=NativeEngine(repartition))
+    return from_kafka_changelog(spark, topic, options=servers(kafka, **(options or {})), normalize=normalize, **{**TABLE, **arguments})
+
+
+def repartitions(df) -> bool:
+    return "RepartitionByExpression" in df._jdf.queryExecution().analyzed().toString()
+
+
+@pytest.mark.parametrize("options", [{}, {"minPartitions": 4}], ids=["a task for each partition", "several tasks for a partition"])
+def test_a_topic_is_read_in_micro_batches_over_restarts(spark, kafka, tmp_path, options):
+    history, rows = random_history(9, changes=600), []
+    topic = new_topic(kafka, [], partitions=2)
+    for part in (history[:300], history[300:]):
+        records = records_of(part)
+        kafka.produce(topic, [ProducerRecord(key, value, int(re.sub(rb"\D", b"", key)) % 2) for key, value in records])
+        stream = read(spark, kafka, topic, options={"maxOffsetsPerTrigger": 100, **options})
+        assert repartitions(stream) == bool(options)
+        rows += run_stream(stream, tmp_path, "update").rows
+    assert table_of((row.row_kind, tuple(row)[1:]) for row in rows) == last_rows(history)
+
+
+def test_a_pattern_of_topics_is_repartitioned_by_key(spark, kafka):
+    topic = new_topic(kafka, [])
+    assert repartitions(read(spark, kafka, re.compile(f"{topic}.*")))
+    assert not repartitions(read(spark, kafka, re.compile(f"{topic}.*"), repartition=False))
+
+
+def test_a_key_in_two_partitions_is_an_error_with_its_remedy(spark, kafka, tmp_path):
+    messages = [debezium("c", None, {"id": 1, "name": name, "qty": 0}) for name in ("old", "new")]
+    records = [ProducerRecord(b"1", messages[1], 0, 1_700_000_000_002), ProducerRecord(b"1", messages[0], 1, 1_700_000_000_001)]
+    topic = new_topic(kafka, records, partitions=2)
+    with pytest.raises(StreamingQueryException) as failed:
+        run_stream(read(spark, kafka, topic), tmp_path, "update")
+    assert explain_error(failed.value) == (
+        "[ROW_ORDER] two tasks of one micro-batch have changes of one key, and their order is unknown: set "
+        "engine=NativeEngine(repartition=True), which repartitions changes by key"
+    )
+    # The checkpoint of the failed query goes on with the remedy.
+    assert run_stream(read(spark, kafka, topic, repartition=True), tmp_path, "update").changelog == ["+I(1,new,0)"]
+
+
+def test_a_topic_that_was_replaced_is_an_error(spark, kafka, tmp_path):
+    message = debezium("c", None, {"id": 1, "name": "a", "qty": 0})
+    topic = new_topic(kafka, [(b"1", message)])
+    run_stream(read(spark, kafka, topic), tmp_path, "update")
+    client = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
+    client.delete_topics([topic])[topic].result()
+    deadline = time.monotonic() + 60
+    while topic in client.list_topics(timeout=10).topics and time.monotonic() < deadline:
+        time.sleep(0.1)
+    kafka.create_topic(topic)
+    kafka.produce(topic, [(b"1", message)] * 3)
+    with pytest.raises(StreamingQueryException) as failed:
+        run_stream(read(spark, kafka, topic, options={"failOnDataLoss": "false"}), tmp_path, "update")
+    assert explain_error(failed.value).startswith(f"[TOPIC_REPLACED] the topic id of {topic} was another one")
+
+
+def test_bad_records_are_dropped_and_counted_and_rows_are_written_to_kafka(spark, kafka, tmp_path):
+    topic, out = new_topic(kafka, [*records_of([(1, (1, "a", 0))]), (b"1", b"no json")]), new_topic(kafka, [])
+    changes = read(spark, kafka, topic, mode="DROPMALFORMED", check=False)
+    writer = to_kafka_changelog(changes, out, options=servers(kafka), format="upsert-kafka", primary_key="id")
+    query = writer.option("checkpointLocation", str(tmp_path)).trigger(availableNow=True).start()
+    query.awaitTermination()
+    assert query.recentProgress[0]["observedMetrics"]["changelog_decode"]["MALFORMED_MESSAGE"] == 1
+    written = spark.read.format("kafka").options(**servers(kafka), subscribe=out).load()
+    assert [bytes(row.value) for row in written.collect()] == [b'{"id":1,"name":"a","qty":0}']

@@ -1,0 +1,397 @@
+"""`ChangelogNormalize(engine="native")` on Spark 4.2: the rows of the fold, for the last change of each key in a micro-batch."""
+
+from __future__ import annotations
+
+import json
+import os
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings, strategies as st
+from pyspark.errors import StreamingQueryException
+
+from cdc_formats import columns
+from cdc_formats.errors import ArgumentError
+from normalize import (
+    ChangelogNormalize,
+    DeltaTarget,
+    NativeEngine,
+    aggregate_changes,
+    apply_changes,
+    decode_changelog,
+    explain_error,
+    read_state,
+)
+from normalize.checkpoint.read_state import find_state
+from normalize.core.arrow import spark_ddl, to_arrow
+from normalize.spark_versions import installed_version
+from tests.support.canonical_values import TYPES, values_of
+from tests.support.examples import examples
+from tests.support.frames import BEGIN as BEGIN_OF_FRAMES
+from tests.support.histories import TABLE, random_history, records_of, rows_by_key
+from tests.support.strategies import DDL, KeyChange, by_key, fold_history, key_changes, last_rows, table_of, unified
+from tests.support.streams import run_stream
+
+pytestmark = pytest.mark.skipif(installed_version() < "4.2", reason="Spark 4.1 and older have no max_by with a number of rows")
+BEGIN = 1_700_000_000
+NATIVE = ChangelogNormalize(engine="native")
+
+
+def last_of_each_key(batch: list[KeyChange]) -> list[KeyChange]:
+    """The changes that remain of a micro-batch."""
+    return list({unified(key): (key, row) for key, row in batch}.values())
+
+
+def folded(batches: list[list[KeyChange]]) -> dict:
+    return by_key(fold_history([change for batch in batches for change in last_of_each_key(batch)]), unified)
+
+
+class Changelog:
+    """A stream of typed changes, each file of which is a micro-batch."""
+
+    def __init__(self, spark: Any, folder: Path, ddl: str, stage: ChangelogNormalize) -> None:
+        self.spark, self.folder, self.columns, self.stage = spark, folder / uuid4().hex, columns(ddl), stage
+        self.mode = "append" if stage.native is None else "update"
+        self.files = self.folder / "files"
+        self.files.mkdir(parents=True)
+
+    def write(self, batch: list[KeyChange]) -> None:
+        rows = [(key, *(None,) * (len(self.columns) - 1)) if row is None else row for key, row in batch]
+        kinds = pa.array(["-D" if row is None else "+U" for _, row in batch], pa.string())
+        values = [to_arrow(column.type, [row[index] for row in rows]) for index, column in enumerate(self.columns)]
+        names = ["row_kind", *(column.name for column in self.columns)]
+        number = len(list(self.files.iterdir()))
+        file = self.files / f"{number}.parquet"
+        pq.write_table(pa.table([kinds, *values], names=names), file)
+        os.utime(file, (BEGIN + number, BEGIN + number))  # Spark reads the oldest file first
+
+    def run(self) -> list:
+        schema = f"row_kind STRING, {spark_ddl(self.columns)}"
+        stream = self.spark.readStream.schema(schema).option("maxFilesPerTrigger", 1).parquet(str(self.files))
+        return run_stream(stream.transform(self.stage), self.folder / "checkpoint", self.mode).rows
+
+
+def rows_of(spark, folder, ddl, stage, batches, restarts=()) -> list:
+    """Run the batches as micro-batches of one query, which is stopped and started before those of `restarts`."""
+    changelog, rows = Changelog(spark, folder, ddl, stage), []
+    for number, batch in enumerate(batches):
+        if number in restarts:
+            rows += changelog.run()
+        changelog.write(batch)
+    return rows + changelog.run()
+
+
+BATCHES = st.lists(st.lists(key_changes(), min_size=1, max_size=8), min_size=1, max_size=5)
+# An example takes seconds: a failure is not shrunk.
+IN_SPARK = settings(
+    max_examples=examples(10),
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+    phases=[Phase.explicit, Phase.reuse, Phase.generate],
+)
+
+
+@IN_SPARK
+@given(batches=BATCHES, restarts=st.sets(st.integers(1, 4)), repartition=st.booleans(), again=st.booleans())
+def test_any_cut_into_micro_batches_gives_the_rows_of_the_fold(spark, tmp_path, batches, restarts, repartition, again):
+    if again:  # a redelivery of the whole history
+        batches = [*batches, [change for batch in batches for change in batch]]
+    stage = ChangelogNormalize("id", engine=NativeEngine(repartition))
+    rows = rows_of(spark, tmp_path, DDL, stage, batches, restarts)
+    canonical = [(row.row_kind, canonical_row(row)) for row in rows]
+    grouped: dict = {}
+    for kind, row in canonical:
+        grouped.setdefault(unified(row[0]), []).append((kind, unified(row)))
+    assert grouped == folded(batches)
+
+
+def canonical_row(row: Any) -> tuple:
+    *plain, marks = tuple(row)[1:]
+    return (*plain, None if marks is None else [[key, value] for key, value in marks.items()])
+
+
+# -------------------------------------------------------------------------------------------------------- types of columns
+
+ALL_TYPES = ", ".join(["id INT", *(f"c{number} {name}" for number, name in enumerate([*TYPES, "MAP<STRING, ARRAY<MAP<STRING, INT>>>"]))])
+_VALUES = st.tuples(*(values_of(column.type) for column in columns(ALL_TYPES)[1:]))
+
+
+@settings(IN_SPARK, max_examples=examples(5))
+@given(first=_VALUES, second=_VALUES)
+def test_rows_of_every_type_are_compared_and_kept(spark, tmp_path, first, second):
+    one, other = (1, *first), (1, *second)
+    batches: list[list[KeyChange]] = [[(1, row)] for row in (one, one, other, other, None, one)]
+    rows = rows_of(spark, tmp_path, ALL_TYPES, ChangelogNormalize("id", engine="native"), batches)
+    of_key_groups = rows_of(spark, tmp_path, ALL_TYPES, ChangelogNormalize("id", key_groups=1), batches)
+    assert [tuple(row) for row in rows] == [tuple(row) for row in of_key_groups]
+    assert [row.row_kind for row in rows] == ["+I", *(["-U", "+U"] if unified(one) != unified(other) else []), "-D", "+I"]
+
+
+# ---------------------------------------------------------------------------------------------------- records of a reader
+
+
+class Messages:
+    """A stream of Debezium messages, each file of which is a micro-batch, read by `decode_changelog`."""
+
+    def __init__(self, spark: Any, folder: Path) -> None:
+        self.spark, self.folder, self.files = spark, folder, folder / "messages"
+        self.files.mkdir()
+
+    def write(self, *values: bytes) -> None:
+        number = len(list(self.files.iterdir()))
+        file = self.files / f"{number}.json"
+        file.write_bytes(b"\n".join(values))
+        os.utime(file, (BEGIN + number, BEGIN + number))
+
+    def stream(self, files: int = 1, **arguments: Any) -> Any:
+        reader = self.spark.readStream.format("text").option("maxFilesPerTrigger", files)
+        return decode_changelog(reader.load(str(self.files)), **{**TABLE, "normalize": NATIVE, **arguments})
+
+    def run(self, **arguments: Any) -> Any:
+        return run_stream(self.stream(**arguments), self.folder / "checkpoint", "update")
+
+
+@pytest.fixture
+def messages(spark, tmp_path) -> Messages:
+    return Messages(spark, tmp_path)
+
+
+def change(op: str, key: int, name: str | None = None, qty: int = 0, table: str = "t") -> bytes:
+    row = {"id": key, "name": name, "qty": qty}
+    images = {"before": row, "after": None} if op == "d" else {"before": None, "after": row}
+    return json.dumps({**images, "op": op, "source": {"table": table}}).encode()
+
+
+@pytest.mark.parametrize("repartition", [True, False])
+def test_a_history_gives_the_rows_of_the_fold_over_restarts(messages, repartition):
+    history, rows, batches = random_history(5, changes=400), [], []
+    for start in range(0, len(history), 100):
+        batches.append(history[start : start + 100])
+        messages.write(*(value for _, value in records_of(batches[-1])))
+        rows += messages.run(normalize=ChangelogNormalize(engine=NativeEngine(repartition))).rows
+    assert rows_by_key(rows) == by_key(fold_history([each for batch in batches for each in last_of_each_key(batch)]))
+    table_of((row.row_kind, tuple(row)[1:]) for row in rows)
+
+
+def test_counts(messages):
+    messages.write(change("c", 1, "a"), change("d", 2, "b"))
+    messages.write(change("u", 1, "b"), change("u", 1, "a"), change("c", 3, "c"))
+    run = messages.run()
+    assert run.changelog == ["+I(1,a,0)", "+I(3,c,0)"]
+    counts = {name: run.metric("changelog_normalize", name) for name in ("CHANGES", "SUPPRESSED_EQUAL", "DELETES_OF_UNKNOWN_KEYS")}
+    assert counts == {"CHANGES": 4, "SUPPRESSED_EQUAL": 1, "DELETES_OF_UNKNOWN_KEYS": 1}
+    assert run.metric("changelog_decode", "RECORDS") == 5
+
+
+@pytest.mark.parametrize(
+    ("stage", "expected"),
+    [
+        ({"changelog_mode": "upsert"}, ["+I(1,a,0)", "+U(1,b,1)", "-D(1,b,1)", "+I(1,c,2)"]),
+        ({"ignore_deletes": True}, ["+I(1,a,0)", "-U(1,a,0)", "+U(1,b,1)", "-U(1,b,1)", "+U(1,c,2)"]),
+        ({"where": "name <> 'b'"}, ["+I(1,a,0)", "-D(1,a,0)", "+I(1,c,2)"]),
+    ],
+)
+def test_options_that_both_engines_have(messages, stage, expected):
+    for value in (change("c", 1, "a"), change("u", 1, "b", 1), change("d", 1), change("c", 1, "c", 2)):
+        messages.write(value)
+    assert messages.run(normalize=ChangelogNormalize(engine="native", **stage)).changelog == expected
+
+
+def test_a_row_has_the_metadata_of_the_change_that_caused_it(messages):
+    for value in (
+        change("c", 1, "a", table="t"),
+        change("u", 1, "a", table="u"),
+        change("u", 1, "b", table="v"),
+        change("d", 1, table="w"),
+    ):
+        messages.write(value)
+    run = messages.run(metadata={"of": "source.table"}, format_options={"table_include": "."})
+    assert [(row.row_kind, row.name, row.of) for row in run.rows] == [
+        ("+I", "a", "t"),
+        ("-U", "a", "v"),
+        ("+U", "b", "v"),
+        ("-D", "b", "w"),
+    ]
+
+
+def test_a_changed_key_is_a_delete_and_an_upsert(spark, tmp_path):
+    rows = [(1, (1, "a")), (1, None), (2, (2, "a"))]
+    found = rows_of(spark, tmp_path, "id INT, name STRING", ChangelogNormalize("id", engine="native"), [rows[:1], rows[1:]])
+    assert sorted(map(tuple, found)) == [("+I", 1, "a"), ("+I", 2, "a"), ("-D", 1, "a")]
+
+
+# --------------------------------------------------------------------------------------- a key that comes from several tasks
+
+
+@pytest.fixture
+def task_per_file(spark):
+    spark.conf.set("spark.sql.files.openCostInBytes", 1 << 30)
+    yield
+    spark.conf.unset("spark.sql.files.openCostInBytes")
+
+
+def failure(run: Any, *arguments: Any, **named: Any) -> str:
+    with pytest.raises(StreamingQueryException) as failed:
+        run(*arguments, **named)
+    return explain_error(failed.value)
+
+
+@pytest.mark.usefixtures("task_per_file")
+def test_a_key_of_two_tasks_is_an_error_and_never_a_wrong_row(messages):
+    messages.write(change("c", 1, "a"))
+    messages.write(change("u", 1, "b"))
+    alone = ChangelogNormalize(engine=NativeEngine(repartition=False))
+    text = failure(messages.run, files=2, normalize=alone)
+    assert "[ROW_ORDER] two tasks of one micro-batch have changes of one key" in text
+    assert "set engine=NativeEngine(repartition=True)" in text
+    # Repartitioned, their order is known only with timestamps or offsets.
+    assert "add the columns partition and offset" in failure(messages.run, files=2)
+
+
+@pytest.mark.usefixtures("task_per_file")
+@pytest.mark.parametrize("partitions", [(0, 0), (0, 1)], ids=["a partition in two tasks", "two partitions"])
+def test_a_repartition_by_key_orders_the_changes_of_several_tasks(spark, tmp_path, partitions):
+    values = [change("c", 1, "a"), change("u", 1, "b"), change("u", 1, "c")]
+    # By offset in one partition, whatever the timestamps say; by timestamp between two.
+    places = [(partitions[0], 0, 5), (partitions[0], 1, 6 if partitions[1] else 3), (partitions[1], 2, 7 if partitions[1] else 4)]
+    for number, part in enumerate(([2], [0, 1])):
+        rows = [(values[at], places[at][0], places[at][1], BEGIN_OF_FRAMES + timedelta(seconds=places[at][2])) for at in part]
+        df = spark.createDataFrame(rows, "value BINARY, partition INT, offset BIGINT, timestamp TIMESTAMP").coalesce(1)
+        df.write.parquet(str(tmp_path / "files" / f"part={number}"))
+    reader = spark.readStream.schema("value BINARY, partition INT, offset BIGINT, timestamp TIMESTAMP")
+    stream = decode_changelog(reader.parquet(str(tmp_path / "files")), **TABLE, normalize=NATIVE)
+    assert run_stream(stream, tmp_path / "c", "update").changelog == ["+I(1,c,0)"]
+
+
+# ----------------------------------------------------------------------------------------------- what the engine cannot do
+
+
+def test_a_row_without_all_columns_is_an_error(messages):
+    messages.write(change("c", 1, "a"))
+    source = {"connector": "postgresql", "table": "t"}
+    toast = {"before": None, "after": {"id": 1, "name": "__debezium_unavailable_value", "qty": 2}, "op": "u", "source": source}
+    messages.write(json.dumps(toast).encode())
+    text = failure(messages.run, mode="DROPMALFORMED")
+    assert text.startswith("[PARTIAL_IMAGE]")
+    assert "use engine='key_groups', or configure" in text
+
+
+def test_facts_about_the_query_must_not_change(messages):
+    messages.write(change("c", 1, "a"))
+    messages.run()
+    messages.write(change("c", 2, "a"))
+    text = failure(messages.run, primary_key="qty")
+    assert text.startswith("[STATE_VERSION] the primary key columns of this query and those of its checkpoint differ: (id) and (qty).")
+    # Spark itself accepts columns of the same types.
+    text = failure(messages.run, schema="qty INT, name STRING, id INT")
+    assert text.startswith("[STATE_VERSION] the columns of this query and those of its checkpoint differ: (`id` INT, `name` STRING, `qty`")
+    messages.run()
+    messages.write(change("c", 3, "a", table="other"))
+    text = failure(messages.run)
+    assert text.startswith("[SEVERAL_TABLES] the records belong to two tables, other and t: rows with equal keys would be merged")
+    assert "make the table part of the key: metadata=['source.database', 'source.schema', 'source.table']" in text
+
+
+def test_another_output_mode_is_an_error(messages, tmp_path):
+    messages.write(change("c", 1, "a"))
+    messages.write(change("c", 2, "a"))
+    with pytest.raises(Exception, match="STREAMING_OUTPUT_MODE"):
+        run_stream(messages.stream(), tmp_path / "append", "append")
+    assert "write the query with outputMode('update')" in failure(run_stream, messages.stream(), tmp_path / "complete", "complete")
+
+
+def test_an_added_column_needs_a_new_checkpoint(messages):
+    messages.write(change("c", 1, "a"))
+    messages.run()
+    messages.write(change("c", 2, "a"))
+    assert "[STATE_STORE_VALUE_SCHEMA_NOT_COMPATIBLE]" in failure(messages.run, schema="id INT, name STRING, qty INT, more STRING")
+    assert messages.run().changelog == ["+I(2,a,0)"]
+
+
+def test_the_checkpoint_fixes_the_number_of_shuffle_partitions(spark, messages):
+    messages.write(change("c", 1, "a"))
+    messages.run()
+    before = spark.conf.get("spark.sql.shuffle.partitions")
+    spark.conf.set("spark.sql.shuffle.partitions", 5)
+    try:
+        messages.write(change("u", 1, "b"), change("c", 2, "b"))
+        run = messages.run()
+    finally:
+        spark.conf.set("spark.sql.shuffle.partitions", before)
+    assert sorted(run.changelog) == ["+I(2,b,0)", "+U(1,b,0)", "-U(1,a,0)"]
+    assert run.progress[-1]["stateOperators"][0]["numShufflePartitions"] == int(before)
+
+
+@pytest.mark.parametrize(
+    ("stage", "text"),
+    [
+        ({"order": "source"}, "order='source': its state has no positions"),
+        ({"state_layout": "compact"}, "state_layout='compact': its state has the newest two rows"),
+        ({"state_ttl": timedelta(days=1)}, "state_ttl=.*: Spark's aggregation keeps every key"),
+        ({"ignore_columns": ["qty"]}, "ignore_columns=.*: it compares the newest row with the row before it"),
+        ({"mini_batch": True}, "mini_batch=True: it always keeps only the last change"),
+        ({"key_groups": 8}, "key_groups=8: its state has a row for each key"),
+    ],
+)
+def test_options_that_it_refuses(spark, stage, text):
+    with pytest.raises(ArgumentError, match=f"engine='native' cannot be combined with {text}.*Remove one of them"):
+        ChangelogNormalize(engine="native", **stage)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        ({"mode": "PERMISSIVE"}, "mode='PERMISSIVE' cannot be combined.*use DeadLetter"),
+        ({"control_events": "all"}, "control_events cannot be combined.*in a second query"),
+        ({"normalize": ChangelogNormalize(engine="native", source_duplicates=False)}, "engine='native' requires ChangelogNormalize, which"),
+        ({"normalize": ChangelogNormalize(engine="native", where="nowhere > 1")}, "where is not a condition on the table's columns"),
+    ],
+)
+def test_arguments_of_a_reader_that_it_refuses(messages, arguments, text):
+    with pytest.raises(ArgumentError, match=text):
+        messages.stream(**arguments)
+
+
+def test_other_arguments_that_it_refuses(spark, messages):
+    with pytest.raises(ArgumentError, match="engine is 'flink': use 'key_groups' or 'native'"):
+        ChangelogNormalize(engine="flink")
+    rows = spark.createDataFrame([("+I", 1, None)], "row_kind STRING, id INT, _corrupt_record STRING")
+    with pytest.raises(ArgumentError, match="requires a stream: a bounded read has no state"):
+        rows.transform(ChangelogNormalize("id", engine="native"))
+    with pytest.raises(ArgumentError, match=r"no aggregation behind engine='native' in one query.*in a second query"):
+        aggregate_changes(messages.stream(), "SELECT COUNT(*) AS n FROM t")
+
+
+# ---------------------------------------------------------------------------------------------------------- state and sinks
+
+
+def test_the_state_has_the_newest_row_of_each_key(spark, messages):
+    messages.write(change("c", 1, "a"), change("c", 2, "b"), change("c", 3, "c"))
+    messages.write(change("u", 1, "b"), change("d", 2), change("d", 9))
+    messages.run()
+    state = read_state(spark, str(messages.folder / "checkpoint"))
+    assert state.columns == ["id", "name", "qty"]
+    assert sorted(map(tuple, state.collect())) == [(1, "b", 0), (3, "c", 0)]
+    with pytest.raises(ArgumentError, match="none of them is a ChangelogNormalize"):
+        find_state(spark, str(messages.folder / "checkpoint"))
+
+
+@pytest.mark.parametrize("change_feed", [False, True])
+def test_a_table_is_kept_equal_to_the_source(spark, messages, tmp_path, change_feed):
+    changes, path = random_history(3, changes=120), str(tmp_path / "table")
+    for start in range(0, len(changes), 40):
+        messages.write(*(value for _, value in records_of(changes[start : start + 40])))
+    writer = apply_changes(messages.stream(), DeltaTarget(path), keys=() if change_feed else "id", change_feed=change_feed)
+    writer.option("checkpointLocation", str(tmp_path / "c")).trigger(availableNow=True).start().awaitTermination()
+    table = spark.read.format("delta").load(path)
+    if change_feed:
+        table = table.where("_change_type IN ('insert', 'update_postimage', 'delete')").orderBy("_commit_version")
+        last = {row.id: row for row in table.collect()}
+        rows = {key: tuple(row)[:3] for key, row in last.items() if row._change_type != "delete"}
+    else:
+        rows = {row.id: tuple(row) for row in table.collect()}
+    assert rows == last_rows(changes)

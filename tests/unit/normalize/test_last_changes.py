@@ -1,0 +1,78 @@
+"""The last change of each key: whole and in parts, of one partition and of several."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import NamedTuple
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, strategies as st
+
+from normalize.core.row_order import RowOrderError
+from normalize.decode import last_changes as target
+from normalize.decode.last_changes import merge_pass
+
+
+class Place(NamedTuple):
+    key: int
+    source: int
+    offset: int
+    stamp: int
+
+
+PLACES = st.lists(st.builds(Place, *(st.integers(0, most) for most in (3, 2, 9, 5))), min_size=1, max_size=20, unique_by=lambda p: p[1:3])
+
+
+def last_by_definition(places: list[Place]) -> dict[int, Place]:
+    """By offset within a partition; then by the greatest timestamp so far, and by the partition."""
+    found: dict[int, tuple] = {}
+    for key, source in {(place.key, place.source) for place in places}:
+        of_both = sorted(place for place in places if (place.key, place.source) == (key, source))
+        candidate = (max(place.stamp for place in of_both), source, of_both[-1])
+        found[key] = max(found.get(key, candidate), candidate)
+    return {key: place for key, (_, _, place) in found.items()}
+
+
+def batch_of(places: list[Place]) -> pa.RecordBatch:
+    keys, sources, offsets, stamps = zip(*places, strict=True)
+    columns = {
+        "key": pa.array([bytes([key]) for key in keys], pa.binary()),
+        "stamp": pa.array(stamps),
+        "source": pa.array([f"t[{source}]" for source in sources]),
+        "offset": pa.array(offsets),
+        "fact": pa.nulls(len(places), pa.string()),
+    }
+    return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
+
+
+@given(places=PLACES, most=st.sampled_from([1, 3, 65_536]), cuts=st.lists(st.integers(0, 20), max_size=4))
+def test_changes_that_are_merged_in_parts_have_the_same_last_one(places, most, cuts):
+    edges = [0, *sorted(min(cut, len(places)) for cut in cuts), len(places)]
+    batches = [batch_of(places[start:end]) for start, end in pairwise(edges) if start < end]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(target, "_MOST_HELD", most)
+        merged = [row for batch in merge_pass(batches, row_order="log") for row in batch.to_pylist()]
+    expected = [(bytes([key]), f"t[{place.source}]", place.offset) for key, place in last_by_definition(places).items()]
+    assert sorted((row["key"], row["source"], row["offset"]) for row in merged) == sorted(expected)
+
+
+def test_facts_pass_a_merge_unchanged():
+    fact = pa.RecordBatch.from_arrays(
+        [pa.array([b"table"] * 2), pa.nulls(2, pa.int64()), pa.nulls(2, pa.string()), pa.nulls(2, pa.int64()), pa.array(["a", "b"])],
+        names=["key", "stamp", "source", "offset", "fact"],
+    )
+    assert [batch.column("fact").to_pylist() for batch in merge_pass([fact], row_order="row")] == [["a", "b"]]
+
+
+@pytest.mark.parametrize(
+    ("row_order", "stamp", "text"),
+    [("offset", 0, "two Kafka partitions.*add the column timestamp"), ("row", 7, "the same timestamp, or none.*partition and offset")],
+)
+def test_an_unknown_order_is_an_error(row_order, stamp, text):
+    two = batch_of([Place(1, 0, 5, stamp), Place(1, 1, 6, stamp), Place(2, 0, 7, stamp)])
+    with pytest.raises(RowOrderError, match=text):
+        list(merge_pass([two], row_order=row_order))
+    assert len(list(merge_pass([two], row_order="log"))) == 1
+    # The order of changes before the last one does not matter.
+    assert list(merge_pass([two, batch_of([Place(1, 0, 8, stamp + 1)])], row_order=row_order))
