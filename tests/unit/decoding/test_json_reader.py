@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from hypothesis import given, strategies as st
 
-from cdc_formats.decoding.json_reader import json_bytes, json_reader, json_text, read_json
+from cdc_formats.decoding.json_reader import batch_reader, json_bytes, json_reader, json_text, read_json
 
 Wide = msgspec.defstruct("Wide", [("c0", Any, None)])
 Narrow = msgspec.defstruct("Narrow", [("c0", str)])
@@ -19,6 +19,14 @@ Narrow = msgspec.defstruct("Narrow", [("c0", str)])
 def test_every_text_is_read_regardless_of_earlier_texts(texts: list[bytes]) -> None:
     read, wide = json_reader(Wide, Narrow), json_reader(Wide)
     assert [read(text).c0 for text in texts] == [wide(text).c0 for text in texts]
+
+
+@given(st.lists(st.sampled_from([b'{"c0":"x"}', b'{"c0":1}', b"{}", b"{", b"", b"\xff", b'{"c0":"\\ud800"}', None]), max_size=40))
+def test_many_texts_are_read_as_each_one(texts: list[bytes | None]) -> None:
+    values, others = batch_reader(Narrow)(texts)
+    fits = [text == b'{"c0":"x"}' for text in texts]
+    assert others == [index for index, fit in enumerate(fits) if not fit]
+    assert values == [Narrow("x")] * sum(fits)
 
 
 def test_the_narrow_shape_is_tried_again_after_other_texts() -> None:
