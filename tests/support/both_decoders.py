@@ -16,7 +16,7 @@ from normalize.core.changes import ChangeBatch, decode_block
 from normalize.core.guard import GUARD, decode_summary
 from normalize.core.output import decode_side_outputs
 from normalize.decode.columnar import ColumnarDecoder
-from normalize.decode.decode_pass import Source, decode_pass
+from normalize.decode.decode_pass import Source, _records, decode_pass
 from normalize.decode.targets import Blocks
 from normalize.monitoring.counts import COLUMN as COUNTS_COLUMN
 
@@ -109,8 +109,6 @@ def odd_share(source: Source, records: Sequence[KeyValue]) -> tuple[int, int]:
     decoder = ColumnarDecoder.of(source)
     assert decoder is not None
     batch = batch_of(records)
-    from normalize.decode.decode_pass import _records
-
     odd = []
     for part, kafka in _records(batch, source, ("", -1), 0):
         odd += [part.values[place] for place in decoder.decode(part, kafka).odd]
