@@ -18,7 +18,6 @@ from cdc_formats.errors import MalformedMessageError
 
 T = TypeVar("T")
 _BOM = b"\xef\xbb\xbf"
-_MOST_SKIPPED = 255
 _FAILURES = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
 
@@ -95,7 +94,17 @@ def json_reader(shape: type[T], first: type[T] | None = None, *, spelled: bool =
 
     if first is None:
         return read
-    return _narrow_first(msgspec.json.Decoder(first, float_hook=number).decode, read)
+    narrow = msgspec.json.Decoder(first, float_hook=number).decode
+
+    def read_narrow(text: bytes) -> T:
+        # It is tried for every text. The two shapes look at different parts of a damaged text, and the result of a message may not depend
+        # on the messages before it.
+        try:
+            return narrow(text)
+        except _FAILURES:
+            return read(text)
+
+    return read_narrow
 
 
 def batch_reader(shape: type[T], *, spelled: bool = False) -> Callable[[Sequence[bytes | None]], tuple[list[T], list[int]]]:
@@ -124,29 +133,6 @@ def batch_reader(shape: type[T], *, spelled: bool = False) -> Callable[[Sequence
                 return values, others
             except (*_FAILURES, TypeError):  # TypeError: None is no text
                 others.append(len(values) + len(others))
-
-    return read
-
-
-def _narrow_first(narrow: Callable[[bytes], T], wide: Callable[[bytes], T]) -> Callable[[bytes], T]:
-    # Texts that do not match the narrow shape are often consecutive (a declared column that does not exist yet): after
-    # each failure the next texts are not tried, twice as many each time.
-    pause = skip = 0
-
-    def read(text: bytes) -> T:
-        nonlocal pause, skip
-        if skip:
-            skip -= 1
-            return wide(text)
-        try:
-            value = narrow(text)
-        except _FAILURES:
-            pause = min(2 * pause + 1, _MOST_SKIPPED)
-            skip = pause
-            return wide(text)
-        if pause:
-            pause = 0
-        return value
 
     return read
 

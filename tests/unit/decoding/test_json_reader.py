@@ -29,12 +29,13 @@ def test_many_texts_are_read_as_each_one(texts: list[bytes | None]) -> None:
     assert values == [Narrow("x")] * sum(fits)
 
 
-def test_the_narrow_shape_is_tried_again_after_other_texts() -> None:
-    read = json_reader(Wide, Narrow)
-    assert type(read(b'{"c0":"x"}')) is Narrow
-    for _ in range(1000):
-        assert type(read(b'{"c0":1}')) is Wide
-    assert [type(read(b'{"c0":"x"}')) for _ in range(400)][-1] is Narrow
+def test_a_damaged_text_is_read_regardless_of_earlier_texts() -> None:
+    # The wide shape looks into a field that the narrow one leaves out.
+    wide = msgspec.defstruct("WideMessage", [("c0", Any, None), ("note", str | None, None)])
+    read, damaged = json_reader(wide, Narrow), b'{"c0":"x","note":"\xb1"}'
+    assert read(damaged).c0 == "x"
+    assert read(b'{"c0":1}').c0 == 1
+    assert read(damaged).c0 == "x"
 
 
 @pytest.mark.parametrize("text", ["1e2", "1E2", "1.0E-5", "0.0000001", "0.00000000", "-0.0000000", "1.50", "1234567.0000000", "1e999999"])

@@ -123,6 +123,15 @@ def test_only_a_message_in_doubt_is_decoded_alone(value: bytes | None, odd: int)
     assert not differences(source, records)
 
 
+def test_a_damaged_message_after_others_that_lack_columns_gives_the_same() -> None:
+    # A field that no row needs is not text. Alone, the message would be read without a look at it.
+    message = '{"data":[{"id":"%d"%s}],"old":[{"name":"%s"}],"type":"UPDATE","table":"parts","sqlType":{"id":4}}'
+    whole = ',"name":"bolt","price":"1.50","at":"2026-11-21 14:00:02.434"'
+    texts = [message % (1, "", "a"), message % (2, "", "a"), message % (3, whole, "\xb1")]
+    records = [(None, text.encode("latin-1")) for text in texts]
+    assert not differences(source_of(get_format("canal-json"), SCHEMA, ["id"]), records)
+
+
 def test_the_name_of_a_table_that_is_not_text_gives_the_same() -> None:
     message = json.dumps({"op": "c", "after": {"id": 1}, "source": {"db": ["shop"], "table": 7}}).encode()
     format = get_format("debezium-json")
