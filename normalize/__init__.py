@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from normalize.sinks.apply import apply_batch, apply_changes
     from normalize.sinks.change_feed import from_change_feed, to_change_feed
     from normalize.sinks.targets import DeltaTarget, IcebergTarget, JdbcTarget
+    from normalize.verify.verification import Difference, Verification
+    from normalize.verify.verify_table import JdbcSource, verify_table
 
     from .api import (
         READER_DEFAULTS,
@@ -33,11 +35,14 @@ _HOME = {
     "ChangelogNormalize": "changelog_normalize",
     "DeadLetter": "decode.dead_letter",
     "DeltaTarget": "sinks.targets",
+    "Difference": "verify.verification",
     "IcebergTarget": "sinks.targets",
+    "JdbcSource": "verify.verify_table",
     "JdbcTarget": "sinks.targets",
     "LocalKafka": "local_kafka",
     "NativeEngine": "engines.native",
     "READER_DEFAULTS": "api",
+    "Verification": "verify.verification",
     "aggregate_changes": "aggregates.aggregate_changes",
     "apply_batch": "sinks.apply",
     "apply_changes": "sinks.apply",
@@ -55,6 +60,7 @@ _HOME = {
     "spark_packages": "spark_versions",
     "to_change_feed": "sinks.change_feed",
     "to_kafka_changelog": "api",
+    "verify_table": "verify.verify_table",
 }
 
 __all__ = [
@@ -62,10 +68,13 @@ __all__ = [
     "ChangelogNormalize",
     "DeadLetter",
     "DeltaTarget",
+    "Difference",
     "IcebergTarget",
+    "JdbcSource",
     "JdbcTarget",
     "LocalKafka",
     "NativeEngine",
+    "Verification",
     "aggregate_changes",
     "apply_batch",
     "apply_changes",
@@ -83,6 +92,7 @@ __all__ = [
     "spark_packages",
     "to_change_feed",
     "to_kafka_changelog",
+    "verify_table",
 ]
 
 
