@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from normalize.aggregates.aggregate_changes import aggregate_changes
     from normalize.aggregates.signed import signed_avg, signed_count, signed_sum
     from normalize.checkpoint.read_state import read_state
+    from normalize.checkpoint.status import CheckpointStatus, checkpoint_status
     from normalize.decode.dead_letter import DeadLetter
     from normalize.engines.native import NativeEngine
     from normalize.monitoring.explain_error import explain_error
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from .spark_versions import spark_packages
 
 _HOME = {
+    "CheckpointStatus": "checkpoint.status",
     "ChangelogNormalize": "changelog_normalize",
     "DeadLetter": "decode.dead_letter",
     "DeltaTarget": "sinks.targets",
@@ -46,6 +48,7 @@ _HOME = {
     "aggregate_changes": "aggregates.aggregate_changes",
     "apply_batch": "sinks.apply",
     "apply_changes": "sinks.apply",
+    "checkpoint_status": "checkpoint.status",
     "decode_changelog": "api",
     "encode_changelog": "api",
     "explain_changelog": "api",
@@ -66,6 +69,7 @@ _HOME = {
 __all__ = [
     "READER_DEFAULTS",
     "ChangelogNormalize",
+    "CheckpointStatus",
     "DeadLetter",
     "DeltaTarget",
     "Difference",
@@ -78,6 +82,7 @@ __all__ = [
     "aggregate_changes",
     "apply_batch",
     "apply_changes",
+    "checkpoint_status",
     "decode_changelog",
     "encode_changelog",
     "explain_changelog",

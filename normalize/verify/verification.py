@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -9,6 +10,7 @@ from cdc_formats.printable import printable
 from cdc_formats.values.schema import backquoted
 
 Kind = Literal["missing", "extra", "different", "duplicate"]
+KINDS: tuple[Kind, ...] = ("missing", "extra", "different", "duplicate")
 
 
 @dataclass(frozen=True)
@@ -53,8 +55,8 @@ class Verification:
         The columns that were compared, with the source's names.
     not_compared : tuple of str
         The excluded columns, and those that only the target has.
-    missing, extra, different, duplicate : int
-        The number of keys of each `Difference` kind.
+    counts : mapping of str to int
+        The number of keys of each kind of `Difference`.
     unsettled : int
         Keys that differed, but whose source rows changed too often, so that they may be equal.
     differences : tuple of Difference
@@ -75,10 +77,7 @@ class Verification:
     target_rows: int
     columns: tuple[str, ...]
     not_compared: tuple[str, ...]
-    missing: int
-    extra: int
-    different: int
-    duplicate: int
+    counts: Mapping[Kind, int]
     unsettled: int
     differences: tuple[Difference, ...]
     rechecked: int
@@ -89,7 +88,7 @@ class Verification:
     @property
     def equal(self) -> bool | None:
         """True: equal. False: at least one key differs. None: it cannot be known, because keys are unsettled."""
-        if self.missing or self.extra or self.different or self.duplicate:
+        if any(self.counts.values()):
             return False
         return None if self.unsettled or not self.is_complete else True
 
@@ -111,15 +110,14 @@ class Verification:
             lines.append(f"  compared again   {self.rechecked:,} keys, because they differed at first{at}")
         if self.equal is False:
             least = "" if self.is_complete else "at least "
-            counts = {"missing": self.missing, "extra": self.extra, "different": self.different, "duplicate": self.duplicate}
-            lines.append("  differences      " + ", ".join(f"{least}{count:,} {kind}" for kind, count in counts.items() if count))
+            lines.append("  differences      " + ", ".join(f"{least}{count:,} {kind}" for kind, count in self.counts.items() if count))
         if self.unsettled:
             lines.append(
                 f"  unsettled        {self.unsettled:,} keys differ, and their source rows keep changing: pause the writes, or wait longer"
             )
         if not self.is_complete and self.equal is None:
             lines.append("  incomplete       too many keys differed at first: wait until the target has caught up, and verify again")
-        found = self.missing + self.extra + self.different + self.duplicate
+        found = sum(self.counts.values())
         lines += [f"    {difference}" for difference in self.differences]
         if found > len(self.differences) > 0:
             lines.append(f"    and {found - len(self.differences):,} more")

@@ -34,7 +34,7 @@ from normalize.sinks.targets import JdbcTarget, LakeTarget, TableTarget
 from .canonical import HASHES, KEY_HASH, ROW_HASH, ComparedColumn, compared_column, hashed
 from .database_table import DatabaseTable
 from .tables import ComparableTable, Key, LakeTable
-from .verification import Difference, Kind, Verification
+from .verification import KINDS, Difference, Kind, Verification
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -320,7 +320,7 @@ class Comparison:
 
     def result(self, scan: Scan, looks: Looks, limit: int, seconds: float) -> Verification:
         """Return what was found."""
-        counts = dict.fromkeys(("missing", "extra", "different", "duplicate"), 0)
+        counts = dict.fromkeys(KINDS, 0)
         for pair in looks.proven.values():
             counts[pair.kind] += 1
         listed = sorted(looks.proven.items(), key=lambda each: [(text is not None, len(text or ""), text or "") for text in each[0]])
@@ -335,7 +335,7 @@ class Comparison:
             target_rows=scan.target_rows,
             columns=tuple(column.name for column in self.columns),
             not_compared=self.not_compared,
-            **counts,
+            counts=counts,
             unsettled=len(looks.unsettled),
             differences=differences,
             rechecked=len(scan.differing),
