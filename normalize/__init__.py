@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from normalize.decode.dead_letter import DeadLetter
     from normalize.engines.native import NativeEngine
     from normalize.monitoring.explain_error import explain_error
+    from normalize.monitoring.metrics_listener import MetricsListener
+    from normalize.monitoring.progress import observe_lag
     from normalize.sinks.apply import apply_batch, apply_changes
     from normalize.sinks.change_feed import from_change_feed, to_change_feed
     from normalize.sinks.targets import DeltaTarget, IcebergTarget, JdbcTarget
@@ -42,6 +44,7 @@ _HOME = {
     "JdbcSource": "verify.verify_table",
     "JdbcTarget": "sinks.targets",
     "LocalKafka": "local_kafka",
+    "MetricsListener": "monitoring.metrics_listener",
     "NativeEngine": "engines.native",
     "READER_DEFAULTS": "api",
     "Verification": "verify.verification",
@@ -56,6 +59,7 @@ _HOME = {
     "from_change_feed": "sinks.change_feed",
     "from_kafka_changelog": "api",
     "local_session": "session",
+    "observe_lag": "monitoring.progress",
     "read_state": "checkpoint.read_state",
     "signed_avg": "aggregates.signed",
     "signed_count": "aggregates.signed",
@@ -77,6 +81,7 @@ __all__ = [
     "JdbcSource",
     "JdbcTarget",
     "LocalKafka",
+    "MetricsListener",
     "NativeEngine",
     "Verification",
     "aggregate_changes",
@@ -90,6 +95,7 @@ __all__ = [
     "from_change_feed",
     "from_kafka_changelog",
     "local_session",
+    "observe_lag",
     "read_state",
     "signed_avg",
     "signed_count",
