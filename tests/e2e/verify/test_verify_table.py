@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from collections.abc import Callable
@@ -16,6 +17,7 @@ from normalize import DeltaTarget, IcebergTarget, JdbcSource, JdbcTarget, verify
 from normalize.sinks.jdbc import JdbcConnection
 from normalize.sinks.targets import TargetError
 from normalize.verify.verification import Verification
+from tests.support.commands import quick
 from tests.support.servers.local_databases import LocalPostgres
 from tests.support.servers.local_source import LocalSource
 from tests.support.sinking import table_name
@@ -297,3 +299,21 @@ def test_no_error_or_repr_has_the_password(spark: SparkSession, database: Databa
     with pytest.raises(ArgumentError, match="JdbcSource has a password in its url"):
         JdbcSource("jdbc:mysql://u:s3cret@db/shop", "t")
     assert isinstance(source.as_target(), JdbcTarget)
+
+
+def test_the_command_exits_as_cmp_does(spark: SparkSession, maria: Database, delta: Callable[..., DeltaTarget]) -> None:
+    source, target = maria.table(), delta()
+    given = ["verify", maria.server.url, source, target.name, "--user", maria.server.user, "--max-lag", "0"]
+    password = {"CDC_SOURCE_PASSWORD": maria.server.password}
+    done = quick(*given, **password)
+    assert (done.code, done.out.splitlines()[0].startswith("equal: ")) == (0, True), done.err
+    spark.sql(f"UPDATE {target.sql_name} SET name = 'x' WHERE id = 1")
+    done = quick(*given, "--json", "--password", "env:ITS_PASSWORD", ITS_PASSWORD=maria.server.password)
+    assert done.code == 1, done.err
+    result = json.loads(done.out)
+    assert (result["equal"], result["counts"]["different"]) == (False, 1)
+    assert result["differences"] == [{"kind": "different", "key": {"id": "1"}, "columns": ["name"]}]
+    done = quick(*given, CDC_SOURCE_PASSWORD="wr0ng-s3cret")
+    assert (done.code, "Access denied" in done.err, "s3cret" in done.err + done.out) == (2, True, False)
+    done = quick(*given[:3], "nothing_there", *given[4:], **password)
+    assert (done.code, done.err.count("\n")) == (2, 1)
