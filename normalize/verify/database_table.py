@@ -217,8 +217,10 @@ def _postgres_snapshot(connection: JdbcConnection) -> Iterator[tuple[str, str]]:
     - every visible transaction is before the end of the log *after* the snapshot;
     - if no transaction was running, every transaction before the end of the log *before* the snapshot is visible.
 
-    If the two ends are equal, that is the exact position. Otherwise another attempt follows; the last one returns both ends.
+    If the two ends are equal, that is the exact position. Otherwise another attempt follows; the last one returns both ends. A standby
+    makes transactions visible before it notes their position, so that its position is approximate.
     """
+    ((is_standby,),) = connection.rows("SELECT CAST(pg_is_in_recovery() AS text)")
     for attempt in range(_ATTEMPTS):
         first = _position(connection)
         with connection.transaction():
@@ -226,9 +228,9 @@ def _postgres_snapshot(connection: JdbcConnection) -> Iterator[tuple[str, str]]:
             ((name, running),) = connection.rows("SELECT pg_export_snapshot(), CAST(txid_current_snapshot() AS text)")
             last = _position(connection)
             is_exact = first == last and str(running).endswith(":")
-            if is_exact or attempt == _ATTEMPTS - 1:
+            if is_exact or is_standby == "true" or attempt == _ATTEMPTS - 1:
                 statement = f"SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY; SET TRANSACTION SNAPSHOT '{name}'"
-                yield statement, first if is_exact else f"{first} to {last}"
+                yield statement, f"about {last}" if is_standby == "true" else first if is_exact else f"{first} to {last}"
                 return
         time.sleep(_PAUSE)
 

@@ -48,7 +48,7 @@ class Verification:
         The names of the tables.
     position : str
         The position in the source's log at which the whole source table was read. For PostgreSQL it is ``FIRST to LAST`` if transactions
-        committed during the start of the snapshot.
+        committed or ran at the start of the snapshot, and ``about LAST`` for a standby.
     source_rows, target_rows : int
         The rows that were read first. For a source that is being written they can differ although the tables are equal.
     columns : tuple of str
