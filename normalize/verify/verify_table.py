@@ -204,8 +204,6 @@ class Scan(NamedTuple):
     Attributes
     ----------
     position : str
-    began : float
-        ``time.monotonic()`` before the source was read.
     source_rows, target_rows : int
     differing : dict of Key to Pair
         At most `MOST_KEYS`.
@@ -214,7 +212,6 @@ class Scan(NamedTuple):
     """
 
     position: str
-    began: float
     source_rows: int
     target_rows: int
     differing: dict[Key, Pair]
@@ -256,10 +253,11 @@ class Looks:
         while pending:
             now = self.clock()
             found, self.position = self.look(list(pending))
+            seen = self.clock()
             for key, before in list(pending.items()):
                 pair = found[key]
                 if pair.source[:2] != before.source[:2]:
-                    unchanged_since[key] = now
+                    unchanged_since[key] = seen
                 if pair.is_equal:
                     del pending[key]
                 elif pair.source[:2] == before.source[:2] and now - unchanged_since[key] >= self.max_lag:
@@ -294,7 +292,6 @@ class Comparison:
         from pyspark import StorageLevel
         from pyspark.sql import functions as F
 
-        began = time.monotonic()
         with self.source.snapshot() as snapshot:
             source = self._hashed(snapshot.rows, of_target=False).persist(StorageLevel.DISK_ONLY)
             try:
@@ -308,7 +305,7 @@ class Comparison:
             finally:
                 source.unpersist()
         rows = [sum(count for count, _ in ranges.values()) for ranges in (source_ranges, target_ranges)]
-        return Scan(snapshot.position, began, rows[0], rows[1], differing, is_complete)
+        return Scan(snapshot.position, rows[0], rows[1], differing, is_complete)
 
     def look(self, keys: Sequence[Key]) -> tuple[dict[Key, Pair], str]:
         """Return both tables' rows of some keys, and the source's position."""
