@@ -17,7 +17,7 @@ from .columns import SourceColumn
 from .server import Server
 from .table import Key, Table, quoted
 
-_NUMBERS = ("tinyint", "smallint", "mediumint", "int", "bigint", "decimal", "year")
+NUMBERS = ("tinyint", "smallint", "mediumint", "int", "bigint", "decimal", "year")
 _TEXTS = ("char", "varchar")
 _BINARIES = ("binary", "varbinary")
 _ASK = 500
@@ -39,9 +39,9 @@ def _condition(table: Table, operands: Sequence[str], keys: KeyRange) -> str:
     columns = table.key_columns()
     parts = []
     if keys.after is not None:
-        parts.append(_compared(operands, ">", ">", [_literal(*each) for each in zip(columns, keys.after, strict=True)]))
+        parts.append(_compared(operands, ">", ">", [literal(*each) for each in zip(columns, keys.after, strict=True)]))
     if keys.upto is not None:
-        parts.append(_compared(operands, "<", "<=", [_literal(*each) for each in zip(columns, keys.upto, strict=True)]))
+        parts.append(_compared(operands, "<", "<=", [literal(*each) for each in zip(columns, keys.upto, strict=True)]))
     return " AND ".join(parts) or "TRUE"
 
 
@@ -55,8 +55,9 @@ def _compared(operands: Sequence[str], strict: str, last: str, values: Sequence[
     return "(" + " OR ".join(cases) + ")"
 
 
-def _literal(column: SourceColumn, text: str) -> str:
-    if column.data_type in _NUMBERS:
+def literal(column: SourceColumn, text: str) -> str:
+    """Return a value of a key column as SQL."""
+    if column.data_type in NUMBERS:
         return str(Decimal(text))
     if column.data_type in _BINARIES:
         return f"x'{text}'"
@@ -77,7 +78,7 @@ def in_range(server: Server, table: Table, keys: Sequence[Key], wanted: KeyRange
 def _comparable(table: Table, key: Key) -> tuple[Any, ...]:
     """Return a key that Python orders as the server does: dates are text of equal length, binary values are hexadecimal."""
     columns = table.key_columns()
-    return tuple(Decimal(text) if column.data_type in _NUMBERS else text for column, text in zip(columns, key, strict=True))
+    return tuple(Decimal(text) if column.data_type in NUMBERS else text for column, text in zip(columns, key, strict=True))
 
 
 def _asked(server: Server, table: Table, keys: Sequence[Key], wanted: KeyRange) -> list[bool]:
@@ -91,5 +92,5 @@ def _asked(server: Server, table: Table, keys: Sequence[Key], wanted: KeyRange) 
 
 def _as_of_column(column: SourceColumn, text: str) -> str:
     """Return a literal with the collation of a column, so that the server compares both in the same way."""
-    literal = _literal(column, text)
-    return f"CONVERT({literal} USING {column.charset}) COLLATE {column.collation}" if column.data_type in _TEXTS else literal
+    value = literal(column, text)
+    return f"CONVERT({value} USING {column.charset}) COLLATE {column.collation}" if column.data_type in _TEXTS else value

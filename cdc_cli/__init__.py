@@ -7,11 +7,13 @@ command                 module
 ``cdc profile``         `cdc_cli.profile`
 ``cdc tail``            `cdc_cli.tail`
 ``cdc convert``         `cdc_cli.convert`
+``cdc verify``          `cdc_cli.verify`
+``cdc status``          `cdc_cli.status`
 ======================  ===========================================================
 
 Topics are read by assignment: no consumer group is joined and no offset is committed. Data goes to standard output, messages go to
 standard error. Exit codes: 0; 1 for a failure, with a short error; 2 for wrong usage; 130 after Ctrl-C; 141 (128 + SIGPIPE) when the
-reader of a pipe has closed it.
+reader of a pipe has closed it. ``cdc verify`` differs as ``cmp`` does: 1 if the tables are not equal, 2 for a failure.
 """
 
 from __future__ import annotations

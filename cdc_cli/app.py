@@ -13,8 +13,10 @@ from typer.core import TyperGroup
 from .convert import convert
 from .formats import formats
 from .profile import profile
+from .status import status
 from .tail import tail
 from .terminal import print_error
+from .verify import verify
 
 _READER_IS_GONE = 141  # 128 + SIGPIPE, as shells report it
 
@@ -64,6 +66,8 @@ app.command()(formats)
 app.command()(profile)
 app.command()(tail)
 app.command()(convert)
+app.command()(verify)
+app.command()(status)
 
 
 def _tell_version(wanted: bool) -> None:
@@ -82,7 +86,7 @@ def cdc(
     ] = False,
     version: Annotated[bool, typer.Option("--version", callback=_tell_version, is_eager=True, help="Show the version.")] = False,
 ) -> None:
-    """Inspect Kafka topics of CDC messages, follow them as changelogs, convert them."""
+    """Inspect Kafka topics of CDC messages, follow them as changelogs, convert them; check copied tables and checkpoints."""
     context.meta[_TRACEBACK] = traceback
     # If a terminal cannot show a character, it gets the escape sequence.
     for stream in (sys.stdout, sys.stderr):

@@ -9,12 +9,17 @@ if TYPE_CHECKING:
     from normalize.aggregates.aggregate_changes import aggregate_changes
     from normalize.aggregates.signed import signed_avg, signed_count, signed_sum
     from normalize.checkpoint.read_state import read_state
+    from normalize.checkpoint.status import CheckpointStatus, checkpoint_status
     from normalize.decode.dead_letter import DeadLetter
     from normalize.engines.native import NativeEngine
     from normalize.monitoring.explain_error import explain_error
+    from normalize.monitoring.metrics_listener import MetricsListener
+    from normalize.monitoring.progress import observe_lag
     from normalize.sinks.apply import apply_batch, apply_changes
     from normalize.sinks.change_feed import from_change_feed, to_change_feed
     from normalize.sinks.targets import DeltaTarget, IcebergTarget, JdbcTarget
+    from normalize.verify.verification import Difference, Verification
+    from normalize.verify.verify_table import JdbcSource, verify_table
 
     from .api import (
         READER_DEFAULTS,
@@ -30,17 +35,23 @@ if TYPE_CHECKING:
     from .spark_versions import spark_packages
 
 _HOME = {
+    "CheckpointStatus": "checkpoint.status",
     "ChangelogNormalize": "changelog_normalize",
     "DeadLetter": "decode.dead_letter",
     "DeltaTarget": "sinks.targets",
+    "Difference": "verify.verification",
     "IcebergTarget": "sinks.targets",
+    "JdbcSource": "verify.verify_table",
     "JdbcTarget": "sinks.targets",
     "LocalKafka": "local_kafka",
+    "MetricsListener": "monitoring.metrics_listener",
     "NativeEngine": "engines.native",
     "READER_DEFAULTS": "api",
+    "Verification": "verify.verification",
     "aggregate_changes": "aggregates.aggregate_changes",
     "apply_batch": "sinks.apply",
     "apply_changes": "sinks.apply",
+    "checkpoint_status": "checkpoint.status",
     "decode_changelog": "api",
     "encode_changelog": "api",
     "explain_changelog": "api",
@@ -48,6 +59,7 @@ _HOME = {
     "from_change_feed": "sinks.change_feed",
     "from_kafka_changelog": "api",
     "local_session": "session",
+    "observe_lag": "monitoring.progress",
     "read_state": "checkpoint.read_state",
     "signed_avg": "aggregates.signed",
     "signed_count": "aggregates.signed",
@@ -55,20 +67,27 @@ _HOME = {
     "spark_packages": "spark_versions",
     "to_change_feed": "sinks.change_feed",
     "to_kafka_changelog": "api",
+    "verify_table": "verify.verify_table",
 }
 
 __all__ = [
     "READER_DEFAULTS",
     "ChangelogNormalize",
+    "CheckpointStatus",
     "DeadLetter",
     "DeltaTarget",
+    "Difference",
     "IcebergTarget",
+    "JdbcSource",
     "JdbcTarget",
     "LocalKafka",
+    "MetricsListener",
     "NativeEngine",
+    "Verification",
     "aggregate_changes",
     "apply_batch",
     "apply_changes",
+    "checkpoint_status",
     "decode_changelog",
     "encode_changelog",
     "explain_changelog",
@@ -76,6 +95,7 @@ __all__ = [
     "from_change_feed",
     "from_kafka_changelog",
     "local_session",
+    "observe_lag",
     "read_state",
     "signed_avg",
     "signed_count",
@@ -83,6 +103,7 @@ __all__ = [
     "spark_packages",
     "to_change_feed",
     "to_kafka_changelog",
+    "verify_table",
 ]
 
 

@@ -204,7 +204,7 @@ def _sink(df: DataFrame, target: TableTarget | str, options: Options) -> ApplyCh
     if isinstance(target, JdbcTarget):
         require_jvm(df.sparkSession, "JdbcTarget", "run this query in a classic session, or write to a DeltaTarget or an IcebergTarget")
     spark = df.sparkSession
-    table = target if isinstance(target, LakeTarget | JdbcTarget) else _of_catalog(spark, target)
+    table = target if isinstance(target, LakeTarget | JdbcTarget) else lake_target(spark, target)
     written = _written(df, options)
     _check_arguments(written, options)
     sink = _sink_of(df, table, tuple(written), options)
@@ -363,7 +363,13 @@ def computed(df: DataFrame) -> Iterator[DataFrame]:
             rows._jdf.queryExecution().analyzed().rdd().unpersist(False)  # earlier than the garbage collector
 
 
-def _of_catalog(spark: SparkSession, name: str) -> LakeTarget:
+def lake_target(spark: SparkSession, name: str) -> LakeTarget:
+    """Return an existing Delta or Iceberg table of the session's catalogs.
+
+    Raises
+    ------
+    TargetError
+    """
     from pyspark.errors import AnalysisException
 
     kinds = {kind.provider: kind for kind in (DeltaTarget, IcebergTarget)}

@@ -193,6 +193,14 @@ class JdbcConnection:
         with database_errors(self.of), self._executed(query, parameters) as rows:
             return int(rows.getLong(1)) if rows.next() else None
 
+    def rows(self, query: str, *parameters: str) -> list[tuple[str | None, ...]]:
+        """Return the rows that a query selects, as text."""
+        with database_errors(self.of), self._executed(query, parameters) as rows:
+            columns, found = range(1, rows.getMetaData().getColumnCount() + 1), []
+            while rows.next():
+                found.append(tuple(rows.getString(index) for index in columns))
+            return found
+
     @contextmanager
     def transaction(self) -> Iterator[None]:
         """Commit the statements of the block, or roll all of them back."""

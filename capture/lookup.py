@@ -1,0 +1,54 @@
+"""Reads the current rows of some keys."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from decimal import Decimal, InvalidOperation
+
+import pyarrow as pa
+
+from .columns import SourceColumn, to_arrow
+from .keys import NUMBERS, literal
+from .options import Options
+from .select import texts_of
+from .server import LogPosition, Server
+from .table import Row, Table, quoted
+
+_AT_ONCE = 500
+
+
+def rows_of_keys(
+    server: Server, options: Options, table: Table, names: Sequence[str], keys: Sequence[Sequence[str | None]]
+) -> tuple[pa.Table, LogPosition]:
+    """Return the rows that have one of the keys, and the end of the log at that time.
+
+    Parameters
+    ----------
+    names : sequence of str
+        The columns of the keys.
+    keys : sequence of sequences
+        Values as text; bytes as hexadecimal digits. Rows that are equal in the columns' collations are returned too.
+    """
+    of_key = [next(column for column in table.columns if column.name == name) for name in names]
+    operands = ", ".join(quoted(name) for name in names)
+    found: list[Row] = []
+    server.rows("START TRANSACTION WITH CONSISTENT SNAPSHOT")
+    position = server.written()
+    possible = [[str(text) for text in key] for key in keys if all(map(_can_have, of_key, key))]
+    for start in range(0, len(possible), _AT_ONCE):
+        tuples = (f"({', '.join(map(literal, of_key, key))})" for key in possible[start : start + _AT_ONCE])
+        found += server.rows(f"SELECT {table.selected} FROM {table.qualified} WHERE ({operands}) IN ({', '.join(tuples)})")
+    server.rows("COMMIT")
+    texts = texts_of(table, found)
+    arrays = [to_arrow(column, values, zero_dates=options.zero_dates) for column, values in zip(table.columns, texts.columns, strict=True)]
+    return pa.table(arrays, names=texts.column_names), position
+
+
+def _can_have(column: SourceColumn, text: str | None) -> bool:
+    """Return whether a column can have a value: a number column has no NULL here, and no other text."""
+    if text is None or column.data_type not in NUMBERS:
+        return text is not None
+    try:
+        return Decimal(text).is_finite()
+    except InvalidOperation:
+        return False

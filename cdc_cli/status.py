@@ -1,0 +1,113 @@
+"""``cdc status``: shows what a query has processed, from its checkpoint."""
+
+from __future__ import annotations
+
+import json as json_text
+from dataclasses import asdict
+from datetime import datetime
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from cdc_formats.errors import MissingDependencyError
+from cdc_formats.printable import printable
+
+from .connection import Config, Connection, Properties, Servers, Timeout, Verbose, connection
+from .options import Json, WhichColor
+from .reading import Topic
+from .terminal import Color, console, is_interactive
+
+if TYPE_CHECKING:
+    from normalize.checkpoint.status import CheckpointStatus
+
+Checkpoint = Annotated[
+    str,
+    typer.Argument(
+        metavar="CHECKPOINT", help="The query's checkpointLocation: a path, or s3://, gs://, abfs://, hdfs://.", show_default=False
+    ),
+]
+Ends = dict[str, dict[int, int]]
+"""The end of each partition of each topic: the offset of the next record."""
+
+
+def status(
+    checkpoint: Checkpoint,
+    servers: Servers = "",
+    *,
+    json: Json = False,
+    color: WhichColor = Color.AUTO,
+    config: Config = None,
+    properties: Properties = None,
+    timeout: Timeout = 10.0,
+    verbose: Verbose = False,
+) -> None:
+    """Show what a query has processed: offsets, its last micro-batch and when it was planned, its state.
+
+    With -b, also how many records each partition has that are not processed yet. The query may be running. Spark is not needed.
+    """
+    try:
+        from normalize.checkpoint.status import checkpoint_status
+
+        found = checkpoint_status(checkpoint)
+    except ImportError as error:
+        raise MissingDependencyError(f"{error}; pip install 'pyspark-kafka-changelog[spark]'") from error
+    broker = connection(servers, config, properties, timeout, verbose) if servers or config else None
+    ends = {} if broker is None else _ends(broker, found)
+    if json:
+        typer.echo(json_text.dumps({**asdict(found), "state_version": found.state_version, "behind": _behind(found, ends)}, default=_time))
+    elif is_interactive(color):
+        first, _, rest = _shown(found, ends).partition("\n")
+        console(color).print(first, style="bold")
+        console(color).print(rest)
+    else:
+        typer.echo(_shown(found, ends))
+
+
+def _ends(broker: Connection, found: CheckpointStatus) -> Ends:
+    ends: Ends = {}
+    for name in found.offsets:
+        with Topic(broker, name) as topic:
+            ends[name] = {partition: high for partition, (_, high) in topic.ranges.items()}
+    return ends
+
+
+def _behind(found: CheckpointStatus, ends: Ends) -> Ends:
+    """Return the number of records that are not processed yet; of a partition that the query does not know yet, all of them."""
+    return {
+        name: {partition: end - found.offsets[name].get(partition, 0) for partition, end in partitions.items()}
+        for name, partitions in ends.items()
+    }
+
+
+def _shown(found: CheckpointStatus, ends: Ends) -> str:
+    lines = [f"query {found.query_id}"]
+    if found.committed_batch is None:
+        lines.append("  no micro-batch is done yet")
+    else:
+        lines.append(f"  last micro-batch  {found.committed_batch}, planned at {_at(found.committed_planned_at)}")
+    if found.is_running_or_failed and found.planned_batch is not None:
+        lines.append(
+            f"  not done          {found.planned_batch}, planned at {_at(found.planned_at)}: it is running, or the query ended in it"
+        )
+    behind = _behind(found, ends)
+    for name, partitions in found.offsets.items():
+        total = f", {sum(behind[name].values()):,} behind" if name in behind else ""
+        lines.append(f"  {printable(name)}{total}")
+        for partition in sorted({*partitions, *behind.get(name, {})}):
+            offset = f"{partitions[partition]:,}" if partition in partitions else "not read yet"
+            end = f" of {ends[name][partition]:,}: {behind[name][partition]:,} behind" if partition in behind.get(name, {}) else ""
+            lines.append(f"    partition {partition}: {offset}{end}")
+    lines += [f"  source            {printable(source[:300])}" for source in found.other_sources]
+    for operator in found.operators:
+        lines.append(f"  state             operator {operator.operator_id}, {operator.name}, {operator.partitions} partitions")
+    if found.state_version is not None:
+        lines.append(f"  state version     {found.state_version}")
+    return "\n".join(lines)
+
+
+def _at(time: datetime | None) -> str:
+    return "an unknown time" if time is None else time.isoformat(" ", "seconds")
+
+
+def _time(value: object) -> str:
+    return value.isoformat() if isinstance(value, datetime) else str(value)

@@ -1,0 +1,183 @@
+"""``cdc verify``: compares a target table with its source table."""
+
+from __future__ import annotations
+
+import json as json_text
+import sys
+from dataclasses import asdict
+from enum import Enum
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from cdc_formats.errors import ChangelogError
+
+from .arguments import from_environment, names, pairs
+from .options import Json, WhichColor
+from .terminal import Color, console, is_interactive, print_message, status_line
+
+if TYPE_CHECKING:
+    from normalize import Verification
+    from normalize.sinks.targets import TableTarget
+
+_SOURCE, _TARGET = "Source", "Target"
+_EXIT = {True: 0, False: 1, None: 2}
+_STYLES = {True: "green", False: "red", None: "yellow"}
+
+
+class TargetKind(str, Enum):
+    """The kinds of target tables."""
+
+    DELTA = "delta"
+    ICEBERG = "iceberg"
+    JDBC = "jdbc"
+
+
+Url = Annotated[
+    str,
+    typer.Argument(
+        metavar="URL",
+        help="The source database: jdbc:mysql://host:3306/db, jdbc:mariadb://... or jdbc:postgresql://...",
+        show_default=False,
+    ),
+]
+Table = Annotated[str, typer.Argument(metavar="TABLE", help="The source table: table or schema.table.", show_default=False)]
+Target = Annotated[
+    str,
+    typer.Argument(
+        metavar="TARGET", help="The target table: a name, a path of a Delta table, or a table of --target-url.", show_default=False
+    ),
+]
+Kind = Annotated[TargetKind, typer.Option("--kind", help="The kind of target table.", rich_help_panel=_TARGET)]
+User = Annotated[str, typer.Option(metavar="NAME", help="The user of the source database.", rich_help_panel=_SOURCE)]
+Password = Annotated[
+    str,
+    typer.Option(
+        envvar="CDC_SOURCE_PASSWORD",
+        show_envvar=True,
+        metavar="env:NAME",
+        help="Its password: the environment variable that has it. On a terminal, cdc asks for a missing password.",
+        rich_help_panel=_SOURCE,
+    ),
+]
+SourceOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="NAME=VALUE",
+        help="An option of mysql-changelog, or of PostgreSQL's JDBC driver. Can be repeated.",
+        rich_help_panel=_SOURCE,
+    ),
+]
+TargetUrl = Annotated[str, typer.Option(metavar="URL", help="The target database, with --kind jdbc.", rich_help_panel=_TARGET)]
+TargetUser = Annotated[str, typer.Option(metavar="NAME", help="The user of the target database.", rich_help_panel=_TARGET)]
+TargetPassword = Annotated[
+    str,
+    typer.Option(
+        envvar="CDC_TARGET_PASSWORD", show_envvar=True, metavar="env:NAME", help="Its password, as --password.", rich_help_panel=_TARGET
+    ),
+]
+TargetWhere = Annotated[
+    str, typer.Option(metavar="SQL", help="Compare only these rows of the target: 'deleted_at IS NULL'.", rich_help_panel=_TARGET)
+]
+Keys = Annotated[str, typer.Option(metavar="NAME,...", help="The columns that identify a row. By default, the source's primary key.")]
+Exclude = Annotated[str, typer.Option(metavar="NAME,...", help="Columns of the source that are not compared.")]
+MaxLag = Annotated[float, typer.Option(min=0, metavar="SECONDS", help="The longest time that the target may be behind the source.")]
+Limit = Annotated[int, typer.Option(min=0, help="The most differences that are listed.")]
+Conf = Annotated[list[str] | None, typer.Option(metavar="NAME=VALUE", help="A setting of Spark, such as a catalog. Can be repeated.")]
+
+
+def verify(
+    context: typer.Context,
+    url: Url,
+    table: Table,
+    target: Target,
+    *,
+    kind: Kind = TargetKind.DELTA,
+    user: User = "",
+    password: Password = "",
+    source_option: SourceOption = None,
+    target_url: TargetUrl = "",
+    target_user: TargetUser = "",
+    target_password: TargetPassword = "",
+    target_where: TargetWhere = "",
+    keys: Keys = "",
+    exclude: Exclude = "",
+    max_lag: MaxLag = 60.0,
+    limit: Limit = 20,
+    conf: Conf = None,
+    json: Json = False,
+    color: WhichColor = Color.AUTO,
+) -> None:
+    """Compare a target table with its source table, at one position of the source's log.
+
+    Neither the writes to the source nor the query that writes the target need to be paused. Spark runs on this machine.
+
+    Exit codes: 0 if the tables are equal, 1 if they are not, 2 if it is not known or cannot be found out.
+    """
+    if (kind is TargetKind.JDBC) != bool(target_url):
+        raise typer.BadParameter("--target-url and --kind jdbc require each other")
+    try:
+        from normalize import JdbcSource, explain_error, local_session, verify_table
+
+        source = JdbcSource(
+            url, table, user or None, _password("source", user, password), options=pairs(source_option or (), "--source-option")
+        )
+        copy = _target(kind, target, target_url, target_user, target_password)
+        with status_line("starting Spark"):
+            settings = {"spark.sql.session.timeZone": "UTC", **pairs(conf or (), "--conf")}
+            spark = local_session("cdc verify", packages=_packages(kind, url, target_url), **settings)
+        with status_line(f"comparing {target} with {table}"):
+            found = verify_table(
+                spark,
+                source,
+                copy,
+                keys=names(keys),
+                exclude=names(exclude),
+                target_where=target_where,
+                max_lag_seconds=max_lag,
+                limit=limit,
+            )
+    except Exception as error:
+        if context.meta.get("cdc_cli.traceback"):
+            raise
+        text = str(error) if isinstance(error, (ChangelogError, OSError)) else explain_error(error)
+        print_message(f"error: {text}", "red")
+        raise typer.Exit(2) from None
+    _print(found, json=json, color=color)
+    raise typer.Exit(_EXIT[found.equal])
+
+
+def _print(found: Verification, *, json: bool, color: Color) -> None:
+    if json:
+        differences = [{"kind": each.kind, "key": dict(each.key), "columns": each.columns} for each in found.differences]
+        typer.echo(json_text.dumps({"equal": found.equal, **asdict(found), "differences": differences}))
+    elif is_interactive(color):
+        first, _, rest = str(found).partition("\n")
+        console(color).print(first, style=f"bold {_STYLES[found.equal]}")
+        console(color).print(rest)
+    else:
+        typer.echo(str(found))
+
+
+def _target(kind: TargetKind, target: str, url: str, user: str, password: str) -> TableTarget:
+    from normalize import DeltaTarget, IcebergTarget, JdbcTarget
+
+    if kind is TargetKind.JDBC:
+        return JdbcTarget(url, target, user or None, _password("target", user, password))
+    return DeltaTarget(target) if kind is TargetKind.DELTA else IcebergTarget(target)
+
+
+def _password(of: str, user: str, given: str) -> str | None:
+    """Return a password: of an environment variable, or typed on the terminal."""
+    if given:
+        return from_environment(f"the password of the {of}", given)
+    if user and sys.stdin.isatty():
+        return str(typer.prompt(f"Password of {user} in the {of} database", hide_input=True, default="", show_default=False, err=True))
+    return None
+
+
+def _packages(kind: TargetKind, *urls: str) -> list[str]:
+    """Return the packages that Spark needs. MySQL and MariaDB sources are read without a JDBC driver."""
+    source, target = (url.partition(":")[2].partition(":")[0] for url in urls)
+    lake = [] if kind is TargetKind.JDBC else [kind.value]
+    return [*lake, *sorted({source} & {"postgresql"} | {target} - {""})]

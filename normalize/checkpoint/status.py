@@ -1,0 +1,209 @@
+"""`checkpoint_status`: what a query has processed, from the files of its checkpoint, without Spark.
+
+==============================  =================================================================================================
+``metadata``                    the query's id
+``offsets/N``                   micro-batch N was planned: ``v1``, a line with its time and settings, a line for each source
+``commits/N``                   micro-batch N is done
+``state/ID/_metadata/metadata``  a stateful operator: its name and number of partitions
+==============================  =================================================================================================
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from cdc_formats.errors import ArgumentError
+
+_VERSION = "v1"
+_NONE = -1
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+
+
+@dataclass(frozen=True)
+class StatefulOperator:
+    """A stateful operator of a query.
+
+    Attributes
+    ----------
+    operator_id : int
+    name : str
+        Spark's name, such as ``applyInPandasWithState``.
+    partitions : int
+    """
+
+    operator_id: int
+    name: str
+    partitions: int
+
+
+@dataclass(frozen=True)
+class CheckpointStatus:
+    """What a query has processed.
+
+    Attributes
+    ----------
+    checkpoint : str
+    query_id : str
+    planned_batch : int or None
+        The newest micro-batch that the query began; None if there is none.
+    planned_at : datetime or None
+        When it was planned, in UTC.
+    committed_batch : int or None
+        The newest micro-batch that is done. Its state has the version `state_version`.
+    committed_planned_at : datetime or None
+        When that micro-batch was planned.
+    offsets : mapping of str to (mapping of int to int)
+        For each topic and partition, the offset of the next record after `committed_batch`.
+    other_sources : tuple of str
+        The committed offsets of sources other than Kafka, as JSON.
+    operators : tuple of StatefulOperator
+    settings : mapping
+        The settings of Spark that the checkpoint fixes.
+    """
+
+    checkpoint: str
+    query_id: str
+    planned_batch: int | None
+    planned_at: datetime | None
+    committed_batch: int | None
+    committed_planned_at: datetime | None
+    offsets: Mapping[str, Mapping[int, int]]
+    other_sources: tuple[str, ...]
+    operators: tuple[StatefulOperator, ...]
+    settings: Mapping[str, str]
+
+    @property
+    def state_version(self) -> int | None:
+        """The version of the state store after the committed micro-batch; None without state or commits."""
+        return self.committed_batch + 1 if self.operators and self.committed_batch is not None else None
+
+    @property
+    def is_running_or_failed(self) -> bool:
+        """Whether a micro-batch was begun and is not done: it is running, or the query ended in it."""
+        return self.planned_batch != self.committed_batch
+
+
+def checkpoint_status(checkpoint: str) -> CheckpointStatus:
+    """Return what a query has processed. The query may be running.
+
+    Parameters
+    ----------
+    checkpoint : str
+        The query's ``checkpointLocation``: a path, or a URI that Arrow's file systems read (``s3://``, ``gs://``, ``abfs://``, ``hdfs://``).
+
+    Raises
+    ------
+    ArgumentError
+        When it is not a checkpoint, or cannot be read.
+    """
+    files = _Files(checkpoint)
+    metadata = files.read("metadata")
+    if metadata is None:
+        raise ArgumentError(f"{checkpoint} is not a checkpoint: pass the query's checkpointLocation")
+    planned, committed = files.newest("offsets"), files.newest("commits")
+    planned_log = _log(files.read(f"offsets/{planned}"), checkpoint)
+    # Spark removes old files of both folders together, so that the committed micro-batch has its offsets.
+    done = planned_log if planned == committed else _log(files.read(f"offsets/{committed}") if committed > _NONE else None, checkpoint)
+    offsets: dict[str, dict[int, int]] = {}
+    others = []
+    for line in done.sources:
+        if (topics := _kafka_offsets(line)) is None:
+            others.append(line)
+        else:
+            offsets |= topics
+    return CheckpointStatus(
+        checkpoint=checkpoint,
+        query_id=str(msgspec.json.decode(metadata)["id"]),
+        planned_batch=None if planned == _NONE else planned,
+        planned_at=planned_log.at,
+        committed_batch=None if committed == _NONE else committed,
+        committed_planned_at=done.at,
+        offsets=offsets,
+        other_sources=tuple(others),
+        operators=files.operators(),
+        settings=done.settings or planned_log.settings,
+    )
+
+
+class _Log(msgspec.Struct, frozen=True):
+    at: datetime | None = None
+    settings: dict[str, str] = {}
+    sources: tuple[str, ...] = ()
+
+
+def _log(text: str | None, checkpoint: str) -> _Log:
+    """Return the contents of a file of ``offsets``."""
+    if text is None:
+        return _Log()
+    version, *lines = text.splitlines()
+    if version != _VERSION or not lines:
+        raise ArgumentError(
+            f"{checkpoint} has an offset log of version {version[:20]!r}, and only {_VERSION} is supported: upgrade this package"
+        )
+    about = msgspec.json.decode(lines[0]) if lines[0] != "-" else {}
+    time_ms = about.get("batchTimestampMs")
+    at = None if not time_ms else _EPOCH + timedelta(milliseconds=time_ms)
+    return _Log(at, {name: str(value) for name, value in about.get("conf", {}).items()}, tuple(line for line in lines[1:] if line != "-"))
+
+
+def _kafka_offsets(line: str) -> dict[str, dict[int, int]] | None:
+    """Return a source's offsets by topic and partition; None if it is not Kafka."""
+    try:
+        return msgspec.json.decode(line, type=dict[str, dict[int, int]])
+    except msgspec.MsgspecError:
+        return None
+
+
+class _Files:
+    """A checkpoint's files."""
+
+    def __init__(self, checkpoint: str) -> None:
+        from pyarrow import ArrowException
+        from pyarrow.fs import FileSystem
+
+        place = checkpoint if "://" in checkpoint or checkpoint.startswith("file:") else str(Path(checkpoint).absolute())
+        try:
+            self._system, self._root = FileSystem.from_uri(place)
+        except (ArrowException, OSError) as error:
+            raise ArgumentError(f"{checkpoint} cannot be read: {str(error)[:200]}") from None
+
+    def read(self, name: str) -> str | None:
+        """Return a file's text, or None if it is missing."""
+        try:
+            with self._system.open_input_stream(f"{self._root}/{name}") as stream:
+                return str(stream.read().decode())
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+
+    def newest(self, folder: str) -> int:
+        """Return the largest number that is a file's name."""
+        numbers = [int(name) for name in self._names(folder) if name.isdigit()]
+        return max(numbers, default=_NONE)
+
+    def operators(self) -> tuple[StatefulOperator, ...]:
+        """Return the stateful operators."""
+        found = []
+        for number in sorted(int(name) for name in self._names("state") if name.isdigit()):
+            if (text := self._operator(number)) is not None:
+                about = msgspec.json.decode(text.partition("\n")[2])
+                stores = about["stateStoreInfo"]
+                name = str(about["operatorInfo"]["operatorName"])
+                found.append(StatefulOperator(number, name, max((store["numPartitions"] for store in stores), default=0)))
+        return tuple(found)
+
+    def _operator(self, number: int) -> str | None:
+        folder = f"state/{number}/_metadata"
+        newest = self.newest(f"{folder}/v2")
+        return self.read(f"{folder}/metadata") if newest == _NONE else self.read(f"{folder}/v2/{newest}")
+
+    def _names(self, folder: str) -> list[str]:
+        from pyarrow.fs import FileSelector
+
+        found: Any = self._system.get_file_info(FileSelector(f"{self._root}/{folder}", allow_not_found=True))
+        return [each.base_name for each in found]

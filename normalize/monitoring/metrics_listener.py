@@ -1,0 +1,163 @@
+"""`MetricsListener`: the progress of streaming queries in the log and as Prometheus metrics.
+
+=============================================  =====================================================================================
+metric                                         labels, meaning
+=============================================  =====================================================================================
+``changelog_records_total``                    query: records that Spark's sources read
+``changelog_counts_total``                     query, observation, count: the counts of each pass
+``changelog_bad_records_total``                query, observation, condition: records that could not be decoded
+``changelog_lag_seconds``                      query, observation, of (``oldest``, ``newest``): from `observe_lag`, last micro-batch
+``changelog_offsets_behind``                   query, source: the most offsets that a partition is behind the end of its topic
+``changelog_batch``                            query: the number of the last micro-batch
+``changelog_batch_seconds``                    query: how long it took
+``changelog_batch_ended_timestamp_seconds``    query: when it was done
+``changelog_state_rows``                       query, operator: rows of a stateful operator's state (of ChangelogNormalize: key groups)
+``changelog_state_bytes``                      query, operator: its memory
+``changelog_query_running``                    query: 1, or 0 after its end
+``changelog_query_failures_total``             query: ends with an error
+=============================================  =====================================================================================
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.streaming.listener import StreamingQueryListener
+
+from cdc_formats.errors import DECODE_CONDITIONS, DecodeError, MissingDependencyError
+
+from .explain_error import explain_error
+from .progress import Progress, read_progress
+
+if TYPE_CHECKING:
+    from prometheus_client import CollectorRegistry
+
+_LOG = logging.getLogger("normalize")
+_BAD_RECORDS = frozenset({*DECODE_CONDITIONS, DecodeError.condition})
+
+
+class MetricsListener(StreamingQueryListener):
+    """Logs the progress of streaming queries, and serves it to Prometheus.
+
+    ::
+
+        listener = MetricsListener(port=9108)
+        spark.streams.addListener(listener)
+
+    Parameters
+    ----------
+    port : int or None
+        The port on which the metrics are served, on the driver. None: they are only in `registry`.
+    address : str
+        The address to listen on; ``0.0.0.0`` lets other machines read the metrics, which have no secrets, but names of topics and tables.
+    registry : CollectorRegistry or None
+        By default a new one. Pass ``prometheus_client.REGISTRY`` to add the metrics to those of your program.
+    log : bool
+        Whether the logger ``normalize`` gets a line for each micro-batch at level INFO, and for each failed query at level ERROR.
+
+    Raises
+    ------
+    MissingDependencyError
+        When ``prometheus-client`` is not installed.
+
+    Notes
+    -----
+    Name your queries with ``queryName``: the label ``query`` is the name. Without a name it is the query's id, which the checkpoint keeps.
+    Spark calls listeners after a micro-batch is done, so that they do not delay it.
+    """
+
+    def __init__(
+        self, *, port: int | None = None, address: str = "127.0.0.1", registry: CollectorRegistry | None = None, log: bool = True
+    ) -> None:
+        try:
+            from prometheus_client import CollectorRegistry, Counter, Gauge, start_http_server
+        except ImportError as error:
+            raise MissingDependencyError(f"{error}; pip install 'pyspark-kafka-changelog[metrics]'") from error
+        self.registry = CollectorRegistry() if registry is None else registry
+        self.log = log
+        self._names: dict[str, str] = {}
+
+        def counter(name: str, text: str, *labels: str) -> Any:
+            return Counter(f"changelog_{name}", text, ("query", *labels), registry=self.registry)
+
+        def gauge(name: str, text: str, *labels: str) -> Any:
+            return Gauge(f"changelog_{name}", text, ("query", *labels), registry=self.registry)
+
+        self._records = counter("records", "Records that Spark's sources read")
+        self._counts = counter("counts", "Counts of each pass", "observation", "count")
+        self._bad = counter("bad_records", "Records that could not be decoded", "observation", "condition")
+        self._failures = counter("query_failures", "Ends of the query with an error")
+        self._lag = gauge("lag_seconds", "From the time of observe_lag until the micro-batch was done", "observation", "of")
+        self._behind = gauge("offsets_behind", "The most offsets that a partition is behind the end of its topic", "source")
+        self._batch = gauge("batch", "The number of the last micro-batch")
+        self._seconds = gauge("batch_seconds", "How long the last micro-batch took")
+        self._ended = gauge("batch_ended_timestamp_seconds", "When the last micro-batch was done")
+        self._state_rows = gauge("state_rows", "Rows of a stateful operator's state", "operator")
+        self._state_bytes = gauge("state_bytes", "Memory of a stateful operator's state", "operator")
+        self._running = gauge("query_running", "1, or 0 after the query's end")
+        self._server = None if port is None else start_http_server(port, address, self.registry)
+
+    @property
+    def port(self) -> int | None:
+        """The port on which the metrics are served; ``port=0`` chooses a free one."""
+        return None if self._server is None else int(self._server[0].server_port)
+
+    def close(self) -> None:
+        """Stop serving the metrics."""
+        if self._server is not None:
+            self._server[0].shutdown()
+            self._server[0].server_close()
+            self._server = None
+
+    def onQueryStarted(self, event: Any) -> None:  # noqa: N802 - Spark's name
+        name = event.name or str(event.id)
+        self._names[str(event.runId)] = name
+        self._running.labels(name).set(1)
+
+    def onQueryProgress(self, event: Any) -> None:  # noqa: N802 - Spark's name
+        self.take(read_progress(json.loads(event.progress.json)))
+
+    def onQueryIdle(self, event: Any) -> None:  # noqa: N802 - Spark's name
+        """Do nothing: the last micro-batch stays the last one."""
+
+    def onQueryTerminated(self, event: Any) -> None:  # noqa: N802 - Spark's name
+        name = self._names.pop(str(event.runId), str(event.id))
+        self._running.labels(name).set(0)
+        if event.exception:
+            self._failures.labels(name).inc()
+            if self.log:
+                _LOG.error("query %s failed: %s", name, explain_error(RuntimeError(event.exception)))
+
+    def take(self, progress: Progress) -> None:
+        """Add a micro-batch to the metrics and the log."""
+        query = progress.query
+        self._records.labels(query).inc(progress.records)
+        for (observation, count), value in progress.counts.items():
+            if count in _BAD_RECORDS:
+                self._bad.labels(query, observation, count).inc(value)
+            else:
+                self._counts.labels(query, observation, count).inc(value)
+        for (observation, of), seconds in progress.lag.items():
+            self._lag.labels(query, observation, of).set(seconds)
+        for source, offsets in progress.behind.items():
+            self._behind.labels(query, source).set(offsets)
+        for operator, (rows, size) in progress.state.items():
+            self._state_rows.labels(query, operator).set(rows)
+            self._state_bytes.labels(query, operator).set(size)
+        self._batch.labels(query).set(progress.batch)
+        self._seconds.labels(query).set(progress.seconds)
+        self._ended.labels(query).set(progress.ended)
+        if self.log:
+            _LOG.info("%s", _line(progress))
+
+
+def _line(progress: Progress) -> str:
+    """Return a micro-batch as one line."""
+    bad = sum(value for (_, count), value in progress.counts.items() if count in _BAD_RECORDS)
+    parts = [f"query {progress.query}: micro-batch {progress.batch}, {progress.records:,} records, {progress.seconds:.1f} s"]
+    parts += [f"{bad:,} bad records"] * bool(bad)
+    parts += [f"{of} of {observation} is {seconds:.1f} s old" for (observation, of), seconds in progress.lag.items()]
+    parts += [f"{offsets:,} offsets behind" for offsets in progress.behind.values() if offsets]
+    return ", ".join(parts)

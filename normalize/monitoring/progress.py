@@ -1,0 +1,132 @@
+"""What a micro-batch reports: Spark's progress of a query as values, and `observe_lag`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from cdc_formats.errors import ArgumentError
+from cdc_formats.values.schema import backquoted
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_LAG = "_lag"
+_OLDEST, _NEWEST = "oldest_micros", "newest_micros"
+_BEHIND = "maxOffsetsBehindLatest"
+
+
+def observe_lag(df: DataFrame, column: str, *, name: str = "changelog") -> DataFrame:
+    """Return the same DataFrame, whose micro-batches report the oldest and the newest time of a column.
+
+    `MetricsListener` makes a lag of it: the time from then until the micro-batch was done.
+
+    Parameters
+    ----------
+    df : DataFrame
+    column : str
+        A TIMESTAMP column. With ``metadata={"committed_at": "source.timestamp"}`` it is the time of the commit in the source, and the lag
+        is from commit to target. With ``"timestamp"`` it is Kafka's time of the record, and the lag is from Kafka to target.
+    name : str
+        The name of the observation, such as the table's.
+
+    Raises
+    ------
+    ArgumentError
+        When the DataFrame has no such column, or it is not a TIMESTAMP.
+
+    Notes
+    -----
+    It adds two aggregates to a pass over rows that Spark makes anyway. Changes that a later step drops are part of it, changes that an
+    earlier step dropped are not. The lag is wrong by the difference of the two machines' clocks.
+    """
+    from pyspark.sql import functions as F
+
+    kinds = dict(df.dtypes)
+    if kinds.get(column) != "timestamp":
+        found = f"is {kinds[column].upper()}" if column in kinds else "does not exist"
+        raise ArgumentError(
+            f"observe_lag requires a TIMESTAMP column, and {column!r} {found}: pass metadata={{{column!r}: 'source.timestamp'}}"
+        )
+    micros = F.unix_micros(F.col(backquoted(column)))
+    return df.observe(f"{name}{_LAG}", F.min(micros).alias(_OLDEST), F.max(micros).alias(_NEWEST))
+
+
+@dataclass(frozen=True)
+class Progress:
+    """What a micro-batch of a query did.
+
+    Attributes
+    ----------
+    query : str
+        The query's name; without one, its id.
+    batch : int
+    ended : float
+        When it was done, in seconds since 1970-01-01 UTC.
+    seconds : float
+        How long it took.
+    records : int
+        The records that Spark's sources read.
+    counts : mapping of (str, str) to int
+        Counts by observation and name: ``("changelog_decode", "RECORDS")``.
+    lag : mapping of (str, str) to float
+        Seconds by the name given to `observe_lag`, and ``oldest`` or ``newest``. Empty if the micro-batch had no such rows.
+    behind : mapping of str to int
+        By source: the most offsets that a partition is behind the end of its topic.
+    state : mapping of str to (int, int)
+        By stateful operator: its rows and bytes.
+    """
+
+    query: str
+    batch: int
+    ended: float
+    seconds: float
+    records: int
+    counts: Mapping[tuple[str, str], int]
+    lag: Mapping[tuple[str, str], float]
+    behind: Mapping[str, int]
+    state: Mapping[str, tuple[int, int]]
+
+
+def read_progress(found: Mapping[str, Any]) -> Progress:
+    """Return a query's progress.
+
+    Parameters
+    ----------
+    found : mapping
+        ``query.lastProgress``, or the JSON of a listener's event.
+    """
+    seconds = float(found.get("durationMs", {}).get("triggerExecution", 0)) / 1000
+    ended = datetime.fromisoformat(found["timestamp"].replace("Z", "+00:00")).timestamp() + seconds
+    counts: dict[tuple[str, str], int] = {}
+    lag: dict[tuple[str, str], float] = {}
+    for observation, values in (found.get("observedMetrics") or {}).items():
+        if observation.endswith(_LAG) and set(values) == {_OLDEST, _NEWEST}:
+            of = observation.removesuffix(_LAG)
+            times = {"oldest": values[_OLDEST], "newest": values[_NEWEST]}
+            lag |= {(of, which): ended - micros / 1e6 for which, micros in times.items() if micros is not None}
+        else:
+            # Observations of the user's own can have values of any type.
+            counts |= {(observation, name): value for name, value in values.items() if type(value) is int}
+    behind = {
+        source["description"]: int(source["metrics"][_BEHIND])
+        for source in found.get("sources", [])
+        if _BEHIND in (source.get("metrics") or {})
+    }
+    state = {
+        f"{number} {operator['operatorName']}": (int(operator["numRowsTotal"]), int(operator["memoryUsedBytes"]))
+        for number, operator in enumerate(found.get("stateOperators", []))
+    }
+    return Progress(
+        query=found.get("name") or found["id"],
+        batch=int(found["batchId"]),
+        ended=ended,
+        seconds=seconds,
+        records=int(found.get("numInputRows", 0)),
+        counts=counts,
+        lag=lag,
+        behind=behind,
+        state=state,
+    )

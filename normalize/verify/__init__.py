@@ -1,0 +1,1 @@
+"""Compare a target table with its source table: `verify_table`."""

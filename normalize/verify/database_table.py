@@ -1,0 +1,290 @@
+"""Tables of PostgreSQL, MySQL and MariaDB, read with Spark's JDBC source.
+
+Dates, times and types that Spark does not have are selected as text, and Spark converts the text: JDBC drivers shift dates and times by
+the JVM's time zone.
+
+PostgreSQL: a transaction exports its snapshot (``pg_export_snapshot``), and the connection of every task imports it. So all tasks read the
+same rows. No statement returns a snapshot together with its position. `_postgres_snapshot` explains which position is reported.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, cast
+
+from cdc_formats.values.schema import backquoted
+from normalize.sinks.dialects import MySql
+from normalize.sinks.jdbc import JdbcConnection, database_errors
+from normalize.sinks.targets import JdbcTarget, TargetError
+
+from .tables import Key, Snapshot
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+_FETCH_ROWS = "10000"
+_BLOCKS_PER_TASK = 4_000
+"""32 MB of a PostgreSQL table."""
+_ATTEMPTS, _PAUSE = 20, 0.05
+"""How often a quiet moment is sought for the position of a snapshot, and the seconds in between."""
+
+_POSTGRES_COLUMNS = """
+SELECT a.attname, format_type(a.atttypid, NULL), format_type(a.atttypid, a.atttypmod),
+       CAST(array_position(CAST(i.indkey AS int2[]), a.attnum) AS text)
+FROM pg_attribute AS a LEFT JOIN pg_index AS i ON i.indrelid = a.attrelid AND i.indisprimary
+WHERE a.attrelid = CAST(? AS regclass) AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum
+"""
+_MYSQL_COLUMNS = """
+SELECT c.column_name, c.data_type, c.column_type, s.seq_in_index
+FROM information_schema.columns AS c LEFT JOIN information_schema.statistics AS s ON s.table_schema = c.table_schema
+ AND s.table_name = c.table_name AND s.column_name = c.column_name AND s.index_name = 'PRIMARY'
+WHERE c.table_schema = ? AND c.table_name = ? ORDER BY c.ordinal_position
+"""
+_POSTGRES_TYPES = {
+    "boolean": "BOOLEAN",
+    "bytea": "BINARY",
+    "real": "FLOAT",
+    "double precision": "DOUBLE",
+    "smallint": "SMALLINT",
+    "integer": "INT",
+    "bigint": "BIGINT",
+}
+_POSTGRES_TIMES = {
+    "date": ("CAST({0} AS text)", "DATE"),
+    "timestamp without time zone": ("CAST({0} AS text)", "TIMESTAMP_NTZ"),
+    "timestamp with time zone": ("CAST({0} AT TIME ZONE 'UTC' AS text)", "TIMESTAMP_NTZ"),
+}
+_BITS = {"smallint": 16, "integer": 32, "bigint": 64}
+_LITERALS = {*_POSTGRES_TYPES, *_POSTGRES_TIMES, "numeric", "text", "character varying", "character"} - {"real", "double precision"}
+"""PostgreSQL's types whose values have one text, so that an index finds them."""
+_MYSQL_TYPES = {
+    "float": ("CAST({0} AS DOUBLE)", "FLOAT"),  # as text it has six digits
+    "double": ("{0}", "DOUBLE"),
+    "bit": ("CAST({0} AS UNSIGNED)", "DECIMAL(20,0)"),
+    "year": ("CAST({0} AS UNSIGNED)", "BIGINT"),
+    "date": ("CAST({0} AS CHAR)", "DATE"),
+    **dict.fromkeys(("datetime", "timestamp"), ("CAST({0} AS CHAR)", "TIMESTAMP_NTZ")),
+    **dict.fromkeys(("tinyint", "smallint", "mediumint", "int", "bigint"), ("CAST({0} AS SIGNED)", "BIGINT")),
+    **dict.fromkeys(("binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob"), ("{0}", "BINARY")),
+}
+_IN_SPARK = {
+    # A time that Spark does not have (infinity, BC) becomes one that no row has, and not NULL.
+    "DATE": "CASE WHEN {0} IS NOT NULL THEN coalesce(try_cast({0} AS DATE), date_from_unix_date(2147483647)) END",
+    "TIMESTAMP_NTZ": "CASE WHEN {0} IS NOT NULL THEN coalesce(try_cast({0} AS TIMESTAMP_NTZ), TIMESTAMP_NTZ'+294247-01-10 04:00:54') END",
+}
+
+
+@dataclass(frozen=True)
+class DatabaseColumn:
+    """A column of a database table.
+
+    Attributes
+    ----------
+    name : str
+    kind : str
+        The database's type without a length.
+    selected : str
+        The SQL expression that selects it.
+    spark_type : str
+    """
+
+    name: str
+    kind: str
+    selected: str
+    spark_type: str
+
+
+@dataclass(frozen=True)
+class DatabaseTable:
+    """A table of PostgreSQL, MySQL or MariaDB."""
+
+    spark: SparkSession
+    target: JdbcTarget
+
+    @property
+    def name(self) -> str:
+        return self.target.table
+
+    @property
+    def schema(self) -> StructType:
+        from pyspark.sql.types import StructType
+
+        ddl = ", ".join(f"{backquoted(column.name)} {column.spark_type}" for column in self._columns)
+        return cast(StructType, StructType.fromDDL(ddl))
+
+    @property
+    def primary_key(self) -> tuple[str, ...]:
+        return self._described[1]
+
+    @property
+    def json_columns(self) -> frozenset[str]:
+        return frozenset(column.name for column in self._columns if column.kind in ("json", "jsonb"))
+
+    @contextmanager
+    def snapshot(self) -> Iterator[Snapshot]:
+        with JdbcConnection.open(self.spark, self.target) as connection:
+            if isinstance(connection.dialect, MySql):
+                # One statement of one task: MySQL's connections cannot share a snapshot.
+                yield Snapshot(self._rows(connection, "", {}, []), "")
+            else:
+                with _postgres_snapshot(connection) as (statement, position):
+                    yield Snapshot(self._rows(connection, "", {"sessionInitStatement": statement}, self._blocks(connection)), position)
+
+    def lookup(self, names: Sequence[str], keys: Sequence[Key]) -> Snapshot:
+        with JdbcConnection.open(self.spark, self.target) as connection:
+            where = _having(connection, [self._column(name) for name in names], keys)
+            return Snapshot(self._rows(connection, f" WHERE {where}", {}, []), _position(connection))
+
+    def _column(self, name: str) -> DatabaseColumn:
+        return next(column for column in self._columns if column.name == name)
+
+    @property
+    def _columns(self) -> tuple[DatabaseColumn, ...]:
+        return self._described[0]
+
+    @cached_property
+    def _described(self) -> tuple[tuple[DatabaseColumn, ...], tuple[str, ...]]:
+        """The columns and the primary key."""
+        with JdbcConnection.open(self.spark, self.target) as connection:
+            if connection.columns(self.target.table) is None:
+                raise TargetError(f"{self.target} does not exist")
+            if isinstance(connection.dialect, MySql):
+                *schema, name = self.target.table.split(".")
+                found = connection.rows(_MYSQL_COLUMNS, schema[0] if schema else connection.java.getCatalog(), name)
+                columns = [_mysql_column(connection.dialect.name(str(row[0])), *map(str, row[:3])) for row in found]
+            else:
+                found = connection.rows(_POSTGRES_COLUMNS, connection.dialect.table(self.target.table))
+                columns = [_postgres_column(connection.dialect.name(str(row[0])), *map(str, row[:3])) for row in found]
+        key = sorted((int(place), str(name)) for name, _, _, place in found if place is not None)
+        return tuple(columns), tuple(name for _, name in key)
+
+    def _rows(self, connection: JdbcConnection, where: str, options: dict[str, str], predicates: list[str]) -> DataFrame:
+        selected = [f"{column.selected} AS c{index}" for index, column in enumerate(self._columns)]
+        extra = ["ctid"] if predicates else []
+        query = f"(SELECT {', '.join([*selected, *extra])} FROM {connection.dialect.table(self.target.table)}{where}) AS t"
+        properties = {name: value for name, value in connection.options.items() if name not in ("url", "dbtable", "numPartitions")}
+        properties |= {"fetchsize": _FETCH_ROWS, **options}
+        with database_errors(self.target):
+            rows = self.spark.read.jdbc(connection.options["url"], query, predicates=predicates or ["TRUE"], properties=properties)
+        typed = [_IN_SPARK.get(column.spark_type, f"CAST({{0}} AS {column.spark_type})") for column in self._columns]
+        named = enumerate(zip(typed, self._columns, strict=True))
+        return rows.selectExpr(*(f"{value.format(f'c{index}')} AS {backquoted(column.name)}" for index, (value, column) in named))
+
+    def _blocks(self, connection: JdbcConnection) -> list[str]:
+        """Return the conditions that divide a PostgreSQL table into ranges of blocks, one for each task."""
+        blocks = connection.number("SELECT pg_relation_size(CAST(? AS regclass)) / 8192", connection.dialect.table(self.target.table)) or 0
+        ends = range(_BLOCKS_PER_TASK, blocks, _BLOCKS_PER_TASK)
+        lower = ["", *(f"ctid >= '({end},0)'" for end in ends)]
+        upper = [*(f"ctid < '({end},0)'" for end in ends), ""]
+        return [" AND ".join(filter(None, each)) or "TRUE" for each in zip(lower, upper, strict=True)]
+
+
+def _postgres_column(quoted: str, name: str, kind: str, full: str) -> DatabaseColumn:
+    decimal = re.fullmatch(r"numeric\((\d+),(\d+)\)", full)
+    if decimal and int(decimal[2]) <= int(decimal[1]) <= 38:
+        return DatabaseColumn(name, kind, quoted, f"DECIMAL({decimal[1]},{decimal[2]})")
+    if kind in _POSTGRES_TYPES:
+        return DatabaseColumn(name, kind, quoted, _POSTGRES_TYPES[kind])
+    selected, spark_type = _POSTGRES_TIMES.get(kind, ("CAST({0} AS text)", "STRING"))
+    return DatabaseColumn(name, kind, selected.format(quoted), spark_type)
+
+
+def _mysql_column(quoted: str, name: str, kind: str, full: str) -> DatabaseColumn:
+    decimal = re.match(r"decimal\((\d+),(\d+)\)", full)
+    if decimal and int(decimal[1]) <= 38:
+        return DatabaseColumn(name, kind, quoted, f"DECIMAL({decimal[1]},{decimal[2]})")
+    selected, spark_type = _MYSQL_TYPES.get(kind, ("CAST({0} AS CHAR)", "STRING"))
+    if "unsigned" in full and spark_type == "BIGINT":
+        selected, spark_type = "CAST({0} AS UNSIGNED)", "DECIMAL(20,0)"
+    return DatabaseColumn(name, kind, selected.format(quoted), spark_type)
+
+
+# ------------------------------------------------------------------------------------------------------- PostgreSQL's snapshot
+
+
+@contextmanager
+def _postgres_snapshot(connection: JdbcConnection) -> Iterator[tuple[str, str]]:
+    """Yield the statement that imports a snapshot, and the snapshot's position.
+
+    The server first writes a commit to its log and then makes it visible. So of a snapshot it is known:
+
+    - every visible transaction is before the end of the log *after* the snapshot;
+    - if no transaction was running, every transaction before the end of the log *before* the snapshot is visible.
+
+    If the two ends are equal, that is the exact position. Otherwise another attempt follows; the last one returns both ends. A standby
+    makes transactions visible before it notes their position, so that its position is approximate.
+    """
+    ((is_standby,),) = connection.rows("SELECT CAST(pg_is_in_recovery() AS text)")
+    for attempt in range(_ATTEMPTS):
+        first = _position(connection)
+        with connection.transaction():
+            connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
+            ((name, running),) = connection.rows("SELECT pg_export_snapshot(), CAST(txid_current_snapshot() AS text)")
+            last = _position(connection)
+            is_exact = first == last and str(running).endswith(":")
+            if is_exact or is_standby == "true" or attempt == _ATTEMPTS - 1:
+                statement = f"SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY; SET TRANSACTION SNAPSHOT '{name}'"
+                yield statement, f"about {last}" if is_standby == "true" else first if is_exact else f"{first} to {last}"
+                return
+        time.sleep(_PAUSE)
+
+
+def _position(connection: JdbcConnection) -> str:
+    """Return the end of PostgreSQL's log; empty for MySQL, whose source is not read with JDBC."""
+    if isinstance(connection.dialect, MySql):
+        return ""
+    at_end = "CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn() ELSE pg_current_wal_insert_lsn() END"
+    return str(connection.rows(f"SELECT CAST({at_end} AS text)")[0][0])
+
+
+# ------------------------------------------------------------------------------------------------------------------- lookups
+
+
+def _having(connection: JdbcConnection, columns: Sequence[DatabaseColumn], keys: Sequence[Key]) -> str:
+    """Return the condition of rows that have one of the keys."""
+    if isinstance(connection.dialect, MySql):
+        operands = [connection.dialect.name(column.name) for column in columns]
+        literals = [[_mysql_literal(*each) for each in zip(columns, key, strict=True)] for key in keys if None not in key]
+    else:
+        operands = [_postgres_operand(connection.dialect.name(column.name), column) for column in columns]
+        possible = [key for key in keys if all(map(_can_have, columns, key))]
+        literals = [[_postgres_literal(*each) for each in zip(columns, key, strict=True)] for key in possible]
+    nulls = [f"{operand} IS NULL" for operand in operands] if any(None in key for key in keys) else []
+    tuples = ", ".join(f"({', '.join(each)})" for each in literals)
+    wanted = [f"({', '.join(operands)}) IN ({tuples})"] if literals else []
+    return " OR ".join([*wanted, *nulls]) or "FALSE"
+
+
+def _mysql_literal(column: DatabaseColumn, text: str | None) -> str:
+    if column.spark_type == "BINARY":
+        return f"x'{text}'"
+    return "'" + str(text).replace("\\", "\\\\").replace("'", "''") + "'"
+
+
+def _postgres_operand(name: str, column: DatabaseColumn) -> str:
+    return name if column.kind in _LITERALS else f"CAST({name} AS text)"
+
+
+def _can_have(column: DatabaseColumn, text: str | None) -> bool:
+    """Return whether a column can have a value: not if the other table has a larger type."""
+    if text is None or column.kind not in _BITS:
+        return text is not None
+    limit = 2 ** (_BITS[column.kind] - 1)
+    return re.fullmatch("-?[0-9]{1,20}", text) is not None and -limit <= int(text) < limit
+
+
+def _postgres_literal(column: DatabaseColumn, text: str | None) -> str:
+    shown = str(text)
+    if column.spark_type == "BINARY":
+        shown = f"\\x{text}"
+    elif column.kind == "timestamp with time zone":
+        shown = f"{text}+00"
+    # Text would lose the blanks of a CHAR in the comparison.
+    kind = "bpchar" if column.kind == "character" else column.kind if column.kind in _LITERALS else "text"
+    return "CAST('" + shown.replace("'", "''") + f"' AS {kind})"

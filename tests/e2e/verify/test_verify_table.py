@@ -1,0 +1,319 @@
+"""`verify_table` with real databases: what is equal, each kind of difference, and writers at the same time."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from cdc_formats.errors import ArgumentError, SchemaError
+from normalize import DeltaTarget, IcebergTarget, JdbcSource, JdbcTarget, verify_table
+from normalize.sinks.jdbc import JdbcConnection
+from normalize.sinks.targets import TargetError
+from normalize.verify.verification import Verification
+from tests.support.commands import quick
+from tests.support.servers.local_databases import LocalPostgres
+from tests.support.servers.local_source import LocalSource
+from tests.support.sinking import table_name
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+COLUMNS = "name STRING, price DECIMAL(12,3), f FLOAT, d DOUBLE, day DATE, local TIMESTAMP_NTZ, moment TIMESTAMP, bin BINARY, doc STRING"
+VALUES = (
+    "'a', 1.50, CAST(1.1 AS FLOAT), 0.1D, DATE'2026-11-24', TIMESTAMP_NTZ'2026-03-29 02:30:00.123456', "
+    "TIMESTAMP'2026-10-25 00:30:00.000001Z', X'00FF', '{\"b\":[1,2],\"a\":null}'"
+)
+CHANGED = {
+    "name": "'A'",
+    "price": "1.501",
+    "f": "CAST(1.2 AS FLOAT)",
+    "d": "0.1000000000000001D",
+    "day": "DATE'2026-11-25'",
+    "local": "TIMESTAMP_NTZ'2026-03-29 02:30:00.123457'",
+    "moment": "TIMESTAMP'2026-10-25 01:30:00.000001Z'",
+    "bin": "X'00FE'",
+    "doc": '\'{"b":[2,1],"a":null}\'',
+}
+MARIADB = (
+    "id INT PRIMARY KEY, name VARCHAR(20) CHARACTER SET utf8mb4, price DECIMAL(10,2), f FLOAT, d DOUBLE, day DATE, local DATETIME(6), "
+    "moment TIMESTAMP(6) NULL, bin VARBINARY(9), doc TEXT CHARACTER SET utf8mb4"
+)
+POSTGRES = (
+    "id INT PRIMARY KEY, name VARCHAR(20), price NUMERIC(10,2), f REAL, d DOUBLE PRECISION, day DATE, local TIMESTAMP, "
+    "moment TIMESTAMPTZ, bin BYTEA, doc JSONB"
+)
+
+
+class Database:
+    """A source database."""
+
+    def __init__(self, spark: SparkSession, server: Any, kind: str) -> None:
+        self.spark, self.server, self.kind = spark, server, kind
+
+    def run(self, *statements: str) -> None:
+        if self.kind == "mariadb":
+            self.server.run(*statements)
+        else:
+            with JdbcConnection.open(self.spark, self.source("pg_class").as_target()) as connection:
+                for statement in statements:
+                    connection.execute(statement)
+
+    def source(self, table: str) -> JdbcSource:
+        return JdbcSource(self.server.url, table, user=self.server.user, password=self.server.password)
+
+    def table(self, rows: int = 3) -> str:
+        """Create a table with a column of each family of types; its last row is NULL."""
+        name, values = table_name(), "'a', 1.5, 1.1, 0.1, '2026-11-24', '2026-03-29 02:30:00.123456', '2026-10-25 00:30:00.000001"
+        if self.kind == "mariadb":
+            values += "', x'00ff', '{\"b\":[1,2],\"a\":null}'"
+        else:
+            values += "+00', '\\x00ff', '{\"a\": null, \"b\": [1, 2]}'"
+        self.run(f"CREATE TABLE {name} ({MARIADB if self.kind == 'mariadb' else POSTGRES})")
+        setting = ["SET time_zone = '+00:00'"] if self.kind == "mariadb" else []
+        inserts = [f"INSERT INTO {name} VALUES ({number}, {values})" for number in range(1, rows)]
+        self.run(*setting, *inserts, f"INSERT INTO {name} (id) VALUES ({rows})")
+        return name
+
+
+@pytest.fixture
+def maria(spark: SparkSession, source: LocalSource) -> Database:
+    return Database(spark, source, "mariadb")
+
+
+@pytest.fixture
+def postgresql(spark: SparkSession, postgres: LocalPostgres) -> Database:
+    return Database(spark, postgres, "postgresql")
+
+
+@pytest.fixture(params=["mariadb", "postgresql"])
+def database(request: pytest.FixtureRequest, maria: Database, postgresql: Database) -> Database:
+    return maria if request.param == "mariadb" else postgresql
+
+
+@pytest.fixture
+def delta(spark: SparkSession, tmp_path: Path) -> Callable[[int], DeltaTarget]:
+    """A function that creates a Delta table with the rows of `Database.table`."""
+
+    def create(rows: int = 3) -> DeltaTarget:
+        target = DeltaTarget(str(tmp_path / table_name()))
+        spark.sql(f"CREATE TABLE {target.sql_name} (id BIGINT, {COLUMNS}) USING delta")
+        spark.sql(f"INSERT INTO {target.sql_name} SELECT id, {VALUES} FROM range(1, {rows})")
+        spark.sql(f"INSERT INTO {target.sql_name} (id) VALUES ({rows})")
+        return target
+
+    return create
+
+
+def verify(spark: SparkSession, source: JdbcSource, target: Any, **options: Any) -> Verification:
+    return verify_table(spark, source, target, **{"max_lag_seconds": 0, **options})
+
+
+def found(result: Verification) -> list[tuple[str, str | None, tuple[str, ...]]]:
+    return [(each.kind, each.key[0][1], each.columns) for each in result.differences]
+
+
+@pytest.mark.cross_section
+def test_equal_tables_with_every_family_of_types(spark: SparkSession, database: Database, delta: Callable[..., DeltaTarget]) -> None:
+    result = verify(spark, database.source(database.table()), delta())
+    assert (result.equal, result.source_rows, result.target_rows, result.rechecked) == (True, 3, 3, 0), str(result)
+    assert len(result.columns) == 10
+    assert result
+    assert result.position in str(result)
+
+
+def test_empty_tables_are_equal(spark: SparkSession, database: Database, delta: Callable[..., DeltaTarget]) -> None:
+    source, target = database.table(), delta()
+    database.run(f"DELETE FROM {source}")
+    spark.sql(f"DELETE FROM {target.sql_name}")
+    result = verify(spark, database.source(source), target)
+    assert (result.equal, result.source_rows, result.target_rows) == (True, 0, 0)
+
+
+def test_each_changed_value_is_found_with_its_column(spark: SparkSession, database: Database, delta: Callable[..., DeltaTarget]) -> None:
+    rows = len(CHANGED) + 2
+    source, target = database.table(rows), delta(rows)
+    for number, (column, value) in enumerate(CHANGED.items(), 1):
+        spark.sql(f"UPDATE {target.sql_name} SET {column} = {value} WHERE id = {number}")
+    result = verify(spark, database.source(source), target)
+    assert found(result) == [("different", str(number), (column,)) for number, column in enumerate(CHANGED, 1)]
+    assert (result.equal, result.counts["different"], result.counts["missing"], result.is_complete) == (False, len(CHANGED), 0, True)
+
+
+def test_missing_extra_and_duplicate_rows_are_found(spark: SparkSession, database: Database, delta: Callable[..., DeltaTarget]) -> None:
+    source, target = database.table(5), delta(5)
+    spark.sql(f"DELETE FROM {target.sql_name} WHERE id = 2")
+    spark.sql(f"INSERT INTO {target.sql_name} (id) VALUES (77), (5), (NULL)")
+    result = verify(spark, database.source(source), target)
+    kinds = [("missing", "2", ()), ("extra", "77", ()), ("duplicate", "5", ()), ("extra", None, ())]
+    assert sorted(found(result), key=str) == sorted(kinds, key=str)
+    assert "`id` = 77" in str(result)
+    assert "NOT equal" in str(result)
+
+
+def test_null_and_empty_text_differ_also_if_they_move(spark: SparkSession, database: Database, tmp_path: Path) -> None:
+    name, target = table_name(), DeltaTarget(str(tmp_path / "pairs"))
+    database.run(
+        f"CREATE TABLE {name} (id INT PRIMARY KEY, a VARCHAR(9), b VARCHAR(9))",
+        f"INSERT INTO {name} VALUES (1, '', 'x'), (2, NULL, 'x'), (3, 'ab', 'c'), (4, 'same', NULL)",
+    )
+    spark.sql(f"CREATE TABLE {target.sql_name} (id INT, a STRING, b STRING) USING delta")
+    spark.sql(f"INSERT INTO {target.sql_name} VALUES (1, NULL, 'x'), (2, 'x', NULL), (3, 'a', 'bc'), (4, 'same', NULL)")
+    result = verify(spark, database.source(name), target)
+    assert found(result) == [("different", "1", ("a",)), ("different", "2", ("a", "b")), ("different", "3", ("a", "b"))]
+
+
+def test_database_targets(spark: SparkSession, database: Database, maria: Database, postgresql: Database) -> None:
+    name = database.table()
+    for other in (maria, postgresql):
+        target = other.source(other.table()).as_target()
+        if database.kind == "mariadb" and other is postgresql:  # JSON text in the source's spelling, which is text too
+            other.run(
+                f"ALTER TABLE {target.table} ALTER doc TYPE text",
+                f"""UPDATE {target.table} SET doc = '{{"b":[1,2],"a":null}}' WHERE id < 3""",
+            )
+        assert verify(spark, database.source(name), target).equal
+        other.run(f"UPDATE {target.table} SET name = '' WHERE id = 1", f"DELETE FROM {target.table} WHERE id = 3")
+        assert found(verify(spark, database.source(name), target)) == [("different", "1", ("name",)), ("missing", "3", ())]
+
+
+@pytest.mark.iceberg
+def test_iceberg_target(spark: SparkSession, maria: Database, delta: Callable[..., DeltaTarget]) -> None:
+    source, target = maria.source(maria.table()), IcebergTarget(f"lake.db.{table_name()}")
+    spark.sql(f"CREATE TABLE {target.sql_name} USING iceberg AS SELECT * FROM {delta().sql_name}")
+    assert verify(spark, source, target.name).equal
+    spark.sql(f"UPDATE {target.sql_name} SET name = '' WHERE id = 1")
+    assert found(verify(spark, source, target)) == [("different", "1", ("name",))]
+
+
+def test_keys_of_text_bytes_and_times(spark: SparkSession, database: Database, tmp_path: Path) -> None:
+    name, target = table_name(), DeltaTarget(str(tmp_path / "keys"))
+    maria = database.kind == "mariadb"
+    types = ("VARBINARY(9)", "DATETIME") if maria else ("BYTEA", "TIMESTAMP")
+    zero, backslash = ("x'00ff'", "\\\\") if maria else ("'\\x00ff'", "\\")
+    database.run(
+        f"CREATE TABLE {name} (t VARCHAR(20) NOT NULL, b {types[0]} NOT NULL, at {types[1]} NOT NULL, v INT, PRIMARY KEY (t, b, at))",
+        f"INSERT INTO {name} VALUES ('it''s {backslash}', {zero}, '2026-01-01 00:00:00', 1), ('y', {zero}, '2026-01-01 00:00:00', 2)",
+    )
+    spark.sql(f"CREATE TABLE {target.sql_name} (t STRING, b BINARY, at TIMESTAMP_NTZ, v INT) USING delta")
+    row = "X'00FF', TIMESTAMP_NTZ'2026-01-01 00:00:00'"
+    spark.sql(f"INSERT INTO {target.sql_name} VALUES (concat('it', chr(39), 's ', chr(92)), {row}, 0), ('y', {row}, 2)")
+    result = verify(spark, database.source(name), target)
+    assert [(each.kind, dict(each.key)["t"], each.columns) for each in result.differences] == [("different", "it's \\", ("v",))]
+
+
+def test_writers_cause_no_false_difference(spark: SparkSession, database: Database) -> None:
+    """A writer changes the source all the time, and a copy follows half a second later."""
+    name, target = table_name(), f"{table_name()}_copy"
+    create = "(id INT PRIMARY KEY, v INT)"
+    numbers = "SELECT seq, 0 FROM seq_1_to_2000" if database.kind == "mariadb" else "SELECT n, 0 FROM generate_series(1, 2000) AS n"
+    for table in (name, target):
+        database.run(f"CREATE TABLE {table} {create}", f"INSERT INTO {table} {numbers}")
+    done, written = threading.Event(), []
+
+    def write() -> None:
+        for number in range(10_000):
+            key = number * 37 % 2000
+            statements = [f"UPDATE {{}} SET v = {number} WHERE id = {key}", f"DELETE FROM {{}} WHERE id = {key + 1}"]
+            statements.append(f"INSERT INTO {{}} VALUES ({3000 + number}, {number})")
+            database.run(*(each.format(name) for each in statements))
+            written.append((time.monotonic(), statements))
+            while written and (written[0][0] < time.monotonic() - 0.5 or done.is_set()):
+                database.run(*(each.format(target) for each in written.pop(0)[1]))
+            if done.wait(0.02) and not written:
+                return
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        copy = database.source(target).as_target()
+        results = [verify(spark, database.source(name), copy, max_lag_seconds=6) for _ in range(2)]
+    finally:
+        done.set()
+        writer.join()
+    assert [result.equal for result in results] == [True, True], "\n".join(map(str, results))
+    assert any(result.rechecked for result in results)  # otherwise nothing was written meanwhile
+    database.run(f"INSERT INTO {target} VALUES (999999, 1)")
+    assert found(verify(spark, database.source(name), copy)) == [("extra", "999999", ())]
+
+
+def test_a_key_whose_source_keeps_changing_is_unsettled(spark: SparkSession, maria: Database, delta: Callable[..., DeltaTarget]) -> None:
+    source, done = maria.table(), threading.Event()
+
+    def write() -> None:
+        number = 0
+        while not done.wait(0.01):
+            number += 1
+            maria.run(f"UPDATE {source} SET price = {number} WHERE id = 1")
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        result = verify(spark, maria.source(source), delta(), max_lag_seconds=0.5)
+    finally:
+        done.set()
+        writer.join()
+    assert (result.equal, result.unsettled, result.differences) == (None, 1, ())
+    assert "not known" in str(result)
+    assert not result
+
+
+def test_selected_rows_and_columns(spark: SparkSession, maria: Database, delta: Callable[..., DeltaTarget]) -> None:
+    source, target = maria.table(), delta()
+    spark.sql(f"ALTER TABLE {target.sql_name} ADD COLUMN deleted_at TIMESTAMP")
+    spark.sql(f"INSERT INTO {target.sql_name} (id, deleted_at) VALUES (9, now())")
+    spark.sql(f"UPDATE {target.sql_name} SET name = 'other'")
+    result = verify(spark, maria.source(source), target, exclude="name", target_where="deleted_at IS NULL")
+    assert (result.equal, result.not_compared) == (True, ("name", "deleted_at"))
+
+
+def test_what_cannot_be_compared_is_refused(spark: SparkSession, maria: Database, delta: Callable[..., DeltaTarget]) -> None:
+    source, target = maria.source(maria.table()), delta()
+    with pytest.raises(ArgumentError, match=r"keys: .* has no column `nothing`"):
+        verify(spark, source, target, keys="nothing")
+    with pytest.raises(ArgumentError, match="`id` is part of the key"):
+        verify(spark, source, target, exclude="id")
+    with pytest.raises(TargetError):
+        verify(spark, source, DeltaTarget("nothing_there"))
+    spark.sql(f"ALTER TABLE {target.sql_name} SET TBLPROPERTIES ('delta.columnMapping.mode' = 'name')")
+    spark.sql(f"ALTER TABLE {target.sql_name} DROP COLUMN day")
+    with pytest.raises(SchemaError, match="has no column `day`"):
+        verify(spark, source, target)
+    spark.sql(f"ALTER TABLE {target.sql_name} ADD COLUMN day BINARY")
+    with pytest.raises(SchemaError, match="column `day` is DATE in the source and BINARY in the target"):
+        verify(spark, source, target)
+
+
+def test_no_error_or_repr_has_the_password(spark: SparkSession, database: Database, delta: Callable[..., DeltaTarget]) -> None:
+    source = replace(database.source("nothing_there"), password="wr0ng-s3cret")
+    assert "s3cret" not in repr(source)
+    with pytest.raises(Exception, match=r"denied|authentication") as caught:
+        verify(spark, source, delta())
+    assert "s3cret" not in str(caught.value)
+    with pytest.raises(ArgumentError, match="JdbcSource has a password in its url"):
+        JdbcSource("jdbc:mysql://u:s3cret@db/shop", "t")
+    assert isinstance(source.as_target(), JdbcTarget)
+
+
+def test_the_command_exits_as_cmp_does(spark: SparkSession, maria: Database, delta: Callable[..., DeltaTarget]) -> None:
+    source, target = maria.table(), delta()
+    given = ["verify", maria.server.url, source, target.name, "--user", maria.server.user, "--max-lag", "0"]
+    password = {"CDC_SOURCE_PASSWORD": maria.server.password}
+    done = quick(*given, **password)
+    assert (done.code, done.out.splitlines()[0].startswith("equal: ")) == (0, True), done.err
+    spark.sql(f"UPDATE {target.sql_name} SET name = 'x' WHERE id = 1")
+    done = quick(*given, "--json", "--password", "env:ITS_PASSWORD", ITS_PASSWORD=maria.server.password)
+    assert done.code == 1, done.err
+    result = json.loads(done.out)
+    assert (result["equal"], result["counts"]["different"]) == (False, 1)
+    assert result["differences"] == [{"kind": "different", "key": {"id": "1"}, "columns": ["name"]}]
+    done = quick(*given, CDC_SOURCE_PASSWORD="wr0ng-s3cret")
+    assert (done.code, "Access denied" in done.err, "s3cret" in done.err + done.out) == (2, True, False)
+    done = quick(*given[:3], "nothing_there", *given[4:], **password)
+    assert (done.code, done.err.count("\n")) == (2, 1)

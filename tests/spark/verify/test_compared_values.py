@@ -1,0 +1,110 @@
+"""Values of two types are equal exactly if they mean the same."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from cdc_formats.errors import SchemaError
+from normalize.verify.canonical import compared_column, hashed
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+SAME = [
+    ("1", "CAST(1 AS BIGINT)"),
+    ("TRUE", "CAST(1 AS TINYINT)"),
+    ("1.50BD", "1.5BD"),
+    ("CAST(1 AS INT)", "1.00BD"),
+    ("CAST(1e37 AS DECIMAL(38,0))", "CAST(1e37 AS DECIMAL(38,0))"),
+    ("CAST(1.1 AS FLOAT)", "1.1D"),
+    ("CAST('NaN' AS DOUBLE)", "CAST('NaN' AS DOUBLE)"),
+    ("0.0D", "-0.0D"),
+    ("TIMESTAMP'2026-10-25 00:30:00.000001Z'", "TIMESTAMP_NTZ'2026-10-25 00:30:00.000001'"),
+    ("TIMESTAMP'1901-01-01 00:00:00Z'", "TIMESTAMP_NTZ'1901-01-01 00:00:00'"),
+    ("'12'", "12"),
+    ("-5", "'-5'"),
+    ("'12.500'", "CAST(12.5 AS DECIMAL(10,2))"),
+    ("CAST(0 AS DECIMAL(30,20))", "'0.00'"),
+    ("DATE'2026-11-24'", "'2026-11-24'"),
+    ("CAST(NULL AS STRING)", "CAST(NULL AS INT)"),
+    ("X'00FF'", "X'00FF'"),
+]
+DIFFERENT = [
+    ("1", "2"),
+    ("1.50BD", "1.501BD"),
+    ("CAST(2 AS INT)", "TRUE"),
+    ("0.1D", "0.1000000000000001D"),
+    ("''", "CAST(NULL AS STRING)"),
+    ("'a'", "'A'"),
+    ("'a'", "'a '"),
+    ("X''", "CAST(NULL AS BINARY)"),
+    ("'05'", "5"),
+    ("'no number'", "CAST(NULL AS DECIMAL(10,2))"),
+    ("'12.505'", "12.50BD"),
+    ("'1e2'", "CAST(100 AS DECIMAL(10,2))"),
+    ("0", "CAST(NULL AS INT)"),
+    ("TIMESTAMP'2026-10-25 00:30:00Z'", "TIMESTAMP_NTZ'2026-10-25 00:30:00.000001'"),
+]
+REFUSED = [
+    ("'x'", "X'00'"),
+    ("1.5D", "1.5BD"),
+    ("DATE'2026-11-24'", "TIMESTAMP'2026-11-24 00:00:00'"),
+    ("array(1)", "array(1)"),
+    ("CAST(1 AS DECIMAL(38,0))", "CAST(1 AS DECIMAL(38,10))"),
+    ("TRUE", "'true'"),
+]
+
+
+def are_equal(spark: SparkSession, source: str, target: str, *, is_json: bool = False) -> bool:
+    rows = spark.sql(f"SELECT 1 AS id, {source} AS `a.b`"), spark.sql(f"SELECT 1L AS ID, {target} AS `A.b`")
+    kinds = [{field.name.lower(): field.dataType for field in side.schema.fields} for side in rows]
+    columns = [
+        compared_column(*(part for side, kind in zip(names, kinds, strict=True) for part in (side, kind[side.lower()])), is_json=is_json)
+        for names in (("id", "ID"), ("a.b", "A.b"))
+    ]
+    found = [hashed(side, columns, ["id"], of_target=bool(number), detailed=True).first() for number, side in enumerate(rows)]
+    assert found[0].key_hash == found[1].key_hash
+    assert found[0].k0 == found[1].k0 == "1"
+    assert (found[0].hashes == found[1].hashes) == (found[0].row_hash == found[1].row_hash)
+    return found[0].row_hash == found[1].row_hash
+
+
+@pytest.mark.cross_section
+@pytest.mark.parametrize("zone", ["UTC", "America/New_York"])
+def test_values_that_mean_the_same_are_equal(spark: SparkSession, zone: str) -> None:
+    spark.conf.set("spark.sql.session.timeZone", zone)
+    try:
+        assert [(source, target) for source, target in SAME if not are_equal(spark, source, target)] == []
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", "UTC")
+
+
+def test_values_that_differ_are_not_equal(spark: SparkSession) -> None:
+    assert [(source, target) for source, target in DIFFERENT if are_equal(spark, source, target)] == []
+
+
+def test_the_settings_of_ansi_do_not_matter(spark: SparkSession) -> None:
+    before = spark.conf.get("spark.sql.ansi.enabled")
+    spark.conf.set("spark.sql.ansi.enabled", str(before != "true").lower())
+    try:
+        assert [(source, target) for source, target in SAME if not are_equal(spark, source, target)] == []
+        assert [(source, target) for source, target in DIFFERENT if are_equal(spark, source, target)] == []
+    finally:
+        spark.conf.set("spark.sql.ansi.enabled", before)
+
+
+@pytest.mark.parametrize(("source", "target"), REFUSED)
+def test_types_without_an_exact_common_type_are_refused(spark: SparkSession, source: str, target: str) -> None:
+    with pytest.raises(SchemaError, match="cannot be compared exactly: exclude the column"):
+        are_equal(spark, source, target)
+
+
+def test_json_is_compared_by_its_meaning(spark: SparkSession) -> None:
+    some = """'{"b": [1, 2], "a": null}'"""
+    assert are_equal(spark, some, """'{"a":null,"b":[1,2]}'""", is_json=True)
+    assert not are_equal(spark, some, """'{"a":null,"b":[2,1]}'""", is_json=True)
+    assert not are_equal(spark, some, """'{"b":[1,2]}'""", is_json=True)
+    assert not are_equal(spark, some, """'{"a":null,"b":[1,2]}'""")
+    assert not are_equal(spark, "'{'", "CAST(NULL AS STRING)", is_json=True)

@@ -1,0 +1,75 @@
+"""`checkpoint_status` and ``cdc status`` on checkpoints that Spark wrote, and on files of a Kafka query."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from datetime import datetime, timezone
+from pathlib import Path
+
+import pytest
+
+from cdc_formats.errors import ArgumentError
+from normalize import checkpoint_status
+from tests.support.commands import quick
+from tests.support.paths import VECTORS
+
+CHECKPOINTS = sorted((VECTORS / "checkpoints").glob("*-arrival.zip"))
+
+
+def kafka_checkpoint(folder: Path, planned: int, committed: int) -> Path:
+    """Write the files of a query that reads two topics."""
+    for number in range(planned + 1):
+        about = {"batchWatermarkMs": 0, "batchTimestampMs": 1_700_000_000_000 + number, "conf": {"spark.sql.shuffle.partitions": "2"}}
+        offsets = {"orders": {"0": 1000 + number, "1": 5}, "items.\x1b": {"0": number}}
+        (folder / "offsets").mkdir(exist_ok=True)
+        (folder / "offsets" / str(number)).write_text(f"v1\n{json.dumps(about)}\n{json.dumps(offsets)}")
+    (folder / "commits").mkdir()
+    for number in range(committed + 1):
+        (folder / "commits" / str(number)).write_text('v1\n{"nextBatchWatermarkMs":0}')
+    (folder / "metadata").write_text('{"id":"0f"}')
+    return folder
+
+
+@pytest.mark.parametrize("archive", CHECKPOINTS, ids=lambda path: path.stem)
+def test_checkpoints_of_each_version_of_spark(archive: Path, tmp_path: Path) -> None:
+    shutil.unpack_archive(archive, tmp_path)
+    found = checkpoint_status(str(tmp_path))
+    assert found.committed_batch == found.planned_batch == max(int(each.name) for each in (tmp_path / "commits").glob("[0-9]*"))
+    assert found.state_version == found.committed_batch + 1
+    assert [(each.operator_id, each.name, each.partitions) for each in found.operators] == [(0, "applyInPandasWithState", 2)]
+    assert found.settings["spark.sql.shuffle.partitions"] == "2"
+    assert (found.offsets, len(found.other_sources)) == ({}, 1)
+
+
+def test_offsets_are_those_of_the_committed_batch(tmp_path: Path) -> None:
+    found = checkpoint_status(str(kafka_checkpoint(tmp_path, planned=11, committed=9)))
+    assert (found.planned_batch, found.committed_batch, found.is_running_or_failed, found.state_version) == (11, 9, True, None)
+    assert found.offsets == {"orders": {0: 1009, 1: 5}, "items.\x1b": {0: 9}}
+    assert found.committed_planned_at == datetime(2023, 11, 14, 22, 13, 20, 9000, timezone.utc)
+
+
+def test_a_query_without_a_finished_batch(tmp_path: Path) -> None:
+    found = checkpoint_status(str(kafka_checkpoint(tmp_path, planned=0, committed=-1)))
+    assert (found.planned_batch, found.committed_batch, found.offsets) == (0, None, {})
+
+
+def test_the_command_prints_it(tmp_path: Path) -> None:
+    done = quick("status", kafka_checkpoint(tmp_path, planned=3, committed=2))
+    assert done.code == 0
+    assert "last micro-batch  2, planned at 2023-11-14 22:13:20+00:00" in done.out
+    assert "not done          3" in done.out
+    assert "partition 0: 1,002" in done.out
+    assert "\x1b" not in done.out
+    assert json.loads(quick("status", tmp_path, "--json").out)["offsets"]["orders"] == {"0": 1002, "1": 5}
+
+
+def test_what_is_no_checkpoint_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(ArgumentError, match="is not a checkpoint"):
+        checkpoint_status(str(tmp_path))
+    kafka_checkpoint(tmp_path, planned=0, committed=0)
+    (tmp_path / "offsets" / "0").write_text("v9\n{}\n{}")
+    with pytest.raises(ArgumentError, match="version 'v9'"):
+        checkpoint_status(str(tmp_path))
+    done = quick("status", tmp_path / "nothing")
+    assert (done.code, "is not a checkpoint" in done.err) == (1, True)

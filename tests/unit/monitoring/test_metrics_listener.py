@@ -1,0 +1,113 @@
+"""`MetricsListener` without Spark: progress becomes metrics and log lines; the dashboard uses metrics that exist."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+from types import SimpleNamespace
+from typing import Any
+from urllib.request import urlopen
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from normalize import MetricsListener
+from normalize.monitoring.progress import read_progress
+from tests.support.paths import REPOSITORY
+
+PROGRESS: dict[str, Any] = {
+    "id": "0f",
+    "runId": "1f",
+    "name": "orders",
+    "timestamp": "2026-11-24T00:00:00.000Z",
+    "batchId": 7,
+    "numInputRows": 1000,
+    "durationMs": {"triggerExecution": 2500},
+    "observedMetrics": {
+        "changelog_decode": {"RECORDS": 1000, "TOMBSTONE": 10, "MALFORMED_MESSAGE": 3, "TYPE_CONVERSION": None},
+        "orders_lag": {"oldest_micros": 1795478340000000, "newest_micros": 1795478400000000},
+        "mine": {"average": 1.5, "is_late": True},
+    },
+    "sources": [
+        {"description": "KafkaV2[Subscribe[orders]]", "metrics": {"maxOffsetsBehindLatest": "42"}},
+        {"description": "FileStreamSource[/files]", "metrics": None},
+    ],
+    "stateOperators": [{"operatorName": "applyInPandasWithState", "numRowsTotal": 64, "memoryUsedBytes": 4096}],
+}
+
+
+def progress_event(**changes: Any) -> Any:
+    return SimpleNamespace(progress=SimpleNamespace(json=json.dumps(PROGRESS | changes)))
+
+
+def values(registry: CollectorRegistry) -> dict[str, float]:
+    return {
+        f"{sample.name}{json.dumps(sample.labels)}": sample.value
+        for metric in registry.collect()
+        for sample in metric.samples
+        if not sample.name.endswith("_created")
+    }
+
+
+def test_a_micro_batch_becomes_metrics(caplog: pytest.LogCaptureFixture) -> None:
+    listener = MetricsListener()
+    listener.onQueryStarted(SimpleNamespace(id="0f", runId="1f", name="orders"))
+    with caplog.at_level(logging.INFO, "normalize"):
+        listener.onQueryProgress(progress_event())
+        listener.onQueryProgress(progress_event(batchId=8, observedMetrics={"changelog_decode": {"RECORDS": 5}}))
+    assert values(listener.registry) == {
+        'changelog_records_total{"query": "orders"}': 2000,
+        'changelog_counts_total{"query": "orders", "observation": "changelog_decode", "count": "RECORDS"}': 1005,
+        'changelog_counts_total{"query": "orders", "observation": "changelog_decode", "count": "TOMBSTONE"}': 10,
+        'changelog_bad_records_total{"query": "orders", "observation": "changelog_decode", "condition": "MALFORMED_MESSAGE"}': 3,
+        # Of the last micro-batch with rows: both changes were written 2.5 s after 00:00.
+        'changelog_lag_seconds{"query": "orders", "observation": "orders", "of": "oldest"}': 62.5,
+        'changelog_lag_seconds{"query": "orders", "observation": "orders", "of": "newest"}': 2.5,
+        'changelog_offsets_behind{"query": "orders", "source": "KafkaV2[Subscribe[orders]]"}': 42,
+        'changelog_batch{"query": "orders"}': 8,
+        'changelog_batch_seconds{"query": "orders"}': 2.5,
+        'changelog_batch_ended_timestamp_seconds{"query": "orders"}': 1795478402.5,
+        'changelog_state_rows{"query": "orders", "operator": "0 applyInPandasWithState"}': 64,
+        'changelog_state_bytes{"query": "orders", "operator": "0 applyInPandasWithState"}': 4096,
+        'changelog_query_running{"query": "orders"}': 1,
+    }
+    assert caplog.messages[0] == (
+        "query orders: micro-batch 7, 1,000 records, 2.5 s, 3 bad records, oldest of orders is 62.5 s old, newest of orders is 2.5 s old, "
+        "42 offsets behind"
+    )
+
+
+@pytest.mark.parametrize(("exception", "failures"), [(None, 0), ("Job aborted\n  errors.TypeConversionError: [TYPE_CONVERSION] wrong", 1)])
+def test_the_end_of_a_query(exception: str | None, failures: int, caplog: pytest.LogCaptureFixture) -> None:
+    listener = MetricsListener()
+    listener.onQueryStarted(SimpleNamespace(id="0f", runId="1f", name=None))
+    listener.onQueryTerminated(SimpleNamespace(id="0f", runId="1f", exception=exception))
+    found = values(listener.registry)
+    assert found['changelog_query_running{"query": "0f"}'] == 0
+    assert found.get('changelog_query_failures_total{"query": "0f"}', 0) == failures
+    assert caplog.messages == ["query 0f failed: [TYPE_CONVERSION] wrong"] * failures
+
+
+def test_metrics_are_served_over_http() -> None:
+    listener = MetricsListener(port=0)
+    try:
+        listener.take(read_progress(PROGRESS))
+        with urlopen(f"http://127.0.0.1:{listener.port}/metrics") as answer:
+            assert 'changelog_batch{query="orders"} 7.0' in answer.read().decode()
+    finally:
+        listener.close()
+    assert listener.port is None
+
+
+def test_the_dashboard_uses_every_metric_and_no_other() -> None:
+    listener = MetricsListener()
+    listener.onQueryStarted(SimpleNamespace(id="0f", runId="1f", name="orders"))
+    listener.take(read_progress(PROGRESS))
+    listener.onQueryTerminated(SimpleNamespace(id="0f", runId="1f", exception="wrong"))
+    exposed = {name.partition("{")[0] for name in values(listener.registry)}
+    text = (REPOSITORY / "grafana" / "changelog.json").read_text("utf-8")
+    dashboard = json.loads(text)
+    assert set(re.findall(r"\bchangelog_\w+", text)) == exposed
+    labels = {label for panel in dashboard["panels"] for label in re.findall(r"{{(\w+)}}", panel["targets"][0]["legendFormat"])}
+    assert labels <= set(re.findall(r'"(\w+)": ', " ".join(values(listener.registry))))
