@@ -14,7 +14,10 @@ if TYPE_CHECKING:
     from normalize.monitoring.explain_error import explain_error
     from normalize.sinks.apply import apply_batch, apply_changes
     from normalize.sinks.change_feed import from_change_feed, to_change_feed
+    from normalize.sinks.databases import DeltaDatabase, IcebergDatabase, JdbcDatabase
     from normalize.sinks.targets import DeltaTarget, IcebergTarget, JdbcTarget
+    from normalize.sync.sync_database import sync_database
+    from normalize.sync.table_options import TableOptions
 
     from .api import (
         READER_DEFAULTS,
@@ -30,6 +33,11 @@ if TYPE_CHECKING:
     from .spark_versions import spark_packages
 
 _HOME = {
+    "sync_database": "sync.sync_database",
+    "TableOptions": "sync.table_options",
+    "JdbcDatabase": "sinks.databases",
+    "IcebergDatabase": "sinks.databases",
+    "DeltaDatabase": "sinks.databases",
     "ChangelogNormalize": "changelog_normalize",
     "DeadLetter": "decode.dead_letter",
     "DeltaTarget": "sinks.targets",
@@ -61,11 +69,15 @@ __all__ = [
     "READER_DEFAULTS",
     "ChangelogNormalize",
     "DeadLetter",
+    "DeltaDatabase",
     "DeltaTarget",
+    "IcebergDatabase",
     "IcebergTarget",
+    "JdbcDatabase",
     "JdbcTarget",
     "LocalKafka",
     "NativeEngine",
+    "TableOptions",
     "aggregate_changes",
     "apply_batch",
     "apply_changes",
@@ -81,6 +93,7 @@ __all__ = [
     "signed_count",
     "signed_sum",
     "spark_packages",
+    "sync_database",
     "to_change_feed",
     "to_kafka_changelog",
 ]
