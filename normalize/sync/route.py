@@ -26,7 +26,7 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
-from cdc_formats.base import Format, Headers, Ignored
+from cdc_formats.base import Event, Format, Headers, Ignored
 from cdc_formats.errors import DecodeError, excerpt_of
 from cdc_formats.topics.inference.reading import AnyColumns
 from normalize.core.output import Letter
@@ -144,17 +144,26 @@ class Router:
         DecodeError
             When the record cannot be read.
         """
-        if self.by_topic and not self._selects(topic):
-            return _OTHER
+        if self.by_topic:
+            return self._of_topic(topic, key, value, headers) if self._selects(topic) else _OTHER
         events = self.reader.events(key, value, headers)
         if isinstance(events, Ignored):
             table = self._subject(topic, key, value, events, headers) if events is Ignored.TRUNCATE else ""
             return Routed(table, reason="" if table else events.value)
         if not events:
             return Routed("", reason="MESSAGE")
-        table = topic if self.by_topic else self._named(events[0].message) or topic
-        if not self._selects(table):
-            return _OTHER
+        table = self._named(events[0].message) or topic
+        return self._with_names(table, events) if self._selects(table) else _OTHER
+
+    def _of_topic(self, topic: str, key: bytes | None, value: bytes | None, headers: Headers) -> Routed:
+        """Return the topic's table, also for a record without a row, which may be a delete, and for one that cannot be read."""
+        try:
+            events = self.reader.events(key, value, headers)
+        except DecodeError:
+            return Routed(topic)
+        return Routed(topic) if isinstance(events, Ignored) else self._with_names(topic, events)
+
+    def _with_names(self, table: str, events: Sequence[Event]) -> Routed:
         rows, names = 0, set[str]()
         for event in events:
             if event.after is not None:
@@ -178,7 +187,7 @@ class Router:
         parts = [name for name in (event.database, event.schema, event.table) if name is not None]
         # OGG's name of a table is one text.
         named = ".".join(parts) if len(self.format.table_identity) == 1 else source_id(parts)
-        table = topic if self.by_topic or event.table is None else named
+        table = topic if event.table is None else named
         return table if self._selects(table) else ""
 
 

@@ -7,7 +7,7 @@ pass merges the changes of a key from several tasks. Both use the same decode pa
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cdc_formats.decoding.rows import key_indices
-from cdc_formats.values.schema import Column
+from cdc_formats.values.schema import Column, SqlType
 from normalize.core.arrow import arrow_type, of_stored, spark_type, to_arrow
 from normalize.core.changes import Shape
 from normalize.core.output import ROW_KIND, Output
@@ -31,6 +31,19 @@ if TYPE_CHECKING:
 _ORDER = [("key", pa.binary()), ("stamp", pa.int64()), ("source", pa.string()), ("offset", pa.int64())]
 _ORDER_DDL = "key BINARY, stamp BIGINT, source STRING, offset BIGINT"
 _ROWS_OF_TASK = 50_000
+
+
+def _written(sql_type: SqlType) -> SqlType:
+    """Return the type in the target: none has intervals, which are written in microseconds."""
+    return SqlType("BIGINT") if sql_type.name.startswith("INTERVAL") else sql_type
+
+
+def _arrow_fields(columns: Sequence[Column]) -> list[tuple[str, pa.DataType]]:
+    return [(ROW_KIND, pa.string()), *((f"c{index}", arrow_type(_written(column.type))) for index, column in enumerate(columns))]
+
+
+def _rows_ddl(columns: Sequence[Column]) -> str:
+    return ", ".join([f"{ROW_KIND} STRING", *(f"c{index} {spark_type(_written(column.type))}" for index, column in enumerate(columns))])
 
 
 class Changes(NamedTuple):
@@ -66,15 +79,13 @@ class TableChanges(HeldChanges):
     )
 
     def __init__(self, output: Output, key_groups: int, shape: Shape, *, key: tuple[int, ...], merged: bool) -> None:
-        columns = [(f"c{index}", arrow_type(column.type)) for index, column in enumerate(output.columns)]
-        self.schema = pa.schema([*_ORDER, (ROW_KIND, pa.string()), *columns])
+        self.schema = pa.schema([*_ORDER, *_arrow_fields(output.columns)])
         self.key = key
         super().__init__(output, key_groups, shape, row_order=None if merged else "log")
 
     @staticmethod
     def ddl(output: Output) -> str:
-        columns = (f"c{index} {spark_type(column.type)}" for index, column in enumerate(output.columns))
-        return ", ".join([_ORDER_DDL, f"{ROW_KIND} STRING", *columns])
+        return f"{_ORDER_DDL}, {_rows_ddl(output.columns)}"
 
     def _typed(self, changes: pa.RecordBatch) -> pa.RecordBatch:
         deleted = changes.column("deleted")
@@ -85,6 +96,7 @@ class TableChanges(HeldChanges):
             for part, index in enumerate(self.key):
                 values = to_arrow(self.output.columns[index].type, [None if key is None else key[part] for key in gone])
                 columns[index] = pc.if_else(deleted, values, columns[index])
+        columns = [array.cast(pa.int64()) if pa.types.is_duration(array.type) else array for array in columns]
         kinds = pc.if_else(deleted, "-D", "+U")
         order = [changes.column(name).cast(kind) for name, kind in _ORDER]
         return pa.RecordBatch.from_arrays([*order, kinds, *columns], schema=self.schema)
@@ -103,16 +115,15 @@ def changes_here(spark: SparkSession, records: pa.Table, source: Source) -> Chan
     target = partial(TableChanges, key=key_indices(source.columns, source.unique_key), merged=False)
     needed = records.select(needed_columns(source)).combine_chunks().to_batches()
     decoded = list(decode_pass(iter(needed), source=source, target=target, report=_unreported))
-    schema = pa.schema([(ROW_KIND, pa.string()), *((f"c{index}", arrow_type(column.type)) for index, column in enumerate(source.columns))])
+    schema = pa.schema(_arrow_fields(source.columns))
     # The rows of counts have no key.
     found = [batch.filter(batch.column("key").is_valid()).select(schema.names) for batch in decoded]
     table = pa.Table.from_batches(found, schema)
-    ddl = ", ".join([f"{ROW_KIND} STRING", *(f"c{index} {spark_type(column.type)}" for index, column in enumerate(source.columns))])
     counts = Counter[str]()
     for batch in decoded:
         for counted in batch.column(COUNTS_COLUMN).drop_null().to_pylist():
             counts.update(counted)
-    return Changes(_named(spark.createDataFrame(table, ddl), source.columns), lambda: counts)
+    return Changes(_named(spark.createDataFrame(table, _rows_ddl(source.columns)), source.columns), lambda: counts)
 
 
 def changes_on_spark(records: DataFrame, source: Source, *, number: int) -> Changes:
