@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 _log = logging.getLogger("normalize")
-_FEW_RECORDS, _FEW_BYTES = 20_000, 32 << 20
+_FEW_RECORDS, _FEW_BYTES = 100_000, 32 << 20
 """So many records are decoded on the driver."""
 
 

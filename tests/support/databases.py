@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
+import pyarrow as pa
+
 from normalize import DeltaDatabase, IcebergDatabase, JdbcDatabase
 from normalize.sinks.databases import Database
 from normalize.sinks.dialects import dialect_of
@@ -20,6 +22,19 @@ if TYPE_CHECKING:
 
 Message = tuple[bytes | None, bytes | None]
 Row = Mapping[str, Any]
+
+RECORDS = pa.schema(
+    [
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+        ("stamp", pa.int64()),
+        ("headers", pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))),
+    ]
+)
+"""The columns of routed records (`route.RECORD_DDL`)."""
 
 
 def _text(value: Any) -> bytes:

@@ -17,20 +17,9 @@ from normalize.sinks.targets import TargetError
 from normalize.sync.route import Route, Routed, Router, decode_summary, merged, route_pass
 from normalize.sync.table_options import Selection, SyncError
 from normalize.sync.table_schema import TableSchema, decide, extend, new_columns
-from tests.support.databases import canal, debezium, maxwell
+from tests.support.databases import RECORDS, canal, debezium, maxwell
 
 ALL = Selection()
-RECORDS = pa.schema(
-    [
-        ("key", pa.binary()),
-        ("value", pa.binary()),
-        ("topic", pa.string()),
-        ("partition", pa.int32()),
-        ("offset", pa.int64()),
-        ("stamp", pa.int64()),
-        ("headers", pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))),
-    ]
-)
 
 
 def batch(*messages: tuple[bytes | None, bytes | None]) -> pa.RecordBatch:
