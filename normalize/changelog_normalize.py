@@ -190,6 +190,12 @@ class ChangelogNormalize:
         """The options that the native engine refuses, with the reasons, as text."""
         return [f"{text}: {_REFUSED_BY_NATIVE[name]}" for name in _REFUSED_BY_NATIVE for text in self._changed(name)]
 
+    @property
+    def could_be_native(self) -> bool:
+        """Whether the native engine has the rows that these options ask for."""
+        # It needs no key groups, and always has mini-batches.
+        return not self._changed(*(_REFUSED_BY_NATIVE.keys() - {"key_groups", "mini_batch"}))
+
     def __call__(self, df: DataFrame) -> DataFrame:
         """Return the normalized changelog of `df`."""
         require_changelog(df)
@@ -335,6 +341,7 @@ def make_stage(
         on_wrong_before=options.on_wrong_before,
         expected=expected,
         row_order=row_order,
+        native_possible=options.could_be_native and mode != "PERMISSIVE",
     )
 
 

@@ -77,6 +77,8 @@ class Stage:
         The guard compares it in every micro-batch.
     row_order : {"log", "offset", "row"}
         The order of the records (`row_order`).
+    native_possible : bool
+        Whether the native engine could run the stage.
     """
 
     layout: Layout
@@ -91,6 +93,7 @@ class Stage:
     on_wrong_before: Literal["count", "fail"] = "count"
     expected: Expected = NOTHING_EXPECTED
     row_order: RowOrder = "log"
+    native_possible: bool = False
 
     @cached_property
     def compared(self) -> tuple[int, ...]:
@@ -113,7 +116,8 @@ class Stage:
 class KeyGroupResult:
     """The result of folding a key group: changelog rows, side outputs, dead letters to write, counts.
 
-    If expired rows are deleted, `first_written` is the time of the oldest stored row, in ms of processing time.
+    If expired rows are deleted, `first_written` is the time of the oldest stored row, in ms of processing time. `keys` is how many keys are
+    stored afterwards.
     """
 
     changelogs: list[pa.RecordBatch] = field(default_factory=list)
@@ -121,6 +125,7 @@ class KeyGroupResult:
     letters: list[Letter] = field(default_factory=list)
     counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(COUNTS, 0))
     first_written: int | None = None
+    keys: int = 0
 
 
 def fold_changes(changes: ChangeBatch, group: KeyGroup, stage: Stage, now_ms: int, result: KeyGroupResult) -> KeyGroup:

@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka.admin import AdminClient
 from pyspark.errors import StreamingQueryException
 
-from normalize import ChangelogNormalize, NativeEngine, explain_error, from_kafka_changelog, to_kafka_changelog
+from normalize import ChangelogNormalize, DeadLetter, NativeEngine, explain_error, from_kafka_changelog, to_kafka_changelog
 from normalize.local_kafka import ProducerRecord
 from normalize.spark_versions import installed_version
 from tests.support.histories import TABLE, random_history, records_of
@@ -87,3 +87,13 @@ def test_bad_records_are_dropped_and_counted_and_rows_are_written_to_kafka(spark
     assert query.recentProgress[0]["observedMetrics"]["changelog_decode"]["MALFORMED_MESSAGE"] == 1
     written = spark.read.format("kafka").options(**servers(kafka), subscribe=out).load()
     assert [bytes(row.value) for row in written.collect()] == [b'{"id":1,"name":"a","qty":0}']
+
+
+def test_a_bad_record_is_a_dead_letter_and_the_others_are_rows(spark, kafka, tmp_path):
+    records = [*records_of([(1, (1, "a", 0))]), (b"1", b"no json"), *records_of([(2, (2, "b", 0))])]
+    topic, dead = new_topic(kafka, records), new_topic(kafka, [])
+    run = run_stream(read(spark, kafka, topic, mode=DeadLetter(dead), check=False), tmp_path, "update")
+    assert sorted(run.changelog) == ["+I(1,a,0)", "+I(2,b,0)"]
+    assert run.metric("changelog_decode", "DEAD_LETTERS") == 1
+    (letter,) = spark.read.format("kafka").options(**servers(kafka), subscribe=dead).load().collect()
+    assert (bytes(letter.key), bytes(letter.value)) == (f"{topic}[0]@1".encode(), b"no json")

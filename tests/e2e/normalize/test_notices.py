@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
+from base64 import b64encode
+from random import Random
 
 import pytest
 
@@ -83,10 +86,29 @@ def test_facts_in_the_result_cause_no_notice(spark, kafka, tmp_path, caplog):
 
 
 def test_a_large_key_group_is_reported_before_memory_ends(spark, kafka, tmp_path, caplog):
-    topic = new_topic(kafka, [(None, debezium("c", None, {"id": i, "doc": "x" * 100_000})) for i in range(340)])
+    random = Random(0)  # the state is compressed, and these texts cannot be
+    texts = [b64encode(random.randbytes(75_000)).decode() for _ in range(340)]
+    topic = new_topic(kafka, [(None, debezium("c", None, {"id": i, "doc": text})) for i, text in enumerate(texts)])
     read = {"format": "debezium-json", "schema": "id BIGINT, doc STRING", "primary_key": "id", "options": servers(kafka)}
     stream = from_kafka_changelog(spark, topic, normalize=ChangelogNormalize(key_groups=1), **read).drop("doc")
     assert len(run_stream(stream, tmp_path / "checkpoint").rows) == 340
     (notice,) = caplog.messages
     assert notice.startswith("the state of one key group has 32 MB. ")
     assert "use more than 1 key groups" in notice
+
+
+def test_a_large_table_with_few_changes_is_reported_once_with_the_other_engine(spark, kafka, tmp_path, caplog):
+    random = Random(0)
+    rows = [{"id": i, "doc": b64encode(random.randbytes(75_000)).decode()} for i in range(360)]
+    topic = new_topic(kafka, [(None, debezium("c", None, row)) for row in rows])
+    read = {"format": "debezium-json", "schema": "id BIGINT, doc STRING", "primary_key": "id"}
+    stream = from_kafka_changelog(spark, topic, normalize=ChangelogNormalize(key_groups=2), options=servers(kafka), **read).drop("doc")
+    run_stream(stream, tmp_path / "checkpoint")
+    assert caplog.messages == []  # every row is new
+    for row in rows[:2]:
+        kafka.produce(topic, [(None, debezium("u", row, row | {"doc": ""}))])
+        assert len(run_stream(stream, tmp_path / "checkpoint").rows) == 2
+    (notice,) = caplog.messages
+    pattern = r"the state of the query has about 3\d MB in 2 key groups, .* all 1\d\d keys of one group for 1 changes"
+    assert re.match(pattern, notice)
+    assert "ChangelogNormalize(engine='native')" in notice

@@ -9,8 +9,9 @@ from datetime import timedelta
 import pytest
 
 from cdc_formats import columns, to_python
-from cdc_formats.errors import ArgumentError
+from cdc_formats.errors import ArgumentError, MissingDependencyError
 from normalize import ChangelogNormalize
+from normalize.spark_versions import installed_version
 from tests.support.equal_pairs import PAIRS
 from tests.support.streams import run_stream, spell, spelled
 
@@ -88,3 +89,11 @@ def test_wrong_arguments_of_changelog_normalize_fail_at_the_call(spark):
     for option in ({"order": "source"}, {"state_layout": "compact"}, {"source_duplicates": False}):
         with pytest.raises(ArgumentError, match="does not apply to a DataFrame that is already a changelog: remove it, or pass it to"):
             df.transform(ChangelogNormalize("id", **option))
+
+
+@pytest.mark.cross_section
+@pytest.mark.skipif(installed_version() >= "4.2", reason="Spark 4.2 has the native engine")
+def test_the_native_engine_is_refused_on_older_versions(spark):
+    stream = spark.readStream.format("rate").load().selectExpr("'+I' AS row_kind", "value AS id")
+    with pytest.raises(MissingDependencyError, match=r"engine='native' requires Spark 4\.2, and this is Spark 4\.[01]"):
+        stream.transform(ChangelogNormalize(primary_key="id", engine="native"))

@@ -168,9 +168,17 @@ def test_state_that_cannot_be_read_is_an_error_with_the_reason(layout, wanted, t
         wanted.decode(layout.encode(layout.empty()), 0)
 
 
-@pytest.mark.parametrize("data", [b"", b"\x97\x03", b"\x97\x63rest"])
+def test_state_is_compressed_ascii_text():
+    group = group_of({key: (key, "a name", "1.250") for key in range(1000)})
+    data = LAYOUT.encode(group)
+    assert data.isascii()
+    assert data[:1] == b"3"
+    assert len(data) < group.rows.nbytes / 2
+
+
+@pytest.mark.parametrize("data", [b"", b"\x97\x03", b"\x97\x63rest", b"1rest", b"2rest", b"4rest"])
 def test_an_unknown_version_is_refused(data):
-    with pytest.raises(StateVersionError, match="this release reads versions 1 to 2"):
+    with pytest.raises(StateVersionError, match="this release reads versions 1 to 3"):
         LAYOUT.decode(data, 0)
 
 
@@ -183,6 +191,8 @@ RELEASED = {
     "v1/rows-with-ttl.bin": (WITH_TTL, {7: [7, "", "0.000"]}),
     "v2/rows.bin": (LAYOUT, ROWS),
     "v2/rows-with-ttl-and-positions.bin": (POSITIONED, {1: [1, "scooter", "3.140"], 2: [None, None, None]}),
+    "v3/rows.bin": (LAYOUT, ROWS),
+    "v3/rows-with-ttl-and-positions.bin": (POSITIONED, {1: [1, "scooter", "3.140"], 2: [None, None, None]}),
 }
 
 
@@ -196,8 +206,9 @@ def test_state_of_version_1_has_its_processing_times():
     assert WITH_TTL.decode((FIXTURES / "v1" / "rows-with-ttl.bin").read_bytes(), 0).extra("written").tolist() == [1_700_000_000_123]
 
 
-def test_state_of_version_2_has_its_positions():
-    group = POSITIONED.decode((FIXTURES / "v2" / "rows-with-ttl-and-positions.bin").read_bytes(), 0)
+@pytest.mark.parametrize("version", ["v2", "v3"])
+def test_state_has_its_positions(version):
+    group = POSITIONED.decode((FIXTURES / version / "rows-with-ttl-and-positions.bin").read_bytes(), 0)
     assert {name: group.extra(name).tolist() for name in ("written", "epoch", "high", "low", "deleted_at")} == {
         "written": [1_700_000_000_123, 1_700_000_000_124],
         "epoch": [1, 1],
