@@ -17,7 +17,10 @@ if TYPE_CHECKING:
     from normalize.monitoring.progress import observe_lag
     from normalize.sinks.apply import apply_batch, apply_changes
     from normalize.sinks.change_feed import from_change_feed, to_change_feed
+    from normalize.sinks.databases import DeltaDatabase, IcebergDatabase, JdbcDatabase
     from normalize.sinks.targets import DeltaTarget, IcebergTarget, JdbcTarget
+    from normalize.sync.sync_database import sync_database
+    from normalize.sync.table_options import TableOptions
     from normalize.verify.verification import Difference, Verification
     from normalize.verify.verify_table import JdbcSource, verify_table
 
@@ -35,18 +38,22 @@ if TYPE_CHECKING:
     from .spark_versions import spark_packages
 
 _HOME = {
-    "CheckpointStatus": "checkpoint.status",
     "ChangelogNormalize": "changelog_normalize",
+    "CheckpointStatus": "checkpoint.status",
     "DeadLetter": "decode.dead_letter",
+    "DeltaDatabase": "sinks.databases",
     "DeltaTarget": "sinks.targets",
     "Difference": "verify.verification",
+    "IcebergDatabase": "sinks.databases",
     "IcebergTarget": "sinks.targets",
+    "JdbcDatabase": "sinks.databases",
     "JdbcSource": "verify.verify_table",
     "JdbcTarget": "sinks.targets",
     "LocalKafka": "local_kafka",
     "MetricsListener": "monitoring.metrics_listener",
     "NativeEngine": "engines.native",
     "READER_DEFAULTS": "api",
+    "TableOptions": "sync.table_options",
     "Verification": "verify.verification",
     "aggregate_changes": "aggregates.aggregate_changes",
     "apply_batch": "sinks.apply",
@@ -65,6 +72,7 @@ _HOME = {
     "signed_count": "aggregates.signed",
     "signed_sum": "aggregates.signed",
     "spark_packages": "spark_versions",
+    "sync_database": "sync.sync_database",
     "to_change_feed": "sinks.change_feed",
     "to_kafka_changelog": "api",
     "verify_table": "verify.verify_table",
@@ -75,14 +83,18 @@ __all__ = [
     "ChangelogNormalize",
     "CheckpointStatus",
     "DeadLetter",
+    "DeltaDatabase",
     "DeltaTarget",
     "Difference",
+    "IcebergDatabase",
     "IcebergTarget",
+    "JdbcDatabase",
     "JdbcSource",
     "JdbcTarget",
     "LocalKafka",
     "MetricsListener",
     "NativeEngine",
+    "TableOptions",
     "Verification",
     "aggregate_changes",
     "apply_batch",
@@ -101,6 +113,7 @@ __all__ = [
     "signed_count",
     "signed_sum",
     "spark_packages",
+    "sync_database",
     "to_change_feed",
     "to_kafka_changelog",
     "verify_table",

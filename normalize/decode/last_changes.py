@@ -18,8 +18,9 @@ A fact is what the guard of the key-group engine compares (`normalize.core.guard
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -46,56 +47,38 @@ TABLE, TOPIC = "table", "topic"
 _MOST_HELD = 65_536
 
 
-class LastChanges(Target):
-    """The last change of each key of a task, all at the end of the task; if the changes are then merged, the last in each partition.
+class HeldChanges(Target):
+    """The last change of each key of a task, all at the end of the task: what `LastChanges` and `normalize.sync` share.
+
+    Rows must have all columns: `partial_remedy` ends the error for one that has not.
 
     Parameters
     ----------
     output, key_groups, shape
         As of `Target`.
-    row_order : {"log", "offset", "row"}
-        The order of the records (`row_order`).
-    facts : mapping
-        The facts that are known on the driver, by name.
-    merged : bool
-        Whether `merge_pass` follows.
+    row_order : {"log", "offset", "row"} or None
+        The order of the records (`row_order`); None: the last change of each key in each partition, to be merged later (`last_rows`).
     """
 
     keyed = True
     takes_columns = True
+    partial_remedy: ClassVar[str]
 
-    def __init__(
-        self, output: Output, key_groups: int, shape: Shape, *, row_order: RowOrder, facts: Mapping[str, str], merged: bool
-    ) -> None:
-        self.schema = _schema(output)
-        self.row_order: RowOrder | None = None if merged else row_order
-        self.batch = _micro_batch()
-        self.facts = set(facts.items())
+    def __init__(self, output: Output, key_groups: int, shape: Shape, *, row_order: RowOrder | None) -> None:
+        self.row_order = row_order
         self.last = _Held()
         super().__init__(output, key_groups, shape)
 
-    @staticmethod
-    def ddl(output: Output) -> str:
-        metadata = f"{METADATA} {spark_type(_struct_type(output.metadata))}, " if output.metadata else ""
-        row = spark_type(_struct_type(output.columns))
-        return f"key BINARY, batch BIGINT, stamp BIGINT, source STRING, offset BIGINT, row {row}, {metadata}fact STRING"
-
     def start(self) -> None:
         """Clear nothing: the changes are held until `finish`."""
-
-    def see(self, seen: PartitionSummary) -> None:
-        for table in seen.tables:
-            names = ".".join(table.names.values())
-            self.facts.add((TABLE, names) if names else (TOPIC, table.topic))
 
     def take(self, records: Records, decoded: Sequence[Sequence[KeyedChange]]) -> None:
         builder = ChangeBuilder(self.shape)
         builder.take(records, decoded)
         if builder.partials:
             raise PartialImageError(
-                "the row lacks columns that the producer left out as unchanged, and engine='native' cannot complete it: use "
-                "engine='key_groups', or configure the producer to write all columns (PostgreSQL: REPLICA IDENTITY FULL; GoldenGate: "
-                "NOCOMPRESSUPDATES; MySQL: binlog_row_image=FULL)",
+                f"the row lacks columns that the producer left out as unchanged, and {self.partial_remedy}, or configure the producer to "
+                "write all columns (PostgreSQL: REPLICA IDENTITY FULL; GoldenGate: NOCOMPRESSUPDATES; MySQL: binlog_row_image=FULL)",
                 "$.after",
                 where=builder.partials[0].record.where,
             )
@@ -119,11 +102,55 @@ class LastChanges(Target):
         yield from ()
 
     def finish(self) -> Iterator[pa.RecordBatch]:
+        for part in self.last.finish(self.row_order):
+            yield self._typed(part)
+
+    @abstractmethod
+    def _typed(self, changes: pa.RecordBatch) -> pa.RecordBatch:
+        """Return changes with the target's schema."""
+
+
+class LastChanges(HeldChanges):
+    """The last change of each key of a task, and facts; if the changes are then merged, the last in each partition.
+
+    Parameters
+    ----------
+    output, key_groups, shape
+        As of `Target`.
+    row_order : {"log", "offset", "row"}
+        The order of the records (`row_order`).
+    facts : mapping
+        The facts that are known on the driver, by name.
+    merged : bool
+        Whether `merge_pass` follows.
+    """
+
+    partial_remedy = "engine='native' cannot complete it: use engine='key_groups'"
+
+    def __init__(
+        self, output: Output, key_groups: int, shape: Shape, *, row_order: RowOrder, facts: Mapping[str, str], merged: bool
+    ) -> None:
+        self.schema = _schema(output)
+        self.batch = _micro_batch()
+        self.facts = set(facts.items())
+        super().__init__(output, key_groups, shape, row_order=None if merged else row_order)
+
+    @staticmethod
+    def ddl(output: Output) -> str:
+        metadata = f"{METADATA} {spark_type(_struct_type(output.metadata))}, " if output.metadata else ""
+        row = spark_type(_struct_type(output.columns))
+        return f"key BINARY, batch BIGINT, stamp BIGINT, source STRING, offset BIGINT, row {row}, {metadata}fact STRING"
+
+    def see(self, seen: PartitionSummary) -> None:
+        for table in seen.tables:
+            names = ".".join(table.names.values())
+            self.facts.add((TABLE, names) if names else (TOPIC, table.topic))
+
+    def finish(self) -> Iterator[pa.RecordBatch]:
         if self.facts:
             names, values = zip(*sorted(self.facts), strict=True)
             yield self._batch({"key": pa.array([name.encode() for name in names], pa.binary()), "fact": pa.array(values)}, len(names))
-        for part in self.last.finish(self.row_order):
-            yield self._typed(part)
+        yield from super().finish()
 
     def _typed(self, changes: pa.RecordBatch) -> pa.RecordBatch:
         columns = {name: changes.column(name) for name in ("key", "stamp", "offset")}
@@ -159,6 +186,26 @@ def merge_pass(batches: Iterable[pa.RecordBatch], *, row_order: RowOrder) -> Ite
             if facts.num_rows:
                 yield facts
             held.add(pa.Table.from_batches([batch.filter(batch.column("fact").is_null())]))
+        yield from held.finish(row_order)
+
+
+def last_rows(batches: Iterable[pa.RecordBatch], *, row_order: RowOrder) -> Iterator[pa.RecordBatch]:
+    """Reduce typed changes of several tasks, with ``key``, ``stamp``, ``source`` and ``offset``, to the last change of each key.
+
+    Parameters
+    ----------
+    batches : iterable of pyarrow.RecordBatch
+    row_order : {"log", "offset", "row"}
+
+    Raises
+    ------
+    RowOrderError
+        When the order of the last two changes of a key is unknown.
+    """
+    held = _Held()
+    with worker():
+        for batch in batches:
+            held.add(pa.Table.from_batches([batch]))
         yield from held.finish(row_order)
 
 

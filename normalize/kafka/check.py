@@ -23,7 +23,7 @@ import json
 import logging
 import sys
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -92,6 +92,37 @@ def check_records(source: Source, options: Mapping[str, str], *, keyed: bool, bo
         if hasattr(error, "add_note"):  # Python 3.11
             error.add_note(_HINT)
         raise error.with_traceback(None) from None  # the sentence alone, without the client's and decoder's frames
+
+
+def check_readable(options: Mapping[str, str], read: Callable[..., Any], *, fail: bool) -> None:
+    """Raise an error if the broker, the login, a topic or a sampled record cannot be read.
+
+    Parameters
+    ----------
+    options : mapping
+        Options of Spark's Kafka source.
+    read : callable
+        From a record's topic, key, value and headers; raises a DecodeError.
+    fail : bool
+        Whether the query fails at a record that cannot be read.
+
+    Raises
+    ------
+    SampleError, DecodeError
+    """
+    try:
+        found = _sampled(options)
+        for record in [*found.oldest, *found.newest] if found is not None and fail else ():
+            try:
+                read(record.topic, record.key, record.value, record.headers)
+            except DecodeError as error:
+                raise error.at(where=f"{record.topic}[{record.partition}]@{record.offset}") from None
+    except MissingDependencyError as error:
+        _log.info(_SKIPPED, error)
+    except ChangelogError as error:
+        if hasattr(error, "add_note"):  # Python 3.11
+            error.add_note(_HINT)
+        raise error.with_traceback(None) from None
 
 
 def _check(source: Source, options: Mapping[str, str], *, keyed: bool, bounded: bool) -> None:

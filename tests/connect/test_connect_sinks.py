@@ -12,7 +12,17 @@ from uuid import uuid4
 import pytest
 
 from cdc_formats.errors import ArgumentError
-from normalize import JdbcTarget, LocalKafka, aggregate_changes, apply_batch, apply_changes, encode_changelog, from_kafka_changelog
+from normalize import (
+    DeltaDatabase,
+    JdbcTarget,
+    LocalKafka,
+    aggregate_changes,
+    apply_batch,
+    apply_changes,
+    encode_changelog,
+    from_kafka_changelog,
+    sync_database,
+)
 from normalize.sinks.arrival import ChangeOrderError, require_arrival_order
 from normalize.sinks.change_feed import CHANGE_TYPES
 from tests.support.sinking import STORY, Sink, apply_stream, finish_all, forget_last_commit, lake_sink
@@ -224,5 +234,7 @@ def test_what_needs_a_classic_session_is_refused_at_the_call(connect: SparkSessi
     changes = changelog(connect, STORY)
     with pytest.raises(ArgumentError, match=r"JdbcTarget needs the JVM of a classic session, and this one is of Spark Connect: run"):
         apply_batch(changes, JdbcTarget("jdbc:postgresql://localhost/shop", "t"), keys="id")
+    with pytest.raises(ArgumentError, match=r"sync_database needs the JVM of a classic session, and this one is of Spark Connect: run"):
+        sync_database(connect, "t", format="maxwell-json", target=DeltaDatabase("/lake"), schema_location="/lake/_schemas", options={})
     with pytest.raises(ArgumentError, match=r"cannot recognize a repeated micro-batch .*: call apply_changes"):
         apply_batch(changes.localCheckpoint(), "t", change_feed=True)

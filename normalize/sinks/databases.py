@@ -1,0 +1,178 @@
+"""Descriptions of the databases that `sync_database` writes: where their tables are, and how they are named."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from string import Formatter
+from typing import ClassVar
+
+from cdc_formats.errors import ArgumentError
+from cdc_formats.values.schema import backquoted, name_parts
+
+from .targets import DeltaTarget, IcebergTarget, JdbcTarget, LakeTarget, TableTarget, TargetError
+
+_PLACES = ("database", "schema", "table")
+
+
+@dataclass(frozen=True)
+class LakeDatabase:
+    """A namespace of the session's catalogs, whose tables are written with Spark's ``MERGE INTO``."""
+
+    name: str
+    table: str = "{table}"
+    of: ClassVar[type[LakeTarget]]
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.name, str) or not self.name:
+            raise ArgumentError(f"{type(self).__name__} requires the name of a database, got {self.name!r}")
+        check_template(self.table)
+
+    def target(self, name: str) -> TableTarget:
+        """Return the table with this name.
+
+        Raises
+        ------
+        TargetError
+            When the name cannot be one of a table here.
+        """
+        return self.of(f"{self.name}.{backquoted(name)}")
+
+
+@dataclass(frozen=True)
+class DeltaDatabase(LakeDatabase):
+    """A folder or a database of Delta tables.
+
+    Parameters
+    ----------
+    name : str
+        A path (with a ``/``), in which each table is a folder, or a database of the session's catalogs (``shop``, ``catalog.shop``).
+    table : str
+        The template of the tables' names, with ``{table}``, and optionally ``{schema}`` and ``{database}`` of the source table:
+        ``"{database}_{table}"``.
+    """
+
+    of: ClassVar[type[LakeTarget]] = DeltaTarget
+
+    def target(self, name: str) -> TableTarget:
+        """Return the table with this name; in a path, a name cannot leave the folder."""
+        if "/" not in re.sub("`(?:[^`]|``)*`", "", self.name):
+            return super().target(name)
+        if "/" in name or "\\" in name or name in (".", ".."):
+            raise TargetError(f"the table name {name!r} cannot be a folder's name: pass tables={{...: TableOptions(name=...)}}")
+        return DeltaTarget(f"{self.name.rstrip('/')}/{name}")
+
+
+@dataclass(frozen=True)
+class IcebergDatabase(LakeDatabase):
+    """A namespace of Iceberg tables.
+
+    Parameters
+    ----------
+    name : str
+        As ``catalog.namespace``.
+    table : str
+        The template of the tables' names, as of `DeltaDatabase`.
+    """
+
+    of: ClassVar[type[LakeTarget]] = IcebergTarget
+
+
+@dataclass(frozen=True)
+class JdbcDatabase:
+    """A database of PostgreSQL, MySQL or MariaDB.
+
+    Parameters
+    ----------
+    url, user, password, options
+        As of `JdbcTarget`.
+    schema : str or None
+        The schema of the tables; None: the connection's default.
+    table : str
+        The template of the tables' names, as of `DeltaDatabase`.
+    """
+
+    url: str
+    schema: str | None = None
+    table: str = "{table}"
+    user: str | None = None
+    password: str | None = field(default=None, repr=False)
+    options: Mapping[str, str] = field(default_factory=dict, repr=False, hash=False)
+
+    def __post_init__(self) -> None:
+        check_template(self.table)
+        self.target("table")  # checks the url
+
+    def target(self, name: str) -> TableTarget:
+        """Return the table with this name.
+
+        Raises
+        ------
+        TargetError
+            When the name has a dot, which separates a schema.
+        """
+        if "." in name:
+            raise TargetError(f"the table name {name!r} has a dot: pass tables={{...: TableOptions(name=...)}}")
+        qualified = name if self.schema is None else f"{self.schema}.{name}"
+        return JdbcTarget(self.url, qualified, self.user, self.password, self.options)
+
+
+Database = LakeDatabase | JdbcDatabase
+
+
+def check_template(template: str) -> None:
+    """Raise an error for a template of names that names something else than a source table.
+
+    Raises
+    ------
+    ArgumentError
+    """
+    try:
+        found = [name for _, name, _, _ in Formatter().parse(template) if name is not None]
+    except ValueError:
+        found = ["?"]
+    unknown = [name for name in found if name not in _PLACES]
+    if unknown or "table" not in found:
+        raise ArgumentError(f"the template of table names is {template!r}: write {{table}}, and optionally {{schema}} and {{database}}")
+
+
+def source_id(names: Sequence[str]) -> str:
+    """Return the name of a source table, as users write it: ``shop.orders``. A part with a dot is in backquotes.
+
+    Examples
+    --------
+    >>> source_id(["shop", "orders"]), source_id(["shop", "order.items"])
+    ('shop.orders', 'shop.`order.items`')
+    """
+    return ".".join(backquoted(name) if {".", "`"} & set(name) or not name else name for name in names)
+
+
+def table_name(template: str, source: str) -> str:
+    """Return the name of a source table's target.
+
+    Parameters
+    ----------
+    template : str
+    source : str
+        As of `source_id`, or a topic. Its last part is the table, the part before it the schema, and the first of three the database. A
+        producer that writes two parts has no schema of its own, and so ``{schema}`` and ``{database}`` are the same.
+
+    Raises
+    ------
+    TargetError
+        When the source table lacks a part of the template.
+
+    Examples
+    --------
+    >>> table_name("{database}_{table}", "shop.orders")
+    'shop_orders'
+    """
+    *above, table = name_parts(source) or (source,)
+    places = {"table": table}
+    if above:
+        places |= {"schema": above[-1], "database": above[-2] if len(above) > 1 else above[-1]}
+    try:
+        return template.format(**places)
+    except KeyError as error:
+        raise TargetError(f"the source table {source!r} has no {error.args[0]} for the template {template!r}: remove it") from None

@@ -1,0 +1,284 @@
+"""The first pass of `sync_database`, on the workers: the source table of each record, and which columns its rows have.
+
+A message names its table (`Format.table_identity`). Where it does not, and where a record without a value is a delete, the topic is the
+table.
+
+The pass returns the records with these columns, followed by a row for each table of the task, in which only ``summary`` is set:
+
+============  ====================================================================================================================
+column        content
+============  ====================================================================================================================
+``table``     the source table (`source_id`); NULL for a record without rows
+``sample``    whether the record belongs to the sample from which a schema is inferred: the first ones, and those with new columns
+``summary``   a `TableSummary`, as MessagePack
+============  ====================================================================================================================
+
+Only columns with a value count: a column that is NULL in all rows has no type yet, and nothing is lost without it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+
+from cdc_formats.base import Event, Format, Headers, Ignored
+from cdc_formats.errors import DecodeError, excerpt_of
+from cdc_formats.topics.inference.reading import AnyColumns
+from normalize.core.output import Letter
+from normalize.core.packing import encode
+from normalize.core.records import KafkaRecord, header_pairs
+from normalize.decode.dead_letter import Destination, send
+from normalize.decode.decode_pass import header_lists
+from normalize.sinks.databases import source_id
+from normalize.worker import worker
+
+from .table_options import Selection
+
+RECORD_DDL = (
+    "key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT, stamp BIGINT, headers ARRAY<STRUCT<key: STRING, value: BINARY>>"
+)
+ROUTED_DDL = f"{RECORD_DDL}, table STRING, sample BOOLEAN, summary BINARY"
+_SAMPLE = 1_000
+"""So many records of a table and task are a sample."""
+_SAMPLE_OF_NEW = 100
+"""So many records after one with a new column are, too."""
+
+
+class TableSummary(msgspec.Struct):
+    """What a task found of a source table.
+
+    Attributes
+    ----------
+    table : str
+        Empty for records without rows.
+    records, size : int
+        The number of records, and of bytes in their values.
+    rows : int
+        The number of inserts and updates.
+    names : set of str
+        The columns that have a value in a row.
+    reasons : dict
+        Why records have no rows, with their number.
+    """
+
+    table: str
+    records: int = 0
+    size: int = 0
+    rows: int = 0
+    names: set[str] = msgspec.field(default_factory=set)
+    reasons: dict[str, int] = msgspec.field(default_factory=dict)
+
+    def add(self, other: TableSummary) -> None:
+        """Add what another task found."""
+        self.records += other.records
+        self.size += other.size
+        self.rows += other.rows
+        self.names |= other.names
+        self.reasons = dict(Counter(self.reasons) + Counter(other.reasons))
+
+
+decode_summary = msgspec.msgpack.Decoder(TableSummary).decode
+
+
+def merged(summaries: Iterable[TableSummary]) -> dict[str, TableSummary]:
+    """Return the summary of each table over all tasks."""
+    found: dict[str, TableSummary] = {}
+    for summary in summaries:
+        found.setdefault(summary.table, TableSummary(summary.table)).add(summary)
+    return found
+
+
+class Routed(msgspec.Struct, frozen=True, gc=False):
+    """Where a record belongs.
+
+    Attributes
+    ----------
+    table : str
+        Empty if the record has no rows, or its table is not selected.
+    rows : int
+        The number of inserts and updates.
+    names : frozenset of str
+        The columns with a value in them.
+    reason : str
+        Why the record has no rows.
+    """
+
+    table: str
+    rows: int = 0
+    names: frozenset[str] = frozenset()
+    reason: str = ""
+
+
+class Router:
+    """Finds the source table of records.
+
+    Parameters
+    ----------
+    format : Format
+    selection : Selection
+
+    Raises
+    ------
+    InferenceError
+        When the format has no column names.
+    """
+
+    def __init__(self, format: Format, selection: Selection) -> None:
+        self.format, self.selection = format, selection
+        self.reader = AnyColumns(format)
+        # A record without a value names no table: then all records of the topic belong to the topic's.
+        self.by_topic = format.reads_tombstones or not format.table_identity
+        self._table_of = format.table_reader(list(format.table_identity))
+        self._selected: dict[str, bool] = {}
+
+    def route(self, topic: str, key: bytes | None, value: bytes | None, headers: Headers = ()) -> Routed:
+        """Return where a record belongs.
+
+        Raises
+        ------
+        DecodeError
+            When the record cannot be read.
+        """
+        if self.by_topic:
+            return self._of_topic(topic, key, value, headers) if self._selects(topic) else _OTHER
+        events = self.reader.events(key, value, headers)
+        if isinstance(events, Ignored):
+            table = self._subject(topic, key, value, events, headers) if events is Ignored.TRUNCATE else ""
+            return Routed(table, reason="" if table else events.value)
+        if not events:
+            return Routed("", reason="MESSAGE")
+        table = self._named(events[0].message) or topic
+        return self._with_names(table, events) if self._selects(table) else _OTHER
+
+    def _of_topic(self, topic: str, key: bytes | None, value: bytes | None, headers: Headers) -> Routed:
+        """Return the topic's table, also for a record without a row, which may be a delete, and for one that cannot be read."""
+        try:
+            events = self.reader.events(key, value, headers)
+        except DecodeError:
+            return Routed(topic)
+        return Routed(topic) if isinstance(events, Ignored) else self._with_names(topic, events)
+
+    def _with_names(self, table: str, events: Sequence[Event]) -> Routed:
+        rows, names = 0, set[str]()
+        for event in events:
+            if event.after is not None:
+                rows += 1
+                found = self.format.row_names(event)
+                added = () if found is None else found.added
+                names.update(name for name, each in event.after.items() if each is not None and name not in added)
+        return Routed(table, rows, frozenset(names))
+
+    def _selects(self, table: str) -> bool:
+        if table not in self._selected:
+            self._selected[table] = self.selection.selects(table)
+        return self._selected[table]
+
+    def _named(self, message: Any) -> str:
+        return source_id([str(name) for name in self._table_of(message) if name is not None])
+
+    def _subject(self, topic: str, key: bytes | None, value: bytes | None, reason: Ignored, headers: Headers) -> str:
+        """Return the table of a truncate; empty if it is not selected."""
+        event = self.format.control_event(key, value, reason, headers)
+        parts = [name for name in (event.database, event.schema, event.table) if name is not None]
+        # OGG's name of a table is one text.
+        named = ".".join(parts) if len(self.format.table_identity) == 1 else source_id(parts)
+        table = topic if event.table is None else named
+        return table if self._selects(table) else ""
+
+
+_OTHER = Routed("", reason=Ignored.OTHER_TABLE.value)
+
+
+@dataclass(frozen=True)
+class Route:
+    """The arguments of the pass; built on the driver, sent to the workers.
+
+    Parameters
+    ----------
+    format : Format
+    selection : Selection
+    fail : bool
+        Whether a record that cannot be read fails the query.
+    dead_letters : Destination or None
+        The destination of such records; None drops them.
+    """
+
+    format: Format
+    selection: Selection
+    fail: bool
+    dead_letters: Destination | None
+
+
+def route_pass(batches: Iterator[pa.RecordBatch], *, route: Route) -> Iterator[pa.RecordBatch]:
+    """Route a task's records; for ``mapInArrow``.
+
+    Parameters
+    ----------
+    batches : iterator of pyarrow.RecordBatch
+        The columns of `RECORD_DDL`.
+    route : Route
+    """
+    router, summaries = Router(route.format, route.selection), dict[str, TableSummary]()
+    chosen = Counter[str]()
+    schema = None
+    with worker():
+        for batch in batches:
+            tables, sample, letters = [], [], list[Letter]()
+            for index, (topic, key, value, headers) in enumerate(zip(*_arguments(batch), strict=True)):
+                try:
+                    routed = router.route(topic, key, value, headers)
+                except DecodeError as error:
+                    routed = Routed("", reason=error.condition)
+                    letters.append(_bad(error, batch, index, route))
+                tables.append(routed.table or None)
+                sample.append(_see(summaries, chosen, routed, len(value or b"")))
+            if route.dead_letters is not None:
+                send(route.dead_letters, letters)
+            summary = pa.nulls(batch.num_rows, pa.binary())
+            names = [*batch.schema.names, "table", "sample", "summary"]
+            routed_batch = pa.RecordBatch.from_arrays(
+                [*batch.columns, pa.array(tables, pa.string()), pa.array(sample, pa.bool_()), summary], names=names
+            )
+            schema = routed_batch.schema
+            # A record without rows is counted, and needs no place.
+            yield routed_batch.filter(routed_batch.column("table").is_valid())
+        if schema is not None:
+            packed = pa.array([encode(summary) for summary in summaries.values()], pa.binary())
+            nothing = [pa.nulls(len(packed), field.type) for field in schema][:-1]
+            yield pa.RecordBatch.from_arrays([*nothing, packed], schema=schema)
+
+
+def _arguments(batch: pa.RecordBatch) -> list[Sequence[Any]]:
+    return [*(batch.column(name).to_pylist() for name in ("topic", "key", "value")), header_lists(batch.column("headers"))]
+
+
+def _see(summaries: dict[str, TableSummary], chosen: Counter[str], routed: Routed, size: int) -> bool:
+    """Add a record to its table's summary, and return whether it belongs to the sample."""
+    summary = summaries.setdefault(routed.table, TableSummary(routed.table))
+    summary.records += 1
+    if not routed.table:
+        summary.reasons[routed.reason] = summary.reasons.get(routed.reason, 0) + 1
+        return False
+    summary.size += size
+    summary.rows += routed.rows
+    if not routed.names <= summary.names:
+        summary.names |= routed.names
+        chosen[routed.table] = min(chosen[routed.table], _SAMPLE - _SAMPLE_OF_NEW)
+    chosen[routed.table] += 1
+    return chosen[routed.table] <= _SAMPLE
+
+
+def _bad(error: DecodeError, batch: pa.RecordBatch, index: int, route: Route) -> Letter:
+    row: Mapping[str, Any] = batch.slice(index, 1).to_pylist()[0]
+    headers = header_pairs(row["headers"])
+    record = KafkaRecord(row["topic"], row["partition"], row["offset"], row["stamp"], row["key"], row["value"], headers)
+    excerpt = excerpt_of(record.value) if route.format.error_excerpt else ""
+    error = error.at(where=record.where, excerpt=excerpt) if excerpt else error.without_data().at(where=record.where)
+    if route.fail:
+        raise error
+    return Letter(error, record)

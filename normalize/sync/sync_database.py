@@ -1,0 +1,362 @@
+"""`sync_database`: one streaming query and one read of Kafka for all tables of a database.
+
+In each micro-batch:
+
+1. A pass over the records finds the table of each, and the columns that have a value (`route`). Its result is computed once.
+2. A table that is new gets a schema, and a new column is added to the schema and the target, before any of its records is decoded.
+3. Each table's records are decoded with its schema, and the last change of each key is merged into its target: several tables at a time.
+
+A micro-batch that Spark repeats after a failure merges the same changes again, and ends in the same rows.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, fields
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cdc_formats.base import Format
+from cdc_formats.errors import (
+    DECODE_CONDITIONS,
+    ArgumentError,
+    ChangelogError,
+    DecodeError,
+    FormatOptionError,
+    InferenceError,
+    SchemaError,
+    TruncateError,
+)
+from normalize.changelog_normalize import check_choice, names_of
+from normalize.connect import require_jvm
+from normalize.decode.dead_letter import DeadLetter, Destination
+from normalize.decode.request import as_format
+from normalize.kafka.check import check_readable
+from normalize.kafka.reader_options import reader_options, reads_topic
+from normalize.monitoring.explain_error import explain_error
+from normalize.session_check import load_kafka
+from normalize.sinks.apply import computed
+from normalize.sinks.databases import Database, JdbcDatabase, LakeDatabase
+from normalize.sinks.jdbc import JdbcConnection
+from normalize.sinks.targets import ConflictError, JdbcTarget, TargetError
+from normalize.spark_versions import check_kafka_source, check_version
+
+from .route import RECORD_DDL, ROUTED_DDL, Route, Router, TableSummary, decode_summary, merged, route_pass
+from .schema_store import SchemaStore
+from .table_options import Selection, SyncError, TableOptions
+from .table_sync import Part, Rules, TableSync, same_targets
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+_log = logging.getLogger("normalize")
+_FEW_RECORDS, _FEW_BYTES = 100_000, 32 << 20
+"""So many records are decoded on the driver."""
+
+
+def sync_database(
+    spark: SparkSession,
+    topic: str | Sequence[str] | re.Pattern[str] | None = None,
+    *,
+    format: str | Format,
+    target: Database,
+    schema_location: str,
+    options: Mapping[str, Any],
+    format_options: Mapping[str, Any] | None = None,
+    tables: Mapping[str, TableOptions] | None = None,
+    include: str | Sequence[str] = (),
+    exclude: str | Sequence[str] = (),
+    on_new_column: Literal["add", "ignore", "fail"] = "add",
+    on_table_error: Literal["fail", "stop_table"] = "fail",
+    on_truncate: Literal["fail", "ignore"] = "fail",
+    mode: Literal["FAILFAST", "DROPMALFORMED"] | DeadLetter = "FAILFAST",
+    parallel: int = 4,
+    check: bool = True,
+) -> DataStreamWriter:
+    """Return a writer that keeps the tables of a database equal to those that topics describe, in one streaming query.
+
+    Parameters
+    ----------
+    spark : SparkSession
+        A classic session.
+    topic : str, sequence of str, re.Pattern or None
+        As in `from_kafka_changelog`: a topic for each table, or topics with several tables.
+    format : str or Format
+        One format for all topics.
+    target : DeltaDatabase, IcebergDatabase or JdbcDatabase
+        Where the tables are written, and how they are named. Missing tables are created.
+    schema_location : str
+        A folder, which keeps a JSON file for each table with its columns, key and the evidence for them. A restarted query reads the files
+        and infers nothing again: edit a file to change a decision while the query is stopped.
+    options : mapping
+        Options of Spark's Kafka source; ``maxOffsetsPerTrigger`` bounds a micro-batch.
+    format_options : mapping or None
+        Options of the format. Others may be inferred for each table.
+    tables : mapping
+        Options of single tables, by the name of the source table: ``{"shop.orders": TableOptions(primary_key="id")}``.
+    include, exclude : str or sequence of str
+        Regular expressions for names of source tables: ``exclude="shop[.]tmp_.*"``.
+    on_new_column : {"add", "ignore", "fail"}
+        What happens to a column that the schema lacks, in the first micro-batch that has a value of it. It is added to the target and no
+        value is lost; or it is not written, with a warning; or it is an error of the table.
+    on_table_error : {"fail", "stop_table"}
+        What an error of a table does: the query fails once the other tables are written, and repeats the micro-batch after a restart; or
+        only the table stops, with a warning in each micro-batch that counts what it misses. Its file says why. To resume it, delete the
+        table's file and read its topics again in a query with ``include=`` and a new checkpoint.
+    on_truncate : {"fail", "ignore"}
+        Whether a truncate of a source table is an error of the table. Its rows stay in the target.
+    mode : {"FAILFAST", "DROPMALFORMED"} or DeadLetter
+        What happens to a record that cannot be decoded, as in `from_kafka_changelog`.
+    parallel : int
+        The number of tables that are written at a time.
+    check : bool
+        Whether the driver tries the broker, the login, the topics and a sample of their records during this call.
+
+    Returns
+    -------
+    DataStreamWriter
+        Set its ``checkpointLocation``, then start it. One query needs its own `schema_location`.
+
+    Raises
+    ------
+    ArgumentError, SchemaError, FormatOptionError, UnknownFormatError, MissingDependencyError, InferenceError
+        During this call, when the arguments cannot be used.
+    SampleError, DecodeError
+        During this call, when the topics or a sampled record cannot be read.
+    SyncError
+        While the query runs: the text names the table, and has the sentence of its error.
+
+    Notes
+    -----
+    The table of a message is the one that it names (Debezium's ``source``, Canal, Maxwell, OGG, DMS, ...), and otherwise its topic. Two
+    source tables are never merged: if the template of names gives them one name, they are an error.
+
+    A table's schema comes from its entry in `tables`, or else from a schema block, a registry or the types in the messages, or else from
+    the values of the records in the micro-batch in which it appears. A column that has been NULL in all records is not written until it
+    has a value. All columns but those of the key are nullable: a column that the source drops stays, and is NULL from then on.
+
+    A MERGE replaces whole rows, so that a message must have all columns of its row. A message without them (GoldenGate's compressed
+    updates, PostgreSQL's unchanged TOAST values) is an error of its table. Read such a table with `from_kafka_changelog`, whose state
+    completes rows, and `apply_changes`.
+
+    The last change of each key in a micro-batch applies: by offset, and between Kafka partitions by timestamp, as in
+    `from_kafka_changelog`. An event that a producer repeats in a later micro-batch sets its row back, until the events after it are
+    repeated too.
+    """
+    require_jvm(spark, "sync_database", "run this query in a classic session, or write each table with apply_changes")
+    _check_arguments(target, tables or {}, on_new_column, on_table_error, on_truncate, mode, parallel)
+    chosen, kafka = as_format(format, format_options), reader_options(topic, options)
+    if isinstance(mode, DeadLetter) and reads_topic(mode.topic, kafka):
+        raise ArgumentError(f"{mode.topic!r} is also a topic that is read, so that dead letters would loop: choose another topic")
+    check_version(spark)
+    check_kafka_source(spark)
+    dead_letters = Destination.check(mode, chosen.identifier, kafka) if isinstance(mode, DeadLetter) else None
+    route = Route(chosen, Selection(names_of(include), names_of(exclude)), fail=mode == "FAILFAST", dead_letters=dead_letters)
+    router = Router(chosen, route.selection)
+    if check:
+        check_readable(kafka, router.route, fail=route.fail)
+    given = {each.name for each in fields(chosen)} if isinstance(format, Format) else {_spelled(name) for name in format_options or {}}
+    rules = Rules(
+        format=chosen,
+        given=frozenset(given),
+        database=target,
+        tables=dict(tables or {}),
+        store=SchemaStore(spark, schema_location),
+        on_new_column=on_new_column,
+        on_truncate=on_truncate,
+        mode="DROPMALFORMED" if mode == "DROPMALFORMED" else "FAILFAST",
+        dead_letters=dead_letters,
+    )
+    records = load_kafka(spark.readStream.format("kafka").options(**kafka, includeHeaders="true"))
+    return records.writeStream.foreachBatch(SyncDatabase(spark, route, rules, on_table_error, parallel))
+
+
+def _spelled(name: str) -> str:
+    return name.replace("-", "_").replace(".", "_")
+
+
+def _check_arguments(
+    target: Any, tables: Mapping[str, Any], on_new_column: str, on_table_error: str, on_truncate: str, mode: Any, parallel: int
+) -> None:
+    if not isinstance(target, LakeDatabase | JdbcDatabase):
+        raise ArgumentError(f"target is {target!r}: pass DeltaDatabase(...), IcebergDatabase(...) or JdbcDatabase(...)")
+    wrong = [name for name, each in tables.items() if not isinstance(each, TableOptions)]
+    if wrong:
+        raise ArgumentError(f"tables has {tables[wrong[0]]!r} for {wrong[0]!r}: pass TableOptions(...)")
+    check_choice("on_new_column", on_new_column, ("add", "ignore", "fail"))
+    check_choice("on_table_error", on_table_error, ("fail", "stop_table"))
+    check_choice("on_truncate", on_truncate, ("fail", "ignore"))
+    if not isinstance(mode, DeadLetter):
+        check_choice("mode", mode, ("FAILFAST", "DROPMALFORMED"))
+    if not isinstance(parallel, int) or parallel < 1:
+        raise ArgumentError(f"parallel is {parallel!r}: pass a number of tables, at least 1")
+
+
+@dataclass
+class SyncDatabase:
+    """Applies micro-batches to all tables; for ``foreachBatch``.
+
+    Parameters
+    ----------
+    spark : SparkSession
+        The user's session. A streaming query's own has no adaptive execution, which small MERGEs need.
+    route : Route
+    rules : Rules
+    on_table_error : {"fail", "stop_table"}
+    parallel : int
+    tables : dict
+        The tables that have appeared.
+    """
+
+    spark: SparkSession
+    route: Route
+    rules: Rules
+    on_table_error: str
+    parallel: int
+    tables: dict[str, TableSync] = field(default_factory=dict)
+
+    def __call__(self, batch: DataFrame, number: int) -> None:
+        """Apply a micro-batch.
+
+        Raises
+        ------
+        SyncError
+            When a table fails and `on_table_error` is ``fail``; the other tables are written.
+        """
+        routing: Any = partial(route_pass, route=self.route)
+        with computed(_records(batch).mapInArrow(routing, ROUTED_DDL)) as routed:
+            packed = routed.where("summary IS NOT NULL").select("summary").collect()
+            summaries = merged(decode_summary(bytes(row["summary"])) for row in packed)
+            _log_ignored(summaries.pop("", None))
+            self._apply(summaries, routed)
+
+    def _apply(self, summaries: Mapping[str, TableSummary], routed: DataFrame) -> None:
+        for table in summaries:
+            if table not in self.tables:
+                self.tables[table] = TableSync(table, self.rules)
+        parts = self._parts(summaries, routed)
+        failed = [failure for failure in self._in_parallel(parts) if failure is not None]
+        fatal = [failure for failure in failed if self.on_table_error == "fail" or not failure.of_table]
+        if fatal:
+            shown = "; ".join(f"{failure.table}: {failure.text}" for failure in fatal)
+            raise SyncError(f"{shown}. The other tables of the micro-batch are written")
+        for failure in failed:
+            sync = self.tables[failure.table]
+            sync.lost += summaries[failure.table].records
+            sync.stop(failure.text)
+            _log.warning("%s is stopped, and the other tables go on: %s", failure.table, failure.text)
+
+    def _parts(self, summaries: Mapping[str, TableSummary], routed: DataFrame) -> dict[str, Part]:
+        """Return the records of the tables that are not stopped."""
+        running = {}
+        for table, summary in sorted(summaries.items()):
+            sync = self.tables[table]
+            sync.load()
+            if sync.stopped:
+                sync.lost += summary.records
+                _log.warning("%s is stopped and misses %s records: %s", table, sync.lost, sync.stopped)
+            else:
+                running[table] = summary
+        few = sum(s.records for s in running.values()) <= _FEW_RECORDS and sum(s.size for s in running.values()) <= _FEW_BYTES
+        here = routed.where("summary IS NULL").drop("summary").toArrow() if few and running else None
+        return {table: Part(summary, routed, None if here is None else _of_table(here, table)) for table, summary in running.items()}
+
+    def _in_parallel(self, parts: Mapping[str, Part]) -> list[Failure | None]:
+        """Apply parts, several at a time, and return the error of each."""
+        from pyspark import inheritable_thread_target
+
+        clashes = same_targets([table for table, sync in self.tables.items() if not sync.stopped], self.rules)
+        # Statements in other threads need the micro-batch's id, by which the sinks know it.
+        inherit = inheritable_thread_target(self.spark)
+        with ThreadPoolExecutor(self.parallel, "sync") as pool:
+            futures = [pool.submit(inherit(partial(self._apply_part, part, clashes))) for part in parts.values()]
+            return [future.result() for future in futures]
+
+    def _apply_part(self, part: Part, clashes: Mapping[str, Sequence[str]]) -> Failure | None:
+        from py4j.protocol import Py4JError
+        from pyspark.errors import PySparkException
+
+        sync = self.tables[part.summary.table]
+        try:
+            others = clashes.get(self.rules.target_name(sync.table).lower())
+            if others:
+                raise SyncError(
+                    f"the target {self.rules.target_name(sync.table)!r} is that of {' and of '.join(sorted(others))}: pass another "
+                    "template of names, such as table='{database}_{table}', or a name in tables="
+                )
+            sync.apply(self.spark, part)
+        except (ChangelogError, PySparkException, Py4JError) as error:
+            return Failure(sync.table, explain_error(error), self._is_of_table(error, sync.table))
+        return None
+
+    def _is_of_table(self, error: Exception, table: str) -> bool:
+        """Return whether an error is one of a table's records or definition: anything else, such as a broken connection, may go away."""
+        from pyspark.errors import AnalysisException, ArithmeticException, NumberFormatException
+
+        if isinstance(error, TargetError):
+            return not isinstance(error, ConflictError) and self._is_reachable(table)
+        if isinstance(error, ChangelogError):
+            return isinstance(error, _OF_TABLE)
+        of_data = (AnalysisException, ArithmeticException, NumberFormatException)
+        return isinstance(error, of_data) or explain_error(error).startswith(tuple(f"[{condition}]" for condition in _CONDITIONS))
+
+    def _is_reachable(self, table: str) -> bool:
+        target = self.rules.database.target(self.rules.target_name(table))
+        if not isinstance(target, JdbcTarget):
+            return True
+        try:
+            with JdbcConnection.open(self.spark, target):
+                return True
+        except TargetError:
+            return False
+
+
+class Failure(NamedTuple):
+    """The error of a table.
+
+    Attributes
+    ----------
+    table : str
+    text : str
+    of_table : bool
+        Whether its records or definition are the reason, so that other tables can go on without it.
+    """
+
+    table: str
+    text: str
+    of_table: bool
+
+
+_OF_TABLE = (SyncError, SchemaError, DecodeError, InferenceError, ArgumentError, FormatOptionError, TruncateError)
+_CONDITIONS = (*DECODE_CONDITIONS, *(error.condition for error in (DecodeError, TruncateError)))
+
+
+def _records(batch: DataFrame) -> DataFrame:
+    """Return the records with the columns of `RECORD_DDL`."""
+    from pyspark.sql import functions as F
+
+    headers = RECORD_DDL.partition("headers ")[2]
+    return batch.select(
+        *(F.col(name).cast("binary") for name in ("key", "value")),
+        "topic",
+        "partition",
+        "offset",
+        F.unix_millis("timestamp").alias("stamp"),
+        F.col("headers").cast(headers),
+    )
+
+
+def _of_table(records: pa.Table, table: str) -> pa.Table:
+    return records.filter(pc.equal(records.column("table"), table))
+
+
+def _log_ignored(summary: TableSummary | None) -> None:
+    if summary is not None:
+        _log.info("%s records have no rows: %s", summary.records, summary.reasons)

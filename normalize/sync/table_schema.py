@@ -1,0 +1,228 @@
+"""A table's columns, key and format options: inferred from its first records, extended by new columns, written as JSON.
+
+A column that is not part of the key is nullable, whatever the source declares: a column that the source drops stays in the target, and is
+NULL from then on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import msgspec
+
+from cdc_formats.base import Format
+from cdc_formats.errors import SchemaError
+from cdc_formats.printable import printable
+from cdc_formats.topics.inference import InferredSchema, infer_schema
+from cdc_formats.values.schema import Column, columns as to_columns, quote, to_ddl
+from normalize.changelog_normalize import names_of
+
+from .table_options import SyncError, TableOptions
+
+Record = tuple[Any, ...]
+"""Key, value and headers."""
+
+
+@dataclass(frozen=True)
+class TableSchema:
+    """What is known about a source table, and kept in its file.
+
+    Parameters
+    ----------
+    table : str
+        The source table.
+    columns : tuple of Column
+    primary_key : tuple of str
+    format_options : mapping
+        The inferred options of the format.
+    notes : tuple of str
+        The evidence, for the reader of the file.
+    stopped : str
+        Why the table is no longer synchronized; empty while it is.
+    """
+
+    table: str
+    columns: tuple[Column, ...] = ()
+    primary_key: tuple[str, ...] = ()
+    format_options: Mapping[str, Any] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+    stopped: str = ""
+
+    @property
+    def names(self) -> set[str]:
+        """The names of the columns."""
+        return {column.name for column in self.columns}
+
+    def to_json(self) -> str:
+        """Return the file's content."""
+        content = {
+            "table": self.table,
+            "schema": [str(column) for column in self.columns],
+            "primary_key": list(self.primary_key),
+            "format_options": dict(self.format_options),
+            "notes": list(self.notes),
+            "stopped": self.stopped,
+        }
+        return msgspec.json.format(msgspec.json.encode(content), indent=2).decode() + "\n"
+
+    @classmethod
+    def from_json(cls, text: str, where: str) -> TableSchema:
+        """Return the content of a file, which a user may have edited.
+
+        Parameters
+        ----------
+        text : str
+        where : str
+            The file, for errors.
+
+        Raises
+        ------
+        SyncError
+            When the text is not such a file.
+        """
+        try:
+            found = msgspec.json.decode(text, type=_File, strict=True)
+            read = to_columns(", ".join(found.schema)) if found.schema else ()
+        except (msgspec.DecodeError, SchemaError) as error:
+            raise SyncError(
+                f"{where} is not the file of a table ({error}): correct it, or delete it so that the schema is inferred again"
+            ) from None
+        return cls(found.table, read, tuple(found.primary_key), found.format_options, tuple(found.notes), found.stopped)
+
+    def described(self) -> str:
+        """Return the decision as text for the user."""
+        options = [f"format_options={dict(self.format_options)!r}"] if self.format_options else []
+        key = f"primary_key={list(self.primary_key)!r}"
+        return "; ".join(map(printable, [f"schema={to_ddl(self.columns)!r}", key, *options]))
+
+
+class _File(msgspec.Struct, forbid_unknown_fields=True):
+    table: str
+    schema: list[str]
+    primary_key: list[str]
+    format_options: dict[str, Any] = {}
+    notes: list[str] = []
+    stopped: str = ""
+
+
+def decide(table: str, records: Sequence[Record], *, format: Format, given: Collection[str], options: TableOptions) -> TableSchema:
+    """Return the schema of a table that was not known: the user's, and otherwise what its first records show.
+
+    Parameters
+    ----------
+    table : str
+    records : sequence of (key, value, headers)
+    format : Format
+    given : collection of str
+        The format options that the user passed, which are not inferred.
+    options : TableOptions
+
+    Raises
+    ------
+    InferenceError
+        When the records have no rows.
+    SyncError
+        When no primary key is known, or not all of its columns.
+    SchemaError
+        When the columns' names cannot be those of one table.
+    """
+    key = names_of(options.primary_key)
+    if options.declared and key:
+        found = TableSchema(table, options.declared, key, notes=("as passed in tables=",))
+    else:
+        inferred = infer_schema(records, format=format, primary_key=key)
+        detected = {name: inferred.format_options[name] for name in inferred.option_reasons if name not in given}
+        columns = options.declared or _typed(inferred.columns, options)
+        columns = _with_values(columns, inferred, inferred.primary_key) if not options.declared else columns
+        found = TableSchema(table, columns, inferred.primary_key, detected, _notes(inferred))
+        if not found.primary_key:
+            raise SyncError(
+                f"its primary key is unknown ({inferred.primary_key_reason}): pass tables={{{table!r}: TableOptions(primary_key=[...])}}, "
+                "or leave the table out with exclude="
+            )
+    return _checked(replace(found, columns=tuple(column for column in found.columns if options.writes(column.name))))
+
+
+def extend(schema: TableSchema, names: Collection[str], records: Sequence[Record], *, format: Format, options: TableOptions) -> TableSchema:
+    """Return a schema with new columns at its end.
+
+    Parameters
+    ----------
+    schema : TableSchema
+    names : collection of str
+        The new columns.
+    records : sequence of (key, value, headers)
+        A sample that has them.
+    format : Format
+        With the inferred options of the table.
+    options : TableOptions
+
+    Raises
+    ------
+    SyncError
+        When the sample does not show a column's type.
+    SchemaError
+        When the columns' names cannot be those of one table.
+    """
+    inferred = infer_schema(records, format=format, primary_key=schema.primary_key)
+    found = {column.name: column for column in _typed(inferred.columns, options)}
+    unknown = [name for name in names if name not in found]
+    if unknown:
+        raise SyncError(
+            f"the type of its new column {unknown[0]!r} is unknown: pass tables={{{schema.table!r}: TableOptions(types=...)}}, or leave "
+            "the column out with exclude_columns"
+        )
+    added = tuple(replace(column, nullable=True) for name, column in found.items() if name in names)
+    notes = tuple(str(each) for each in inferred.evidence if each.column.name in names)
+    return _checked(replace(schema, columns=(*schema.columns, *added), notes=(*schema.notes, *notes)))
+
+
+def new_columns(schema: TableSchema, seen: Collection[str], options: TableOptions) -> list[str]:
+    """Return the columns that messages have and the schema lacks."""
+    return sorted(name for name in seen if name not in schema.names and options.writes(name))
+
+
+def _typed(columns: Sequence[Column], options: TableOptions) -> tuple[Column, ...]:
+    types = {column.name: column.type for column in options.typed}
+    return tuple(replace(column, type=types.get(column.name, column.type)) for column in columns)
+
+
+def _with_values(columns: Sequence[Column], inferred: InferredSchema, key: Sequence[str]) -> tuple[Column, ...]:
+    """Return the columns without those of which nothing but NULL is known: their type would be a guess."""
+    guessed = {each.column.name for each in inferred.evidence if each.certainty == "values" and not set(each.seen) - {"null"}}
+    return tuple(column for column in columns if column.name not in guessed or column.name in key)
+
+
+def _notes(inferred: InferredSchema) -> tuple[str, ...]:
+    key = f"primary key: {inferred.primary_key_reason}"
+    options = [f"{name}: {reason}" for name, reason in inferred.option_reasons.items()]
+    return (*map(str, inferred.evidence), key, *options, *inferred.notes)
+
+
+def _checked(schema: TableSchema) -> TableSchema:
+    lower = [column.name.lower() for column in schema.columns]
+    twice = [column.name for column in schema.columns if lower.count(column.name.lower()) > 1]
+    if twice:
+        raise SchemaError(
+            f"columns {' and '.join(map(quote, twice))} differ in case alone, and Spark ignores case: leave one out with exclude_columns"
+        )
+    lost = [name for name in schema.primary_key if name not in schema.names]
+    if lost:
+        raise SyncError(f"its primary key has {', '.join(lost)}, which is not one of its columns: pass primary_key in tables=")
+    return replace(schema, columns=tuple(replace(column, nullable=column.name not in schema.primary_key) for column in schema.columns))
+
+
+def with_options(format: Format, schema: TableSchema) -> Format:
+    """Return the format with a table's options.
+
+    Raises
+    ------
+    SyncError
+        When the file has an option that the format does not have.
+    """
+    try:
+        return replace(format, **schema.format_options)
+    except TypeError:
+        raise SyncError(f"its file has format_options that {format.identifier} does not have: {dict(schema.format_options)!r}") from None

@@ -1,0 +1,274 @@
+"""One table of `sync_database`: its schema, its target, and what happens to its records in a micro-batch."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal
+
+import pyarrow as pa
+
+from cdc_formats.base import Format, Ignored
+from cdc_formats.errors import DECODE_CONDITIONS, ArgumentError, DecodeError
+from normalize.core.output import ROW_KIND, Mode
+from normalize.decode.dead_letter import Destination
+from normalize.decode.decode_pass import Source, header_lists
+from normalize.monitoring.notice import shown_names
+from normalize.sinks import jdbc, lake
+from normalize.sinks.apply import computed
+from normalize.sinks.conflicts import repeat_conflicts
+from normalize.sinks.databases import Database, table_name
+from normalize.sinks.latest import ADDS
+from normalize.sinks.table_spec import TableSpec
+from normalize.sinks.targets import JdbcTarget, TableTarget
+
+from .route import TableSummary
+from .schema_store import SchemaStore
+from .table_changes import changes_here, changes_on_spark
+from .table_options import SyncError, TableOptions
+from .table_schema import Record, TableSchema, decide, extend, new_columns, with_options
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_log = logging.getLogger("normalize")
+_NOT_APPLIED = (*DECODE_CONDITIONS, DecodeError.condition, Ignored.TRUNCATE.value)
+_RECORD_COLUMNS = frozenset({"key", "value", "topic", "partition", "offset", "timestamp", "headers"})
+
+
+@dataclass(frozen=True)
+class Rules:
+    """The arguments of `sync_database` that all tables share.
+
+    Parameters
+    ----------
+    format : Format
+    given : frozenset of str
+        The format options that the user passed.
+    database : Database
+    tables : mapping
+        The options of single tables.
+    store : SchemaStore
+    on_new_column : {"add", "ignore", "fail"}
+    on_truncate : {"fail", "ignore"}
+    mode : {"FAILFAST", "DROPMALFORMED"}
+    dead_letters : Destination or None
+    """
+
+    format: Format
+    given: frozenset[str]
+    database: Database
+    tables: Mapping[str, TableOptions]
+    store: SchemaStore
+    on_new_column: Literal["add", "ignore", "fail"]
+    on_truncate: Literal["fail", "ignore"]
+    mode: Mode
+    dead_letters: Destination | None
+
+    def options(self, table: str) -> TableOptions:
+        """Return the options of a table."""
+        return self.tables.get(table, TableOptions())
+
+    def target_name(self, table: str) -> str:
+        """Return the name of a table's target."""
+        return self.options(table).name or table_name(self.database.table, table)
+
+
+@dataclass
+class Part:
+    """The records of one table in a micro-batch.
+
+    Parameters
+    ----------
+    summary : TableSummary
+    routed : DataFrame
+        All routed records.
+    here : pyarrow.Table or None
+        The table's records, if there are few; None: they are read from `routed`.
+    """
+
+    summary: TableSummary
+    routed: DataFrame
+    here: pa.Table | None
+
+    def sample(self) -> list[Record]:
+        """Return the records from which a schema is inferred, in the order of the topic."""
+        found = self.here if self.here is not None else self.records().where("sample").toArrow()
+        ordered = found.sort_by([("stamp", "ascending"), ("topic", "ascending"), ("partition", "ascending"), ("offset", "ascending")])
+        headers = header_lists(ordered.column("headers").combine_chunks())
+        return list(zip(ordered.column("key").to_pylist(), ordered.column("value").to_pylist(), headers, strict=True))
+
+    def records(self) -> DataFrame:
+        """Return the table's records."""
+        from pyspark.sql import functions as F
+
+        return self.routed.where(F.col("table") == self.summary.table)
+
+
+@dataclass
+class TableSync:
+    """Synchronizes one table.
+
+    Parameters
+    ----------
+    table : str
+        The source table.
+    rules : Rules
+    schema : TableSchema or None
+        None until the table's first micro-batch.
+    records : int
+        The records that were applied since the query started.
+    lost : int
+        The records that were not, because the table is stopped.
+    """
+
+    table: str
+    rules: Rules
+    schema: TableSchema | None = None
+    records: int = 0
+    lost: int = 0
+    _ignored: set[str] = field(default_factory=set)
+    _stored: bool = False
+    _prepared: TableSchema | None = None
+
+    def load(self) -> None:
+        """Read the table's file, once."""
+        if not self._stored:
+            self.schema, self._stored = self.rules.store.read(self.table), True
+
+    @property
+    def stopped(self) -> str:
+        """Why the table is stopped; empty while it is synchronized."""
+        return "" if self.schema is None else self.schema.stopped
+
+    def stop(self, reason: str) -> None:
+        """Stop the table, also after a restart."""
+        self._keep(replace(self.schema or TableSchema(self.table), stopped=reason))
+
+    def apply(self, spark: SparkSession, part: Part) -> None:
+        """Apply the table's records of a micro-batch to its target."""
+        started = time.monotonic()
+        target = self.rules.database.target(self.rules.target_name(self.table))
+        schema = self._known(spark, part, target)
+        if schema is None:
+            return
+        source = self._source(schema)
+        changes, counts = (
+            changes_here(spark, part.here, source)
+            if part.here is not None
+            else changes_on_spark(part.records(), source, number=part.summary.records)
+        )
+        with nullcontext(self._where(changes)) if part.here is not None else computed(self._where(changes)) as rows:
+            self._merge(rows, target, schema)
+        self._warn_of(counts())
+        self.records += part.summary.records
+        _log.info("%s: %s records applied in %.1f s", self.table, part.summary.records, time.monotonic() - started)
+
+    def _warn_of(self, counts: Mapping[str, int]) -> None:
+        """Warn of records that were not applied."""
+        dropped = {name: counts[name] for name in _NOT_APPLIED if counts.get(name)}
+        if dropped:
+            _log.warning("%s: %s", self.table, ", ".join(f"{number} records not applied ({name})" for name, number in dropped.items()))
+
+    # ------------------------------------------------------------------------------------------------------- the schema
+
+    def _known(self, spark: SparkSession, part: Part, target: TableTarget) -> TableSchema | None:
+        """Return the schema for a micro-batch; None for deletes in a table that never had a row."""
+        schema = self.schema
+        if schema is None or not schema.columns:
+            options = self.rules.options(self.table)
+            if not part.summary.rows and not options.declared:
+                self._require_missing(spark, target)
+                return None
+            schema = decide(self.table, part.sample(), format=self.rules.format, given=self.rules.given, options=options)
+            self._keep(schema)
+            self._say(f"new table, {schema.described()}")
+        return self._extended(schema, part)
+
+    def _require_missing(self, spark: SparkSession, target: TableTarget) -> None:
+        """Raise an error if the deletes of an unknown table may concern rows: nothing is known of the key's type."""
+        spec = TableSpec((), (), create=True, add_columns=True)
+        needed = jdbc.needed(spark, target, spec) if isinstance(target, JdbcTarget) else lake.needed(spark, target, spec)
+        if not needed:
+            raise SyncError(
+                f"its first records are deletes, from which no schema can be inferred, and {target} exists: pass "
+                f"tables={{{self.table!r}: TableOptions(schema=..., primary_key=[...])}}"
+            )
+
+    def _extended(self, schema: TableSchema, part: Part) -> TableSchema:
+        """Return the schema with the new columns of a micro-batch, so that no value of them is lost."""
+        options, rules = self.rules.options(self.table), self.rules
+        new = [name for name in new_columns(schema, part.summary.names, options) if name not in self._ignored]
+        if not new:
+            return schema
+        if rules.on_new_column == "fail":
+            raise SyncError(f"it has the new columns {shown_names(new)}, and on_new_column is 'fail': pass 'add', or use exclude_columns")
+        if rules.on_new_column == "ignore":
+            self._ignored.update(new)
+            self._say(f"the new columns {shown_names(new)} are ignored (on_new_column='ignore')")
+            return schema
+        extended = extend(schema, new, part.sample(), format=with_options(rules.format, schema), options=options)
+        self._keep(extended)
+        self._say(f"new columns, {', '.join(str(column) for column in extended.columns if column.name in new)}")
+        return extended
+
+    def _keep(self, schema: TableSchema) -> None:
+        self.rules.store.write(schema)
+        self.schema = schema
+
+    def _say(self, text: str) -> None:
+        _log.warning("%s: %s. Edit %s to change it", self.table, text, self.rules.store.file(self.table))
+
+    # ------------------------------------------------------------------------------------------------------- the changes
+
+    def _source(self, schema: TableSchema) -> Source:
+        rules = self.rules
+        return Source(
+            format=with_options(rules.format, schema),
+            columns=schema.columns,
+            unique_key=schema.primary_key,
+            mode=rules.mode,
+            dead_letters=rules.dead_letters,
+            on_truncate=rules.on_truncate,
+            record_columns=_RECORD_COLUMNS,
+        )
+
+    def _where(self, changes: DataFrame) -> DataFrame:
+        from pyspark.errors import AnalysisException
+        from pyspark.sql import functions as F
+
+        where = self.rules.options(self.table).where
+        if where is None:
+            return changes
+        # As in ChangelogNormalize: a row that no longer matches is deleted.
+        kept = F.col(ROW_KIND).isin(*ADDS) & F.coalesce(F.expr(where), F.lit(False))
+        try:
+            return changes.withColumn(ROW_KIND, F.when(kept, "+U").otherwise("-D"))
+        except AnalysisException as error:
+            raise ArgumentError(f"where is not a condition on its columns: {str(error).splitlines()[0]}") from None
+
+    # -------------------------------------------------------------------------------------------------------- the target
+
+    def _merge(self, changes: DataFrame, target: TableTarget, schema: TableSchema) -> None:
+        fields = tuple(each for each in changes.schema.fields if each.name != ROW_KIND)
+        spec = TableSpec(fields, schema.primary_key, create=True, add_columns=True)
+        repeat_conflicts(partial(self._commit, changes, target, spec, schema))
+
+    def _commit(self, changes: DataFrame, target: TableTarget, spec: TableSpec, schema: TableSchema) -> None:
+        sink: Any = jdbc if isinstance(target, JdbcTarget) else lake
+        if self._prepared != schema:
+            sink.prepare(changes.sparkSession, target, spec)
+            self._prepared = schema
+        sink.merge(changes, target, spec)
+
+
+def same_targets(tables: Sequence[str], rules: Rules) -> dict[str, list[str]]:
+    """Return the target names that several source tables have, ignoring case, with the tables."""
+    found: dict[str, list[str]] = {}
+    for table in tables:
+        found.setdefault(rules.target_name(table).lower(), []).append(table)
+    return {name: of for name, of in found.items() if len(of) > 1}

@@ -1,0 +1,301 @@
+"""`sync_database` on a real broker and real tables: many tables, schemas that move, errors of one table, restarts."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+import pytest
+from pyspark.errors import StreamingQueryException
+
+from normalize import DeadLetter, LocalKafka, TableOptions, explain_error, sync_database
+from normalize.sinks.databases import table_name
+from tests.support.databases import Message, Tables, canal, debezium, maxwell, new_tables
+from tests.support.sinking import forget_last_commit
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+ORDER = {"id": 1, "name": "a"}
+TYPES = {"id": "int(11)", "name": "varchar(20)", "price": "decimal(10,2)"}
+
+
+class Sync:
+    """A query over new topics, which each call of `run` starts from the checkpoint."""
+
+    def __init__(self, spark: SparkSession, kafka: LocalKafka, tables: Tables, folder: Path) -> None:
+        self.spark, self.kafka, self.tables, self.folder = spark, kafka, tables, folder
+        self.prefix = f"sync.{uuid4().hex[:8]}"
+        self.known: set[str] = set()
+
+    def produce(self, topic: str, messages: Sequence[Message], *, partitions: int = 1) -> str:
+        """Write messages to a topic, which is created first, and return its name."""
+        name = f"{self.prefix}.{topic}"
+        if name not in self.known:
+            self.kafka.create_topic(name, partitions=partitions)
+            self.known.add(name)
+        self.kafka.produce(name, messages)
+        return name
+
+    def start(self, **options: Any) -> Any:
+        """Start the query over all topics."""
+        arguments = {
+            "format": "maxwell-json",
+            "target": self.tables.database,
+            "schema_location": str(self.folder / "schemas"),
+            "options": {"kafka.bootstrap.servers": self.kafka.bootstrap_servers},
+            **options,
+        }
+        writer = sync_database(self.spark, re.compile(f"{re.escape(self.prefix)}[.].*"), **arguments)
+        return writer.option("checkpointLocation", str(self.folder / "checkpoint")).trigger(availableNow=True).start()
+
+    def run(self, **options: Any) -> None:
+        """Run the query until it has read all records."""
+        query = self.start(**options)
+        try:
+            query.awaitTermination()
+        finally:
+            query.stop()
+
+    def error(self, **options: Any) -> str:
+        """Run the query until it fails, and return the sentence of its error."""
+        with pytest.raises(StreamingQueryException) as failed:
+            self.run(**options)
+        return explain_error(failed.value)
+
+    def rows(self, table: str) -> list[dict[str, Any]]:
+        """The rows of a target without NULLs."""
+        return self.tables.rows(table)
+
+    def file(self, table: str) -> dict[str, Any]:
+        """The file of a table."""
+        found: dict[str, Any] = json.loads((self.folder / "schemas" / f"{table}.json").read_text("utf-8"))
+        return found
+
+
+NewSync = Callable[[str], Sync]
+
+
+@pytest.fixture
+def new_sync(spark: SparkSession, kafka: LocalKafka, request: pytest.FixtureRequest, tmp_path: Path) -> NewSync:
+    """A function from a kind of target to a query."""
+
+    def new(kind: str) -> Sync:
+        server = {"postgresql": "postgres", "mariadb": "mariadb"}.get(kind)
+        tables = new_tables(spark, kind, tmp_path, server and request.getfixturevalue(server))
+        return Sync(spark, kafka, tables, tmp_path)
+
+    return new
+
+
+@pytest.fixture
+def sync(spark: SparkSession, kafka: LocalKafka, tmp_path: Path) -> Sync:
+    """A query into Delta tables."""
+    return Sync(spark, kafka, new_tables(spark, "delta", tmp_path), tmp_path)
+
+
+@pytest.mark.parametrize("kind", ["delta", "iceberg", "postgresql", "mariadb"])
+def test_tables_of_one_topic_with_new_columns_and_new_tables(new_sync: NewSync, kind: str) -> None:
+    sync = new_sync(kind)
+    template = sync.tables.database.table
+
+    def rows(table: str) -> list[dict[str, Any]]:
+        return sync.rows(table_name(template, f"shop.{table}"))
+
+    sync.produce(
+        "all",
+        [
+            maxwell("orders", "insert", ORDER),
+            maxwell("items", "insert", {"id": 1, "qty": 5}),
+            maxwell("orders", "insert", {"id": 2, "name": "b"}),
+            maxwell("orders", "delete", {"id": 2, "name": "b"}),
+            maxwell("orders", "update", {"id": 3, "name": "c"}, {"id": 1}),  # the key changes
+        ],
+    )
+    sync.run()
+    assert rows("orders") == [{"id": 3, "name": "c"}]
+    assert rows("items") == [{"id": 1, "qty": 5}]
+    sync.produce(
+        "all",
+        [
+            maxwell("orders", "insert", {"id": 4, "name": "d"}),
+            maxwell("orders", "insert", {"id": 5, "name": "e", "note": "new column"}),
+            maxwell("added", "insert", {"id": 9}),
+            maxwell("items", "delete", {"id": 1, "qty": 5}),
+            maxwell("orders", "update", {"id": 3, "note": "name is dropped"}, {"note": None}),
+        ],
+    )
+    sync.run()
+    assert rows("orders") == [{"id": 3, "note": "name is dropped"}, {"id": 4, "name": "d"}, {"id": 5, "name": "e", "note": "new column"}]
+    assert rows("items") == []
+    assert rows("added") == [{"id": 9}]
+    # As after a kill between the tables' commits and Spark's commit.
+    forget_last_commit(sync.folder / "checkpoint")
+    sync.produce("all", [maxwell("added", "insert", {"id": 10})])
+    sync.run()
+    assert rows("orders") == [{"id": 3, "note": "name is dropped"}, {"id": 4, "name": "d"}, {"id": 5, "name": "e", "note": "new column"}]
+    assert rows("added") == [{"id": 10}, {"id": 9}]
+
+
+@pytest.mark.parametrize("types", [None, {"id": "int32", "name": "string"}], ids=["bare", "schema-block"])
+def test_topic_for_each_table_of_debezium(sync: Sync, types: dict[str, str] | None) -> None:
+    sync.produce("orders", [debezium("orders", "c", None, ORDER, types), debezium("orders", "u", ORDER, ORDER | {"name": "b"}, types)])
+    sync.produce("items", [debezium("items", "c", None, ORDER, types), debezium("items", "d", ORDER, None, types), (b'{"id": 1}', None)])
+    sync.run(format="debezium-json")
+    assert sync.rows("orders") == [{"id": 1, "name": "b"}]
+    assert sync.rows("items") == []
+    assert sync.file("shop.orders")["schema"] == [f"id {'INT' if types else 'BIGINT'} NOT NULL", "name STRING"]
+    # A topic that appears later, and a column that only the schema block of a new record has.
+    more = types and {**types, "price": "double"}
+    sync.produce("later", [debezium("later", "r", None, ORDER, types)])
+    sync.produce("items", [debezium("items", "c", None, {**ORDER, "price": 1.5}, more)])
+    sync.run(format="debezium-json")
+    assert sync.rows("later") == [ORDER]
+    assert sync.rows("items") == [{**ORDER, "price": 1.5}]
+
+
+def test_types_of_canal(sync: Sync) -> None:
+    sync.produce("all", [canal("orders", "INSERT", {"id": 1, "name": "a", "price": "9.50"}, TYPES), canal("items", "INSERT", ORDER, TYPES)])
+    sync.run(format="canal-json")
+    assert sync.file("shop.orders")["schema"] == ["id INT NOT NULL", "name STRING", "price DECIMAL(10,2)"]
+    assert [str(row["price"]) for row in sync.rows("orders")] == ["9.50"]
+    sync.produce("all", [canal("items", "DELETE", ORDER, TYPES)])
+    sync.run(format="canal-json")
+    assert sync.rows("items") == []
+
+
+def test_key_in_several_partitions_of_a_large_micro_batch(sync: Sync, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("normalize.sync.sync_database._FEW_RECORDS", 0)  # decoded by Spark
+    messages = [maxwell("orders", "insert", {"id": number % 20, "name": str(number)}) for number in range(400)]
+    for first in range(0, 400, 100):
+        # Without keys, so that a row's messages are in all partitions.
+        sync.produce("all", [(None, value) for _, value in messages[first : first + 100]], partitions=3)
+    options = TableOptions(primary_key="id", where="id <> 7")
+    sync.run(tables={"shop.orders": options})
+    assert sorted(row["id"] for row in sync.rows("orders")) == [number for number in range(20) if number != 7]
+    assert all(int(row["name"]) % 20 == row["id"] for row in sync.rows("orders"))
+
+
+def test_failing_table_fails_the_query_and_the_others_are_written(sync: Sync) -> None:
+    sync.produce("all", [maxwell("orders", "insert", ORDER), maxwell("items", "insert", {"id": 1})])
+    sync.run()
+    sync.produce("all", [maxwell("orders", "insert", {"id": "x"}), maxwell("items", "insert", {"id": 2})])
+    text = sync.error()
+    assert text.startswith("[SYNC] shop.orders: [TYPE_CONVERSION] expected `BIGINT`, got `str` 'x' - at `$.data.id`")
+    assert text.endswith("The other tables of the micro-batch are written")
+    assert sync.rows("items") == [{"id": 1}, {"id": 2}]
+    # The micro-batch is repeated: the remedy is a wider type.
+    assert "[TYPE_CONVERSION]" in sync.error()
+
+
+def test_stopped_table_stays_stopped_and_the_others_go_on(sync: Sync, caplog: pytest.LogCaptureFixture) -> None:
+    sync.produce("all", [maxwell("orders", "insert", ORDER), maxwell("items", "insert", {"id": 1})])
+    sync.run(on_table_error="stop_table")
+    sync.produce("all", [maxwell("orders", "insert", {"id": "x"}), maxwell("items", "insert", {"id": 2})])
+    sync.run(on_table_error="stop_table")
+    assert "shop.orders is stopped, and the other tables go on: [TYPE_CONVERSION]" in caplog.text
+    assert sync.file("shop.orders")["stopped"].startswith("[TYPE_CONVERSION]")
+    sync.produce("all", [maxwell("orders", "insert", {"id": 3}), maxwell("items", "insert", {"id": 3})])
+    sync.run(on_table_error="stop_table")
+    assert "shop.orders is stopped and misses 1 records: [TYPE_CONVERSION]" in caplog.text
+    assert sync.rows("orders") == [ORDER]
+    assert sync.rows("items") == [{"id": 1}, {"id": 2}, {"id": 3}]
+
+
+def test_edited_file_pins_a_type(sync: Sync) -> None:
+    sync.produce("all", [maxwell("orders", "insert", ORDER)])
+    sync.run()
+    path = sync.folder / "schemas" / "shop.orders.json"
+    path.write_text(path.read_text("utf-8").replace('"name STRING"', '"name STRING", "age SMALLINT"'), "utf-8")
+    sync.produce("all", [maxwell("orders", "insert", {"id": 2, "age": 7})])
+    sync.run()
+    assert sync.rows("orders") == [ORDER, {"id": 2, "age": 7}]
+    assert sync.tables.types("orders") == {"id": "bigint", "name": "string", "age": "smallint"}
+
+
+def test_column_without_a_value_waits_for_one(sync: Sync) -> None:
+    sync.produce("all", [maxwell("orders", "insert", {"id": 1, "note": None})])
+    sync.run()
+    assert sync.file("shop.orders")["schema"] == ["id BIGINT NOT NULL"]
+    sync.produce("all", [maxwell("orders", "insert", {"id": 2, "note": 7})])
+    sync.run()
+    assert sync.file("shop.orders")["schema"] == ["id BIGINT NOT NULL", "note BIGINT"]
+    assert sync.rows("orders") == [{"id": 1}, {"id": 2, "note": 7}]
+
+
+@pytest.mark.parametrize(("on_new_column", "found"), [("ignore", ""), ("fail", "it has the new columns `note`")])
+def test_new_column_that_is_not_added(sync: Sync, caplog: pytest.LogCaptureFixture, on_new_column: str, found: str) -> None:
+    sync.produce("all", [maxwell("orders", "insert", ORDER)])
+    sync.run(on_new_column=on_new_column)
+    sync.produce("all", [maxwell("orders", "insert", {"id": 2, "note": "n"})])
+    if found:
+        assert found in sync.error(on_new_column=on_new_column)
+        assert sync.rows("orders") == [ORDER]
+    else:
+        sync.run(on_new_column=on_new_column)
+        assert "shop.orders: the new columns `note` are ignored" in caplog.text
+        assert sync.rows("orders") == [ORDER, {"id": 2}]
+
+
+def test_options_of_a_table(sync: Sync) -> None:
+    options = TableOptions(name="renamed", columns=["id", "name", "price"], types={"price": "DECIMAL(8,2)"}, where="name <> 'hidden'")
+    rows = [{"id": 1, "name": "a", "price": 1.5, "secret": "s"}, {"id": 2, "name": "hidden", "price": 2}]
+    sync.produce("all", [maxwell("orders", "insert", row) for row in rows] + [maxwell("tmp_1", "insert", {"id": 1})])
+    sync.run(tables={"shop.orders": options}, exclude="shop[.]tmp_.*")
+    assert sync.file("shop.orders")["schema"] == ["id BIGINT NOT NULL", "name STRING", "price DECIMAL(8,2)"]
+    assert [(row["id"], str(row["price"])) for row in sync.rows("renamed")] == [(1, "1.50")]
+    assert not (sync.folder / "lake" / "tmp_1").exists()
+    # A row that no longer matches is deleted.
+    sync.produce("all", [maxwell("orders", "update", {"id": 1, "name": "hidden"}, {"name": "a"})])
+    sync.run(tables={"shop.orders": options}, exclude="shop[.]tmp_.*")
+    assert sync.rows("renamed") == []
+
+
+def test_two_tables_with_one_name_are_an_error(sync: Sync) -> None:
+    sync.produce("all", [maxwell("orders", "insert", ORDER, database=database) for database in ("a", "b")])
+    assert "the target 'orders' is that of a.orders and of b.orders: pass another template of names" in sync.error()
+
+
+def test_partial_rows_are_an_error(sync: Sync) -> None:
+    row, source = {"id": 1, "name": "__debezium_unavailable_value"}, {"connector": "postgresql", "db": "shop", "table": "orders"}
+    toasted = json.dumps({"before": None, "after": row, "op": "u", "source": source}).encode()
+    sync.produce("orders", [debezium("orders", "c", None, ORDER), (None, toasted)])
+    text = sync.error(format="debezium-json")
+    assert "shop.orders: [PARTIAL_IMAGE] the row lacks columns that the producer left out as unchanged, and only a stored row can" in text
+    assert "REPLICA IDENTITY FULL" in text
+
+
+def test_truncate_is_an_error_unless_ignored(sync: Sync, caplog: pytest.LogCaptureFixture) -> None:
+    source = {"connector": "postgresql", "db": "shop", "table": "orders"}
+    truncate = json.dumps({"before": None, "after": None, "op": "t", "source": source}).encode()
+    sync.produce("orders", [debezium("orders", "c", None, ORDER), (None, truncate)])
+    assert "shop.orders: [TRUNCATE] the source table was truncated" in sync.error(format="debezium-json")
+    sync.run(format="debezium-json", on_truncate="ignore")
+    assert sync.rows("orders") == [ORDER]
+    assert "shop.orders: 1 records not applied (TRUNCATE)" in caplog.text
+
+
+def test_deletes_in_an_unknown_table(sync: Sync) -> None:
+    sync.produce("all", [maxwell("orders", "delete", ORDER)])
+    sync.run()
+    assert not (sync.folder / "schemas" / "shop.orders.json").exists()
+    sync.spark.sql(f"CREATE TABLE delta.`{sync.folder / 'lake' / 'orders'}` (id BIGINT) USING delta")
+    sync.produce("all", [maxwell("orders", "delete", ORDER)])
+    assert "shop.orders: its first records are deletes, from which no schema can be inferred, and " in sync.error().replace("[SYNC] ", "")
+
+
+def test_records_that_cannot_be_read(sync: Sync, caplog: pytest.LogCaptureFixture) -> None:
+    dead = f"dead.{sync.prefix}"
+    sync.kafka.create_topic(dead)
+    topic = sync.produce("all", [maxwell("orders", "insert", ORDER), (None, b"{"), maxwell("orders", "insert", {"id": 2, "name": "b"})])
+    with pytest.raises(Exception, match=re.escape(f"in {topic}[0]@1")):
+        sync.run()
+    assert f"{topic}[0]@1" in sync.error(check=False)
+    sync.run(mode=DeadLetter(dead))
+    assert sync.rows("orders") == [ORDER, {"id": 2, "name": "b"}]
+    letters = sync.spark.read.format("kafka").option("kafka.bootstrap.servers", sync.kafka.bootstrap_servers)
+    assert [bytes(row["value"]) for row in letters.option("subscribe", dead).load().collect()] == [b"{"]

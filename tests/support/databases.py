@@ -1,0 +1,106 @@
+"""Messages of several tables, and targets that hold several tables."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+import pyarrow as pa
+
+from normalize import DeltaDatabase, IcebergDatabase, JdbcDatabase
+from normalize.sinks.databases import Database
+from normalize.sinks.dialects import dialect_of
+from normalize.sinks.jdbc import _options
+from normalize.sinks.targets import JdbcTarget, LakeTarget
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+Message = tuple[bytes | None, bytes | None]
+Row = Mapping[str, Any]
+
+RECORDS = pa.schema(
+    [
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+        ("stamp", pa.int64()),
+        ("headers", pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))),
+    ]
+)
+"""The columns of routed records (`route.RECORD_DDL`)."""
+
+
+def _text(value: Any) -> bytes:
+    return json.dumps(value).encode()
+
+
+def maxwell(table: str, kind: str, row: Row, old: Row | None = None, *, database: str = "shop") -> Message:
+    """A message of Maxwell: ``insert``, ``update`` or ``delete``, with ``id`` as the key."""
+    message = {"database": database, "table": table, "type": kind, "ts": 1, "data": row} | ({} if old is None else {"old": old})
+    return _text({"database": database, "table": table, "pk.id": row["id"]}), _text(message)
+
+
+def canal(table: str, kind: str, row: Row, types: Mapping[str, str]) -> Message:
+    """A message of Canal, whose values are text and whose types are MySQL's."""
+    data = {name: None if value is None else str(value) for name, value in row.items()}
+    event = {"database": "shop", "table": table, "type": kind, "isDdl": False}
+    return None, _text({**event, "data": [data], "pkNames": ["id"], "mysqlType": dict(types)})
+
+
+def debezium(table: str, op: str, before: Row | None, after: Row | None, types: Mapping[str, str] | None = None) -> Message:
+    """A message of Debezium's MySQL connector; with Connect's types, in a schema block."""
+    source = {"connector": "mysql", "db": "shop", "table": table, "ts_ms": 1}
+    payload = {"before": before, "after": after, "source": source, "op": op, "ts_ms": 1}
+    key = {"id": (after or before or {})["id"]}
+    if types is None:
+        return _text(key), _text(payload)
+    rows = [{"type": kind, "field": name, "optional": name != "id"} for name, kind in types.items()]
+    images = [{"type": "struct", "fields": rows, "optional": True, "field": image} for image in ("before", "after")]
+    block = {"type": "struct", "fields": [*images, {"type": "string", "field": "op", "optional": False}], "optional": False}
+    key_block = {"type": "struct", "fields": [{"type": types["id"], "field": "id", "optional": False}], "optional": False}
+    return _text({"schema": key_block, "payload": key}), _text({"schema": block, "payload": payload})
+
+
+@dataclass
+class Tables:
+    """A target that holds several tables."""
+
+    spark: SparkSession
+    database: Database
+
+    def types(self, table: str) -> dict[str, str]:
+        """The types of a table's columns in Delta or Iceberg."""
+        target = self.database.target(table)
+        assert isinstance(target, LakeTarget)
+        return {field.name: field.dataType.simpleString() for field in self.spark.table(target.sql_name).schema.fields}
+
+    def rows(self, table: str) -> list[dict[str, Any]]:
+        """The rows of a table without NULLs, sorted."""
+        target = self.database.target(table)
+        if isinstance(target, JdbcTarget):
+            dialect = dialect_of(target.url)
+            options = _options(target, dialect) | {"dbtable": dialect.table(target.table)}
+            found = self.spark.read.format("jdbc").options(**options).load()
+        else:
+            assert isinstance(target, LakeTarget)
+            found = self.spark.table(target.sql_name)
+        rows = [{name: value for name, value in row.asDict().items() if value is not None} for row in found.collect()]
+        return sorted(rows, key=repr)
+
+
+def new_tables(spark: SparkSession, kind: str, folder: Path, server: Any = None) -> Tables:
+    """Tables that do not exist yet, of a kind."""
+    unique = uuid4().hex[:8]
+    if kind == "delta":
+        return Tables(spark, DeltaDatabase(str(folder / "lake")))
+    if kind == "iceberg":
+        return Tables(spark, IcebergDatabase(f"lake.d{unique}"))
+    url = server.url
+    return Tables(spark, JdbcDatabase(url, table=f"{{table}}_{unique}", user=server.user, password=server.password))

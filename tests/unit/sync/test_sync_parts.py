@@ -1,0 +1,206 @@
+"""The parts of `sync_database` that need no Spark: routing, schemas, names."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from cdc_formats import get_format
+from cdc_formats.errors import ArgumentError, DecodeError, SchemaError
+from cdc_formats.values.schema import columns
+from normalize import DeltaDatabase, IcebergDatabase, JdbcDatabase, TableOptions
+from normalize.sinks.databases import source_id, table_name
+from normalize.sinks.targets import TargetError
+from normalize.sync.route import Route, Routed, Router, decode_summary, merged, route_pass
+from normalize.sync.table_options import Selection, SyncError
+from normalize.sync.table_schema import TableSchema, decide, extend, new_columns
+from tests.support.databases import RECORDS, canal, debezium, maxwell
+
+ALL = Selection()
+
+
+def batch(*messages: tuple[bytes | None, bytes | None]) -> pa.RecordBatch:
+    """Messages as records of one partition."""
+    rows = [
+        {"key": key, "value": value, "topic": "t", "partition": 0, "offset": offset, "stamp": 5, "headers": None}
+        for offset, (key, value) in enumerate(messages)
+    ]
+    return pa.RecordBatch.from_pylist(rows, schema=RECORDS)
+
+
+# --------------------------------------------------------------------------------------------------------------- routing
+
+
+def test_table_and_columns_of_a_message() -> None:
+    router = Router(get_format("maxwell-json"), ALL)
+    routed = router.route("t", *maxwell("orders", "insert", {"id": 1, "name": None, "price": 1.5}))
+    assert routed == Routed("shop.orders", 1, frozenset({"id", "price"}))
+    assert router.route("t", *maxwell("orders", "delete", {"id": 1})) == Routed("shop.orders")
+
+
+@pytest.mark.parametrize(
+    ("format", "message", "table"),
+    [
+        ("debezium-json", debezium("orders", "c", None, {"id": 1}), "shop.orders"),
+        ("canal-json", canal("orders", "INSERT", {"id": 1}, {"id": "int"}), "shop.orders"),
+        ("maxwell-json", maxwell("or.ders", "insert", {"id": 1}), "shop.`or.ders`"),
+        ("ogg-json", (None, b'{"table": "SHOP.ORDERS", "op_type": "I", "after": {"id": 1}}'), "`SHOP.ORDERS`"),
+        ("debezium-flat-json", (b'{"id": 1}', b'{"id": 1, "__table": "orders"}'), "t"),
+        ("changelog-json", (None, b'{"op": "+I", "data": {"id": 1}}'), "t"),
+    ],
+)
+def test_table_of_each_format(format: str, message: tuple[bytes | None, bytes], table: str) -> None:
+    assert Router(get_format(format), ALL).route("t", *message) == Routed(table, 1, frozenset({"id"}))
+
+
+def test_delete_without_a_value_belongs_to_the_topic() -> None:
+    assert Router(get_format("debezium-flat-json"), ALL).route("t", b'{"id": 1}', None).table == "t"
+    assert Router(get_format("debezium-json"), ALL).route("t", b'{"id": 1}', None) == Routed("", reason="TOMBSTONE")
+
+
+def test_excluded_tables_are_not_routed() -> None:
+    router = Router(get_format("maxwell-json"), Selection(include=("shop[.].*",), exclude=("shop[.]tmp_.*",)))
+    assert router.route("t", *maxwell("orders", "insert", {"id": 1})).table == "shop.orders"
+    assert router.route("t", *maxwell("tmp_1", "insert", {"id": 1})) == Routed("", reason="OTHER_TABLE")
+    assert router.route("t", *maxwell("orders", "insert", {"id": 1}, database="other")) == Routed("", reason="OTHER_TABLE")
+
+
+def test_records_and_summaries_of_a_task() -> None:
+    route = Route(get_format("maxwell-json"), ALL, fail=False, dead_letters=None)
+    first = batch(maxwell("orders", "insert", {"id": 1}), (None, b"{"), maxwell("items", "delete", {"id": 1}))
+    second = batch(maxwell("orders", "update", {"id": 1, "note": "n"}, {"note": None}), (None, None))
+    *routed, last = route_pass(iter([first, second]), route=route)
+    assert [row["table"] for part in routed for row in part.to_pylist()] == ["shop.orders", "shop.items", "shop.orders"]
+    found = merged(decode_summary(packed) for packed in last.column("summary").to_pylist())
+    assert {name: (each.records, each.rows, each.names) for name, each in found.items() if name} == {
+        "shop.orders": (2, 2, {"id", "note"}),
+        "shop.items": (1, 0, set()),
+    }
+    assert found[""].reasons == {"MALFORMED_MESSAGE": 1, "TOMBSTONE": 1}
+
+
+def test_record_that_cannot_be_read_fails_the_task() -> None:
+    route = Route(get_format("maxwell-json"), ALL, fail=True, dead_letters=None)
+    with pytest.raises(DecodeError, match=r"in t\[0\]@1; it begins b'\{'"):
+        list(route_pass(iter([batch(maxwell("orders", "insert", {"id": 1}), (None, b"{"))]), route=route))
+
+
+# --------------------------------------------------------------------------------------------------------------- schemas
+
+
+def decided(*messages: tuple[bytes | None, bytes | None], format: str = "maxwell-json", **options: object) -> TableSchema:
+    """The schema of the table of these messages."""
+    records = [(key, value, ()) for key, value in messages]
+    return decide("shop.orders", records, format=get_format(format), given=(), options=TableOptions(**options))  # type: ignore[arg-type]
+
+
+def test_columns_with_a_value_and_their_key() -> None:
+    found = decided(maxwell("orders", "insert", {"id": 1, "name": "a", "note": None}))
+    assert found.columns == columns("id BIGINT NOT NULL, name STRING")
+    assert found.primary_key == ("id",)
+
+
+def test_declared_columns_need_no_value_and_are_nullable() -> None:
+    found = decided(canal("orders", "INSERT", {"id": 1, "name": None}, {"id": "int", "name": "varchar(9)"}), format="canal-json")
+    assert found.columns == columns("id INT NOT NULL, name STRING")
+
+
+def test_types_and_columns_of_the_user() -> None:
+    message = maxwell("orders", "insert", {"id": 1, "name": "a", "price": 1.5})
+    assert decided(message, types={"price": "DOUBLE"}, exclude_columns="name").columns == columns("id BIGINT NOT NULL, price DOUBLE")
+    assert decided(message, schema="id INT, name STRING", primary_key="id").columns == columns("id INT NOT NULL, name STRING")
+
+
+def test_unknown_primary_key_is_an_error() -> None:
+    message = (None, maxwell("orders", "insert", {"id": 1})[1])
+    with pytest.raises(SyncError, match=r"its primary key is unknown .* pass tables=\{'shop.orders': TableOptions\(primary_key="):
+        decided(message)
+    assert decided(message, primary_key="id").primary_key == ("id",)
+
+
+def test_columns_that_differ_in_case_are_an_error() -> None:
+    with pytest.raises(SchemaError, match="columns name and Name differ in case alone"):
+        decided(maxwell("orders", "insert", {"id": 1, "name": "a", "Name": "b"}))
+
+
+def test_new_columns_are_added_at_the_end() -> None:
+    schema = decided(maxwell("orders", "insert", {"id": 1, "name": "a"}))
+    key, value = maxwell("orders", "insert", {"early": True, "id": 1, "name": 7})
+    assert new_columns(schema, {"early", "id", "name"}, TableOptions()) == ["early"]
+    assert new_columns(schema, {"early"}, TableOptions(exclude_columns="early")) == []
+    found = extend(schema, ["early"], [(key, value, ())], format=get_format("maxwell-json"), options=TableOptions())
+    assert found.columns == columns("id BIGINT NOT NULL, name STRING, early BOOLEAN")
+
+
+def test_new_column_without_a_type_is_an_error() -> None:
+    schema = decided(maxwell("orders", "insert", {"id": 1}))
+    records = [(*maxwell("orders", "insert", {"id": 1, "": 2}), ())]
+    with pytest.raises(SyncError, match="the type of its new column '' is unknown"):
+        extend(schema, [""], records, format=get_format("maxwell-json"), options=TableOptions())
+
+
+def test_file_of_a_table_is_read_back() -> None:
+    schema = TableSchema("shop.orders", columns("id INT NOT NULL, `a b` DECIMAL(9,2)"), ("id",), {"time_zone": "UTC"}, ("a note",), "why")
+    assert TableSchema.from_json(schema.to_json(), "file") == schema
+
+
+@pytest.mark.parametrize("text", ["{", '{"table": "t", "schema": ["id NONSENSE"], "primary_key": []}', '{"table": "t", "shema": []}'])
+def test_file_with_a_mistake_is_an_error(text: str) -> None:
+    with pytest.raises(SyncError, match=re.escape("/lake/t.json is not the file of a table")):
+        TableSchema.from_json(text, "/lake/t.json")
+
+
+# ----------------------------------------------------------------------------------------------------------------- names
+
+
+def test_names_of_targets() -> None:
+    assert source_id(["shop", "a.b"]) == "shop.`a.b`"
+    assert table_name("{database}_{table}", "shop.`a.b`") == "shop_a.b"
+    assert table_name("{database}_{schema}_{table}", "db.public.orders") == "db_public_orders"
+    assert table_name("{table}", "server.shop.orders") == "orders"
+    with pytest.raises(TargetError, match="'orders' has no schema for the template"):
+        table_name("{schema}_{table}", "orders")
+
+
+@pytest.mark.parametrize("template", ["orders", "{tabel}", "{table", "{table}{0}"])
+def test_wrong_template_is_an_error(template: str) -> None:
+    with pytest.raises(ArgumentError, match="the template of table names is"):
+        DeltaDatabase("lake", table=template)
+
+
+def test_targets_of_a_database() -> None:
+    assert str(DeltaDatabase("/lake/shop/").target("a.b").name) == "/lake/shop/a.b"  # type: ignore[union-attr]
+    assert DeltaDatabase("shop").target("a.b").sql_name == "`shop`.`a.b`"  # type: ignore[union-attr]
+    assert IcebergDatabase("lake.shop").target("or`ders").sql_name == "`lake`.`shop`.`or``ders`"  # type: ignore[union-attr]
+    assert JdbcDatabase("jdbc:postgresql://db/x", schema="s").target("orders").table == "s.orders"  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("name", ["../orders", "a/b", "..", "a\\b"])
+def test_name_cannot_leave_the_folder(name: str, tmp_path: Path) -> None:
+    with pytest.raises(TargetError, match="cannot be a folder's name"):
+        DeltaDatabase(str(tmp_path)).target(name)
+
+
+def test_password_is_not_shown() -> None:
+    assert "secret" not in repr(JdbcDatabase("jdbc:postgresql://db/x", password="secret", options={"sslpassword": "secret"}))
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"columns": "id", "exclude_columns": "name"}, "columns and exclude_columns"),
+        ({"schema": "id INT", "types": {"id": "INT"}}, "schema and types"),
+        ({"primary_key": "id", "exclude_columns": "id"}, "leaves out 'id', which is part of the primary key"),
+    ],
+)
+def test_options_that_contradict_each_other(options: dict[str, object], text: str) -> None:
+    with pytest.raises(ArgumentError, match=text):
+        TableOptions(**options)  # type: ignore[arg-type]
+
+
+def test_pattern_that_is_none_is_an_error() -> None:
+    with pytest.raises(ArgumentError, match="exclude has '\\[', which is not a regular expression"):
+        Selection(exclude=("[",))
