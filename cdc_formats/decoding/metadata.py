@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
 import msgspec
 
-from cdc_formats.errors import TypeConversionError
+from cdc_formats.errors import MalformedMessageError, TypeConversionError
 from cdc_formats.values.handling import ConversionError, Handling
 from cdc_formats.values.schema import SqlType
 from cdc_formats.values.times import LEAST_STAMP, MOST_STAMP
 from cdc_formats.values.types import converter
 
-from .json_reader import json_text, read_json
+from .json_reader import json_reader, json_text, read_json
 
 _LEAST_MS, _MOST_MS = -(-LEAST_STAMP // 1000), MOST_STAMP // 1000
 _TO_BIGINT = converter(SqlType("BIGINT"), Handling())
@@ -25,9 +27,18 @@ def unraw(value: Any) -> Any:
 
 
 def member(value: Any, name: str) -> Any:
-    """Return a member of an object, or None if it is missing or the value is not an object."""
-    value = unraw(value)
+    """Return a member of an object, or None if it is missing or the value is not an object. The other members are not looked at."""
+    if isinstance(value, msgspec.Raw):
+        try:
+            return _member_reader(name)(value).member
+        except MalformedMessageError:
+            value = unraw(value)  # null, or not an object; it raises if the text is damaged
     return value.get(name) if isinstance(value, dict) else None
+
+
+@lru_cache(maxsize=64)
+def _member_reader(name: str) -> Callable[[bytes], Any]:
+    return json_reader(msgspec.defstruct("Member", [("member", Any, None)], rename={"member": name}, gc=False), spelled=True)
 
 
 def text(value: Any) -> str | None:

@@ -65,7 +65,7 @@ class MessageColumn:
         return to_stored(self.sql_type, canonical), refused
 
     def canonical(self, values: Sequence[Any]) -> tuple[list[Any], list[int]]:
-        """As `array`, with a list of canonical values."""
+        """As `array`, with a list of canonical values. `ABSENT` is refused."""
         types = set(map(type, values))
         if self.is_text and types <= {str, _NONE}:
             return list(values), self._placeholders(values)
@@ -75,7 +75,8 @@ class MessageColumn:
         refused: list[int] = []
         for index, value in enumerate(values):
             try:
-                converted.append(None if value is None else self.convert(value))
+                # A text's converter would accept `ABSENT` as it does any value.
+                converted.append(value if value is None or value is ABSENT else self.convert(value))
             except (ConversionError, RecursionError):  # a value can be nested too deeply for its converter
                 converted.append(None)
                 refused.append(index)

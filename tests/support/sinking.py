@@ -78,14 +78,14 @@ def apply_stream(changes: DataFrame, table: TableTarget | str, checkpoint: Path,
     try:
         query.awaitTermination()
     except StreamingQueryException as error:
-        if not _fails_after_repeating(changes.sparkSession, error):
+        if not fails_after_repeating(changes.sparkSession, error):
             raise
     finally:
         query.stop()
     return query
 
 
-def _fails_after_repeating(spark: SparkSession, error: Exception) -> bool:
+def fails_after_repeating(spark: SparkSession, error: Exception) -> bool:
     """Return whether this is a defect of Spark 4.1: after a run that only repeats the last micro-batch, the Kafka source has no metrics."""
     shown = ("KafkaMicroBatchStream.metrics", 'the return value of "scala.Option.get()" is null')
     return spark.version.startswith("4.1.") and any(text in str(error) for text in shown)

@@ -15,7 +15,7 @@ from pyspark.errors import StreamingQueryException
 from normalize import DeadLetter, LocalKafka, TableOptions, explain_error, sync_database
 from normalize.sinks.databases import table_name
 from tests.support.databases import Message, Tables, canal, debezium, maxwell, new_tables
-from tests.support.sinking import forget_last_commit
+from tests.support.sinking import fails_after_repeating, forget_last_commit
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -58,6 +58,10 @@ class Sync:
         query = self.start(**options)
         try:
             query.awaitTermination()
+        except StreamingQueryException as error:
+            if not fails_after_repeating(self.spark, error):
+                raise
+            self.run(**options)
         finally:
             query.stop()
 

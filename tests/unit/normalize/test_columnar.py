@@ -132,6 +132,20 @@ def test_a_damaged_message_after_others_that_lack_columns_gives_the_same() -> No
     assert not differences(source_of(get_format("canal-json"), SCHEMA, ["id"]), records)
 
 
+def test_a_deleted_row_without_a_part_of_its_key_gives_the_same() -> None:
+    format, schema = get_format("debezium-json"), "shop STRING NOT NULL, id INT NOT NULL"
+    for before in ({"id": 1}, {"shop": None, "id": 1}, {"shop": "north"}):
+        source = source_of(format, schema, ["shop", "id"])
+        assert not differences(source, [(None, debezium("d", before, None))])
+        assert not outcome(source, [(None, debezium("d", before, None))], columnar=True).changes
+
+
+def test_damage_in_metadata_that_no_column_needs_gives_the_same() -> None:
+    message = b'{"op":"c","after":{"id":1},"source":{"db":"shop","table":"parts","snapshot":"\xa3"}}'
+    for metadata in ({"table": "source.table"}, {"all": "source.properties"}):
+        assert not differences(source_of(get_format("debezium-json"), "id INT", ["id"], metadata), [(None, message)])
+
+
 def test_the_name_of_a_table_that_is_not_text_gives_the_same() -> None:
     message = json.dumps({"op": "c", "after": {"id": 1}, "source": {"db": ["shop"], "table": 7}}).encode()
     format = get_format("debezium-json")
