@@ -49,7 +49,7 @@ from normalize.spark_versions import check_kafka_source, check_version
 
 from .route import RECORD_DDL, ROUTED_DDL, Route, Router, TableSummary, decode_summary, merged, route_pass
 from .schema_store import SchemaStore
-from .table_options import Selection, SyncError, TableOptions
+from .table_options import Selection, SyncError, TableOptions, misspelt
 from .table_sync import Part, Rules, TableSync, same_targets
 
 if TYPE_CHECKING:
@@ -238,9 +238,11 @@ class SyncDatabase:
             self._apply(summaries, routed)
 
     def _apply(self, summaries: Mapping[str, TableSummary], routed: DataFrame) -> None:
-        for table in summaries:
-            if table not in self.tables:
-                self.tables[table] = TableSync(table, self.rules)
+        new = [table for table in summaries if table not in self.tables]
+        self.tables.update({table: TableSync(table, self.rules) for table in new})
+        for name, table in misspelt(self.tables, self.rules.tables).items():
+            if table in new:
+                _log.warning("tables= has %r, which no message names so far: if it is misspelt, correct it to %r", name, table)
         parts = self._parts(summaries, routed)
         failed = [failure for failure in self._in_parallel(parts) if failure is not None]
         fatal = [failure for failure in failed if self.on_table_error == "fail" or not failure.of_table]

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
 from cdc_formats.errors import ArgumentError, ChangelogError
@@ -76,6 +77,19 @@ class TableOptions:
     def writes(self, column: str) -> bool:
         """Whether a column is written."""
         return column not in names_of(self.exclude_columns) and (not self.columns or column in names_of(self.columns))
+
+
+def misspelt(tables: Collection[str], options: Collection[str]) -> dict[str, str]:
+    """Return names in `options` that no table has and that are nearly the name of a table without options, with that name.
+
+    Examples
+    --------
+    >>> misspelt(["shop.orders", "shop.items"], ["shop.order", "shop.items", "other"])
+    {'shop.order': 'shop.orders'}
+    """
+    without = [table for table in tables if table not in options]
+    near = {name: get_close_matches(name, without, 1, 0.85) for name in options if name not in tables}
+    return {name: found[0] for name, found in near.items() if found}
 
 
 @dataclass(frozen=True)

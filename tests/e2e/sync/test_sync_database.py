@@ -259,6 +259,13 @@ def test_options_of_a_table(sync: Sync) -> None:
     assert sync.rows("renamed") == []
 
 
+def test_options_of_a_misspelt_table_are_a_warning(sync: Sync, caplog: pytest.LogCaptureFixture) -> None:
+    sync.produce("all", [maxwell("orders", "insert", ORDER)])
+    sync.run(tables={"shop.order": TableOptions(name="renamed"), "shop.later": TableOptions()})
+    found = [message for message in caplog.messages if message.startswith("tables=")]
+    assert found == ["tables= has 'shop.order', which no message names so far: if it is misspelt, correct it to 'shop.orders'"]
+
+
 def test_two_tables_with_one_name_are_an_error(sync: Sync) -> None:
     sync.produce("all", [maxwell("orders", "insert", ORDER, database=database) for database in ("a", "b")])
     assert "the target 'orders' is that of a.orders and of b.orders: pass another template of names" in sync.error()
