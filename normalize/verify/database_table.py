@@ -264,7 +264,8 @@ def _having(connection: JdbcConnection, columns: Sequence[DatabaseColumn], keys:
 def _mysql_literal(column: DatabaseColumn, text: str | None) -> str:
     if column.spark_type == "BINARY":
         return f"x'{text}'"
-    return "'" + str(text).replace("\\", "\\\\").replace("'", "''") + "'"
+    # As hexadecimal digits it means the same in every sql_mode.
+    return f"_utf8mb4 x'{str(text).encode().hex()}'"
 
 
 def _postgres_operand(name: str, column: DatabaseColumn) -> str:
@@ -287,4 +288,5 @@ def _postgres_literal(column: DatabaseColumn, text: str | None) -> str:
         shown = f"{text}+00"
     # Text would lose the blanks of a CHAR in the comparison.
     kind = "bpchar" if column.kind == "character" else column.kind if column.kind in _LITERALS else "text"
-    return "CAST('" + shown.replace("'", "''") + f"' AS {kind})"
+    # An E string means the same with and without standard_conforming_strings.
+    return "CAST(E'" + shown.replace("\\", "\\\\").replace("'", "''") + f"' AS {kind})"
