@@ -293,10 +293,15 @@ class ApplyVersions:
         return [name for name in self.spec.names if name not in (START_AT, END_AT)]
 
     def _merge(self, changes: DataFrame, count: int) -> None:
+        lake.prepare(changes.sparkSession, self.table, self.spec)
+        # Delta cannot read yet a table that another writer is creating.
+        with lake.conflicts(changes.sparkSession, self.table):
+            self._merge_versions(changes, count)
+
+    def _merge_versions(self, changes: DataFrame, count: int) -> None:
         from pyspark.sql import functions as F
 
         spark, spec = changes.sparkSession, self.spec
-        lake.prepare(spark, self.table, spec)
         stored = spark.table(self.table.sql_name)
         with computed(version_changes(changes, stored, spec.primary_key, self._columns, few_keys=count <= _FEW)) as rows:
             unplaced = (F.col(ROW_KIND) == "+U") & F.col(START_AT).isNull()

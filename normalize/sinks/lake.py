@@ -90,7 +90,7 @@ def prepare(spark: SparkSession, table: LakeTarget, spec: TableSpec) -> None:
     """Create the table or add columns, if needed and allowed."""
     statements = needed(spark, table, spec)
     try:
-        with _conflicts(spark, table):
+        with conflicts(spark, table):
             for statement in statements:
                 spark.sql(statement)
     except _spark_errors(spark) as error:
@@ -126,7 +126,7 @@ def merge(latest: DataFrame, table: LakeTarget, spec: TableSpec) -> None:
     spark, changes = latest.sparkSession, f"changes_{uuid4().hex}"
     latest.createTempView(changes)
     try:
-        with _conflicts(spark, table):
+        with conflicts(spark, table):
             spark.sql(merge_statement(table, changes, spec))
     finally:
         spark.catalog.dropTempView(changes)
@@ -184,12 +184,12 @@ def append(rows: DataFrame, table: LakeTarget, batch: Batch | None) -> None:
         if _appended(rows.sparkSession, table, batch):
             return
         writer = writer.option(f"snapshot-property.{_QUERY}", batch.query).option(f"snapshot-property.{_BATCH}", str(batch.number))
-    with _conflicts(rows.sparkSession, table):
+    with conflicts(rows.sparkSession, table):
         writer.append()
 
 
 @contextmanager
-def _conflicts(spark: SparkSession, table: LakeTarget) -> Iterator[None]:
+def conflicts(spark: SparkSession, table: LakeTarget) -> Iterator[None]:
     """Raise a commit's conflict with another writer as a `ConflictError`."""
     try:
         yield

@@ -12,6 +12,7 @@ import pytest
 
 from cdc_formats.errors import ArgumentError, SchemaError
 from normalize import JdbcTarget, apply_batch
+from normalize.sinks import lake
 from normalize.sinks.arrival import ChangeOrderError
 from normalize.sinks.targets import TargetError
 from tests.support.examples import examples
@@ -229,6 +230,22 @@ def test_concurrent_writers_of_different_keys(spark: SparkSession, new_sink: New
     with ThreadPoolExecutor(3) as pool:
         finish_all(pool.submit(write, writer) for writer in range(3))
     assert sink.rows() == sorted(((writer, at, at, end) for writer in range(3) for at, end in [(0, 1), (1, None)]), key=repr)
+
+
+def test_a_table_that_another_writer_is_creating_is_tried_again(spark: SparkSession, new_sink: NewSink, monkeypatch: Any) -> None:
+    sink, prepare, calls = new_sink("delta"), lake.prepare, list[str]()
+
+    def late(*arguments: Any) -> None:
+        # Another writer's CREATE TABLE is seen, and its table is not yet.
+        calls.append("prepare")
+        if len(calls) > 1:
+            prepare(*arguments)
+
+    monkeypatch.setattr(lake, "prepare", late)
+    changes = changelog(spark, "id INT, at INT", [("+U", 1, 5)])
+    apply_batch(changes, sink.table, keys="id", sequence_by="at", scd_type=2, column_list=["id"])
+    assert sink.rows() == [(1, 5, None)]
+    assert len(calls) == 2
 
 
 def test_only_lakes_have_histories(spark: SparkSession) -> None:
