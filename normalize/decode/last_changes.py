@@ -57,7 +57,7 @@ class HeldChanges(Target):
     output, key_groups, shape
         As of `Target`.
     row_order : {"log", "offset", "row"} or None
-        The order of the records (`row_order`); None: the last change of each key in each partition, to be merged later (`last_rows`).
+        The order of the records (`row_order`); None: the last change of each key in each partition, to be merged later (`merge_pass`).
     """
 
     keyed = True
@@ -167,11 +167,12 @@ class LastChanges(HeldChanges):
 
 
 def merge_pass(batches: Iterable[pa.RecordBatch], *, row_order: RowOrder) -> Iterator[pa.RecordBatch]:
-    """Reduce the changes of `LastChanges` of all tasks to the last change of each key; for ``mapInArrow`` after a repartition by key.
+    """Reduce the changes of all tasks to the last change of each key; for ``mapInArrow`` after a repartition by key.
 
     Parameters
     ----------
     batches : iterable of pyarrow.RecordBatch
+        The batches of a `HeldChanges`, with ``key``, ``stamp``, ``source`` and ``offset``. Facts, which only `LastChanges` has, are kept.
     row_order : {"log", "offset", "row"}
 
     Raises
@@ -182,29 +183,11 @@ def merge_pass(batches: Iterable[pa.RecordBatch], *, row_order: RowOrder) -> Ite
     held = _Held()
     with worker():
         for batch in batches:
-            facts = batch.filter(batch.column("fact").is_valid())
-            if facts.num_rows:
-                yield facts
-            held.add(pa.Table.from_batches([batch.filter(batch.column("fact").is_null())]))
-        yield from held.finish(row_order)
-
-
-def last_rows(batches: Iterable[pa.RecordBatch], *, row_order: RowOrder) -> Iterator[pa.RecordBatch]:
-    """Reduce typed changes of several tasks, with ``key``, ``stamp``, ``source`` and ``offset``, to the last change of each key.
-
-    Parameters
-    ----------
-    batches : iterable of pyarrow.RecordBatch
-    row_order : {"log", "offset", "row"}
-
-    Raises
-    ------
-    RowOrderError
-        When the order of the last two changes of a key is unknown.
-    """
-    held = _Held()
-    with worker():
-        for batch in batches:
+            if "fact" in batch.schema.names:
+                is_fact = batch.column("fact").is_valid()
+                if is_fact.true_count:
+                    yield batch.filter(is_fact)
+                batch = batch.filter(batch.column("fact").is_null())
             held.add(pa.Table.from_batches([batch]))
         yield from held.finish(row_order)
 

@@ -7,7 +7,7 @@ pass merges the changes of a key from several tasks. Both use the same decode pa
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -21,7 +21,7 @@ from normalize.core.changes import Shape
 from normalize.core.output import ROW_KIND, Output
 from normalize.core.packing import unpack
 from normalize.decode.decode_pass import COUNTS, Source, decode_pass, needed_columns
-from normalize.decode.last_changes import HeldChanges, last_rows
+from normalize.decode.last_changes import HeldChanges, merge_pass
 from normalize.monitoring.counts import COLUMN as COUNTS_COLUMN, counts_ddl, observe_counts
 from normalize.monitoring.notice import Notice
 
@@ -71,7 +71,7 @@ class TableChanges(HeldChanges):
     key : tuple of int
         The indexes of the key's columns.
     merged : bool
-        Whether `last_rows` follows.
+        Whether `merge_pass` follows.
     """
 
     partial_remedy = (
@@ -145,15 +145,12 @@ def changes_on_spark(records: DataFrame, source: Source, *, number: int) -> Chan
     decoded = records.select(*needed_columns(source)).mapInArrow(decode, f"{ddl}, {counts_ddl(COUNTS)}")
     observation = Observation()
     keyed = observe_counts(decoded, COUNTS, observation).repartition(1 + number // _ROWS_OF_TASK, "key")
-    return Changes(_named(keyed.mapInArrow(_last, ddl), source.columns), lambda: observation.get)
+    merge: Any = partial(merge_pass, row_order="log")
+    return Changes(_named(keyed.mapInArrow(merge, ddl), source.columns), lambda: observation.get)
 
 
 def _unreported(notices: list[Notice]) -> None:
     """Drop notices on columns: the query itself compares them with the schema, and counts bad records."""
-
-
-def _last(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    yield from last_rows(batches, row_order="log")
 
 
 def _named(changes: DataFrame, columns: tuple[Column, ...]) -> DataFrame:
