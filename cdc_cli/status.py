@@ -15,7 +15,7 @@ from cdc_formats.printable import printable
 from .connection import Config, Connection, Properties, Servers, Timeout, Verbose, connection
 from .options import Json, WhichColor
 from .reading import Topic
-from .terminal import Color, console, is_interactive
+from .terminal import Color, print_result
 
 if TYPE_CHECKING:
     from normalize.checkpoint.status import CheckpointStatus
@@ -55,12 +55,8 @@ def status(
     ends = {} if broker is None else _ends(broker, found)
     if json:
         typer.echo(json_text.dumps({**asdict(found), "state_version": found.state_version, "behind": _behind(found, ends)}, default=_time))
-    elif is_interactive(color):
-        first, _, rest = _shown(found, ends).partition("\n")
-        console(color).print(first, style="bold")
-        console(color).print(rest)
     else:
-        typer.echo(_shown(found, ends))
+        print_result(_shown(found, ends), color, "bold")
 
 
 def _ends(broker: Connection, found: CheckpointStatus) -> Ends:

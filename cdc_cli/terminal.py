@@ -12,6 +12,8 @@ from enum import Enum
 from functools import cache
 from typing import TYPE_CHECKING, Literal
 
+import typer
+
 from cdc_formats.errors import ChangelogError
 from cdc_formats.printable import printable
 
@@ -56,6 +58,16 @@ def console(color: Color = Color.AUTO, *, stderr: bool = False) -> Console:
 def is_interactive(color: Color) -> bool:
     """Whether a person reads standard output: it is a terminal, or colours are requested."""
     return color is Color.ALWAYS or sys.stdout.isatty()
+
+
+def print_result(text: str, color: Color, style: str) -> None:
+    """Print a result on standard output, on a terminal with its first line in a style."""
+    if is_interactive(color):
+        first, _, rest = text.partition("\n")
+        console(color).print(first, style=style)
+        console(color).print(rest)
+    else:
+        typer.echo(text)
 
 
 def print_message(text: str, style: str = "") -> None:

@@ -14,7 +14,7 @@ from cdc_formats.errors import ChangelogError
 
 from .arguments import from_environment, names, pairs
 from .options import Json, WhichColor
-from .terminal import Color, console, is_interactive, print_message, status_line
+from .terminal import Color, print_message, print_result, status_line
 
 if TYPE_CHECKING:
     from normalize import Verification
@@ -151,12 +151,8 @@ def _print(found: Verification, *, json: bool, color: Color) -> None:
     if json:
         differences = [{"kind": each.kind, "key": dict(each.key), "columns": each.columns} for each in found.differences]
         typer.echo(json_text.dumps({"equal": found.equal, **asdict(found), "differences": differences}))
-    elif is_interactive(color):
-        first, _, rest = str(found).partition("\n")
-        console(color).print(first, style=f"bold {_STYLES[found.equal]}")
-        console(color).print(rest)
     else:
-        typer.echo(str(found))
+        print_result(str(found), color, f"bold {_STYLES[found.equal]}")
 
 
 def _target(kind: TargetKind, target: str, url: str, user: str, password: str) -> TableTarget:
