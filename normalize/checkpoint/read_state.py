@@ -163,23 +163,26 @@ class StoredState:
 
     def rows(self, spark: SparkSession) -> DataFrame:
         """Return the stored key groups and the guard: ``key_group INT, state BINARY``."""
-        return self._source(spark).selectExpr("key.key_group AS key_group", "value.groupState.state AS state")
+        return self.source(spark).selectExpr("key.key_group AS key_group", "value.groupState.state AS state")
 
     def is_stage(self, spark: SparkSession) -> bool:
         """Return whether the state has a single value for each key group."""
-        schema = {field.name: field.dataType for field in self._source(spark).schema.fields}
+        schema = {field.name: field.dataType for field in self.source(spark).schema.fields}
         return schema["key"].simpleString() == "struct<key_group:int>" and schema["value"].simpleString() == _KEY_GROUPS_DDL
 
     def is_native(self, spark: SparkSession) -> bool:
         """Return whether the state is that of the native engine."""
-        state = self._source(spark)
+        state = self.source(spark)
         return state.select("key.*").dtypes == [("key", "binary")] and set(state.select("value.*").columns) >= _NEWEST
 
     def newest_rows(self, spark: SparkSession) -> DataFrame:
-        """Return the rows that the native engine stores, without deleted keys: the element with the greatest mark."""
-        state = self._source(spark)
-        newest = state.selectExpr("value.values[array_position(value.orderings, array_max(value.orderings)) - 1].row AS row")
-        return newest.where("row IS NOT NULL").select("row.*")
+        """Return the rows that the native engine stores, without deleted keys."""
+        return self.newest(spark).where("row IS NOT NULL").select("row.*")
+
+    def newest(self, spark: SparkSession) -> DataFrame:
+        """Return what the native engine stores: ``key``, the ``row`` with the greatest mark (NULL if deleted), and ``fact``."""
+        newest = "value.values[array_position(value.orderings, array_max(value.orderings)) - 1].row AS row"
+        return self.source(spark).selectExpr("key.key AS key", newest, "value.max AS fact")
 
     def layout(self, spark: SparkSession) -> Layout:
         """Return the layout with the columns of all key groups.
@@ -202,7 +205,8 @@ class StoredState:
         unique_key = tuple(first.unique_key)
         return Layout(first.key_groups, columns, unique_key, first.compact, "written" in extras, "epoch" in extras)
 
-    def _source(self, spark: SparkSession) -> DataFrame:
+    def source(self, spark: SparkSession) -> DataFrame:
+        """Return the state as Spark's state data source reads it: ``key`` and ``value``."""
         reader = spark.read.format("statestore").option("operatorId", self.operator_id).option("batchId", self.batch_id)
         return reader.load(self.checkpoint)
 

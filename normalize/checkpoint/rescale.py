@@ -1,17 +1,12 @@
 """Rewrite a query's checkpoint for another number of key groups: ``python -m normalize.checkpoint.rescale``.
 
 The number of key groups determines where a key's row is stored, and so is fixed for the life of a checkpoint. This writes a new checkpoint
-with the same rows and another number. A query that is started from it with that number continues where it stopped, with the same query id
-and the next batch number. Sinks identify batches by them (a file sink skips a batch number that it already has).
-
-A query of one batch stores the rows, with the stage's stateful operator and so with Spark's state store. Its files are only renamed: the
-first version becomes the one that the next batch loads.
+with the same rows and another number (`rewrite`). A query that is started from it with that number continues where it stopped.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import sys
 import time
@@ -31,30 +26,16 @@ from normalize.core.state import KeyGroup, Layout
 from normalize.engines.key_groups import DDL, STATE_DDL
 from normalize.worker import keep_archives, worker
 
-from .read_state import Files, StoredState, find_state
+from .read_state import find_state
+from .rewrite import NewCheckpoint, check_number
 
 if TYPE_CHECKING:
     import pandas as pd
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.state import GroupState
 
-_PARTITIONS = "spark.sql.shuffle.partitions"
-_PROVIDER = "spark.sql.streaming.stateStore.providerClass"
-_STORES = "org.apache.spark.sql.execution.streaming.state."
-_FIRST_VERSION = {
-    f"{_STORES}HDFSBackedStateStoreProvider": ("1.delta", "{}.snapshot"),
-    f"{_STORES}RocksDBStateStoreProvider": ("1.zip", "{}.zip"),
-}
-"""For each state store: the file of a partition's first version, and that of a later self-contained version."""
-_OF_THE_LOADER = {
-    # A version must be one file, not a log of changes.
-    "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "false",
-    # A row is a whole key group.
-    "spark.sql.execution.arrow.maxRecordsPerBatch": "32",
-}
 _PARTS_DDL = "key_group INT, state BINARY"
 _PARTS_SCHEMA = pa.schema([("key_group", pa.int32()), ("state", pa.binary())])
-_LOGS = ("state", "offsets", "commits")
 
 
 def rescale(spark: SparkSession, checkpoint: str, new_checkpoint: str, key_groups: int, shuffle_partitions: int | None = None) -> int:
@@ -90,33 +71,29 @@ def rescale(spark: SparkSession, checkpoint: str, new_checkpoint: str, key_group
     Spark's default state store warns "Error cleaning up files", because it looks for older versions. Ignore the warning.
     """
     require_jvm(spark, "rescale", "run python -m normalize.checkpoint.rescale with spark-submit")
-    _check_number("key_groups", key_groups)
-    _check_number("shuffle_partitions", 1 if shuffle_partitions is None else shuffle_partitions)
-    files = Files(spark)
-    if files.exists(new_checkpoint):
-        raise ArgumentError(f"{new_checkpoint} exists: choose a folder that does not")
+    check_number("key_groups", key_groups)
+    check_number("shuffle_partitions", 1 if shuffle_partitions is None else shuffle_partitions)
     stored = find_state(spark, checkpoint)
-    if stored.operator_id != 0 or files.names(f"{checkpoint}/state") != ["0"]:
-        raise ArgumentError(
-            f"the query in {checkpoint} has several stateful operators, which rescale does not support: start from a new checkpoint"
-        )
     layout = stored.layout(spark)
     _check_layout(layout, key_groups)
-    conf = _conf(files.read(f"{checkpoint}/offsets/{stored.batch_id}"))
-    if conf[_PROVIDER] not in _FIRST_VERSION:
-        raise ArgumentError(f"{checkpoint} uses the state store {conf[_PROVIDER]}: rescale supports only Spark's own state stores")
-    conf[_PARTITIONS] = str(shuffle_partitions or conf[_PARTITIONS])
-    try:
-        _Rescaled(spark, files, stored, new_checkpoint, conf).write(layout, key_groups)
-    except BaseException:
-        files.remove(new_checkpoint)
-        raise
-    return stored.batch_id + 1
+    new = NewCheckpoint(spark, stored, new_checkpoint, shuffle_partitions)
+    split = partial(_split_pass, layout=layout, key_groups=key_groups, now_ms=time.time_ns() // 1_000_000)
+    with new.removed_on_error():
+        stored.rows(new.session).mapInArrow(split, _PARTS_DDL).write.parquet(new.parts)
+        expected = new.session.read.schema(_PARTS_DDL).parquet(new.parts).select("key_group").distinct().count()
+        new.fill(_loaded(new, replace(layout, key_groups=key_groups)), "append")
+        written = new.state.rows(new.session).count()
+        if written != expected:
+            raise RuntimeError(f"Spark reads {written} key groups from the new checkpoint, but {expected} were written: please report it")
+    return new.next_batch
 
 
-def _check_number(name: str, number: int) -> None:
-    if not isinstance(number, int) or number < 1:
-        raise ArgumentError(f"{name} is {number!r}: it must be an integer of at least 1")
+def _loaded(new: NewCheckpoint, layout: Layout) -> DataFrame:
+    """Return a stream with the stage's stateful operator that only stores the parts."""
+    from pyspark.sql.streaming.state import GroupStateTimeout
+
+    groups = new.session.readStream.schema(_PARTS_DDL).parquet(new.parts).groupBy("key_group")
+    return groups.applyInPandasWithState(partial(_load_group, layout=layout), DDL, STATE_DDL, "append", GroupStateTimeout.NoTimeout)
 
 
 def _check_layout(layout: Layout, key_groups: int) -> None:
@@ -129,76 +106,6 @@ def _check_layout(layout: Layout, key_groups: int) -> None:
             f"the state has positions (order='source'), which cannot be merged between key groups, and key_groups is {key_groups}: use a "
             f"multiple of {layout.key_groups}"
         )
-
-
-class _Rescaled:
-    """The new checkpoint while it is written."""
-
-    def __init__(self, spark: SparkSession, files: Files, stored: StoredState, path: str, conf: dict[str, str]) -> None:
-        self.spark, self.files, self.stored, self.path, self.conf = spark, files, stored, path, conf
-
-    def write(self, layout: Layout, key_groups: int) -> None:
-        session = _session(self.spark, {**self.conf, **_OF_THE_LOADER})
-        parts = f"{self.path}/parts"
-        split = partial(_split_pass, layout=layout, key_groups=key_groups, now_ms=time.time_ns() // 1_000_000)
-        self.stored.rows(session).mapInArrow(split, _PARTS_DDL).write.parquet(parts)
-        self._load(session, parts, replace(layout, key_groups=key_groups))
-        self._rename_versions()
-        expected = session.read.schema(_PARTS_DDL).parquet(parts).select("key_group").distinct().count()
-        for name in ("parts", "metadata", "sources", "offsets", "commits"):
-            self.files.remove(f"{self.path}/{name}")
-        self._take_over()
-        written = StoredState(self.path, 0, int(self.conf[_PARTITIONS]), self.stored.batch_id).rows(session).count()
-        if written != expected:
-            raise RuntimeError(f"Spark reads {written} key groups from the new checkpoint, but {expected} were written: please report it")
-
-    def _load(self, session: SparkSession, parts: str, layout: Layout) -> None:
-        from pyspark.sql.streaming.state import GroupStateTimeout
-
-        groups = session.readStream.schema(_PARTS_DDL).parquet(parts).groupBy("key_group")
-        loaded = groups.applyInPandasWithState(partial(_load_group, layout=layout), DDL, STATE_DDL, "append", GroupStateTimeout.NoTimeout)
-        query = loaded.writeStream.format("noop").option("checkpointLocation", self.path).trigger(availableNow=True).start()
-        query.awaitTermination()
-
-    def _rename_versions(self) -> None:
-        first, later = _FIRST_VERSION[self.conf[_PROVIDER]]
-        version = self.stored.batch_id + 1
-        for partition in range(int(self.conf[_PARTITIONS])) if version > 1 else ():
-            folder = f"{self.path}/state/0/{partition}"
-            self.files.rename(f"{folder}/{first}", f"{folder}/{later.format(version)}")
-
-    def _take_over(self) -> None:
-        """Copy the query's metadata and last batches; the offsets come last, since a query starts from them."""
-        old, last = self.stored.checkpoint, self.stored.batch_id
-        for name in self.files.names(old):
-            if name not in _LOGS:
-                self.files.copy(f"{old}/{name}", f"{self.path}/{name}")
-        self.files.copy(f"{old}/commits/{last}", f"{self.path}/commits/{last}")
-        # A restarted query also reads the offsets before its last ones.
-        planned = [int(name) for name in self.files.names(f"{old}/offsets") if name.isdigit() and int(name) >= last - 1]
-        for batch in sorted(planned):
-            self.files.write(f"{self.path}/offsets/{batch}", _with_conf(self.files.read(f"{old}/offsets/{batch}"), self.conf))
-
-
-def _session(spark: SparkSession, conf: dict[str, str]) -> SparkSession:
-    """Return a copy of a session with these settings changed."""
-    from pyspark.sql import SparkSession as Session
-
-    session = Session(spark.sparkContext, spark._jsparkSession.cloneSession())
-    for name, value in conf.items():
-        session.conf.set(name, value)
-    return session
-
-
-def _conf(offsets: str) -> dict[str, str]:
-    """Return the settings in an entry of the offset log: a version, a line of JSON, and a line for each source."""
-    conf: dict[str, str] = json.loads(offsets.split("\n")[1])["conf"]
-    return conf
-
-
-def _with_conf(offsets: str, conf: dict[str, str]) -> str:
-    version, header, *sources = offsets.split("\n")
-    return "\n".join([version, json.dumps({**json.loads(header), "conf": conf}, separators=(",", ":")), *sources])
 
 
 # ------------------------------------------------------------------------------------------------------- on the workers

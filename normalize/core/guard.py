@@ -232,6 +232,12 @@ def with_layout(stored: bytes, layout: Layout) -> bytes:
     return encode(guard)
 
 
+def tables_and_topic_ids(stored: bytes) -> tuple[list[SourceTable], dict[str, str]]:
+    """Return the tables of the guard's state, and the known ids of its topics by name."""
+    guard = _read(stored)
+    return guard.tables, {name: topic.topic_id for name, topic in guard.topics.items() if topic.topic_id}
+
+
 def _read(stored: bytes) -> _Guard:
     version = stored[1] if len(stored) > 1 else None
     if version != VERSION:

@@ -31,7 +31,7 @@ from cdc_formats.errors import PartialImageError
 from cdc_formats.values.schema import Column, SqlType
 from normalize.core.arrow import arrow_type, of_stored, slices, spark_type
 from normalize.core.changes import ChangeBuilder, Shape
-from normalize.core.guard import PartitionSummary
+from normalize.core.guard import PartitionSummary, SourceTable
 from normalize.core.last import last_in_partitions, last_of_keys
 from normalize.core.output import Output, SideOutput
 from normalize.core.records import Records
@@ -137,14 +137,12 @@ class LastChanges(HeldChanges):
 
     @staticmethod
     def ddl(output: Output) -> str:
-        metadata = f"{METADATA} {spark_type(_struct_type(output.metadata))}, " if output.metadata else ""
-        row = spark_type(_struct_type(output.columns))
+        metadata = f"{METADATA} {spark_type(struct_type(output.metadata))}, " if output.metadata else ""
+        row = spark_type(struct_type(output.columns))
         return f"key BINARY, batch BIGINT, stamp BIGINT, source STRING, offset BIGINT, row {row}, {metadata}fact STRING"
 
     def see(self, seen: PartitionSummary) -> None:
-        for table in seen.tables:
-            names = ".".join(table.names.values())
-            self.facts.add((TABLE, names) if names else (TOPIC, table.topic))
+        self.facts.update(map(table_fact, seen.tables))
 
     def finish(self) -> Iterator[pa.RecordBatch]:
         if self.facts:
@@ -155,15 +153,21 @@ class LastChanges(HeldChanges):
     def _typed(self, changes: pa.RecordBatch) -> pa.RecordBatch:
         columns = {name: changes.column(name) for name in ("key", "stamp", "offset")}
         columns["source"] = changes.column("source").cast(pa.string())
-        columns["row"] = _struct(self.output.columns, changes, "c", changes.column("deleted"))
+        columns["row"] = struct_of(self.output.columns, changes, "c", changes.column("deleted"))
         if self.with_metadata:
-            columns[METADATA] = _struct(self.output.metadata, changes, "m")
+            columns[METADATA] = struct_of(self.output.metadata, changes, "m")
         return self._batch(columns, changes.num_rows)
 
     def _batch(self, columns: Mapping[str, pa.Array], length: int) -> pa.RecordBatch:
         known = {"batch": pa.array(np.full(length, self.batch)), **columns}
         arrays = [known.get(field.name, pa.nulls(length, field.type)) for field in self.schema]
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+
+
+def table_fact(table: SourceTable) -> tuple[str, str]:
+    """Return the name and the value of the fact that all records are of this table."""
+    names = ".".join(table.names.values())
+    return (TABLE, names) if names else (TOPIC, table.topic)
 
 
 def merge_pass(batches: Iterable[pa.RecordBatch], *, row_order: RowOrder) -> Iterator[pa.RecordBatch]:
@@ -243,17 +247,19 @@ def _codes(values: pa.ChunkedArray) -> Any:
 
 def _schema(output: Output) -> pa.Schema:
     place = [("key", pa.binary()), ("batch", pa.int64()), ("stamp", pa.int64()), ("source", pa.string()), ("offset", pa.int64())]
-    metadata = [(METADATA, arrow_type(_struct_type(output.metadata)))] if output.metadata else []
-    return pa.schema([*place, ("row", arrow_type(_struct_type(output.columns))), *metadata, ("fact", pa.string())])
+    metadata = [(METADATA, arrow_type(struct_type(output.metadata)))] if output.metadata else []
+    return pa.schema([*place, ("row", arrow_type(struct_type(output.columns))), *metadata, ("fact", pa.string())])
 
 
-def _struct_type(columns: Sequence[Column]) -> SqlType:
+def struct_type(columns: Sequence[Column]) -> SqlType:
+    """Return the type of rows with these columns."""
     return SqlType("STRUCT", fields=tuple(columns))
 
 
-def _struct(columns: Sequence[Column], changes: pa.RecordBatch, prefix: str, gone: pa.Array | None = None) -> pa.Array:
+def struct_of(columns: Sequence[Column], changes: pa.RecordBatch, prefix: str, gone: pa.Array | None = None) -> pa.Array:
+    """Return rows as one column, from columns whose names are a prefix and a number; NULL where `gone`."""
     children = [of_stored(column.type, changes.column(f"{prefix}{index}")) for index, column in enumerate(columns)]
-    return pa.StructArray.from_arrays(children, fields=list(arrow_type(_struct_type(columns))), mask=gone)
+    return pa.StructArray.from_arrays(children, fields=list(arrow_type(struct_type(columns))), mask=gone)
 
 
 def _micro_batch() -> int:

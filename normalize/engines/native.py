@@ -120,12 +120,8 @@ def normalize_native(changes: DataFrame, stage: Stage, output: Output, metrics: 
     if where is not None:
         changes = _where(changes, where, output.columns)
     low_bits = F.unix_millis(F.current_timestamp()).bitwiseAND((1 << _LOW_BITS) - 1)
-    marked = changes.withColumn("mark", F.shiftleft("batch", _LOW_BITS).bitwiseOR(low_bits))
-    # Only the newest metadata is stored: a row of the result has that of the change that caused it.
+    groups = newest_two(changes, low_bits, output)
     metadata = [METADATA] if output.metadata else []
-    cause = [F.max_by(name, "mark").alias(name) for name in metadata]
-    newest = F.max_by(F.struct("mark", "row"), "mark", 2).alias("newest")
-    groups = marked.groupBy("key").agg(newest, *cause, F.min("fact").alias("least"), F.max("fact").alias("greatest"))
     last_two = [F.get("newest", index).alias(name) for index, name in enumerate(("new", "old"))]
     rows = groups.select("key", *last_two, *metadata, "least", "greatest")
     is_change, is_gone, was_there = F.col("least").isNull(), F.col("new.row").isNull(), F.col("old.row").isNotNull()
@@ -144,6 +140,26 @@ def normalize_native(changes: DataFrame, stage: Stage, output: Output, metrics: 
     )
     changelog = counted.select(F.inline(emitted), *metadata)
     return changelog.select(ROW_KIND, "row.*", *(f"{name}.*" for name in metadata)).alias(NATIVE)
+
+
+def newest_two(changes: DataFrame, low_bits: SparkColumn, output: Output) -> DataFrame:
+    """Return the newest two rows of each key with their marks, and the least and the greatest value of each fact.
+
+    Parameters
+    ----------
+    changes : DataFrame
+        The batches of `LastChanges`.
+    low_bits : Column
+        The part of the mark below the micro-batch's number.
+    output : Output
+    """
+    from pyspark.sql import functions as F
+
+    marked = changes.withColumn("mark", F.shiftleft("batch", _LOW_BITS).bitwiseOR(low_bits))
+    newest = F.max_by(F.struct("mark", "row"), "mark", 2).alias("newest")
+    # Only the newest metadata is stored: a row of the result has that of the change that caused it.
+    cause = [F.max_by(METADATA, "mark").alias(METADATA)] if output.metadata else []
+    return marked.groupBy("key").agg(newest, *cause, F.min("fact").alias("least"), F.max("fact").alias("greatest"))
 
 
 _TWO_TASKS = (
