@@ -3,11 +3,14 @@
 python -m bench.growth                                              # 10,000 to 1,000,000 keys, both layouts, both state stores
 python -m bench.growth --keys 1000000 --store rocksdb               # one size, one store
 python -m bench.growth --keys 10000000 --key-groups 4096 --layout compact --store rocksdb
-python -m bench.growth --keys 1000000 --store rocksdb --key-groups 256 --engine key_groups --engine native --changes 1000,10000,100000
+python -m bench.growth --keys 1000000 --store rocksdb --key-groups 256 --engine key_groups --engine native --changes 1000,10000 --flink
 
 Each line is a new checkpoint, which a real query from Kafka creates: one insert for each key, in micro-batches of ``--batch``. Then
 another process continues from it with small micro-batches of updates with before-images; the keys are random. Each process runs Spark
 on 2 cores. The values for micro-batches are medians, without the first micro-batch of a process.
+
+With ``--flink``, Apache Flink reads a topic of the same inserts and then of random updates, with its RocksDB state backend (`flink`). Its
+line has the updates per second from the moment when its sink has the row of each insert.
 
 ==============  ==========================================================================================================
 seed/s          messages per second while creating the checkpoint, without the first micro-batch; - if that is the only one
@@ -43,6 +46,7 @@ from typing import Any, NamedTuple
 from normalize import ChangelogNormalize, LocalKafka, NativeEngine, from_kafka_changelog
 
 from .cpu import is_known
+from .flink import run_flink
 from .history import FORMAT_OPTIONS, SCHEMA, Row, message
 from .spark import start_session, use_state
 from .topics import PARTITIONS
@@ -50,6 +54,7 @@ from .topics import PARTITIONS
 CHANGES = 100
 NATIVE = "native"
 _EVENTS = (1, 10, 100)
+_FLINK_CHANGES = 1_000_000
 _CITIES = ("Amsterdam", "Berlin", "Copenhagen", "Dublin", "Helsinki", "Lisbon", "Madrid", "Oslo")
 _OF_A_BATCH = (".delta", ".changelog")  # a commit waits for these files; snapshots are written in the background
 
@@ -122,6 +127,8 @@ def main() -> None:
         for setting, checkpoint in measured.items():
             for batches in checkpoint.by_events:
                 print(line(setting, *of_events(batches)))
+        for keys in options.keys if options.flink else ():
+            print(f"\nFlink, RocksDB, {keys:,} keys: {flink_rate(kafka, keys):,.0f} updates/s", flush=True)
         if by_partitions:
             print("\nby Kafka partitions\n" + heads("parts", "seed/s", "ms"), flush=True)
         for setting in by_partitions:
@@ -141,8 +148,9 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--store", choices=("heap", "rocksdb"), action="append", help="default: both")
     parser.add_argument("--batch", type=int, default=250_000, help="messages in a micro-batch while the checkpoint is created")
     parser.add_argument("--batches", type=int, default=10, help="how many small micro-batches to measure")
-    parser.add_argument("--engine", choices=("key_groups", NATIVE), action="append", help="default: key_groups")
+    parser.add_argument("--engine", choices=("key_groups", NATIVE, "none"), action="append", help="default: key_groups; none: only Flink")
     parser.add_argument("--changes", type=numbers, default=(), help="sizes of micro-batches, comma-separated; default: by key groups")
+    parser.add_argument("--flink", action="store_true", help="also measure Apache Flink")
     parser.add_argument("--child", nargs="+", help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     options.layout = options.layout or ["full", "compact"]
@@ -241,6 +249,16 @@ def write(servers: str, topic: str, messages: Iterable[tuple[bytes, bytes, int]]
     producer.flush()
     if failures:
         raise SystemExit(f"{len(failures)} messages could not be written to {topic}: {failures[0]}")
+
+
+def flink_rate(kafka: LocalKafka, keys: int) -> float:
+    """Return the random updates that Flink processes in a second after the inserts of all keys."""
+    topic = f"flink-{keys}"
+    kafka.create_topic(topic, PARTITIONS)
+    for messages in (inserts(keys), updates(keys, {}, _FLINK_CHANGES, random.Random(7))):
+        write(kafka.bootstrap_servers, topic, messages, PARTITIONS)
+    (run,) = run_flink("debezium-json", "rocksdb", kafka.bootstrap_servers, topic, left_out=keys, runs=1, warm_up=0)
+    return _FLINK_CHANGES / run.seconds
 
 
 # --------------------------------------------------------------------------------------------------------- a checkpoint

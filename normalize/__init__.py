@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from normalize.aggregates.aggregate_changes import aggregate_changes
     from normalize.aggregates.signed import signed_avg, signed_count, signed_sum
+    from normalize.checkpoint.carry_over import carry_over
     from normalize.checkpoint.read_state import read_state
     from normalize.checkpoint.status import CheckpointStatus, checkpoint_status
     from normalize.decode.dead_letter import DeadLetter
@@ -58,6 +59,7 @@ _HOME = {
     "aggregate_changes": "aggregates.aggregate_changes",
     "apply_batch": "sinks.apply",
     "apply_changes": "sinks.apply",
+    "carry_over": "checkpoint.carry_over",
     "checkpoint_status": "checkpoint.status",
     "decode_changelog": "api",
     "encode_changelog": "api",
@@ -99,6 +101,7 @@ __all__ = [
     "aggregate_changes",
     "apply_batch",
     "apply_changes",
+    "carry_over",
     "checkpoint_status",
     "decode_changelog",
     "encode_changelog",
