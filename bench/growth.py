@@ -106,8 +106,8 @@ def main() -> None:
         for store in options.store
         for groups in (options.key_groups if layout != NATIVE else options.key_groups[:1])
     ]
-    middle = settings[0]._replace(keys=options.keys[len(options.keys) // 2])
-    by_partitions = [middle._replace(partitions=partitions) for partitions in options.partitions]
+    middle = options.keys[len(options.keys) // 2]
+    by_partitions = [settings[0]._replace(keys=middle, partitions=partitions) for partitions in options.partitions]
     with LocalKafka() as kafka:
         for keys, partitions in sorted({(setting.keys, setting.partitions) for setting in [*settings, *by_partitions]}):
             kafka.create_topic(topic_of(keys, partitions), partitions)
