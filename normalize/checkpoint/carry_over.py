@@ -30,7 +30,7 @@ from .read_state import StoredState, find_state
 from .rewrite import NewCheckpoint, check_number
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column as SparkColumn, DataFrame
 
 _NOW_MS = 0
 """The time of the last write is not carried over."""
@@ -75,6 +75,8 @@ def carry_over(
     A column that the old query did not have is NULL in the stored rows: a key has its value from its next change on. A column that
     `changes` does not have is dropped. Rows that had a TTL no longer expire.
     """
+    from pyspark.sql import functions as F
+
     spark = changes.sparkSession
     require_jvm(spark, "carry_over", "use a classic session")
     check_number("shuffle_partitions", 1 if shuffle_partitions is None else shuffle_partitions)
@@ -91,7 +93,7 @@ def carry_over(
     new = NewCheckpoint(spark, stored, new_checkpoint, shuffle_partitions)
     with new.removed_on_error():
         parts = _native_parts(stored, new, output) if native else _key_group_parts(stored, new, output)
-        parts.write.parquet(new.parts)
+        parts.withColumn("batch", F.lit(stored.batch_id).cast("long")).write.parquet(new.parts)
         expected = new.session.read.schema(_parts_ddl(output)).parquet(new.parts).count()
         new.fill(_loaded(new, output), "update")
         written = new.state.source(new.session).count()
@@ -134,15 +136,14 @@ def _native_parts(stored: StoredState, new: NewCheckpoint, output: Output) -> Da
     from pyspark.sql import functions as F
 
     state = stored.newest(new.session)
-    row = state.schema["row"].dataType
-    before = {column.name: column for column in table_columns(row)}
+    before = {column.name: column for column in table_columns(state.select("row.*").schema)}
     fields = [_field(column, before.get(column.name)) for column in output.columns]
     rows = F.when(F.col("row").isNotNull(), F.struct(*fields)).cast(spark_type(struct_type(output.columns)))
     # The new query states its columns itself.
     return state.where(F.col("fact").isNull() | (F.col("key") != F.lit(COLUMNS.encode()))).select("key", rows.alias("row"), "fact")
 
 
-def _field(column: Column, before: Column | None):  # type: ignore[no-untyped-def]
+def _field(column: Column, before: Column | None) -> SparkColumn:
     from pyspark.sql import functions as F
 
     if before is None:
@@ -159,9 +160,8 @@ def _loaded(new: NewCheckpoint, output: Output) -> DataFrame:
     """Return a stream with the native engine's aggregation that only stores the parts."""
     from pyspark.sql import functions as F
 
-    parts = (
-        new.session.readStream.schema(_parts_ddl(output)).parquet(new.parts).withColumn("batch", F.lit(new.stored.batch_id).cast("long"))
-    )
+    # Columns that are read from files are nullable, as those of the first pass are. Spark compares that, too.
+    parts = new.session.readStream.schema(f"{_parts_ddl(output)}, batch BIGINT").parquet(new.parts)
     if output.metadata:
         parts = parts.withColumn(METADATA, F.lit(None).cast(spark_type(struct_type(output.metadata))))
     return newest_two(parts, F.lit(0), output)
