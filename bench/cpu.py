@@ -128,3 +128,18 @@ def parsed(stat: str, cmdline: str) -> Process:
     # The fields follow the name in parentheses, which may itself contain spaces and parentheses.
     fields = stat.rpartition(")")[2].split()
     return Process(int(fields[1]), cmdline.replace("\0", " "), sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK"))
+
+
+def most_resident(process: int) -> tuple[int, int]:
+    """Return the peak resident bytes of the JVM, and of all Python workers, among the descendants of a process."""
+    found = {}
+    for status in Path("/proc").glob("[0-9]*/status"):
+        with suppress(OSError):  # the process has ended meanwhile
+            fields = dict(field.split(":", 1) for field in status.read_text().splitlines())
+            kilobytes = int(fields["VmHWM"].split()[0]) if "VmHWM" in fields else 0
+            found[int(status.parent.name)] = (int(fields["PPid"]), fields["Name"].strip() == "java", kilobytes * 1024)
+    below = {process}
+    while more := {number for number, (parent, _, _) in found.items() if parent in below} - below:
+        below |= more
+    of = [found[number][1:] for number in below if number != process]
+    return sum(size for java, size in of if java), sum(size for java, size in of if not java)

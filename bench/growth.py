@@ -45,7 +45,7 @@ from typing import Any, NamedTuple
 
 from normalize import ChangelogNormalize, LocalKafka, NativeEngine, from_kafka_changelog
 
-from .cpu import is_known
+from .cpu import is_known, most_resident
 from .flink import run_flink
 from .history import FORMAT_OPTIONS, SCHEMA, Row, message
 from .spark import start_session, use_state
@@ -147,6 +147,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--layout", choices=("full", "compact"), action="append", help="default: both")
     parser.add_argument("--store", choices=("heap", "rocksdb"), action="append", help="default: both")
     parser.add_argument("--batch", type=int, default=250_000, help="messages in a micro-batch while the checkpoint is created")
+    parser.add_argument("--shuffle-partitions", type=int, default=2, help="spark.sql.shuffle.partitions")
     parser.add_argument("--batches", type=int, default=10, help="how many small micro-batches to measure")
     parser.add_argument("--engine", choices=("key_groups", NATIVE, "none"), action="append", help="default: key_groups; none: only Flink")
     parser.add_argument("--changes", type=numbers, default=(), help="sizes of micro-batches, comma-separated; default: by key groups")
@@ -282,8 +283,9 @@ def measure(kafka: LocalKafka, options: argparse.Namespace, setting: Setting, ev
 
 def run_child(options: argparse.Namespace, *arguments: str) -> dict[str, Any]:
     """Run a part in a new process, and return its results."""
-    command = [sys.executable, "-m", "bench.growth", "--batch", str(options.batch), "--batches", str(options.batches), "--child"]
-    ran = subprocess.run([*command, *arguments], capture_output=True, text=True)
+    passed_on = {"batch": options.batch, "batches": options.batches, "shuffle-partitions": options.shuffle_partitions}
+    command = [sys.executable, "-m", "bench.growth", *(f"--{name}={value}" for name, value in passed_on.items()), "--child", *arguments]
+    ran = subprocess.run(command, capture_output=True, text=True)
     if ran.returncode:
         raise SystemExit(f"{' '.join(arguments)} exited with code {ran.returncode}:\n{ran.stderr[-20_000:]}")
     measured: dict[str, Any] = json.loads(ran.stdout.splitlines()[-1])
@@ -303,13 +305,14 @@ class Query:
         self.options, self.setting, self.servers, self.topics, self.folder = options, setting, servers, topics, folder
         self.spark = start_session()
         use_state(self.spark, setting.store)
+        self.spark.conf.set("spark.sql.shuffle.partitions", options.shuffle_partitions)
 
     def seed(self) -> dict[str, Any]:
         """Create the checkpoint, and return the results."""
         progress, _ = self.run(self.options.batch)
         later = progress[1:]
         rate = sum(batch["numInputRows"] for batch in later) / sum(map(seconds, later)) if later else None
-        keys, resident = self.setting.keys, most_resident()
+        keys, resident = self.setting.keys, most_resident(os.getpid())
         disk = sum(files_of(self.folder).values()) / keys
         memory = sum(operator["memoryUsedBytes"] for operator in progress[-1]["stateOperators"]) / keys
         stored = None if self.setting.layout == NATIVE else self.stored() / keys
@@ -332,7 +335,7 @@ class Query:
             new = {file: length for file, length in files_of(self.folder).items() if file not in before and file.suffix in _OF_A_BATCH}
             events = median(batch["numInputRows"] for batch in progress[1:])
             measured.append(Batches(events, median(map(seconds, progress[1:])) * 1000, sum(new.values()) / len(progress), restart))
-        return {"batches": measured, "resident": most_resident()}
+        return {"batches": measured, "resident": most_resident(os.getpid())}
 
     def stage(self) -> ChangelogNormalize:
         """Return the options of the stage."""
@@ -376,21 +379,6 @@ def files_of(folder: Path) -> dict[Path, int]:
             if file.is_file():
                 sizes[file] = file.stat().st_size
     return sizes
-
-
-def most_resident() -> tuple[int, int]:
-    """Return the peak resident bytes of the JVM, and of all Python workers, among the descendants of this process."""
-    found = {}
-    for status in Path("/proc").glob("[0-9]*/status"):
-        with suppress(OSError):  # the process has ended meanwhile
-            fields = dict(field.split(":", 1) for field in status.read_text().splitlines())
-            kilobytes = int(fields["VmHWM"].split()[0]) if "VmHWM" in fields else 0
-            found[int(status.parent.name)] = (int(fields["PPid"]), fields["Name"].strip() == "java", kilobytes * 1024)
-    below = {os.getpid()}
-    while more := {number for number, (parent, _, _) in found.items() if parent in below} - below:
-        below |= more
-    of = [found[number][1:] for number in below if number != os.getpid()]
-    return sum(size for java, size in of if java), sum(size for java, size in of if not java)
 
 
 if __name__ == "__main__":

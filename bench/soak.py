@@ -2,22 +2,26 @@
 
 python -m bench.soak                                                          # 10,000,000 messages over 1,000,000 keys
 python -m bench.soak --messages 200000 --keys 20000 --batch 10000 --kill-every 5   # a short one
+python -m bench.soak --engine native --kill-every 60
 
 The topic is the benchmark's history in Debezium's messages; each Kafka partition has its own keys. The expected table is computed while
 the topic is written. The job is a process with its state in RocksDB; each micro-batch overwrites a folder of Parquet files. Its process
-group gets SIGKILL some seconds after its first micro-batch began, and is started again, until the topic is read.
+group gets SIGKILL some seconds after its first micro-batch began, and is started again, until the topic is read. The peak memory of each
+start is printed.
 
 Then the folders are applied in order, and these conditions are checked:
 
 - each ``-U`` and ``-D`` matches the stored row;
 - each ``-U`` is followed by its ``+U``;
-- the number of rows by kind is the expected one;
+- the number of rows by kind is the expected one: that of every event, or with ``--engine native`` that of the last event of each key in each
+  micro-batch, whose offsets are in the checkpoint;
 - the SHA-256 of the table's sorted rows is that of the expected table.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import shutil
 import signal
@@ -30,18 +34,21 @@ from collections.abc import Iterable
 from contextlib import suppress
 from functools import partial
 from hashlib import sha256
+from itertools import islice
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from normalize import ChangelogNormalize, LocalKafka, from_kafka_changelog
+from normalize import ChangelogNormalize, LocalKafka, NativeEngine, from_kafka_changelog
 from normalize.changelog_normalize import KEY_GROUPS
 
+from .cpu import most_resident
 from .history import FORMAT_OPTIONS, SCHEMA, Expected, Row, events, message
 from .spark import start_session, use_state
 from .topics import PARTITIONS
 
 TOPIC = "soak"
+NATIVE = "native"
 _FRUITLESS = 5  # starts in a row in which no micro-batch was committed
 
 
@@ -85,10 +92,11 @@ def main() -> None:
         runs = run(kafka.bootstrap_servers, options, folder)
     print(f"job: killed {runs.kills} times, {runs.batches} micro-batches, {runs.again} of them repeated, {runs.seconds:.0f} s", flush=True)
     table, rows = applied(folder / "changelog")
-    print(f"rows by kind: {spelled(rows)}; expected {spelled(truth.rows)}")
+    expected_rows = rows_of_micro_batches(options, folder) if options.engine == NATIVE else truth.rows
+    print(f"rows by kind: {spelled(rows)}; expected {spelled(expected_rows)}")
     found, expected = digest(table.values()), digest(truth.table)
     print(f"table: {len(table):,} rows, sha256 {found}\nexpected: {len(truth.table):,} rows, sha256 {expected}")
-    if found != expected or rows != truth.rows:
+    if found != expected or rows != expected_rows:
         raise SystemExit(f"the job's changelog does not result in the expected table; it is kept in {folder}")
     print("every retraction matches its row, and the changelog results in the expected table")
     if not options.folder:
@@ -104,6 +112,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--batch", type=int, default=100_000, help="messages in a micro-batch")
     parser.add_argument("--key-groups", type=int, default=KEY_GROUPS)
     parser.add_argument("--layout", choices=("full", "compact"), default="full", help="layout of the state")
+    parser.add_argument("--engine", choices=("key_groups", NATIVE), default="key_groups")
     parser.add_argument("--folder", help="folder for the topic, the checkpoint and the changelog; it is kept. Default: a temporary one")
     parser.add_argument("--job", nargs=2, metavar=("SERVERS", "FOLDER"), help=argparse.SUPPRESS)
     return parser.parse_args(arguments)
@@ -155,6 +164,28 @@ def text(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
+def rows_of_micro_batches(options: argparse.Namespace, folder: Path) -> Counter[str]:
+    """Return the rows by kind if only the last event of each key in each micro-batch of the job counts."""
+    logs = sorted((folder / "checkpoint" / "offsets").glob("[0-9]*"), key=lambda file: int(file.name))
+    if [int(file.name) for file in logs] != list(range(len(logs))):
+        raise SystemExit("Spark removed offsets from the checkpoint: they are required")
+    ends = [json.loads(file.read_text().splitlines()[-1])[TOPIC] for file in logs]
+    part = partial(rows_of_partition, options.messages // PARTITIONS, options.keys // PARTITIONS)
+    with get_context("spawn").Pool(os.cpu_count()) as pool:
+        parts = pool.starmap(part, [(number, [end.get(str(number), 0) for end in ends]) for number in range(PARTITIONS)])
+    return sum(parts, Counter())
+
+
+def rows_of_partition(messages: int, keys: int, partition: int, ends: list[int]) -> Counter[str]:
+    """Return the rows by kind of one Kafka partition; `ends` are the offsets at which its micro-batches end."""
+    expected, history = Expected(), events(messages, keys, seed=partition)
+    for begin, end in zip([0, *ends], ends, strict=False):
+        last = {(after or before or ())[0]: (number, after) for number, before, after in islice(history, end - begin)}
+        for key, (number, after) in last.items():
+            expected.take(number, key, after)
+    return expected.rows
+
+
 # --------------------------------------------------------------------------------------------------------------- the job
 
 
@@ -170,6 +201,13 @@ def job(options: argparse.Namespace) -> None:
         # A micro-batch that is repeated after a kill overwrites its folder.
         batch.write.mode("overwrite").parquet(f"{folder}/changelog/{number:06d}")
 
+    native = options.engine == NATIVE
+    # Each Kafka partition has its own keys.
+    stage = ChangelogNormalize(
+        **{"engine": NativeEngine(repartition=False)} if native else {"key_groups": options.key_groups, "state_layout": options.layout}
+    )
+    if native:  # its rows are checked by the offsets of all micro-batches
+        spark.conf.set("spark.sql.streaming.minBatchesToRetain", "100000")
     changes = from_kafka_changelog(
         spark,
         TOPIC,
@@ -178,46 +216,66 @@ def job(options: argparse.Namespace) -> None:
         schema=SCHEMA,
         primary_key=["id"],
         options={"kafka.bootstrap.servers": servers, "maxOffsetsPerTrigger": options.batch},
-        normalize=ChangelogNormalize(key_groups=options.key_groups, state_layout=options.layout),
+        normalize=stage,
     )
-    writer = changes.writeStream.foreachBatch(keep).option("checkpointLocation", f"{folder}/checkpoint")
+    writer = (
+        changes.writeStream.foreachBatch(keep)
+        .outputMode("update" if native else "append")
+        .option("checkpointLocation", f"{folder}/checkpoint")
+    )
     writer.trigger(availableNow=True).start().awaitTermination()
 
 
 def run(servers: str, options: argparse.Namespace, folder: Path) -> Runs:
     """Start the job, kill it, and start it again, until it has read the topic."""
-    job_options = {"batch": options.batch, "key-groups": options.key_groups, "layout": options.layout}
+    job_options = {"batch": options.batch, "key-groups": options.key_groups, "layout": options.layout, "engine": options.engine}
     settings = [argument for name, value in job_options.items() for argument in (f"--{name}", str(value))]
     command = [sys.executable, "-m", "bench.soak", "--job", servers, str(folder), *settings]
     begin, kills, fruitless, done = time.monotonic(), 0, 0, 0
     with (folder / "job.log").open("wb") as log:
-        while (code := killed_or_ended(command, folder, log, options.kill_every)) is None:
+        while (start := killed_or_ended(command, folder, log, options.kill_every)).code is None:
             kills += 1
             before, done = done, committed(folder)
             fruitless = 0 if done > before else fruitless + 1
-            print(f"killed {kills} times, {time.monotonic() - begin:.0f} s: {done} micro-batches committed", flush=True)
+            print(f"killed {kills} times, {time.monotonic() - begin:.0f} s: {done} micro-batches committed, {start.memory}", flush=True)
             if fruitless == _FRUITLESS:
                 raise SystemExit(f"{_FRUITLESS} starts in a row committed no micro-batch: raise --kill-every, or lower --batch")
-    if code:
-        raise SystemExit(f"the job exited with code {code}; the end of {folder / 'job.log'}:\n{(folder / 'job.log').read_text()[-5000:]}")
+    print(f"the last start: {start.memory}", flush=True)
+    if start.code:
+        raise SystemExit(
+            f"the job exited with code {start.code}; the end of {folder / 'job.log'}:\n{(folder / 'job.log').read_text()[-5000:]}"
+        )
     numbers = begun(folder)
     return Runs(kills, len(set(numbers)), len(numbers) - len(set(numbers)), time.monotonic() - begin)
 
 
-def killed_or_ended(command: list[str], folder: Path, log: Any, seconds: float) -> int | None:
-    """Run the job, kill it `seconds` after its first micro-batch began; return its exit code, None if it was killed."""
+class Start(NamedTuple):
+    """A start of the job: its exit code, None if it was killed; the peak resident bytes of the JVM and of all Python workers."""
+
+    code: int | None
+    resident: tuple[int, int]
+
+    @property
+    def memory(self) -> str:
+        java, python = (size >> 20 for size in self.resident)
+        return f"peak memory: JVM {java:,} MB, Python workers {python:,} MB"
+
+
+def killed_or_ended(command: list[str], folder: Path, log: Any, seconds: float) -> Start:
+    """Run the job, and kill it `seconds` after its first micro-batch began."""
     # A killed job leaves files here; they are removed before the next start.
     scratch = folder / "scratch"
     shutil.rmtree(scratch, ignore_errors=True)
     environment = {**os.environ, "SPARK_LOCAL_DIRS": str(scratch)}
     running = subprocess.Popen(command, stdout=log, stderr=log, env=environment, start_new_session=True)
-    before, end = begun(folder), float("inf")
+    before, end, resident = begun(folder), float("inf"), (0, 0)
     try:
         while running.poll() is None and time.monotonic() < end:
-            time.sleep(0.1)
+            time.sleep(0.5)
+            resident = max(resident, most_resident(running.pid))
             if end == float("inf") and len(begun(folder)) > len(before):
                 end = time.monotonic() + seconds
-        return running.returncode
+        return Start(running.returncode, resident)
     finally:
         # The driver's Python and its JVM; Python workers end with the JVM.
         with suppress(ProcessLookupError):
