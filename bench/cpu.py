@@ -137,9 +137,11 @@ def most_resident(process: int) -> tuple[int, int]:
         with suppress(OSError):  # the process has ended meanwhile
             fields = dict(field.split(":", 1) for field in status.read_text().splitlines())
             kilobytes = int(fields["VmHWM"].split()[0]) if "VmHWM" in fields else 0
-            found[int(status.parent.name)] = (int(fields["PPid"]), fields["Name"].strip() == "java", kilobytes * 1024)
+            found[int(status.parent.name)] = (int(fields["PPid"]), fields["Name"].strip(), kilobytes * 1024)
     below = {process}
     while more := {number for number, (parent, _, _) in found.items() if parent in below} - below:
         below |= more
     of = [found[number][1:] for number in below if number != process]
-    return sum(size for java, size in of if java), sum(size for java, size in of if not java)
+    # Java's forks have its memory, and the name of a thread, until they run another program.
+    java, python = (sum(size for name, size in of if name.startswith(program)) for program in ("java", "python"))
+    return java, python

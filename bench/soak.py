@@ -13,7 +13,7 @@ Then the folders are applied in order, and these conditions are checked:
 
 - each ``-U`` and ``-D`` matches the stored row;
 - each ``-U`` is followed by its ``+U``;
-- the number of rows by kind is the expected one: that of every event, or with ``--engine native`` that of the last event of each key in each
+- the number of rows by kind is the expected one: that of every event, or with ``--engine native`` that of the last event of a key in each
   micro-batch, whose offsets are in the checkpoint;
 - the SHA-256 of the table's sorted rows is that of the expected table.
 """
@@ -272,7 +272,8 @@ def killed_or_ended(command: list[str], folder: Path, log: Any, seconds: float) 
     try:
         while running.poll() is None and time.monotonic() < end:
             time.sleep(0.5)
-            resident = max(resident, most_resident(running.pid))
+            java, python = most_resident(running.pid)
+            resident = (max(resident[0], java), max(resident[1], python))
             if end == float("inf") and len(begun(folder)) > len(before):
                 end = time.monotonic() + seconds
         return Start(running.returncode, resident)
