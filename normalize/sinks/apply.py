@@ -21,7 +21,8 @@ from . import jdbc, lake
 from .arrival import require_arrival_order
 from .change_feed import CHANGE_TYPE, COMMIT_TIMESTAMP, COMMIT_VERSION, to_change_feed
 from .conflicts import repeat_conflicts
-from .latest import ADDS, check, last_changes
+from .latest import check, last_changes
+from .soft_deletes import DELETED_AT, deleted_field, soft_delete_column, with_deletion_times
 from .table_spec import END_AT, START_AT, Batch, TableSpec, marked_query, require_no_micro_batch, running_batch
 from .targets import DeltaTarget, IcebergTarget, JdbcTarget, LakeTarget, TableTarget, TargetError
 from .versions import sequence_of, version_changes, version_fields
@@ -40,7 +41,7 @@ def apply_changes(
     sequence_by: str | Sequence[str] = (),
     scd_type: Literal[1, 2] = 1,
     deletes: Literal["hard", "soft"] = "hard",
-    deleted_column: str = "deleted_at",
+    deleted_column: str = DELETED_AT,
     change_feed: bool = False,
     column_list: str | Sequence[str] = (),
     add_columns: bool = False,
@@ -124,7 +125,7 @@ def apply_changes(
     """
     if not stream.isStreaming:
         raise ArgumentError("apply_changes requires a stream, and this DataFrame is bounded: call apply_batch(df, target, ...)")
-    written, soft = names_of(column_list), _soft(deletes, deleted_column)
+    written, soft = names_of(column_list), soft_delete_column(deletes, deleted_column)
     options = Options(names_of(keys), names_of(sequence_by), scd_type, soft, change_feed, written, add_columns, create)
     sink = _sink(stream, target, options)
     if is_connect(stream) and isinstance(sink, AppendChangeFeed):
@@ -142,7 +143,7 @@ def apply_batch(
     sequence_by: str | Sequence[str] = (),
     scd_type: Literal[1, 2] = 1,
     deletes: Literal["hard", "soft"] = "hard",
-    deleted_column: str = "deleted_at",
+    deleted_column: str = DELETED_AT,
     change_feed: bool = False,
     column_list: str | Sequence[str] = (),
     add_columns: bool = False,
@@ -167,7 +168,7 @@ def apply_batch(
     """
     if df.isStreaming:
         raise ArgumentError("apply_batch requires a bounded DataFrame, and this one is a stream: call apply_changes(stream, target, ...)")
-    written, soft = names_of(column_list), _soft(deletes, deleted_column)
+    written, soft = names_of(column_list), soft_delete_column(deletes, deleted_column)
     options = Options(names_of(keys), names_of(sequence_by), scd_type, soft, change_feed, written, add_columns, create)
     if change_feed and is_connect(df):
         require_no_micro_batch(df)
@@ -187,15 +188,6 @@ class Options:
     column_list: tuple[str, ...]
     add_columns: bool
     create: bool
-
-
-def _soft(deletes: str, deleted_column: str) -> str | None:
-    """Return the column of soft deletes, or None for hard deletes."""
-    if deletes not in ("hard", "soft"):
-        raise ArgumentError(f"deletes={deletes!r} is unknown: pass 'hard' or 'soft'")
-    if deletes == "hard" and deleted_column != "deleted_at":
-        raise ArgumentError("deleted_column has no effect with hard deletes: remove it, or pass deletes='soft'")
-    return deleted_column if deletes == "soft" else None
 
 
 def _sink(df: DataFrame, target: TableTarget | str, options: Options) -> ApplyChanges | ApplyVersions | AppendChangeFeed:
@@ -230,7 +222,7 @@ def _sink_of(
         require_arrival_order(df, options.keys)
     if options.deleted_column is None:
         return ApplyChanges(table, TableSpec(written, options.keys, *may), options.sequence_by)
-    spec = TableSpec((*written, _deleted_field(options.deleted_column)), options.keys, *may, options.deleted_column)
+    spec = TableSpec((*written, deleted_field(options.deleted_column)), options.keys, *may, options.deleted_column)
     return ApplyChanges(table, spec, options.sequence_by, _time_column(df, options.sequence_by))
 
 
@@ -248,17 +240,11 @@ class ApplyChanges:
         """Apply the last change of each key."""
         key = self.spec.primary_key
         if self.spec.deleted_column is not None:
-            batch = self._with_time(batch, self.spec.deleted_column)
+            batch = with_deletion_times(batch, self.spec.deleted_column, self.deleted_time)
         with computed(last_changes(batch, self.spec.names, key, self.sequence_by)) as latest:
             if check(latest, key, self.sequence_by) == 0:
                 return
             repeat_conflicts(partial(self._merge, latest.select("row.*")))
-
-    def _with_time(self, batch: DataFrame, name: str) -> DataFrame:
-        from pyspark.sql import functions as F
-
-        time = F.current_timestamp() if self.deleted_time is None else F.col(backquoted(self.deleted_time))
-        return batch.withColumn(name, F.when(~F.col(ROW_KIND).isin(*ADDS), time))
 
     def _merge(self, rows: DataFrame) -> None:
         if isinstance(self.table, JdbcTarget):
@@ -437,12 +423,6 @@ def _own_columns(options: Options) -> set[str]:
     if options.scd_type == 2:
         return {START_AT.lower(), END_AT.lower()}
     return {options.deleted_column.lower()} if options.deleted_column is not None else set()
-
-
-def _deleted_field(name: str) -> StructField:
-    from pyspark.sql.types import StructField, TimestampType
-
-    return StructField(name, TimestampType())
 
 
 def _time_column(df: DataFrame, sequence_by: Sequence[str]) -> str | None:

@@ -6,11 +6,12 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from string import Formatter
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from cdc_formats.errors import ArgumentError
 from cdc_formats.values.schema import backquoted, name_parts
 
+from .soft_deletes import DELETED_AT, soft_delete_column
 from .targets import DeltaTarget, IcebergTarget, JdbcTarget, LakeTarget, TableTarget, TargetError
 
 _PLACES = ("database", "schema", "table")
@@ -22,12 +23,15 @@ class LakeDatabase:
 
     name: str
     table: str = "{table}"
+    deletes: Literal["hard", "soft"] = "hard"
+    deleted_column: str = DELETED_AT
     of: ClassVar[type[LakeTarget]]
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name:
             raise ArgumentError(f"{type(self).__name__} requires the name of a database, got {self.name!r}")
         check_template(self.table)
+        soft_delete_column(self.deletes, self.deleted_column)
 
     def target(self, name: str) -> TableTarget:
         """Return the table with this name.
@@ -51,6 +55,8 @@ class DeltaDatabase(LakeDatabase):
     table : str
         The template of the tables' names, with ``{table}``, and optionally ``{schema}`` and ``{database}`` of the source table:
         ``"{database}_{table}"``.
+    deletes, deleted_column
+        As of `apply_changes`, for all tables. `TableOptions` has them for one table.
     """
 
     of: ClassVar[type[LakeTarget]] = DeltaTarget
@@ -74,6 +80,8 @@ class IcebergDatabase(LakeDatabase):
         As ``catalog.namespace``.
     table : str
         The template of the tables' names, as of `DeltaDatabase`.
+    deletes, deleted_column
+        As of `DeltaDatabase`.
     """
 
     of: ClassVar[type[LakeTarget]] = IcebergTarget
@@ -91,6 +99,8 @@ class JdbcDatabase:
         The schema of the tables; None: the connection's default.
     table : str
         The template of the tables' names, as of `DeltaDatabase`.
+    deletes, deleted_column
+        As of `DeltaDatabase`.
     """
 
     url: str
@@ -99,9 +109,12 @@ class JdbcDatabase:
     user: str | None = None
     password: str | None = field(default=None, repr=False)
     options: Mapping[str, str] = field(default_factory=dict, repr=False, hash=False)
+    deletes: Literal["hard", "soft"] = "hard"
+    deleted_column: str = DELETED_AT
 
     def __post_init__(self) -> None:
         check_template(self.table)
+        soft_delete_column(self.deletes, self.deleted_column)
         self.target("table")  # checks the url
 
     def target(self, name: str) -> TableTarget:

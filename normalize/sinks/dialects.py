@@ -105,6 +105,10 @@ class Dialect:
         """Return the statement that adds a column."""
         return f"ALTER TABLE {self.table(table)} ADD COLUMN {self.name(field.name)} {self.type(field, in_key=False)}"
 
+    def widen(self, table: str, field: StructField, *, in_key: bool) -> str:
+        """Return the statement that gives a column another type."""
+        return f"ALTER TABLE {self.table(table)} ALTER COLUMN {self.name(field.name)} TYPE {self.type(field, in_key=in_key)}"
+
     def stage(self, staging: str, table: str, columns: Mapping[str, str]) -> str:
         """Return the statement that creates the staging table: nullable columns of the target's types, and the row kind."""
         kind = f"CAST('' AS CHAR(2)) AS {self.name(ROW_KIND)}"
@@ -218,6 +222,10 @@ class MySql(Dialect):
                 f"the column name {name!r} is empty, longer than MySQL's 64 characters, ends with a blank, or has a NUL character or one "
                 "beyond U+FFFF: rename it"
             )
+
+    def widen(self, table: str, field: StructField, *, in_key: bool) -> str:
+        required = " NOT NULL" if in_key else ""
+        return f"ALTER TABLE {self.table(table)} MODIFY COLUMN {self.name(field.name)} {self.type(field, in_key=in_key)}{required}"
 
     def stage(self, staging: str, table: str, columns: Mapping[str, str]) -> str:
         kind = f"CAST('' AS CHAR(2)) AS {self.name(ROW_KIND)}"

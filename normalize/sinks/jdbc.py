@@ -28,12 +28,13 @@ from normalize.core.output import ROW_KIND
 from normalize.dataframe import positional
 
 from .dialects import Dialect, MySql, dialect_of
+from .narrowing import require_no_narrowing
 from .table_spec import Batch, TableSpec, missing_columns, running_batch
 from .targets import ConflictError, JdbcTarget, TargetError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.types import StructField
+    from pyspark.sql.types import DataType, StructField
 
 BATCHES = "changelog_batches"
 _SECRET = re.compile("(?i)pass|secret|token|key")
@@ -226,14 +227,17 @@ class JdbcConnection:
         mariadb = "mariadb" in str(self.java.getMetaData().getDatabaseProductVersion()).lower()
         return replace(self.dialect, binary_collation="utf8mb4_nopad_bin" if mariadb else "utf8mb4_0900_bin")
 
-    def columns(self, table: str) -> list[str] | None:
-        """Return the names of a table's columns, or None if the table is missing."""
+    def columns(self, table: str) -> dict[str, DataType | None] | None:
+        """Return a table's columns with their types, or None if the table is missing.
+
+        Only types are known that can silently lose part of a value (`narrowing`). The others are None.
+        """
         from py4j.protocol import Py4JJavaError
 
         try:
             with self._executed(f"SELECT * FROM {self.dialect.table(table)} WHERE 1 = 0", ()) as rows:
                 found = rows.getMetaData()
-                return [found.getColumnName(index) for index in range(1, found.getColumnCount() + 1)]
+                return {found.getColumnName(index): _exact_type(found, index) for index in range(1, found.getColumnCount() + 1)}
         except Py4JJavaError as error:
             if error.java_exception.getSQLState() == self.dialect.missing_table:
                 return None
@@ -274,6 +278,26 @@ class JdbcConnection:
             statement.close()
 
 
+def _exact_type(columns: Any, index: int) -> DataType | None:
+    """Return the type of a column of integers, decimals or dates; None for others.
+
+    Parameters
+    ----------
+    columns : java.sql.ResultSetMetaData
+    index : int
+        From 1.
+    """
+    from pyspark.sql.types import ByteType, DateType, DecimalType, IntegerType, LongType, ShortType
+
+    kinds = {-6: ByteType(), 5: ShortType(), 4: IntegerType(), -5: LongType(), 91: DateType()}
+    number = columns.getColumnType(index)
+    if number in (2, 3):  # NUMERIC and DECIMAL
+        digits, scale = columns.getPrecision(index), columns.getScale(index)
+        # PostgreSQL's NUMERIC without a precision has any number of digits.
+        return DecimalType(digits, scale) if 0 < digits <= 38 and 0 <= scale <= digits else None
+    return kinds.get(number)
+
+
 def _options(table: JdbcTarget, dialect: Dialect) -> dict[str, str]:
     url = table.url
     if url.startswith("jdbc:mariadb:"):
@@ -303,6 +327,11 @@ def _needed(connection: JdbcConnection, table: JdbcTarget, spec: TableSpec) -> l
         return [dialect.create(table.table, spec.fields, spec.primary_key)]
     if spec.primary_key:
         _check_indexes(connection, table, spec.primary_key)
+
+    def widen(old: StructField, new: StructField) -> list[str]:
+        return [dialect.widen(table.table, new, in_key=old.name.lower() in map(str.lower, spec.primary_key))]
+
+    require_no_narrowing(table, spec, found, widen)
 
     def additions(fields: Sequence[StructField]) -> list[str]:
         return [dialect.add(table.table, field) for field in fields]

@@ -10,6 +10,7 @@ import re
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
@@ -21,6 +22,7 @@ from normalize.dataframe import type_ddl
 from normalize.spark_versions import package
 
 from .latest import ADDS
+from .narrowing import require_no_narrowing
 from .table_spec import END_AT, START_AT, Batch, TableSpec, missing_columns
 from .targets import ConflictError, LakeTarget, TargetError
 
@@ -63,6 +65,7 @@ def needed(spark: SparkSession, table: LakeTarget, spec: TableSpec) -> list[str]
     provider = provider_of(spark, table.sql_name)
     if provider != table.provider:
         raise TargetError(f"{table} has the provider {provider}: name a table of {table.provider}")
+    require_no_narrowing(table, spec, {field.name: field.dataType for field in found.fields}, partial(_widen, table))
     missing = missing_columns(table, spec, found.fieldNames(), lambda fields: _additions(table, fields))
     if not missing:
         return []
@@ -77,6 +80,20 @@ def _additions(table: LakeTarget, missing: Sequence[StructField]) -> list[str]:
     ntz = table.provider == "delta" and any(field.dataType.simpleString() == "timestamp_ntz" for field in missing)
     feature = f"ALTER TABLE {table.sql_name} SET TBLPROPERTIES ('delta.feature.timestampNtz' = 'supported')"
     return [feature, added] if ntz else [added]
+
+
+def _widen(table: LakeTarget, old: StructField, new: StructField) -> list[str]:
+    """Return the statements that give a column a wider type; empty if the table format has none."""
+    kind = new.dataType.simpleString()
+    # Iceberg keeps a decimal's scale, and changes no integer or date into another type.
+    if table.provider != "delta" or kind == "timestamp":
+        return []
+    features = {"delta.enableTypeWidening": "true"} | ({"delta.feature.timestampNtz": "supported"} if kind == "timestamp_ntz" else {})
+    properties = ", ".join(f"'{name}' = '{value}'" for name, value in features.items())
+    return [
+        f"ALTER TABLE {table.sql_name} SET TBLPROPERTIES ({properties})",
+        f"ALTER TABLE {table.sql_name} ALTER COLUMN {backquoted(new.name)} TYPE {kind.upper()}",
+    ]
 
 
 def provider_of(spark: SparkSession, name: str) -> str:

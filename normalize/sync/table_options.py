@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from cdc_formats.errors import ArgumentError, ChangelogError
 from cdc_formats.values.schema import Column
@@ -43,6 +43,10 @@ class TableOptions:
         Columns to ignore.
     where : str or None
         A SQL condition on the columns. A row for which it is not true is deleted from the target.
+    deletes : {"hard", "soft"} or None
+        As of `apply_changes`; None: as of the database.
+    deleted_column : str or None
+        The column of soft deletes; None: as of the database.
     """
 
     name: str | None = None
@@ -52,6 +56,8 @@ class TableOptions:
     columns: str | Sequence[str] = ()
     exclude_columns: str | Sequence[str] = ()
     where: str | None = None
+    deletes: Literal["hard", "soft"] | None = None
+    deleted_column: str | None = None
 
     def __post_init__(self) -> None:
         if self.columns and self.exclude_columns:

@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from cdc_formats.base import Format, Ignored
 from cdc_formats.errors import DECODE_CONDITIONS, ArgumentError, DecodeError
+from cdc_formats.values.schema import quote
 from normalize.core.output import ROW_KIND, Mode
 from normalize.decode.dead_letter import Destination
 from normalize.decode.decode_pass import Source, header_lists
@@ -23,6 +24,7 @@ from normalize.sinks.apply import computed
 from normalize.sinks.conflicts import repeat_conflicts
 from normalize.sinks.databases import Database, table_name
 from normalize.sinks.latest import ADDS
+from normalize.sinks.soft_deletes import DELETED_AT, soft_delete_column, with_deletion_times
 from normalize.sinks.table_spec import TableSpec
 from normalize.sinks.targets import JdbcTarget, TableTarget
 
@@ -69,6 +71,13 @@ class Rules:
     mode: Mode
     dead_letters: Destination | None
 
+    def __post_init__(self) -> None:
+        for table in self.tables:
+            try:
+                self.deleted_column(table)
+            except ArgumentError as error:
+                raise ArgumentError(f"tables has wrong options for {table!r}: {error.args[0]}") from None
+
     def options(self, table: str) -> TableOptions:
         """Return the options of a table."""
         return self.tables.get(table, TableOptions())
@@ -76,6 +85,19 @@ class Rules:
     def target_name(self, table: str) -> str:
         """Return the name of a table's target."""
         return self.options(table).name or table_name(self.database.table, table)
+
+    def deleted_column(self, table: str) -> str | None:
+        """Return the column of a table's soft deletes, or None for hard deletes.
+
+        Raises
+        ------
+        ArgumentError
+            When an option is unknown, or has no effect.
+        """
+        options, database = self.options(table), self.database
+        deletes = options.deletes or database.deletes
+        default = database.deleted_column if deletes == database.deletes else DELETED_AT
+        return soft_delete_column(deletes, options.deleted_column or default)
 
 
 @dataclass
@@ -254,8 +276,12 @@ class TableSync:
     # -------------------------------------------------------------------------------------------------------- the target
 
     def _merge(self, changes: DataFrame, target: TableTarget, schema: TableSchema) -> None:
+        deleted = self.rules.deleted_column(self.table)
+        if deleted is not None:
+            _require_free(deleted, schema)
+            changes = with_deletion_times(changes, deleted)
         fields = tuple(each for each in changes.schema.fields if each.name != ROW_KIND)
-        spec = TableSpec(fields, schema.primary_key, create=True, add_columns=True)
+        spec = TableSpec(fields, schema.primary_key, create=True, add_columns=True, deleted_column=deleted)
         repeat_conflicts(partial(self._commit, changes, target, spec, schema))
 
     def _commit(self, changes: DataFrame, target: TableTarget, spec: TableSpec, schema: TableSchema) -> None:
@@ -264,6 +290,16 @@ class TableSync:
             sink.prepare(changes.sparkSession, target, spec)
             self._prepared = schema
         sink.merge(changes, target, spec)
+
+
+def _require_free(deleted: str, schema: TableSchema) -> None:
+    """Raise an error if the source has a column with the name of that of soft deletes."""
+    taken = [name for name in schema.names if name.lower() == deleted.lower()]
+    if taken:
+        raise SyncError(
+            f"its column {quote(taken[0])} has the name of the column of soft deletes: pass "
+            f"tables={{{schema.table!r}: TableOptions(deleted_column=...)}}"
+        )
 
 
 def same_targets(tables: Sequence[str], rules: Rules) -> dict[str, list[str]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
@@ -12,6 +13,7 @@ from uuid import uuid4
 import pytest
 from pyspark.errors import StreamingQueryException
 
+from cdc_formats.errors import ArgumentError
 from normalize import DeadLetter, LocalKafka, TableOptions, explain_error, sync_database
 from normalize.sinks.databases import table_name
 from tests.support.databases import Message, Tables, canal, debezium, maxwell, new_tables
@@ -257,6 +259,56 @@ def test_options_of_a_table(sync: Sync) -> None:
     sync.produce("all", [maxwell("orders", "update", {"id": 1, "name": "hidden"}, {"name": "a"})])
     sync.run(tables={"shop.orders": options}, exclude="shop[.]tmp_.*")
     assert sync.rows("renamed") == []
+
+
+@pytest.mark.parametrize("kind", ["delta", "iceberg", "postgresql"])
+def test_soft_deletes(new_sync: NewSync, kind: str) -> None:
+    sync = new_sync(kind)
+    template = sync.tables.database.table
+
+    def rows(table: str) -> list[tuple[Any, ...]]:
+        return [(row["id"], row.get("name"), "deleted_at" in row, "gone_at" in row) for row in sync.rows(table_name(template, table))]
+
+    tables = {
+        "shop.tags": TableOptions(deletes="hard"),
+        # The source has a column deleted_at itself.
+        "shop.users": TableOptions(deleted_column="gone_at", where="name <> 'hidden'"),
+    }
+    options = {"target": replace(sync.tables.database, deletes="soft"), "tables": tables}
+    two = [ORDER, {"id": 2, "name": "b"}]
+    sync.produce("all", [maxwell(table, "insert", row) for table in ("orders", "tags") for row in two])
+    sync.produce("all", [maxwell("users", "insert", row | {"deleted_at": "-"}) for row in two])
+    sync.run(**options)
+    assert rows("shop.orders") == rows("shop.tags") == [(1, "a", False, False), (2, "b", False, False)]
+    sync.produce("all", [maxwell(table, "delete", ORDER) for table in ("orders", "tags", "users")])
+    sync.produce("all", [maxwell("users", "update", {"id": 2, "name": "hidden", "deleted_at": "-"}, {"name": "b"})])
+    sync.run(**options)
+    assert rows("shop.orders") == [(1, "a", True, False), (2, "b", False, False)]
+    assert rows("shop.tags") == [(2, "b", False, False)]
+    assert sorted(rows("shop.users")) == [(1, "a", True, True), (2, "b", True, True)]
+    # As after a kill between the tables' commits and Spark's commit: the first delete's time stays.
+    before = sync.rows(table_name(template, "shop.orders"))
+    forget_last_commit(sync.folder / "checkpoint")
+    sync.run(**options)
+    assert sync.rows(table_name(template, "shop.orders")) == before
+    # A row that is inserted again is not deleted.
+    sync.produce("all", [maxwell("orders", "insert", {"id": 1, "name": "again"})])
+    sync.run(**options)
+    assert sorted(rows("shop.orders")) == [(1, "again", False, False), (2, "b", False, False)]
+
+
+def test_column_of_soft_deletes_that_the_source_has(sync: Sync) -> None:
+    sync.produce("all", [maxwell("orders", "insert", ORDER | {"Deleted_At": "2026-01-02"})])
+    text = sync.error(target=replace(sync.tables.database, deletes="soft")).replace("[SYNC] ", "")
+    assert "shop.orders: its column Deleted_At has the name of the column of soft deletes: pass tables={'shop.orders': Table" in text
+
+
+def test_options_of_soft_deletes_without_effect(sync: Sync) -> None:
+    sync.produce("all", [maxwell("orders", "insert", ORDER)])
+    with pytest.raises(ArgumentError, match=r"tables has wrong options for 'shop.orders': deleted_column has no effect with hard deletes"):
+        sync.start(tables={"shop.orders": TableOptions(deleted_column="gone_at")})
+    with pytest.raises(ArgumentError, match="deletes='sft' is unknown"):
+        replace(sync.tables.database, deletes="sft")  # type: ignore[arg-type]
 
 
 def test_options_of_a_misspelt_table_are_a_warning(sync: Sync, caplog: pytest.LogCaptureFixture) -> None:
