@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -97,6 +98,29 @@ def test_a_merge_is_repeated_after_optimize_replaced_its_files(spark: SparkSessi
         merging.result()
     assert len(conflicts) == 1
     assert sink.rows() == [(0, 1), (2, 0), (3, 1)]
+
+
+def test_optimize_runs_all_the_time_beside_merges(spark: SparkSession, new_sink: NewSink) -> None:
+    sink, rounds = new_sink("delta"), 6
+    apply_batch(changelog(spark, "id INT, v INT", [("+I", key, -1) for key in range(5)]), sink.table, keys="id")
+
+    def write() -> None:
+        for number in range(rounds):
+            # The inserted row is a new file beside the others, which OPTIMIZE compacts.
+            rows = [("+I", 10 + number, number), ("+U", 9 + number, rounds)]
+            apply_batch(changelog(spark, "id INT, v INT", rows), sink.table, keys="id")
+
+    with ThreadPoolExecutor(1) as pool:
+        writing = pool.submit(write)
+        while not writing.done():
+            # OPTIMIZE may lose too. It commits only if there is a new file, and so a MERGE does not always lose.
+            with suppress(ConflictError), lake.conflicts(spark, sink.table):
+                spark.sql(f"OPTIMIZE {sink.sql_name}").collect()
+        writing.result()
+    commits = [row["operation"] for row in spark.sql(f"DESCRIBE HISTORY {sink.sql_name}").collect()]
+    assert "OPTIMIZE" in commits
+    updated = [(key, rounds) for key in range(9, 9 + rounds)]
+    assert sorted(sink.rows()) == [*((key, -1) for key in range(5)), *updated, (9 + rounds, rounds - 1)]
 
 
 @pytest.mark.parametrize("kind", ["delta", "iceberg"])
