@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,7 @@ import pytest
 
 from normalize import apply_batch
 from normalize.sinks import lake
+from normalize.sinks.conflicts import repeat_conflicts
 from normalize.sinks.table_spec import TableSpec
 from normalize.sinks.targets import ConflictError
 from tests.support.sinking import Sink, changelog, finish_all
@@ -20,7 +22,7 @@ NewSink = Callable[[str], Sink]
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 
 # ------------------------------------------------------------------------------------------------------- Delta and Iceberg
@@ -30,37 +32,95 @@ if TYPE_CHECKING:
 def test_a_commit_between_plan_and_commit_is_a_conflict(
     spark: SparkSession, new_sink: NewSink, kind: str, name: str, tmp_path: Path
 ) -> None:
-    sink, go, began = new_sink(kind), str(tmp_path / "go"), str(tmp_path / "began")
+    sink, go, began = new_sink(kind), tmp_path / "go", tmp_path / "began"
     apply_batch(changelog(spark, "id INT, v INT", [("+I", 1, 0), ("+I", 2, 0)]), sink.table, keys="id")
     latest = changelog(spark, "id INT, v INT", [("+U", 1, 1), ("+U", 2, 1)])
 
-    def wait_for_the_other(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        # Iceberg computes the rows twice in parallel; if both waited, the other writer would have no core.
-        deadline = time.monotonic() + 120
-        try:
-            Path(began).touch(exist_ok=False)
-            first = True
-        except FileExistsError:
-            first = False
-        while first and not Path(go).exists() and time.monotonic() < deadline:
-            time.sleep(0.05)
-        yield from batches
-
-    slow = latest.mapInArrow(wait_for_the_other, latest.schema)
+    slow = _waiting(latest, go, began)
     wanted = TableSpec(tuple(latest.schema.fields[1:]), ("id",), True, False)
     with ThreadPoolExecutor(1) as pool:
         merging = pool.submit(lake.merge, slow, sink.table, wanted)
-        while not Path(began).exists() and not merging.done():
+        while not began.exists() and not merging.done():
             time.sleep(0.05)
         try:
             apply_batch(changelog(spark, "id INT, v INT", [("+U", 1, 2)]), sink.table, keys="id")
         finally:
-            Path(go).touch()
+            go.touch()
         with pytest.raises(ConflictError, match=rf"^\[CONFLICT\] another writer changed .* at the same time \({name}\)$"):
             merging.result()
     assert sink.rows() == [(1, 2), (2, 0)]
     lake.merge(latest, sink.table, wanted)
     assert sink.rows() == [(1, 1), (2, 1)]
+
+
+def _waiting(df: DataFrame, go: Path, began: Path) -> DataFrame:
+    """Return the same rows, which are first computed after the file `go` exists; `began` says that this computation waits."""
+    go_path, began_path = str(go), str(began)
+
+    def wait_for_the_other(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        # Iceberg computes the rows twice in parallel; if both waited, the other writer would have no core.
+        deadline = time.monotonic() + 120
+        try:
+            Path(began_path).touch(exist_ok=False)
+            first = True
+        except FileExistsError:
+            first = False
+        while first and not Path(go_path).exists() and time.monotonic() < deadline:
+            time.sleep(0.05)
+        yield from batches
+
+    return df.mapInArrow(wait_for_the_other, df.schema)
+
+
+def test_a_merge_is_repeated_after_optimize_replaced_its_files(spark: SparkSession, new_sink: NewSink, tmp_path: Path) -> None:
+    sink, go, began = new_sink("delta"), tmp_path / "go", tmp_path / "began"
+    for key in range(3):  # a file each
+        apply_batch(changelog(spark, "id INT, v INT", [("+I", key, 0)]), sink.table, keys="id")
+    latest = changelog(spark, "id INT, v INT", [("+U", 0, 1), ("-D", 1, 0), ("+I", 3, 1)])
+    slow, wanted = _waiting(latest, go, began), TableSpec(tuple(latest.schema.fields[1:]), ("id",), True, False)
+    conflicts: list[str] = []
+
+    def merge() -> None:
+        try:
+            lake.merge(slow, sink.table, wanted)
+        except ConflictError as error:
+            conflicts.append(str(error))
+            raise
+
+    with ThreadPoolExecutor(1) as pool:
+        merging = pool.submit(repeat_conflicts, merge)
+        while not began.exists() and not merging.done():
+            time.sleep(0.05)
+        try:
+            spark.sql(f"OPTIMIZE {sink.sql_name}").collect()
+        finally:
+            go.touch()
+        merging.result()
+    assert len(conflicts) == 1
+    assert sink.rows() == [(0, 1), (2, 0), (3, 1)]
+
+
+def test_optimize_runs_all_the_time_beside_merges(spark: SparkSession, new_sink: NewSink) -> None:
+    sink, rounds = new_sink("delta"), 6
+    apply_batch(changelog(spark, "id INT, v INT", [("+I", key, -1) for key in range(5)]), sink.table, keys="id")
+
+    def write() -> None:
+        for number in range(rounds):
+            # The inserted row is a new file beside the others, which OPTIMIZE compacts.
+            rows = [("+I", 10 + number, number), ("+U", 9 + number, rounds)]
+            apply_batch(changelog(spark, "id INT, v INT", rows), sink.table, keys="id")
+
+    with ThreadPoolExecutor(1) as pool:
+        writing = pool.submit(write)
+        while not writing.done():
+            # OPTIMIZE may lose too. It commits only if there is a new file, and so a MERGE does not always lose.
+            with suppress(ConflictError), lake.conflicts(spark, sink.table):
+                spark.sql(f"OPTIMIZE {sink.sql_name}").collect()
+        writing.result()
+    commits = [row["operation"] for row in spark.sql(f"DESCRIBE HISTORY {sink.sql_name}").collect()]
+    assert "OPTIMIZE" in commits
+    updated = [(key, rounds) for key in range(9, 9 + rounds)]
+    assert sorted(sink.rows()) == [*((key, -1) for key in range(5)), *updated, (9 + rounds, rounds - 1)]
 
 
 @pytest.mark.parametrize("kind", ["delta", "iceberg"])
