@@ -1,0 +1,74 @@
+"""A `sync_database` that is killed between the MERGEs of a micro-batch ends in the right tables."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from normalize import DeltaDatabase
+from tests.support.databases import Message, Tables, maxwell
+from tests.support.streams import new_topic
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from normalize import LocalKafka
+
+pytestmark = pytest.mark.slow
+
+TABLES = [f"t{number}" for number in range(6)]
+CHANGES = 180  # three micro-batches
+
+
+def start(kafka: LocalKafka, topic: str, folder: Path) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "tests.support.jobs.sync_job", kafka.bootstrap_servers, topic, str(folder)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True)
+
+
+def kill_after(job: subprocess.Popen[str], tables: int) -> int:
+    """Kill a job once it has merged so many tables, and return how many it has merged."""
+    assert job.stdout is not None
+    for _ in range(tables):
+        assert job.stdout.readline().startswith("merged")
+    os.killpg(job.pid, signal.SIGKILL)  # Python and the JVM
+    rest = job.communicate()[0]
+    return tables + rest.count("merged")
+
+
+def history() -> tuple[list[Message], dict[str, dict[int, dict[str, Any]]]]:
+    """Messages that touch each table in each micro-batch, and the tables after them. A column appears half way."""
+    random, messages = Random(7), []
+    truth: dict[str, dict[int, dict[str, Any]]] = {table: {} for table in TABLES}
+    for number in range(CHANGES):
+        name = TABLES[number % len(TABLES)]
+        rows, key = truth[name], random.randrange(4)
+        if key in rows and random.random() < 0.3:
+            messages.append(maxwell(name, "delete", rows.pop(key)))
+            continue
+        old = {"v": rows[key]["v"]} if key in rows else None
+        row = {"id": key, "v": number}
+        rows[key] = row if number < CHANGES // 2 else {**row, "note": f"n{number}"}
+        messages.append(maxwell(name, "update" if old else "insert", rows[key], old))
+    return messages, truth
+
+
+def test_sigkill_between_merges_and_restart_ends_in_the_right_tables(spark: SparkSession, kafka: LocalKafka, tmp_path: Path) -> None:
+    messages, truth = history()
+    topic = new_topic(kafka, messages)
+    # In the first micro-batch, in its repetition, and in a later one.
+    for tables in (2, 1, len(TABLES) + 4):
+        killed = kill_after(start(kafka, topic, tmp_path), tables)
+        assert killed % len(TABLES), "the job was killed after the last MERGE of a micro-batch: kill it earlier"
+    job = start(kafka, topic, tmp_path)
+    job.communicate()
+    assert job.returncode == 0
+    found = Tables(spark, DeltaDatabase(str(tmp_path / "lake")))
+    for name in TABLES:
+        assert found.rows(name) == sorted(truth[name].values(), key=repr), name
