@@ -26,7 +26,7 @@ from normalize.decode.last_changes import METADATA, struct_of, struct_type, tabl
 from normalize.engines.native import COLUMNS, PRIMARY_KEY, TOPIC_ID, newest_two
 from normalize.worker import worker
 
-from .read_state import StoredState, find_state
+from .read_state import find_state
 from .rewrite import NewCheckpoint, check_number
 
 if TYPE_CHECKING:
@@ -87,12 +87,13 @@ def carry_over(
         )
     output = _output(changes, metadata)
     stored = find_state(spark, checkpoint, native=True)
-    native = stored.is_native(spark)
-    if not native:
-        _check_layout(stored.layout(spark))
+    # Reading the layout is a pass over the whole state.
+    layout = None if stored.is_native(spark) else stored.layout(spark)
+    if layout is not None:
+        _check_layout(layout)
     new = NewCheckpoint(spark, stored, new_checkpoint, shuffle_partitions)
     with new.removed_on_error():
-        parts = _native_parts(stored, new, output) if native else _key_group_parts(stored, new, output)
+        parts = _native_parts(new, output) if layout is None else _key_group_parts(new, output, layout)
         parts.withColumn("batch", F.lit(stored.batch_id).cast("long")).write.parquet(new.parts)
         expected = new.session.read.schema(_parts_ddl(output)).parquet(new.parts).count()
         new.fill(_loaded(new, output), "update")
@@ -124,18 +125,17 @@ def _parts_ddl(output: Output) -> str:
     return f"key BINARY, row {spark_type(struct_type(output.columns))}, fact STRING"
 
 
-def _key_group_parts(stored: StoredState, new: NewCheckpoint, output: Output) -> DataFrame:
+def _key_group_parts(new: NewCheckpoint, output: Output, layout: Layout) -> DataFrame:
     """Return the rows of a key-group query, and its facts."""
-    layout = stored.layout(new.session)
     rows = partial(_rows_pass, layout=Layout(layout.key_groups, output.columns, layout.unique_key, with_ttl=layout.with_ttl))
-    return stored.rows(new.session).mapInArrow(rows, _parts_ddl(output))
+    return new.stored.rows(new.session).mapInArrow(rows, _parts_ddl(output))
 
 
-def _native_parts(stored: StoredState, new: NewCheckpoint, output: Output) -> DataFrame:
+def _native_parts(new: NewCheckpoint, output: Output) -> DataFrame:
     """Return the newest rows of a query on the native engine, and its facts."""
     from pyspark.sql import functions as F
 
-    state = stored.newest(new.session)
+    state = new.stored.newest(new.session)
     before = {column.name: column for column in table_columns(state.select("row.*").schema)}
     fields = [_field(column, before.get(column.name)) for column in output.columns]
     rows = F.when(F.col("row").isNotNull(), F.struct(*fields)).cast(spark_type(struct_type(output.columns)))
