@@ -97,7 +97,7 @@ def local_session(app_name: str = "changelog", *, packages: Sequence[str] = (), 
         ) from None
     from pyspark.sql import SparkSession
 
-    coordinates = [package("kafka"), *(each if each.count(":") == 2 else package(each) for each in packages)]
+    coordinates = _coordinates(packages)
     settings: dict[str, Any] = {**_SETTINGS, **_sink_settings(packages), **{name: str(value) for name, value in conf.items()}}
     if SparkContext._active_spark_context is not None:
         running = SparkSession.builder.getOrCreate()
@@ -119,6 +119,21 @@ def _sink_settings(packages: Sequence[str]) -> dict[str, str]:
     if extensions := [each["spark.sql.extensions"] for each in chosen]:
         settings["spark.sql.extensions"] = ",".join(extensions)
     return settings
+
+
+def package_jars(packages: Sequence[str]) -> list[Path]:
+    """Return the jars with which `local_session` starts Spark, fetching them if the cache has none.
+
+    Parameters
+    ----------
+    packages : sequence of str
+        As of `local_session`.
+    """
+    return _jars(_coordinates(packages))
+
+
+def _coordinates(packages: Sequence[str]) -> list[str]:
+    return [each if each.count(":") == 2 else package(each) for each in ("kafka", *packages)]
 
 
 def _jars(coordinates: Sequence[str]) -> list[Path]:

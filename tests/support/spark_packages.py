@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from demo import recordings
 from normalize import LocalKafka, spark_packages
+from normalize.session import package_jars
 from normalize.spark_versions import KINDS, has_package
 from tests.support import quick_java
 
@@ -80,11 +81,13 @@ def archive_classes() -> None:
 
 
 def main() -> None:
-    """Start Spark once to download the jars; write the class archives if they are missing."""
+    """Start Spark once to download the jars; write the class archives if they are missing. Fetch the jars of `local_session`, too."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--fetch", action="store_true", required=True, help="download the jars into Ivy's cache")
     parser.parse_args()
     os.environ["PYSPARK_PYTHON"] = sys.executable
+    for packages in ((), ("delta",)):  # those of the notebooks
+        package_jars(packages)
     if all(quick_java.archive(name).exists() for name in quick_java.VARIABLES.values()):
         os.environ.update(quick_java.options())
         end(session())
