@@ -11,9 +11,14 @@ from .table_schema import TableSchema
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+_NEW = ".new"
+
 
 class SchemaStore:
     """Reads and writes the files of tables.
+
+    A file is replaced by a complete one: it is written as ``.new``, and then renamed. A query that is killed meanwhile leaves the earlier
+    file, or a complete ``.new``, or neither: then nothing has been written to the table yet.
 
     Parameters
     ----------
@@ -44,14 +49,10 @@ class SchemaStore:
         SyncError
             When the file cannot be understood.
         """
-        path = self._path(self.file(table))
-        if not self._system.exists(path):
-            return None
-        stream = self._system.open(path)
-        try:
-            text = str(self._text(stream, "UTF-8"))
-        finally:
-            stream.close()
+        text = self._read(self.file(table))
+        if text is None:
+            return self._unfinished(table)
+        self._system.delete(self._path(self.file(table) + _NEW), False)  # a query was killed before it had replaced the file
         found = TableSchema.from_json(text, self.file(table))
         if found.table != table:
             raise SyncError(f"{self.file(table)} is the file of {found.table!r}: name each file as its table")
@@ -59,8 +60,30 @@ class SchemaStore:
 
     def write(self, schema: TableSchema) -> None:
         """Write a table's schema, over an earlier one."""
-        stream = self._system.create(self._path(self.file(schema.table)), True)
+        path, new = (self._path(self.file(schema.table) + suffix) for suffix in ("", _NEW))
+        stream = self._system.create(new, True)
         try:
             stream.write(schema.to_json().encode())
+        finally:
+            stream.close()
+        self._system.delete(path, False)
+        if not self._system.rename(new, path):
+            raise SyncError(f"{new} could not be renamed to {path}: check that the file system is writable, and start the query again")
+
+    def _unfinished(self, table: str) -> TableSchema | None:
+        """Return the schema of a complete file that was not renamed."""
+        text = self._read(self.file(table) + _NEW)
+        try:
+            return None if text is None else TableSchema.from_json(text, self.file(table))
+        except SyncError:
+            return None
+
+    def _read(self, file: str) -> str | None:
+        path = self._path(file)
+        if not self._system.exists(path):
+            return None
+        stream = self._system.open(path)
+        try:
+            return str(self._text(stream, "UTF-8"))
         finally:
             stream.close()

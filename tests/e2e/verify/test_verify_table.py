@@ -233,12 +233,15 @@ def test_writers_cause_no_false_difference(spark: SparkSession, database: Databa
     writer.start()
     try:
         copy = database.source(target).as_target()
-        results = [verify(spark, database.source(name), copy, max_lag_seconds=6) for _ in range(2)]
+        results = []
+        # The copy may be exactly as far as the source was half a second before: then no key needs a second look.
+        while not any(result.rechecked for result in results) and len(results) < 20:
+            results.append(verify(spark, database.source(name), copy, max_lag_seconds=6))
     finally:
         done.set()
         writer.join()
-    assert [result.equal for result in results] == [True, True], "\n".join(map(str, results))
-    assert any(result.rechecked for result in results)  # otherwise nothing was written meanwhile
+    assert all(result.equal for result in results), "\n".join(map(str, results))
+    assert results[-1].rechecked
     database.run(f"INSERT INTO {target} VALUES (999999, 1)")
     assert found(verify(spark, database.source(name), copy)) == [("extra", "999999", ())]
 
