@@ -1,6 +1,7 @@
-"""The reader's settings that the benchmarks measure: the plain ones, and those of a production job.
+"""The reader's settings that the benchmarks measure: the plain ones, those of a production job, and the last change of each key.
 
-A name is one of `NAMES`, or several joined by ``+``: ``metadata+validate+source``.
+A name is one of `NAMES`, or several joined by ``+``: ``metadata+validate+source``. ``mini_batch`` and ``native`` return the same rows: the
+last change of a key in a micro-batch, on key groups and on the native engine.
 """
 
 from __future__ import annotations
@@ -9,13 +10,14 @@ import argparse
 from typing import Any, Literal, NamedTuple
 
 from cdc_formats import get_format
-from normalize import ChangelogNormalize, from_kafka_changelog
+from normalize import ChangelogNormalize, NativeEngine, from_kafka_changelog
 
 from .history import SCHEMA, Expected
 from .topics import Topic, producer_of, records
 
 PLAIN = "plain"
-NAMES = (PLAIN, "metadata", "validate", "source")
+NATIVE, MINI_BATCH = "native", "mini_batch"
+NAMES = (PLAIN, "metadata", "validate", "source", MINI_BATCH, NATIVE)
 _METADATA = {
     "debezium-json": {"event_time": "source.timestamp", "source_table": "source.table"},
     "canal-json": {"event_time": "event-timestamp", "source_table": "table"},
@@ -50,6 +52,16 @@ def settings_of(name: str, format: str) -> Settings:
     )
 
 
+def stage_of(name: str, options: argparse.Namespace) -> ChangelogNormalize:
+    """Return the options of the stage for settings with a name."""
+    names = name.split("+")
+    if NATIVE in names:
+        # The producer writes each key to one partition.
+        return ChangelogNormalize(engine=NativeEngine(repartition=False))
+    order: Literal["arrival", "source"] = "source" if "source" in names else "arrival"
+    return ChangelogNormalize(key_groups=options.key_groups, order=order, mini_batch=MINI_BATCH in names)
+
+
 def changes_of(spark: Any, options: argparse.Namespace, format: str, topic: Topic, settings: str = PLAIN) -> Any:
     """Return a topic as a changelog."""
     chosen = settings_of(settings, format)
@@ -62,7 +74,7 @@ def changes_of(spark: Any, options: argparse.Namespace, format: str, topic: Topi
         primary_key=["id"],
         options=topic.reader_options(options.batch),
         metadata=chosen.metadata,
-        normalize=ChangelogNormalize(key_groups=options.key_groups, order=chosen.order),
+        normalize=stage_of(settings, options),
     )
 
 

@@ -194,6 +194,8 @@ def job(options: argparse.Namespace) -> None:
     servers, folder = options.job
     spark = start_session()
     use_state(spark, "rocksdb")
+    # Snapshots are written once a minute by default: a job that is killed more often replays more micro-batches at each start.
+    spark.conf.set("spark.sql.streaming.stateStore.maintenanceInterval", f"{min(60, max(1, options.kill_every / 4)):.0f}s")
 
     def keep(batch: Any, number: int) -> None:
         with open(f"{folder}/begun", "a") as numbers:
@@ -228,7 +230,13 @@ def job(options: argparse.Namespace) -> None:
 
 def run(servers: str, options: argparse.Namespace, folder: Path) -> Runs:
     """Start the job, kill it, and start it again, until it has read the topic."""
-    job_options = {"batch": options.batch, "key-groups": options.key_groups, "layout": options.layout, "engine": options.engine}
+    job_options = {
+        "batch": options.batch,
+        "key-groups": options.key_groups,
+        "layout": options.layout,
+        "engine": options.engine,
+        "kill-every": options.kill_every,
+    }
     settings = [argument for name, value in job_options.items() for argument in (f"--{name}", str(value))]
     command = [sys.executable, "-m", "bench.soak", "--job", servers, str(folder), *settings]
     begin, kills, fruitless, done = time.monotonic(), 0, 0, 0
