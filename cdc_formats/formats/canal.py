@@ -66,6 +66,7 @@ from cdc_formats.values.schema import Column, SqlType
 
 _INSERT, _UPDATE, _DELETE = RowKind.INSERT, RowKind.UPDATE_AFTER, RowKind.DELETE
 KINDS = {"INSERT": _INSERT, "UPDATE": _UPDATE, "DELETE": _DELETE}
+_STATEMENT: dict[str, RowKind | Ignored] = {"QUERY": Ignored.MESSAGE}
 _DDL = {"CREATE", "ALTER", "ERASE", "RENAME", "CINDEX", "DINDEX"}
 
 
@@ -170,10 +171,12 @@ class CanalJson(CanalFormat):
         return Envelope(
             fields=_Plain,
             operation=("type", "is_ddl"),
-            kinds={(type, is_ddl): kind for type, kind in KINDS.items() for is_ddl in (False, None)},
+            kinds={(type, is_ddl): kind for type, kind in {**KINDS, **_STATEMENT}.items() for is_ddl in (False, None)},
             after="data",
             before="old",
+            before_has="changed columns",
             deleted="data",
+            missing_is_null=self.binlog_row_image == "FULL",
             rows="array",
             needs_before=True,
             attributes={"database": ("database", None), "table": ("table", None)},

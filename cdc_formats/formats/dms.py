@@ -136,6 +136,7 @@ class DmsJson(Format):
             kinds=_KINDS,
             after="data",
             before="before" if self.before_image_field else "",
+            before_has="all columns" if self.before_image_column_filter == "all" else "some columns",
             deleted="data",
             names={"before": self.before_image_field} if self.before_image_field else {},
             missing_is_null=not self.include_null_and_empty,

@@ -144,10 +144,12 @@ class MaxwellJson(Format):
         return Envelope(
             fields=_Plain,
             operation=("type",),
-            kinds=_KINDS,
+            kinds={**_KINDS, **_IGNORED},
             after="data",
             before="old",
+            before_has="changed columns",
             deleted="data",
+            missing_is_null=self.binlog_row_image == "FULL",
             needs_before=True,
             attributes={"database": ("database", None), "table": ("table", None)},
             tables=TableFilter(self.database_include, self.table_include),

@@ -102,6 +102,7 @@ class TicdcCanalJson(CanalFormat):
             kinds={(type, ddl, key): kind for type, kind in KINDS.items() for ddl in (False, None) for key in (False, None)},
             after="data",
             before="old",
+            before_has="changed columns",
             deleted="data",
             rows="array of one",
             missing_is_null=True,

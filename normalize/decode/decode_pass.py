@@ -230,7 +230,7 @@ class _Task:
         decoder = source.decoder()
         self.watch = Watch(decoder, report)
         self.decode_record = decoder.upserts if target.keyed else decoder.decode
-        self.columnar = ColumnarDecoder.of(source) if target.takes_columns else None
+        self.columnar = ColumnarDecoder.of(source, keyed=target.keyed)
         self.skip = self.skipped = 0
         self.decoders: list[Decoder | ColumnarDecoder] = [decoder] if self.columnar is None else [decoder, self.columnar]
         self.tables = list[SourceTable]()
@@ -268,6 +268,7 @@ class _Task:
             yield with_counts_column(last, COUNTS)
 
     def decode(self, records: Records, kafka: Sequence[tuple[Any, ...]]) -> None:
+        records = records._replace(numbers=self.counts["RECORDS"] + np.arange(len(records.values)))
         self.counts["RECORDS"] += len(records.values)
         self.held += len(records.values)
         if self.columnar is None or self.skip:
