@@ -707,7 +707,7 @@ class Decoder:
     def _after(self, event: Event, rows: RowConverter) -> tuple[tuple[Any, ...], bool]:
         """Return the row after an event, and whether it contains `ABSENT`."""
         row = rows.row(event.after, event.after_path)
-        if partial := type(event.after) is not rows.exact and ABSENT in row:
+        if partial := ABSENT in row:
             if not event.sparse:
                 row = _missing_as_null(row, rows.raw(event.after))
             elif event.changed_only and event.before is not None:
@@ -727,12 +727,9 @@ class Decoder:
                 raise self._partial(gone, event.before_path)
             changes.append(Change(event.kind, gone if ABSENT not in gone else absent_as_null(gone), metadata))
             return
-        if type(event.after) is rows.exact and not rows.required:
-            after = rows.row(event.after, event.after_path)
-        else:
-            after, partial = self._after(event, rows)
-            if partial:
-                raise self._partial(after, event.after_path)
+        after, partial = self._after(event, rows)
+        if partial:
+            raise self._partial(after, event.after_path)
         kind = event.kind
         if kind is _UPDATE_AFTER and self._with_update_before and not event.single:
             changes.append(Change(_UPDATE_BEFORE, self._before(event, rows, after), metadata))
@@ -748,8 +745,6 @@ class Decoder:
         if event.changed_only:
             return rows.before(event.before, after, event.before_path)
         before = rows.row(event.before, event.before_path)
-        if type(event.before) is rows.exact or ABSENT not in before:
-            return before
         return complete(_missing_as_null(before, rows.raw(event.before)), after)
 
     def _partial(self, row: tuple[Any, ...], path: str) -> PartialImageError:
@@ -768,16 +763,12 @@ class Decoder:
                 key = rows.key(event.before, event.before_path)
                 changes.append(KeyedChange(self._checked(key, event.before_path), None, metadata))
             return
-        after, before, partial = event.after, event.before, False
-        if type(after) is rows.exact and not rows.required:
-            row = rows.row(after, event.after_path)
-        else:
-            row, partial = self._after(event, rows)
+        row, partial = self._after(event, rows)
         key = self._key_of(row)
         if None in key or (partial and ABSENT in key):
             raise self._no_key(key, event.after_path)
-        if before is not None and not rows.same_key(before, after):
-            old = self._unified_key(complete(rows.key(before, event.before_path), key))
+        if event.before is not None:
+            old = self._unified_key(complete(rows.key(event.before, event.before_path), key))
             if old != key:
                 changes.append(KeyedChange(self._checked(old, event.before_path), None, metadata))
         changes.append(KeyedChange(key, row, metadata, partial))
@@ -797,8 +788,6 @@ class Decoder:
         """Return the whole row before an event, or None if the event does not carry it."""
         if event.before is None:
             return None
-        if type(event.before) is rows.exact:
-            return rows.row(event.before, event.before_path)
         if event.changed_only and after is not None:
             row = rows.before(event.before, after, event.before_path)
             return None if ABSENT in row else row

@@ -123,11 +123,12 @@ class Envelope:
         return image_shape(rows, indices, rows.names, default, () if self.after else (self.fields,))
 
     def shape(self, rows: RowConverter, image: Any, *, whole: bool) -> Any:
-        """Return the msgspec struct of a message, whose rows are `image`; the row before an update is `whole`, or has only the key."""
+        """Return the msgspec struct of a message, whose rows are `image`; the row before an update has only the key, or is `whole`."""
         if not self.after:
             return image
         fields: list[Any] = [(self.after, self._many(image), None)]
         if self.before:
+            whole = whole or self.before_has == "changed columns"
             indices = range(len(rows.columns)) if whole else rows.key_indices
             fields.append((self.before, self._many(image_shape(rows, indices, rows.names, ABSENT)), None))
         return msgspec.defstruct("Message", fields, bases=(self.fields,), rename=dict(self.names), gc=False)

@@ -318,21 +318,18 @@ class _Images(NamedTuple):
     """The reader and converter of one table's rows in one encoding."""
 
     rows: RowConverter
-    exact: Any
-    general: Any
+    image: Any
 
     @classmethod
     def of(cls, table: RowConverter, handling: Handling | Sequence[Handling]) -> _Images:
         rows = RowConverter(table.columns, handling, table.unique_key, names_only=table.names_only)
-        return cls(rows, json_reader(rows.shape, rows.exact, spelled=rows.spelled), json_reader(rows.shape, spelled=rows.spelled))
+        return cls(rows, json_reader(rows.shape, spelled=rows.spelled))
 
     def read(self, value: bytes, path: str) -> Any:
         try:
-            image = self.exact(value)
+            return self.image(value)
         except MalformedMessageError as error:
             raise MalformedMessageError(error.reason, path + error.path[1:]) from None
-        # A value is unavailable: only the converters recognize it, and `exact` skips them.
-        return self.general(value) if self.rows.has_placeholder(image) else image
 
 
 class _Reader:
