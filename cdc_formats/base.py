@@ -44,6 +44,7 @@ from .sampling import SampledFormat
 if TYPE_CHECKING:
     from cdc_formats.decoding.envelope import Envelope
 
+C = TypeVar("C")
 F = TypeVar("F", bound="Format")
 
 # Member lookup on an Enum is slow up to Python 3.11.
@@ -382,7 +383,7 @@ class Format(SampledFormat, ABC):
     def table_reader(self, names: Sequence[str]) -> Callable[[Any], tuple[Any, ...]]:
         """Return the function from `Event.message` to the values of these columns of `table_identity`.
 
-        The decoder calls it for every message; override it if reading `metadata` is slow.
+        The decoder calls it for every message.
 
         Parameters
         ----------
@@ -594,7 +595,6 @@ class Decoder:
         self._positions, self._images = positions, images
         self._in_full = positions or images
         self._table_of = format.table_reader(tables) if tables else None
-        self._last_table: tuple[Any, ...] | None = None
         self.tables: dict[tuple[Any, ...], None] = {}
         self._with_update_before = format.changelog_mode.contains(_UPDATE_BEFORE)
         if format.validate:
@@ -616,22 +616,7 @@ class Decoder:
         DecodeError
             When the record cannot be decoded; the caller adds the record's topic and offset.
         """
-        try:
-            if not value and not self._tombstones:
-                return Ignored.TOMBSTONE
-            events = self._read(key, value, headers) if self._headers else self._read(key, value)
-            if isinstance(events, Ignored):
-                return events
-            if self._table_of is not None:
-                self._collect_tables(events)
-            changes: list[Change] = []
-            for event in events:
-                self._changes(event, changes)
-            return changes
-        except DecodeError as error:
-            raise self._with_excerpt(error, key, value) from None
-        except RecursionError:
-            raise self._with_excerpt(_too_deep(), key, value) from None
+        return self._decoded(self._read, self._changes, key, value, headers)
 
     def upserts(self, key: bytes | None, value: bytes | None, headers: Headers = ()) -> list[KeyedChange] | Ignored:
         """Return the upserts and deletes of one Kafka record, in order, or the reason why it has none.
@@ -641,34 +626,36 @@ class Decoder:
         DecodeError
             As `decode`; a missing before-image is an error only for a delete whose key it holds.
         """
+        return self._decoded(self._read_keyed, self._keyed_in_full if self._in_full else self._keyed, key, value, headers)
+
+    def _decoded(
+        self, read: Reader, add: Callable[[Event, list[C]], None], key: bytes | None, value: bytes | None, headers: Headers
+    ) -> list[C] | Ignored:
+        """Return the changes of a record's events."""
         try:
             if not value and not self._tombstones:
                 return Ignored.TOMBSTONE
-            events = self._read_keyed(key, value, headers) if self._headers else self._read_keyed(key, value)
+            events = read(key, value, headers) if self._headers else read(key, value)
             if isinstance(events, Ignored):
                 return events
             if self._table_of is not None:
-                self._collect_tables(events)
-            changes: list[KeyedChange] = []
-            keyed = self._keyed_in_full if self._in_full else self._keyed
+                self._collect_tables(self._table_of, events)
+            changes: list[C] = []
             for event in events:
-                keyed(event, changes)
+                add(event, changes)
             return changes
         except DecodeError as error:
             raise self._with_excerpt(error, key, value) from None
         except RecursionError:
-            raise self._with_excerpt(_too_deep(), key, value) from None
+            # A value that the JSON reader accepts can be nested too deeply for code further down the stack.
+            raise self._with_excerpt(MalformedMessageError("nested too deeply"), key, value) from None
 
-    def _collect_tables(self, events: Sequence[Event]) -> None:
-        assert self._table_of is not None
+    def _collect_tables(self, table_of: Callable[[Any], tuple[Any, ...]], events: Sequence[Event]) -> None:
         message: Any = events  # no event's message
         for event in events:
             if event.message is not message:
                 message = event.message
-                table = self._table_of(message)
-                if table != self._last_table:
-                    self._last_table = table
-                    self.tables[table] = None
+                self.tables[table_of(message)] = None
 
     def compare_names(self, key: bytes | None, value: bytes | None, headers: Headers = ()) -> NameDifference | None:
         """Return the differences between the declared columns and those of a record's first row; None if it names no columns.
@@ -826,11 +813,6 @@ def _validated(read: Reader, check: Callable[[bytes], None]) -> Reader:
         return events
 
     return validated
-
-
-def _too_deep() -> MalformedMessageError:
-    # A value that the JSON reader accepts can be nested too deeply for code further down the stack.
-    return MalformedMessageError("nested too deeply")
 
 
 def _missing_as_null(row: tuple[Any, ...], raw: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -342,18 +342,18 @@ class ChangeBatch:
         positions = [self.positions[place] for place in places] if self.positions else []
         return ChangeBatch(self.batch.take(pa.array(places)), partials, positions)
 
-    def each(self, shape: Shape) -> list[KeyedChange]:
-        """Return the changes one by one, without their keys; none is partial."""
-        gone = self.batch.column("deleted").to_pylist()
+    def each(self, keys: Sequence[bytes], shape: Shape) -> list[KeyedChange]:
+        """Return the changes, which have these packed keys, one by one; none is partial."""
+        nothing = [None] * len(self)
         rows = _rows(shape.columns, self.columns("c", len(shape.columns)))
-        metadata = _rows(shape.metadata, self.columns("m", len(shape.metadata))) or [()] * len(gone)
-        befores = _rows(shape.columns, self.columns("b", len(shape.columns))) if shape.compact else [()] * len(gone)
-        known = self.batch.column("known").to_pylist() if shape.compact else [False] * len(gone)
-        positions = [position for _, position in self.positions] or [None] * len(gone)
-        columns = zip(gone, rows, metadata, positions, known, befores, strict=True)
+        metadata = _rows(shape.metadata, self.columns("m", len(shape.metadata))) or [()] * len(self)
+        befores = _rows(shape.columns, self.columns("b", len(shape.columns))) if shape.compact else nothing
+        known = self.flags("known") if shape.compact else nothing
+        positions = [position for _, position in self.positions] or nothing
+        columns = zip(keys, self.flags("deleted"), rows, metadata, positions, known, befores, strict=True)
         return [
-            KeyedChange((), None if out else row, of, False, position, before if there else None)
-            for out, row, of, position, there, before in columns
+            KeyedChange(tuple(unpack(key)), None if gone else row, of, False, position, before if there else None)
+            for key, gone, row, of, position, there, before in columns
         ]
 
     def packed(self, source: str, first_offset: int) -> Block:

@@ -523,8 +523,8 @@ class _Decoding:
         columns = [key_hashes(packed) if shape.compact else pa.array(packed, pa.binary())]
         columns += [pa.array(records.stamps[places[of]]), pa.array(deleted), *arrays, *_taken(events.metadata, of)]
         if shape.compact:
-            # The row before belongs to the first of two changes.
-            unknown = (events.before[of] < 0) | np.append(False, first[:-1])
+            # The row before belongs to the old key.
+            unknown = (events.before[of] < 0) | (np.isin(of, list(events.moved)) & ~first)
             befores = _taken(_joined(events), events.before[of], unknown)
             columns += [self._hashes(arrays, deleted), pa.array(~unknown), *befores, self._hashes(befores, unknown)]
         if shape.offsets:

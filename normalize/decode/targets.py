@@ -216,11 +216,10 @@ class KeyedRows(Target):
                 self.rows.append((pack(change.key), *place, seq, pack_change(change, records, index), None, None))
 
     def take_columns(self, records: Records, changes: KeyedColumns) -> None:
-        seq, last = 0, -1
-        for index, key, change in zip(changes.places.tolist(), changes.keys, changes.changes.each(self.shape), strict=True):
-            seq, last = seq + 1 if index == last else 0, index
-            place = (records.stamps[index], records.source, records.offsets[index])
-            self.rows.append((key, *place, seq, pack_change(change, records, index), None, None))
+        decoded: list[list[KeyedChange]] = [[] for _ in records.values]
+        for place, change in zip(changes.places, changes.changes.each(changes.keys, self.shape), strict=True):
+            decoded[place].append(change)
+        self.take(records, decoded)
 
     def add_side_output(self, records: Records, index: int, side_output: SideOutput) -> None:
         self.rows.append((None, records.stamps[index], records.source, records.offsets[index], 0, None, encode([side_output]), None))

@@ -27,12 +27,10 @@ from normalize.core.arrow import arrow_type, spark_type, to_arrow
 from normalize.core.changes import ChangeBuilder, Shape
 from normalize.core.guard import PartitionSummary, decode_summary
 from normalize.core.output import Output, SideOutput, decode_side_outputs
-from normalize.core.packing import unpack
 from normalize.core.records import Records
 from normalize.dataframe import unused
 from normalize.worker import worker
 
-from .columnar import KeyedColumns
 from .decode_pass import Source
 from .targets import Blocks, KeyedRows
 
@@ -45,7 +43,6 @@ _ROW = "row"
 _LACKS = "lacks"
 _GONE = "gone"
 _KEYED = KeyedRows.schema.names
-_CHANGE = _KEYED.index("change")
 
 
 class FilterRows(KeyedRows):
@@ -70,10 +67,6 @@ class FilterRows(KeyedRows):
         super().take(records, decoded)
         self.typed += [change.row for changes in decoded for change in changes]
 
-    def take_columns(self, records: Records, changes: KeyedColumns) -> None:
-        super().take_columns(records, changes)
-        self.typed += [unpack(row[_CHANGE])[0] for row in self.rows[len(self.typed) :]]
-
     def add_side_output(self, records: Records, index: int, side_output: SideOutput) -> None:
         super().add_side_output(records, index, side_output)
         self.typed.append(None)
@@ -85,7 +78,7 @@ class FilterRows(KeyedRows):
     def flush(self) -> Iterator[pa.RecordBatch]:
         typed, names = self.typed, [column.name for column in self.output.columns]
         for batch in super().flush():
-            rows = to_arrow(self.row_type, [None if row is None else absent_as_null(tuple(row)) for row in typed])
+            rows = to_arrow(self.row_type, [None if row is None else absent_as_null(row) for row in typed])
             lacks = [[name for name, value in zip(names, row or (), strict=False) if value is ABSENT] for row in typed]
             filtered = pa.RecordBatch.from_arrays([*batch.columns, rows, pa.array(lacks, pa.list_(pa.string()))], schema=self.schema)
             # Records that were decoded one by one come after those that were decoded together.

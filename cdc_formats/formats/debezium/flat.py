@@ -47,7 +47,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NamedTuple
 
 import msgspec
 
-from cdc_formats.base import ControlEvent, Encoder, Event, Format, Headers, Ignored, KeyValue, MetadataColumn, Reader, RowNames
+from cdc_formats.base import ControlEvent, Encoder, Event, Headers, Ignored, KeyValue, MetadataColumn, Reader, RowNames
 from cdc_formats.changelog_mode import ChangelogMode
 from cdc_formats.decoding.envelope import Envelope, image_shape
 from cdc_formats.decoding.json_reader import json_bytes, json_reader, read_json, read_object
@@ -207,10 +207,6 @@ class DebeziumFlatJson(DebeziumJson):
         if message.value is None:
             return None
         return position_of_fields(_source_reader(message.prefix)(message.value), f"$.{message.prefix}")
-
-    def table_reader(self, names: Sequence[str]) -> Callable[[Any], tuple[Any, ...]]:
-        """Return the function from a message to its table, from the added fields."""
-        return Format.table_reader(self, names)
 
     def control_event(self, key: bytes | None, value: bytes | None, reason: Ignored, headers: Headers = ()) -> ControlEvent:
         """Return only the reason: a record without a row has no other content."""

@@ -51,7 +51,7 @@ import msgspec
 
 from cdc_formats.base import ControlEvent, Encoder, Event, Headers, Ignored, KeyValue, MetadataColumn, Reader
 from cdc_formats.decoding.envelope import Envelope
-from cdc_formats.decoding.json_reader import json_bytes, json_reader, read_object
+from cdc_formats.decoding.json_reader import json_bytes, read_object
 from cdc_formats.decoding.metadata import epoch_ms, member, text, text_map
 from cdc_formats.decoding.rows import RowConverter, message_reader, undeclared
 from cdc_formats.decoding.tables import TableFilter
@@ -210,11 +210,6 @@ class DebeziumJson(DebeziumEnvelope):
             tables=TableFilter(self.database_include, self.table_include),
         )
 
-    def table_reader(self, names: Sequence[str]) -> Callable[[Any], tuple[Any, ...]]:
-        """Return the function from a message to its table, which reads ``source`` once."""
-        read = _members_reader([_SOURCE_MEMBERS[name] for name in names])
-        return lambda message: read(message.source)
-
     def encoder(self, columns: str | Sequence[Column], *, unique_key: Sequence[str] = ()) -> Encoder:
         """Return the encoder of one table's rows: bare messages, or with a schema block if `schema_include` is True."""
         return (_SchemaEncoder if self.schema_include is True else _Encoder)(self, columns, unique_key)
@@ -248,24 +243,6 @@ class DebeziumJson(DebeziumEnvelope):
     def evidence(self, record: InspectedRecord) -> Evidence:
         """Return whether the value has a schema block, and whether it is a schema change, which only this format has."""
         return super().evidence(record)._replace(distinctive="ddl" in record.value.fields)
-
-
-def _members_reader(names: Sequence[str]) -> Callable[[msgspec.Raw], tuple[Any, ...]]:
-    """Return the function from the text of a JSON object to the text of these members, None for missing ones.
-
-    It is faster than `member`, because it skips the other members.
-    """
-    fields: list[Any] = [(f"m{index}", str | None, None) for index in range(len(names))]
-    shape = msgspec.defstruct("Members", fields, rename={f"m{index}": name for index, name in enumerate(names)}, gc=False)
-    read = json_reader(shape)
-
-    def members(value: msgspec.Raw) -> tuple[Any, ...]:
-        try:
-            return msgspec.structs.astuple(read(value))
-        except MalformedMessageError:  # null, not an object, or a member is not text
-            return tuple([text(member(value, name)) for name in names])
-
-    return members
 
 
 class _Envelope(msgspec.Struct, gc=False):
