@@ -44,6 +44,7 @@ from .sampling import SampledFormat
 if TYPE_CHECKING:
     from cdc_formats.decoding.envelope import Envelope
 
+C = TypeVar("C")
 F = TypeVar("F", bound="Format")
 
 # Member lookup on an Enum is slow up to Python 3.11.
@@ -382,7 +383,7 @@ class Format(SampledFormat, ABC):
     def table_reader(self, names: Sequence[str]) -> Callable[[Any], tuple[Any, ...]]:
         """Return the function from `Event.message` to the values of these columns of `table_identity`.
 
-        The decoder calls it for every message; override it if reading `metadata` is slow.
+        The decoder calls it for every message.
 
         Parameters
         ----------
@@ -594,7 +595,6 @@ class Decoder:
         self._positions, self._images = positions, images
         self._in_full = positions or images
         self._table_of = format.table_reader(tables) if tables else None
-        self._last_table: tuple[Any, ...] | None = None
         self.tables: dict[tuple[Any, ...], None] = {}
         self._with_update_before = format.changelog_mode.contains(_UPDATE_BEFORE)
         if format.validate:
@@ -616,22 +616,7 @@ class Decoder:
         DecodeError
             When the record cannot be decoded; the caller adds the record's topic and offset.
         """
-        try:
-            if not value and not self._tombstones:
-                return Ignored.TOMBSTONE
-            events = self._read(key, value, headers) if self._headers else self._read(key, value)
-            if isinstance(events, Ignored):
-                return events
-            if self._table_of is not None:
-                self._collect_tables(events)
-            changes: list[Change] = []
-            for event in events:
-                self._changes(event, changes)
-            return changes
-        except DecodeError as error:
-            raise self._with_excerpt(error, key, value) from None
-        except RecursionError:
-            raise self._with_excerpt(_too_deep(), key, value) from None
+        return self._decoded(self._read, self._changes, key, value, headers)
 
     def upserts(self, key: bytes | None, value: bytes | None, headers: Headers = ()) -> list[KeyedChange] | Ignored:
         """Return the upserts and deletes of one Kafka record, in order, or the reason why it has none.
@@ -641,34 +626,36 @@ class Decoder:
         DecodeError
             As `decode`; a missing before-image is an error only for a delete whose key it holds.
         """
+        return self._decoded(self._read_keyed, self._keyed_in_full if self._in_full else self._keyed, key, value, headers)
+
+    def _decoded(
+        self, read: Reader, add: Callable[[Event, list[C]], None], key: bytes | None, value: bytes | None, headers: Headers
+    ) -> list[C] | Ignored:
+        """Return the changes of a record's events."""
         try:
             if not value and not self._tombstones:
                 return Ignored.TOMBSTONE
-            events = self._read_keyed(key, value, headers) if self._headers else self._read_keyed(key, value)
+            events = read(key, value, headers) if self._headers else read(key, value)
             if isinstance(events, Ignored):
                 return events
             if self._table_of is not None:
-                self._collect_tables(events)
-            changes: list[KeyedChange] = []
-            keyed = self._keyed_in_full if self._in_full else self._keyed
+                self._collect_tables(self._table_of, events)
+            changes: list[C] = []
             for event in events:
-                keyed(event, changes)
+                add(event, changes)
             return changes
         except DecodeError as error:
             raise self._with_excerpt(error, key, value) from None
         except RecursionError:
-            raise self._with_excerpt(_too_deep(), key, value) from None
+            # A value that the JSON reader accepts can be nested too deeply for code further down the stack.
+            raise self._with_excerpt(MalformedMessageError("nested too deeply"), key, value) from None
 
-    def _collect_tables(self, events: Sequence[Event]) -> None:
-        assert self._table_of is not None
+    def _collect_tables(self, table_of: Callable[[Any], tuple[Any, ...]], events: Sequence[Event]) -> None:
         message: Any = events  # no event's message
         for event in events:
             if event.message is not message:
                 message = event.message
-                table = self._table_of(message)
-                if table != self._last_table:
-                    self._last_table = table
-                    self.tables[table] = None
+                self.tables[table_of(message)] = None
 
     def compare_names(self, key: bytes | None, value: bytes | None, headers: Headers = ()) -> NameDifference | None:
         """Return the differences between the declared columns and those of a record's first row; None if it names no columns.
@@ -707,7 +694,7 @@ class Decoder:
     def _after(self, event: Event, rows: RowConverter) -> tuple[tuple[Any, ...], bool]:
         """Return the row after an event, and whether it contains `ABSENT`."""
         row = rows.row(event.after, event.after_path)
-        if partial := type(event.after) is not rows.exact and ABSENT in row:
+        if partial := ABSENT in row:
             if not event.sparse:
                 row = _missing_as_null(row, rows.raw(event.after))
             elif event.changed_only and event.before is not None:
@@ -727,12 +714,9 @@ class Decoder:
                 raise self._partial(gone, event.before_path)
             changes.append(Change(event.kind, gone if ABSENT not in gone else absent_as_null(gone), metadata))
             return
-        if type(event.after) is rows.exact and not rows.required:
-            after = rows.row(event.after, event.after_path)
-        else:
-            after, partial = self._after(event, rows)
-            if partial:
-                raise self._partial(after, event.after_path)
+        after, partial = self._after(event, rows)
+        if partial:
+            raise self._partial(after, event.after_path)
         kind = event.kind
         if kind is _UPDATE_AFTER and self._with_update_before and not event.single:
             changes.append(Change(_UPDATE_BEFORE, self._before(event, rows, after), metadata))
@@ -748,8 +732,6 @@ class Decoder:
         if event.changed_only:
             return rows.before(event.before, after, event.before_path)
         before = rows.row(event.before, event.before_path)
-        if type(event.before) is rows.exact or ABSENT not in before:
-            return before
         return complete(_missing_as_null(before, rows.raw(event.before)), after)
 
     def _partial(self, row: tuple[Any, ...], path: str) -> PartialImageError:
@@ -768,16 +750,12 @@ class Decoder:
                 key = rows.key(event.before, event.before_path)
                 changes.append(KeyedChange(self._checked(key, event.before_path), None, metadata))
             return
-        after, before, partial = event.after, event.before, False
-        if type(after) is rows.exact and not rows.required:
-            row = rows.row(after, event.after_path)
-        else:
-            row, partial = self._after(event, rows)
+        row, partial = self._after(event, rows)
         key = self._key_of(row)
         if None in key or (partial and ABSENT in key):
             raise self._no_key(key, event.after_path)
-        if before is not None and not rows.same_key(before, after):
-            old = self._unified_key(complete(rows.key(before, event.before_path), key))
+        if event.before is not None:
+            old = self._unified_key(complete(rows.key(event.before, event.before_path), key))
             if old != key:
                 changes.append(KeyedChange(self._checked(old, event.before_path), None, metadata))
         changes.append(KeyedChange(key, row, metadata, partial))
@@ -797,8 +775,6 @@ class Decoder:
         """Return the whole row before an event, or None if the event does not carry it."""
         if event.before is None:
             return None
-        if type(event.before) is rows.exact:
-            return rows.row(event.before, event.before_path)
         if event.changed_only and after is not None:
             row = rows.before(event.before, after, event.before_path)
             return None if ABSENT in row else row
@@ -837,11 +813,6 @@ def _validated(read: Reader, check: Callable[[bytes], None]) -> Reader:
         return events
 
     return validated
-
-
-def _too_deep() -> MalformedMessageError:
-    # A value that the JSON reader accepts can be nested too deeply for code further down the stack.
-    return MalformedMessageError("nested too deeply")
 
 
 def _missing_as_null(row: tuple[Any, ...], raw: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -12,11 +12,13 @@ from typing import Any, ClassVar, Literal
 
 import msgspec
 
+from cdc_formats.base import Ignored
 from cdc_formats.position import Position
 from cdc_formats.row_kind import RowKind
 from cdc_formats.values.numbers import INTEGER_BITS
 from cdc_formats.values.types import canonical_type
 
+from .images import ABSENT
 from .rows import RowConverter
 from .tables import TableFilter
 
@@ -33,12 +35,14 @@ class Envelope:
     operation : tuple of str
         The fields with the operation; a field within another is ``outer.inner``. Empty: every message is the newest row of its key.
     kinds : mapping
-        The row kind by the operation's value: a tuple if `operation` has several fields. Messages of other operations are decoded alone.
+        The row kind by the operation's value: a tuple if `operation` has several fields. Messages without rows have the reason, if their
+        table is compared with the filter first. Messages of other operations are decoded alone.
     after : str
         The field with the row after the change. Empty: the message itself is the row.
     before : str
-        The field with the row before an update, of which only the key is read; empty if the format has none. A key that differs from the
-        one after the change is the key before it; such a message is decoded alone.
+        The field with the row before an update; empty if the format has none. Unless a plan needs whole rows, only its key is read.
+    before_has : {"all columns", "changed columns", "some columns"}
+        The columns of the row before an update: all of the table, or only those that changed, or others, which are no row.
     deleted : str
         The field with the row of a delete, `after` or `before`.
     rows : {"one", "array", "array of one"}
@@ -76,9 +80,10 @@ class Envelope:
 
     fields: type[msgspec.Struct] = msgspec.Struct
     operation: tuple[str, ...] = ()
-    kinds: Mapping[Any, RowKind]
+    kinds: Mapping[Any, RowKind | Ignored]
     after: str = ""
     before: str = ""
+    before_has: Literal["all columns", "changed columns", "some columns"] = "all columns"
     deleted: str = ""
     rows: Literal["one", "array", "array of one"] = "one"
     missing_is_null: bool = False
@@ -102,20 +107,30 @@ class Envelope:
     def can_hold(self, rows: RowConverter) -> bool:
         """Whether a struct can have the names of the columns, next to those of the message if the message itself is the row."""
         fields = [] if self.after else [field.encode_name for field in msgspec.structs.fields(self.fields)]
-        return issubclass(rows.key_shape, msgspec.Struct) and not set(fields) & set(rows.names)
+        return issubclass(rows.shape, msgspec.Struct) and not set(fields) & set(rows.names)
 
-    def image(self, rows: RowConverter) -> Any:
-        """Return the msgspec struct of a row: integers have their type, the values of other columns are checked by their converters."""
+    def image(self, rows: RowConverter, missing: Any = None) -> Any:
+        """Return the msgspec struct of a row: integers have their type, the values of other columns are checked by their converters.
+
+        Parameters
+        ----------
+        rows : RowConverter
+        missing : Any
+            The value of a missing column if it is NULL.
+        """
         indices = range(len(rows.columns)) if self.columns is None else self.columns
-        return image_shape(rows, indices, rows.names, self.missing_is_null, () if self.after else (self.fields,))
+        default = missing if self.missing_is_null else msgspec.NODEFAULT
+        return image_shape(rows, indices, rows.names, default, () if self.after else (self.fields,))
 
-    def shape(self, rows: RowConverter, image: Any) -> Any:
-        """Return the msgspec struct of a message, whose rows are `image`."""
+    def shape(self, rows: RowConverter, image: Any, *, whole: bool) -> Any:
+        """Return the msgspec struct of a message, whose rows are `image`; the row before an update has only the key, or is `whole`."""
         if not self.after:
             return image
         fields: list[Any] = [(self.after, self._many(image), None)]
         if self.before:
-            fields.append((self.before, self._many(rows.key_shape), None))
+            whole = whole or self.before_has == "changed columns"
+            indices = range(len(rows.columns)) if whole else rows.key_indices
+            fields.append((self.before, self._many(image_shape(rows, indices, rows.names, ABSENT)), None))
         return msgspec.defstruct("Message", fields, bases=(self.fields,), rename=dict(self.names), gc=False)
 
     def _many(self, of: Any) -> Any:
@@ -123,7 +138,7 @@ class Envelope:
 
 
 def image_shape(
-    rows: RowConverter, indices: Sequence[int], names: Sequence[str], optional: bool = True, bases: tuple[type[msgspec.Struct], ...] = ()
+    rows: RowConverter, indices: Sequence[int], names: Sequence[str], missing: Any = None, bases: tuple[type[msgspec.Struct], ...] = ()
 ) -> Any:
     """Return the msgspec struct of some of the columns, with a field ``c<index>`` for each.
 
@@ -136,8 +151,8 @@ def image_shape(
         The columns.
     names : sequence of str
         The names of all columns in the message.
-    optional : bool
-        Whether a missing column is None; otherwise it is an error.
+    missing : Any
+        The value of a missing column; ``msgspec.NODEFAULT``: it is an error.
     bases : tuple of type
     """
     fields: list[Any] = []
@@ -145,5 +160,5 @@ def image_shape(
         sql_type = rows.columns[index].type
         integer = sql_type.name in INTEGER_BITS and rows.handlings[index].native
         value = canonical_type(sql_type) | None if integer else Any
-        fields.append((f"c{index}", value, None) if optional else (f"c{index}", value))
+        fields.append((f"c{index}", value, missing))
     return msgspec.defstruct("Row", fields, bases=bases, rename={f"c{index}": names[index] for index in indices}, gc=False)

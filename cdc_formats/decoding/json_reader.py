@@ -62,14 +62,12 @@ def _spelled(text: str) -> Decimal:
         raise ValueError("the exponent of a number is out of range") from None
 
 
-def json_reader(shape: type[T], first: type[T] | None = None, *, spelled: bool = False) -> Callable[[bytes], T]:
+def json_reader(shape: type[T], *, spelled: bool = False) -> Callable[[bytes], T]:
     """Return the function from JSON text to a value of `shape` (a msgspec type; ``Any`` accepts every value).
 
     Parameters
     ----------
     shape : type
-    first : type or None
-        A narrower shape that is tried first, for speed; text that does not match it is read as `shape`.
     spelled : bool
         Whether a number can be a `NumberWithText`, for readers that convert numbers to text.
 
@@ -78,8 +76,7 @@ def json_reader(shape: type[T], first: type[T] | None = None, *, spelled: bool =
     MalformedMessageError
         From the returned function, when the bytes are not JSON of that shape.
     """
-    number = _spelled if spelled else _decimal
-    decode = msgspec.json.Decoder(shape, float_hook=number).decode
+    decode = msgspec.json.Decoder(shape, float_hook=_spelled if spelled else _decimal).decode
 
     def read(text: bytes) -> T:
         try:
@@ -92,19 +89,7 @@ def json_reader(shape: type[T], first: type[T] | None = None, *, spelled: bool =
         except _FAILURES as error:
             raise _malformed(error) from None
 
-    if first is None:
-        return read
-    narrow = msgspec.json.Decoder(first, float_hook=number).decode
-
-    def read_narrow(text: bytes) -> T:
-        # It is tried for every text. The two shapes look at different parts of a damaged text, and the result of a message may not depend
-        # on the messages before it.
-        try:
-            return narrow(text)
-        except _FAILURES:
-            return read(text)
-
-    return read_narrow
+    return read
 
 
 def batch_reader(shape: type[T], *, spelled: bool = False) -> Callable[[Sequence[bytes | None]], tuple[list[T], list[int]]]:

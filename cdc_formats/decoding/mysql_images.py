@@ -68,7 +68,7 @@ class PartialRows:
 
     def _present(self, image: Any) -> set[str] | None:
         """Return the declared columns in an image; None if it has all, or if every image is whole."""
-        if self.row_image == "FULL" or type(image) is self.rows.exact:
+        if self.row_image == "FULL":
             return None
         present = {name for name, value in zip(self.rows.names, self.rows.raw(image), strict=True) if value is not ABSENT}
         return None if len(present) == len(self.rows.names) else present

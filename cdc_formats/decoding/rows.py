@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from operator import attrgetter
 from typing import Any
 
 import msgspec
 
 from cdc_formats.errors import MissingFieldError, SchemaError, TypeConversionError
 from cdc_formats.values.handling import ConversionError, Converter, Handling
-from cdc_formats.values.numbers import INTEGER_BITS
 from cdc_formats.values.placeholders import placeholder_form
 from cdc_formats.values.schema import Column, SqlType, quote
 from cdc_formats.values.text import TEXT_TYPES
 from cdc_formats.values.times import EPOCH_TYPES, epoch_unit
-from cdc_formats.values.types import canonical_type, converter
+from cdc_formats.values.types import converter
 
 from .images import ABSENT
 from .json_reader import json_reader
@@ -49,15 +47,10 @@ class RowConverter:
     shape : type
         A msgspec struct of the columns: a JSON reader with this shape skips undeclared columns, and columns missing in the image are
         `ABSENT`.
-    exact : type
-        The same for images that have every column, with text, booleans and integers as JSON types: only the other types need a converter.
-        A reader tries it first, and falls back to `shape` (see `message_reader`).
     key_shape : type
         `shape` with only the key's columns.
     spelled : bool
         Whether a column contains a number's original text, so that a JSON reader must keep it (`json_reader.json_reader`).
-    has_placeholder : callable
-        Whether a value of an image of `shape` or `exact` is the unavailable-value placeholder, in the form of its column's type.
     """
 
     def __init__(
@@ -81,18 +74,17 @@ class RowConverter:
         self.images = images
         self.names_only = names_only
         self.key_indices = key_indices(columns, unique_key)
-        natives = [Any if convert else _native(column.type, how) for column, how in zip(columns, each, strict=True)]
         self.shape: Any = dict[str, msgspec.Raw] if names_only else row_shape(self.names)
-        self.exact = self.shape if names_only else row_shape(self.names, natives=natives)
         self.key_shape = self.shape if names_only else row_shape(self.names, only=self.key_indices)
-        self._with_key = (self.exact, self.shape) if images else (self.key_shape,)
         self.spelled = any(_has_text(column.type) for column in columns)
-        self._exact_row = _row_of(self.columns, self.converters, natives)
         forms = [placeholder_form(column.type, how) for column, how in zip(columns, each, strict=True)]
-        self.has_placeholder = _has_placeholder(self.names, forms, self.shape)
-        self._raw_key = attrgetter(*(f"c{index}" for index in self.key_indices)) if unique_key else None
-        self._no_key = ABSENT if len(unique_key) == 1 else (ABSENT,) * len(unique_key)
+        self._forms = {index: form for index, form in enumerate(forms) if form is not None}
         self._absent = (ABSENT,) * len(self.names)
+
+    def has_placeholder(self, image: Image) -> bool:
+        """Whether a value of an image is the unavailable-value placeholder, in the form of its column's type."""
+        values = self.raw(image)
+        return any(values[index] == form for index, form in self._forms.items())
 
     def raw(self, image: Image) -> tuple[Any, ...]:
         """Return the unconverted values of an image in the order of the columns, `ABSENT` for missing ones."""
@@ -122,11 +114,6 @@ class RowConverter:
         MissingFieldError
             When the image has none of the declared columns.
         """
-        try:
-            if type(image) is self.exact:
-                return self._exact_row(image)
-        except ConversionError:
-            raise self._unfit(self.raw(image), path) from None
         values = self.raw(image)
         if values == self._absent:
             raise self._no_column(image, path)
@@ -141,8 +128,6 @@ class RowConverter:
             When a value does not fit its column.
         """
         try:
-            if ABSENT not in values:
-                return tuple([None if value is None else to(value) for value, to in zip(values, self.converters, strict=True)])
             return tuple([v if v is None or v is ABSENT else to(v) for v, to in zip(values, self.converters, strict=True)])
         except ConversionError:
             raise self._unfit(values, path) from None
@@ -168,18 +153,6 @@ class RowConverter:
         except ConversionError:
             there = dict(zip(key, raw, strict=True))
             raise self._unfit(tuple([there.get(index) for index in range(len(self.names))]), path) from None
-
-    def same_key(self, before: Image, after: Image) -> bool:
-        """Whether the unconverted keys of two images are identical; if False, they can still be equal in different encodings.
-
-        A `before` that lacks the key has that of `after`.
-        """
-        raw_key = self._raw_key
-        if type(before) not in self._with_key or type(after) is not self.exact or raw_key is None:
-            return False
-        key = raw_key(before)
-        same: bool = key == raw_key(after) or key == self._no_key
-        return same
 
     def only_key(self, values: Sequence[Any]) -> bool:
         """Whether an image, as returned by `raw`, has only key columns although the table has others."""
@@ -228,71 +201,26 @@ class RowConverter:
         return MissingFieldError(reason + there + hint, path, bare=reason + hint)
 
 
-def _row_of(columns: Sequence[Column], converters: Sequence[Converter], natives: Sequence[Any]) -> Callable[[Any], tuple[Any, ...]]:
-    """Return the function from an image of the shape `RowConverter.exact` to its row."""
-    cells = [_cell(index, column.type.name, native) for index, (column, native) in enumerate(zip(columns, natives, strict=True))]
-    # One expression for all columns: a loop costs more than most conversions.
-    row: Callable[[Any], tuple[Any, ...]] = eval(
-        f"lambda image: ({''.join(f'{cell}, ' for cell in cells)})", {f"to{index}": convert for index, convert in enumerate(converters)}
-    )
-    return row
-
-
-_PLAIN = {**dict.fromkeys(TEXT_TYPES, "str"), "BOOLEAN": "bool"}
-"""Types whose canonical values are JSON values, even if a producer can also write them otherwise."""
-
-
-def _cell(index: int, type_name: str, native: Any) -> str:
-    if native is str or (native is not Any and type_name not in _PLAIN):
-        return f"image.c{index}"
-    plain = f" or type(value) is {_PLAIN[type_name]}" if type_name in _PLAIN else ""
-    return f"value if (value := image.c{index}) is None{plain} else to{index}(value)"
-
-
 def _has_text(sql_type: SqlType) -> bool:
     return sql_type.name in TEXT_TYPES or any(_has_text(field.type) for field in sql_type.fields)
 
 
-def _has_placeholder(names: Sequence[str], forms: Sequence[Any], shape: Any) -> Callable[[Any], bool]:
-    known = {index: form for index, form in enumerate(forms) if form is not None}
-    if not hasattr(shape, "__struct_fields__"):  # images are dicts
-        return lambda image: any(image.get(names[index]) == form for index, form in known.items())
-    tests = [f"image.c{index} == form{index}" for index in known]
-    found: Callable[[Any], bool] = eval(
-        f"lambda image: {' or '.join(tests) or 'False'}", {f"form{index}": form for index, form in known.items()}
-    )
-    return found
-
-
-def row_shape(names: Sequence[str], *, natives: Sequence[Any] = (), only: Sequence[int] | None = None) -> Any:
-    """Return a msgspec struct with a field ``c<index>`` for each name.
+def row_shape(names: Sequence[str], *, only: Sequence[int] | None = None) -> Any:
+    """Return a msgspec struct with a field ``c<index>`` for each name; missing ones are `ABSENT`.
 
     If a column's name has characters that a msgspec field cannot have, images are read as mappings.
 
     Parameters
     ----------
     names : sequence of str
-    natives : sequence of type
-        The type of each field; then every field is required. Without it, any value is accepted, and `ABSENT` is the default.
     only : sequence of int or None
         The columns that have a field; None for all.
     """
     if any(char in '"\\' or char < " " for name in names for char in name):
         return dict[str, Any]
     indices = range(len(names)) if only is None else only
-    fields: list[Any] = [(f"c{index}", natives[index] | None) if natives else (f"c{index}", Any, ABSENT) for index in indices]
+    fields: list[Any] = [(f"c{index}", Any, ABSENT) for index in indices]
     return msgspec.defstruct("Row", fields, rename={f"c{index}": names[index] for index in indices}, gc=False)
-
-
-def _native(sql_type: SqlType, handling: Handling) -> Any:
-    """Return the type of a column's values that need no converter; ``Any`` if all values need one."""
-    if sql_type.name in TEXT_TYPES:
-        return str
-    if sql_type.name == "BOOLEAN" and handling.native:
-        return bool | int  # MySQL's BOOLEAN is a number
-    if sql_type.name in INTEGER_BITS and handling.native:
-        return canonical_type(sql_type)
-    return Any
 
 
 def message_reader(
@@ -301,10 +229,10 @@ def message_reader(
     after: str,
     before: str = "",
     *,
-    keyed: bool,
-    changed_only: bool = False,
+    key_before: bool = False,
+    sparse: bool = False,
     many: bool = False,
-    narrow: bool = True,
+    names: Mapping[str, str] | None = None,
 ) -> Callable[[bytes], Any]:
     """Return the function from JSON text to a message with row images.
 
@@ -315,14 +243,14 @@ def message_reader(
         The message's other fields.
     after, before : str
         The fields that hold images; empty `before`: there is only one.
-    keyed : bool
-        Whether only the key's columns of `before` are used.
-    changed_only : bool
-        Whether `before` has only the columns that changed.
+    key_before : bool
+        Whether only the key of `before` is read, except where a column of `after` is unknown, which `before` may have.
+    sparse : bool
+        Whether a column that `after` lacks is unknown.
     many : bool
         Whether the fields hold arrays of images.
-    narrow : bool
-        Whether `RowConverter.exact` is tried first.
+    names : mapping or None
+        The fields' names in the message where they differ.
 
     Raises
     ------
@@ -330,14 +258,23 @@ def message_reader(
         From the returned function.
     """
 
-    def shape(image: Any, before_image: Any) -> Any:
-        fields = [(after, image), (before, before_image)] if before else [(after, image)]
+    def reader(before_image: Any) -> Callable[[bytes], Any]:
+        fields = [(after, rows.shape), (before, before_image)] if before else [(after, rows.shape)]
         typed = [(name, (list[of | None] if many else of) | None, None) for name, of in fields]  # type: ignore[valid-type]
-        return msgspec.defstruct("Message", typed, bases=(base,), gc=False)
+        return json_reader(msgspec.defstruct("Message", typed, bases=(base,), rename=names, gc=False), spelled=rows.spelled)
 
-    exact_before = rows.key_shape if keyed and not rows.images else rows.shape if changed_only else rows.exact
-    first = shape(rows.exact, exact_before) if narrow else None
-    return json_reader(shape(rows.shape, rows.shape), first, spelled=rows.spelled)
+    whole = reader(rows.shape)
+    if not key_before or rows.images:
+        return whole
+    key_only = reader(rows.key_shape)
+
+    def read(text: bytes) -> Any:
+        message = key_only(text)
+        image = getattr(message, after)
+        unknown = image is not None and (rows.has_placeholder(image) or (sparse and ABSENT in rows.raw(image)))
+        return whole(text) if unknown else message
+
+    return read
 
 
 def key_indices(columns: Sequence[Column], names: Sequence[str]) -> tuple[int, ...]:

@@ -66,6 +66,7 @@ from cdc_formats.values.schema import Column, SqlType
 
 _INSERT, _UPDATE, _DELETE = RowKind.INSERT, RowKind.UPDATE_AFTER, RowKind.DELETE
 KINDS = {"INSERT": _INSERT, "UPDATE": _UPDATE, "DELETE": _DELETE}
+_STATEMENT: dict[str, RowKind | Ignored] = {"QUERY": Ignored.MESSAGE}
 _DDL = {"CREATE", "ALTER", "ERASE", "RENAME", "CINDEX", "DINDEX"}
 
 
@@ -150,7 +151,7 @@ class CanalJson(CanalFormat):
 
     def reader(self, rows: RowConverter, *, keyed: bool = False) -> Reader:
         """Return the reader of one table's messages."""
-        message = message_reader(rows, Message, "data", "old", keyed=keyed, changed_only=True, many=True)
+        message = message_reader(rows, Message, "data", "old", many=True)
         tables = TableFilter(self.database_include, self.table_include)
         partial, unique_key = PartialRows(rows, self.binlog_row_image), rows.unique_key if keyed else ()
 
@@ -158,8 +159,7 @@ class CanalJson(CanalFormat):
             assert value is not None  # reads_tombstones is False
             found = message(value)
             events = _events(found, tables)
-            # The reader treats either all rows of a message as whole, or none.
-            if not isinstance(events, Ignored) and events and type(found.data[0]) is not rows.exact:
+            if not isinstance(events, Ignored):
                 _mark_partial(events, found, value, partial, unique_key)
             return events
 
@@ -170,10 +170,12 @@ class CanalJson(CanalFormat):
         return Envelope(
             fields=_Plain,
             operation=("type", "is_ddl"),
-            kinds={(type, is_ddl): kind for type, kind in KINDS.items() for is_ddl in (False, None)},
+            kinds={(type, is_ddl): kind for type, kind in {**KINDS, **_STATEMENT}.items() for is_ddl in (False, None)},
             after="data",
             before="old",
+            before_has="changed columns",
             deleted="data",
+            missing_is_null=self.binlog_row_image == "FULL",
             rows="array",
             needs_before=True,
             attributes={"database": ("database", None), "table": ("table", None)},
@@ -240,7 +242,8 @@ def _updates(message: Any) -> list[Event]:
 def _mark_partial(events: Sequence[Event], message: Any, value: bytes, partial: PartialRows, unique_key: Sequence[str]) -> None:
     """Mark the events whose missing columns are unchanged, not NULL; raise for those whose key may have changed."""
     for index, event in enumerate(events):
-        if event.kind is _INSERT:
+        image = event.before if event.kind is _DELETE else event.after
+        if event.kind is _INSERT or ABSENT not in partial.rows.raw(image):
             continue
         keys = text_list(message.pk_names) or []
         key, names = {*keys, *unique_key}, _names_in(value, index)

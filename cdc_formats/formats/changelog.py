@@ -86,7 +86,7 @@ class ChangelogJson(Format):
 
     def reader(self, rows: RowConverter, *, keyed: bool = False) -> Reader:
         """Return the reader of one table's messages."""
-        message = message_reader(rows, _Message, "data", keyed=keyed)
+        message = message_reader(rows, _Message, "data")
 
         def read(key: bytes | None, value: bytes | None) -> Sequence[Event] | Ignored:
             assert value is not None  # reads_tombstones is False

@@ -49,7 +49,7 @@ from cdc_formats.decoding.envelope import Envelope
 from cdc_formats.decoding.images import ABSENT
 from cdc_formats.decoding.json_reader import json_reader, json_text, read_object
 from cdc_formats.decoding.metadata import bigint, member, named, text, timestamp
-from cdc_formats.decoding.rows import RowConverter, row_shape
+from cdc_formats.decoding.rows import RowConverter, message_reader, row_shape
 from cdc_formats.decoding.tables import TableFilter
 from cdc_formats.encoding.envelope import EnvelopeEncoder, Row
 from cdc_formats.errors import FormatOptionError, MissingFieldError, UnknownOperationError
@@ -136,6 +136,7 @@ class DmsJson(Format):
             kinds=_KINDS,
             after="data",
             before="before" if self.before_image_field else "",
+            before_has="all columns" if self.before_image_column_filter == "all" else "some columns",
             deleted="data",
             names={"before": self.before_image_field} if self.before_image_field else {},
             missing_is_null=not self.include_null_and_empty,
@@ -191,13 +192,6 @@ class _Plain(_Message, gc=False):
     metadata: _PlainMetadata = msgspec.field(default_factory=_PlainMetadata)
 
 
-def _shape(image: Any, before_image: Any, field: str | None) -> Any:
-    data, before = ("data", image | None, None), ("before", before_image | None, None)
-    if field is None:
-        return msgspec.defstruct("Message", [data], bases=(_Message,), gc=False)
-    return msgspec.defstruct("Message", [data, before], bases=(_Message,), rename={"before": field}, gc=False)
-
-
 class _Reader:
     """Reads the messages of one table."""
 
@@ -209,9 +203,8 @@ class _Reader:
         self.tables = TableFilter(format.schema_include, format.table_include, level="schema")
         self.field = field = format.before_image_field if keyed or self.whole else None
         self.before_path = f"$.{field}" if field else "$.data"
-        exact_before = rows.key_shape if keyed and not rows.images else rows.exact
-        first = _shape(rows.exact, exact_before, field)
-        self.message = json_reader(_shape(rows.shape, rows.shape, field), first, spelled=rows.spelled)
+        names, before = ({"before": field}, "before") if field else (None, "")
+        self.message = message_reader(rows, _Message, "data", before, key_before=keyed and bool(field), sparse=self.sparse, names=names)
         self.prefixed_reader = json_reader(self._prefixed_shape(), spelled=rows.spelled) if self.prefix and (keyed or self.whole) else None
 
     def _prefixed_shape(self) -> Any:
@@ -245,7 +238,7 @@ class _Reader:
     def _before(self, message: Any, value: bytes) -> Any:
         """Return the before-image if it is usable: a whole row, or any columns if only keys are used."""
         image = message.before if self.field else None if self.prefixed_reader is None else self._stripped(self.prefixed_reader(value).data)
-        if image is None or self.keyed or type(image) is self.rows.exact:
+        if image is None or self.keyed:
             return image
         values = self.rows.raw(image)
         unknown = ABSENT in values if self.sparse else all(value is ABSENT for value in values)

@@ -129,7 +129,7 @@ class MaxwellJson(Format):
 
     def reader(self, rows: RowConverter, *, keyed: bool = False) -> Reader:
         """Return the reader of one table's messages."""
-        message = message_reader(rows, _Message, "data", "old", keyed=keyed, changed_only=True)
+        message = message_reader(rows, _Message, "data", "old")
         tables = TableFilter(self.database_include, self.table_include)
         partial, unique_key = PartialRows(rows, self.binlog_row_image), rows.unique_key if keyed else ()
 
@@ -144,10 +144,12 @@ class MaxwellJson(Format):
         return Envelope(
             fields=_Plain,
             operation=("type",),
-            kinds=_KINDS,
+            kinds={**_KINDS, **_IGNORED},
             after="data",
             before="old",
+            before_has="changed columns",
             deleted="data",
+            missing_is_null=self.binlog_row_image == "FULL",
             needs_before=True,
             attributes={"database": ("database", None), "table": ("table", None)},
             tables=TableFilter(self.database_include, self.table_include),
@@ -234,11 +236,9 @@ def _events(message: Any, value: bytes, tables: TableFilter, partial: PartialRow
         raise MissingFieldError(f"missing `data` when `type` is {message.type!r}", "$.data")
     if kind is _INSERT:
         return [Event(_INSERT, None, message.data, message, "", "$.data")]
-    whole = type(message.data) is partial.rows.exact
+    sparse = _is_partial(message, value, partial, unique_key)
     if kind is _DELETE:
-        sparse = not whole and _is_partial(message, value, partial, unique_key)
         return [Event(_DELETE, message.data, None, message, "$.data", sparse=sparse)]
-    sparse = (message.old is None or not whole) and _is_partial(message, value, partial, unique_key)
     return [Event(kind, message.old, message.data, message, "$.old", "$.data", True, sparse)]
 
 

@@ -106,7 +106,8 @@ class OggJson(Format):
 
     def reader(self, rows: RowConverter, *, keyed: bool = False) -> Reader:
         """Return the reader of one table's messages."""
-        message, tables = message_reader(rows, _Message, "after", "before", keyed=keyed), TableFilter(None, self.table_include)
+        message = message_reader(rows, _Message, "after", "before", key_before=keyed, sparse=True)
+        tables = TableFilter(None, self.table_include)
 
         def read(key: bytes | None, value: bytes | None) -> Sequence[Event] | Ignored:
             assert value is not None  # reads_tombstones is False

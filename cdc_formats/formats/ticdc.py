@@ -85,7 +85,7 @@ class TicdcCanalJson(CanalFormat):
 
     def reader(self, rows: RowConverter, *, keyed: bool = False) -> Reader:
         """Return the reader of one table's messages."""
-        message = message_reader(rows, _Message, "data", "old", keyed=keyed, changed_only=True, many=True)
+        message = message_reader(rows, _Message, "data", "old", many=True)
         tables = TableFilter(self.database_include, self.table_include)
 
         def read(key: bytes | None, value: bytes | None) -> Sequence[Event] | Ignored:
@@ -102,6 +102,7 @@ class TicdcCanalJson(CanalFormat):
             kinds={(type, ddl, key): kind for type, kind in KINDS.items() for ddl in (False, None) for key in (False, None)},
             after="data",
             before="old",
+            before_has="changed columns",
             deleted="data",
             rows="array of one",
             missing_is_null=True,

@@ -197,7 +197,7 @@ def _plain_years(texts: pa.Array) -> bool:
 def of_stored(sql_type: SqlType, array: pa.Array) -> pa.Array:
     """Return a stored column with its `arrow_type`."""
     if sql_type.name in NESTED_TYPES:
-        return to_arrow(sql_type, [None if value is None else unpack(value) for value in array.to_pylist()])
+        return to_arrow(sql_type, from_stored(sql_type, array))
     return array
 
 
@@ -217,6 +217,13 @@ def same(sql_type: SqlType, left: pa.Array, right: pa.Array) -> np.ndarray[Any, 
 
 
 # -------------------------------------------------------------------------------------------------- Arrow to canonical
+
+
+def from_stored(sql_type: SqlType, array: pa.Array) -> list[Any]:
+    """Return the canonical values of a stored column."""
+    if sql_type.name in NESTED_TYPES:
+        return [None if value is None else unpack(value) for value in array.to_pylist()]
+    return from_arrow(sql_type, array)
 
 
 def from_arrow(sql_type: SqlType, array: pa.Array) -> list[Any]:

@@ -38,7 +38,7 @@ from cdc_formats.position import Position
 from cdc_formats.values.equality import row_unifier
 from cdc_formats.values.schema import Column
 
-from .arrow import stored_type, to_stored
+from .arrow import from_stored, stored_type, to_stored
 from .fold_columns import Bools, Ints
 from .hashing import key_hashes, row_hashes
 from .packing import pack, unpack
@@ -129,6 +129,17 @@ class Shape:
         offset = [("offset", pa.int64())] if self.offsets else []
         rows = [*self._fields("c", self.columns), *self._fields("m", self.metadata)]
         return pa.schema([*key, *rows, *(before if self.compact else []), *offset])
+
+    @cached_property
+    def changelog_schema(self) -> pa.Schema:
+        """The Arrow schema of changelog rows: ``kind`` (a number), ``c0``, ..., ``m0``, ..."""
+        return pa.schema([("kind", pa.int8()), *self._fields("c", self.columns), *self._fields("m", self.metadata)])
+
+    def row_hashes(self, rows: Sequence[Sequence[Any] | None]) -> pa.Array:
+        """Return the hash of each row, for the compact layout."""
+        compared = [index for index in range(len(self.columns)) if index not in self.ignored]
+        unify = row_unifier([self.columns[index] for index in compared]) or tuple
+        return row_hashes([b"" if row is None else pack(unify([row[index] for index in compared])) for row in rows])
 
     @staticmethod
     def _fields(prefix: str, columns: Sequence[Column]) -> list[tuple[str, pa.DataType]]:
@@ -221,12 +232,17 @@ class ChangeBuilder:
             partials.append(Partial(change, [index for index, value in enumerate(row) if value is ABSENT], record))
             rows[change] = absent_as_null(tuple(row))
         deleted = [row is None for row in rows]
-        columns = _columns(shape.columns, rows)
+        columns = stored_columns(shape.columns, rows)
         arrays = [key_hashes(self.keys) if shape.compact else pa.array(self.keys, pa.binary())]
-        arrays += [pa.array(self.stamps, pa.int64()), pa.array(deleted, pa.bool_()), *columns, *_columns(shape.metadata, self.metadata)]
+        arrays += [
+            pa.array(self.stamps, pa.int64()),
+            pa.array(deleted, pa.bool_()),
+            *columns,
+            *stored_columns(shape.metadata, self.metadata),
+        ]
         if shape.compact:
             known = pa.array([row is not None for row in self.befores], pa.bool_())
-            arrays += [self._hashes(rows), known, *_columns(shape.columns, self.befores), self._hashes(self.befores)]
+            arrays += [shape.row_hashes(rows), known, *stored_columns(shape.columns, self.befores), shape.row_hashes(self.befores)]
         if shape.offsets:
             arrays.append(pa.array(self.offsets, pa.int64()))
         return ChangeBatch(pa.RecordBatch.from_arrays(arrays, schema=shape.schema), partials, self.positions)
@@ -249,13 +265,9 @@ class ChangeBuilder:
         parts[1].partials = [partial._replace(change=partial.change - start) for partial in self.partials if partial.change >= start]
         return parts
 
-    def _hashes(self, rows: Sequence[Sequence[Any] | None]) -> pa.Array:
-        compared = [index for index in range(len(self.shape.columns)) if index not in self.shape.ignored]
-        unify = row_unifier([self.shape.columns[index] for index in compared]) or tuple
-        return row_hashes([b"" if row is None else pack(unify([row[index] for index in compared])) for row in rows])
 
-
-def _columns(columns: Sequence[Column], rows: Sequence[Sequence[Any] | None]) -> list[pa.Array]:
+def stored_columns(columns: Sequence[Column], rows: Sequence[Sequence[Any] | None]) -> list[pa.Array]:
+    """Return rows of canonical values as columns; they are null where the row is None."""
     nothing = (None,) * len(columns)
     values: Sequence[Sequence[Any]] = list(zip(*[nothing if row is None else row for row in rows], strict=True))
     return [to_stored(column.type, of_column) for column, of_column in zip(columns, values or [()] * len(columns), strict=True)]
@@ -313,7 +325,7 @@ class ChangeBatch:
             partials += [partial._replace(change=start + partial.change) for partial in part.partials]
             positions += part.positions
             start += len(part)
-        return cls(_joined([part.batch for part in parts], schema), partials, positions)
+        return cls(concatenated([part.batch for part in parts], schema), partials, positions)
 
     def __len__(self) -> int:
         return int(self.batch.num_rows)
@@ -329,6 +341,20 @@ class ChangeBatch:
             )
         positions = [self.positions[place] for place in places] if self.positions else []
         return ChangeBatch(self.batch.take(pa.array(places)), partials, positions)
+
+    def each(self, keys: Sequence[bytes], shape: Shape) -> list[KeyedChange]:
+        """Return the changes, which have these packed keys, one by one; none is partial."""
+        nothing = [None] * len(self)
+        rows = _rows(shape.columns, self.columns("c", len(shape.columns)))
+        metadata = _rows(shape.metadata, self.columns("m", len(shape.metadata))) or [()] * len(self)
+        befores = _rows(shape.columns, self.columns("b", len(shape.columns))) if shape.compact else nothing
+        known = self.flags("known") if shape.compact else nothing
+        positions = [position for _, position in self.positions] or nothing
+        columns = zip(keys, self.flags("deleted"), rows, metadata, positions, known, befores, strict=True)
+        return [
+            KeyedChange(tuple(unpack(key)), None if gone else row, of, False, position, before if there else None)
+            for key, gone, row, of, position, there, before in columns
+        ]
 
     def packed(self, source: str, first_offset: int) -> Block:
         """Return changes of one Kafka partition as a block."""
@@ -346,7 +372,12 @@ class ChangeBatch:
         return flags
 
 
-def _joined(batches: Sequence[pa.RecordBatch], schema: pa.Schema) -> pa.RecordBatch:
+def _rows(columns: Sequence[Column], arrays: Sequence[pa.Array]) -> list[tuple[Any, ...]]:
+    return list(zip(*(from_stored(column.type, array) for column, array in zip(columns, arrays, strict=True)), strict=True))
+
+
+def concatenated(batches: Sequence[pa.RecordBatch], schema: pa.Schema) -> pa.RecordBatch:
+    """Return the rows of all batches as one."""
     if not batches:
         return pa.RecordBatch.from_pylist([], schema=schema)
     if len(batches) == 1:

@@ -19,7 +19,7 @@ from cdc_formats.errors import MissingBeforeImageError, PartialImageError
 from cdc_formats.fold import FoldOptions
 from cdc_formats.row_kind import RowKind
 
-from .arrow import same, stored_type
+from .arrow import same
 from .changes import ChangeBatch, Partial, Shape
 from .fold_columns import Bools, FoldResult, History, Ints
 from .guard import NOTHING_EXPECTED, Expected
@@ -102,14 +102,6 @@ class Stage:
         key = key_indices(self.shape.columns, [name for name in self.layout.unique_key if name in names])
         columns = reversed(range(len(self.shape.columns)))
         return (0,) if self.layout.compact else tuple(index for index in columns if index not in (*key, *self.shape.ignored))
-
-    @cached_property
-    def changelog_schema(self) -> pa.Schema:
-        """The Arrow schema of the stage's changelog: ``kind`` (a number), ``c0``, ..., ``m0``, ..."""
-        fields = [("kind", pa.int8())]
-        for prefix, columns in (("c", self.shape.columns), ("m", self.shape.metadata)):
-            fields += [(f"{prefix}{index}", stored_type(column.type)) for index, column in enumerate(columns)]
-        return pa.schema(fields)
 
 
 @dataclass
@@ -233,7 +225,7 @@ class _Fold:
         places = np.flatnonzero(self.expired & (self.group.extra("deleted_at") == 0))
         self.counts["EXPIRED"] += len(places)
         if self.stage.retract_expired and len(places):
-            schema, width = self.stage.changelog_schema, self.stage.layout.width
+            schema, width = self.stage.shape.changelog_schema, self.stage.layout.width
             rows = self.group.rows.take(pa.array(places))
             metadata = [pa.nulls(len(places), each.type) for each in list(schema)[1 + width :]]
             kinds = pa.array(np.full(len(places), RowKind.DELETE, np.int8))
@@ -303,7 +295,7 @@ class _Fold:
             places = pa.array(folded.rows)
             rows = [column.take(places) for column in self.columns]
         metadata = [column.take(pa.array(causes)) for column in self.changes.columns("m", len(stage.shape.metadata))]
-        return pa.RecordBatch.from_arrays([pa.array(kinds), *rows, *metadata], schema=stage.changelog_schema)
+        return pa.RecordBatch.from_arrays([pa.array(kinds), *rows, *metadata], schema=stage.shape.changelog_schema)
 
     def _of_events(self, folded: FoldResult) -> tuple[Any, Ints, list[pa.Array]]:
         """Return kinds, causes and rows in the compact layout, in which old rows are the events' before-images."""

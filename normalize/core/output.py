@@ -114,41 +114,18 @@ class Output:
         """The DataFrame's schema for Arrow."""
         return pa.schema([(ROW_KIND, pa.string()), *((column.name, arrow_type(column.type)) for column in self.all)])
 
-    def batch(
-        self,
-        kinds: Sequence[int],
-        rows: Sequence[Sequence[Any]],
-        metadata: Sequence[Sequence[Any]],
-        side_outputs: Sequence[SideOutput],
-    ) -> pa.RecordBatch:
-        """Return changelog rows, followed by side outputs, as a typed batch.
-
-        Parameters
-        ----------
-        kinds : sequence of int
-            Row kinds by value, one for each row.
-        rows, metadata : sequence of sequences
-            Canonical values; `metadata` may be empty if no metadata is requested.
-        side_outputs : sequence of SideOutput
-        """
-        extra = len(side_outputs)
-        arrays = [pa.array([SHORT_STRINGS[kind] for kind in kinds] + [None] * extra, pa.string())]
-        arrays += _arrays(self.columns, rows, extra)
-        arrays += _arrays(self.metadata, metadata, extra)
+    def of_side_outputs(self, side_outputs: Sequence[SideOutput]) -> pa.RecordBatch:
+        """Return side outputs as a typed batch."""
+        nulls = [pa.nulls(len(side_outputs), field.type) for field in self.arrow_schema]
+        arrays = nulls[: len(nulls) - len(self.side_outputs)]
         for column in self.side_outputs:
             values = [side_output.value if side_output.column == column.name else None for side_output in side_outputs]
-            arrays.append(to_arrow(column.type, [None] * len(kinds) + values))
+            arrays.append(to_arrow(column.type, values))
         return pa.RecordBatch.from_arrays(arrays, schema=self.arrow_schema)
 
     def of_stored(self, changelog: pa.RecordBatch) -> pa.RecordBatch:
-        """Return the stage's changelog rows (`group.Stage.changelog_schema`) as a typed batch."""
+        """Return the stage's changelog rows (`changes.Shape.changelog_schema`) as a typed batch."""
         kinds, *rows = changelog.columns
         typed = [of_stored(column.type, array) for column, array in zip((*self.columns, *self.metadata), rows, strict=True)]
         side_outputs = [pa.nulls(changelog.num_rows, arrow_type(column.type)) for column in self.side_outputs]
         return pa.RecordBatch.from_arrays([_SHORT_STRINGS.take(kinds), *typed, *side_outputs], schema=self.arrow_schema)
-
-
-def _arrays(columns: Sequence[Column], rows: Sequence[Sequence[Any]], extra: int) -> list[pa.Array]:
-    values: Sequence[Sequence[Any]] = list(zip(*rows, strict=True)) if rows else [()] * len(columns)
-    padding = (None,) * extra
-    return [to_arrow(column.type, (*value, *padding) if extra else value) for column, value in zip(columns, values, strict=True)]

@@ -67,6 +67,8 @@ class Records(NamedTuple):
         Lists of ``{key, value}``; None if they were not read.
     placed : bool
         Whether the records have a partition and offsets of Kafka. Otherwise these are the partition and the rows of a DataFrame.
+    numbers : array of int
+        The number of each record in its task; `only` keeps it.
     """
 
     topic: str
@@ -78,6 +80,7 @@ class Records(NamedTuple):
     timestamps: Any = ()
     headers: Any = None
     placed: bool = True
+    numbers: Any = np.zeros(0, np.int64)
 
     @property
     def source(self) -> str:
@@ -90,9 +93,8 @@ class Records(NamedTuple):
         keys, values = ([each[place] for place in places] for each in (self.keys, self.values))
         timestamps = self.timestamps if self.timestamps is None else self.timestamps[chosen]
         headers = None if self.headers is None else self.headers.take(pa.array(chosen))
-        return self._replace(
-            offsets=self.offsets[chosen], stamps=self.stamps[chosen], keys=keys, values=values, timestamps=timestamps, headers=headers
-        )
+        chosen_of = {name: getattr(self, name)[chosen] for name in ("offsets", "stamps", "numbers")}
+        return self._replace(keys=keys, values=values, timestamps=timestamps, headers=headers, **chosen_of)
 
     def record(self, index: int) -> KafkaRecord:
         """Return a record, with its headers if they were read."""

@@ -1,8 +1,9 @@
-"""Decode many messages of a JSON format together, column by column, for the keyed stage.
+"""Decode many messages of a JSON format together, column by column.
 
-The result is that of `base.Decoder.upserts` for each message. A format declares its messages as an `Envelope`. Messages in doubt are left
-to that decoder, which returns their rows or their error: a null value, a message that is not JSON of the declared shape, one without
-rows, an unavailable value, a value that its column's converter refuses, NULL where it is not allowed, and a change of the primary key.
+The result is that of `base.Decoder.upserts` for each message, or of `base.Decoder.decode` in a plan without a stage. A format declares its
+messages as an `Envelope`. Messages in doubt are left to that decoder, which returns their rows or their error: a null value, a message
+that is not JSON of the declared shape, one without rows, an unavailable value, a value that its column's converter refuses, NULL where it
+is not allowed, and a before-image that is not whole where it has to be.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from cdc_formats.base import Ignored
 from cdc_formats.decoding.envelope import Envelope
@@ -26,9 +28,10 @@ from cdc_formats.errors import ChangelogError, DecodeError
 from cdc_formats.position import Position
 from cdc_formats.row_kind import RowKind
 from cdc_formats.values.equality import row_unifier
-from normalize.core.arrow import to_stored
+from normalize.core.arrow import from_stored, to_stored
 from normalize.core.changes import ChangeBatch
-from normalize.core.fold_columns import Ints
+from normalize.core.fold_columns import Bools, Ints
+from normalize.core.hashing import key_hashes
 from normalize.core.message_columns import MessageColumn
 from normalize.core.packing import pack
 from normalize.core.records import Records
@@ -39,6 +42,8 @@ if TYPE_CHECKING:
 _BLOCKS_KEPT = 1000
 _REFUSALS = (DecodeError, RecursionError)
 _UPDATE_BEFORE, _UPDATE_AFTER, _DELETE = RowKind.UPDATE_BEFORE, RowKind.UPDATE_AFTER, RowKind.DELETE
+_EXACT = (str, int, type(None))
+"""The types of key values that are equal if, and only if, the values of their column are equal."""
 
 
 class KeyedColumns(NamedTuple):
@@ -58,20 +63,35 @@ class KeyedColumns(NamedTuple):
     places: Ints
 
 
+class ChangelogColumns(NamedTuple):
+    """Rows of the topic's changelog as columns.
+
+    Attributes
+    ----------
+    rows : pyarrow.RecordBatch
+        The columns of `Shape.changelog_schema`.
+    places : array of int
+        The index of each row's record.
+    """
+
+    rows: pa.RecordBatch
+    places: Ints
+
+
 class Decoded(NamedTuple):
     """The result for records of one Kafka partition.
 
     Attributes
     ----------
-    parts : list of KeyedColumns
-        Their changes are not in the order of the records.
+    parts : list of KeyedColumns or ChangelogColumns
+        Their changes are not in the order of the records; those of a record are adjacent, and in their order.
     ignored : Counter
         The number of records that are only counted, by their `Ignored` value: null values, and tables that the format's filter excludes.
     odd : list of int
         The indexes of the records that are to be decoded one by one, in order.
     """
 
-    parts: list[KeyedColumns]
+    parts: list[Any]
     ignored: Counter[str]
     odd: list[int]
 
@@ -116,9 +136,9 @@ class _Rows(NamedTuple):
 class _Table:
     """The compiled shapes and columns of one encoding of the table's rows."""
 
-    def __init__(self, envelope: Envelope, rows: RowConverter) -> None:
-        image = envelope.image(rows)
-        self.read = batch_reader(envelope.shape(rows, image), spelled=rows.spelled)
+    def __init__(self, envelope: Envelope, rows: RowConverter, *, whole: bool) -> None:
+        image = envelope.image(rows, ABSENT if whole else None)
+        self.read = batch_reader(envelope.shape(rows, image, whole=whole), spelled=rows.spelled)
         indices = range(len(rows.columns)) if envelope.columns is None else envelope.columns
         self.getters = {index: attrgetter(f"c{index}") for index in indices}
         required = [field for field in msgspec.structs.fields(image) if field.required]
@@ -130,6 +150,40 @@ class _Table:
         return {index: list(map(get, images)) for index, get in self.getters.items()}
 
 
+class _Events(NamedTuple):
+    """The converted rows of messages.
+
+    Attributes
+    ----------
+    rows : _Rows
+    gone : array of bool
+        Whether each is a row before its change: of a delete, or a separate ``-U``.
+    keys : list of tuple
+        The key after each change; empty without a key.
+    moved : dict of int to tuple
+        The key before an update that changed it, by the update's index.
+    arrays : list of pyarrow.Array
+        The columns of the rows. Of a deleted row only the key is needed, and other columns are null, unless rows before are needed.
+    before : array of int
+        The place of the row before each change in `arrays` and `befores` together; -1 if there is none or none is needed.
+    befores : list of pyarrow.Array
+        The columns of the rows before updates.
+    metadata : list of pyarrow.Array
+    positions : list of (Position or None)
+        Empty unless requested.
+    """
+
+    rows: _Rows
+    gone: Bools
+    keys: list[tuple[Any, ...]]
+    moved: dict[int, tuple[Any, ...]]
+    arrays: list[pa.Array]
+    before: Ints
+    befores: list[pa.Array]
+    metadata: list[pa.Array]
+    positions: list[Any]
+
+
 class ColumnarDecoder:
     """Decodes the records of one task.
 
@@ -138,6 +192,8 @@ class ColumnarDecoder:
     source : Source
     envelope : Envelope
     rows : RowConverter
+    keyed : bool
+        Whether the result is the newest row or the delete of each key; otherwise it is the topic's changelog.
 
     Attributes
     ----------
@@ -145,14 +201,18 @@ class ColumnarDecoder:
         As of `base.Decoder`.
     """
 
-    def __init__(self, source: Source, envelope: Envelope, rows: RowConverter) -> None:
-        self.source, self.envelope, self.shape = source, envelope, source.shape
-        self.table, self.tables_by_block = _Table(envelope, rows), dict[bytes, _Table | None]()
-        self.key_indices, self.required = rows.key_indices, rows.required
+    def __init__(self, source: Source, envelope: Envelope, rows: RowConverter, *, keyed: bool) -> None:
+        self.source, self.envelope, self.shape, self.keyed = source, envelope, source.shape, keyed
+        self.whole = source.compact or not keyed
+        self.table, self.tables_by_block = _Table(envelope, rows, whole=self.whole), dict[bytes, _Table | None]()
+        self.key_indices = rows.key_indices if keyed or source.drop_update_before else ()
+        self.required = rows.required
         self.types = [column.type for column in rows.columns]
-        self.unify = row_unifier([rows.columns[index] for index in rows.key_indices])
-        self.key_of = attrgetter(*(f"c{index}" for index in rows.key_indices))
-        self.no_key = ABSENT if len(rows.key_indices) == 1 else (ABSENT,) * len(rows.key_indices)
+        self.unify = row_unifier([rows.columns[index] for index in self.key_indices])
+        # Where each ``-U`` is a message of its own, an update needs none.
+        self.pairs = not keyed and source.format.changelog_mode.contains(_UPDATE_BEFORE) and _UPDATE_BEFORE not in envelope.kinds.values()
+        # In a compact state, a row before with only the key is unknown.
+        self.missing_before_is_null = not keyed and envelope.missing_is_null and envelope.before_has == "all columns"
         self.operation = attrgetter(*envelope.operation) if envelope.operation else lambda message: ()
         self.read_fields = batch_reader(envelope.fields)
         self.read_key = None if envelope.key is None else batch_reader(envelope.key, spelled=rows.spelled)
@@ -181,16 +241,21 @@ class ColumnarDecoder:
         return _Reader(attrgetter(field), convert) if field else _Reader(self.source.format.metadata[name].read)
 
     @classmethod
-    def of(cls, source: Source) -> ColumnarDecoder | None:
+    def of(cls, source: Source, *, keyed: bool = True) -> ColumnarDecoder | None:
         """Return the decoder of a plan; None if all its messages have to be decoded one by one."""
         format = source.format
         # A subclass of another package may read messages differently than the envelope that it inherits.
         ours = type(format).__module__.startswith("cdc_formats.")
-        if source.compact or format.validate or not ours:
+        if format.validate or not ours:
             return None
         rows = RowConverter(source.columns, format.handling, source.unique_key)
         envelope = format.envelope(rows, source.format_metadata, positions=source.positions)
-        return None if envelope is None or not envelope.can_hold(rows) else cls(source, envelope, rows)
+        if envelope is None or not envelope.can_hold(rows):
+            return None
+        # A delete that has only a key is no row of a changelog.
+        known = keyed or envelope.before_has != "some columns"
+        needs_rows = source.compact or not keyed
+        return cls(source, envelope, rows, keyed=keyed) if known and not (needs_rows and envelope.key is not None) else None
 
     def decode(self, records: Records, kafka: Sequence[tuple[Any, ...]]) -> Decoded:
         """Decode records.
@@ -212,7 +277,7 @@ class ColumnarDecoder:
                 rows = self.envelope.by_block(block) if self.envelope.by_block is not None else None
             except ChangelogError:
                 rows = None
-            self.tables_by_block[block] = None if rows is None else _Table(self.envelope, rows)
+            self.tables_by_block[block] = None if rows is None else _Table(self.envelope, rows, whole=self.whole)
         return self.tables_by_block[block]
 
 
@@ -224,7 +289,7 @@ class _Decoding:
         self.envelope, self.source = decoder.envelope, decoder.source
         self.odd: set[int] = set()
         self.ignored = Counter[str]()
-        self.parts: list[KeyedColumns] = []
+        self.parts: list[Any] = []
         self.kafka_keys = dict[int, Any]()
 
     def result(self) -> Decoded:
@@ -302,31 +367,34 @@ class _Decoding:
             rows = rows.without(self.odd)
         if self.decoder.filtered is not None:
             rows = self._of_this_table(rows)
+        rows = self._with_rows(rows)
         if envelope.rows != "one":
             rows = self._exploded(rows)
         if envelope.before and envelope.deleted == envelope.before:
             chosen = zip(rows.kinds, rows.images, rows.befores, strict=True)
             rows = rows._replace(images=[before if kind is _DELETE else image for kind, image, before in chosen])
         doubted = {place for place, image in zip(rows.places, rows.images, strict=True) if image is None}
-        if envelope.before:
-            doubted |= self._moved(rows)
+        if envelope.needs_before or self.decoder.pairs:
+            updates = zip(rows.places, rows.kinds, rows.befores, strict=True)
+            doubted |= {place for place, kind, before in updates if before is None and kind is _UPDATE_AFTER}
         if doubted:
             self.odd |= doubted
             rows = rows.without(doubted)
-        if _UPDATE_BEFORE in rows.kinds:
+        if _UPDATE_BEFORE in rows.kinds and (self.decoder.keyed or self.source.drop_update_before):
             rows = rows.where([kind is not _UPDATE_BEFORE for kind in rows.kinds])
         return rows
 
-    def _moved(self, rows: _Rows) -> set[int]:
-        """Return the records with an update whose key may have changed, or that lacks a row before it that it needs."""
-        key_of, no_key, needed = self.decoder.key_of, self.decoder.no_key, self.envelope.needs_before
-        return {
-            place
-            for place, kind, image, before in zip(rows.places, rows.kinds, rows.images, rows.befores, strict=True)
-            if kind is _UPDATE_AFTER
-            and image is not None
-            and (needed if before is None else (key := key_of(before)) != key_of(image) and key != no_key)
-        }
+    def _with_rows(self, rows: _Rows) -> _Rows:
+        """Count the messages that have no rows, and return the others."""
+        if not any(type(kind) is Ignored for kind in set(rows.kinds)):
+            return rows
+        reasons = [kind if type(kind) is Ignored else None for kind in rows.kinds]
+        for place, reason in zip(rows.places, reasons, strict=True):
+            if reason in self.source.handled_reasons:
+                self.odd.add(place)
+            elif reason is not None:
+                self.ignored[reason.value] += 1
+        return rows.where([reason is None for reason in reasons])
 
     def _exploded(self, rows: _Rows) -> _Rows:
         """Return a row for each element of the messages' arrays."""
@@ -403,65 +471,117 @@ class _Decoding:
     def _take(self, table: _Table, rows: _Rows) -> None:
         """Convert rows to columns."""
         doubted: set[int] = set()
-        deleted = [kind is _DELETE for kind in rows.kinds]
-        gone = sum(deleted)
-        cells = table.cells(
-            [table.nothing if out else image for out, image in zip(deleted, rows.images, strict=True)] if gone else rows.images
-        )
-        keys = self._keys(table, rows, cells, deleted if gone else None, doubted)
-        arrays = []
-        for index, sql_type in enumerate(self.decoder.types):
-            if index in keys:
-                values = [None if out else value for out, value in zip(deleted, keys[index], strict=True)] if gone else keys[index]
-                array = to_stored(sql_type, values)
-            else:
-                array, refused = table.columns[index].array(cells[index])
-                doubted.update(rows.places[row] for row in refused)
-            if index in self.decoder.required and array.null_count > gone:
-                doubted.update(
-                    row for row, there, out in zip(rows.places, array.is_valid().to_pylist(), deleted, strict=True) if not there and not out
-                )
-            arrays.append(array)
+        gone = [kind is _DELETE or kind is _UPDATE_BEFORE for kind in rows.kinds]
+        cells = self._cells(table, rows, gone, doubted)
+        of_key = self._keys(table, rows, cells, gone, doubted)
+        arrays = self._arrays(table, rows, cells, of_key, gone, doubted)
         metadata = self._metadata(rows, doubted)
-        tuples = list(zip(*keys.values(), strict=True))
-        if self.decoder.unify is not None:
-            tuples = list(map(self.decoder.unify, tuples))
-        if self.decoder.key_places:
-            tuples = [key + part for key, part in zip(tuples, self._key_metadata(metadata, rows, doubted), strict=True)]
+        key_metadata = self._key_metadata(metadata, rows, doubted)
+        keys = self._tuples(list(of_key.values()), key_metadata)
+        moved = self._moved(table, rows, keys, key_metadata, doubted)
+        before, befores = self._befores(table, rows, arrays, gone, doubted)
         positions = self._positions(rows, doubted)
         stored = [to_stored(column.type, values) for column, values in zip(self.decoder.shape.metadata, metadata, strict=True)]
-        self._add(rows, deleted, tuples, [*arrays, *stored], positions, doubted)
-
-    def _add(
-        self, rows: _Rows, deleted: list[bool], keys: list[tuple[Any, ...]], arrays: list[pa.Array], positions: list[Any], doubted: set[int]
-    ) -> None:
-        records, shape = self.records, self.decoder.shape
         tables = [] if self.decoder.identity is None else self._each(self.decoder.identity, rows, doubted)
         self.odd |= doubted
         if doubted:
             tables = list(compress(tables, [place not in doubted for place in rows.places]))
         self.decoder.tables.update(dict.fromkeys(tables))
-        dropped = self.source.ignore_deletes and any(deleted)
-        if doubted or dropped:
-            kept = [place not in doubted and not (dropped and out) for place, out in zip(rows.places, deleted, strict=True)]
-            arrays = [array.filter(pa.array(kept, pa.bool_())) for array in arrays]
-            keys, deleted, positions = (list(compress(each, kept)) for each in (keys, deleted, positions))
-            rows = rows.where(kept)
-        if not rows.places:
-            return
-        places = np.array(rows.places)
-        packed = list(map(pack, keys))
-        columns = [pa.array(packed, pa.binary()), pa.array(records.stamps[places]), pa.array(deleted, pa.bool_()), *arrays]
-        if shape.offsets:
-            columns.append(pa.array(records.offsets[places]))
-        batch = pa.RecordBatch.from_arrays(columns, schema=shape.schema)
-        self.parts.append(KeyedColumns(ChangeBatch(batch, [], [(records.source, position) for position in positions]), packed, places))
+        self._add(_Events(rows, np.array(gone, bool), keys, moved, arrays, before, befores, stored, positions), doubted)
 
-    def _keys(
-        self, table: _Table, rows: _Rows, cells: dict[int, list[Any]], deleted: list[bool] | None, doubted: set[int]
-    ) -> dict[int, list[Any]]:
+    def _add(self, events: _Events, doubted: set[int]) -> None:
+        """Add the changes of events."""
+        places = np.array(events.rows.places, np.int64)
+        kept = np.ones(len(places), bool)
+        if doubted:
+            kept &= ~np.isin(places, list(doubted))
+        if self.source.ignore_deletes:
+            kept &= ~events.gone | np.array([kind is _UPDATE_BEFORE for kind in events.rows.kinds], bool)
+        # An update with two changes is there twice.
+        of = np.flatnonzero(kept)
+        of = np.repeat(of, 1 + self._twice(events)[of])
+        if not len(of):
+            return
+        first = np.append(of[1:] == of[:-1], False)
+        self.parts.append(self._keyed(events, of, first, places) if self.decoder.keyed else self._changelog(events, of, first, places))
+
+    def _twice(self, events: _Events) -> Bools:
+        """Whether each event has two changes."""
+        twice = np.zeros(len(events.gone), bool)
+        if self.decoder.pairs and not self.source.drop_update_before:
+            twice |= np.array([kind is _UPDATE_AFTER for kind in events.rows.kinds], bool)
+        elif self.decoder.pairs or (self.decoder.keyed and not self.source.ignore_deletes):
+            twice[list(events.moved)] = True
+        return twice
+
+    def _keyed(self, events: _Events, of: Ints, first: Bools, places: Ints) -> KeyedColumns:
+        """Return the newest row or the delete of each key; the first change of two is the delete of the old key."""
+        records, shape = self.records, self.decoder.shape
+        deleted = first | events.gone[of]
+        packed = [pack(events.moved[row] if old else events.keys[row]) for row, old in zip(of.tolist(), first.tolist(), strict=True)]
+        arrays = _taken(events.arrays, of, deleted if self.decoder.whole else first)
+        columns = [key_hashes(packed) if shape.compact else pa.array(packed, pa.binary())]
+        columns += [pa.array(records.stamps[places[of]]), pa.array(deleted), *arrays, *_taken(events.metadata, of)]
+        if shape.compact:
+            # The row before belongs to the old key.
+            unknown = (events.before[of] < 0) | (np.isin(of, list(events.moved)) & ~first)
+            befores = _taken(_joined(events), events.before[of], unknown)
+            columns += [self._hashes(arrays, deleted), pa.array(~unknown), *befores, self._hashes(befores, unknown)]
+        if shape.offsets:
+            columns.append(pa.array(records.offsets[places[of]]))
+        batch = pa.RecordBatch.from_arrays(columns, schema=shape.schema)
+        positions = [(records.source, events.positions[row]) for row in of] if events.positions else []
+        return KeyedColumns(ChangeBatch(batch, [], positions), packed, places[of])
+
+    def _changelog(self, events: _Events, of: Ints, first: Bools, places: Ints) -> ChangelogColumns:
+        """Return the rows of the topic's changelog; the first change of two is the row before."""
+        kinds = np.array(events.rows.kinds, np.int8)[of]
+        kinds[first] = _DELETE if self.source.drop_update_before else _UPDATE_BEFORE
+        arrays = [*_taken(_joined(events), np.where(first, events.before[of], of)), *_taken(events.metadata, of)]
+        schema = self.decoder.shape.changelog_schema
+        return ChangelogColumns(pa.RecordBatch.from_arrays([pa.array(kinds), *arrays], schema=schema), places[of])
+
+    def _hashes(self, arrays: Sequence[pa.Array], missing: Bools) -> pa.Array:
+        values = [from_stored(sql_type, array) for sql_type, array in zip(self.decoder.types, arrays, strict=True)]
+        rows = zip(*values, strict=True)
+        return self.decoder.shape.row_hashes([None if out else row for row, out in zip(rows, missing.tolist(), strict=True)])
+
+    def _cells(self, table: _Table, rows: _Rows, gone: list[bool], doubted: set[int]) -> dict[int, list[Any]]:
+        """Return the values of the rows by the index of their column."""
+        if not self.decoder.whole:
+            images = [table.nothing if out else image for out, image in zip(gone, rows.images, strict=True)] if any(gone) else rows.images
+            return table.cells(images)
+        cells = table.cells(rows.images)
+        for index, values in cells.items():
+            if ABSENT in values:
+                if not self.decoder.missing_before_is_null:
+                    doubted.update(place for place, value, out in zip(rows.places, values, gone, strict=True) if out and value is ABSENT)
+                cells[index] = [None if value is ABSENT else value for value in values]
+        return cells
+
+    def _arrays(
+        self, table: _Table, rows: _Rows, cells: dict[int, list[Any]], keys: dict[int, list[Any]], gone: list[bool], doubted: set[int]
+    ) -> list[pa.Array]:
+        """Return the columns of the rows."""
+        arrays = []
+        nulls = 0 if self.decoder.whole else sum(gone)
+        for index, sql_type in enumerate(self.decoder.types):
+            if index in keys:
+                values = [None if out else value for out, value in zip(gone, keys[index], strict=True)] if nulls else keys[index]
+                array = to_stored(sql_type, values)
+            else:
+                array, refused = table.columns[index].array(cells[index])
+                doubted.update(rows.places[row] for row in refused)
+            if index in self.decoder.required and array.null_count > nulls:
+                valid = array.is_valid().to_pylist()
+                doubted.update(place for place, there, out in zip(rows.places, valid, gone, strict=True) if not there and not out)
+            arrays.append(array)
+        return arrays
+
+    def _keys(self, table: _Table, rows: _Rows, cells: dict[int, list[Any]], gone: list[bool], doubted: set[int]) -> dict[int, list[Any]]:
         """Return the canonical values of the key's columns, by their index."""
         found = {}
+        places = [] if self.decoder.whole else [row for row, out in enumerate(gone) if out]
         for index in self.decoder.key_indices:
             column = table.columns[index]
             values, refused = column.canonical(cells[index]) if index in cells else ([None] * len(rows.places), [])
@@ -470,8 +590,7 @@ class _Decoding:
                 parts, bad = column.canonical([getattr(self.kafka_keys[place], name) for place in rows.places])
                 refused += bad
                 values = [part if value is None else value for value, part in zip(values, parts, strict=True)]
-            elif deleted is not None:
-                places = [row for row, out in enumerate(deleted) if out]
+            elif places:
                 parts, bad = column.canonical([getattr(rows.images[row], name) for row in places])
                 refused += [places[row] for row in bad]
                 for row, part in zip(places, parts, strict=True):
@@ -480,12 +599,70 @@ class _Decoding:
                 refused += [row for row, value in enumerate(values) if value is None]
             doubted.update(rows.places[row] for row in refused)
             found[index] = values
-        if self.envelope.key_of_rows:
-            # A row without any of the declared columns is an error, although its key is known.
-            first = next(iter(cells.values()), [None] * len(rows.places))
-            missing = [row for row, value in enumerate(first) if value is None and rows.kinds[row] is not _DELETE]
-            doubted.update(rows.places[row] for row in missing if all(each[row] is None for each in cells.values()))
+        if self.envelope.key_of_rows or not found:
+            # A row without any of the declared columns is an error, although its key is known or not needed.
+            only_key = self.envelope.key_of_rows
+            doubted.update(rows.places[row] for row in _empty(cells, len(rows.places)) if not only_key or rows.kinds[row] is not _DELETE)
         return found
+
+    def _tuples(self, columns: Sequence[list[Any]], key_metadata: Sequence[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+        """Return keys from their columns."""
+        keys = list(zip(*columns, strict=True))
+        if self.decoder.unify is not None:
+            keys = list(map(self.decoder.unify, keys))
+        return [key + part for key, part in zip(keys, key_metadata, strict=True)] if key_metadata else keys
+
+    def _moved(
+        self, table: _Table, rows: _Rows, keys: list[tuple[Any, ...]], key_metadata: list[tuple[Any, ...]], doubted: set[int]
+    ) -> dict[int, tuple[Any, ...]]:
+        """Return the key before each update that changed it."""
+        updates = [row for row, kind in enumerate(rows.kinds) if kind is _UPDATE_AFTER and rows.befores[row] is not None] if keys else []
+        changed: set[int] = set()
+        for index in self.decoder.key_indices if updates else ():
+            get = table.getters[index]
+            for row in updates:
+                old, new = get(rows.befores[row]), get(rows.images[row])
+                if old is not ABSENT and not (old == new and type(old) is type(new) and type(new) in _EXACT):
+                    changed.add(row)
+        if not changed:
+            return {}
+        order, columns = sorted(changed), []
+        for index in self.decoder.key_indices:
+            get = table.getters[index]
+            # A part of the key that is not in the row before did not change.
+            olds = [get(rows.befores[row]) for row in order]
+            values = [get(rows.images[row]) if old is ABSENT else old for row, old in zip(order, olds, strict=True)]
+            canonical, refused = table.columns[index].canonical(values)
+            refused += [at for at, value in enumerate(canonical) if value is None]
+            doubted.update(rows.places[order[at]] for at in refused)
+            columns.append(canonical)
+        found = self._tuples(columns, [key_metadata[row] for row in order] if key_metadata else [])
+        return {row: key for row, key in zip(order, found, strict=True) if key != keys[row]}
+
+    def _befores(
+        self, table: _Table, rows: _Rows, arrays: list[pa.Array], gone: list[bool], doubted: set[int]
+    ) -> tuple[Ints, list[pa.Array]]:
+        """Return the place of the row before each change (-1: none) among the rows and the rows before updates, and the latter."""
+        before = np.full(len(rows.places), -1)
+        if not self.decoder.whole:
+            return before, []
+        updates = [row for row, kind in enumerate(rows.kinds) if kind is _UPDATE_AFTER and rows.befores[row] is not None]
+        before[gone] = np.flatnonzero(gone)
+        before[updates] = len(before) + np.arange(len(updates))
+        befores = []
+        cells = table.cells([rows.befores[row] for row in updates])
+        if self.envelope.before_has != "changed columns":
+            doubted.update(rows.places[updates[at]] for at in _empty(cells, len(updates)))
+        for index, values in cells.items():
+            absent = [value is ABSENT for value in values] if ABSENT in values else []
+            array, refused = table.columns[index].array([None if value is ABSENT else value for value in values] if absent else values)
+            if absent and self.envelope.before_has == "changed columns":
+                array = pc.if_else(pa.array(absent), arrays[index].take(pa.array(updates, pa.int64())), array)
+            elif absent and not self.decoder.missing_before_is_null:
+                refused = [*refused, *np.flatnonzero(absent)]
+            doubted.update(rows.places[updates[at]] for at in refused)
+            befores.append(array)
+        return before, befores
 
     def _metadata(self, rows: _Rows, doubted: set[int]) -> list[list[Any]]:
         """Return the metadata's columns, in the requested order."""
@@ -516,6 +693,8 @@ class _Decoding:
         return found
 
     def _key_metadata(self, metadata: list[list[Any]], rows: _Rows, doubted: set[int]) -> list[tuple[Any, ...]]:
+        if not self.decoder.key_places:
+            return []
         found = list(zip(*(metadata[place] for place in self.decoder.key_places), strict=True))
         doubted.update(place for place, values in zip(rows.places, found, strict=True) if None in values)
         return found
@@ -524,6 +703,28 @@ class _Decoding:
         if not self.source.positions:
             return []
         return self._converted(self.envelope.position or self.source.format.position, rows.messages, rows, doubted)
+
+
+def _taken(arrays: Sequence[pa.Array], places: Ints, missing: Bools | None = None) -> list[pa.Array]:
+    """Return the values at places, null where they are missing."""
+    if missing is not None and not missing.any():
+        missing = None
+    if missing is None and arrays and len(places) == len(arrays[0]) and np.array_equal(places, np.arange(len(places))):
+        return list(arrays)
+    chosen = pa.array(places, pa.int64(), mask=missing)
+    return [array.take(chosen) for array in arrays]
+
+
+def _empty(cells: dict[int, list[Any]], count: int) -> list[int]:
+    """Return the rows without any value."""
+    first = next(iter(cells.values()), [None] * count)
+    missing = [row for row, value in enumerate(first) if value is None or value is ABSENT]
+    return [row for row in missing if all(each[row] is None or each[row] is ABSENT for each in cells.values())]
+
+
+def _joined(events: _Events) -> list[pa.Array]:
+    """Return the columns of the rows, followed by those of the rows before updates."""
+    return [pa.concat_arrays(both) for both in zip(events.arrays, events.befores, strict=True)]
 
 
 def _is_single(kind: RowKind, images: list[Any] | None, befores: list[Any] | None) -> bool:

@@ -230,7 +230,7 @@ class _Task:
         decoder = source.decoder()
         self.watch = Watch(decoder, report)
         self.decode_record = decoder.upserts if target.keyed else decoder.decode
-        self.columnar = ColumnarDecoder.of(source) if target.takes_columns else None
+        self.columnar = ColumnarDecoder.of(source, keyed=target.keyed)
         self.skip = self.skipped = 0
         self.decoders: list[Decoder | ColumnarDecoder] = [decoder] if self.columnar is None else [decoder, self.columnar]
         self.tables = list[SourceTable]()
@@ -268,6 +268,7 @@ class _Task:
             yield with_counts_column(last, COUNTS)
 
     def decode(self, records: Records, kafka: Sequence[tuple[Any, ...]]) -> None:
+        records = records._replace(numbers=self.counts["RECORDS"] + np.arange(len(records.values)))
         self.counts["RECORDS"] += len(records.values)
         self.held += len(records.values)
         if self.columnar is None or self.skip:
@@ -296,43 +297,15 @@ class _Task:
         return with_rows
 
     def decode_messages(self, records: Records, kafka: Sequence[tuple[Any, ...]]) -> list[Any]:
-        """Decode records one by one, and return the changes of each."""
-        try:
-            decoded, ignored = self.decode_together(records, kafka)
-            self.check_tables(records)
-            self.target.take(records, decoded)
-            self.counts.update(ignored)
-        except Exception as error:
-            if _is_infrastructure_error(error):
-                raise
-            # At least one record is bad: find it.
-            decoded = self.decode_one_by_one(records, kafka)
-            self.target.take(records, decoded)
-        return decoded
-
-    def decode_together(self, records: Records, kafka: Sequence[tuple[Any, ...]]) -> tuple[list[Any], Counter[str]]:
-        """Decode records, and count those without rows; raises if any record needs individual handling."""
-        decoded: list[Any] = list(map(self.decode_record, *self.arguments(records)))
-        self.check_metadata(decoded)
-        ignored: Counter[str] = Counter()
-        for index in [index for index, changes in enumerate(decoded) if type(changes) is Ignored]:
-            if decoded[index] in self.handled_reasons:
-                raise LookupError
-            ignored[decoded[index].value] += 1
-            decoded[index] = ()
-        return self.changes(decoded, kafka), ignored
-
-    def decode_one_by_one(self, records: Records, kafka: Sequence[tuple[Any, ...]]) -> list[Any]:
-        """Decode records one by one, and handle bad and ignored ones according to the mode."""
+        """Decode records one by one, handle bad and ignored ones according to the mode, and return the changes of each."""
         decoded: list[Any] = []
         for index, arguments in enumerate(zip(*self.arguments(records), strict=True)):
             try:
-                changes = self.decode_record(*arguments)
-                if isinstance(changes, Ignored):
+                changes: Any = self.decode_record(*arguments)
+                if type(changes) is Ignored:
                     self.ignore(records, index, changes)
                     changes = []
-                self.check_metadata([changes])
-                (changes,) = self.changes([changes], kafka[index : index + 1])
+                changes = self.changes(changes, kafka[index] if kafka else ())
             except Exception as error:
                 # A record of another table is not a bad record: that error takes precedence.
                 self.check_tables(records, index)
@@ -340,6 +313,7 @@ class _Task:
                 changes = []
             self.check_tables(records, index)
             decoded.append(changes)
+        self.target.take(records, decoded)
         return decoded
 
     def check_tables(self, records: Records, index: int = 0) -> None:
@@ -362,25 +336,18 @@ class _Task:
             return [records.keys, records.values]
         return [records.keys, records.values, [()] * len(records.values) if records.headers is None else header_lists(records.headers)]
 
-    def check_metadata(self, decoded: Sequence[Any]) -> None:
+    def changes(self, changes: list[Any], kafka: tuple[Any, ...]) -> list[Any]:
+        """Return a record's changes, of those that the plan asks for, with the metadata of the Kafka record."""
         if self.check is not None:
-            for changes in decoded:
-                for change in changes if type(changes) is list else ():
-                    self.check(change.metadata)
-
-    def changes(self, decoded: list[Any], kafka: Sequence[tuple[Any, ...]]) -> list[Any]:
+            for change in changes:
+                self.check(change.metadata)
         if self.source.ignore_deletes:
-            decoded = [[change for change in changes if not _is_delete(change)] for changes in decoded]
-        if (drop := self.drop) is not None:
-            decoded = [drop(changes) for changes in decoded]
+            changes = [change for change in changes if not _is_delete(change)]
+        if self.drop is not None:
+            changes = self.drop(changes)
         if (merge := self.merge) is not None:
-            decoded = [
-                [replace(change, metadata=merge(change.metadata, of_kafka)) for change in changes]
-                for changes, of_kafka in zip(decoded, kafka, strict=True)
-            ]
-        if self.key_places:
-            decoded = [[self.with_metadata_key(change) for change in changes] for changes in decoded]
-        return decoded
+            changes = [replace(change, metadata=merge(change.metadata, kafka)) for change in changes]
+        return [self.with_metadata_key(change) for change in changes] if self.key_places else changes
 
     def with_metadata_key(self, change: KeyedChange) -> KeyedChange:
         """Return a change with the metadata columns of the primary key in its key."""

@@ -61,7 +61,6 @@ class HeldChanges(Target):
     """
 
     keyed = True
-    takes_columns = True
     partial_remedy: ClassVar[str]
 
     def __init__(self, output: Output, key_groups: int, shape: Shape, *, row_order: RowOrder | None) -> None:

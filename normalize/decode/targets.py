@@ -21,14 +21,15 @@ from cdc_formats.decoding.rows import key_indices
 from cdc_formats.row_kind import RowKind
 from cdc_formats.values.equality import key_getter
 from cdc_formats.values.schema import Column
-from normalize.core.changes import Block, ChangeBatch, ChangeBuilder, Shape, cut, pack_change
+from normalize.core.arrow import slices
+from normalize.core.changes import Block, ChangeBatch, ChangeBuilder, Shape, concatenated, cut, pack_change, stored_columns
 from normalize.core.fold_columns import Ints
 from normalize.core.guard import GUARD, PartitionSummary
 from normalize.core.output import Output, SideOutput
 from normalize.core.packing import encode, key_group_of, key_groups_of, pack
 from normalize.core.records import Records
 
-from .columnar import KeyedColumns
+from .columnar import ChangelogColumns, KeyedColumns
 
 
 class Target(ABC):
@@ -43,8 +44,6 @@ class Target(ABC):
         The columns of changes.
     """
 
-    takes_columns: ClassVar[bool] = False
-    """Whether it takes columns of changes (`take_columns`)."""
     by_partition: ClassVar[bool] = False
     """Whether each flush may only have changes of one Kafka partition."""
     keyed: ClassVar[bool]
@@ -77,9 +76,16 @@ class Target(ABC):
             `KeyedChange` or `Change`, see `keyed`.
         """
 
-    def take_columns(self, records: Records, changes: KeyedColumns) -> None:
-        """Add changes of some of the records, before or after those of the others; only if `takes_columns`."""
-        raise NotImplementedError
+    @abstractmethod
+    def take_columns(self, records: Records, changes: Any) -> None:
+        """Add changes of some of the records, before or after those of the others.
+
+        Parameters
+        ----------
+        records : Records
+        changes : KeyedColumns or ChangelogColumns
+            See `keyed`.
+        """
 
     @abstractmethod
     def add_side_output(self, records: Records, index: int, side_output: SideOutput) -> None:
@@ -117,8 +123,6 @@ class Blocks(Target):
     @staticmethod
     def ddl(output: Output) -> str:
         return "key_group INT, block BINARY"
-
-    takes_columns = True
 
     def start(self) -> None:
         self.taken: list[ChangeBatch] = []
@@ -211,6 +215,12 @@ class KeyedRows(Target):
             for seq, change in enumerate(changes):
                 self.rows.append((pack(change.key), *place, seq, pack_change(change, records, index), None, None))
 
+    def take_columns(self, records: Records, changes: KeyedColumns) -> None:
+        decoded: list[list[KeyedChange]] = [[] for _ in records.values]
+        for place, change in zip(changes.places, changes.changes.each(changes.keys, self.shape), strict=True):
+            decoded[place].append(change)
+        self.take(records, decoded)
+
     def add_side_output(self, records: Records, index: int, side_output: SideOutput) -> None:
         self.rows.append((None, records.stamps[index], records.source, records.offsets[index], 0, None, encode([side_output]), None))
 
@@ -237,24 +247,34 @@ class TypedRows(Target):
         return output.ddl
 
     def start(self) -> None:
-        self.kinds: list[int] = []
-        self.rows: list[tuple[Any, ...]] = []
-        self.metadata: list[tuple[Any, ...]] = []
+        self.parts: list[pa.RecordBatch] = []
+        self.numbers: list[Ints] = []
         self.side_outputs: list[SideOutput] = []
 
     def take(self, records: Records, decoded: Sequence[Sequence[Change]]) -> None:
         changes = [change for of_record in decoded for change in of_record]
-        self.kinds += [change.kind for change in changes]
-        self.rows += [change.row for change in changes]
-        if self.with_metadata:
-            self.metadata += [change.metadata for change in changes]
+        if changes:
+            kinds = pa.array([change.kind for change in changes], pa.int8())
+            rows = stored_columns(self.shape.columns, [change.row for change in changes])
+            metadata = stored_columns(self.shape.metadata, [change.metadata for change in changes])
+            self.parts.append(pa.RecordBatch.from_arrays([kinds, *rows, *metadata], schema=self.shape.changelog_schema))
+            self.numbers.append(np.repeat(records.numbers, [len(of_record) for of_record in decoded]))
+
+    def take_columns(self, records: Records, changes: ChangelogColumns) -> None:
+        self.parts.append(changes.rows)
+        self.numbers.append(records.numbers[changes.places])
 
     def add_side_output(self, records: Records, index: int, side_output: SideOutput) -> None:
         self.side_outputs.append(side_output)
 
     def flush(self) -> Iterator[pa.RecordBatch]:
-        if self.kinds or self.side_outputs:
-            yield self.output.batch(self.kinds, self.rows, self.metadata, self.side_outputs)
+        if self.parts:
+            rows, numbers = concatenated(self.parts, self.shape.changelog_schema), np.concatenate(self.numbers)
+            if np.any(numbers[1:] < numbers[:-1]):
+                rows = rows.take(pa.array(np.argsort(numbers, kind="stable")))
+            yield from slices(self.output.of_stored(rows))
+        if self.side_outputs:
+            yield self.output.of_side_outputs(self.side_outputs)
         self.start()
 
 
@@ -272,7 +292,7 @@ def update_before_dropper(columns: Sequence[Column], unique_key: Sequence[str]) 
 
     def drop(changes: Sequence[Change]) -> list[Change]:
         kept = []
-        for change, after in zip(changes, [*changes[1:], None], strict=True):
+        for change, after in zip(changes, [*changes[1:], None], strict=False):  # there may be no change
             if change.kind is not RowKind.UPDATE_BEFORE:
                 kept.append(change)
             elif after is not None and after.kind is RowKind.UPDATE_AFTER and key_of(change.row) != key_of(after.row):

@@ -16,6 +16,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from cdc_formats.base import KeyedChange
 from cdc_formats.decoding.images import ABSENT, absent_as_null
@@ -45,7 +46,9 @@ _KEYED = KeyedRows.schema.names
 
 
 class FilterRows(KeyedRows):
-    """`KeyedRows` with the typed row of each change, and its missing columns."""
+    """`KeyedRows` with the typed row of each change, and its missing columns, in the order of one Kafka partition."""
+
+    by_partition = True
 
     def __init__(self, output: Output, key_groups: int, shape: Shape) -> None:
         self.row_type = SqlType("STRUCT", fields=output.columns)
@@ -77,7 +80,9 @@ class FilterRows(KeyedRows):
         for batch in super().flush():
             rows = to_arrow(self.row_type, [None if row is None else absent_as_null(row) for row in typed])
             lacks = [[name for name, value in zip(names, row or (), strict=False) if value is ABSENT] for row in typed]
-            yield pa.RecordBatch.from_arrays([*batch.columns, rows, pa.array(lacks, pa.list_(pa.string()))], schema=self.schema)
+            filtered = pa.RecordBatch.from_arrays([*batch.columns, rows, pa.array(lacks, pa.list_(pa.string()))], schema=self.schema)
+            # Records that were decoded one by one come after those that were decoded together.
+            yield filtered.take(pc.sort_indices(filtered, sort_keys=[("offset", "ascending"), ("seq", "ascending")]))
 
 
 def matches(where: str | SparkColumn | None) -> SparkColumn:

@@ -112,7 +112,7 @@ def _typed(
         yield with_counts_column(output.of_stored(changelog), COUNTS)
     side_outputs += folded.side_outputs
     if side_outputs:
-        yield with_counts_column(output.batch([], [], [], side_outputs), COUNTS)
+        yield with_counts_column(output.of_side_outputs(side_outputs), COUNTS)
 
 
 def _of_last_key(group: KeyGroup, folded: ChangeBuilder) -> KeyGroup:

@@ -41,7 +41,7 @@ KEYS_A_CHANGE = 100
 
 
 class Normalized(msgspec.Struct, array_like=True, gc=False):
-    """The packed result of a call: record batches of `Stage.changelog_schema`, blocks of side outputs, and the values of `COUNTS`."""
+    """The packed result of a call: record batches of `Shape.changelog_schema`, blocks of side outputs, and the values of `COUNTS`."""
 
     changelogs: list[bytes]
     side_outputs: list[bytes]
@@ -186,11 +186,11 @@ def typed_pass(batches: Iterator[pa.RecordBatch], *, stage: Stage, output: Outpu
             for data in batch.column("result").to_pylist():
                 result = _decode_normalized(data)
                 for changelog in result.changelogs:
-                    rows = pa.ipc.read_record_batch(pa.py_buffer(changelog), stage.changelog_schema)
+                    rows = pa.ipc.read_record_batch(pa.py_buffer(changelog), stage.shape.changelog_schema)
                     for part in slices(rows):
                         yield with_counts_column(output.of_stored(part), COUNTS)
                 for side_outputs in result.side_outputs:
-                    yield with_counts_column(output.batch([], [], [], decode_side_outputs(side_outputs)), COUNTS)
+                    yield with_counts_column(output.of_side_outputs(decode_side_outputs(side_outputs)), COUNTS)
                 yield counts_row(output.arrow_schema, COUNTS, dict(zip(COUNTS, result.counts, strict=True)))
 
 

@@ -17,7 +17,7 @@ from normalize.core.guard import GUARD, decode_summary
 from normalize.core.output import decode_side_outputs
 from normalize.decode.columnar import ColumnarDecoder
 from normalize.decode.decode_pass import Source, _records, decode_pass
-from normalize.decode.targets import Blocks
+from normalize.decode.targets import Blocks, KeyedRows, TargetMaker
 from normalize.monitoring.counts import COLUMN as COUNTS_COLUMN
 
 
@@ -59,16 +59,23 @@ def batch_of(records: Sequence[KeyValue], start: int = 0) -> pa.RecordBatch:
     )
 
 
-def outcome(source: Source, records: Sequence[KeyValue], *, columnar: bool) -> Outcome:
+def outcome(source: Source, records: Sequence[KeyValue], *, columnar: bool, target: TargetMaker = Blocks) -> Outcome:
     """Return the result of the first pass."""
     if not columnar:
         with patch.object(ColumnarDecoder, "of", return_value=None):
-            return outcome(source, records, columnar=True)
+            return outcome(source, records, columnar=True, target=target)
     notices: list[Any] = []
     found = Outcome({}, {}, {}, [], [], notices)
-    for batch in decode_pass(iter([batch_of(records)]), source=source, target=Blocks, report=notices.extend):
+    for batch in decode_pass(iter([batch_of(records)]), source=source, target=target, report=notices.extend):
         for row in batch.to_pylist():
-            _add(found, source, row)
+            if target is Blocks:
+                _add(found, source, row)
+            elif row.get("seen"):
+                found.guard.append(_seen(row["seen"]))
+            else:
+                found.changes.setdefault(0, []).append(repr(row))
+    if target is KeyedRows:
+        found.changes.get(0, []).sort()  # Spark sorts them
     return found
 
 
@@ -76,8 +83,7 @@ def _add(found: Outcome, source: Source, row: dict[str, Any]) -> None:
     if row["block"] is None or row[COUNTS_COLUMN] is not None:
         found.counts.append(row[COUNTS_COLUMN])
     elif row["key_group"] == GUARD:
-        summary = decode_summary(row["block"])
-        found.guard.append((summary.first_stamp, [(table.names, table.topic) for table in summary.tables]))
+        found.guard.append(_seen(row["block"]))
     else:
         block = decode_block(row["block"])
         found.side_outputs.extend(decode_side_outputs(block.side_outputs) if block.side_outputs else [])
@@ -89,9 +95,14 @@ def _add(found: Outcome, source: Source, row: dict[str, Any]) -> None:
             found.positions.setdefault(group, []).extend(changes.positions)
 
 
-def differences(source: Source, records: Sequence[KeyValue]) -> list[Any]:
+def _seen(summary: bytes) -> Any:
+    seen = decode_summary(summary)
+    return seen.first_stamp, [(table.names, table.topic) for table in seen.tables]
+
+
+def differences(source: Source, records: Sequence[KeyValue], target: TargetMaker = Blocks) -> list[Any]:
     """Return how the two results differ."""
-    left, right = (outcome(source, records, columnar=columnar) for columnar in (False, True))
+    left, right = (outcome(source, records, columnar=columnar, target=target) for columnar in (False, True))
     found: list[Any] = []
     for name, ours, theirs in zip(Outcome._fields, left, right, strict=True):
         if ours == theirs:
@@ -104,9 +115,9 @@ def differences(source: Source, records: Sequence[KeyValue]) -> list[Any]:
     return found
 
 
-def odd_share(source: Source, records: Sequence[KeyValue]) -> tuple[int, int]:
+def odd_share(source: Source, records: Sequence[KeyValue], *, keyed: bool = True) -> tuple[int, int]:
     """Return how many records are decoded one by one, and how many of them are null or empty."""
-    decoder = ColumnarDecoder.of(source)
+    decoder = ColumnarDecoder.of(source, keyed=keyed)
     assert decoder is not None
     batch = batch_of(records)
     odd = []

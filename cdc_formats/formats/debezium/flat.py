@@ -47,7 +47,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NamedTuple
 
 import msgspec
 
-from cdc_formats.base import ControlEvent, Encoder, Event, Format, Headers, Ignored, KeyValue, MetadataColumn, Reader, RowNames
+from cdc_formats.base import ControlEvent, Encoder, Event, Headers, Ignored, KeyValue, MetadataColumn, Reader, RowNames
 from cdc_formats.changelog_mode import ChangelogMode
 from cdc_formats.decoding.envelope import Envelope, image_shape
 from cdc_formats.decoding.json_reader import json_bytes, json_reader, read_json, read_object
@@ -208,10 +208,6 @@ class DebeziumFlatJson(DebeziumJson):
             return None
         return position_of_fields(_source_reader(message.prefix)(message.value), f"$.{message.prefix}")
 
-    def table_reader(self, names: Sequence[str]) -> Callable[[Any], tuple[Any, ...]]:
-        """Return the function from a message to its table, from the added fields."""
-        return Format.table_reader(self, names)
-
     def control_event(self, key: bytes | None, value: bytes | None, reason: Ignored, headers: Headers = ()) -> ControlEvent:
         """Return only the reason: a record without a row has no other content."""
         return ControlEvent(reason)
@@ -318,21 +314,18 @@ class _Images(NamedTuple):
     """The reader and converter of one table's rows in one encoding."""
 
     rows: RowConverter
-    exact: Any
-    general: Any
+    image: Any
 
     @classmethod
     def of(cls, table: RowConverter, handling: Handling | Sequence[Handling]) -> _Images:
         rows = RowConverter(table.columns, handling, table.unique_key, names_only=table.names_only)
-        return cls(rows, json_reader(rows.shape, rows.exact, spelled=rows.spelled), json_reader(rows.shape, spelled=rows.spelled))
+        return cls(rows, json_reader(rows.shape, spelled=rows.spelled))
 
     def read(self, value: bytes, path: str) -> Any:
         try:
-            image = self.exact(value)
+            return self.image(value)
         except MalformedMessageError as error:
             raise MalformedMessageError(error.reason, path + error.path[1:]) from None
-        # A value is unavailable: only the converters recognize it, and `exact` skips them.
-        return self.general(value) if self.rows.has_placeholder(image) else image
 
 
 class _Reader:

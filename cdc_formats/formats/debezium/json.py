@@ -51,7 +51,7 @@ import msgspec
 
 from cdc_formats.base import ControlEvent, Encoder, Event, Headers, Ignored, KeyValue, MetadataColumn, Reader
 from cdc_formats.decoding.envelope import Envelope
-from cdc_formats.decoding.json_reader import json_bytes, json_reader, read_object
+from cdc_formats.decoding.json_reader import json_bytes, read_object
 from cdc_formats.decoding.metadata import epoch_ms, member, text, text_map
 from cdc_formats.decoding.rows import RowConverter, message_reader, undeclared
 from cdc_formats.decoding.tables import TableFilter
@@ -210,11 +210,6 @@ class DebeziumJson(DebeziumEnvelope):
             tables=TableFilter(self.database_include, self.table_include),
         )
 
-    def table_reader(self, names: Sequence[str]) -> Callable[[Any], tuple[Any, ...]]:
-        """Return the function from a message to its table, which reads ``source`` once."""
-        read = _members_reader([_SOURCE_MEMBERS[name] for name in names])
-        return lambda message: read(message.source)
-
     def encoder(self, columns: str | Sequence[Column], *, unique_key: Sequence[str] = ()) -> Encoder:
         """Return the encoder of one table's rows: bare messages, or with a schema block if `schema_include` is True."""
         return (_SchemaEncoder if self.schema_include is True else _Encoder)(self, columns, unique_key)
@@ -248,24 +243,6 @@ class DebeziumJson(DebeziumEnvelope):
     def evidence(self, record: InspectedRecord) -> Evidence:
         """Return whether the value has a schema block, and whether it is a schema change, which only this format has."""
         return super().evidence(record)._replace(distinctive="ddl" in record.value.fields)
-
-
-def _members_reader(names: Sequence[str]) -> Callable[[msgspec.Raw], tuple[Any, ...]]:
-    """Return the function from the text of a JSON object to the text of these members, None for missing ones.
-
-    It is faster than `member`, because it skips the other members.
-    """
-    fields: list[Any] = [(f"m{index}", str | None, None) for index in range(len(names))]
-    shape = msgspec.defstruct("Members", fields, rename={f"m{index}": name for index, name in enumerate(names)}, gc=False)
-    read = json_reader(shape)
-
-    def members(value: msgspec.Raw) -> tuple[Any, ...]:
-        try:
-            return msgspec.structs.astuple(read(value))
-        except MalformedMessageError:  # null, not an object, or a member is not text
-            return tuple([text(member(value, name)) for name in names])
-
-    return members
 
 
 class _Envelope(msgspec.Struct, gc=False):
@@ -336,12 +313,10 @@ class _Reader:
 
     def __init__(self, format: DebeziumJson, rows: RowConverter, keyed: bool) -> None:
         self.format, self.rows = format, rows
-        self.exact = message_reader(rows, _Message, "after", "before", keyed=keyed)
-        self.general = message_reader(rows, _Message, "after", "before", keyed=keyed, narrow=False)
+        self.message = message_reader(rows, _Message, "after", "before", key_before=keyed)
         # The logs of MySQL and MariaDB have all values: there the placeholder's text is ordinary data.
         self.handling = {False: format.handling, True: replace(format.handling, placeholder=None)}
         self.complete = RowConverter(rows.columns, self.handling[True], rows.unique_key)
-        self.has_placeholder = rows.has_placeholder
         self.whole_before = rows.images or not keyed
         self.tables = TableFilter(format.database_include, format.table_include)
         self.described: dict[tuple[bytes, bool], RowConverter] = {}
@@ -349,25 +324,18 @@ class _Reader:
     def read(self, key: bytes | None, value: bytes | None) -> Sequence[Event] | Ignored:
         """Return the events of one message."""
         assert value is not None  # reads_tombstones is False
-        message = self.exact(value)
+        message = self.message(value)
         if message.op is None and message.payload and message.schema:
             return self._wrapped(message.schema, message.payload)
         if self.format.schema_include is True:
             raise MalformedMessageError("the message has no schema block, and schema_include is True: set it to False or 'auto'")
-        if (message.after is not None and self.has_placeholder(message.after)) or (self.whole_before and self._is_partial(message.before)):
-            message, complete = self._with_placeholder(message, value)
-            return self._events(message, value, self.complete if complete else None, "$")
-        return self._events(message, value, None, "$")
+        return self._events(message, value, self.complete if self._is_complete(message) else None, "$")
 
-    def _is_partial(self, image: Any) -> bool:
-        return image is not None and self.has_placeholder(image)
-
-    def _with_placeholder(self, message: Any, value: bytes) -> tuple[Any, bool]:
-        """Return a message that contains the placeholder's text, and whether the text is ordinary data."""
-        if member(message.source, "connector") in COMPLETE_CONNECTORS:
-            return message, True
-        # A value is unavailable: the before-image may have it, so read it in full.
-        return self.general(value), False
+    def _is_complete(self, message: Any) -> bool:
+        """Whether the placeholder's text in a message is ordinary data."""
+        images = [message.after, message.before] if self.whole_before else [message.after]
+        found = any(image is not None and self.rows.has_placeholder(image) for image in images)
+        return found and member(message.source, "connector") in COMPLETE_CONNECTORS
 
     def _wrapped(self, schema: msgspec.Raw, payload: msgspec.Raw) -> Sequence[Event] | Ignored:
         if self.format.schema_include is False:
@@ -375,11 +343,8 @@ class _Reader:
         if bytes(payload) == b"null":
             return Ignored.TOMBSTONE
         try:
-            message, complete = self.exact(bytes(payload)), False
-            if (message.after is not None and self.has_placeholder(message.after)) or (
-                self.whole_before and self._is_partial(message.before)
-            ):
-                message, complete = self._with_placeholder(message, bytes(payload))
+            message = self.message(bytes(payload))
+            complete = self._is_complete(message)
         except MalformedMessageError as error:
             raise MalformedMessageError(error.reason, f"$.payload{error.path[1:]}") from None
         message.schema = schema

@@ -215,7 +215,7 @@ class _Reader:
         self.rows = RowConverter(
             rows.columns, format.handling, rows.unique_key, convert=_converter, images=rows.images, names_only=rows.names_only
         )
-        self.document = json_reader(self.rows.shape, self.rows.exact, spelled=rows.spelled)
+        self.document = json_reader(self.rows.shape, spelled=rows.spelled)
         self.tables = TableFilter(format.database_include, format.table_include)
 
     def __call__(self, key: bytes | None, value: bytes | None) -> Sequence[Event] | Ignored:

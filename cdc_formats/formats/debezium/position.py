@@ -55,7 +55,8 @@ from typing import Any
 
 import msgspec
 
-from cdc_formats.errors import MissingFieldError, TypeConversionError
+from cdc_formats.decoding.json_reader import json_reader
+from cdc_formats.errors import MalformedMessageError, MissingFieldError, TypeConversionError
 from cdc_formats.position import Position, digits, file_number, malformed, within
 
 _STREAMED = (None, False, "false", "incremental")
@@ -90,7 +91,7 @@ class Source(msgspec.Struct, gc=False, rename={"tx_seq": "txSeq"}):
     rs: str | None = None
 
 
-_read_source = msgspec.json.Decoder(Source | None).decode
+_read_source: Callable[[bytes], Source | None] = json_reader(Source | None)  # type: ignore[arg-type]
 _read_sequence = msgspec.json.Decoder(tuple[str | None, str | None]).decode
 
 
@@ -116,6 +117,8 @@ def position_of(source: Any) -> Position | None:
     """
     try:
         found = _read_source(source) if isinstance(source, msgspec.Raw) else msgspec.convert(source, Source | None)
+    except MalformedMessageError as error:
+        raise TypeConversionError(error.reason, "$.source" + error.path[1:]) from None
     except msgspec.ValidationError as error:
         reason, _, place = str(error).partition(" - at ")
         raise TypeConversionError(reason, "$.source" + place.strip("`")[1:]) from None

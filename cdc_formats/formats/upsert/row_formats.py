@@ -137,9 +137,7 @@ class Json(RowFormat):
 
     def check(self) -> None:
         """Accept all columns; compile the reader of their values."""
-        self.image: Callable[[bytes], Any] = (
-            json_reader(self.rows.shape, self.rows.exact, spelled=self.rows.spelled) if self.rows else read_object
-        )
+        self.image: Callable[[bytes], Any] = json_reader(self.rows.shape, spelled=self.rows.spelled) if self.rows else read_object
 
     def read(self, data: bytes, headers: Headers) -> Row:
         """Read an object."""

@@ -343,15 +343,12 @@ class _Reader:
         self.parts, self.rows = parts, rows
         self.json_null = format.json_null == "delete" and format.value_format == "json"
         self.width = len(rows.columns)
-        self.all = len(parts.value_indices) == self.width
 
     def read(self, key: bytes | None, value: bytes | None, headers: Headers = ()) -> Sequence[Event] | Ignored:
         key_values = self._key(key, headers)
         if value is None or (self.json_null and bytes(value) == b"null"):
             return [Event(_DELETE, self._with_key(key_values, [None] * self.width), None, None, "$", "", rows=self.rows)]
         values = self.parts.value.read(value, headers)
-        if self.all and None not in values and ABSENT not in values:
-            return [Event(_UPDATE, None, values, None, "", "$", rows=self.rows)]
         row: list[Any] = [None] * self.width
         for index, found in zip(self.parts.value_indices, values, strict=True):
             row[index] = None if found is ABSENT else found

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import json
 import random
+from dataclasses import replace
+from itertools import product
 
 import pytest
 
-from cdc_formats import Ignored, get_format
-from cdc_formats.errors import SchemaError, SeveralTablesError
+from cdc_formats import ChangelogMode, Ignored, get_format
+from cdc_formats.errors import DecodeError, SchemaError, SeveralTablesError
 from cdc_formats.formats.debezium.json import DebeziumJson
 from normalize.decode.columnar import ColumnarDecoder
+from normalize.decode.targets import Blocks, KeyedRows, TypedRows
+from normalize.decode.where import FilterRows
 from tests.support.both_decoders import all_metadata, differences, odd_share, outcome, source_of
 from tests.support.replay.replaying import read_recording
 from tests.support.replay.topics import topics
@@ -23,7 +27,8 @@ FORMATS = (
 )  # fmt: skip
 RECORDED = [topic for topic in topics() if topic.format in FORMATS and topic.primary_key]
 MESSAGES = 3_000
-MOST_ODD = 0.1
+MOST_ODD = 0.01
+TARGETS = (Blocks, KeyedRows, FilterRows, TypedRows)
 SCHEMA = "id INT NOT NULL, name STRING, price DECIMAL(6,2), at TIMESTAMP_NTZ(3)"
 
 
@@ -33,9 +38,21 @@ def test_vectors_give_the_same(scenario, name) -> None:
     if not vector.primary_key:
         pytest.skip("a table without a primary key has no keyed stage")
     format = get_format(name, **vector.options)
-    for metadata in ({}, all_metadata(format)):
-        for positions in (False, True) if not format.positions else (False,):
-            assert not differences(source_of(format, vector.schema, vector.primary_key, metadata, positions=positions), vector.records)
+    for metadata, target, compact in product(({}, all_metadata(format)), TARGETS, (False, True)):
+        for positions in (False, True) if not format.positions and target is not TypedRows else (False,):
+            source = source_of(format, vector.schema, vector.primary_key, metadata, positions=positions, compact=compact)
+            assert not differences(source, vector.records, target)
+
+
+@pytest.mark.parametrize(("scenario", "name"), [case for case in CASES if case[1] in FORMATS], ids=lambda each: getattr(each, "name", each))
+def test_vectors_give_the_same_changelog_without_a_key_or_update_before(scenario, name) -> None:
+    vector = scenario.vector(name)
+    format = get_format(name, **vector.options)
+    for drop, ignore_deletes in product((False, True), (False, True)):
+        if vector.primary_key or not (drop or format.changelog_mode == ChangelogMode.upsert() or name == "upsert-kafka"):
+            key = vector.primary_key if drop or format.changelog_mode != ChangelogMode.all() else ()
+            source = source_of(format, vector.schema, key, drop_update_before=drop, ignore_deletes=ignore_deletes)
+            assert not differences(source, vector.records, TypedRows)
 
 
 @pytest.mark.parametrize("identifier", FORMATS)
@@ -44,9 +61,21 @@ def test_rejected_messages_give_the_same_errors(identifier: str) -> None:
     for _, reject in rejects(identifier):
         if reject.primary_key:
             source = source_of(get_format(identifier, **reject.options), reject.schema, reject.primary_key)
-            assert not differences(source, [(reject.key, reject.value)])
+            for target in TARGETS:
+                assert not differences(source, [(reject.key, reject.value)], target)
             tried += 1
     assert tried
+
+
+def bad_records(source, records, *, keyed: bool) -> int:
+    decoder = source.decoder()
+    decode, bad = decoder.upserts if keyed else decoder.decode, 0
+    for record in records:
+        try:
+            decode(*record)
+        except DecodeError:
+            bad += 1
+    return bad
 
 
 @pytest.mark.parametrize("topic", RECORDED, ids=lambda topic: topic.name)
@@ -54,10 +83,13 @@ def test_recorded_topics_give_the_same_and_are_decoded_together(topic) -> None:
     records = [(record.key, record.value) for record in read_recording(topic.path)]
     format = get_format(topic.format, **topic.options_at("http://localhost"))
     source = source_of(format, topic.schema, topic.primary_key, control_events=frozenset(), on_truncate="ignore")
-    assert not differences(source, records)
-    if ColumnarDecoder.of(source) is not None:
-        odd, _ = odd_share(source, records)
-        assert odd <= MOST_ODD * len(records)
+    for target in (Blocks, KeyedRows, TypedRows):
+        assert not differences(source, records, target)
+    assert not differences(replace(source, compact=True), records)
+    for keyed in (True, False):
+        if ColumnarDecoder.of(source, keyed=keyed) is not None:
+            odd, _ = odd_share(source, records, keyed=keyed)
+            assert odd <= MOST_ODD * len(records) + bad_records(source, records, keyed=keyed)
 
 
 @pytest.mark.parametrize("identifier", FORMATS)
@@ -72,16 +104,17 @@ def test_a_damaged_message_among_sound_ones_gives_the_same(identifier: str) -> N
         metadata = {f"meta_{column.name}": column.name for column in decoder.metadata_columns}
         counted = {"control_events": frozenset(), "on_truncate": "ignore"} if draw.random() < 0.5 else {}
         positions = not decoder.format.positions and draw.random() < 0.3
-        ignore_deletes = draw.random() < 0.2
+        arguments = {"ignore_deletes": draw.random() < 0.2, "compact": draw.random() < 0.2}
+        target = draw.choice((Blocks, Blocks, *TARGETS))
+        if target is TypedRows:
+            arguments |= {"drop_update_before": draw.random() < 0.3, "positions": False}
         schema = ", ".join(map(str, decoder.columns))
         try:
-            source = source_of(
-                decoder.format, schema, decoder.unique_key, metadata, positions=positions, ignore_deletes=ignore_deletes, **counted
-            )
-            outcome(source, records, columnar=False)
+            source = source_of(decoder.format, schema, decoder.unique_key, metadata, **{"positions": positions, **arguments, **counted})
+            outcome(source, records, columnar=False, target=target)
         except (SchemaError, SeveralTablesError):
             continue
-        assert not differences(source, records)
+        assert not differences(source, records, target)
         tried += size
 
 
@@ -101,7 +134,9 @@ PART = {"id": 1, "name": "bolt", "price": "1.50", "at": "2026-11-21 14:00:02.434
         (debezium("d", PART, None), 0),
         (None, 0),
         (b"", 0),
-        (debezium("u", {**PART, "id": 2}, PART), 1),
+        (debezium("u", {**PART, "id": 2}, PART), 0),
+        (debezium("u", {**PART, "id": None}, PART), 1),
+        (debezium("u", {**PART, "id": "two"}, PART), 1),
         (debezium("c", None, {**PART, "price": "1.555"}), 1),
         (debezium("c", None, {**PART, "id": None}), 1),
         (debezium("c", None, {**PART, "id": 2**31}), 1),
@@ -198,7 +233,7 @@ def test_messages_of_other_tables_are_counted_together(identifier: str) -> None:
 
 def test_every_message_in_doubt_turns_the_attempt_off_for_a_while() -> None:
     source = source_of(get_format("debezium-json"), "id INT", ["id"])
-    records = [(None, debezium("u", {"id": key}, {"id": key + 1})) for key in range(50)]
+    records = [(None, debezium("u", {"id": None}, {"id": key + 1})) for key in range(50)]
     assert odd_share(source, records)[0] == 50
     assert not differences(source, records)
 

@@ -35,7 +35,6 @@ IMPORTS_ALLOWED = {
     ("normalize/local_kafka.py", "xml"): "xml.sax.saxutils.quoteattr, which writes; nothing is parsed",
 }
 CALLS_ALLOWED = {
-    ("cdc_formats/decoding/rows.py", "eval"): "an expression of the numbers of the columns and nothing else, see below",
     ("cdc_formats/testing.py", "eval"): "check_format evaluates the repr of a format of its caller; it is for tests",
 }
 
