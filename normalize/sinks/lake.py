@@ -23,6 +23,7 @@ from normalize.spark_versions import package
 
 from .latest import ADDS
 from .narrowing import require_no_narrowing
+from .partial_rows import ABSENT_COLUMN, is_absent, missing_row
 from .table_spec import END_AT, START_AT, Batch, TableSpec, missing_columns
 from .targets import ConflictError, LakeTarget, TargetError
 
@@ -175,15 +176,26 @@ def merge_statement(table: LakeTarget, changes: str, spec: TableSpec) -> str:
         deleted = backquoted(spec.deleted_column)
         # The first delete counts, also if its micro-batch is repeated.
         deletion = f"AND t.{deleted} IS NULL THEN UPDATE SET t.{deleted} = s.{deleted}"
+    updated, inserted = [f"s.{name}" for name in names], [f"s.{name}" for name in names]
+    if spec.partial_rows:
+        updated = [f"CASE WHEN {is_absent(index, 's')} THEN t.{name} ELSE s.{name} END" for index, name in enumerate(names)]
+        # In a value, since Spark evaluates it only for rows that are written: a row that is deleted softly is not there either.
+        inserted[0] = f"CASE WHEN s.{ABSENT_COLUMN} IS NOT NULL THEN {_RAISED} ELSE {inserted[0]} END"
+        if spec.deleted_column is not None:
+            updated[-1] = f"CASE WHEN s.{ABSENT_COLUMN} IS NOT NULL AND t.{deleted} IS NOT NULL THEN {_RAISED} ELSE s.{deleted} END"
     return "\n".join(
         [
             f"MERGE INTO {table.sql_name} AS t USING {changes} AS s ON {' AND '.join(equal)}",
             f"WHEN MATCHED AND s.{ROW_KIND} NOT IN {ADDS} {deletion}",
-            f"WHEN MATCHED AND s.{ROW_KIND} IN {ADDS} THEN UPDATE SET {', '.join(f't.{name} = s.{name}' for name in names)}",
-            f"WHEN NOT MATCHED AND s.{ROW_KIND} IN {ADDS} "
-            f"THEN INSERT ({', '.join(names)}) VALUES ({', '.join(f's.{name}' for name in names)})",
+            f"WHEN MATCHED AND s.{ROW_KIND} IN {ADDS} THEN UPDATE SET "
+            + ", ".join(f"t.{name} = {value}" for name, value in zip(names, updated, strict=True)),
+            f"WHEN NOT MATCHED AND s.{ROW_KIND} IN {ADDS} THEN INSERT ({', '.join(names)}) VALUES ({', '.join(inserted)})",
         ]
     )
+
+
+_RAISED = f"raise_error(concat('{missing_row()} in ', substring_index(s.{ABSENT_COLUMN}, ' ', -1)))"
+"""The SQL that raises the error for a partial row of a key that the table does not have."""
 
 
 def append(rows: DataFrame, table: LakeTarget, batch: Batch | None) -> None:

@@ -142,9 +142,8 @@ def sync_database(
     the values of the records in the micro-batch in which it appears. A column that has been NULL in all records is not written until it
     has a value. All columns but those of the key are nullable: a column that the source drops stays, and is NULL from then on.
 
-    A MERGE replaces whole rows, so that a message must have all columns of its row. A message without them (GoldenGate's compressed
-    updates, PostgreSQL's unchanged TOAST values) is an error of its table. Read such a table with `from_kafka_changelog`, whose state
-    completes rows, and `apply_changes`.
+    A column that a message leaves out as unchanged (PostgreSQL's TOAST values, GoldenGate's compressed updates) keeps the target's value. If
+    the target does not have the row, the message is an error of its table, and so is one without a column that `TableOptions.where` reads.
 
     The last change of each key in a micro-batch applies: by offset, and between Kafka partitions by timestamp, as in
     `from_kafka_changelog`. An event that a producer repeats in a later micro-batch sets its row back, until the events after it are

@@ -21,15 +21,18 @@ from normalize.core.changes import Shape
 from normalize.core.output import ROW_KIND, Output
 from normalize.core.packing import unpack
 from normalize.decode.decode_pass import COUNTS, Source, decode_pass, needed_columns
-from normalize.decode.last_changes import HeldChanges, merge_pass
+from normalize.decode.last_changes import ABSENT, HeldChanges, merge_pass
 from normalize.monitoring.counts import COLUMN as COUNTS_COLUMN, counts_ddl, observe_counts
 from normalize.monitoring.notice import Notice
+from normalize.sinks.partial_rows import ABSENT_COLUMN
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _ORDER = [("key", pa.binary()), ("stamp", pa.int64()), ("source", pa.string()), ("offset", pa.int64())]
 _ORDER_DDL = "key BINARY, stamp BIGINT, source STRING, offset BIGINT"
+_PARTIAL = [("source", pa.string()), ("offset", pa.int64()), (ABSENT, pa.string())]
+_PARTIAL_DDL = f"source STRING, offset BIGINT, {ABSENT} STRING"
 _ROWS_OF_TASK = 50_000
 
 
@@ -52,7 +55,7 @@ class Changes(NamedTuple):
     Attributes
     ----------
     rows : DataFrame
-        ``row_kind`` and the columns.
+        ``row_kind`` and the columns; and `ABSENT_COLUMN`, if there may be partial rows.
     counts : callable
         Returns the counts of `decode_pass`, once the rows are computed.
     """
@@ -62,7 +65,7 @@ class Changes(NamedTuple):
 
 
 class TableChanges(HeldChanges):
-    """The last change of each key: ``+U`` with the whole row, or ``-D`` with the key.
+    """The last change of each key: ``+U`` with the row, or ``-D`` with the key.
 
     Parameters
     ----------
@@ -74,18 +77,16 @@ class TableChanges(HeldChanges):
         Whether `merge_pass` follows.
     """
 
-    partial_remedy = (
-        "only a stored row can complete it, which sync_database does not have: use from_kafka_changelog and apply_changes for this table"
-    )
+    requires_whole_rows = False
 
     def __init__(self, output: Output, key_groups: int, shape: Shape, *, key: tuple[int, ...], merged: bool) -> None:
-        self.schema = pa.schema([*_ORDER, *_arrow_fields(output.columns)])
+        self.schema = pa.schema([*_ORDER, *_arrow_fields(output.columns), (ABSENT, pa.string())])
         self.key = key
         super().__init__(output, key_groups, shape, row_order=None if merged else "log")
 
     @staticmethod
     def ddl(output: Output) -> str:
-        return f"{_ORDER_DDL}, {_rows_ddl(output.columns)}"
+        return f"{_ORDER_DDL}, {_rows_ddl(output.columns)}, {ABSENT} STRING"
 
     def _typed(self, changes: pa.RecordBatch) -> pa.RecordBatch:
         deleted = changes.column("deleted")
@@ -99,7 +100,8 @@ class TableChanges(HeldChanges):
         columns = [array.cast(pa.int64()) if pa.types.is_duration(array.type) else array for array in columns]
         kinds = pc.if_else(deleted, "-D", "+U")
         order = [changes.column(name).cast(kind) for name, kind in _ORDER]
-        return pa.RecordBatch.from_arrays([*order, kinds, *columns], schema=self.schema)
+        absent = changes.column(ABSENT) if ABSENT in changes.schema.names else pa.nulls(changes.num_rows, pa.string())
+        return pa.RecordBatch.from_arrays([*order, kinds, *columns, absent], schema=self.schema)
 
 
 def changes_here(spark: SparkSession, records: pa.Table, source: Source) -> Changes:
@@ -115,7 +117,8 @@ def changes_here(spark: SparkSession, records: pa.Table, source: Source) -> Chan
     target = partial(TableChanges, key=key_indices(source.columns, source.unique_key), merged=False)
     needed = records.select(needed_columns(source)).combine_chunks().to_batches()
     decoded = list(decode_pass(iter(needed), source=source, target=target, report=_unreported))
-    schema = pa.schema(_arrow_fields(source.columns))
+    has_partials = any(batch.column(ABSENT).null_count < batch.num_rows for batch in decoded)
+    schema = pa.schema(_arrow_fields(source.columns) + _PARTIAL * has_partials)
     # The rows of counts have no key.
     found = [batch.filter(batch.column("key").is_valid()).select(schema.names) for batch in decoded]
     table = pa.Table.from_batches(found, schema)
@@ -123,7 +126,8 @@ def changes_here(spark: SparkSession, records: pa.Table, source: Source) -> Chan
     for batch in decoded:
         for counted in batch.column(COUNTS_COLUMN).drop_null().to_pylist():
             counts.update(counted)
-    return Changes(_named(spark.createDataFrame(table, _rows_ddl(source.columns)), source.columns), lambda: counts)
+    ddl = ", ".join([_rows_ddl(source.columns), *[_PARTIAL_DDL] * has_partials])
+    return Changes(_named(spark.createDataFrame(table, ddl), source.columns), lambda: counts)
 
 
 def changes_on_spark(records: DataFrame, source: Source, *, number: int) -> Changes:
@@ -149,6 +153,12 @@ def changes_on_spark(records: DataFrame, source: Source, *, number: int) -> Chan
     return Changes(_named(keyed.mapInArrow(merge, ddl), source.columns), lambda: observation.get)
 
 
+def without_absent_column(rows: DataFrame) -> DataFrame:
+    """Return the rows of `Changes` without `ABSENT_COLUMN`, if all are whole."""
+    has = ABSENT_COLUMN in rows.columns and not rows.where(f"{ABSENT_COLUMN} IS NOT NULL").isEmpty()
+    return rows if has else rows.drop(ABSENT_COLUMN)
+
+
 def _unreported(notices: list[Notice]) -> None:
     """Drop notices on columns: the query itself compares them with the schema, and counts bad records."""
 
@@ -156,4 +166,5 @@ def _unreported(notices: list[Notice]) -> None:
 def _named(changes: DataFrame, columns: tuple[Column, ...]) -> DataFrame:
     from pyspark.sql import functions as F
 
-    return changes.select(ROW_KIND, *(F.col(f"c{index}").alias(column.name) for index, column in enumerate(columns)))
+    absent = [F.concat(ABSENT, F.lit(" "), "source", F.lit("@"), "offset").alias(ABSENT_COLUMN)] * (ABSENT in changes.columns)
+    return changes.select(ROW_KIND, *(F.col(f"c{index}").alias(column.name) for index, column in enumerate(columns)), *absent)

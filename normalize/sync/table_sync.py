@@ -15,22 +15,25 @@ import pyarrow as pa
 from cdc_formats.base import Format, Ignored
 from cdc_formats.errors import DECODE_CONDITIONS, ArgumentError, DecodeError
 from cdc_formats.values.schema import quote
+from normalize.analyzed_plan import elements
 from normalize.core.output import ROW_KIND, Mode
 from normalize.decode.dead_letter import Destination
 from normalize.decode.decode_pass import Source, header_lists
+from normalize.decode.last_changes import partial_row
 from normalize.monitoring.notice import shown_names
 from normalize.sinks import jdbc, lake
 from normalize.sinks.apply import computed
 from normalize.sinks.conflicts import repeat_conflicts
 from normalize.sinks.databases import Database, table_name
 from normalize.sinks.latest import ADDS
+from normalize.sinks.partial_rows import ABSENT_COLUMN, is_absent
 from normalize.sinks.soft_deletes import DELETED_AT, soft_delete_column, with_deletion_times
 from normalize.sinks.table_spec import TableSpec
 from normalize.sinks.targets import JdbcTarget, TableTarget
 
 from .route import TableSummary
 from .schema_store import SchemaStore
-from .table_changes import changes_here, changes_on_spark
+from .table_changes import changes_here, changes_on_spark, without_absent_column
 from .table_options import SyncError, TableOptions
 from .table_schema import Record, TableSchema, decide, extend, new_columns, with_options
 
@@ -184,8 +187,8 @@ class TableSync:
             if part.here is not None
             else changes_on_spark(part.records(), source, number=part.summary.records)
         )
-        with nullcontext(self._where(changes)) if part.here is not None else computed(self._where(changes)) as rows:
-            self._merge(rows, target, schema)
+        with nullcontext(changes) if part.here is not None else computed(changes) as rows:
+            self._merge(self._where(without_absent_column(rows)), target, schema)
         self._warn_of(counts())
         self.records += part.summary.records
         _log.info("%s: %s records applied in %.1f s", self.table, part.summary.records, time.monotonic() - started)
@@ -269,9 +272,12 @@ class TableSync:
         # As in ChangelogNormalize: a row that no longer matches is deleted.
         kept = F.col(ROW_KIND).isin(*ADDS) & F.coalesce(F.expr(where), F.lit(False))
         try:
-            return changes.withColumn(ROW_KIND, F.when(kept, "+U").otherwise("-D"))
+            kept_changes = changes.withColumn(ROW_KIND, F.when(kept, "+U").otherwise("-D"))
+            if ABSENT_COLUMN in changes.columns:
+                _require_columns_of(where, changes)
         except AnalysisException as error:
             raise ArgumentError(f"where is not a condition on its columns: {str(error).splitlines()[0]}") from None
+        return kept_changes
 
     # -------------------------------------------------------------------------------------------------------- the target
 
@@ -280,8 +286,9 @@ class TableSync:
         if deleted is not None:
             _require_free(deleted, schema)
             changes = with_deletion_times(changes, deleted)
-        fields = tuple(each for each in changes.schema.fields if each.name != ROW_KIND)
-        spec = TableSpec(fields, schema.primary_key, create=True, add_columns=True, deleted_column=deleted)
+        fields = tuple(each for each in changes.schema.fields if each.name not in (ROW_KIND, ABSENT_COLUMN))
+        partial_rows = ABSENT_COLUMN in changes.columns
+        spec = TableSpec(fields, schema.primary_key, create=True, add_columns=True, deleted_column=deleted, partial_rows=partial_rows)
         repeat_conflicts(partial(self._commit, changes, target, spec, schema))
 
     def _commit(self, changes: DataFrame, target: TableTarget, spec: TableSpec, schema: TableSchema) -> None:
@@ -290,6 +297,22 @@ class TableSync:
             sink.prepare(changes.sparkSession, target, spec)
             self._prepared = schema
         sink.merge(changes, target, spec)
+
+
+def _require_columns_of(where: str, changes: DataFrame) -> None:
+    """Raise an error for a partial row without a column that a condition reads.
+
+    The table cannot complete it: it does not have a row for which the condition was not true.
+    """
+    from pyspark.sql import functions as F
+
+    filtered: Any = changes.where(where)
+    read = {attribute.name() for attribute in elements(filtered._jdf.queryExecution().analyzed().condition().references().toSeq())}
+    names = [name for name in changes.columns if name not in (ROW_KIND, ABSENT_COLUMN)]
+    for index, name in enumerate(names):
+        lost = changes.alias("s").where(F.col(ROW_KIND).isin(*ADDS)).where(is_absent(index, "s")).first() if name in read else None
+        if lost is not None:
+            raise partial_row(f"where reads its column {quote(name)}: use another condition", lost[ABSENT_COLUMN].split()[1])
 
 
 def _require_free(deleted: str, schema: TableSchema) -> None:

@@ -323,13 +323,117 @@ def test_two_tables_with_one_name_are_an_error(sync: Sync) -> None:
     assert "the target 'orders' is that of a.orders and of b.orders: pass another template of names" in sync.error()
 
 
-def test_partial_rows_are_an_error(sync: Sync) -> None:
+MINIMAL = {"format_options": {"binlog_row_image": "MINIMAL"}}
+"""A column that a message does not have did not change."""
+
+
+@pytest.mark.parametrize(
+    ("kind", "deletes", "few"),
+    [
+        ("delta", "hard", False),
+        ("delta", "soft", True),
+        ("iceberg", "hard", True),
+        ("iceberg", "soft", False),
+        ("postgresql", "hard", True),
+        ("postgresql", "soft", False),
+        ("mariadb", "hard", False),
+        ("mariadb", "soft", True),
+    ],
+)
+def test_partial_rows(new_sync: NewSync, kind: str, deletes: str, few: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not few:
+        monkeypatch.setattr("normalize.sync.sync_database._FEW_RECORDS", 0)
+    sync = new_sync(kind)
+    table = table_name(sync.tables.database.table, "shop.orders")
+    options = {**MINIMAL, "target": replace(sync.tables.database, deletes=deletes)}
+
+    def rows() -> list[dict[str, Any]]:
+        return [{name: value for name, value in row.items() if name != "deleted_at"} for row in sync.rows(table)]
+
+    sync.produce("all", [maxwell("orders", "insert", {"id": number, "name": "a", "qty": 1, "note": "n"}) for number in (1, 2, 3)])
+    sync.produce("all", [maxwell("orders", "update", {"id": 3, "qty": 2}, {"qty": 1})])  # completed in the micro-batch
+    sync.run(**options)
+    assert rows()[2] == {"id": 3, "name": "a", "qty": 2, "note": "n"}
+    sync.produce(
+        "all",
+        [
+            maxwell("orders", "update", {"id": 1, "qty": 5}, {"qty": 1}),
+            maxwell("orders", "update", {"id": 1, "name": None}, {"name": "a"}),  # NULL, which is not absent
+            maxwell("orders", "update", {"id": 2, "qty": 6, "name": "b", "note": "m"}, {"qty": 1}),
+            maxwell("orders", "update", {"id": 3, "note": "gone"}, {"note": "n"}),
+            maxwell("orders", "delete", {"id": 3}),
+            maxwell("orders", "insert", {"id": 4, "name": "d"}),  # NULL in an insert
+            maxwell("orders", "update", {"id": 4, "qty": 9}, {"qty": None}),
+        ],
+    )
+    sync.run(**options)
+    deleted = [{"id": 3, "name": "a", "qty": 2, "note": "n"}] if deletes == "soft" else []
+    expected = [{"id": 1, "note": "n", "qty": 5}, {"id": 2, "name": "b", "note": "m", "qty": 6}, *deleted, {"id": 4, "name": "d", "qty": 9}]
+    assert rows() == expected
+    # As after a kill between the tables' commits and Spark's commit.
+    forget_last_commit(sync.folder / "checkpoint")
+    sync.run(**options)
+    assert rows() == expected
+    # The target deleted the row.
+    topic = sync.produce("all", [maxwell("orders", "update", {"id": 3, "qty": 7}, {"qty": 2})])
+    text = sync.error(**options)
+    assert "shop.orders: [PARTIAL_IMAGE] the row lacks unchanged columns, and the target does not have its key" in text
+    assert "MySQL: binlog_row_image=FULL" in text
+    assert f"in {topic}[0]@11" in text
+    assert rows() == expected
+
+
+def test_partial_rows_of_several_partitions(sync: Sync) -> None:
+    sync.produce("all", [(b"1", maxwell("orders", "insert", {"id": 1, "a": 0, "b": 0, "c": 0})[1])], partitions=3)
+    sync.run(**MINIMAL, tables={"shop.orders": TableOptions(primary_key="id")})
+    for number, name in enumerate("abacb", 1):
+        # Each has its own timestamp, and the partitions take turns.
+        sync.produce("all", [(str(number).encode(), maxwell("orders", "update", {"id": 1, name: number}, {name: 0})[1])])
+    sync.run(**MINIMAL, tables={"shop.orders": TableOptions(primary_key="id")})
+    assert sync.rows("orders") == [{"id": 1, "a": 3, "b": 5, "c": 4}]
+
+
+def test_partial_rows_with_a_condition(sync: Sync) -> None:
+    options = {**MINIMAL, "tables": {"shop.orders": TableOptions(where="qty < 9")}}
+    sync.produce("all", [maxwell("orders", "insert", {"id": number, "name": "a", "qty": 1}) for number in (1, 2)])
+    sync.run(**options)
+    sync.produce(
+        "all",
+        [maxwell("orders", "update", {"id": 1, "qty": 5}, {"qty": 1}), maxwell("orders", "update", {"id": 2, "qty": 9}, {"qty": 1})],
+    )
+    sync.run(**options)
+    assert sync.rows("orders") == [{"id": 1, "name": "a", "qty": 5}]
+    # The target does not have a row that did not match.
+    sync.produce("all", [maxwell("orders", "update", {"id": 2, "qty": 8}, {"qty": 9})])
+    assert "the target does not have its key, and so cannot complete it" in sync.error(**options)
+    sync.run(**options, exclude="shop[.]orders")
+    sync.produce("all", [maxwell("orders", "update", {"id": 1, "name": "b"}, {"name": "a"})])
+    assert "shop.orders: [PARTIAL_IMAGE] the row lacks unchanged columns, and where reads its column qty" in sync.error(**options)
+
+
+def test_partial_row_after_a_delete_in_a_micro_batch(sync: Sync) -> None:
+    sync.produce("all", [maxwell("orders", "insert", ORDER), maxwell("orders", "delete", ORDER)])
+    sync.produce("all", [maxwell("orders", "update", {"id": 1}, {"id": 1})])
+    assert "[PARTIAL_IMAGE] the row lacks unchanged columns, and the change of its key before it is a delete" in sync.error(**MINIMAL)
+
+
+def test_unchanged_toast_values(sync: Sync) -> None:
     row, source = {"id": 1, "name": "__debezium_unavailable_value"}, {"connector": "postgresql", "db": "shop", "table": "orders"}
-    toasted = json.dumps({"before": None, "after": row, "op": "u", "source": source}).encode()
-    sync.produce("orders", [debezium("orders", "c", None, ORDER), (None, toasted)])
-    text = sync.error(format="debezium-json")
-    assert "shop.orders: [PARTIAL_IMAGE] the row lacks columns that the producer left out as unchanged, and only a stored row can" in text
-    assert "REPLICA IDENTITY FULL" in text
+    toasted = json.dumps({"before": None, "after": row | {"qty": 2}, "op": "u", "source": source}).encode()
+    sync.produce("orders", [debezium("orders", "c", None, ORDER | {"qty": 1})])
+    sync.run(format="debezium-json")
+    sync.produce("orders", [(None, toasted)])
+    sync.run(format="debezium-json")
+    assert sync.rows("orders") == [ORDER | {"qty": 2}]
+
+
+def test_update_without_old_when_a_column_is_new(sync: Sync) -> None:
+    sync.produce("all", [maxwell("orders", "insert", ORDER)])
+    sync.run()
+    # The update changes nothing, and is older than the column.
+    sync.produce("all", [maxwell("orders", "update", ORDER), maxwell("orders", "insert", {"id": 2, "name": "b", "note": "n"})])
+    sync.run()
+    assert sync.rows("orders") == [ORDER, {"id": 2, "name": "b", "note": "n"}]
 
 
 def test_truncate_is_an_error_unless_ignored(sync: Sync, caplog: pytest.LogCaptureFixture) -> None:
