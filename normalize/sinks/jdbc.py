@@ -57,6 +57,12 @@ def needed(spark: SparkSession, table: JdbcTarget, spec: TableSpec) -> list[str]
         return _needed(connection, table, spec)
 
 
+def widen(spark: SparkSession, table: JdbcTarget, old: StructField, new: StructField, *, in_key: bool) -> list[str]:
+    """Return the statements that give a column a wider type."""
+    with JdbcConnection.open(spark, table) as connection:
+        return [connection.dialect.widen(table.table, new, in_key=in_key)]
+
+
 def prepare(spark: SparkSession, table: JdbcTarget, spec: TableSpec) -> None:
     """Create the table or add columns, if needed and allowed."""
     with JdbcConnection.open(spark, table) as connection:

@@ -83,18 +83,33 @@ def _additions(table: LakeTarget, missing: Sequence[StructField]) -> list[str]:
     return [feature, added] if ntz else [added]
 
 
-def _widen(table: LakeTarget, old: StructField, new: StructField) -> list[str]:
+def widen(spark: SparkSession, table: LakeTarget, old: StructField, new: StructField, *, in_key: bool) -> list[str]:
     """Return the statements that give a column a wider type; empty if the table format has none."""
+    return _widen(table, old, new)
+
+
+def _widen(table: LakeTarget, old: StructField, new: StructField) -> list[str]:
     kind = new.dataType.simpleString()
-    # Iceberg keeps a decimal's scale, and changes no integer or date into another type.
-    if table.provider != "delta" or kind == "timestamp":
+    altered = f"ALTER TABLE {table.sql_name} ALTER COLUMN {backquoted(new.name)} TYPE {kind.upper()}"
+    if table.provider == "iceberg":
+        return [altered] if _iceberg_widens(old.dataType, new.dataType) else []
+    if kind == "timestamp":
         return []
     features = {"delta.enableTypeWidening": "true"} | ({"delta.feature.timestampNtz": "supported"} if kind == "timestamp_ntz" else {})
     properties = ", ".join(f"'{name}' = '{value}'" for name, value in features.items())
     return [
         f"ALTER TABLE {table.sql_name} SET TBLPROPERTIES ({properties})",
-        f"ALTER TABLE {table.sql_name} ALTER COLUMN {backquoted(new.name)} TYPE {kind.upper()}",
+        altered,
     ]
+
+
+def _iceberg_widens(old: DataType, new: DataType) -> bool:
+    """Return whether Iceberg has a statement: it keeps a decimal's scale, and changes no date and no integer into another kind of type."""
+    from pyspark.sql.types import DecimalType
+
+    if isinstance(old, DecimalType) and isinstance(new, DecimalType):
+        return old.scale == new.scale
+    return new.simpleString() == "bigint" and old.simpleString() in ("tinyint", "smallint", "int")
 
 
 def provider_of(spark: SparkSession, name: str) -> str:

@@ -142,8 +142,9 @@ def sync_database(
     the values of the records in the micro-batch in which it appears. A column that has been NULL in all records is not written until it
     has a value. All columns but those of the key are nullable: a column that the source drops stays, and is NULL from then on.
 
-    A column that a message leaves out as unchanged (PostgreSQL's TOAST values, GoldenGate's compressed updates) keeps the target's value. If
-    the target does not have the row, the message is an error of its table, and so is one without a column that `TableOptions.where` reads.
+    A column that a message leaves out as unchanged (PostgreSQL's TOAST values, GoldenGate's compressed updates) keeps the target's value.
+    If the target does not have the row, the message is an error of its table, and so is one without a column that `TableOptions.where`
+    reads.
 
     The last change of each key in a micro-batch applies: by offset, and between Kafka partitions by timestamp, as in
     `from_kafka_changelog`. An event that a producer repeats in a later micro-batch sets its row back, until the events after it are
@@ -294,7 +295,10 @@ class SyncDatabase:
                 )
             sync.apply(self.spark, part)
         except (ChangelogError, PySparkException, Py4JError) as error:
-            return Failure(sync.table, explain_error(error), self._is_of_table(error, sync.table))
+            # The query's own error begins with the same condition.
+            text = explain_error(error).removeprefix(f"[{SyncError.condition}] ")
+            of_table = self._is_of_table(error, sync.table)
+            return Failure(sync.table, sync.with_remedy(self.spark, part, text) if of_table else text, of_table)
         return None
 
     def _is_of_table(self, error: Exception, table: str) -> bool:

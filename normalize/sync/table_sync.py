@@ -36,6 +36,7 @@ from .schema_store import SchemaStore
 from .table_changes import changes_here, changes_on_spark, without_absent_column
 from .table_options import SyncError, TableOptions
 from .table_schema import Record, TableSchema, decide, extend, new_columns, with_options
+from .widening import how_to_widen, wider_column
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -192,6 +193,16 @@ class TableSync:
         self._warn_of(counts())
         self.records += part.summary.records
         _log.info("%s: %s records applied in %.1f s", self.table, part.summary.records, time.monotonic() - started)
+
+    def with_remedy(self, spark: SparkSession, part: Part, text: str) -> str:
+        """Return the text of an error, for a value that does not fit its column with the statements that widen it."""
+        if self.schema is None:
+            return text
+        columns = wider_column(text, self.schema, part.sample, self.rules.format)
+        if columns is None:
+            return text
+        target = self.rules.database.target(self.rules.target_name(self.table))
+        return f"{text}. {how_to_widen(spark, target, columns, self.schema, self.rules.store.file(self.table))}"
 
     def _warn_of(self, counts: Mapping[str, int]) -> None:
         """Warn of records that were not applied."""

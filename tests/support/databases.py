@@ -14,7 +14,7 @@ import pyarrow as pa
 from normalize import DeltaDatabase, IcebergDatabase, JdbcDatabase
 from normalize.sinks.databases import Database
 from normalize.sinks.dialects import dialect_of
-from normalize.sinks.jdbc import _options
+from normalize.sinks.jdbc import JdbcConnection, _options
 from normalize.sinks.targets import JdbcTarget, LakeTarget
 
 if TYPE_CHECKING:
@@ -80,6 +80,15 @@ class Tables:
         target = self.database.target(table)
         assert isinstance(target, LakeTarget)
         return {field.name: field.dataType.simpleString() for field in self.spark.table(target.sql_name).schema.fields}
+
+    def execute(self, statement: str) -> None:
+        """Run a statement in the database, or in Spark for Delta and Iceberg."""
+        target = self.database.target("any")
+        if isinstance(target, JdbcTarget):
+            with JdbcConnection.open(self.spark, target) as connection:
+                connection.execute(statement)
+        else:
+            self.spark.sql(statement)
 
     def rows(self, table: str) -> list[dict[str, Any]]:
         """The rows of a table without NULLs, sorted."""
