@@ -100,7 +100,8 @@ def sync_database(
     format_options : mapping or None
         Options of the format. Others may be inferred for each table.
     tables : mapping
-        Options of single tables, by the name of the source table: ``{"shop.orders": TableOptions(primary_key="id")}``.
+        Options of single tables, by the name of the source table: ``{"shop.orders": TableOptions(primary_key="id")}``. An entry with
+        ``shards=`` is a table into which several source tables are merged.
     include, exclude : str or sequence of str
         Regular expressions for names of source tables: ``exclude="shop[.]tmp_.*"``.
     on_new_column : {"add", "ignore", "fail"}
@@ -135,8 +136,8 @@ def sync_database(
 
     Notes
     -----
-    The table of a message is the one that it names (Debezium's ``source``, Canal, Maxwell, OGG, DMS, ...), and otherwise its topic. Two
-    source tables are never merged: if the template of names gives them one name, they are an error.
+    The table of a message is the one that it names (Debezium's ``source``, Canal, Maxwell, OGG, DMS, ...), and otherwise its topic. Source
+    tables are merged only by ``TableOptions(shards=...)``: if the template of names gives two of them one name, they are an error.
 
     A table's schema comes from its entry in `tables`, or else from a schema block, a registry or the types in the messages, or else from
     the values of the records in the micro-batch in which it appears. A column that has been NULL in all records is not written until it
@@ -158,7 +159,9 @@ def sync_database(
     check_version(spark)
     check_kafka_source(spark)
     dead_letters = Destination.check(mode, chosen.identifier, kafka) if isinstance(mode, DeadLetter) else None
-    route = Route(chosen, Selection(names_of(include), names_of(exclude)), fail=mode == "FAILFAST", dead_letters=dead_letters)
+    route = Route(
+        chosen, Selection.of(names_of(include), names_of(exclude), tables or {}), fail=mode == "FAILFAST", dead_letters=dead_letters
+    )
     router = Router(chosen, route.selection)
     if check:
         check_readable(kafka, router.route, fail=route.fail)

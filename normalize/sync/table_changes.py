@@ -17,13 +17,14 @@ import pyarrow.compute as pc
 from cdc_formats.decoding.rows import key_indices
 from cdc_formats.values.schema import Column, SqlType
 from normalize.core.arrow import arrow_type, of_stored, spark_type, to_arrow
-from normalize.core.changes import Shape
+from normalize.core.changes import Partial, Shape
 from normalize.core.output import ROW_KIND, Output
 from normalize.core.packing import unpack
 from normalize.decode.decode_pass import COUNTS, Source, decode_pass, needed_columns
 from normalize.decode.last_changes import ABSENT, HeldChanges, merge_pass
 from normalize.monitoring.counts import COLUMN as COUNTS_COLUMN, counts_ddl, observe_counts
 from normalize.monitoring.notice import Notice
+from normalize.sinks.databases import source_id
 from normalize.sinks.partial_rows import ABSENT_COLUMN
 
 if TYPE_CHECKING:
@@ -34,6 +35,8 @@ _ORDER_DDL = "key BINARY, stamp BIGINT, source STRING, offset BIGINT"
 _PARTIAL = [("source", pa.string()), ("offset", pa.int64()), (ABSENT, pa.string())]
 _PARTIAL_DDL = f"source STRING, offset BIGINT, {ABSENT} STRING"
 _ROWS_OF_TASK = 50_000
+_END_OF_SHARD = b"\0"
+"""Between the name of a shard and the packed key."""
 
 
 def _written(sql_type: SqlType) -> SqlType:
@@ -75,24 +78,43 @@ class TableChanges(HeldChanges):
         The indexes of the key's columns.
     merged : bool
         Whether `merge_pass` follows.
+    shard_column : Column or None
+        The column with the name of the source table, after the others, if it is part of the key. The metadata are the parts of the name.
     """
 
     requires_whole_rows = False
 
-    def __init__(self, output: Output, key_groups: int, shape: Shape, *, key: tuple[int, ...], merged: bool) -> None:
-        self.schema = pa.schema([*_ORDER, *_arrow_fields(output.columns), (ABSENT, pa.string())])
-        self.key = key
+    def __init__(
+        self, output: Output, key_groups: int, shape: Shape, *, key: tuple[int, ...], merged: bool, shard_column: Column | None
+    ) -> None:
+        self.schema = pa.schema([*_ORDER, *_arrow_fields(_written_columns(output.columns, shard_column)), (ABSENT, pa.string())])
+        self.key, self.by_shard = key, shard_column is not None
         super().__init__(output, key_groups, shape, row_order=None if merged else "log")
 
     @staticmethod
     def ddl(output: Output) -> str:
         return f"{_ORDER_DDL}, {_rows_ddl(output.columns)}, {ABSENT} STRING"
 
+    def _hold(self, source: str, offsets: Any, changes: pa.RecordBatch, partials: Sequence[Partial] = ()) -> None:
+        if self.by_shard:
+            names = [changes.column(f"m{index}").to_pylist() for index in range(len(self.output.metadata))]
+            shards = [source_id([str(name) for name in parts if name is not None]) for parts in zip(*names, strict=True)]
+            topic = source.rpartition("[")[0]
+            of_shard = zip(shards or [topic] * len(changes), changes.column("key").to_pylist(), strict=True)
+            keys = [(shard or topic).encode() + _END_OF_SHARD + key for shard, key in of_shard]
+            changes = changes.set_column(changes.schema.get_field_index("key"), "key", pa.array(keys, pa.binary()))
+        super()._hold(source, offsets, changes, partials)
+
     def _typed(self, changes: pa.RecordBatch) -> pa.RecordBatch:
         deleted = changes.column("deleted")
+        shards = list[pa.Array]()
+        if self.by_shard:
+            split = [key.split(_END_OF_SHARD, 1) for key in changes.column("key").to_pylist()]
+            shards = [pa.array([shard.decode() for shard, _ in split], pa.string())]
+            packed = [key for _, key in split]
         columns = [of_stored(column.type, changes.column(f"c{index}")) for index, column in enumerate(self.output.columns)]
         if pc.any(deleted).as_py():
-            keys, flags = (changes.column(name).to_pylist() for name in ("key", "deleted"))
+            keys, flags = packed if self.by_shard else changes.column("key").to_pylist(), deleted.to_pylist()
             gone = [unpack(key) if there else None for key, there in zip(keys, flags, strict=True)]
             for part, index in enumerate(self.key):
                 values = to_arrow(self.output.columns[index].type, [None if key is None else key[part] for key in gone])
@@ -101,10 +123,14 @@ class TableChanges(HeldChanges):
         kinds = pc.if_else(deleted, "-D", "+U")
         order = [changes.column(name).cast(kind) for name, kind in _ORDER]
         absent = changes.column(ABSENT) if ABSENT in changes.schema.names else pa.nulls(changes.num_rows, pa.string())
-        return pa.RecordBatch.from_arrays([*order, kinds, *columns, absent], schema=self.schema)
+        return pa.RecordBatch.from_arrays([*order, kinds, *columns, *shards, absent], schema=self.schema)
 
 
-def changes_here(spark: SparkSession, records: pa.Table, source: Source) -> Changes:
+def _written_columns(columns: tuple[Column, ...], shard_column: Column | None) -> tuple[Column, ...]:
+    return columns if shard_column is None else (*columns, shard_column)
+
+
+def changes_here(spark: SparkSession, records: pa.Table, source: Source, shard_column: Column | None = None) -> Changes:
     """Return the changes of records, decoded on the driver.
 
     Parameters
@@ -113,12 +139,16 @@ def changes_here(spark: SparkSession, records: pa.Table, source: Source) -> Chan
     records : pyarrow.Table
         The columns of `route.RECORD_DDL`.
     source : Source
+    shard_column : Column or None
+        As of `TableChanges`.
     """
-    target = partial(TableChanges, key=key_indices(source.columns, source.unique_key), merged=False)
+    columns = _written_columns(source.columns, shard_column)
+    key = key_indices(source.columns, source.unique_key)
+    target = partial(TableChanges, key=key, merged=False, shard_column=shard_column)
     needed = records.select(needed_columns(source)).combine_chunks().to_batches()
     decoded = list(decode_pass(iter(needed), source=source, target=target, report=_unreported))
     has_partials = any(batch.column(ABSENT).null_count < batch.num_rows for batch in decoded)
-    schema = pa.schema(_arrow_fields(source.columns) + _PARTIAL * has_partials)
+    schema = pa.schema(_arrow_fields(columns) + _PARTIAL * has_partials)
     # The rows of counts have no key.
     found = [batch.filter(batch.column("key").is_valid()).select(schema.names) for batch in decoded]
     table = pa.Table.from_batches(found, schema)
@@ -126,11 +156,11 @@ def changes_here(spark: SparkSession, records: pa.Table, source: Source) -> Chan
     for batch in decoded:
         for counted in batch.column(COUNTS_COLUMN).drop_null().to_pylist():
             counts.update(counted)
-    ddl = ", ".join([_rows_ddl(source.columns), *[_PARTIAL_DDL] * has_partials])
-    return Changes(_named(spark.createDataFrame(table, ddl), source.columns), lambda: counts)
+    ddl = ", ".join([_rows_ddl(columns), *[_PARTIAL_DDL] * has_partials])
+    return Changes(_named(spark.createDataFrame(table, ddl), columns), lambda: counts)
 
 
-def changes_on_spark(records: DataFrame, source: Source, *, number: int) -> Changes:
+def changes_on_spark(records: DataFrame, source: Source, shard_column: Column | None = None, *, number: int) -> Changes:
     """Return the changes of records, decoded by Spark.
 
     Parameters
@@ -138,19 +168,23 @@ def changes_on_spark(records: DataFrame, source: Source, *, number: int) -> Chan
     records : DataFrame
         The columns of `route.RECORD_DDL`.
     source : Source
+    shard_column : Column or None
+        As of `TableChanges`.
     number : int
         The number of records.
     """
     from pyspark.sql import Observation
 
-    target = partial(TableChanges, key=key_indices(source.columns, source.unique_key), merged=True)
-    ddl = TableChanges.ddl(source.output)
+    columns = _written_columns(source.columns, shard_column)
+    key = key_indices(source.columns, source.unique_key)
+    target = partial(TableChanges, key=key, merged=True, shard_column=shard_column)
+    ddl = TableChanges.ddl(Output(columns))
     decode: Any = partial(decode_pass, source=source, target=target, report=_unreported)
     decoded = records.select(*needed_columns(source)).mapInArrow(decode, f"{ddl}, {counts_ddl(COUNTS)}")
     observation = Observation()
     keyed = observe_counts(decoded, COUNTS, observation).repartition(1 + number // _ROWS_OF_TASK, "key")
     merge: Any = partial(merge_pass, row_order="log")
-    return Changes(_named(keyed.mapInArrow(merge, ddl), source.columns), lambda: observation.get)
+    return Changes(_named(keyed.mapInArrow(merge, ddl), columns), lambda: observation.get)
 
 
 def without_absent_column(rows: DataFrame) -> DataFrame:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from cdc_formats.base import Format, Ignored
 from cdc_formats.errors import DECODE_CONDITIONS, ArgumentError, DecodeError
-from cdc_formats.values.schema import quote
+from cdc_formats.values.schema import Column, SqlType, quote
 from normalize.analyzed_plan import elements
 from normalize.core.output import ROW_KIND, Mode
 from normalize.decode.dead_letter import Destination
@@ -31,11 +31,11 @@ from normalize.sinks.soft_deletes import DELETED_AT, soft_delete_column, with_de
 from normalize.sinks.table_spec import TableSpec
 from normalize.sinks.targets import JdbcTarget, TableTarget
 
-from .route import TableSummary
+from .route import Router, TableSummary
 from .schema_store import SchemaStore
 from .table_changes import changes_here, changes_on_spark, without_absent_column
-from .table_options import SyncError, TableOptions
-from .table_schema import Record, TableSchema, decide, extend, new_columns, with_options
+from .table_options import Selection, SyncError, TableOptions
+from .table_schema import Record, TableSchema, decide_merged, extend, new_columns, with_options
 from .widening import how_to_widen, wider_column
 
 if TYPE_CHECKING:
@@ -121,12 +121,24 @@ class Part:
     routed: DataFrame
     here: pa.Table | None
 
-    def sample(self) -> list[Record]:
-        """Return the records from which a schema is inferred, in the order of the topic."""
+    def samples(self, shard_of: Callable[[str, Record], str] | None) -> dict[str, list[Record]]:
+        """Return the records from which a schema is inferred, in the order of the topic, for each shard.
+
+        Parameters
+        ----------
+        shard_of : callable or None
+            Returns the shard of a topic's record; None: there is only one.
+        """
         found = self.here if self.here is not None else self.records().where("sample").toArrow()
         ordered = found.sort_by([("stamp", "ascending"), ("topic", "ascending"), ("partition", "ascending"), ("offset", "ascending")])
         headers = header_lists(ordered.column("headers").combine_chunks())
-        return list(zip(ordered.column("key").to_pylist(), ordered.column("value").to_pylist(), headers, strict=True))
+        records = list(zip(ordered.column("key").to_pylist(), ordered.column("value").to_pylist(), headers, strict=True))
+        if shard_of is None:
+            return {self.summary.table: records}
+        found = dict[str, list[Record]]()
+        for topic, record in zip(ordered.column("topic").to_pylist(), records, strict=True):
+            found.setdefault(shard_of(topic, record), []).append(record)
+        return found
 
     def records(self) -> DataFrame:
         """Return the table's records."""
@@ -183,10 +195,11 @@ class TableSync:
         if schema is None:
             return
         source = self._source(schema)
+        shard = self._shard_column(schema)
         changes, counts = (
-            changes_here(spark, part.here, source)
+            changes_here(spark, part.here, source, shard)
             if part.here is not None
-            else changes_on_spark(part.records(), source, number=part.summary.records)
+            else changes_on_spark(part.records(), source, shard, number=part.summary.records)
         )
         with nullcontext(changes) if part.here is not None else computed(changes) as rows:
             self._merge(self._where(without_absent_column(rows)), target, schema)
@@ -198,7 +211,7 @@ class TableSync:
         """Return the text of an error, for a value that does not fit its column with the statements that widen it."""
         if self.schema is None:
             return text
-        columns = wider_column(text, self.schema, part.sample, self.rules.format)
+        columns = wider_column(text, self.schema, partial(self._samples, part), self.rules.format)
         if columns is None:
             return text
         target = self.rules.database.target(self.rules.target_name(self.table))
@@ -220,7 +233,7 @@ class TableSync:
             if not part.summary.rows and not options.declared:
                 self._require_missing(spark, target)
                 return None
-            schema = decide(self.table, part.sample(), format=self.rules.format, given=self.rules.given, options=options)
+            schema = decide_merged(self.table, self._samples(part), format=self.rules.format, given=self.rules.given, options=options)
             self._keep(schema)
             self._say(f"new table, {schema.described()}")
         return self._extended(schema, part)
@@ -247,10 +260,20 @@ class TableSync:
             self._ignored.update(new)
             self._say(f"the new columns {shown_names(new)} are ignored (on_new_column='ignore')")
             return schema
-        extended = extend(schema, new, part.sample(), format=with_options(rules.format, schema), options=options)
+        extended = extend(schema, new, self._samples(part), format=with_options(rules.format, schema), options=options)
         self._keep(extended)
         self._say(f"new columns, {', '.join(str(column) for column in extended.columns if column.name in new)}")
         return extended
+
+    def _samples(self, part: Part) -> dict[str, list[Record]]:
+        if self.rules.options(self.table).shards is None:
+            return part.samples(None)
+        router = Router(self.rules.format, Selection())
+
+        def shard_of(topic: str, record: Record) -> str:
+            return router.route(topic, *record).table
+
+        return part.samples(shard_of)
 
     def _keep(self, schema: TableSchema) -> None:
         self.rules.store.write(schema)
@@ -261,12 +284,25 @@ class TableSync:
 
     # ------------------------------------------------------------------------------------------------------- the changes
 
+    def _shard_column(self, schema: TableSchema) -> Column | None:
+        """Return the column with the name of a row's source table, if it is part of the key."""
+        name = self.rules.options(self.table).shard_column
+        if name is None:
+            return None
+        _require_free(name, schema, "shard_column")
+        return Column(name, SqlType("STRING"), nullable=False)
+
     def _source(self, schema: TableSchema) -> Source:
-        rules = self.rules
+        rules, options = self.rules, self.rules.options(self.table)
+        format = with_options(rules.format, schema)
+        # A format that reads null values has a topic for each table.
+        parts = () if options.shard_column is None or format.reads_tombstones else tuple(format.table_identity)
         return Source(
-            format=with_options(rules.format, schema),
+            format=format,
             columns=schema.columns,
             unique_key=schema.primary_key,
+            metadata=dict(zip(parts, parts, strict=True)),
+            distinguished_by=() if options.shards is None else (*format.table_identity, "topic"),
             mode=rules.mode,
             dead_letters=rules.dead_letters,
             on_truncate=rules.on_truncate,
@@ -295,11 +331,13 @@ class TableSync:
     def _merge(self, changes: DataFrame, target: TableTarget, schema: TableSchema) -> None:
         deleted = self.rules.deleted_column(self.table)
         if deleted is not None:
-            _require_free(deleted, schema)
+            _require_free(deleted, schema, "deleted_column")
             changes = with_deletion_times(changes, deleted)
         fields = tuple(each for each in changes.schema.fields if each.name not in (ROW_KIND, ABSENT_COLUMN))
         partial_rows = ABSENT_COLUMN in changes.columns
-        spec = TableSpec(fields, schema.primary_key, create=True, add_columns=True, deleted_column=deleted, partial_rows=partial_rows)
+        shard = self._shard_column(schema)
+        key = schema.primary_key if shard is None else (*schema.primary_key, shard.name)
+        spec = TableSpec(fields, key, create=True, add_columns=True, deleted_column=deleted, partial_rows=partial_rows)
         repeat_conflicts(partial(self._commit, changes, target, spec, schema))
 
     def _commit(self, changes: DataFrame, target: TableTarget, spec: TableSpec, schema: TableSchema) -> None:
@@ -326,13 +364,12 @@ def _require_columns_of(where: str, changes: DataFrame) -> None:
             raise partial_row(f"where reads its column {quote(name)}: use another condition", lost[ABSENT_COLUMN].split()[1])
 
 
-def _require_free(deleted: str, schema: TableSchema) -> None:
-    """Raise an error if the source has a column with the name of that of soft deletes."""
-    taken = [name for name in schema.names if name.lower() == deleted.lower()]
+def _require_free(column: str, schema: TableSchema, option: str) -> None:
+    """Raise an error if the source has a column with the name of one that is added to the table."""
+    taken = [name for name in schema.names if name.lower() == column.lower()]
     if taken:
         raise SyncError(
-            f"its column {quote(taken[0])} has the name of the column of soft deletes: pass "
-            f"tables={{{schema.table!r}: TableOptions(deleted_column=...)}}"
+            f"its column {quote(taken[0])} has the name of {option}: pass tables={{{schema.table!r}: TableOptions({option}=...)}}"
         )
 
 

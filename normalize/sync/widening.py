@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from cdc_formats.base import Format
@@ -19,13 +20,15 @@ from .table_schema import Record, TableSchema, with_options
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-    from pyspark.sql.types import StructField
+    from pyspark.sql.types import DataType, StructField
 
 _COLUMN = re.compile(rf"\[{TypeConversionError.condition}\] .* - at `\$(?:\.\w+)*\.(\w+)`")
 """An error of a column; its name is the last of the path."""
 
 
-def wider_column(text: str, schema: TableSchema, records: Callable[[], Sequence[Record]], format: Format) -> tuple[Column, Column] | None:
+def wider_column(
+    text: str, schema: TableSchema, samples: Callable[[], Mapping[str, Sequence[Record]]], format: Format
+) -> tuple[Column, Column] | None:
     """Return the column of a value that does not fit, as it is and with a type that has its earlier and its new values.
 
     Parameters
@@ -33,8 +36,8 @@ def wider_column(text: str, schema: TableSchema, records: Callable[[], Sequence[
     text : str
         The error of a table.
     schema : TableSchema
-    records : callable
-        Returns a sample, in which the value may be.
+    samples : callable
+        Returns a sample, in which the value may be, for each source table.
     format : Format
 
     Returns
@@ -46,14 +49,14 @@ def wider_column(text: str, schema: TableSchema, records: Callable[[], Sequence[
     column = next((each for each in schema.columns if found is not None and each.name == found[1]), None)
     if column is None:
         return None
-    try:
-        inferred = infer_schema(records(), format=with_options(format, schema), primary_key=schema.primary_key)
-    except InferenceError:
-        return None
-    given = next((each for each in inferred.columns if each.name == column.name), column)
-    old, new = _field(column), _field(given)
-    kind = wider(old.dataType, new.dataType)
-    if kind is None or kind == old.dataType:
+    old = _field(column).dataType
+    kind: DataType | None = old
+    for records in samples().values():
+        with suppress(InferenceError):
+            inferred = infer_schema(records, format=with_options(format, schema), primary_key=schema.primary_key)
+            given = next((each for each in inferred.columns if each.name == column.name), column)
+            kind = kind and wider(kind, _field(given).dataType)
+    if kind is None or kind == old:
         return None
     (wide,) = to_columns(f"{quote(column.name)} {kind.simpleString()}")
     return column, wide

@@ -319,7 +319,7 @@ def test_soft_deletes(new_sync: NewSync, kind: str) -> None:
 def test_column_of_soft_deletes_that_the_source_has(sync: Sync) -> None:
     sync.produce("all", [maxwell("orders", "insert", ORDER | {"Deleted_At": "2026-01-02"})])
     text = sync.error(target=replace(sync.tables.database, deletes="soft"))
-    assert "[SYNC] shop.orders: its column Deleted_At has the name of the column of soft deletes: pass tables={'shop.orders': Table" in text
+    assert "[SYNC] shop.orders: its column Deleted_At has the name of deleted_column: pass tables={'shop.orders': Table" in text
 
 
 def test_options_of_soft_deletes_without_effect(sync: Sync) -> None:
@@ -340,6 +340,82 @@ def test_options_of_a_misspelt_table_are_a_warning(sync: Sync, caplog: pytest.Lo
 def test_two_tables_with_one_name_are_an_error(sync: Sync) -> None:
     sync.produce("all", [maxwell("orders", "insert", ORDER, database=database) for database in ("a", "b")])
     assert "the target 'orders' is that of a.orders and of b.orders: pass another template of names" in sync.error()
+
+
+@pytest.mark.parametrize(("kind", "few"), [("delta", True), ("delta", False), ("iceberg", True), ("postgresql", True)])
+def test_shards(new_sync: NewSync, kind: str, few: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not few:
+        monkeypatch.setattr("normalize.sync.sync_database._FEW_RECORDS", 0)
+    sync = new_sync(kind)
+    name = table_name(sync.tables.database.table, "shop.orders")
+    options = {"tables": {"shop.orders": TableOptions(shards="shop_[0-9]+[.]orders")}, "exclude": ".*items"}
+    sync.produce(
+        "all",
+        [
+            maxwell("orders", "insert", ORDER, database="shop_1"),
+            maxwell("orders", "insert", {"id": 2, "name": "b", "note": "n"}, database="shop_2"),
+            maxwell("items", "insert", {"id": 1}, database="shop_1"),
+        ],
+    )
+    sync.run(**options)
+    assert sync.rows(name) == [ORDER, {"id": 2, "name": "b", "note": "n"}]
+    assert sync.file("shop.orders")["schema"] == ["id BIGINT NOT NULL", "name STRING", "note STRING"]
+    # A shard that appears later, a column that another shard adds, a row that moves to another shard.
+    sync.produce(
+        "all",
+        [
+            maxwell("orders", "insert", {"id": 3, "name": "c", "qty": 1}, database="shop_3"),
+            maxwell("orders", "update", {"id": 2, "name": "x"}, {"name": "b"}, database="shop_2"),
+            maxwell("orders", "delete", ORDER, database="shop_1"),
+            maxwell("orders", "insert", {"id": 1, "name": "moved"}, database="shop_3"),
+        ],
+    )
+    sync.run(**options)
+    assert sync.rows(name) == [{"id": 1, "name": "moved"}, {"id": 2, "name": "x"}, {"id": 3, "name": "c", "qty": 1}]
+
+
+@pytest.mark.parametrize(("kind", "few"), [("delta", True), ("delta", False), ("iceberg", True), ("postgresql", True), ("mariadb", True)])
+def test_shards_with_a_column_in_the_key(new_sync: NewSync, kind: str, few: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not few:
+        monkeypatch.setattr("normalize.sync.sync_database._FEW_RECORDS", 0)
+    sync = new_sync(kind)
+    name = table_name(sync.tables.database.table, "shop.orders")
+    options = {**MINIMAL, "tables": {"shop.orders": TableOptions(shards="shop_[0-9]+[.]orders", shard_column="shard")}}
+    sync.produce("all", [maxwell("orders", "insert", ORDER, database=f"shop_{number}") for number in (1, 2, 3)])
+    sync.run(**options)
+    assert sync.rows(name) == [{**ORDER, "shard": f"shop_{number}.orders"} for number in (1, 2, 3)]
+    messages = [
+        maxwell("orders", "delete", ORDER, database="shop_1"),
+        maxwell("orders", "update", {"id": 1, "name": "b"}, {"name": "a"}, database="shop_2"),
+        maxwell("orders", "update", {"id": 1, "qty": 2}, {"qty": None}, database="shop_3"),  # a partial row
+    ]
+    sync.produce("all", messages)
+    sync.run(**options)
+    assert sync.rows(name) == [{"id": 1, "name": "a", "qty": 2, "shard": "shop_3.orders"}, {"id": 1, "name": "b", "shard": "shop_2.orders"}]
+    forget_last_commit(sync.folder / "checkpoint")
+    sync.run(**options)
+    assert len(sync.rows(name)) == 2
+
+
+def test_shards_by_topic(sync: Sync) -> None:
+    key = json.dumps({"id": 1}).encode()
+    for number in (1, 2):
+        sync.produce(f"shop_{number}.orders", [(key, json.dumps({"id": 1, "name": f"n{number}"}).encode())])
+    options = {"tables": {"orders": TableOptions(shards=".*[.]shop_[0-9][.]orders", shard_column="shard", primary_key="id")}}
+    sync.run(format="debezium-flat-json", **options)
+    sync.produce("shop_1.orders", [(key, None)])
+    sync.run(format="debezium-flat-json", **options)
+    assert sync.rows("orders") == [{"id": 1, "name": "n2", "shard": f"{sync.prefix}.shop_2.orders"}]
+
+
+def test_shards_whose_types_differ(sync: Sync) -> None:
+    rows = [{"id": 1, "name": "a"}, {"id": 2, "name": 5}]
+    sync.produce("all", [maxwell("orders", "insert", row, database=f"shop_{row['id']}") for row in rows])
+    tables = {"shop.orders": TableOptions(shards="shop_.*[.]orders")}
+    text = sync.error(tables=tables)
+    assert "shop.orders: its shards shop_1.orders and shop_2.orders have the column name as STRING and as BIGINT: pass its type" in text
+    sync.run(tables={"shop.orders": TableOptions(shards="shop_.*[.]orders", types={"name": "STRING"})})
+    assert sync.rows("orders") == [{"id": 1, "name": "a"}, {"id": 2, "name": "5"}]
 
 
 MINIMAL = {"format_options": {"binlog_row_image": "MINIMAL"}}
