@@ -2,13 +2,18 @@
 
 The order is that of `changes.ChangeBatch.of_blocks`: changes of a partition are in the order of offsets, and partitions are merged by
 timestamps; equal timestamps are ordered by the partition's name.
+
+A change may be partial: it lacks columns, which have the values of the change of its key before it. Then all changes since the last whole
+one are kept, in each partition, until the changes of all partitions are there.
 """
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
-from .fold_columns import Ints
+from .fold_columns import Bools, Ints
 from .row_order import RowOrder, unknown_order
 
 
@@ -66,3 +71,65 @@ def last_of_keys(keys: Ints, sources: Ints, stamps: Ints, row_order: RowOrder) -
         raise unknown_order(row_order)
     places: Ints = order[last]
     return places
+
+
+def since_last_whole(keys: Ints, sources: Ints, offsets: Ints, stamps: Ints, *, partial: Bools) -> tuple[Ints, Ints]:
+    """Return the places of the last whole change of each key in each partition and of the partial ones after it; as `last_in_partitions`.
+
+    Examples
+    --------
+    >>> numbers = map(np.array, ([0, 0, 0, 0], [0, 0, 0, 0], [6, 7, 8, 9], [3, 5, 4, 6]))
+    >>> places, stamps = since_last_whole(*numbers, partial=np.array([False, True, False, True]))
+    >>> places.tolist(), stamps.tolist()
+    ([2, 3], [5, 6])
+    """
+    order = np.lexsort((offsets, sources, keys))
+    changed = (keys[order][1:] != keys[order][:-1]) | (sources[order][1:] != sources[order][:-1])
+    group = np.cumsum(np.append(0, changed))
+    # The running maximum within a group: each group's numbers are above those of the group before it.
+    times, ranks = np.unique(stamps[order], return_inverse=True)
+    monotone = times[np.maximum.accumulate(ranks + group * len(times)) - group * len(times)]
+    places = np.arange(len(order))
+    whole = np.full(group[-1] + 1, -1)
+    np.maximum.at(whole, group, np.where(partial[order], -1, places))
+    kept = places >= whole[group]
+    return order[kept], monotone[kept]
+
+
+def completed(keys: Ints, sources: Ints, stamps: Ints, absent: Bools) -> tuple[Ints, Ints, Ints]:
+    """Return where the values of each key's last row are, among the changes of `since_last_whole`.
+
+    Parameters
+    ----------
+    keys, sources, stamps : array of int
+        As of `last_of_keys`; changes of a partition are in their order.
+    absent : array of bool
+        A row for each change, with a flag for each column that it lacks.
+
+    Returns
+    -------
+    (last, bases, places) : (array of int, array of int, array of int)
+        For each key: the place of its last change; that of its last whole change, or -1; and, in a row for each column, the place of the
+        column's value, or -1 if no change has one.
+
+    Examples
+    --------
+    >>> changes = map(np.array, ([0, 0, 1], [0, 0, 0], [5, 5, 5], [[False, False], [False, True], [False, True]]))
+    >>> last, bases, places = completed(*changes)
+    >>> last.tolist(), bases.tolist(), places.tolist()
+    ([1, 2], [0, -1], [[1, 2], [0, -1]])
+    """
+    order = np.lexsort((sources, stamps, keys))
+    arranged = keys[order]
+    is_last = np.append(arranged[1:] != arranged[:-1], True)
+    ends = np.flatnonzero(is_last)
+    starts = np.append(0, ends[:-1] + 1)
+
+    def latest(there: Any) -> Ints:
+        """Return the place of the last of these changes of each key, or -1."""
+        found = np.maximum.accumulate(np.where(there[order], np.arange(len(order)), -1))[ends]
+        places: Ints = np.where(found >= starts, order[found], -1)
+        return places
+
+    places = np.array([latest(~of_column) for of_column in absent.T])
+    return order[ends], latest(~absent.any(axis=1)), places

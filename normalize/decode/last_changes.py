@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -30,10 +30,10 @@ from cdc_formats.base import KeyedChange
 from cdc_formats.errors import PartialImageError
 from cdc_formats.values.schema import Column, SqlType
 from normalize.core.arrow import arrow_type, of_stored, slices, spark_type
-from normalize.core.changes import ChangeBuilder, Shape
+from normalize.core.changes import ChangeBuilder, Partial, Shape
 from normalize.core.guard import PartitionSummary, SourceTable
-from normalize.core.last import last_in_partitions, last_of_keys
-from normalize.core.output import Output, SideOutput
+from normalize.core.last import completed, last_in_partitions, last_of_keys, since_last_whole
+from normalize.core.output import ROW_KIND, Output, SideOutput
 from normalize.core.records import Records
 from normalize.core.row_order import RowOrder
 from normalize.worker import worker
@@ -42,6 +42,8 @@ from .columnar import KeyedColumns
 from .targets import Target
 
 METADATA = "metadata"
+ABSENT = "absent"
+"""The column with the missing columns of a partial row, as text: ``010`` for the second of three; NULL for a whole row."""
 TABLE, TOPIC = "table", "topic"
 """The names of the facts that tasks find in the records."""
 _MOST_HELD = 65_536
@@ -50,7 +52,8 @@ _MOST_HELD = 65_536
 class HeldChanges(Target):
     """The last change of each key of a task, all at the end of the task: what `LastChanges` and `normalize.sync` share.
 
-    Rows must have all columns: `partial_remedy` ends the error for one that has not.
+    A partial row is completed from the changes of its key before it, and keeps `ABSENT` if columns are still missing. With a
+    `partial_remedy`, which ends the text, it is an error.
 
     Parameters
     ----------
@@ -61,11 +64,11 @@ class HeldChanges(Target):
     """
 
     keyed = True
-    partial_remedy: ClassVar[str]
+    partial_remedy = ""
 
     def __init__(self, output: Output, key_groups: int, shape: Shape, *, row_order: RowOrder | None) -> None:
         self.row_order = row_order
-        self.last = _Held()
+        self.last: LastHeld | EveryHeld = LastHeld()
         super().__init__(output, key_groups, shape)
 
     def start(self) -> None:
@@ -74,24 +77,25 @@ class HeldChanges(Target):
     def take(self, records: Records, decoded: Sequence[Sequence[KeyedChange]]) -> None:
         builder = ChangeBuilder(self.shape)
         builder.take(records, decoded)
-        if builder.partials:
-            raise PartialImageError(
-                f"the row lacks columns that the producer left out as unchanged, and {self.partial_remedy}, or configure the producer to "
-                "write all columns (PostgreSQL: REPLICA IDENTITY FULL; GoldenGate: NOCOMPRESSUPDATES; MySQL: binlog_row_image=FULL)",
-                "$.after",
-                where=builder.partials[0].record.where,
-            )
+        if builder.partials and self.partial_remedy:
+            raise partial_row(self.partial_remedy, builder.partials[0].record.where)
         if builder.keys:
-            self._hold(records.source, builder.offsets, builder.changes().batch)
+            changes = builder.changes()
+            self._hold(records.source, builder.offsets, changes.batch, changes.partials)
 
     def take_columns(self, records: Records, changes: KeyedColumns) -> None:
         self._hold(records.source, records.offsets[changes.places], changes.changes.batch)
 
-    def _hold(self, source: str, offsets: Any, changes: pa.RecordBatch) -> None:
+    def _hold(self, source: str, offsets: Any, changes: pa.RecordBatch, partials: Sequence[Partial] = ()) -> None:
         """Add changes of one Kafka partition, in any order."""
         columns = {name: changes.column(name) for name in changes.schema.names}
         columns["offset"] = pa.array(offsets, pa.int64())
         columns["source"] = pa.DictionaryArray.from_arrays(pa.array(np.zeros(len(changes), np.int32)), pa.array([source]))
+        if partials:
+            flags = dict.fromkeys(range(len(changes)), "") | {
+                each.change: _flags(each.absent, len(self.output.columns)) for each in partials
+            }
+            columns[ABSENT] = pa.array([flag or None for flag in flags.values()], pa.string())
         self.last.add(pa.table(columns))
 
     def add_side_output(self, records: Records, index: int, side_output: SideOutput) -> None:
@@ -107,6 +111,31 @@ class HeldChanges(Target):
     @abstractmethod
     def _typed(self, changes: pa.RecordBatch) -> pa.RecordBatch:
         """Return changes with the target's schema."""
+
+
+def partial_row(remedy: str, where: str) -> PartialImageError:
+    """Return the error for a row that cannot be completed.
+
+    Parameters
+    ----------
+    remedy : str
+        What cannot complete it, and what to use.
+    where : str
+        The record.
+    """
+    return PartialImageError(
+        f"the row lacks unchanged columns, and {remedy}, or let the producer write all columns (PostgreSQL: REPLICA IDENTITY FULL; "
+        "GoldenGate: NOCOMPRESSUPDATES; MySQL: binlog_row_image=FULL)",
+        "$.after",
+        where=where,
+    )
+
+
+def _flags(absent: Sequence[int], length: int) -> str:
+    flags = ["0"] * length
+    for index in absent:
+        flags[index] = "1"
+    return "".join(flags)
 
 
 class LastChanges(HeldChanges):
@@ -183,7 +212,7 @@ def merge_pass(batches: Iterable[pa.RecordBatch], *, row_order: RowOrder) -> Ite
     RowOrderError
         When the order of the last two changes of a key is unknown.
     """
-    held = _Held()
+    held = LastHeld()
     with worker():
         for batch in batches:
             if "fact" in batch.schema.names:
@@ -195,8 +224,27 @@ def merge_pass(batches: Iterable[pa.RecordBatch], *, row_order: RowOrder) -> Ite
         yield from held.finish(row_order)
 
 
-class _Held:
-    """Changes of which only the last of each key in each partition is kept. They are compacted whenever they have doubled."""
+class EveryHeld:
+    """All changes, also those that are not the last of their key."""
+
+    def __init__(self) -> None:
+        self.tables: list[pa.Table] = []
+
+    def add(self, changes: pa.Table) -> None:
+        self.tables.append(changes)
+
+    def finish(self, row_order: RowOrder | None) -> Iterator[pa.RecordBatch]:
+        """Yield the changes, in no order."""
+        for table in self.tables:
+            for batch in table.combine_chunks().to_batches():
+                yield from slices(batch)
+
+
+class LastHeld:
+    """Changes of which only the last of each key in each partition is kept, and with partial rows those since the last whole one.
+
+    They are compacted whenever they have doubled.
+    """
 
     def __init__(self) -> None:
         self.tables: list[pa.Table] = []
@@ -217,14 +265,53 @@ class _Held:
         table = self._compacted()
         if row_order is not None:
             keys, sources, stamps = _numbers(table, "key", "source", "stamp")
-            table = table.take(pa.array(last_of_keys(keys, sources, stamps, row_order)))
+            if _has_partials(table):
+                table = _with_completed_rows(table, keys, sources, stamps)
+            else:
+                table = table.take(pa.array(last_of_keys(keys, sources, stamps, row_order)))
         for batch in table.combine_chunks().to_batches():
             yield from slices(batch)
 
     def _compacted(self) -> pa.Table:
-        table = pa.concat_tables(self.tables).unify_dictionaries()
-        places, stamps = last_in_partitions(*_numbers(table, "key", "source", "offset", "stamp"))
+        table = pa.concat_tables(self.tables, promote_options="default").unify_dictionaries()
+        numbers = _numbers(table, "key", "source", "offset", "stamp")
+        if _has_partials(table):
+            places, stamps = since_last_whole(*numbers, partial=table.column(ABSENT).is_valid().to_numpy())
+        else:
+            places, stamps = last_in_partitions(*numbers)
         return table.take(pa.array(places)).set_column(table.schema.get_field_index("stamp"), "stamp", pa.array(stamps))
+
+
+def _has_partials(changes: pa.Table) -> bool:
+    return ABSENT in changes.schema.names and changes.column(ABSENT).null_count < changes.num_rows
+
+
+def _with_completed_rows(changes: pa.Table, keys: Any, sources: Any, stamps: Any) -> pa.Table:
+    """Return the last change of each key, with the values that it lacks from the changes before it.
+
+    Raises
+    ------
+    PartialImageError
+        When the change before it is a delete.
+    """
+    texts = changes.column(ABSENT)
+    length = len(pc.max(texts).as_py())
+    absent = np.zeros((changes.num_rows, length), bool)
+    absent[texts.is_valid().to_numpy()] = np.frombuffer("".join(texts.drop_null().to_pylist()).encode(), "S1").reshape(-1, length) == b"1"
+    last, bases, places = completed(keys, sources, stamps, absent)
+    deleted = changes.column("deleted") if "deleted" in changes.schema.names else pc.equal(changes.column(ROW_KIND), "-D")
+    lost = np.flatnonzero((bases >= 0) & (bases != last) & deleted.to_numpy()[bases])
+    if len(lost):
+        source, offset = (changes.column(name)[last[lost[0]]].as_py() for name in ("source", "offset"))
+        raise partial_row("the change of its key before it is a delete: read the table again from a snapshot", f"{source}@{offset}")
+    found = changes.take(pa.array(last))
+    for index, of_column in enumerate(places):
+        # Where no change has a value, the last one has NULL.
+        values = changes.column(f"c{index}").take(pa.array(np.where(of_column < 0, last, of_column)))
+        found = found.set_column(found.schema.get_field_index(f"c{index}"), f"c{index}", values)
+    still = (places < 0).T
+    flags = np.ascontiguousarray(np.where(still, b"1", b"0")).view(f"S{length}")[:, 0].astype(str)
+    return found.set_column(found.schema.get_field_index(ABSENT), ABSENT, pa.array(flags, pa.string(), mask=~still.any(axis=1)))
 
 
 def _numbers(table: pa.Table, *names: str) -> list[Any]:

@@ -16,6 +16,7 @@ from cdc_formats.values.schema import backquoted
 from normalize.core.output import ROW_KIND
 
 from .latest import ADDS
+from .partial_rows import ABSENT_COLUMN, is_absent
 
 if TYPE_CHECKING:
     from pyspark.sql import Column as SparkColumn
@@ -109,11 +110,41 @@ class Dialect:
         """Return the statement that gives a column another type."""
         return f"ALTER TABLE {self.table(table)} ALTER COLUMN {self.name(field.name)} TYPE {self.type(field, in_key=in_key)}"
 
-    def stage(self, staging: str, table: str, columns: Mapping[str, str]) -> str:
-        """Return the statement that creates the staging table: nullable columns of the target's types, and the row kind."""
-        kind = f"CAST('' AS CHAR(2)) AS {self.name(ROW_KIND)}"
+    def stage(self, staging: str, table: str, columns: Mapping[str, str], *, partial_rows: bool = False) -> str:
+        """Return the statement that creates the staging table: nullable columns of the target's types, the row kind, missing columns."""
+        kind = self.staged_kinds(len(columns), partial_rows)
         names = ", ".join(f"{self.name(name)} AS {staged}" for name, staged in columns.items())
         return f"CREATE UNLOGGED TABLE {self.table(staging)} AS SELECT {names}, {kind} FROM {self.table(table)} WITH NO DATA"
+
+    def staged_kinds(self, columns: int, partial_rows: bool) -> str:
+        """Return the columns of the staging table that the target does not have."""
+        kind = f"CAST('' AS CHAR(2)) AS {self.name(ROW_KIND)}"
+        # A flag for each column, and the place of a record: a topic has up to 249 characters.
+        return f"{kind}, CAST(NULL AS CHAR({columns + 300})) AS {ABSENT_COLUMN}" if partial_rows else kind
+
+    def incomplete(self, staging: str, table: str, primary_key: Mapping[str, str], deleted: str | None) -> str:
+        """Return the query for a partial row of a key that the target does not have, or has deleted softly; NULL if there is none."""
+        gone = "" if deleted is None else f" OR t.{self.name(deleted)} IS NOT NULL"
+        is_gone = f"(t.{self.name(next(iter(primary_key)))} IS NULL{gone})"
+        return (
+            f"SELECT MIN(s.{ABSENT_COLUMN}) FROM {self.table(staging)} AS s LEFT JOIN {self.table(table)} AS t "
+            f"ON {self.equal(primary_key)} WHERE s.{self.name(ROW_KIND)} IN {ADDS} AND s.{ABSENT_COLUMN} IS NOT NULL AND {is_gone}"
+        )
+
+    def complete(self, staging: str, table: str, columns: Mapping[str, str], primary_key: Mapping[str, str]) -> str:
+        """Return the statement that gives partial rows of the staging table the target's values in the columns that they lack."""
+        sets = ", ".join(f"{staged} = {value}" for staged, value in self.completed(columns).items())
+        return (
+            f"UPDATE {self.table(staging)} AS s SET {sets} FROM {self.table(table)} AS t "
+            f"WHERE {self.equal(primary_key)} AND s.{ABSENT_COLUMN} IS NOT NULL"
+        )
+
+    def completed(self, columns: Mapping[str, str]) -> dict[str, str]:
+        """Return the value of each column of the staging table: the target's if it is absent."""
+        return {
+            staged: f"CASE WHEN {is_absent(index, 's')} THEN t.{self.name(name)} ELSE s.{staged} END"
+            for index, (name, staged) in enumerate(columns.items())
+        }
 
     def delete(self, staging: str, table: str, primary_key: Mapping[str, str]) -> str:
         """Return the statement that deletes the rows whose last change is a retraction."""
@@ -227,13 +258,20 @@ class MySql(Dialect):
         required = " NOT NULL" if in_key else ""
         return f"ALTER TABLE {self.table(table)} MODIFY COLUMN {self.name(field.name)} {self.type(field, in_key=in_key)}{required}"
 
-    def stage(self, staging: str, table: str, columns: Mapping[str, str]) -> str:
-        kind = f"CAST('' AS CHAR(2)) AS {self.name(ROW_KIND)}"
+    def stage(self, staging: str, table: str, columns: Mapping[str, str], *, partial_rows: bool = False) -> str:
+        kind = self.staged_kinds(len(columns), partial_rows)
         names = ", ".join(f"t.{self.name(name)} AS {staged}" for name, staged in columns.items())
         # The outer join makes the columns nullable: a delete may have the key alone.
         return (
             f"CREATE TABLE {self.table(staging)} AS SELECT {names}, {kind} "
             f"FROM (SELECT 1 AS one) AS one LEFT JOIN {self.table(table)} AS t ON one.one = 0 LIMIT 0"
+        )
+
+    def complete(self, staging: str, table: str, columns: Mapping[str, str], primary_key: Mapping[str, str]) -> str:
+        sets = ", ".join(f"s.{staged} = {value}" for staged, value in self.completed(columns).items())
+        return (
+            f"UPDATE {self.table(staging)} AS s JOIN {self.table(table)} AS t ON {self.equal(primary_key)} "
+            f"SET {sets} WHERE s.{ABSENT_COLUMN} IS NOT NULL"
         )
 
     def delete(self, staging: str, table: str, primary_key: Mapping[str, str]) -> str:

@@ -29,6 +29,7 @@ from normalize.dataframe import positional
 
 from .dialects import Dialect, MySql, dialect_of
 from .narrowing import require_no_narrowing
+from .partial_rows import ABSENT_COLUMN, missing_row
 from .table_spec import Batch, TableSpec, missing_columns, running_batch
 from .targets import ConflictError, JdbcTarget, TargetError
 
@@ -56,6 +57,12 @@ def needed(spark: SparkSession, table: JdbcTarget, spec: TableSpec) -> list[str]
         return _needed(connection, table, spec)
 
 
+def widen(spark: SparkSession, table: JdbcTarget, old: StructField, new: StructField, *, in_key: bool) -> list[str]:
+    """Return the statements that give a column a wider type."""
+    with JdbcConnection.open(spark, table) as connection:
+        return [connection.dialect.widen(table.table, new, in_key=in_key)]
+
+
 def prepare(spark: SparkSession, table: JdbcTarget, spec: TableSpec) -> None:
     """Create the table or add columns, if needed and allowed."""
     with JdbcConnection.open(spark, table) as connection:
@@ -80,13 +87,32 @@ def merge(latest: DataFrame, table: JdbcTarget, spec: TableSpec) -> None:
             raise TargetError(
                 f"{table}: keys ({', '.join(key)}) that differ in the changelog are equal in the table's collation: use a binary collation"
             )
+        deleted = None if spec.deleted_column is None else connection.spelled(table.table, [spec.deleted_column])[0]
         with connection.transaction():
-            if spec.deleted_column is None:
+            if spec.partial_rows:
+                _complete(connection, staging, table, (names, key, deleted))
+            if deleted is None:
                 connection.execute(dialect.delete(staging, table.table, key))
             else:
-                (deleted,) = connection.spelled(table.table, [spec.deleted_column])
                 connection.execute(dialect.soft_delete(staging, table.table, key, (deleted, names[deleted])))
             connection.execute(dialect.upsert(staging, table.table, names, key))
+
+
+def _complete(
+    connection: JdbcConnection, staging: str, table: JdbcTarget, columns: tuple[dict[str, str], dict[str, str], str | None]
+) -> None:
+    """Give partial rows of the staging table the values that the target has in the columns that they lack.
+
+    Raises
+    ------
+    PartialImageError
+        When the target does not have a row's key.
+    """
+    names, key, deleted = columns
+    ((lost,),) = connection.rows(connection.dialect.incomplete(staging, table.table, key, deleted))
+    if lost:
+        raise missing_row(lost.split()[1])
+    connection.execute(connection.dialect.complete(staging, table.table, names, key))
 
 
 def append(rows: DataFrame, table: JdbcTarget, spec: TableSpec, batch: Batch | None) -> None:
@@ -114,9 +140,9 @@ def _staged(rows: DataFrame, connection: JdbcConnection, table: JdbcTarget, spec
     staging, dialect = _staging(rows.sparkSession, table), connection.dialect
     drop = f"DROP TABLE IF EXISTS {dialect.table(staging)}"
     connection.execute(drop)
-    connection.execute(dialect.stage(staging, table.table, connection.staged(table.table, spec.names)))
+    connection.execute(dialect.stage(staging, table.table, connection.staged(table.table, spec.names), partial_rows=spec.partial_rows))
     try:
-        kind = [ROW_KIND] if ROW_KIND in rows.columns else []
+        kind = [ROW_KIND] * (ROW_KIND in rows.columns) + [ABSENT_COLUMN] * spec.partial_rows
         renamed = rows.select(*kind, *positional(spec.names))
         staged = renamed.select(*kind, *(dialect.staged(field) for field in renamed.schema.fields[len(kind) :]))
         options = connection.options | {"dbtable": dialect.table(staging)}

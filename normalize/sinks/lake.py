@@ -23,6 +23,7 @@ from normalize.spark_versions import package
 
 from .latest import ADDS
 from .narrowing import require_no_narrowing
+from .partial_rows import ABSENT_COLUMN, is_absent, missing_row
 from .table_spec import END_AT, START_AT, Batch, TableSpec, missing_columns
 from .targets import ConflictError, LakeTarget, TargetError
 
@@ -82,18 +83,33 @@ def _additions(table: LakeTarget, missing: Sequence[StructField]) -> list[str]:
     return [feature, added] if ntz else [added]
 
 
-def _widen(table: LakeTarget, old: StructField, new: StructField) -> list[str]:
+def widen(spark: SparkSession, table: LakeTarget, old: StructField, new: StructField, *, in_key: bool) -> list[str]:
     """Return the statements that give a column a wider type; empty if the table format has none."""
+    return _widen(table, old, new)
+
+
+def _widen(table: LakeTarget, old: StructField, new: StructField) -> list[str]:
     kind = new.dataType.simpleString()
-    # Iceberg keeps a decimal's scale, and changes no integer or date into another type.
-    if table.provider != "delta" or kind == "timestamp":
+    altered = f"ALTER TABLE {table.sql_name} ALTER COLUMN {backquoted(new.name)} TYPE {kind.upper()}"
+    if table.provider == "iceberg":
+        return [altered] if _iceberg_widens(old.dataType, new.dataType) else []
+    if kind == "timestamp":
         return []
     features = {"delta.enableTypeWidening": "true"} | ({"delta.feature.timestampNtz": "supported"} if kind == "timestamp_ntz" else {})
     properties = ", ".join(f"'{name}' = '{value}'" for name, value in features.items())
     return [
         f"ALTER TABLE {table.sql_name} SET TBLPROPERTIES ({properties})",
-        f"ALTER TABLE {table.sql_name} ALTER COLUMN {backquoted(new.name)} TYPE {kind.upper()}",
+        altered,
     ]
+
+
+def _iceberg_widens(old: DataType, new: DataType) -> bool:
+    """Return whether Iceberg has a statement: it keeps a decimal's scale, and changes no date and no integer into another kind of type."""
+    from pyspark.sql.types import DecimalType
+
+    if isinstance(old, DecimalType) and isinstance(new, DecimalType):
+        return old.scale == new.scale
+    return new.simpleString() == "bigint" and old.simpleString() in ("tinyint", "smallint", "int")
 
 
 def provider_of(spark: SparkSession, name: str) -> str:
@@ -175,15 +191,26 @@ def merge_statement(table: LakeTarget, changes: str, spec: TableSpec) -> str:
         deleted = backquoted(spec.deleted_column)
         # The first delete counts, also if its micro-batch is repeated.
         deletion = f"AND t.{deleted} IS NULL THEN UPDATE SET t.{deleted} = s.{deleted}"
+    updated, inserted = [f"s.{name}" for name in names], [f"s.{name}" for name in names]
+    if spec.partial_rows:
+        updated = [f"CASE WHEN {is_absent(index, 's')} THEN t.{name} ELSE s.{name} END" for index, name in enumerate(names)]
+        # In a value, since Spark evaluates it only for rows that are written: a row that is deleted softly is not there either.
+        inserted[0] = f"CASE WHEN s.{ABSENT_COLUMN} IS NOT NULL THEN {_RAISED} ELSE {inserted[0]} END"
+        if spec.deleted_column is not None:
+            updated[-1] = f"CASE WHEN s.{ABSENT_COLUMN} IS NOT NULL AND t.{deleted} IS NOT NULL THEN {_RAISED} ELSE s.{deleted} END"
     return "\n".join(
         [
             f"MERGE INTO {table.sql_name} AS t USING {changes} AS s ON {' AND '.join(equal)}",
             f"WHEN MATCHED AND s.{ROW_KIND} NOT IN {ADDS} {deletion}",
-            f"WHEN MATCHED AND s.{ROW_KIND} IN {ADDS} THEN UPDATE SET {', '.join(f't.{name} = s.{name}' for name in names)}",
-            f"WHEN NOT MATCHED AND s.{ROW_KIND} IN {ADDS} "
-            f"THEN INSERT ({', '.join(names)}) VALUES ({', '.join(f's.{name}' for name in names)})",
+            f"WHEN MATCHED AND s.{ROW_KIND} IN {ADDS} THEN UPDATE SET "
+            + ", ".join(f"t.{name} = {value}" for name, value in zip(names, updated, strict=True)),
+            f"WHEN NOT MATCHED AND s.{ROW_KIND} IN {ADDS} THEN INSERT ({', '.join(names)}) VALUES ({', '.join(inserted)})",
         ]
     )
+
+
+_RAISED = f"raise_error(concat('{missing_row()} in ', substring_index(s.{ABSENT_COLUMN}, ' ', -1)))"
+"""The SQL that raises the error for a partial row of a key that the table does not have."""
 
 
 def append(rows: DataFrame, table: LakeTarget, batch: Batch | None) -> None:

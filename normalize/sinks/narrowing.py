@@ -97,7 +97,7 @@ def is_narrower(kind: DataType, given: DataType) -> bool:
 
 
 def wider(kind: DataType, given: DataType) -> DataType | None:
-    """Return a type that has every value of both, for a column that `is_narrower`; None if there is none.
+    """Return a type that has every value of both; None if there is none.
 
     Examples
     --------
@@ -108,6 +108,8 @@ def wider(kind: DataType, given: DataType) -> DataType | None:
     from pyspark.sql.types import DateType, DecimalType, DoubleType
 
     have = kind.simpleString()
+    if have in _DIGITS and given.simpleString() in _DIGITS:
+        return max(kind, given, key=lambda each: _DIGITS[each.simpleString()])
     if isinstance(given, DecimalType) and (have in _DIGITS or isinstance(kind, DecimalType)):
         whole = kind.precision - kind.scale if isinstance(kind, DecimalType) else _DIGITS[have]
         digits = max(whole, given.precision - given.scale) + given.scale

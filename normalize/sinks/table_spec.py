@@ -93,6 +93,8 @@ class TableSpec:
         The column with the time of a soft delete; None for hard deletes.
     versions : bool
         Whether a row is a version, with ``__START_AT`` and ``__END_AT``.
+    partial_rows : bool
+        Whether the changes have the column of `partial_rows`.
     """
 
     fields: tuple[StructField, ...]
@@ -101,6 +103,7 @@ class TableSpec:
     add_columns: bool
     deleted_column: str | None = None
     versions: bool = False
+    partial_rows: bool = False
 
     @property
     def names(self) -> list[str]:

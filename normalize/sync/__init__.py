@@ -9,6 +9,7 @@ module             its part
 `table_schema`     a table's columns and key: inferred, extended, written as JSON
 `schema_store`     the folder of these files
 `table_changes`    the decoded changes of one table: the last of each key
+`widening`         the wider type of a column that a value does not fit
 `table_sync`       one table: its schema, its changes, its target
 =================  =============================================================================================================
 """

@@ -8,7 +8,7 @@ The pass returns the records with these columns, followed by a row for each tabl
 ============  ====================================================================================================================
 column        content
 ============  ====================================================================================================================
-``table``     the source table (`source_id`); NULL for a record without rows
+``table``     the source table (`source_id`), of shards the table that they are merged into; NULL for a record without rows
 ``sample``    whether the record belongs to the sample from which a schema is inferred: the first ones, and those with new columns
 ``summary``   a `TableSummary`, as MessagePack
 ============  ====================================================================================================================
@@ -25,6 +25,7 @@ from typing import Any
 
 import msgspec
 import pyarrow as pa
+from msgspec.structs import replace
 
 from cdc_formats.base import Event, Format, Headers, Ignored
 from cdc_formats.errors import DecodeError, excerpt_of
@@ -62,6 +63,8 @@ class TableSummary(msgspec.Struct):
         The number of inserts and updates.
     names : set of str
         The columns that have a value in a row.
+    partitions : set of str
+        The Kafka partitions of the records, as ``topic[partition]``.
     reasons : dict
         Why records have no rows, with their number.
     """
@@ -71,6 +74,7 @@ class TableSummary(msgspec.Struct):
     size: int = 0
     rows: int = 0
     names: set[str] = msgspec.field(default_factory=set)
+    partitions: set[str] = msgspec.field(default_factory=set)
     reasons: dict[str, int] = msgspec.field(default_factory=dict)
 
     def add(self, other: TableSummary) -> None:
@@ -79,6 +83,7 @@ class TableSummary(msgspec.Struct):
         self.size += other.size
         self.rows += other.rows
         self.names |= other.names
+        self.partitions |= other.partitions
         self.reasons = dict(Counter(self.reasons) + Counter(other.reasons))
 
 
@@ -106,12 +111,15 @@ class Routed(msgspec.Struct, frozen=True, gc=False):
         The columns with a value in them.
     reason : str
         Why the record has no rows.
+    shard : str
+        The source table, if it is one of several that are merged into `table`.
     """
 
     table: str
     rows: int = 0
     names: frozenset[str] = frozenset()
     reason: str = ""
+    shard: str = ""
 
 
 class Router:
@@ -134,7 +142,7 @@ class Router:
         # A record without a value names no table: then all records of the topic belong to the topic's.
         self.by_topic = format.reads_tombstones or not format.table_identity
         self._table_of = format.table_reader(list(format.table_identity))
-        self._selected: dict[str, bool] = {}
+        self._merged: dict[str, str] = {}
 
     def route(self, topic: str, key: bytes | None, value: bytes | None, headers: Headers = ()) -> Routed:
         """Return where a record belongs.
@@ -143,7 +151,14 @@ class Router:
         ------
         DecodeError
             When the record cannot be read.
+        ArgumentError
+            When the source table is a shard of two tables, or has the name of a merged one.
         """
+        routed = self._routed(topic, key, value, headers)
+        merged = self._merged.get(routed.table) if routed.table else ""
+        return routed if merged == routed.table or not merged else replace(routed, table=merged, shard=routed.table)
+
+    def _routed(self, topic: str, key: bytes | None, value: bytes | None, headers: Headers) -> Routed:
         if self.by_topic:
             return self._of_topic(topic, key, value, headers) if self._selects(topic) else _OTHER
         events = self.reader.events(key, value, headers)
@@ -174,9 +189,9 @@ class Router:
         return Routed(table, rows, frozenset(names))
 
     def _selects(self, table: str) -> bool:
-        if table not in self._selected:
-            self._selected[table] = self.selection.selects(table)
-        return self._selected[table]
+        if table not in self._merged:
+            self._merged[table] = self.selection.target(table) if self.selection.selects(table) else ""
+        return bool(self._merged[table])
 
     def _named(self, message: Any) -> str:
         return source_id([str(name) for name in self._table_of(message) if name is not None])
@@ -237,6 +252,7 @@ def route_pass(batches: Iterator[pa.RecordBatch], *, route: Route) -> Iterator[p
                     letters.append(_bad(error, batch, index, route))
                 tables.append(routed.table or None)
                 sample.append(_see(summaries, chosen, routed, len(value or b"")))
+            _add_partitions(summaries, batch, tables)
             if route.dead_letters is not None:
                 send(route.dead_letters, letters)
             summary = pa.nulls(batch.num_rows, pa.binary())
@@ -257,6 +273,14 @@ def _arguments(batch: pa.RecordBatch) -> list[Sequence[Any]]:
     return [*(batch.column(name).to_pylist() for name in ("topic", "key", "value")), header_lists(batch.column("headers"))]
 
 
+def _add_partitions(summaries: Mapping[str, TableSummary], batch: pa.RecordBatch, tables: Sequence[str | None]) -> None:
+    """Add the Kafka partitions of records to the summaries of their tables."""
+    places = pa.table([batch.column("topic"), batch.column("partition"), pa.array(tables, pa.string())], ["topic", "partition", "table"])
+    for place in places.group_by(["topic", "partition", "table"]).aggregate([]).to_pylist():
+        if place["table"] is not None:
+            summaries[place["table"]].partitions.add(f"{place['topic']}[{place['partition']}]")
+
+
 def _see(summaries: dict[str, TableSummary], chosen: Counter[str], routed: Routed, size: int) -> bool:
     """Add a record to its table's summary, and return whether it belongs to the sample."""
     summary = summaries.setdefault(routed.table, TableSummary(routed.table))
@@ -266,11 +290,12 @@ def _see(summaries: dict[str, TableSummary], chosen: Counter[str], routed: Route
         return False
     summary.size += size
     summary.rows += routed.rows
+    source = routed.shard or routed.table
     if not routed.names <= summary.names:
         summary.names |= routed.names
-        chosen[routed.table] = min(chosen[routed.table], _SAMPLE - _SAMPLE_OF_NEW)
-    chosen[routed.table] += 1
-    return chosen[routed.table] <= _SAMPLE
+        chosen[source] = min(chosen[source], _SAMPLE - _SAMPLE_OF_NEW)
+    chosen[source] += 1
+    return chosen[source] <= _SAMPLE
 
 
 def _bad(error: DecodeError, batch: pa.RecordBatch, index: int, route: Route) -> Letter:

@@ -100,7 +100,8 @@ def sync_database(
     format_options : mapping or None
         Options of the format. Others may be inferred for each table.
     tables : mapping
-        Options of single tables, by the name of the source table: ``{"shop.orders": TableOptions(primary_key="id")}``.
+        Options of single tables, by the name of the source table: ``{"shop.orders": TableOptions(primary_key="id")}``. An entry with
+        ``shards=`` is a table into which several source tables are merged.
     include, exclude : str or sequence of str
         Regular expressions for names of source tables: ``exclude="shop[.]tmp_.*"``.
     on_new_column : {"add", "ignore", "fail"}
@@ -135,18 +136,21 @@ def sync_database(
 
     Notes
     -----
-    The table of a message is the one that it names (Debezium's ``source``, Canal, Maxwell, OGG, DMS, ...), and otherwise its topic. Two
-    source tables are never merged: if the template of names gives them one name, they are an error.
+    The table of a message is the one that it names (Debezium's ``source``, Canal, Maxwell, OGG, DMS, ...), and otherwise its topic. Source
+    tables are merged only by ``TableOptions(shards=...)``: if the template of names gives two of them one name, they are an error.
 
     A table's schema comes from its entry in `tables`, or else from a schema block, a registry or the types in the messages, or else from
     the values of the records in the micro-batch in which it appears. A column that has been NULL in all records is not written until it
     has a value. All columns but those of the key are nullable: a column that the source drops stays, and is NULL from then on.
 
-    A MERGE replaces whole rows, so that a message must have all columns of its row. A message without them (GoldenGate's compressed
-    updates, PostgreSQL's unchanged TOAST values) is an error of its table. Read such a table with `from_kafka_changelog`, whose state
-    completes rows, and `apply_changes`.
+    A column that a message leaves out as unchanged (PostgreSQL's TOAST values, GoldenGate's compressed updates) keeps the target's value.
+    If the target does not have the row, the message is an error of its table, and so is one without a column that `TableOptions.where`
+    reads.
 
-    The last change of each key in a micro-batch applies: by offset, and between Kafka partitions by timestamp, as in
+    A history (``scd_type=2``) has every change, ordered by the record's offset. Its records must therefore be in one Kafka partition; others
+    are an error of the table.
+
+    In other tables, the last change of each key in a micro-batch applies: by offset, and between Kafka partitions by timestamp, as in
     `from_kafka_changelog`. An event that a producer repeats in a later micro-batch sets its row back, until the events after it are
     repeated too.
     """
@@ -158,7 +162,9 @@ def sync_database(
     check_version(spark)
     check_kafka_source(spark)
     dead_letters = Destination.check(mode, chosen.identifier, kafka) if isinstance(mode, DeadLetter) else None
-    route = Route(chosen, Selection(names_of(include), names_of(exclude)), fail=mode == "FAILFAST", dead_letters=dead_letters)
+    route = Route(
+        chosen, Selection.of(names_of(include), names_of(exclude), tables or {}), fail=mode == "FAILFAST", dead_letters=dead_letters
+    )
     router = Router(chosen, route.selection)
     if check:
         check_readable(kafka, router.route, fail=route.fail)
@@ -295,7 +301,10 @@ class SyncDatabase:
                 )
             sync.apply(self.spark, part)
         except (ChangelogError, PySparkException, Py4JError) as error:
-            return Failure(sync.table, explain_error(error), self._is_of_table(error, sync.table))
+            # The query's own error begins with the same condition.
+            text = explain_error(error).removeprefix(f"[{SyncError.condition}] ")
+            of_table = self._is_of_table(error, sync.table)
+            return Failure(sync.table, sync.with_remedy(self.spark, part, text) if of_table else text, of_table)
         return None
 
     def _is_of_table(self, error: Exception, table: str) -> bool:

@@ -17,20 +17,29 @@ import pyarrow.compute as pc
 from cdc_formats.decoding.rows import key_indices
 from cdc_formats.values.schema import Column, SqlType
 from normalize.core.arrow import arrow_type, of_stored, spark_type, to_arrow
-from normalize.core.changes import Shape
+from normalize.core.changes import Partial, Shape
 from normalize.core.output import ROW_KIND, Output
 from normalize.core.packing import unpack
 from normalize.decode.decode_pass import COUNTS, Source, decode_pass, needed_columns
-from normalize.decode.last_changes import HeldChanges, merge_pass
+from normalize.decode.last_changes import ABSENT, EveryHeld, HeldChanges, merge_pass
+from normalize.decode.targets import TargetMaker
 from normalize.monitoring.counts import COLUMN as COUNTS_COLUMN, counts_ddl, observe_counts
 from normalize.monitoring.notice import Notice
+from normalize.sinks.databases import source_id
+from normalize.sinks.partial_rows import ABSENT_COLUMN
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _ORDER = [("key", pa.binary()), ("stamp", pa.int64()), ("source", pa.string()), ("offset", pa.int64())]
 _ORDER_DDL = "key BINARY, stamp BIGINT, source STRING, offset BIGINT"
+_PLACE = [("source", pa.string()), ("offset", pa.int64()), (ABSENT, pa.string())]
+_PLACE_DDL = f"source STRING, offset BIGINT, {ABSENT} STRING"
 _ROWS_OF_TASK = 50_000
+OFFSET = "__offset"
+"""The column of a history's changes with their record's offset."""
+_END_OF_SHARD = b"\0"
+"""Between the name of a shard and the packed key."""
 
 
 def _written(sql_type: SqlType) -> SqlType:
@@ -52,7 +61,7 @@ class Changes(NamedTuple):
     Attributes
     ----------
     rows : DataFrame
-        ``row_kind`` and the columns.
+        ``row_kind`` and the columns; and `ABSENT_COLUMN`, if there may be partial rows.
     counts : callable
         Returns the counts of `decode_pass`, once the rows are computed.
     """
@@ -61,8 +70,23 @@ class Changes(NamedTuple):
     counts: Callable[[], Mapping[str, int]]
 
 
+class Wanted(NamedTuple):
+    """Which changes are returned, and what they have beside the columns of the source table.
+
+    Attributes
+    ----------
+    shard_column : Column or None
+        The column with the name of the source table, after the others, if it is part of the key. The metadata are the parts of the name.
+    every : bool
+        Whether all changes are returned, for a history, and not only the last of each key. They have their record's offset (`OFFSET`).
+    """
+
+    shard_column: Column | None = None
+    every: bool = False
+
+
 class TableChanges(HeldChanges):
-    """The last change of each key: ``+U`` with the whole row, or ``-D`` with the key.
+    """The last change of each key: ``+U`` with the row, or ``-D`` with the key.
 
     Parameters
     ----------
@@ -72,26 +96,42 @@ class TableChanges(HeldChanges):
         The indexes of the key's columns.
     merged : bool
         Whether `merge_pass` follows.
+    wanted : Wanted
     """
 
-    partial_remedy = (
-        "only a stored row can complete it, which sync_database does not have: use from_kafka_changelog and apply_changes for this table"
-    )
-
-    def __init__(self, output: Output, key_groups: int, shape: Shape, *, key: tuple[int, ...], merged: bool) -> None:
-        self.schema = pa.schema([*_ORDER, *_arrow_fields(output.columns)])
-        self.key = key
+    def __init__(self, output: Output, key_groups: int, shape: Shape, *, key: tuple[int, ...], merged: bool, wanted: Wanted) -> None:
+        written = _arrow_fields(_written_columns(output.columns, wanted.shard_column))
+        self.schema = pa.schema([*_ORDER, *written, (ABSENT, pa.string())])
+        self.key, self.by_shard = key, wanted.shard_column is not None
         super().__init__(output, key_groups, shape, row_order=None if merged else "log")
+        if wanted.every:
+            self.last = EveryHeld()
+            self.partial_remedy = "a history cannot complete it: pass scd_type=1 for this table"
 
     @staticmethod
     def ddl(output: Output) -> str:
-        return f"{_ORDER_DDL}, {_rows_ddl(output.columns)}"
+        return f"{_ORDER_DDL}, {_rows_ddl(output.columns)}, {ABSENT} STRING"
+
+    def _hold(self, source: str, offsets: Any, changes: pa.RecordBatch, partials: Sequence[Partial] = ()) -> None:
+        if self.by_shard:
+            names = [changes.column(f"m{index}").to_pylist() for index in range(len(self.output.metadata))]
+            shards = [source_id([str(name) for name in parts if name is not None]) for parts in zip(*names, strict=True)]
+            topic = source.rpartition("[")[0]
+            of_shard = zip(shards or [topic] * len(changes), changes.column("key").to_pylist(), strict=True)
+            keys = [(shard or topic).encode() + _END_OF_SHARD + key for shard, key in of_shard]
+            changes = changes.set_column(changes.schema.get_field_index("key"), "key", pa.array(keys, pa.binary()))
+        super()._hold(source, offsets, changes, partials)
 
     def _typed(self, changes: pa.RecordBatch) -> pa.RecordBatch:
         deleted = changes.column("deleted")
+        shards = list[pa.Array]()
+        if self.by_shard:
+            split = [key.split(_END_OF_SHARD, 1) for key in changes.column("key").to_pylist()]
+            shards = [pa.array([shard.decode() for shard, _ in split], pa.string())]
+            packed = [key for _, key in split]
         columns = [of_stored(column.type, changes.column(f"c{index}")) for index, column in enumerate(self.output.columns)]
         if pc.any(deleted).as_py():
-            keys, flags = (changes.column(name).to_pylist() for name in ("key", "deleted"))
+            keys, flags = packed if self.by_shard else changes.column("key").to_pylist(), deleted.to_pylist()
             gone = [unpack(key) if there else None for key, there in zip(keys, flags, strict=True)]
             for part, index in enumerate(self.key):
                 values = to_arrow(self.output.columns[index].type, [None if key is None else key[part] for key in gone])
@@ -99,10 +139,15 @@ class TableChanges(HeldChanges):
         columns = [array.cast(pa.int64()) if pa.types.is_duration(array.type) else array for array in columns]
         kinds = pc.if_else(deleted, "-D", "+U")
         order = [changes.column(name).cast(kind) for name, kind in _ORDER]
-        return pa.RecordBatch.from_arrays([*order, kinds, *columns], schema=self.schema)
+        absent = changes.column(ABSENT) if ABSENT in changes.schema.names else pa.nulls(changes.num_rows, pa.string())
+        return pa.RecordBatch.from_arrays([*order, kinds, *columns, *shards, absent], schema=self.schema)
 
 
-def changes_here(spark: SparkSession, records: pa.Table, source: Source) -> Changes:
+def _written_columns(columns: tuple[Column, ...], shard_column: Column | None) -> tuple[Column, ...]:
+    return columns if shard_column is None else (*columns, shard_column)
+
+
+def changes_here(spark: SparkSession, records: pa.Table, source: Source, wanted: Wanted) -> Changes:
     """Return the changes of records, decoded on the driver.
 
     Parameters
@@ -111,11 +156,13 @@ def changes_here(spark: SparkSession, records: pa.Table, source: Source) -> Chan
     records : pyarrow.Table
         The columns of `route.RECORD_DDL`.
     source : Source
+    wanted : Wanted
     """
-    target = partial(TableChanges, key=key_indices(source.columns, source.unique_key), merged=False)
+    columns = _written_columns(source.columns, wanted.shard_column)
     needed = records.select(needed_columns(source)).combine_chunks().to_batches()
-    decoded = list(decode_pass(iter(needed), source=source, target=target, report=_unreported))
-    schema = pa.schema(_arrow_fields(source.columns))
+    decoded = list(decode_pass(iter(needed), source=source, target=_target(source, wanted, merged=False), report=_unreported))
+    with_places = wanted.every or any(batch.column(ABSENT).null_count < batch.num_rows for batch in decoded)
+    schema = pa.schema(_arrow_fields(columns) + _PLACE * with_places)
     # The rows of counts have no key.
     found = [batch.filter(batch.column("key").is_valid()).select(schema.names) for batch in decoded]
     table = pa.Table.from_batches(found, schema)
@@ -123,10 +170,11 @@ def changes_here(spark: SparkSession, records: pa.Table, source: Source) -> Chan
     for batch in decoded:
         for counted in batch.column(COUNTS_COLUMN).drop_null().to_pylist():
             counts.update(counted)
-    return Changes(_named(spark.createDataFrame(table, _rows_ddl(source.columns)), source.columns), lambda: counts)
+    ddl = ", ".join([_rows_ddl(columns), *[_PLACE_DDL] * with_places])
+    return Changes(_named(spark.createDataFrame(table, ddl), columns, every=wanted.every), lambda: counts)
 
 
-def changes_on_spark(records: DataFrame, source: Source, *, number: int) -> Changes:
+def changes_on_spark(records: DataFrame, source: Source, wanted: Wanted, *, number: int) -> Changes:
     """Return the changes of records, decoded by Spark.
 
     Parameters
@@ -134,26 +182,44 @@ def changes_on_spark(records: DataFrame, source: Source, *, number: int) -> Chan
     records : DataFrame
         The columns of `route.RECORD_DDL`.
     source : Source
+    wanted : Wanted
     number : int
         The number of records.
     """
     from pyspark.sql import Observation
 
-    target = partial(TableChanges, key=key_indices(source.columns, source.unique_key), merged=True)
-    ddl = TableChanges.ddl(source.output)
-    decode: Any = partial(decode_pass, source=source, target=target, report=_unreported)
+    columns = _written_columns(source.columns, wanted.shard_column)
+    ddl = TableChanges.ddl(Output(columns))
+    decode: Any = partial(decode_pass, source=source, target=_target(source, wanted, merged=True), report=_unreported)
     decoded = records.select(*needed_columns(source)).mapInArrow(decode, f"{ddl}, {counts_ddl(COUNTS)}")
     observation = Observation()
-    keyed = observe_counts(decoded, COUNTS, observation).repartition(1 + number // _ROWS_OF_TASK, "key")
-    merge: Any = partial(merge_pass, row_order="log")
-    return Changes(_named(keyed.mapInArrow(merge, ddl), source.columns), lambda: observation.get)
+    keyed = observe_counts(decoded, COUNTS, observation)
+    if not wanted.every:
+        merge: Any = partial(merge_pass, row_order="log")
+        keyed = keyed.repartition(1 + number // _ROWS_OF_TASK, "key").mapInArrow(merge, ddl)
+    return Changes(_named(keyed, columns, every=wanted.every), lambda: observation.get)
+
+
+def _target(source: Source, wanted: Wanted, *, merged: bool) -> TargetMaker:
+    key = key_indices(source.columns, source.unique_key)
+    return partial(TableChanges, key=key, merged=merged, wanted=wanted)
+
+
+def without_absent_column(rows: DataFrame) -> DataFrame:
+    """Return the rows of `Changes` without `ABSENT_COLUMN`, if all are whole."""
+    has = ABSENT_COLUMN in rows.columns and not rows.where(f"{ABSENT_COLUMN} IS NOT NULL").isEmpty()
+    return rows if has else rows.drop(ABSENT_COLUMN)
 
 
 def _unreported(notices: list[Notice]) -> None:
     """Drop notices on columns: the query itself compares them with the schema, and counts bad records."""
 
 
-def _named(changes: DataFrame, columns: tuple[Column, ...]) -> DataFrame:
+def _named(changes: DataFrame, columns: tuple[Column, ...], *, every: bool) -> DataFrame:
     from pyspark.sql import functions as F
 
-    return changes.select(ROW_KIND, *(F.col(f"c{index}").alias(column.name) for index, column in enumerate(columns)))
+    named = [F.col(f"c{index}").alias(column.name) for index, column in enumerate(columns)]
+    if every:
+        return changes.select(ROW_KIND, *named, F.col("offset").alias(OFFSET))
+    absent = [F.concat(ABSENT, F.lit(" "), "source", F.lit("@"), "offset").alias(ABSENT_COLUMN)] * (ABSENT in changes.columns)
+    return changes.select(ROW_KIND, *named, *absent)

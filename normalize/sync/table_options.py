@@ -25,7 +25,7 @@ class SyncError(ChangelogError, RuntimeError):
 
 @dataclass(frozen=True, kw_only=True)
 class TableOptions:
-    """Options of one source table, which override what `sync_database` infers.
+    """Options of one source table, or of one table that is merged from shards, which override what `sync_database` infers.
 
     Parameters
     ----------
@@ -43,10 +43,17 @@ class TableOptions:
         Columns to ignore.
     where : str or None
         A SQL condition on the columns. A row for which it is not true is deleted from the target.
+    shards : str or None
+        A regular expression for the names of the source tables that are merged into this one: ``"shop_[0-9]+[.]orders"``. A key must be in
+        one of them only, unless there is a `shard_column`.
+    shard_column : str or None
+        The column with the name of the source table, which becomes part of the primary key.
     deletes : {"hard", "soft"} or None
         As of `apply_changes`; None: as of the database.
     deleted_column : str or None
         The column of soft deletes; None: as of the database.
+    scd_type : {1, 2} or None
+        2 keeps every version of a row, as of `apply_changes`; None: as of the database.
     """
 
     name: str | None = None
@@ -56,14 +63,19 @@ class TableOptions:
     columns: str | Sequence[str] = ()
     exclude_columns: str | Sequence[str] = ()
     where: str | None = None
+    shards: str | None = None
+    shard_column: str | None = None
     deletes: Literal["hard", "soft"] | None = None
     deleted_column: str | None = None
+    scd_type: Literal[1, 2] | None = None
 
     def __post_init__(self) -> None:
         if self.columns and self.exclude_columns:
             raise ArgumentError("TableOptions has columns and exclude_columns: remove one of them")
         if self.schema is not None and self.types:
             raise ArgumentError("TableOptions has schema and types: write the types into the schema")
+        if self.shard_column is not None and self.shards is None:
+            raise ArgumentError("TableOptions has shard_column without shards: pass shards=..., or remove it")
         for text in (self.declared, self.typed):  # raises for a type that does not exist
             _ = text
         lost = [name for name in names_of(self.primary_key) if not self.writes(name)]
@@ -104,14 +116,60 @@ class Selection:
 
     include: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
+    shards: Mapping[str, str] = field(default_factory=dict, hash=False)
+    """The pattern of the source tables of each merged table."""
 
     def __post_init__(self) -> None:
-        for argument, patterns in (("include", self.include), ("exclude", self.exclude)):
+        for argument, patterns in (("include", self.include), ("exclude", self.exclude), ("shards", self.shards.values())):
             for pattern in patterns:
                 try:
                     re.compile(pattern)
                 except re.error as error:
                     raise ArgumentError(f"{argument} has {pattern!r}, which is not a regular expression: {error}") from None
+
+    @classmethod
+    def of(cls, include: tuple[str, ...], exclude: tuple[str, ...], tables: Mapping[str, TableOptions]) -> Selection:
+        """Return the selection with the shards of these tables.
+
+        Raises
+        ------
+        ArgumentError
+            When a pattern is not a regular expression, or a shard has options of its own.
+        """
+        found = cls(include, exclude, {name: options.shards for name, options in tables.items() if options.shards is not None})
+        for name in tables:
+            merged = found.merged(name)
+            if merged != name:
+                raise ArgumentError(f"tables has options for {name!r}, which is a shard of {merged!r}: write them there")
+        return found
+
+    def merged(self, table: str) -> str:
+        """Return the merged table of a source table; the source table itself if it is not a shard.
+
+        Raises
+        ------
+        ArgumentError
+            When it is a shard of two tables.
+        """
+        found = [name for name, pattern in self.shards.items() if re.fullmatch(pattern, table)]
+        if len(found) > 1:
+            raise ArgumentError(f"the source table {table!r} matches the shards of {found[0]!r} and of {found[1]!r}: change one of them")
+        return found[0] if found else table
+
+    def target(self, table: str) -> str:
+        """Return the merged table of a source table that a message names.
+
+        Raises
+        ------
+        ArgumentError
+            As `merged`, and when a source table has the name of a merged table that it is not a shard of.
+        """
+        merged = self.merged(table)
+        if merged == table and table in self.shards and not re.fullmatch(self.shards[table], table):
+            raise ArgumentError(
+                f"tables= merges shards into {table!r}, which is a source table too: let shards match it, or rename the entry"
+            )
+        return merged
 
     def selects(self, table: str) -> bool:
         """Whether a source table is selected."""

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from cdc_formats.base import Format
-from cdc_formats.errors import SchemaError
+from cdc_formats.errors import InferenceError, SchemaError
 from cdc_formats.printable import printable
 from cdc_formats.topics.inference import InferredSchema, infer_schema
 from cdc_formats.values.schema import Column, columns as to_columns, quote, to_ddl
@@ -41,6 +41,8 @@ class TableSchema:
         The evidence, for the reader of the file.
     stopped : str
         Why the table is no longer synchronized; empty while it is.
+    partition : str
+        The Kafka partition of a history's records; empty for other tables.
     """
 
     table: str
@@ -49,6 +51,7 @@ class TableSchema:
     format_options: Mapping[str, Any] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     stopped: str = ""
+    partition: str = ""
 
     @property
     def names(self) -> set[str]:
@@ -64,6 +67,7 @@ class TableSchema:
             "format_options": dict(self.format_options),
             "notes": list(self.notes),
             "stopped": self.stopped,
+            **({"partition": self.partition} if self.partition else {}),
         }
         return msgspec.json.format(msgspec.json.encode(content), indent=2).decode() + "\n"
 
@@ -89,7 +93,8 @@ class TableSchema:
             raise SyncError(
                 f"{where} is not the file of a table ({error}): correct it, or delete it so that the schema is inferred again"
             ) from None
-        return cls(found.table, read, tuple(found.primary_key), found.format_options, tuple(found.notes), found.stopped)
+        key, notes = tuple(found.primary_key), tuple(found.notes)
+        return cls(found.table, read, key, found.format_options, notes, found.stopped, found.partition)
 
     def described(self) -> str:
         """Return the decision as text for the user."""
@@ -105,6 +110,7 @@ class _File(msgspec.Struct, forbid_unknown_fields=True):
     format_options: dict[str, Any] = {}
     notes: list[str] = []
     stopped: str = ""
+    partition: str = ""
 
 
 def decide(table: str, records: Sequence[Record], *, format: Format, given: Collection[str], options: TableOptions) -> TableSchema:
@@ -145,7 +151,62 @@ def decide(table: str, records: Sequence[Record], *, format: Format, given: Coll
     return _checked(replace(found, columns=tuple(column for column in found.columns if options.writes(column.name))))
 
 
-def extend(schema: TableSchema, names: Collection[str], records: Sequence[Record], *, format: Format, options: TableOptions) -> TableSchema:
+def decide_merged(
+    table: str, samples: Mapping[str, Sequence[Record]], *, format: Format, given: Collection[str], options: TableOptions
+) -> TableSchema:
+    """Return the schema of a table that is merged from shards: all columns of their schemas.
+
+    Parameters
+    ----------
+    table : str
+    samples : mapping
+        The first records of each shard.
+    format, given, options
+        As of `decide`.
+
+    Raises
+    ------
+    InferenceError
+        When no shard has rows.
+    SyncError
+        As `decide`, and when the schemas of two shards contradict each other.
+    SchemaError
+        As `decide`.
+    """
+    found, without_rows = dict[str, TableSchema](), list[InferenceError]()
+    for shard, records in samples.items():
+        try:
+            found[shard] = decide(table, records, format=format, given=given, options=options)
+        except InferenceError as error:
+            without_rows.append(error)
+    if not found:
+        raise without_rows[0]
+    (name, first), *others = found.items()
+    columns = first.columns
+    for shard, schema in others:
+        for what, ours, theirs in (
+            ("primary keys", first.primary_key, schema.primary_key),
+            ("format_options", dict(first.format_options), dict(schema.format_options)),
+        ):
+            if ours != theirs:
+                raise SyncError(f"its shards {name} and {shard} have the {what} {ours!r} and {theirs!r}: pass the right one")
+        columns = _united(columns, schema.columns, f"its shards {name} and {shard}")
+    notes = tuple(f"{shard}: {note}" for shard, schema in found.items() for note in schema.notes)
+    return replace(first, columns=columns, notes=notes)
+
+
+def _united(columns: Sequence[Column], others: Sequence[Column], shards: str) -> tuple[Column, ...]:
+    known = {column.name: column for column in columns}
+    for column in others:
+        ours = known.setdefault(column.name, column)
+        if ours.type != column.type:
+            raise SyncError(f"{shards} have the column {quote(column.name)} as {ours.type} and as {column.type}: pass its type in types=")
+    return tuple(known.values())
+
+
+def extend(
+    schema: TableSchema, names: Collection[str], samples: Mapping[str, Sequence[Record]], *, format: Format, options: TableOptions
+) -> TableSchema:
     """Return a schema with new columns at its end.
 
     Parameters
@@ -153,8 +214,8 @@ def extend(schema: TableSchema, names: Collection[str], records: Sequence[Record
     schema : TableSchema
     names : collection of str
         The new columns.
-    records : sequence of (key, value, headers)
-        A sample that has them.
+    samples : mapping
+        A sample that has them, for each source table.
     format : Format
         With the inferred options of the table.
     options : TableOptions
@@ -166,17 +227,23 @@ def extend(schema: TableSchema, names: Collection[str], records: Sequence[Record
     SchemaError
         When the columns' names cannot be those of one table.
     """
-    inferred = infer_schema(records, format=format, primary_key=schema.primary_key)
-    found = {column.name: column for column in _typed(inferred.columns, options)}
+    found, evidence = dict[str, Column](), list[str]()
+    for table, records in samples.items():
+        try:
+            inferred = infer_schema(records, format=format, primary_key=schema.primary_key)
+        except InferenceError:  # no rows, which only one of several shards may have
+            continue
+        new = [column for column in _with_values(_typed(inferred.columns, options), inferred, ()) if column.name in names]
+        found = {column.name: column for column in _united(tuple(found.values()), new, f"its shards, {table} among them,")}
+        evidence += [str(each) for each in inferred.evidence if each.column.name in names]
     unknown = [name for name in names if name not in found]
     if unknown:
         raise SyncError(
             f"the type of its new column {unknown[0]!r} is unknown: pass tables={{{schema.table!r}: TableOptions(types=...)}}, or leave "
             "the column out with exclude_columns"
         )
-    added = tuple(replace(column, nullable=True) for name, column in found.items() if name in names)
-    notes = tuple(str(each) for each in inferred.evidence if each.column.name in names)
-    return _checked(replace(schema, columns=(*schema.columns, *added), notes=(*schema.notes, *notes)))
+    added = tuple(replace(column, nullable=True) for column in found.values())
+    return _checked(replace(schema, columns=(*schema.columns, *added), notes=(*schema.notes, *evidence)))
 
 
 def new_columns(schema: TableSchema, seen: Collection[str], options: TableOptions) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -14,25 +14,30 @@ import pyarrow as pa
 
 from cdc_formats.base import Format, Ignored
 from cdc_formats.errors import DECODE_CONDITIONS, ArgumentError, DecodeError
-from cdc_formats.values.schema import quote
+from cdc_formats.values.schema import Column, SqlType, quote
+from normalize.analyzed_plan import elements
 from normalize.core.output import ROW_KIND, Mode
 from normalize.decode.dead_letter import Destination
 from normalize.decode.decode_pass import Source, header_lists
+from normalize.decode.last_changes import partial_row
 from normalize.monitoring.notice import shown_names
 from normalize.sinks import jdbc, lake
-from normalize.sinks.apply import computed
+from normalize.sinks.apply import ApplyVersions, computed
 from normalize.sinks.conflicts import repeat_conflicts
-from normalize.sinks.databases import Database, table_name
+from normalize.sinks.databases import Database, JdbcDatabase, require_scd_type, table_name
 from normalize.sinks.latest import ADDS
+from normalize.sinks.partial_rows import ABSENT_COLUMN, is_absent
 from normalize.sinks.soft_deletes import DELETED_AT, soft_delete_column, with_deletion_times
-from normalize.sinks.table_spec import TableSpec
-from normalize.sinks.targets import JdbcTarget, TableTarget
+from normalize.sinks.table_spec import END_AT, START_AT, TableSpec
+from normalize.sinks.targets import JdbcTarget, LakeTarget, TableTarget
+from normalize.sinks.versions import version_fields
 
-from .route import TableSummary
+from .route import Router, TableSummary
 from .schema_store import SchemaStore
-from .table_changes import changes_here, changes_on_spark
-from .table_options import SyncError, TableOptions
-from .table_schema import Record, TableSchema, decide, extend, new_columns, with_options
+from .table_changes import OFFSET, Wanted, changes_here, changes_on_spark, without_absent_column
+from .table_options import Selection, SyncError, TableOptions
+from .table_schema import Record, TableSchema, decide_merged, extend, new_columns, with_options
+from .widening import how_to_widen, wider_column
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -75,6 +80,7 @@ class Rules:
         for table in self.tables:
             try:
                 self.deleted_column(table)
+                self.scd_type(table)
             except ArgumentError as error:
                 raise ArgumentError(f"tables has wrong options for {table!r}: {error.args[0]}") from None
 
@@ -85,6 +91,20 @@ class Rules:
     def target_name(self, table: str) -> str:
         """Return the name of a table's target."""
         return self.options(table).name or table_name(self.database.table, table)
+
+    def scd_type(self, table: str) -> int:
+        """Return 1 for a table with the rows of the source, 2 for a history.
+
+        Raises
+        ------
+        ArgumentError
+            When the target cannot be a history.
+        """
+        kind = self.options(table).scd_type or self.database.scd_type
+        require_scd_type(kind, self.options(table).deletes or self.database.deletes)
+        if kind == 2 and isinstance(self.database, JdbcDatabase):
+            raise ArgumentError("scd_type=2 is not supported for JdbcDatabase: write the history to a DeltaDatabase or an IcebergDatabase")
+        return kind
 
     def deleted_column(self, table: str) -> str | None:
         """Return the column of a table's soft deletes, or None for hard deletes.
@@ -117,12 +137,24 @@ class Part:
     routed: DataFrame
     here: pa.Table | None
 
-    def sample(self) -> list[Record]:
-        """Return the records from which a schema is inferred, in the order of the topic."""
+    def samples(self, shard_of: Callable[[str, Record], str] | None) -> dict[str, list[Record]]:
+        """Return the records from which a schema is inferred, in the order of the topic, for each shard.
+
+        Parameters
+        ----------
+        shard_of : callable or None
+            Returns the shard of a topic's record; None: there is only one.
+        """
         found = self.here if self.here is not None else self.records().where("sample").toArrow()
         ordered = found.sort_by([("stamp", "ascending"), ("topic", "ascending"), ("partition", "ascending"), ("offset", "ascending")])
         headers = header_lists(ordered.column("headers").combine_chunks())
-        return list(zip(ordered.column("key").to_pylist(), ordered.column("value").to_pylist(), headers, strict=True))
+        records = list(zip(ordered.column("key").to_pylist(), ordered.column("value").to_pylist(), headers, strict=True))
+        if shard_of is None:
+            return {self.summary.table: records}
+        found = dict[str, list[Record]]()
+        for topic, record in zip(ordered.column("topic").to_pylist(), records, strict=True):
+            found.setdefault(shard_of(topic, record), []).append(record)
+        return found
 
     def records(self) -> DataFrame:
         """Return the table's records."""
@@ -178,17 +210,33 @@ class TableSync:
         schema = self._known(spark, part, target)
         if schema is None:
             return
+        if self.rules.scd_type(self.table) == 2:
+            schema = self._of_one_partition(schema, part.summary)
         source = self._source(schema)
+        wanted = Wanted(self._shard_column(schema), every=self.rules.scd_type(self.table) == 2)
         changes, counts = (
-            changes_here(spark, part.here, source)
+            changes_here(spark, part.here, source, wanted)
             if part.here is not None
-            else changes_on_spark(part.records(), source, number=part.summary.records)
+            else changes_on_spark(part.records(), source, wanted, number=part.summary.records)
         )
-        with nullcontext(self._where(changes)) if part.here is not None else computed(self._where(changes)) as rows:
-            self._merge(rows, target, schema)
+        with nullcontext(changes) if part.here is not None else computed(changes) as rows:
+            if wanted.every:
+                self._merge_versions(self._where(rows), target, schema)
+            else:
+                self._merge(self._where(without_absent_column(rows)), target, schema)
         self._warn_of(counts())
         self.records += part.summary.records
         _log.info("%s: %s records applied in %.1f s", self.table, part.summary.records, time.monotonic() - started)
+
+    def with_remedy(self, spark: SparkSession, part: Part, text: str) -> str:
+        """Return the text of an error, for a value that does not fit its column with the statements that widen it."""
+        if self.schema is None:
+            return text
+        columns = wider_column(text, self.schema, partial(self._samples, part), self.rules.format)
+        if columns is None:
+            return text
+        target = self.rules.database.target(self.rules.target_name(self.table))
+        return f"{text}. {how_to_widen(spark, target, columns, self.schema, self.rules.store.file(self.table))}"
 
     def _warn_of(self, counts: Mapping[str, int]) -> None:
         """Warn of records that were not applied."""
@@ -206,10 +254,23 @@ class TableSync:
             if not part.summary.rows and not options.declared:
                 self._require_missing(spark, target)
                 return None
-            schema = decide(self.table, part.sample(), format=self.rules.format, given=self.rules.given, options=options)
+            schema = decide_merged(self.table, self._samples(part), format=self.rules.format, given=self.rules.given, options=options)
             self._keep(schema)
             self._say(f"new table, {schema.described()}")
         return self._extended(schema, part)
+
+    def _of_one_partition(self, schema: TableSchema, summary: TableSummary) -> TableSchema:
+        """Return the schema of a history with the Kafka partition of its records: offsets of two partitions have no order."""
+        first, *others = sorted(summary.partitions | ({schema.partition} - {""}))
+        if others:
+            raise SyncError(
+                f"it is a history, which is ordered by offset, and its records are in several Kafka partitions, {first} and {others[0]}: "
+                "write them to one partition, or pass scd_type=1 for this table"
+            )
+        if schema.partition != first:
+            schema = replace(schema, partition=first)
+            self._keep(schema)
+        return schema
 
     def _require_missing(self, spark: SparkSession, target: TableTarget) -> None:
         """Raise an error if the deletes of an unknown table may concern rows: nothing is known of the key's type."""
@@ -233,10 +294,20 @@ class TableSync:
             self._ignored.update(new)
             self._say(f"the new columns {shown_names(new)} are ignored (on_new_column='ignore')")
             return schema
-        extended = extend(schema, new, part.sample(), format=with_options(rules.format, schema), options=options)
+        extended = extend(schema, new, self._samples(part), format=with_options(rules.format, schema), options=options)
         self._keep(extended)
         self._say(f"new columns, {', '.join(str(column) for column in extended.columns if column.name in new)}")
         return extended
+
+    def _samples(self, part: Part) -> dict[str, list[Record]]:
+        if self.rules.options(self.table).shards is None:
+            return part.samples(None)
+        router = Router(self.rules.format, Selection())
+
+        def shard_of(topic: str, record: Record) -> str:
+            return router.route(topic, *record).table
+
+        return part.samples(shard_of)
 
     def _keep(self, schema: TableSchema) -> None:
         self.rules.store.write(schema)
@@ -247,12 +318,25 @@ class TableSync:
 
     # ------------------------------------------------------------------------------------------------------- the changes
 
+    def _shard_column(self, schema: TableSchema) -> Column | None:
+        """Return the column with the name of a row's source table, if it is part of the key."""
+        name = self.rules.options(self.table).shard_column
+        if name is None:
+            return None
+        _require_free(name, schema, "shard_column", "shard_column")
+        return Column(name, SqlType("STRING"), nullable=False)
+
     def _source(self, schema: TableSchema) -> Source:
-        rules = self.rules
+        rules, options = self.rules, self.rules.options(self.table)
+        format = with_options(rules.format, schema)
+        # A format that reads null values has a topic for each table.
+        parts = () if options.shard_column is None or format.reads_tombstones else tuple(format.table_identity)
         return Source(
-            format=with_options(rules.format, schema),
+            format=format,
             columns=schema.columns,
             unique_key=schema.primary_key,
+            metadata=dict(zip(parts, parts, strict=True)),
+            distinguished_by=() if options.shards is None else (*format.table_identity, "topic"),
             mode=rules.mode,
             dead_letters=rules.dead_letters,
             on_truncate=rules.on_truncate,
@@ -269,20 +353,36 @@ class TableSync:
         # As in ChangelogNormalize: a row that no longer matches is deleted.
         kept = F.col(ROW_KIND).isin(*ADDS) & F.coalesce(F.expr(where), F.lit(False))
         try:
-            return changes.withColumn(ROW_KIND, F.when(kept, "+U").otherwise("-D"))
+            kept_changes = changes.withColumn(ROW_KIND, F.when(kept, "+U").otherwise("-D"))
+            if ABSENT_COLUMN in changes.columns:
+                _require_columns_of(where, changes)
         except AnalysisException as error:
             raise ArgumentError(f"where is not a condition on its columns: {str(error).splitlines()[0]}") from None
+        return kept_changes
 
     # -------------------------------------------------------------------------------------------------------- the target
 
     def _merge(self, changes: DataFrame, target: TableTarget, schema: TableSchema) -> None:
         deleted = self.rules.deleted_column(self.table)
         if deleted is not None:
-            _require_free(deleted, schema)
+            _require_free(deleted, schema, "deleted_column", "deleted_column")
             changes = with_deletion_times(changes, deleted)
-        fields = tuple(each for each in changes.schema.fields if each.name != ROW_KIND)
-        spec = TableSpec(fields, schema.primary_key, create=True, add_columns=True, deleted_column=deleted)
+        fields = tuple(each for each in changes.schema.fields if each.name not in (ROW_KIND, ABSENT_COLUMN))
+        partial_rows = ABSENT_COLUMN in changes.columns
+        spec = TableSpec(fields, self._key(schema), create=True, add_columns=True, deleted_column=deleted, partial_rows=partial_rows)
         repeat_conflicts(partial(self._commit, changes, target, spec, schema))
+
+    def _merge_versions(self, changes: DataFrame, target: TableTarget, schema: TableSchema) -> None:
+        assert isinstance(target, LakeTarget)  # `Rules` refuses databases
+        for name in (START_AT, END_AT):
+            _require_free(name, schema, "a column of a history", "exclude_columns")
+        fields = tuple(each for each in changes.schema.fields if each.name not in (ROW_KIND, OFFSET))
+        spec = TableSpec((*fields, *version_fields(changes, (OFFSET,))), self._key(schema), create=True, add_columns=True, versions=True)
+        ApplyVersions(target, spec, (OFFSET,))(changes, 0)
+
+    def _key(self, schema: TableSchema) -> tuple[str, ...]:
+        shard = self._shard_column(schema)
+        return schema.primary_key if shard is None else (*schema.primary_key, shard.name)
 
     def _commit(self, changes: DataFrame, target: TableTarget, spec: TableSpec, schema: TableSchema) -> None:
         sink: Any = jdbc if isinstance(target, JdbcTarget) else lake
@@ -292,13 +392,28 @@ class TableSync:
         sink.merge(changes, target, spec)
 
 
-def _require_free(deleted: str, schema: TableSchema) -> None:
-    """Raise an error if the source has a column with the name of that of soft deletes."""
-    taken = [name for name in schema.names if name.lower() == deleted.lower()]
+def _require_columns_of(where: str, changes: DataFrame) -> None:
+    """Raise an error for a partial row without a column that a condition reads.
+
+    The table cannot complete it: it does not have a row for which the condition was not true.
+    """
+    from pyspark.sql import functions as F
+
+    filtered: Any = changes.where(where)
+    read = {attribute.name() for attribute in elements(filtered._jdf.queryExecution().analyzed().condition().references().toSeq())}
+    names = [name for name in changes.columns if name not in (ROW_KIND, ABSENT_COLUMN)]
+    for index, name in enumerate(names):
+        lost = changes.alias("s").where(F.col(ROW_KIND).isin(*ADDS)).where(is_absent(index, "s")).first() if name in read else None
+        if lost is not None:
+            raise partial_row(f"where reads its column {quote(name)}: use another condition", lost[ABSENT_COLUMN].split()[1])
+
+
+def _require_free(column: str, schema: TableSchema, what: str, option: str) -> None:
+    """Raise an error if the source has a column with the name of one that is added to the table."""
+    taken = [name for name in schema.names if name.lower() == column.lower()]
     if taken:
         raise SyncError(
-            f"its column {quote(taken[0])} has the name of the column of soft deletes: pass "
-            f"tables={{{schema.table!r}: TableOptions(deleted_column=...)}}"
+            f"its column {quote(taken[0])} has the name of {what}: pass tables={{{schema.table!r}: TableOptions({option}=...)}}"
         )
 
 

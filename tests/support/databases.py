@@ -14,7 +14,7 @@ import pyarrow as pa
 from normalize import DeltaDatabase, IcebergDatabase, JdbcDatabase
 from normalize.sinks.databases import Database
 from normalize.sinks.dialects import dialect_of
-from normalize.sinks.jdbc import _options
+from normalize.sinks.jdbc import JdbcConnection, _options
 from normalize.sinks.targets import JdbcTarget, LakeTarget
 
 if TYPE_CHECKING:
@@ -81,6 +81,15 @@ class Tables:
         assert isinstance(target, LakeTarget)
         return {field.name: field.dataType.simpleString() for field in self.spark.table(target.sql_name).schema.fields}
 
+    def execute(self, statement: str) -> None:
+        """Run a statement in the database, or in Spark for Delta and Iceberg."""
+        target = self.database.target("any")
+        if isinstance(target, JdbcTarget):
+            with JdbcConnection.open(self.spark, target) as connection:
+                connection.execute(statement)
+        else:
+            self.spark.sql(statement)
+
     def rows(self, table: str) -> list[dict[str, Any]]:
         """The rows of a table without NULLs, sorted."""
         target = self.database.target(table)
@@ -90,6 +99,9 @@ class Tables:
             found = self.spark.read.format("jdbc").options(**options).load()
         else:
             assert isinstance(target, LakeTarget)
+            if target.provider == "iceberg":
+                # Its catalog caches tables, and the query has another session.
+                self.spark.catalog.refreshTable(target.sql_name)
             found = self.spark.table(target.sql_name)
         rows = [{name: value for name, value in row.asDict().items() if value is not None} for row in found.collect()]
         return sorted(rows, key=repr)

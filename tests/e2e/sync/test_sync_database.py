@@ -14,7 +14,7 @@ import pytest
 from pyspark.errors import StreamingQueryException
 
 from cdc_formats.errors import ArgumentError
-from normalize import DeadLetter, LocalKafka, TableOptions, explain_error, sync_database
+from normalize import DeadLetter, JdbcDatabase, LocalKafka, TableOptions, explain_error, sync_database
 from normalize.sinks.databases import table_name
 from tests.support.databases import Message, Tables, canal, debezium, maxwell, new_tables
 from tests.support.sinking import fails_after_repeating, forget_last_commit
@@ -194,8 +194,27 @@ def test_failing_table_fails_the_query_and_the_others_are_written(sync: Sync) ->
     assert text.startswith("[SYNC] shop.orders: [TYPE_CONVERSION] expected `BIGINT`, got `str` 'x' - at `$.data.id`")
     assert text.endswith("The other tables of the micro-batch are written")
     assert sync.rows("items") == [{"id": 1}, {"id": 2}]
-    # The micro-batch is repeated: the remedy is a wider type.
+    # The micro-batch is repeated.
     assert "[TYPE_CONVERSION]" in sync.error()
+
+
+@pytest.mark.parametrize("kind", ["delta", "iceberg", "postgresql", "mariadb"])
+def test_value_that_needs_a_wider_type(new_sync: NewSync, kind: str) -> None:
+    sync = new_sync(kind)
+    tables = {"shop.orders": TableOptions(types={"qty": "INT"})}
+    sync.produce("all", [maxwell("orders", "insert", {"id": 1, "qty": 1})])
+    sync.run(tables=tables)
+    sync.produce("all", [maxwell("orders", "insert", {"id": 2, "qty": 3_000_000_000})])
+    text = sync.error(tables=tables)
+    assert text.startswith("[SYNC] shop.orders: [TYPE_CONVERSION]")
+    found = re.search("To widen the column, write 'qty BIGINT' into (.*), run (.*), and restart the query", text)
+    assert found is not None
+    for statement in found[2].split("; "):
+        sync.tables.execute(statement)
+    file = Path(found[1])
+    file.write_text(file.read_text("utf-8").replace("qty INT", "qty BIGINT"), "utf-8")
+    sync.run(tables=tables)
+    assert sync.rows(table_name(sync.tables.database.table, "shop.orders")) == [{"id": 1, "qty": 1}, {"id": 2, "qty": 3_000_000_000}]
 
 
 def test_stopped_table_stays_stopped_and_the_others_go_on(sync: Sync, caplog: pytest.LogCaptureFixture) -> None:
@@ -299,8 +318,8 @@ def test_soft_deletes(new_sync: NewSync, kind: str) -> None:
 
 def test_column_of_soft_deletes_that_the_source_has(sync: Sync) -> None:
     sync.produce("all", [maxwell("orders", "insert", ORDER | {"Deleted_At": "2026-01-02"})])
-    text = sync.error(target=replace(sync.tables.database, deletes="soft")).replace("[SYNC] ", "")
-    assert "shop.orders: its column Deleted_At has the name of the column of soft deletes: pass tables={'shop.orders': Table" in text
+    text = sync.error(target=replace(sync.tables.database, deletes="soft"))
+    assert "[SYNC] shop.orders: its column Deleted_At has the name of deleted_column: pass tables={'shop.orders': Table" in text
 
 
 def test_options_of_soft_deletes_without_effect(sync: Sync) -> None:
@@ -323,13 +342,282 @@ def test_two_tables_with_one_name_are_an_error(sync: Sync) -> None:
     assert "the target 'orders' is that of a.orders and of b.orders: pass another template of names" in sync.error()
 
 
-def test_partial_rows_are_an_error(sync: Sync) -> None:
+@pytest.mark.parametrize(("kind", "few"), [("delta", True), ("delta", False), ("iceberg", True)])
+def test_histories(new_sync: NewSync, kind: str, few: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not few:
+        monkeypatch.setattr("normalize.sync.sync_database._FEW_RECORDS", 0)
+    sync = new_sync(kind)
+    tables = {"shop.tags": TableOptions(scd_type=1), "shop.users": TableOptions(where="name <> 'hidden'")}
+    options = {"target": replace(sync.tables.database, scd_type=2), "tables": tables}
+
+    def versions(table: str) -> list[tuple[Any, ...]]:
+        rows = sync.rows(table)
+        return sorted(((row["id"], row.get("name"), row.get("__START_AT"), row.get("__END_AT")) for row in rows), key=repr)
+
+    sync.produce(
+        "all",
+        [
+            maxwell("orders", "insert", ORDER),
+            maxwell("orders", "update", {"id": 1, "name": "b"}, {"name": "a"}),
+            maxwell("orders", "delete", {"id": 1, "name": "b"}),
+            maxwell("orders", "insert", {"id": 1, "name": "c"}),
+            maxwell("tags", "insert", ORDER),
+            maxwell("users", "insert", ORDER),
+        ],
+    )
+    sync.run(**options)
+    first = [(1, "a", 0, 1), (1, "b", 1, 2), (1, "c", 3, None)]
+    assert versions("orders") == first
+    assert versions("tags") == [(1, "a", None, None)]
+    messages = [
+        maxwell("orders", "update", {"id": 1, "name": "d", "note": "new"}, {"name": "c"}),
+        maxwell("orders", "update", {"id": 2, "name": "d"}, {"id": 1}),  # the key changes
+        maxwell("tags", "update", {"id": 1, "name": "b"}, {"name": "a"}),
+        maxwell("users", "update", {"id": 1, "name": "hidden"}, {"name": "a"}),
+        maxwell("users", "update", {"id": 1, "name": "z"}, {"name": "hidden"}),
+    ]
+    sync.produce("all", messages)
+    sync.run(**options)
+    second = [*first[:2], (1, "c", 3, 6), (1, "d", 6, 7), (2, "d", 7, None)]
+    assert versions("orders") == second
+    assert versions("tags") == [(1, "b", None, None)]
+    assert versions("users") == [(1, "a", 5, 9), (1, "z", 10, None)]
+    # As after a kill between the tables' commits and Spark's commit.
+    forget_last_commit(sync.folder / "checkpoint")
+    sync.run(**options)
+    assert versions("orders") == second
+    # An event that the producer repeats is no version.
+    sync.produce("all", [maxwell("orders", "insert", {"id": 2, "name": "d"})])
+    sync.run(**options)
+    assert [row for row in versions("orders") if row[2] != row[3]] == second
+    assert sync.file("shop.orders")["partition"] == f"{sync.prefix}.all[0]"
+
+
+def test_history_of_several_partitions_is_an_error(sync: Sync) -> None:
+    options = {"tables": {"shop.orders": TableOptions(scd_type=2)}}
+    sync.produce("all", [(b"1", maxwell("orders", "insert", ORDER)[1])], partitions=2)
+    sync.run(tables={"shop.orders": TableOptions(scd_type=2, primary_key="id")})
+    # Not in one micro-batch.
+    for key in range(8):
+        sync.produce("all", [(str(key).encode(), maxwell("orders", "update", {"id": 1, "name": "b"}, {"name": "a"})[1])])
+    text = sync.error(**options)
+    assert "shop.orders: it is a history, which is ordered by offset, and its records are in several Kafka partitions" in text
+    assert f"{sync.prefix}.all[0] and {sync.prefix}.all[1]: write them to one partition, or pass scd_type=1" in text
+    assert len(sync.rows("orders")) == 1
+
+
+def test_history_requires_whole_rows_and_free_names(sync: Sync) -> None:
+    options = {**MINIMAL, "target": replace(sync.tables.database, scd_type=2)}
+    sync.produce("all", [maxwell("orders", "insert", ORDER), maxwell("orders", "update", {"id": 1}, {"id": 1})])
+    assert "[PARTIAL_IMAGE] the row lacks unchanged columns, and a history cannot complete it: pass scd_type=1" in sync.error(**options)
+    sync.produce("all", [maxwell("items", "insert", {"id": 1, "__start_at": 1})])
+    assert "shop.items: its column __start_at has the name of a column of a history" in sync.error(**options, include="shop[.]items")
+
+
+def test_table_of_rows_is_not_a_history(sync: Sync) -> None:
+    sync.produce("all", [maxwell("orders", "insert", ORDER)])
+    sync.run()
+    sync.produce("all", [maxwell("orders", "insert", {"id": 2})])
+    assert "shop.orders: [SCHEMA] " in (text := sync.error(target=replace(sync.tables.database, scd_type=2)))
+    assert "has no column __START_AT, __END_AT, which scd_type=2 requires: run ALTER TABLE" in text
+
+
+def test_options_of_histories_without_effect(sync: Sync) -> None:
+    sync.produce("all", [maxwell("orders", "insert", ORDER)])
+    database = JdbcDatabase("jdbc:postgresql://db/shop")
+    with pytest.raises(ArgumentError, match=r"wrong options for 'shop.orders': scd_type=2 is not supported for JdbcDatabase"):
+        sync.start(target=database, tables={"shop.orders": TableOptions(scd_type=2)})
+    with pytest.raises(ArgumentError, match=r"wrong options for 'shop.orders': scd_type=2 and deletes='soft' cannot be combined"):
+        sync.start(tables={"shop.orders": TableOptions(scd_type=2, deletes="soft")})
+
+
+@pytest.mark.parametrize(("kind", "few"), [("delta", True), ("delta", False), ("iceberg", True), ("postgresql", True)])
+def test_shards(new_sync: NewSync, kind: str, few: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not few:
+        monkeypatch.setattr("normalize.sync.sync_database._FEW_RECORDS", 0)
+    sync = new_sync(kind)
+    name = table_name(sync.tables.database.table, "shop.orders")
+    options = {"tables": {"shop.orders": TableOptions(shards="shop_[0-9]+[.]orders")}, "exclude": ".*items"}
+    sync.produce(
+        "all",
+        [
+            maxwell("orders", "insert", ORDER, database="shop_1"),
+            maxwell("orders", "insert", {"id": 2, "name": "b", "note": "n"}, database="shop_2"),
+            maxwell("items", "insert", {"id": 1}, database="shop_1"),
+        ],
+    )
+    sync.run(**options)
+    assert sync.rows(name) == [ORDER, {"id": 2, "name": "b", "note": "n"}]
+    assert sync.file("shop.orders")["schema"] == ["id BIGINT NOT NULL", "name STRING", "note STRING"]
+    # A shard that appears later, a column that another shard adds, a row that moves to another shard.
+    sync.produce(
+        "all",
+        [
+            maxwell("orders", "insert", {"id": 3, "name": "c", "qty": 1}, database="shop_3"),
+            maxwell("orders", "update", {"id": 2, "name": "x"}, {"name": "b"}, database="shop_2"),
+            maxwell("orders", "delete", ORDER, database="shop_1"),
+            maxwell("orders", "insert", {"id": 1, "name": "moved"}, database="shop_3"),
+        ],
+    )
+    sync.run(**options)
+    assert sync.rows(name) == [{"id": 1, "name": "moved"}, {"id": 2, "name": "x"}, {"id": 3, "name": "c", "qty": 1}]
+
+
+@pytest.mark.parametrize(("kind", "few"), [("delta", True), ("delta", False), ("iceberg", True), ("postgresql", True), ("mariadb", True)])
+def test_shards_with_a_column_in_the_key(new_sync: NewSync, kind: str, few: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not few:
+        monkeypatch.setattr("normalize.sync.sync_database._FEW_RECORDS", 0)
+    sync = new_sync(kind)
+    name = table_name(sync.tables.database.table, "shop.orders")
+    options = {**MINIMAL, "tables": {"shop.orders": TableOptions(shards="shop_[0-9]+[.]orders", shard_column="shard")}}
+    sync.produce("all", [maxwell("orders", "insert", ORDER, database=f"shop_{number}") for number in (1, 2, 3)])
+    sync.run(**options)
+    assert sync.rows(name) == [{**ORDER, "shard": f"shop_{number}.orders"} for number in (1, 2, 3)]
+    messages = [
+        maxwell("orders", "delete", ORDER, database="shop_1"),
+        maxwell("orders", "update", {"id": 1, "name": "b"}, {"name": "a"}, database="shop_2"),
+        maxwell("orders", "update", {"id": 1, "qty": 2}, {"qty": None}, database="shop_3"),  # a partial row
+    ]
+    sync.produce("all", messages)
+    sync.run(**options)
+    assert sync.rows(name) == [{"id": 1, "name": "a", "qty": 2, "shard": "shop_3.orders"}, {"id": 1, "name": "b", "shard": "shop_2.orders"}]
+    forget_last_commit(sync.folder / "checkpoint")
+    sync.run(**options)
+    assert len(sync.rows(name)) == 2
+
+
+def test_shards_by_topic(sync: Sync) -> None:
+    key = json.dumps({"id": 1}).encode()
+    for number in (1, 2):
+        sync.produce(f"shop_{number}.orders", [(key, json.dumps({"id": 1, "name": f"n{number}"}).encode())])
+    options = {"tables": {"orders": TableOptions(shards=".*[.]shop_[0-9][.]orders", shard_column="shard", primary_key="id")}}
+    sync.run(format="debezium-flat-json", **options)
+    sync.produce("shop_1.orders", [(key, None)])
+    sync.run(format="debezium-flat-json", **options)
+    assert sync.rows("orders") == [{"id": 1, "name": "n2", "shard": f"{sync.prefix}.shop_2.orders"}]
+
+
+def test_shards_whose_types_differ(sync: Sync) -> None:
+    rows = [{"id": 1, "name": "a"}, {"id": 2, "name": 5}]
+    sync.produce("all", [maxwell("orders", "insert", row, database=f"shop_{row['id']}") for row in rows])
+    tables = {"shop.orders": TableOptions(shards="shop_.*[.]orders")}
+    text = sync.error(tables=tables)
+    assert "shop.orders: its shards shop_1.orders and shop_2.orders have the column name as STRING and as BIGINT: pass its type" in text
+    sync.run(tables={"shop.orders": TableOptions(shards="shop_.*[.]orders", types={"name": "STRING"})})
+    assert sync.rows("orders") == [{"id": 1, "name": "a"}, {"id": 2, "name": "5"}]
+
+
+MINIMAL = {"format_options": {"binlog_row_image": "MINIMAL"}}
+"""A column that a message does not have did not change."""
+
+
+@pytest.mark.parametrize(
+    ("kind", "deletes", "few"),
+    [
+        ("delta", "hard", False),
+        ("delta", "soft", True),
+        ("iceberg", "hard", True),
+        ("iceberg", "soft", False),
+        ("postgresql", "hard", True),
+        ("postgresql", "soft", False),
+        ("mariadb", "hard", False),
+        ("mariadb", "soft", True),
+    ],
+)
+def test_partial_rows(new_sync: NewSync, kind: str, deletes: str, few: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not few:
+        monkeypatch.setattr("normalize.sync.sync_database._FEW_RECORDS", 0)
+    sync = new_sync(kind)
+    table = table_name(sync.tables.database.table, "shop.orders")
+    options = {**MINIMAL, "target": replace(sync.tables.database, deletes=deletes)}
+
+    def rows() -> list[dict[str, Any]]:
+        return [{name: value for name, value in row.items() if name != "deleted_at"} for row in sync.rows(table)]
+
+    sync.produce("all", [maxwell("orders", "insert", {"id": number, "name": "a", "qty": 1, "note": "n"}) for number in (1, 2, 3)])
+    sync.produce("all", [maxwell("orders", "update", {"id": 3, "qty": 2}, {"qty": 1})])  # completed in the micro-batch
+    sync.run(**options)
+    assert rows()[2] == {"id": 3, "name": "a", "qty": 2, "note": "n"}
+    sync.produce(
+        "all",
+        [
+            maxwell("orders", "update", {"id": 1, "qty": 5}, {"qty": 1}),
+            maxwell("orders", "update", {"id": 1, "name": None}, {"name": "a"}),  # NULL, which is not absent
+            maxwell("orders", "update", {"id": 2, "qty": 6, "name": "b", "note": "m"}, {"qty": 1}),
+            maxwell("orders", "update", {"id": 3, "note": "gone"}, {"note": "n"}),
+            maxwell("orders", "delete", {"id": 3}),
+            maxwell("orders", "insert", {"id": 4, "name": "d"}),  # NULL in an insert
+            maxwell("orders", "update", {"id": 4, "qty": 9}, {"qty": None}),
+        ],
+    )
+    sync.run(**options)
+    deleted = [{"id": 3, "name": "a", "qty": 2, "note": "n"}] if deletes == "soft" else []
+    expected = [{"id": 1, "note": "n", "qty": 5}, {"id": 2, "name": "b", "note": "m", "qty": 6}, *deleted, {"id": 4, "name": "d", "qty": 9}]
+    assert rows() == expected
+    # As after a kill between the tables' commits and Spark's commit.
+    forget_last_commit(sync.folder / "checkpoint")
+    sync.run(**options)
+    assert rows() == expected
+    # The target deleted the row.
+    topic = sync.produce("all", [maxwell("orders", "update", {"id": 3, "qty": 7}, {"qty": 2})])
+    text = sync.error(**options)
+    assert "shop.orders: [PARTIAL_IMAGE] the row lacks unchanged columns, and the target does not have its key" in text
+    assert "MySQL: binlog_row_image=FULL" in text
+    assert f"in {topic}[0]@11" in text
+    assert rows() == expected
+
+
+def test_partial_rows_of_several_partitions(sync: Sync) -> None:
+    sync.produce("all", [(b"1", maxwell("orders", "insert", {"id": 1, "a": 0, "b": 0, "c": 0})[1])], partitions=3)
+    sync.run(**MINIMAL, tables={"shop.orders": TableOptions(primary_key="id")})
+    for number, name in enumerate("abacb", 1):
+        # Each has its own timestamp, and the partitions take turns.
+        sync.produce("all", [(str(number).encode(), maxwell("orders", "update", {"id": 1, name: number}, {name: 0})[1])])
+    sync.run(**MINIMAL, tables={"shop.orders": TableOptions(primary_key="id")})
+    assert sync.rows("orders") == [{"id": 1, "a": 3, "b": 5, "c": 4}]
+
+
+def test_partial_rows_with_a_condition(sync: Sync) -> None:
+    options = {**MINIMAL, "tables": {"shop.orders": TableOptions(where="qty < 9")}}
+    sync.produce("all", [maxwell("orders", "insert", {"id": number, "name": "a", "qty": 1}) for number in (1, 2)])
+    sync.run(**options)
+    sync.produce(
+        "all",
+        [maxwell("orders", "update", {"id": 1, "qty": 5}, {"qty": 1}), maxwell("orders", "update", {"id": 2, "qty": 9}, {"qty": 1})],
+    )
+    sync.run(**options)
+    assert sync.rows("orders") == [{"id": 1, "name": "a", "qty": 5}]
+    # The target does not have a row that did not match.
+    sync.produce("all", [maxwell("orders", "update", {"id": 2, "qty": 8}, {"qty": 9})])
+    assert "the target does not have its key, and so cannot complete it" in sync.error(**options)
+    sync.run(**options, exclude="shop[.]orders")
+    sync.produce("all", [maxwell("orders", "update", {"id": 1, "name": "b"}, {"name": "a"})])
+    assert "shop.orders: [PARTIAL_IMAGE] the row lacks unchanged columns, and where reads its column qty" in sync.error(**options)
+
+
+def test_partial_row_after_a_delete_in_a_micro_batch(sync: Sync) -> None:
+    sync.produce("all", [maxwell("orders", "insert", ORDER), maxwell("orders", "delete", ORDER)])
+    sync.produce("all", [maxwell("orders", "update", {"id": 1}, {"id": 1})])
+    assert "[PARTIAL_IMAGE] the row lacks unchanged columns, and the change of its key before it is a delete" in sync.error(**MINIMAL)
+
+
+def test_unchanged_toast_values(sync: Sync) -> None:
     row, source = {"id": 1, "name": "__debezium_unavailable_value"}, {"connector": "postgresql", "db": "shop", "table": "orders"}
-    toasted = json.dumps({"before": None, "after": row, "op": "u", "source": source}).encode()
-    sync.produce("orders", [debezium("orders", "c", None, ORDER), (None, toasted)])
-    text = sync.error(format="debezium-json")
-    assert "shop.orders: [PARTIAL_IMAGE] the row lacks columns that the producer left out as unchanged, and only a stored row can" in text
-    assert "REPLICA IDENTITY FULL" in text
+    toasted = json.dumps({"before": None, "after": row | {"qty": 2}, "op": "u", "source": source}).encode()
+    sync.produce("orders", [debezium("orders", "c", None, ORDER | {"qty": 1})])
+    sync.run(format="debezium-json")
+    sync.produce("orders", [(None, toasted)])
+    sync.run(format="debezium-json")
+    assert sync.rows("orders") == [ORDER | {"qty": 2}]
+
+
+def test_update_without_old_when_a_column_is_new(sync: Sync) -> None:
+    sync.produce("all", [maxwell("orders", "insert", ORDER)])
+    sync.run()
+    # The update changes nothing, and is older than the column.
+    sync.produce("all", [maxwell("orders", "update", ORDER), maxwell("orders", "insert", {"id": 2, "name": "b", "note": "n"})])
+    sync.run()
+    assert sync.rows("orders") == [ORDER, {"id": 2, "name": "b", "note": "n"}]
 
 
 def test_truncate_is_an_error_unless_ignored(sync: Sync, caplog: pytest.LogCaptureFixture) -> None:
@@ -348,7 +636,7 @@ def test_deletes_in_an_unknown_table(sync: Sync) -> None:
     assert not (sync.folder / "schemas" / "shop.orders.json").exists()
     sync.spark.sql(f"CREATE TABLE delta.`{sync.folder / 'lake' / 'orders'}` (id BIGINT) USING delta")
     sync.produce("all", [maxwell("orders", "delete", ORDER)])
-    assert "shop.orders: its first records are deletes, from which no schema can be inferred, and " in sync.error().replace("[SYNC] ", "")
+    assert "shop.orders: its first records are deletes, from which no schema can be inferred, and " in sync.error()
 
 
 def test_records_that_cannot_be_read(sync: Sync, caplog: pytest.LogCaptureFixture) -> None:

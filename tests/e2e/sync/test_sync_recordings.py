@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, *([pytest.mark.slow] if FOLDER != SMALL else [])]
 
-WITHOUT_STATE = "toasted"
-"""The table whose unchanged TOAST values are placeholders, which only a stored row can replace."""
+TOAST_OF_OLD_KEYS = "toasted"
+"""The table in which rows with unchanged TOAST values change their key: the values are those of the old key's row."""
 MOVING_KEYS = "maxwell-mariadb-full"
 """The recording whose keys move between partitions, so that their order is known in one micro-batch only."""
 
@@ -116,8 +116,8 @@ def test_recorded_database_ends_in_the_truth(
         on_truncate="ignore",
     )
     query = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True).start()
-    if [topic.table for topic in keyed] == [WITHOUT_STATE]:
-        with pytest.raises(StreamingQueryException, match=r"inventory.toasted: \[PARTIAL_IMAGE\] the row lacks columns"):
+    if [topic.table for topic in keyed] == [TOAST_OF_OLD_KEYS]:
+        with pytest.raises(StreamingQueryException, match=r"inventory.toasted: \[PARTIAL_IMAGE\] the row lacks unchanged columns"):
             query.awaitTermination()
         return
     query.awaitTermination()

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, strategies as st
 
+from cdc_formats.errors import PartialImageError
 from normalize.core.row_order import RowOrderError
 from normalize.decode import last_changes as target
 from normalize.decode.last_changes import merge_pass
@@ -55,6 +56,79 @@ def test_changes_that_are_merged_in_parts_have_the_same_last_one(places, most, c
         merged = [row for batch in merge_pass(batches, row_order="log") for row in batch.to_pylist()]
     expected = [(bytes([key]), f"t[{place.source}]", place.offset) for key, place in last_by_definition(places).items()]
     assert sorted((row["key"], row["source"], row["offset"]) for row in merged) == sorted(expected)
+
+
+class Row(NamedTuple):
+    """A change of three columns: None is absent; `deleted` has no columns."""
+
+    place: Place
+    values: tuple[int | None, ...]
+    deleted: bool
+
+
+ROWS = st.lists(
+    st.builds(
+        Row,
+        st.builds(Place, *(st.integers(0, most) for most in (2, 2, 20, 5))),
+        st.tuples(*[st.none() | st.integers(0, 99)] * 3),
+        st.sampled_from([False, False, False, True]),
+    ),
+    min_size=1,
+    max_size=20,
+    unique_by=lambda row: row.place[1:3],
+)
+
+
+def completed_by_definition(rows: list[Row]) -> dict[int, tuple | None]:
+    """Each change over the one before it, in the order of all partitions; None: a partial row after a delete."""
+    stamped = []
+    for row in rows:
+        before = [other.place.stamp for other in rows if other.place[:2] == row.place[:2] and other.place.offset <= row.place.offset]
+        stamped.append((max(before), row.place.source, row.place.offset, row))
+    found: dict[int, tuple | None] = {}
+    for *_, row in sorted(stamped, key=lambda each: each[:3]):
+        key, last = row.place.key, found.get(row.place.key, (None,) * 3)
+        if row.deleted:
+            found[key] = ()
+        elif None not in row.values:
+            found[key] = row.values
+        elif not last:
+            found[key] = None
+        else:
+            found[key] = tuple(old if new is None else new for new, old in zip(row.values, last, strict=True))
+    return found
+
+
+def batch_of_rows(rows: list[Row]) -> pa.RecordBatch:
+    places = batch_of([row.place for row in rows]).drop_columns(["fact"])
+    columns = {name: places.column(name) for name in places.schema.names}
+    columns["row_kind"] = pa.array(["-D" if row.deleted else "+U" for row in rows])
+    for index in range(3):
+        columns[f"c{index}"] = pa.array([None if row.deleted else row.values[index] for row in rows], pa.int64())
+    flags = ["".join("01"[value is None] for value in row.values) for row in rows]
+    columns["absent"] = pa.array(
+        [None if row.deleted or "1" not in flag else flag for row, flag in zip(rows, flags, strict=True)], pa.string()
+    )
+    return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
+
+
+@given(rows=ROWS, most=st.sampled_from([1, 3, 65_536]), cut=st.integers(0, 20))
+def test_partial_rows_are_completed_from_the_changes_before_them(rows, most, cut):
+    batches = [batch_of_rows(part) for part in (rows[:cut], rows[cut:]) if part]
+    expected = completed_by_definition(rows)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(target, "_MOST_HELD", most)
+        if None in expected.values():
+            with pytest.raises(PartialImageError, match="the change of its key before it is a delete"):
+                list(merge_pass(batches, row_order="log"))
+            return
+        merged = [row for batch in merge_pass(batches, row_order="log") for row in batch.to_pylist()]
+    found = {row["key"][0]: () if row["row_kind"] == "-D" else tuple(row[f"c{index}"] for index in range(3)) for row in merged}
+    assert found == expected
+    absent = {row["key"][0]: row["absent"] for row in merged}
+    assert absent == {
+        key: None if None not in values else "".join("01"[value is None] for value in values) for key, values in expected.items()
+    }
 
 
 def test_facts_pass_a_merge_unchanged():

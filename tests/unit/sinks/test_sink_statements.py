@@ -46,6 +46,7 @@ def test_names_change_only_the_quoted_parts_of_a_statement(dialect: Dialect, fou
         columns = {name: f"c{index}" for index, name in enumerate(names)}
         key = {names[0]: "c0"}
         made = [dialect.create(table, fields, names[:1]), dialect.add(table, fields[0]), dialect.stage("staging", table, columns)]
+        made += [dialect.incomplete("staging", table, key, names[-1]), dialect.complete("staging", table, columns, key)]
         made += [dialect.delete("staging", table, key), dialect.upsert("staging", table, columns, key), dialect.twins("staging", key)]
         return re.sub(_QUOTED[dialect.quote], "name", "\n".join(made))
 

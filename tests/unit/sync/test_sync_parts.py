@@ -9,14 +9,14 @@ import pyarrow as pa
 import pytest
 
 from cdc_formats import get_format
-from cdc_formats.errors import ArgumentError, DecodeError, SchemaError
+from cdc_formats.errors import ArgumentError, DecodeError, InferenceError, SchemaError
 from cdc_formats.values.schema import columns
 from normalize import DeltaDatabase, IcebergDatabase, JdbcDatabase, TableOptions
 from normalize.sinks.databases import source_id, table_name
 from normalize.sinks.targets import TargetError
 from normalize.sync.route import Route, Routed, Router, decode_summary, merged, route_pass
 from normalize.sync.table_options import Selection, SyncError
-from normalize.sync.table_schema import TableSchema, decide, extend, new_columns
+from normalize.sync.table_schema import TableSchema, decide, decide_merged, extend, new_columns
 from tests.support.databases import RECORDS, canal, debezium, maxwell
 
 ALL = Selection()
@@ -79,6 +79,7 @@ def test_records_and_summaries_of_a_task() -> None:
         "shop.orders": (2, 2, {"id", "note"}),
         "shop.items": (1, 0, set()),
     }
+    assert found["shop.orders"].partitions == {"t[0]"}
     assert found[""].reasons == {"MALFORMED_MESSAGE": 1, "TOMBSTONE": 1}
 
 
@@ -86,6 +87,36 @@ def test_record_that_cannot_be_read_fails_the_task() -> None:
     route = Route(get_format("maxwell-json"), ALL, fail=True, dead_letters=None)
     with pytest.raises(DecodeError, match=r"in t\[0\]@1; it begins b'\{'"):
         list(route_pass(iter([batch(maxwell("orders", "insert", {"id": 1}), (None, b"{"))]), route=route))
+
+
+def shards_of(**tables: TableOptions) -> Selection:
+    """A selection with these options, of tables of the database ``shop``."""
+    return Selection.of((), (), {f"shop.{name}": options for name, options in tables.items()})
+
+
+def test_shards_are_routed_to_their_table() -> None:
+    router = Router(get_format("maxwell-json"), shards_of(orders=TableOptions(shards="shop_[0-9]+[.]orders")))
+    routed = router.route("t", *maxwell("orders", "insert", {"id": 1}, database="shop_7"))
+    assert routed == Routed("shop.orders", 1, frozenset({"id"}), shard="shop_7.orders")
+    assert router.route("t", *maxwell("orders", "insert", {"id": 1}, database="shop_x")).table == "shop_x.orders"
+    truncate = b'{"database": "shop_1", "table": "orders", "type": "TRUNCATE", "isDdl": true, "sql": "TRUNCATE orders"}'
+    canal_router = Router(get_format("canal-json"), shards_of(orders=TableOptions(shards="shop_[0-9]+[.]orders")))
+    assert canal_router.route("t", None, truncate).table == "shop.orders"
+
+
+def test_shards_that_contradict_each_other() -> None:
+    two = shards_of(a=TableOptions(shards="shop_1[.].*"), b=TableOptions(shards=".*[.]orders"))
+    with pytest.raises(ArgumentError, match=r"'shop_1.orders' matches the shards of 'shop.a' and of 'shop.b'"):
+        Router(get_format("maxwell-json"), two).route("t", *maxwell("orders", "insert", {"id": 1}, database="shop_1"))
+    one = shards_of(orders=TableOptions(shards="shop_[0-9]+[.]orders"))
+    with pytest.raises(ArgumentError, match=r"tables= merges shards into 'shop.orders', which is a source table too"):
+        Router(get_format("maxwell-json"), one).route("t", *maxwell("orders", "insert", {"id": 1}))
+    with pytest.raises(ArgumentError, match=r"tables has options for 'shop.items', which is a shard of 'shop.all'"):
+        shards_of(all=TableOptions(shards="shop[.]i.*"), items=TableOptions(primary_key="id"))
+    with pytest.raises(ArgumentError, match="shards has '\\[', which is not a regular expression"):
+        shards_of(all=TableOptions(shards="["))
+    with pytest.raises(ArgumentError, match="shard_column without shards"):
+        TableOptions(shard_column="shard")
 
 
 # --------------------------------------------------------------------------------------------------------------- schemas
@@ -131,7 +162,7 @@ def test_new_columns_are_added_at_the_end() -> None:
     key, value = maxwell("orders", "insert", {"early": True, "id": 1, "name": 7})
     assert new_columns(schema, {"early", "id", "name"}, TableOptions()) == ["early"]
     assert new_columns(schema, {"early"}, TableOptions(exclude_columns="early")) == []
-    found = extend(schema, ["early"], [(key, value, ())], format=get_format("maxwell-json"), options=TableOptions())
+    found = extend(schema, ["early"], {"shop.orders": [(key, value, ())]}, format=get_format("maxwell-json"), options=TableOptions())
     assert found.columns == columns("id BIGINT NOT NULL, name STRING, early BOOLEAN")
 
 
@@ -139,11 +170,42 @@ def test_new_column_without_a_type_is_an_error() -> None:
     schema = decided(maxwell("orders", "insert", {"id": 1}))
     records = [(*maxwell("orders", "insert", {"id": 1, "": 2}), ())]
     with pytest.raises(SyncError, match="the type of its new column '' is unknown"):
-        extend(schema, [""], records, format=get_format("maxwell-json"), options=TableOptions())
+        extend(schema, [""], {"shop.orders": records}, format=get_format("maxwell-json"), options=TableOptions())
+
+
+def merged_schema(**shards: tuple[bytes | None, bytes | None]) -> TableSchema:
+    """The schema of a table that is merged from shards, with a message for each."""
+    samples = {name: [(*message, ())] for name, message in shards.items()}
+    return decide_merged("shop.orders", samples, format=get_format("canal-json"), given=(), options=TableOptions())
+
+
+def test_shards_have_the_columns_of_all() -> None:
+    first = canal("orders", "INSERT", {"id": 1, "name": "a"}, {"id": "int", "name": "varchar(9)"})
+    second = canal("orders", "INSERT", {"id": 1, "price": 1}, {"id": "int", "price": "double"})
+    found = merged_schema(a=first, b=second)
+    assert found.columns == columns("id INT NOT NULL, name STRING, price DOUBLE")
+    assert found.primary_key == ("id",)
+    # A shard without rows.
+    assert merged_schema(a=(None, None), b=first).columns == columns("id INT NOT NULL, name STRING")
+    with pytest.raises(InferenceError):
+        merged_schema(a=(None, None))
+
+
+def test_shards_whose_schemas_contradict_each_other() -> None:
+    first = canal("orders", "INSERT", {"id": 1, "name": "a"}, {"id": "int", "name": "varchar(9)"})
+    other = canal("orders", "INSERT", {"id": 1, "name": 2}, {"id": "int", "name": "int"})
+    with pytest.raises(SyncError, match="its shards a and b have the column name as STRING and as INT: pass its type in types="):
+        merged_schema(a=first, b=other)
+    prices = [canal("orders", "INSERT", {"id": 1, "price": 1}, {"id": "int", "price": kind}) for kind in ("double", "int")]
+    samples = {name: [(*message, ())] for name, message in zip("ab", prices, strict=True)}
+    with pytest.raises(SyncError, match="its shards, b among them, have the column price as DOUBLE and as INT"):
+        extend(merged_schema(a=first), ["price"], samples, format=get_format("canal-json"), options=TableOptions())
 
 
 def test_file_of_a_table_is_read_back() -> None:
-    schema = TableSchema("shop.orders", columns("id INT NOT NULL, `a b` DECIMAL(9,2)"), ("id",), {"time_zone": "UTC"}, ("a note",), "why")
+    schema = TableSchema(
+        "shop.orders", columns("id INT NOT NULL, `a b` DECIMAL(9,2)"), ("id",), {"time_zone": "UTC"}, ("a note",), "why", "t[0]"
+    )
     assert TableSchema.from_json(schema.to_json(), "file") == schema
 
 
@@ -182,6 +244,13 @@ def test_targets_of_a_database() -> None:
 def test_name_cannot_leave_the_folder(name: str, tmp_path: Path) -> None:
     with pytest.raises(TargetError, match="cannot be a folder's name"):
         DeltaDatabase(str(tmp_path)).target(name)
+
+
+def test_databases_without_histories() -> None:
+    with pytest.raises(ArgumentError, match="scd_type=3 is unknown"):
+        DeltaDatabase("/lake/shop", scd_type=3)  # type: ignore[arg-type]
+    with pytest.raises(ArgumentError, match="scd_type=2 and deletes='soft' cannot be combined"):
+        IcebergDatabase("lake.shop", scd_type=2, deletes="soft")
 
 
 def test_password_is_not_shown() -> None:
