@@ -29,7 +29,7 @@ from normalize.dataframe import positional
 
 from .dialects import Dialect, MySql, dialect_of
 from .narrowing import require_no_narrowing
-from .table_spec import Batch, TableSpec, missing_columns, running_batch
+from .table_spec import Batch, TableSpec, missing_columns, running_batch, written_spec
 from .targets import ConflictError, JdbcTarget, TargetError
 
 if TYPE_CHECKING:
@@ -56,11 +56,12 @@ def needed(spark: SparkSession, table: JdbcTarget, spec: TableSpec) -> list[str]
         return _needed(connection, table, spec)
 
 
-def prepare(spark: SparkSession, table: JdbcTarget, spec: TableSpec) -> None:
-    """Create the table or add columns, if needed and allowed."""
+def prepare(spark: SparkSession, table: JdbcTarget, spec: TableSpec) -> TableSpec:
+    """Create the table or add columns, if needed and allowed, and return what is written."""
     with JdbcConnection.open(spark, table) as connection:
         for statement in _needed(connection, table, spec):
             connection.execute(statement)
+        return spec if spec.on_new_column != "ignore" else written_spec(table, spec, connection.columns(table.table))
 
 
 def merge(latest: DataFrame, table: JdbcTarget, spec: TableSpec) -> None:
@@ -318,6 +319,7 @@ def _options(table: JdbcTarget, dialect: Dialect) -> dict[str, str]:
 
 def _needed(connection: JdbcConnection, table: JdbcTarget, spec: TableSpec) -> list[str]:
     dialect, found = connection.dialect, connection.columns(table.table)
+    spec = written_spec(table, spec, found)
     for field in spec.fields:
         dialect.require_name(field.name)
         dialect.type(field, in_key=False)  # raises for unsupported types, also of existing columns

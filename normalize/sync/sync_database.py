@@ -153,6 +153,8 @@ def sync_database(
     require_jvm(spark, "sync_database", "run this query in a classic session, or write each table with apply_changes")
     _check_arguments(target, tables or {}, on_new_column, on_table_error, on_truncate, mode, parallel)
     chosen, kafka = as_format(format, format_options), reader_options(topic, options)
+    if chosen.unknown_columns == "fail":
+        raise ArgumentError("unknown_columns='fail' has no effect in sync_database, whose schemas grow: pass on_new_column='fail'")
     if isinstance(mode, DeadLetter) and reads_topic(mode.topic, kafka):
         raise ArgumentError(f"{mode.topic!r} is also a topic that is read, so that dead letters would loop: choose another topic")
     check_version(spark)

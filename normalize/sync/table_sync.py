@@ -213,7 +213,7 @@ class TableSync:
 
     def _require_missing(self, spark: SparkSession, target: TableTarget) -> None:
         """Raise an error if the deletes of an unknown table may concern rows: nothing is known of the key's type."""
-        spec = TableSpec((), (), create=True, add_columns=True)
+        spec = TableSpec((), (), create=True, on_new_column="add")
         needed = jdbc.needed(spark, target, spec) if isinstance(target, JdbcTarget) else lake.needed(spark, target, spec)
         if not needed:
             raise SyncError(
@@ -281,7 +281,7 @@ class TableSync:
             _require_free(deleted, schema)
             changes = with_deletion_times(changes, deleted)
         fields = tuple(each for each in changes.schema.fields if each.name != ROW_KIND)
-        spec = TableSpec(fields, schema.primary_key, create=True, add_columns=True, deleted_column=deleted)
+        spec = TableSpec(fields, schema.primary_key, create=True, on_new_column="add", deleted_column=deleted)
         repeat_conflicts(partial(self._commit, changes, target, spec, schema))
 
     def _commit(self, changes: DataFrame, target: TableTarget, spec: TableSpec, schema: TableSchema) -> None:
