@@ -46,6 +46,24 @@ def _rows_ddl(columns: Sequence[Column]) -> str:
     return ", ".join([f"{ROW_KIND} STRING", *(f"c{index} {spark_type(_written(column.type))}" for index, column in enumerate(columns))])
 
 
+class Found(NamedTuple):
+    """What was found while the changes of a table were computed.
+
+    Attributes
+    ----------
+    counts : mapping
+        The counts of `decode_pass`.
+    rows : int
+        The number of changes.
+    stamps : (int, int)
+        The least and the greatest timestamp of the records, in ms.
+    """
+
+    counts: Mapping[str, int]
+    rows: int
+    stamps: tuple[int, int]
+
+
 class Changes(NamedTuple):
     """The changes of a table, a row for each key.
 
@@ -53,12 +71,12 @@ class Changes(NamedTuple):
     ----------
     rows : DataFrame
         ``row_kind`` and the columns.
-    counts : callable
-        Returns the counts of `decode_pass`, once the rows are computed.
+    found : callable
+        Returns what was found, once the rows are computed.
     """
 
     rows: DataFrame
-    counts: Callable[[], Mapping[str, int]]
+    found: Callable[[], Found]
 
 
 class TableChanges(HeldChanges):
@@ -123,7 +141,9 @@ def changes_here(spark: SparkSession, records: pa.Table, source: Source) -> Chan
     for batch in decoded:
         for counted in batch.column(COUNTS_COLUMN).drop_null().to_pylist():
             counts.update(counted)
-    return Changes(_named(spark.createDataFrame(table, _rows_ddl(source.columns)), source.columns), lambda: counts)
+    stamps = pc.min_max(records.column("stamp")).as_py()
+    result = Found(counts, table.num_rows, (stamps["min"], stamps["max"]))
+    return Changes(_named(spark.createDataFrame(table, _rows_ddl(source.columns)), source.columns), lambda: result)
 
 
 def changes_on_spark(records: DataFrame, source: Source, *, number: int) -> Changes:
@@ -137,16 +157,22 @@ def changes_on_spark(records: DataFrame, source: Source, *, number: int) -> Chan
     number : int
         The number of records.
     """
-    from pyspark.sql import Observation
+    from pyspark.sql import Observation, functions as F
 
     target = partial(TableChanges, key=key_indices(source.columns, source.unique_key), merged=True)
     ddl = TableChanges.ddl(source.output)
     decode: Any = partial(decode_pass, source=source, target=target, report=_unreported)
-    decoded = records.select(*needed_columns(source)).mapInArrow(decode, f"{ddl}, {counts_ddl(COUNTS)}")
-    observation = Observation()
-    keyed = observe_counts(decoded, COUNTS, observation).repartition(1 + number // _ROWS_OF_TASK, "key")
+    counts, stamps, merged = Observation(), Observation(), Observation()
+    timed = records.observe(stamps, F.min("stamp").alias("least"), F.max("stamp").alias("greatest"))
+    decoded = timed.select(*needed_columns(source)).mapInArrow(decode, f"{ddl}, {counts_ddl(COUNTS)}")
+    keyed = observe_counts(decoded, COUNTS, counts).repartition(1 + number // _ROWS_OF_TASK, "key")
     merge: Any = partial(merge_pass, row_order="log")
-    return Changes(_named(keyed.mapInArrow(merge, ddl), source.columns), lambda: observation.get)
+    rows = keyed.mapInArrow(merge, ddl).observe(merged, F.count(F.lit(1)).alias("rows"))
+
+    def found() -> Found:
+        return Found(counts.get, merged.get["rows"], (stamps.get["least"], stamps.get["greatest"]))
+
+    return Changes(_named(rows, source.columns), found)
 
 
 def _unreported(notices: list[Notice]) -> None:

@@ -19,18 +19,19 @@ from normalize.core.output import ROW_KIND, Mode
 from normalize.decode.dead_letter import Destination
 from normalize.decode.decode_pass import Source, header_lists
 from normalize.monitoring.notice import shown_names
+from normalize.monitoring.table_progress import TableProgress, publish
 from normalize.sinks import jdbc, lake
 from normalize.sinks.apply import computed
 from normalize.sinks.conflicts import repeat_conflicts
 from normalize.sinks.databases import Database, table_name
 from normalize.sinks.latest import ADDS
 from normalize.sinks.soft_deletes import DELETED_AT, soft_delete_column, with_deletion_times
-from normalize.sinks.table_spec import TableSpec
+from normalize.sinks.table_spec import TableSpec, running_batch
 from normalize.sinks.targets import JdbcTarget, TableTarget
 
 from .route import TableSummary
 from .schema_store import SchemaStore
-from .table_changes import changes_here, changes_on_spark
+from .table_changes import Found, changes_here, changes_on_spark
 from .table_options import SyncError, TableOptions
 from .table_schema import Record, TableSchema, decide, extend, new_columns, with_options
 
@@ -38,7 +39,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _log = logging.getLogger("normalize")
-_NOT_APPLIED = (*DECODE_CONDITIONS, DecodeError.condition, Ignored.TRUNCATE.value)
+BAD_RECORDS = (*DECODE_CONDITIONS, DecodeError.condition)
+_NOT_APPLIED = (*BAD_RECORDS, Ignored.TRUNCATE.value)
 _RECORD_COLUMNS = frozenset({"key", "value", "topic", "partition", "offset", "timestamp", "headers"})
 
 
@@ -156,6 +158,7 @@ class TableSync:
     _ignored: set[str] = field(default_factory=set)
     _stored: bool = False
     _prepared: TableSchema | None = None
+    _schema_changes: int = 0
 
     def load(self) -> None:
         """Read the table's file, once."""
@@ -167,9 +170,15 @@ class TableSync:
         """Why the table is stopped; empty while it is synchronized."""
         return "" if self.schema is None else self.schema.stopped
 
-    def stop(self, reason: str) -> None:
-        """Stop the table, also after a restart."""
+    def stop(self, spark: SparkSession, reason: str, records: int) -> None:
+        """Stop the table, also after a restart, before it applied so many records."""
         self._keep(replace(self.schema or TableSchema(self.table), stopped=reason))
+        self.miss(spark, records)
+
+    def miss(self, spark: SparkSession, records: int) -> None:
+        """Count records that are not applied, because the table is stopped."""
+        self.lost += records
+        self._publish(spark, missed=records, stopped=True)
 
     def apply(self, spark: SparkSession, part: Part) -> None:
         """Apply the table's records of a micro-batch to its target."""
@@ -179,15 +188,17 @@ class TableSync:
         if schema is None:
             return
         source = self._source(schema)
-        changes, counts = (
+        changes, result = (
             changes_here(spark, part.here, source)
             if part.here is not None
             else changes_on_spark(part.records(), source, number=part.summary.records)
         )
         with nullcontext(self._where(changes)) if part.here is not None else computed(self._where(changes)) as rows:
             self._merge(rows, target, schema)
-        self._warn_of(counts())
+        found = result()
+        self._warn_of(found.counts)
         self.records += part.summary.records
+        self._publish_applied(spark, part.summary.records, found)
         _log.info("%s: %s records applied in %.1f s", self.table, part.summary.records, time.monotonic() - started)
 
     def _warn_of(self, counts: Mapping[str, int]) -> None:
@@ -195,6 +206,18 @@ class TableSync:
         dropped = {name: counts[name] for name in _NOT_APPLIED if counts.get(name)}
         if dropped:
             _log.warning("%s: %s", self.table, ", ".join(f"{number} records not applied ({name})" for name, number in dropped.items()))
+
+    def _publish_applied(self, spark: SparkSession, records: int, found: Found) -> None:
+        bad = {name: found.counts[name] for name in BAD_RECORDS if found.counts.get(name)}
+        now = time.time()
+        lag = {of: now - stamp / 1000 for of, stamp in zip(("oldest", "newest"), found.stamps, strict=True)}
+        self._publish(spark, records=records, rows=found.rows, bad=bad, lag=lag)
+
+    def _publish(self, spark: SparkSession, **progress: Any) -> None:
+        batch = running_batch(spark)
+        if batch is not None:
+            publish(TableProgress(query=batch.query, table=self.table, schema_changes=self._schema_changes, **progress))
+            self._schema_changes = 0
 
     # ------------------------------------------------------------------------------------------------------- the schema
 
@@ -208,6 +231,7 @@ class TableSync:
                 return None
             schema = decide(self.table, part.sample(), format=self.rules.format, given=self.rules.given, options=options)
             self._keep(schema)
+            self._schema_changes += 1
             self._say(f"new table, {schema.described()}")
         return self._extended(schema, part)
 
@@ -235,6 +259,7 @@ class TableSync:
             return schema
         extended = extend(schema, new, part.sample(), format=with_options(rules.format, schema), options=options)
         self._keep(extended)
+        self._schema_changes += 1
         self._say(f"new columns, {', '.join(str(column) for column in extended.columns if column.name in new)}")
         return extended
 
