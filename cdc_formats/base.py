@@ -30,11 +30,13 @@ from .changelog_mode import ChangelogMode
 from .errors import (
     DecodeError,
     FormatOptionError,
+    InferenceError,
     MalformedMessageError,
     MissingBeforeImageError,
     MissingFieldError,
     PartialImageError,
     SchemaError,
+    UnknownColumnError,
     excerpt_of,
 )
 from .position import Position
@@ -278,6 +280,9 @@ class Format(SampledFormat, ABC):
     rounding : {"error", "half_up"}
         The treatment of a decimal with more digits after the point than its column holds. ``error`` rejects the record. ``half_up``
         rounds the value, as Flink does: 9.995 becomes 10.00 in a ``DECIMAL(10,2)`` column. Zeros at the end always fit.
+    unknown_columns : {"ignore", "fail"}
+        The treatment of columns that are not declared. ``ignore`` skips them. ``fail`` rejects a record whose row has a value in one, so
+        that no value of a new column is lost. Each record is then parsed twice. Only formats with column names support it.
     """
 
     identifier: ClassVar[str]
@@ -302,9 +307,11 @@ class Format(SampledFormat, ABC):
     error_excerpt: bool = True
     validate: bool = False
     rounding: Literal["error", "half_up"] = "error"
+    unknown_columns: Literal["ignore", "fail"] = "ignore"
 
     def __post_init__(self) -> None:
         self._check_choice("rounding", ROUNDING)
+        self._check_choice("unknown_columns", ("ignore", "fail"))
 
     @classmethod
     def json_schema(cls) -> dict[str, Any] | None:
@@ -600,6 +607,7 @@ class Decoder:
         if format.validate:
             check = message_validator(format.identifier, format.json_schema())
             self._read, self._read_keyed = _validated(self._read, check), _validated(self._read_keyed, check)
+        self._require_known = _known_columns(format, columns) if format.unknown_columns == "fail" else None
 
     def _metadata_column(self, name: str) -> Column:
         known = self.format.metadata
@@ -640,6 +648,8 @@ class Decoder:
                 return events
             if self._table_of is not None:
                 self._collect_tables(self._table_of, events)
+            if self._require_known is not None:
+                self._require_known(key, value, headers)
             changes: list[C] = []
             for event in events:
                 add(event, changes)
@@ -813,6 +823,33 @@ def _validated(read: Reader, check: Callable[[bytes], None]) -> Reader:
         return events
 
     return validated
+
+
+def _known_columns(format: Format, columns: Sequence[Column]) -> Callable[[bytes | None, bytes | None, Headers], None]:
+    """Return a function that raises an error for a record with a value in a column that is not declared."""
+    declared = {column.name for column in columns}
+    try:
+        # msgspec has no field for this name, so that the reader returns images with all their columns.
+        read = format.sample_reader(RowConverter((Column('"', SqlType("STRING")),), format.handling))
+    except InferenceError:
+        raise FormatOptionError(
+            f"{format.identifier}: its messages have no column names here, which unknown_columns='fail' needs"
+        ) from None
+
+    def require_known(key: bytes | None, value: bytes | None, headers: Headers) -> None:
+        events = read(key, value, headers) if format.reads_headers else read(key, value)
+        for event in () if isinstance(events, Ignored) else events:
+            names = format.row_names(event) if event.after is not None else None
+            added = () if names is None else names.added
+            for name, given in (event.after or {}).items():
+                if given is not None and name not in declared and name not in added:
+                    raise UnknownColumnError(
+                        f"column `{name}` has a value and is not declared: add it to the schema and start the query again (a checkpoint "
+                        "of engine='native' first needs carry_over). unknown_columns='ignore' loses its values",
+                        f"{event.after_path}.{name}",
+                    )
+
+    return require_known
 
 
 def _missing_as_null(row: tuple[Any, ...], raw: tuple[Any, ...]) -> tuple[Any, ...]:

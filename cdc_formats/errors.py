@@ -256,6 +256,12 @@ class SchemaValidationError(DecodeError):
     condition = "SCHEMA_VALIDATION"
 
 
+class UnknownColumnError(DecodeError):
+    """A row has a value in a column that is not declared (``unknown_columns="fail"``)."""
+
+    condition = "UNKNOWN_COLUMN"
+
+
 class FormatBugError(DecodeError):
     """A format raised an unexpected exception; the text includes its class and text."""
 
@@ -273,6 +279,7 @@ DECODE_CONDITIONS = tuple(
             PartialImageError,
             SchemaValidationError,
             TypeConversionError,
+            UnknownColumnError,
             UnknownOperationError,
             WriterSchemaError,
         )

@@ -246,7 +246,7 @@ class ColumnarDecoder:
         format = source.format
         # A subclass of another package may read messages differently than the envelope that it inherits.
         ours = type(format).__module__.startswith("cdc_formats.")
-        if format.validate or not ours:
+        if format.validate or format.unknown_columns == "fail" or not ours:
             return None
         rows = RowConverter(source.columns, format.handling, source.unique_key)
         envelope = format.envelope(rows, source.format_metadata, positions=source.positions)

@@ -15,6 +15,13 @@ metric                                         labels, meaning
 ``changelog_state_bytes``                      query, operator: its memory
 ``changelog_query_running``                    query: 1, or 0 after its end
 ``changelog_query_failures_total``             query: ends with an error
+``changelog_table_records_total``              query, table: records of a table of `sync_database` that were applied
+``changelog_table_rows_total``                 query, table: rows that were merged or deleted
+``changelog_table_bad_records_total``          query, table, condition: records that could not be decoded
+``changelog_table_schema_changes_total``       query, table: how often the schema was decided or extended
+``changelog_table_missed_records_total``       query, table: records that were not applied, because the table is stopped
+``changelog_table_stopped``                    query, table: 1 if the table is stopped, or 0
+``changelog_table_lag_seconds``                query, table, of: from Kafka's timestamp until the table was written, last micro-batch
 =============================================  =====================================================================================
 """
 
@@ -30,6 +37,7 @@ from cdc_formats.errors import DECODE_CONDITIONS, DecodeError, MissingDependency
 
 from .explain_error import explain_error
 from .progress import Progress, read_progress
+from .table_progress import TableProgress, subscribe
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
@@ -78,6 +86,7 @@ class MetricsListener(StreamingQueryListener):
         self.registry = CollectorRegistry() if registry is None else registry
         self.log = log
         self._names: dict[str, str] = {}
+        self._queries: dict[str, str] = {}
 
         def counter(name: str, text: str, *labels: str) -> Any:
             return Counter(f"changelog_{name}", text, ("query", *labels), registry=self.registry)
@@ -97,6 +106,14 @@ class MetricsListener(StreamingQueryListener):
         self._state_rows = gauge("state_rows", "Rows of a stateful operator's state", "operator")
         self._state_bytes = gauge("state_bytes", "Memory of a stateful operator's state", "operator")
         self._running = gauge("query_running", "1, or 0 after the query's end")
+        self._table_records = counter("table_records", "Records of a table of sync_database that were applied", "table")
+        self._table_rows = counter("table_rows", "Rows that were merged or deleted", "table")
+        self._table_bad = counter("table_bad_records", "Records of a table that could not be decoded", "table", "condition")
+        self._table_schema = counter("table_schema_changes", "How often the schema was decided or extended", "table")
+        self._table_missed = counter("table_missed_records", "Records that were not applied, because the table is stopped", "table")
+        self._table_stopped = gauge("table_stopped", "1 if the table is stopped, or 0", "table")
+        self._table_lag = gauge("table_lag_seconds", "From Kafka's timestamp until the table was written", "table", "of")
+        subscribe(self)
         self._server = None if port is None else start_http_server(port, address, self.registry)
 
     @property
@@ -113,7 +130,7 @@ class MetricsListener(StreamingQueryListener):
 
     def onQueryStarted(self, event: Any) -> None:  # noqa: N802 - Spark's name
         name = event.name or str(event.id)
-        self._names[str(event.runId)] = name
+        self._names[str(event.runId)] = self._queries[str(event.id)] = name
         self._running.labels(name).set(1)
 
     def onQueryProgress(self, event: Any) -> None:  # noqa: N802 - Spark's name
@@ -129,6 +146,23 @@ class MetricsListener(StreamingQueryListener):
             self._failures.labels(name).inc()
             if self.log:
                 _LOG.error("query %s failed: %s", name, explain_error(RuntimeError(event.exception)))
+
+    def take_table(self, progress: TableProgress) -> None:
+        """Add what a micro-batch did to a table of `sync_database`, if Spark told this listener of the query."""
+        query, table = self._queries.get(progress.query), progress.table
+        if query is None:
+            return
+        for condition, number in progress.bad.items():
+            self._table_bad.labels(query, table, condition).inc(number)
+        if not table:
+            return
+        self._table_records.labels(query, table).inc(progress.records)
+        self._table_rows.labels(query, table).inc(progress.rows)
+        self._table_schema.labels(query, table).inc(progress.schema_changes)
+        self._table_missed.labels(query, table).inc(progress.missed)
+        self._table_stopped.labels(query, table).set(progress.stopped)
+        for of, seconds in progress.lag.items():
+            self._table_lag.labels(query, table, of).set(seconds)
 
     def take(self, progress: Progress) -> None:
         """Add a micro-batch to the metrics and the log."""

@@ -12,18 +12,30 @@ from uuid import uuid4
 from cdc_formats.errors import ArgumentError
 from cdc_formats.values.schema import backquoted
 from normalize.analyzed_plan import has_native_engine
-from normalize.changelog_normalize import names_of
+from normalize.changelog_normalize import check_choice, names_of
 from normalize.connect import is_connect, require_jvm
 from normalize.core.output import ROW_KIND, SIDE_OUTPUTS
 from normalize.dataframe import require_changelog, require_distinct
 
 from . import jdbc, lake
 from .arrival import require_arrival_order
-from .change_feed import CHANGE_TYPE, COMMIT_TIMESTAMP, COMMIT_VERSION, to_change_feed
+from .change_feed import to_change_feed
 from .conflicts import repeat_conflicts
 from .latest import check, last_changes
 from .soft_deletes import DELETED_AT, deleted_field, soft_delete_column, with_deletion_times
-from .table_spec import END_AT, START_AT, Batch, TableSpec, marked_query, require_no_micro_batch, running_batch
+from .table_spec import (
+    CHANGE_TYPE,
+    COMMIT_TIMESTAMP,
+    COMMIT_VERSION,
+    END_AT,
+    START_AT,
+    Batch,
+    OnNewColumn,
+    TableSpec,
+    marked_query,
+    require_no_micro_batch,
+    running_batch,
+)
 from .targets import DeltaTarget, IcebergTarget, JdbcTarget, LakeTarget, TableTarget, TargetError
 from .versions import sequence_of, version_changes, version_fields
 
@@ -44,7 +56,7 @@ def apply_changes(
     deleted_column: str = DELETED_AT,
     change_feed: bool = False,
     column_list: str | Sequence[str] = (),
-    add_columns: bool = False,
+    on_new_column: OnNewColumn = "fail",
     create: bool = True,
 ) -> DataStreamWriter:
     """Return a writer that applies a changelog stream to a table, which then has the rows of the source.
@@ -79,8 +91,10 @@ def apply_changes(
         ``_commit_version`` and its time as ``_commit_timestamp``. Both rows of an update are rows of the table, and none is ever changed.
     column_list : str or sequence of str
         The columns to write; by default all, including metadata. As in AUTO CDC.
-    add_columns : bool
-        Whether to add columns that the table lacks; existing rows have NULL in them. ``__START_AT`` and ``__END_AT`` are never added.
+    on_new_column : {"add", "ignore", "fail"}
+        What happens to a column that the table lacks. ``add`` adds it, with NULL in existing rows. ``ignore`` does not write it, and logs a
+        warning; it is written as soon as the table has it. ``fail`` is an error with the ``ALTER TABLE`` that adds it. ``__START_AT`` and
+        ``__END_AT`` are never added.
     create : bool
         Whether to create a missing table, with these columns and keys.
 
@@ -126,7 +140,7 @@ def apply_changes(
     if not stream.isStreaming:
         raise ArgumentError("apply_changes requires a stream, and this DataFrame is bounded: call apply_batch(df, target, ...)")
     written, soft = names_of(column_list), soft_delete_column(deletes, deleted_column)
-    options = Options(names_of(keys), names_of(sequence_by), scd_type, soft, change_feed, written, add_columns, create)
+    options = Options(names_of(keys), names_of(sequence_by), scd_type, soft, change_feed, written, on_new_column, create)
     sink = _sink(stream, target, options)
     if is_connect(stream) and isinstance(sink, AppendChangeFeed):
         mark = f"change_feed_{uuid4().hex}"
@@ -146,7 +160,7 @@ def apply_batch(
     deleted_column: str = DELETED_AT,
     change_feed: bool = False,
     column_list: str | Sequence[str] = (),
-    add_columns: bool = False,
+    on_new_column: OnNewColumn = "fail",
     create: bool = True,
 ) -> None:
     """Apply a bounded changelog to a table, in one commit; also within your own ``foreachBatch``.
@@ -155,7 +169,7 @@ def apply_batch(
     ----------
     df : DataFrame
         A bounded changelog with ``row_kind``, or the DataFrame of your ``foreachBatch`` function. Filter out rows without a row kind first.
-    target, keys, sequence_by, scd_type, deletes, deleted_column, column_list, add_columns, create
+    target, keys, sequence_by, scd_type, deletes, deleted_column, column_list, on_new_column, create
         As in `apply_changes`.
     change_feed : bool
         As in `apply_changes`. Within a ``foreachBatch``, call it once for each table: a second call in the same micro-batch appends
@@ -169,7 +183,7 @@ def apply_batch(
     if df.isStreaming:
         raise ArgumentError("apply_batch requires a bounded DataFrame, and this one is a stream: call apply_changes(stream, target, ...)")
     written, soft = names_of(column_list), soft_delete_column(deletes, deleted_column)
-    options = Options(names_of(keys), names_of(sequence_by), scd_type, soft, change_feed, written, add_columns, create)
+    options = Options(names_of(keys), names_of(sequence_by), scd_type, soft, change_feed, written, on_new_column, create)
     if change_feed and is_connect(df):
         require_no_micro_batch(df)
     _sink(df, target, options)(df, 0)
@@ -186,7 +200,7 @@ class Options:
     """Of soft deletes."""
     change_feed: bool
     column_list: tuple[str, ...]
-    add_columns: bool
+    on_new_column: OnNewColumn
     create: bool
 
 
@@ -210,7 +224,7 @@ def _sink(df: DataFrame, target: TableTarget | str, options: Options) -> ApplyCh
 def _sink_of(
     df: DataFrame, table: TableTarget, written: tuple[StructField, ...], options: Options
 ) -> ApplyChanges | ApplyVersions | AppendChangeFeed:
-    may = options.create, options.add_columns
+    may = options.create, options.on_new_column
     if options.change_feed:
         return AppendChangeFeed(table, TableSpec((*written, *_change_feed_fields()), (), *may), written)
     if options.scd_type == 2:
@@ -248,11 +262,9 @@ class ApplyChanges:
 
     def _merge(self, rows: DataFrame) -> None:
         if isinstance(self.table, JdbcTarget):
-            jdbc.prepare(rows.sparkSession, self.table, self.spec)
-            jdbc.merge(rows, self.table, self.spec)
+            jdbc.merge(rows, self.table, jdbc.prepare(rows.sparkSession, self.table, self.spec))
         else:
-            lake.prepare(rows.sparkSession, self.table, self.spec)
-            lake.merge(rows, self.table, self.spec)
+            lake.merge(rows, self.table, lake.prepare(rows.sparkSession, self.table, self.spec))
 
 
 @dataclass(frozen=True)
@@ -268,28 +280,24 @@ class ApplyVersions:
         key = self.spec.primary_key
         marked = batch.withColumn(START_AT, sequence_of(batch, self.sequence_by))
         # One change of each key and sequence value.
-        placed = last_changes(marked, [*self._columns, START_AT], [*key, START_AT], self.sequence_by)
+        placed = last_changes(marked, [*_without_validity(self.spec), START_AT], [*key, START_AT], self.sequence_by)
         with computed(placed) as changes:
             count = check(changes, key, self.sequence_by)
             if count:
                 repeat_conflicts(partial(self._merge, changes.select("row.*"), count))
 
-    @property
-    def _columns(self) -> list[str]:
-        return [name for name in self.spec.names if name not in (START_AT, END_AT)]
-
     def _merge(self, changes: DataFrame, count: int) -> None:
-        lake.prepare(changes.sparkSession, self.table, self.spec)
+        spec = lake.prepare(changes.sparkSession, self.table, self.spec)
         # Delta cannot read yet a table that another writer is creating.
         with lake.conflicts(changes.sparkSession, self.table):
-            self._merge_versions(changes, count)
+            self._merge_versions(changes, count, spec)
 
-    def _merge_versions(self, changes: DataFrame, count: int) -> None:
+    def _merge_versions(self, changes: DataFrame, count: int, spec: TableSpec) -> None:
         from pyspark.sql import functions as F
 
-        spark, spec = changes.sparkSession, self.spec
+        spark, columns = changes.sparkSession, _without_validity(spec)
         stored = spark.table(self.table.sql_name)
-        with computed(version_changes(changes, stored, spec.primary_key, self._columns, few_keys=count <= _FEW)) as rows:
+        with computed(version_changes(changes, stored, spec.primary_key, columns, few_keys=count <= _FEW)) as rows:
             unplaced = (F.col(ROW_KIND) == "+U") & F.col(START_AT).isNull()
             found = rows.agg(F.count(F.lit(1)).alias("rows"), F.max(unplaced).alias("unplaced")).first()
             assert found is not None  # an aggregate without groups is one row
@@ -300,6 +308,11 @@ class ApplyVersions:
                 )
             if found["rows"]:
                 lake.merge(rows, self.table, spec)
+
+
+def _without_validity(spec: TableSpec) -> list[str]:
+    """Return the names of a version's columns that changes have."""
+    return [name for name in spec.names if name not in (START_AT, END_AT)]
 
 
 _FEW = 100_000
@@ -336,11 +349,9 @@ class AppendChangeFeed:
 
     def _append(self, rows: DataFrame, batch: Batch | None) -> None:
         if isinstance(self.table, JdbcTarget):
-            jdbc.prepare(rows.sparkSession, self.table, self.spec)
-            jdbc.append(rows, self.table, self.spec, batch)
+            jdbc.append(rows, self.table, jdbc.prepare(rows.sparkSession, self.table, self.spec), batch)
         else:
-            lake.prepare(rows.sparkSession, self.table, self.spec)
-            lake.append(rows, self.table, batch)
+            lake.append(rows, self.table, lake.prepare(rows.sparkSession, self.table, self.spec), batch)
 
 
 @contextmanager
@@ -401,6 +412,7 @@ def _check_arguments(written: Sequence[StructField], options: Options) -> None:
 
 
 def _check_kind_of_table(options: Options) -> None:
+    check_choice("on_new_column", options.on_new_column, ("add", "ignore", "fail"))
     if options.scd_type not in (1, 2):
         raise ArgumentError(f"scd_type={options.scd_type!r} is unknown: pass 1 or 2")
     kinds = {

@@ -21,12 +21,13 @@ from cdc_formats.values.schema import backquoted
 from normalize.core.output import ROW_KIND
 from normalize.dataframe import require_changelog
 
+from .table_spec import CHANGE_TYPE
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from pyspark.sql import Column as SparkColumn, DataFrame
 
-CHANGE_TYPE, COMMIT_VERSION, COMMIT_TIMESTAMP = "_change_type", "_commit_version", "_commit_timestamp"
 CHANGE_TYPES = {"+I": "insert", "-U": "update_preimage", "+U": "update_postimage", "-D": "delete"}
 
 

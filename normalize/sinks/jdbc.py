@@ -30,7 +30,7 @@ from normalize.dataframe import positional
 from .dialects import Dialect, MySql, dialect_of
 from .narrowing import require_no_narrowing
 from .partial_rows import ABSENT_COLUMN, missing_row
-from .table_spec import Batch, TableSpec, missing_columns, running_batch
+from .table_spec import Batch, TableSpec, missing_columns, running_batch, written_spec
 from .targets import ConflictError, JdbcTarget, TargetError
 
 if TYPE_CHECKING:
@@ -63,11 +63,12 @@ def widen(spark: SparkSession, table: JdbcTarget, old: StructField, new: StructF
         return [connection.dialect.widen(table.table, new, in_key=in_key)]
 
 
-def prepare(spark: SparkSession, table: JdbcTarget, spec: TableSpec) -> None:
-    """Create the table or add columns, if needed and allowed."""
+def prepare(spark: SparkSession, table: JdbcTarget, spec: TableSpec) -> TableSpec:
+    """Create the table or add columns, if needed and allowed, and return what is written."""
     with JdbcConnection.open(spark, table) as connection:
         for statement in _needed(connection, table, spec):
             connection.execute(statement)
+        return spec if spec.on_new_column != "ignore" else written_spec(table, spec, connection.columns(table.table))
 
 
 def merge(latest: DataFrame, table: JdbcTarget, spec: TableSpec) -> None:
@@ -344,6 +345,7 @@ def _options(table: JdbcTarget, dialect: Dialect) -> dict[str, str]:
 
 def _needed(connection: JdbcConnection, table: JdbcTarget, spec: TableSpec) -> list[str]:
     dialect, found = connection.dialect, connection.columns(table.table)
+    spec = written_spec(table, spec, found)
     for field in spec.fields:
         dialect.require_name(field.name)
         dialect.type(field, in_key=False)  # raises for unsupported types, also of existing columns

@@ -24,7 +24,7 @@ from normalize.spark_versions import package
 from .latest import ADDS
 from .narrowing import require_no_narrowing
 from .partial_rows import ABSENT_COLUMN, is_absent, missing_row
-from .table_spec import END_AT, START_AT, Batch, TableSpec, missing_columns
+from .table_spec import END_AT, START_AT, Batch, TableSpec, missing_columns, written_spec
 from .targets import ConflictError, LakeTarget, TargetError
 
 if TYPE_CHECKING:
@@ -55,8 +55,9 @@ def needed(spark: SparkSession, table: LakeTarget, spec: TableSpec) -> list[str]
     SchemaError
         When it lacks columns that may not be added, or does not support a column's name or type.
     """
-    _require_plain_text(spark, table, spec.fields)
     found = _schema(spark, table)
+    spec = written_spec(table, spec, None if found is None else found.fieldNames())
+    _require_plain_text(spark, table, spec.fields)
     if found is None:
         if not spec.create:
             raise TargetError(f"{table} does not exist: create it, or set create=True")
@@ -119,8 +120,8 @@ def provider_of(spark: SparkSession, name: str) -> str:
     return str(described[-1]["data_type"]).lower() if described else "no provider"
 
 
-def prepare(spark: SparkSession, table: LakeTarget, spec: TableSpec) -> None:
-    """Create the table or add columns, if needed and allowed."""
+def prepare(spark: SparkSession, table: LakeTarget, spec: TableSpec) -> TableSpec:
+    """Create the table or add columns, if needed and allowed, and return what is written."""
     statements = needed(spark, table, spec)
     try:
         with conflicts(spark, table):
@@ -130,6 +131,7 @@ def prepare(spark: SparkSession, table: LakeTarget, spec: TableSpec) -> None:
         if _changed_meanwhile(spark, table, spec, statements):
             raise ConflictError(f"another writer created or altered {table} at the same time") from None
         raise TargetError(f"{table} cannot be created or altered: {_reason(error)}; {_session(spark, table)}") from None
+    return spec if spec.on_new_column != "ignore" else written_spec(table, spec, spark.table(table.sql_name).columns)
 
 
 def _changed_meanwhile(spark: SparkSession, table: LakeTarget, spec: TableSpec, statements: list[str]) -> bool:
@@ -175,7 +177,7 @@ def merge_statement(table: LakeTarget, changes: str, spec: TableSpec) -> str:
     >>> from pyspark.sql.types import StringType, StructField
     >>> from normalize.sinks.targets import DeltaTarget
     >>> fields = tuple(StructField(name, StringType()) for name in ("id", "name"))
-    >>> print(merge_statement(DeltaTarget("products"), "changes", TableSpec(fields, ("id",), True, False)))
+    >>> print(merge_statement(DeltaTarget("products"), "changes", TableSpec(fields, ("id",), True, "fail")))
     MERGE INTO `products` AS t USING changes AS s ON t.`id` = s.`id`
     WHEN MATCHED AND s.row_kind NOT IN ('+I', '+U') THEN DELETE
     WHEN MATCHED AND s.row_kind IN ('+I', '+U') THEN UPDATE SET t.`id` = s.`id`, t.`name` = s.`name`
@@ -213,7 +215,7 @@ _RAISED = f"raise_error(concat('{missing_row()} in ', substring_index(s.{ABSENT_
 """The SQL that raises the error for a partial row of a key that the table does not have."""
 
 
-def append(rows: DataFrame, table: LakeTarget, batch: Batch | None) -> None:
+def append(rows: DataFrame, table: LakeTarget, spec: TableSpec, batch: Batch | None) -> None:
     """Append rows, unless the micro-batch was appended before.
 
     Raises `ConflictError` as `merge` does.
@@ -221,7 +223,7 @@ def append(rows: DataFrame, table: LakeTarget, batch: Batch | None) -> None:
     Delta compares the batch with the query's last transaction (``txnAppId``, ``txnVersion``). For Iceberg it is compared with the
     snapshots, which ``expire_snapshots`` must keep as long as the query may repeat the micro-batch.
     """
-    writer = rows.writeTo(table.sql_name)
+    writer = rows.select(*map(backquoted, spec.names)).writeTo(table.sql_name)
     if batch is not None and table.provider == "delta":
         writer = writer.option("txnAppId", batch.query).option("txnVersion", str(batch.number))
     elif batch is not None:

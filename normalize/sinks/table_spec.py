@@ -6,10 +6,11 @@ import io
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import redirect_stdout, suppress
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from cdc_formats.errors import ArgumentError, SchemaError
+from normalize.monitoring.notice import Notice, log, shown_names
 from normalize.unresolved_plan import FROM_SERVER, unresolved_plan
 
 if TYPE_CHECKING:
@@ -76,6 +77,11 @@ def require_no_micro_batch(df: DataFrame) -> None:
 
 START_AT, END_AT = "__START_AT", "__END_AT"
 """The columns of a version's validity, as AUTO CDC names them."""
+CHANGE_TYPE, COMMIT_VERSION, COMMIT_TIMESTAMP = "_change_type", "_commit_version", "_commit_timestamp"
+"""The columns of a change feed, as Delta names them."""
+
+OnNewColumn = Literal["add", "ignore", "fail"]
+"""What happens to a column that a table lacks."""
 
 
 @dataclass(frozen=True)
@@ -88,7 +94,7 @@ class TableSpec:
     primary_key : tuple of str
         Empty for a change feed.
     create : bool
-    add_columns : bool
+    on_new_column : {"add", "ignore", "fail"}
     deleted_column : str or None
         The column with the time of a soft delete; None for hard deletes.
     versions : bool
@@ -100,7 +106,7 @@ class TableSpec:
     fields: tuple[StructField, ...]
     primary_key: tuple[str, ...]
     create: bool
-    add_columns: bool
+    on_new_column: OnNewColumn
     deleted_column: str | None = None
     versions: bool = False
     partial_rows: bool = False
@@ -109,6 +115,36 @@ class TableSpec:
     def names(self) -> list[str]:
         """The names of the columns."""
         return [field.name for field in self.fields]
+
+    @property
+    def required(self) -> set[str]:
+        """The columns that are never left out: the key, and those that the sink computes."""
+        if not self.primary_key:
+            return {CHANGE_TYPE, COMMIT_VERSION, COMMIT_TIMESTAMP}
+        computed = {START_AT, END_AT} if self.versions else {self.deleted_column} if self.deleted_column else set[str]()
+        return computed.union(self.primary_key)
+
+
+def written_spec(table: Any, spec: TableSpec, found: Iterable[str] | None) -> TableSpec:
+    """Return what is written to a table: without the columns that it lacks, if they are ignored.
+
+    A warning names these columns, once for each table.
+
+    Parameters
+    ----------
+    table : LakeTarget or JdbcTarget
+    spec : TableSpec
+    found : iterable of str or None
+        The table's columns; None: the table does not exist.
+    """
+    if found is None or spec.on_new_column != "ignore":
+        return spec
+    there = {name.lower() for name in found}
+    ignored = [name for name in spec.names if name.lower() not in there and name not in spec.required]
+    if ignored:
+        text = f"{table} has no column {shown_names(ignored)}, which the changes have: it is not written (on_new_column='ignore')"
+        log([Notice(tuple(f"ignored {table} {name}" for name in ignored), text)])
+    return replace(spec, fields=tuple(field for field in spec.fields if field.name not in ignored))
 
 
 def missing_columns(
@@ -142,12 +178,13 @@ def missing_columns(
     if spec.versions:
         # Not added here: the rows that the table has would be at no place of the history.
         _require_columns(table, [field for field in missing if field.name in (START_AT, END_AT)], "scd_type=2", alter, _SET_START)
-    if not spec.add_columns:
+    if spec.on_new_column != "add":
         _require_columns(table, [field for field in missing if field.name == spec.deleted_column], "deletes='soft'", alter)
-    if missing and not spec.add_columns:
-        raise SchemaError(
-            f"{table} has no column {', '.join(names)}: set add_columns=True to add it, or leave it out with column_list=[...]"
-        )
+        if missing:
+            raise SchemaError(
+                f"{table} has no column {', '.join(names)}: run {'; '.join(alter(missing))}, or pass on_new_column='add', which does "
+                "this, or 'ignore', which does not write it"
+            )
     return missing
 
 

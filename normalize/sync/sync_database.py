@@ -40,17 +40,19 @@ from normalize.decode.request import as_format
 from normalize.kafka.check import check_readable
 from normalize.kafka.reader_options import reader_options, reads_topic
 from normalize.monitoring.explain_error import explain_error
+from normalize.monitoring.table_progress import TableProgress, publish
 from normalize.session_check import load_kafka
 from normalize.sinks.apply import computed
 from normalize.sinks.databases import Database, JdbcDatabase, LakeDatabase
 from normalize.sinks.jdbc import JdbcConnection
+from normalize.sinks.table_spec import running_batch
 from normalize.sinks.targets import ConflictError, JdbcTarget, TargetError
 from normalize.spark_versions import check_kafka_source, check_version
 
 from .route import RECORD_DDL, ROUTED_DDL, Route, Router, TableSummary, decode_summary, merged, route_pass
 from .schema_store import SchemaStore
 from .table_options import Selection, SyncError, TableOptions, misspelt
-from .table_sync import Part, Rules, TableSync, same_targets
+from .table_sync import BAD_RECORDS, Part, Rules, TableSync, same_targets
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -157,6 +159,8 @@ def sync_database(
     require_jvm(spark, "sync_database", "run this query in a classic session, or write each table with apply_changes")
     _check_arguments(target, tables or {}, on_new_column, on_table_error, on_truncate, mode, parallel)
     chosen, kafka = as_format(format, format_options), reader_options(topic, options)
+    if chosen.unknown_columns == "fail":
+        raise ArgumentError("unknown_columns='fail' has no effect in sync_database, whose schemas grow: pass on_new_column='fail'")
     if isinstance(mode, DeadLetter) and reads_topic(mode.topic, kafka):
         raise ArgumentError(f"{mode.topic!r} is also a topic that is read, so that dead letters would loop: choose another topic")
     check_version(spark)
@@ -240,7 +244,7 @@ class SyncDatabase:
         with computed(_records(batch).mapInArrow(routing, ROUTED_DDL)) as routed:
             packed = routed.where("summary IS NOT NULL").select("summary").collect()
             summaries = merged(decode_summary(bytes(row["summary"])) for row in packed)
-            _log_ignored(summaries.pop("", None))
+            _report_ignored(self.spark, summaries.pop("", None))
             self._apply(summaries, routed)
 
     def _apply(self, summaries: Mapping[str, TableSummary], routed: DataFrame) -> None:
@@ -257,8 +261,7 @@ class SyncDatabase:
             raise SyncError(f"{shown}. The other tables of the micro-batch are written")
         for failure in failed:
             sync = self.tables[failure.table]
-            sync.lost += summaries[failure.table].records
-            sync.stop(failure.text)
+            sync.stop(self.spark, failure.text, summaries[failure.table].records)
             _log.warning("%s is stopped, and the other tables go on: %s", failure.table, failure.text)
 
     def _parts(self, summaries: Mapping[str, TableSummary], routed: DataFrame) -> dict[str, Part]:
@@ -268,7 +271,7 @@ class SyncDatabase:
             sync = self.tables[table]
             sync.load()
             if sync.stopped:
-                sync.lost += summary.records
+                sync.miss(self.spark, summary.records)
                 _log.warning("%s is stopped and misses %s records: %s", table, sync.lost, sync.stopped)
             else:
                 running[table] = summary
@@ -368,6 +371,11 @@ def _of_table(records: pa.Table, table: str) -> pa.Table:
     return records.filter(pc.equal(records.column("table"), table))
 
 
-def _log_ignored(summary: TableSummary | None) -> None:
-    if summary is not None:
-        _log.info("%s records have no rows: %s", summary.records, summary.reasons)
+def _report_ignored(spark: SparkSession, summary: TableSummary | None) -> None:
+    """Log records without rows, and publish those that cannot be read."""
+    if summary is None:
+        return
+    _log.info("%s records have no rows: %s", summary.records, summary.reasons)
+    batch, bad = running_batch(spark), {name: number for name, number in summary.reasons.items() if name in BAD_RECORDS}
+    if batch is not None:
+        publish(TableProgress(query=batch.query, table="", bad=bad))

@@ -55,6 +55,24 @@ def _rows_ddl(columns: Sequence[Column]) -> str:
     return ", ".join([f"{ROW_KIND} STRING", *(f"c{index} {spark_type(_written(column.type))}" for index, column in enumerate(columns))])
 
 
+class Found(NamedTuple):
+    """What was found while the changes of a table were computed.
+
+    Attributes
+    ----------
+    counts : mapping
+        The counts of `decode_pass`.
+    rows : int
+        The number of changes.
+    stamps : (int, int)
+        The least and the greatest timestamp of the records, in ms.
+    """
+
+    counts: Mapping[str, int]
+    rows: int
+    stamps: tuple[int, int]
+
+
 class Changes(NamedTuple):
     """The changes of a table, a row for each key.
 
@@ -62,12 +80,12 @@ class Changes(NamedTuple):
     ----------
     rows : DataFrame
         ``row_kind`` and the columns; and `ABSENT_COLUMN`, if there may be partial rows.
-    counts : callable
-        Returns the counts of `decode_pass`, once the rows are computed.
+    found : callable
+        Returns what was found, once the rows are computed.
     """
 
     rows: DataFrame
-    counts: Callable[[], Mapping[str, int]]
+    found: Callable[[], Found]
 
 
 class Wanted(NamedTuple):
@@ -170,8 +188,10 @@ def changes_here(spark: SparkSession, records: pa.Table, source: Source, wanted:
     for batch in decoded:
         for counted in batch.column(COUNTS_COLUMN).drop_null().to_pylist():
             counts.update(counted)
+    stamps = pc.min_max(records.column("stamp")).as_py()
+    result = Found(counts, table.num_rows, (stamps["min"], stamps["max"]))
     ddl = ", ".join([_rows_ddl(columns), *[_PLACE_DDL] * with_places])
-    return Changes(_named(spark.createDataFrame(table, ddl), columns, every=wanted.every), lambda: counts)
+    return Changes(_named(spark.createDataFrame(table, ddl), columns, every=wanted.every), lambda: result)
 
 
 def changes_on_spark(records: DataFrame, source: Source, wanted: Wanted, *, number: int) -> Changes:
@@ -186,18 +206,24 @@ def changes_on_spark(records: DataFrame, source: Source, wanted: Wanted, *, numb
     number : int
         The number of records.
     """
-    from pyspark.sql import Observation
+    from pyspark.sql import Observation, functions as F
 
     columns = _written_columns(source.columns, wanted.shard_column)
     ddl = TableChanges.ddl(Output(columns))
     decode: Any = partial(decode_pass, source=source, target=_target(source, wanted, merged=True), report=_unreported)
-    decoded = records.select(*needed_columns(source)).mapInArrow(decode, f"{ddl}, {counts_ddl(COUNTS)}")
-    observation = Observation()
-    keyed = observe_counts(decoded, COUNTS, observation)
+    counts, stamps, merged = Observation(), Observation(), Observation()
+    timed = records.observe(stamps, F.min("stamp").alias("least"), F.max("stamp").alias("greatest"))
+    decoded = timed.select(*needed_columns(source)).mapInArrow(decode, f"{ddl}, {counts_ddl(COUNTS)}")
+    keyed = observe_counts(decoded, COUNTS, counts)
     if not wanted.every:
         merge: Any = partial(merge_pass, row_order="log")
         keyed = keyed.repartition(1 + number // _ROWS_OF_TASK, "key").mapInArrow(merge, ddl)
-    return Changes(_named(keyed, columns, every=wanted.every), lambda: observation.get)
+    rows = keyed.observe(merged, F.count(F.lit(1)).alias("rows"))
+
+    def found() -> Found:
+        return Found(counts.get, merged.get["rows"], (stamps.get["least"], stamps.get["greatest"]))
+
+    return Changes(_named(rows, columns, every=wanted.every), found)
 
 
 def _target(source: Source, wanted: Wanted, *, merged: bool) -> TargetMaker:

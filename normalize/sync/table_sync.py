@@ -21,6 +21,7 @@ from normalize.decode.dead_letter import Destination
 from normalize.decode.decode_pass import Source, header_lists
 from normalize.decode.last_changes import partial_row
 from normalize.monitoring.notice import shown_names
+from normalize.monitoring.table_progress import TableProgress, publish
 from normalize.sinks import jdbc, lake
 from normalize.sinks.apply import ApplyVersions, computed
 from normalize.sinks.conflicts import repeat_conflicts
@@ -28,13 +29,13 @@ from normalize.sinks.databases import Database, JdbcDatabase, require_scd_type, 
 from normalize.sinks.latest import ADDS
 from normalize.sinks.partial_rows import ABSENT_COLUMN, is_absent
 from normalize.sinks.soft_deletes import DELETED_AT, soft_delete_column, with_deletion_times
-from normalize.sinks.table_spec import END_AT, START_AT, TableSpec
+from normalize.sinks.table_spec import END_AT, START_AT, TableSpec, running_batch
 from normalize.sinks.targets import JdbcTarget, LakeTarget, TableTarget
 from normalize.sinks.versions import version_fields
 
 from .route import Router, TableSummary
 from .schema_store import SchemaStore
-from .table_changes import OFFSET, Wanted, changes_here, changes_on_spark, without_absent_column
+from .table_changes import OFFSET, Found, Wanted, changes_here, changes_on_spark, without_absent_column
 from .table_options import Selection, SyncError, TableOptions
 from .table_schema import Record, TableSchema, decide_merged, extend, new_columns, with_options
 from .widening import how_to_widen, wider_column
@@ -43,7 +44,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _log = logging.getLogger("normalize")
-_NOT_APPLIED = (*DECODE_CONDITIONS, DecodeError.condition, Ignored.TRUNCATE.value)
+BAD_RECORDS = (*DECODE_CONDITIONS, DecodeError.condition)
+_NOT_APPLIED = (*BAD_RECORDS, Ignored.TRUNCATE.value)
 _RECORD_COLUMNS = frozenset({"key", "value", "topic", "partition", "offset", "timestamp", "headers"})
 
 
@@ -188,6 +190,7 @@ class TableSync:
     _ignored: set[str] = field(default_factory=set)
     _stored: bool = False
     _prepared: TableSchema | None = None
+    _schema_changes: int = 0
 
     def load(self) -> None:
         """Read the table's file, once."""
@@ -199,9 +202,15 @@ class TableSync:
         """Why the table is stopped; empty while it is synchronized."""
         return "" if self.schema is None else self.schema.stopped
 
-    def stop(self, reason: str) -> None:
-        """Stop the table, also after a restart."""
+    def stop(self, spark: SparkSession, reason: str, records: int) -> None:
+        """Stop the table, also after a restart, before it applied so many records."""
         self._keep(replace(self.schema or TableSchema(self.table), stopped=reason))
+        self.miss(spark, records)
+
+    def miss(self, spark: SparkSession, records: int) -> None:
+        """Count records that are not applied, because the table is stopped."""
+        self.lost += records
+        self._publish(spark, missed=records, stopped=True)
 
     def apply(self, spark: SparkSession, part: Part) -> None:
         """Apply the table's records of a micro-batch to its target."""
@@ -214,7 +223,7 @@ class TableSync:
             schema = self._of_one_partition(schema, part.summary)
         source = self._source(schema)
         wanted = Wanted(self._shard_column(schema), every=self.rules.scd_type(self.table) == 2)
-        changes, counts = (
+        changes, result = (
             changes_here(spark, part.here, source, wanted)
             if part.here is not None
             else changes_on_spark(part.records(), source, wanted, number=part.summary.records)
@@ -224,8 +233,10 @@ class TableSync:
                 self._merge_versions(self._where(rows), target, schema)
             else:
                 self._merge(self._where(without_absent_column(rows)), target, schema)
-        self._warn_of(counts())
+        found = result()
+        self._warn_of(found.counts)
         self.records += part.summary.records
+        self._publish_applied(spark, part.summary.records, found)
         _log.info("%s: %s records applied in %.1f s", self.table, part.summary.records, time.monotonic() - started)
 
     def with_remedy(self, spark: SparkSession, part: Part, text: str) -> str:
@@ -244,6 +255,18 @@ class TableSync:
         if dropped:
             _log.warning("%s: %s", self.table, ", ".join(f"{number} records not applied ({name})" for name, number in dropped.items()))
 
+    def _publish_applied(self, spark: SparkSession, records: int, found: Found) -> None:
+        bad = {name: found.counts[name] for name in BAD_RECORDS if found.counts.get(name)}
+        now = time.time()
+        lag = {of: now - stamp / 1000 for of, stamp in zip(("oldest", "newest"), found.stamps, strict=True)}
+        self._publish(spark, records=records, rows=found.rows, bad=bad, lag=lag)
+
+    def _publish(self, spark: SparkSession, **progress: Any) -> None:
+        batch = running_batch(spark)
+        if batch is not None:
+            publish(TableProgress(query=batch.query, table=self.table, schema_changes=self._schema_changes, **progress))
+            self._schema_changes = 0
+
     # ------------------------------------------------------------------------------------------------------- the schema
 
     def _known(self, spark: SparkSession, part: Part, target: TableTarget) -> TableSchema | None:
@@ -256,6 +279,7 @@ class TableSync:
                 return None
             schema = decide_merged(self.table, self._samples(part), format=self.rules.format, given=self.rules.given, options=options)
             self._keep(schema)
+            self._schema_changes += 1
             self._say(f"new table, {schema.described()}")
         return self._extended(schema, part)
 
@@ -274,7 +298,7 @@ class TableSync:
 
     def _require_missing(self, spark: SparkSession, target: TableTarget) -> None:
         """Raise an error if the deletes of an unknown table may concern rows: nothing is known of the key's type."""
-        spec = TableSpec((), (), create=True, add_columns=True)
+        spec = TableSpec((), (), create=True, on_new_column="add")
         needed = jdbc.needed(spark, target, spec) if isinstance(target, JdbcTarget) else lake.needed(spark, target, spec)
         if not needed:
             raise SyncError(
@@ -296,6 +320,7 @@ class TableSync:
             return schema
         extended = extend(schema, new, self._samples(part), format=with_options(rules.format, schema), options=options)
         self._keep(extended)
+        self._schema_changes += 1
         self._say(f"new columns, {', '.join(str(column) for column in extended.columns if column.name in new)}")
         return extended
 
@@ -369,7 +394,7 @@ class TableSync:
             changes = with_deletion_times(changes, deleted)
         fields = tuple(each for each in changes.schema.fields if each.name not in (ROW_KIND, ABSENT_COLUMN))
         partial_rows = ABSENT_COLUMN in changes.columns
-        spec = TableSpec(fields, self._key(schema), create=True, add_columns=True, deleted_column=deleted, partial_rows=partial_rows)
+        spec = TableSpec(fields, self._key(schema), create=True, on_new_column="add", deleted_column=deleted, partial_rows=partial_rows)
         repeat_conflicts(partial(self._commit, changes, target, spec, schema))
 
     def _merge_versions(self, changes: DataFrame, target: TableTarget, schema: TableSchema) -> None:
@@ -377,7 +402,7 @@ class TableSync:
         for name in (START_AT, END_AT):
             _require_free(name, schema, "a column of a history", "exclude_columns")
         fields = tuple(each for each in changes.schema.fields if each.name not in (ROW_KIND, OFFSET))
-        spec = TableSpec((*fields, *version_fields(changes, (OFFSET,))), self._key(schema), create=True, add_columns=True, versions=True)
+        spec = TableSpec((*fields, *version_fields(changes, (OFFSET,))), self._key(schema), create=True, on_new_column="add", versions=True)
         ApplyVersions(target, spec, (OFFSET,))(changes, 0)
 
     def _key(self, schema: TableSchema) -> tuple[str, ...]:

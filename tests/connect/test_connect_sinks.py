@@ -83,7 +83,7 @@ def test_a_stream_makes_the_table(
         [("+U", 1, "new", 3, 8), ("-D", 2, "e", 3, 9), ("+U", 2, "e", 3, 7)], "row_kind STRING, id INT, name STRING, size INT, offset INT"
     )
     columns = ["id", "name", "size"]
-    apply_batch(shuffled.repartition(2), sink.sql_name, keys="id", sequence_by="offset", column_list=columns, add_columns=True)
+    apply_batch(shuffled.repartition(2), sink.sql_name, keys="id", sequence_by="offset", column_list=columns, on_new_column="add")
     assert sink.rows() == [(1, "new", 3)]
 
 

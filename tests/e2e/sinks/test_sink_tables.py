@@ -69,10 +69,10 @@ def test_a_table_through_its_life(spark: SparkSession, sink: Sink) -> None:
     # A changed key is a delete and an insert; a delete may have only the key; deleting an unknown key has no effect.
     second = "ID STRING, part INT, name STRING, Weight DECIMAL(10,3)"
     changes = [("-D", "a", 1, None, None), ("+I", "a ", 1, "x", Decimal("1.5")), ("-D", "c", 9, None, None), ("+I", "d", 1, None, None)]
-    with pytest.raises(SchemaError, match=r"has no column Weight: set add_columns=True"):
+    with pytest.raises(SchemaError, match=r"has no column Weight: run ALTER TABLE .* on_new_column='add'"):
         apply_batch(changelog(spark, second, changes), sink.table, keys=["ID", "part"])
     for _ in range(2):
-        apply_batch(changelog(spark, second, changes), sink.table, keys=["ID", "part"], add_columns=True)
+        apply_batch(changelog(spark, second, changes), sink.table, keys=["ID", "part"], on_new_column="add")
         assert sink.rows("id", "part", "name", "weight") == [
             ("A", 1, "y", None),
             ("a ", 1, "x", Decimal("1.500")),

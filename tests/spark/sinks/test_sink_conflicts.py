@@ -37,7 +37,7 @@ def test_a_commit_between_plan_and_commit_is_a_conflict(
     latest = changelog(spark, "id INT, v INT", [("+U", 1, 1), ("+U", 2, 1)])
 
     slow = _waiting(latest, go, began)
-    wanted = TableSpec(tuple(latest.schema.fields[1:]), ("id",), True, False)
+    wanted = TableSpec(tuple(latest.schema.fields[1:]), ("id",), True, "fail")
     with ThreadPoolExecutor(1) as pool:
         merging = pool.submit(lake.merge, slow, sink.table, wanted)
         while not began.exists() and not merging.done():
@@ -77,7 +77,7 @@ def test_a_merge_is_repeated_after_optimize_replaced_its_files(spark: SparkSessi
     for key in range(3):  # a file each
         apply_batch(changelog(spark, "id INT, v INT", [("+I", key, 0)]), sink.table, keys="id")
     latest = changelog(spark, "id INT, v INT", [("+U", 0, 1), ("-D", 1, 0), ("+I", 3, 1)])
-    slow, wanted = _waiting(latest, go, began), TableSpec(tuple(latest.schema.fields[1:]), ("id",), True, False)
+    slow, wanted = _waiting(latest, go, began), TableSpec(tuple(latest.schema.fields[1:]), ("id",), True, "fail")
     conflicts: list[str] = []
 
     def merge() -> None:
@@ -153,7 +153,7 @@ def test_writers_that_add_columns_side_by_side(spark: SparkSession, new_sink: Ne
 
     def write(writer: int) -> None:
         changes = changelog(spark, "id INT, a INT, b INT", [("+I", writer, 1, 2)])
-        apply_batch(changes, sink.table, keys="id", add_columns=True)
+        apply_batch(changes, sink.table, keys="id", on_new_column="add")
 
     with ThreadPoolExecutor(3) as pool:
         finish_all(pool.submit(write, writer) for writer in range(3))

@@ -56,7 +56,7 @@ def test_spark_finds_the_intended_tables_and_columns_in_statements(spark: SparkS
     assert [StructField(column.name(), _parse_datatype_json_string(column.dataType().json())) for column in columns] == schema.fields
     assert made.tableSpec().location().isEmpty()
     assert [made.name().nameParts().apply(index) for index in range(2)] == ["lake", name]
-    merge = parser.parsePlan(merge_statement(target, "changes", TableSpec(tuple(schema.fields), tuple(schema.names[:1]), True, False)))
+    merge = parser.parsePlan(merge_statement(target, "changes", TableSpec(tuple(schema.fields), tuple(schema.names[:1]), True, "fail")))
     assignments = merge.matchedActions().apply(1).assignments()
     keys = [assignments.apply(index).key().nameParts() for index in range(assignments.size())]
     assert [(key.size(), key.apply(1)) for key in keys] == [(2, column) for column in schema.names]
@@ -96,7 +96,7 @@ def test_delta_with_column_mapping_holds_any_name(spark: SparkSession, new_sink:
     finally:
         spark.conf.unset(setting)
     changes = hostile(spark, [*HOSTILE, "n; w"], [("+U", 1, 20)])
-    apply_batch(changes, sink.table, keys=HOSTILE[0], add_columns=True)
+    apply_batch(changes, sink.table, keys=HOSTILE[0], on_new_column="add")
     assert list(map(tuple, sink.read().collect())) == values(changes)
 
 

@@ -183,7 +183,9 @@ def test_unlisted_options_are_reported() -> None:
             raise FormatOptionError("no")
         return cls(**options)
 
-    with pytest.raises(AssertionError, match="the error of an unknown option does not list error_excerpt, validate, rounding, loud"):
+    with pytest.raises(
+        AssertionError, match="the error of an unknown option does not list error_excerpt, validate, rounding, unknown_columns, loud"
+    ):
         check_format(broken(from_options=classmethod(from_options)))
 
 

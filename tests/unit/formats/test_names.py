@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import pytest
 
 from cdc_formats import Event, Format, RowKind, get_format
+from cdc_formats.errors import FormatOptionError, UnknownColumnError
 
 WRITTEN, DECLARED = "id INT, name STRING, weight INT", "id INT, name STRING, wieght INT"
 BEFORE_IMAGES = {"before_image_prefix": "BI_", "before_image_column_filter": "all"}
@@ -119,3 +120,29 @@ def test_a_custom_format_is_compared_by_its_images():
 
     decoder = Plain().decoder("id INT, weight INT")
     assert decoder.compare_names(None, b'{"id": 1, "wieght": 1.5}') == (("weight",), ("wieght",))
+
+
+@pytest.mark.parametrize(("format", "options", "absent"), FORMATS)
+def test_a_value_of_an_undeclared_column_can_be_an_error(format, options, absent):
+    for declared in (WRITTEN, "id INT, name STRING"):
+        decoder = get_format(format, unknown_columns="fail", **options).decoder(declared, unique_key=["id"])
+        encoder = get_format(format, **options).encoder(WRITTEN, unique_key=["id"])
+        for kind, before in ((RowKind.INSERT, None), (RowKind.UPDATE_AFTER, (1, "bike", None))):
+            record = encoder.encode(kind, (1, "bike", 2), before)
+            if declared == WRITTEN:
+                assert [change.row for change in decoder.upserts(*record)] == [(1, "bike", 2)]
+                continue
+            for decode in (decoder.upserts, decoder.decode):
+                with pytest.raises(UnknownColumnError, match=r"`weight` has a value and is not declared: add it to the schema.*\.weight`"):
+                    decode(*record)
+        # Without a value, nothing is lost; a delete has only its key.
+        for kind, row in ((RowKind.INSERT, (1, "bike", None)), (RowKind.DELETE, (1, "bike", 2))):
+            assert [change.key for change in decoder.upserts(*encoder.encode(kind, row))] == [(1,)]
+
+
+def test_undeclared_columns_cannot_be_an_error_without_names():
+    for value_format in ("csv", "raw"):
+        with pytest.raises(FormatOptionError, match="upsert-kafka: its messages have no column names"):
+            get_format("upsert-kafka", value_format=value_format, unknown_columns="fail").decoder("id INT", unique_key=["id"])
+    with pytest.raises(FormatOptionError, match="unknown_columns is 'drop'; it is one of 'ignore', 'fail'"):
+        get_format("canal-json", unknown_columns="drop")

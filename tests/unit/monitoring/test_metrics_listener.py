@@ -14,6 +14,7 @@ from prometheus_client import CollectorRegistry
 
 from normalize import MetricsListener
 from normalize.monitoring.progress import read_progress
+from normalize.monitoring.table_progress import TableProgress, publish
 from tests.support.paths import REPOSITORY
 
 PROGRESS: dict[str, Any] = {
@@ -35,6 +36,17 @@ PROGRESS: dict[str, Any] = {
     ],
     "stateOperators": [{"operatorName": "applyInPandasWithState", "numRowsTotal": 64, "memoryUsedBytes": 4096}],
 }
+
+
+TABLE = TableProgress(
+    query="0f",
+    table="shop.orders",
+    records=7,
+    rows=5,
+    bad={"TYPE_CONVERSION": 3},
+    schema_changes=1,
+    lag={"oldest": 2.5, "newest": 0.5},
+)
 
 
 def progress_event(**changes: Any) -> Any:
@@ -78,6 +90,30 @@ def test_a_micro_batch_becomes_metrics(caplog: pytest.LogCaptureFixture) -> None
     )
 
 
+def test_tables_of_a_query_become_metrics() -> None:
+    listener, other = MetricsListener(), MetricsListener()
+    listener.onQueryStarted(SimpleNamespace(id="0f", runId="1f", name="shop"))
+    publish(TABLE)
+    publish(TableProgress(query="0f", table="shop.orders", records=2, missed=4, stopped=True))
+    publish(TableProgress(query="0f", table="", bad={"MALFORMED_MESSAGE": 1}))
+    publish(TableProgress(query="another", table="shop.orders", records=1))
+    orders = '{"query": "shop", "table": "shop.orders"'
+    assert values(listener.registry) == {
+        'changelog_query_running{"query": "shop"}': 1,
+        f"changelog_table_records_total{orders}}}": 9,
+        f"changelog_table_rows_total{orders}}}": 5,
+        f'changelog_table_bad_records_total{orders}, "condition": "TYPE_CONVERSION"}}': 3,
+        'changelog_table_bad_records_total{"query": "shop", "table": "", "condition": "MALFORMED_MESSAGE"}': 1,
+        f"changelog_table_schema_changes_total{orders}}}": 1,
+        f"changelog_table_missed_records_total{orders}}}": 4,
+        f"changelog_table_stopped{orders}}}": 1,
+        f'changelog_table_lag_seconds{orders}, "of": "oldest"}}': 2.5,
+        f'changelog_table_lag_seconds{orders}, "of": "newest"}}': 0.5,
+    }
+    # Spark does not send it the query's events.
+    assert values(other.registry) == {}
+
+
 @pytest.mark.parametrize(("exception", "failures"), [(None, 0), ("Job aborted\n  errors.TypeConversionError: [TYPE_CONVERSION] wrong", 1)])
 def test_the_end_of_a_query(exception: str | None, failures: int, caplog: pytest.LogCaptureFixture) -> None:
     listener = MetricsListener()
@@ -104,6 +140,7 @@ def test_the_dashboard_uses_every_metric_and_no_other() -> None:
     listener = MetricsListener()
     listener.onQueryStarted(SimpleNamespace(id="0f", runId="1f", name="orders"))
     listener.take(read_progress(PROGRESS))
+    listener.take_table(TABLE)
     listener.onQueryTerminated(SimpleNamespace(id="0f", runId="1f", exception="wrong"))
     exposed = {name.partition("{")[0] for name in values(listener.registry)}
     text = (REPOSITORY / "grafana" / "changelog.json").read_text("utf-8")

@@ -1,0 +1,68 @@
+"""What a micro-batch of `sync_database` did to one table, for the listeners of its query.
+
+`sync_database` calls `publish` on the driver, and each `MetricsListener` of the process receives it. Spark's own progress has no tables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+from weakref import WeakSet
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableProgress:
+    """What a micro-batch did to one table.
+
+    Attributes
+    ----------
+    query : str
+        The query's id.
+    table : str
+        The source table; empty for records that cannot be read, and so belong to no table.
+    records : int
+        The records that were applied.
+    rows : int
+        The rows that were merged or deleted: the last change of each key.
+    bad : mapping of str to int
+        The records that could not be decoded, by condition.
+    schema_changes : int
+        How often the schema was decided or extended.
+    missed : int
+        The records that were not applied, because the table is stopped.
+    stopped : bool
+    lag : mapping of str to float
+        Seconds from Kafka's timestamp of the ``oldest`` and the ``newest`` record until the table was written; empty without records.
+    """
+
+    query: str
+    table: str
+    records: int = 0
+    rows: int = 0
+    bad: Mapping[str, int] = field(default_factory=dict)
+    schema_changes: int = 0
+    missed: int = 0
+    stopped: bool = False
+    lag: Mapping[str, float] = field(default_factory=dict)
+
+
+class Receiver(Protocol):
+    """An object that receives the progress of tables."""
+
+    def take_table(self, progress: TableProgress) -> None:
+        """Take the progress of a table, of any query of the process."""
+
+
+_receivers: WeakSet[Receiver] = WeakSet()
+
+
+def subscribe(receiver: Receiver) -> None:
+    """Send the progress of all tables to an object, as long as the program keeps it."""
+    _receivers.add(receiver)
+
+
+def publish(progress: TableProgress) -> None:
+    """Send the progress of a table to all receivers."""
+    for receiver in list(_receivers):
+        receiver.take_table(progress)

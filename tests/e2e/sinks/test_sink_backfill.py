@@ -1,0 +1,112 @@
+"""Columns that were not declared at first: the recipes of docs/sinks.md#a-column-that-was-ignored, each as it is written there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from pyspark.errors import StreamingQueryException
+
+from normalize import ChangelogNormalize, LocalKafka, carry_over, explain_error, from_kafka_changelog
+from tests.support.databases import Message, debezium
+from tests.support.sinking import Sink, apply_stream
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+NewSink = Callable[[str], Sink]
+WITHOUT, WITH = "id INT, name STRING", "id INT, name STRING, weight INT"
+
+
+def row(key: int, name: str, weight: int | None) -> dict[str, Any]:
+    return {"id": key, "name": name, "weight": weight}
+
+
+BEFORE: list[Message] = [
+    debezium("products", "c", None, row(1, "bike", 5)),
+    debezium("products", "c", None, row(2, "car", 6)),
+    debezium("products", "c", None, row(3, "boat", 7)),
+    debezium("products", "c", None, row(4, "plane", 8)),
+    # The table without the column has the same row before and after.
+    debezium("products", "u", row(2, "car", 6), row(2, "car", None)),
+    debezium("products", "d", row(3, "boat", 7), None),
+]
+IGNORED = [(1, "bike"), (2, "car"), (4, "plane")]
+AFTER: list[Message] = [
+    debezium("products", "u", row(4, "plane", 8), row(4, "plane", None)),
+    debezium("products", "c", None, row(5, "ship", 9)),
+    debezium("products", "d", row(1, "bike", 5), None),
+]
+
+
+class Query:
+    """A query of one topic into a Delta table, which each call of `run` starts again."""
+
+    def __init__(self, spark: SparkSession, kafka: LocalKafka, sink: Sink, folder: Path) -> None:
+        self.spark, self.kafka, self.sink, self.folder = spark, kafka, sink, folder
+        self.topic = f"backfill-{sink.sql_name.strip('`')[-10:]}"
+        kafka.create_topic(self.topic)
+
+    def changes(self, schema: str, **more: Any) -> DataFrame:
+        options = {"kafka.bootstrap.servers": self.kafka.bootstrap_servers}
+        return from_kafka_changelog(
+            self.spark, self.topic, format="debezium-json", schema=schema, primary_key="id", options=options, **more
+        )
+
+    def run(self, schema: str, messages: Sequence[Message] = (), checkpoint: str = "checkpoint", **more: Any) -> list[tuple[Any, ...]]:
+        """Write the messages, run the query until it has read them, and return the table."""
+        self.kafka.produce(self.topic, messages)
+        apply_stream(self.changes(schema, **more), self.sink.table, self.folder / checkpoint, keys="id", on_new_column="add")
+        return self.sink.rows()
+
+    def commits(self) -> int:
+        """The number of the table's commits."""
+        return self.spark.sql(f"DESCRIBE HISTORY {self.sink.sql_name}").count()
+
+
+@pytest.fixture
+def query(spark: SparkSession, kafka: LocalKafka, new_sink: NewSink, tmp_path: Path) -> Query:
+    return Query(spark, kafka, new_sink("delta"), tmp_path)
+
+
+def test_a_topic_that_has_every_row_is_read_again_with_a_new_checkpoint(query: Query) -> None:
+    assert query.run(WITHOUT, BEFORE) == IGNORED
+    before = query.commits()
+    found = query.run(WITH, AFTER, "second-checkpoint")
+    assert found == [(2, "car", None), (4, "plane", None), (5, "ship", 9)]
+    # One commit adds the column, and one changes the rows: no reader sees an older row.
+    assert query.commits() == before + 2
+    assert query.run(WITH, [debezium("products", "c", None, row(6, "bus", 1))], "second-checkpoint") == [*found, (6, "bus", 1)]
+
+
+@pytest.mark.parametrize("engine", ["key-groups", "native"])
+def test_a_topic_that_lost_rows_gets_a_new_snapshot(query: Query, engine: str) -> None:
+    native = {"normalize": ChangelogNormalize(engine="native")} if engine == "native" else {}
+    if native and query.spark.version < "4.2":
+        pytest.skip("the native engine needs Spark 4.2")
+    assert query.run(WITHOUT, BEFORE, **native) == IGNORED
+    checkpoint = "checkpoint"
+    if native:
+        checkpoint = "moved-checkpoint"
+        carry_over(query.changes(WITH, **native), str(query.folder / "checkpoint"), str(query.folder / checkpoint))
+    assert query.run(WITH, AFTER, checkpoint, **native) == [(2, "car", None), (4, "plane", None), (5, "ship", 9)]
+    assert query.run(WITH, [debezium("products", "c", None, row(1, "bike", 3))], checkpoint, **native)[0] == (1, "bike", 3)
+    # The snapshot reads the source's rows: now 1, 2, 4 and 5.
+    snapshot = [
+        debezium("products", "r", None, each) for each in (row(1, "bike", 3), row(2, "car", 2), row(4, "plane", None), row(5, "ship", 9))
+    ]
+    assert query.run(WITH, snapshot, checkpoint, **native) == [(1, "bike", 3), (2, "car", 2), (4, "plane", None), (5, "ship", 9)]
+
+
+def test_an_undeclared_column_stops_the_query_before_a_value_of_it_is_lost(query: Query) -> None:
+    fail = {"format_options": {"unknown_columns": "fail"}}
+    assert query.run(WITHOUT, [debezium("products", "c", None, {"id": 1, "name": "bike"})], **fail) == [(1, "bike")]
+    assert query.run(WITHOUT, [debezium("products", "c", None, row(2, "car", None))], **fail) == [(1, "bike"), (2, "car")]
+    with pytest.raises(StreamingQueryException) as failed:
+        query.run(WITHOUT, [debezium("products", "u", row(2, "car", None), row(2, "car", 6))], check=False, **fail)
+    assert "[UNKNOWN_COLUMN] column `weight` has a value and is not declared" in explain_error(failed.value)
+    assert "$.after.weight" in explain_error(failed.value)
+    # The same checkpoint, with the column in the schema.
+    assert query.run(WITH, **fail) == [(1, "bike", None), (2, "car", 6)]

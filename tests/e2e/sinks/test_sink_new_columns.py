@@ -1,0 +1,92 @@
+"""Columns that a table lacks: `on_new_column` of `apply_changes` and `apply_batch`, in each kind of table."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from cdc_formats.errors import ArgumentError, SchemaError
+from normalize import LocalKafka, apply_batch, from_kafka_changelog
+from normalize.sinks.targets import TargetError
+from tests.support.databases import maxwell
+from tests.support.sinking import Sink, apply_stream, changelog
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+NewSink = Callable[[str], Sink]
+FIRST, SECOND = "id INT, name STRING", "id INT, name STRING, `We``ight` INT"
+
+
+@pytest.mark.cross_section
+def test_a_new_column_fails_is_ignored_or_is_added(spark: SparkSession, sink: Sink, caplog: pytest.LogCaptureFixture) -> None:
+    def apply(schema: str, *rows: Any, **more: Any) -> None:
+        apply_batch(changelog(spark, schema, rows), sink.table, keys="id", **more)
+
+    apply(FIRST, ("+I", 1, "a"), ("+I", 2, "b"))
+    with pytest.raises(SchemaError, match=r"has no column We`ight: run ALTER TABLE .*'ignore', which does not write it") as failed:
+        apply(SECOND, ("+U", 1, "c", 7))
+    assert sink.rows("id", "name") == [(1, "a"), (2, "b")]
+
+    for _ in range(2):
+        apply(SECOND, ("+U", 1, "d", 7), ("-D", 2, "b", None), ("+I", 3, "e", 9), on_new_column="ignore")
+        assert sink.rows() == [(1, "d"), (3, "e")]
+    ignored = [message for message in caplog.messages if "which the changes have: it is not written" in message]
+    assert len(ignored) == 1
+    assert ignored[0].startswith(f"{sink.table} has no column `We`ight`, ")
+
+    # The statement in the error adds the column, which is then no longer ignored.
+    (statement,) = re.findall(r"run (ALTER TABLE .*), or pass on_new_column", str(failed.value))
+    sink.execute(statement)
+    apply(SECOND, ("+U", 1, "d", 7), on_new_column="ignore")
+    assert sink.rows("id", "name", "`We``ight`") == [(1, "d", 7), (3, "e", None)]
+    apply("id INT, name STRING, more INT", ("+U", 3, "e", 1), on_new_column="add")
+    assert sink.rows("id", "more") == [(1, None), (3, 1)]
+
+
+@pytest.mark.parametrize("kind", ["delta", "postgresql"])
+def test_columns_that_the_sink_writes_itself_are_never_ignored(spark: SparkSession, new_sink: NewSink, kind: str) -> None:
+    sink = new_sink(kind)
+    first, changes = changelog(spark, FIRST, [("+I", 1, "a")]), changelog(spark, SECOND, [("+U", 1, "b", 7), ("-D", 1, "b", 7)])
+    apply_batch(first, sink.table, keys="id")
+    with pytest.raises(SchemaError, match="has no column deleted_at, which deletes='soft' requires: run ALTER TABLE"):
+        apply_batch(changes, sink.table, keys="id", deletes="soft", on_new_column="ignore")
+    with pytest.raises(SchemaError, match="has no column _change_type, _commit_version, _commit_timestamp: run ALTER TABLE"):
+        apply_batch(changes, sink.table, change_feed=True, on_new_column="ignore")
+    with pytest.raises((SchemaError, TargetError), match=r"has no column other, which is part of the primary key|has no unique index on "):
+        apply_batch(changelog(spark, "id INT, other INT", [("+I", 1, 2)]), sink.table, keys=["id", "other"], on_new_column="ignore")
+    assert sink.rows() == [(1, "a")]
+    with pytest.raises(ArgumentError, match="on_new_column is 'merge': use 'add' or 'ignore' or 'fail'"):
+        apply_batch(changes, sink.table, keys="id", on_new_column="merge")
+
+
+@pytest.mark.parametrize("kind", ["delta", "mariadb"])
+def test_a_change_feed_ignores_a_column(spark: SparkSession, new_sink: NewSink, kind: str) -> None:
+    sink = new_sink(kind)
+    apply_batch(changelog(spark, FIRST, [("+I", 1, "a")]), sink.table, change_feed=True)
+    apply_batch(changelog(spark, SECOND, [("+I", 2, "b", 7)]), sink.table, change_feed=True, on_new_column="ignore")
+    assert [row[:3] for row in sink.rows()] == [(1, "a", "insert"), (2, "b", "insert")]
+
+
+def test_a_stream_writes_an_ignored_column_once_the_table_has_it(
+    spark: SparkSession, kafka: LocalKafka, new_sink: NewSink, tmp_path: Path
+) -> None:
+    sink, topic = new_sink("delta"), f"new-columns-{tmp_path.name}"
+    kafka.create_topic(topic)
+    spark.sql(f"CREATE TABLE {sink.sql_name} (id INT, name STRING) USING delta")
+
+    def run(*messages: tuple[Any, Any]) -> list[tuple[Any, ...]]:
+        kafka.produce(topic, messages)
+        options = {"kafka.bootstrap.servers": kafka.bootstrap_servers}
+        schema = "id INT, name STRING, weight INT"
+        changes = from_kafka_changelog(spark, topic, format="maxwell-json", schema=schema, primary_key="id", options=options)
+        apply_stream(changes, sink.table, tmp_path / "checkpoint", keys="id", on_new_column="ignore")
+        return sink.rows()
+
+    assert run(maxwell("products", "insert", {"id": 1, "name": "a", "weight": 5})) == [(1, "a")]
+    spark.sql(f"ALTER TABLE {sink.sql_name} ADD COLUMNS (weight INT)")
+    assert run(maxwell("products", "insert", {"id": 2, "name": "b", "weight": 6})) == [(1, "a", None), (2, "b", 6)]

@@ -1,0 +1,100 @@
+"""The metrics of each table of `sync_database`, as Prometheus reads them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.request import urlopen
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from normalize import DeltaDatabase, LocalKafka, MetricsListener, sync_database
+from normalize.sync import sync_database as module
+from tests.support.databases import Message, maxwell
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@pytest.fixture
+def listener(spark: SparkSession) -> Iterator[MetricsListener]:
+    """A listener that serves its metrics."""
+    found = MetricsListener(port=0)
+    spark.streams.addListener(found)
+    yield found
+    spark.streams.removeListener(found)
+    found.close()
+
+
+def served(listener: MetricsListener) -> dict[tuple[str, ...], float]:
+    """The metrics of tables: their values by name and labels, without the query's label."""
+    with urlopen(f"http://127.0.0.1:{listener.port}/metrics") as answer:
+        text = answer.read().decode()
+    samples = [sample for metric in text_string_to_metric_families(text) for sample in metric.samples]
+    of_tables = [each for each in samples if each.name.startswith("changelog_table_") and not each.name.endswith("_created")]
+    assert {each.labels.pop("query") for each in of_tables} <= {"shop"}
+    return {(each.name.removeprefix("changelog_table_"), *dict(sorted(each.labels.items())).values()): each.value for each in of_tables}
+
+
+@pytest.mark.parametrize("on_driver", [True, False])
+def test_metrics_of_tables(
+    spark: SparkSession, kafka: LocalKafka, listener: MetricsListener, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, on_driver: bool
+) -> None:
+    if not on_driver:
+        monkeypatch.setattr(module, "_FEW_RECORDS", 0)
+    topic = f"metrics-{on_driver}-{tmp_path.name}"
+    kafka.create_topic(topic)
+
+    def run(*messages: Message) -> dict[tuple[str, ...], float]:
+        kafka.produce(topic, messages)
+        writer = sync_database(
+            spark,
+            topic,
+            format="maxwell-json",
+            target=DeltaDatabase(str(tmp_path / "lake")),
+            schema_location=str(tmp_path / "schemas"),
+            options={"kafka.bootstrap.servers": kafka.bootstrap_servers},
+            on_table_error="stop_table",
+            mode="DROPMALFORMED",
+            check=False,
+        )
+        writer = writer.queryName("shop").option("checkpointLocation", str(tmp_path / "checkpoint"))
+        writer.trigger(availableNow=True).start().awaitTermination()
+        return served(listener)
+
+    began = time.time()
+    bike, car = {"id": 1, "name": "bike"}, {"id": 2, "name": "car"}
+    messages = [maxwell("orders", "insert", bike), maxwell("orders", "update", bike, {}), maxwell("items", "insert", car)]
+    found = run(*messages, (None, b"not a message"))
+    lags = {name: found.pop(name) for name in list(found) if name[0] == "lag_seconds"}
+    assert set(lags) == {("lag_seconds", of, table) for of in ("oldest", "newest") for table in ("shop.orders", "shop.items")}
+    assert all(0 < lag <= time.time() - began for lag in lags.values())
+    assert lags["lag_seconds", "oldest", "shop.orders"] >= lags["lag_seconds", "newest", "shop.orders"]
+    assert found == {
+        ("records_total", "shop.orders"): 2,
+        ("rows_total", "shop.orders"): 1,
+        ("schema_changes_total", "shop.orders"): 1,
+        ("missed_records_total", "shop.orders"): 0,
+        ("stopped", "shop.orders"): 0,
+        ("records_total", "shop.items"): 1,
+        ("rows_total", "shop.items"): 1,
+        ("schema_changes_total", "shop.items"): 1,
+        ("missed_records_total", "shop.items"): 0,
+        ("stopped", "shop.items"): 0,
+        ("bad_records_total", "MALFORMED_MESSAGE", ""): 1,
+    }
+
+    longer, wrong = {"id": 3, "name": "boat", "length": 5}, {"id": "x", "name": "train"}
+    without_key = (None, maxwell("logs", "insert", {"id": 1})[1])
+    found = run(maxwell("orders", "insert", longer), maxwell("orders", "insert", wrong), without_key)
+    assert found["schema_changes_total", "shop.orders"] == 2
+    assert found["records_total", "shop.orders"] == 4
+    assert found["rows_total", "shop.orders"] == 2
+    assert found["bad_records_total", "TYPE_CONVERSION", "shop.orders"] == 1
+    assert found["records_total", "shop.items"] == 1
+    assert [found[name, "shop.logs"] for name in ("stopped", "missed_records_total", "records_total")] == [1, 1, 0]
+    found = run(without_key, without_key)
+    assert [found[name, "shop.logs"] for name in ("stopped", "missed_records_total", "records_total")] == [1, 3, 0]
