@@ -43,6 +43,7 @@ from normalize.monitoring.explain_error import explain_error
 from normalize.monitoring.table_progress import TableProgress, publish
 from normalize.session_check import load_kafka
 from normalize.sinks.apply import computed
+from normalize.sinks.arrival import ChangeOrderError
 from normalize.sinks.databases import Database, JdbcDatabase, LakeDatabase
 from normalize.sinks.jdbc import JdbcConnection
 from normalize.sinks.table_spec import running_batch
@@ -149,8 +150,8 @@ def sync_database(
     If the target does not have the row, the message is an error of its table, and so is one without a column that `TableOptions.where`
     reads.
 
-    A history (``scd_type=2``) has every change, ordered by the record's offset. Its records must therefore be in one Kafka partition; others
-    are an error of the table.
+    A history (``scd_type=2``) has every change, ordered by the record's offset. Its records must therefore be in one Kafka partition:
+    a second one is an error of the table.
 
     In other tables, the last change of each key in a micro-batch applies: by offset, and between Kafka partitions by timestamp, as in
     `from_kafka_changelog`. An event that a producer repeats in a later micro-batch sets its row back, until the events after it are
@@ -348,7 +349,7 @@ class Failure(NamedTuple):
     of_table: bool
 
 
-_OF_TABLE = (SyncError, SchemaError, DecodeError, InferenceError, ArgumentError, FormatOptionError, TruncateError)
+_OF_TABLE = (SyncError, ChangeOrderError, SchemaError, DecodeError, InferenceError, ArgumentError, FormatOptionError, TruncateError)
 _CONDITIONS = (*DECODE_CONDITIONS, *(error.condition for error in (DecodeError, TruncateError)))
 
 

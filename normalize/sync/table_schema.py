@@ -182,6 +182,8 @@ def decide_merged(
     if not found:
         raise without_rows[0]
     (name, first), *others = found.items()
+    if not others:
+        return first
     columns = first.columns
     for shard, schema in others:
         for what, ours, theirs in (
