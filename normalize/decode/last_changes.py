@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -52,8 +52,8 @@ _MOST_HELD = 65_536
 class HeldChanges(Target):
     """The last change of each key of a task, all at the end of the task: what `LastChanges` and `normalize.sync` share.
 
-    A partial row is completed from the changes of its key before it, and keeps `ABSENT` if columns are still missing. For a target that
-    `requires_whole_rows` it is an error.
+    A partial row is completed from the changes of its key before it, and keeps `ABSENT` if columns are still missing. With a
+    `partial_remedy`, which ends the text, it is an error.
 
     Parameters
     ----------
@@ -65,11 +65,11 @@ class HeldChanges(Target):
 
     keyed = True
     takes_columns = True
-    requires_whole_rows: ClassVar[bool]
+    partial_remedy = ""
 
     def __init__(self, output: Output, key_groups: int, shape: Shape, *, row_order: RowOrder | None) -> None:
         self.row_order = row_order
-        self.last = _Held()
+        self.last: LastHeld | EveryHeld = LastHeld()
         super().__init__(output, key_groups, shape)
 
     def start(self) -> None:
@@ -78,8 +78,8 @@ class HeldChanges(Target):
     def take(self, records: Records, decoded: Sequence[Sequence[KeyedChange]]) -> None:
         builder = ChangeBuilder(self.shape)
         builder.take(records, decoded)
-        if builder.partials and self.requires_whole_rows:
-            raise partial_row("engine='native' cannot complete it: use engine='key_groups'", builder.partials[0].record.where)
+        if builder.partials and self.partial_remedy:
+            raise partial_row(self.partial_remedy, builder.partials[0].record.where)
         if builder.keys:
             changes = builder.changes()
             self._hold(records.source, builder.offsets, changes.batch, changes.partials)
@@ -154,7 +154,7 @@ class LastChanges(HeldChanges):
         Whether `merge_pass` follows.
     """
 
-    requires_whole_rows = True
+    partial_remedy = "engine='native' cannot complete it: use engine='key_groups'"
 
     def __init__(
         self, output: Output, key_groups: int, shape: Shape, *, row_order: RowOrder, facts: Mapping[str, str], merged: bool
@@ -213,7 +213,7 @@ def merge_pass(batches: Iterable[pa.RecordBatch], *, row_order: RowOrder) -> Ite
     RowOrderError
         When the order of the last two changes of a key is unknown.
     """
-    held = _Held()
+    held = LastHeld()
     with worker():
         for batch in batches:
             if "fact" in batch.schema.names:
@@ -225,7 +225,23 @@ def merge_pass(batches: Iterable[pa.RecordBatch], *, row_order: RowOrder) -> Ite
         yield from held.finish(row_order)
 
 
-class _Held:
+class EveryHeld:
+    """All changes, also those that are not the last of their key."""
+
+    def __init__(self) -> None:
+        self.tables: list[pa.Table] = []
+
+    def add(self, changes: pa.Table) -> None:
+        self.tables.append(changes)
+
+    def finish(self, row_order: RowOrder | None) -> Iterator[pa.RecordBatch]:
+        """Yield the changes, in no order."""
+        for table in self.tables:
+            for batch in table.combine_chunks().to_batches():
+                yield from slices(batch)
+
+
+class LastHeld:
     """Changes of which only the last of each key in each partition is kept, and with partial rows those since the last whole one.
 
     They are compacted whenever they have doubled.

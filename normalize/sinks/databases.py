@@ -25,6 +25,7 @@ class LakeDatabase:
     table: str = "{table}"
     deletes: Literal["hard", "soft"] = "hard"
     deleted_column: str = DELETED_AT
+    scd_type: Literal[1, 2] = 1
     of: ClassVar[type[LakeTarget]]
 
     def __post_init__(self) -> None:
@@ -32,6 +33,7 @@ class LakeDatabase:
             raise ArgumentError(f"{type(self).__name__} requires the name of a database, got {self.name!r}")
         check_template(self.table)
         soft_delete_column(self.deletes, self.deleted_column)
+        require_scd_type(self.scd_type, self.deletes)
 
     def target(self, name: str) -> TableTarget:
         """Return the table with this name.
@@ -57,6 +59,9 @@ class DeltaDatabase(LakeDatabase):
         ``"{database}_{table}"``.
     deletes, deleted_column
         As of `apply_changes`, for all tables. `TableOptions` has them for one table.
+    scd_type : {1, 2}
+        2: all tables are histories, with a row for each version of a row, as of `apply_changes`. The offset in Kafka orders them.
+        `TableOptions` has it for one table.
     """
 
     of: ClassVar[type[LakeTarget]] = DeltaTarget
@@ -80,7 +85,7 @@ class IcebergDatabase(LakeDatabase):
         As ``catalog.namespace``.
     table : str
         The template of the tables' names, as of `DeltaDatabase`.
-    deletes, deleted_column
+    deletes, deleted_column, scd_type
         As of `DeltaDatabase`.
     """
 
@@ -111,6 +116,8 @@ class JdbcDatabase:
     options: Mapping[str, str] = field(default_factory=dict, repr=False, hash=False)
     deletes: Literal["hard", "soft"] = "hard"
     deleted_column: str = DELETED_AT
+    scd_type: ClassVar[Literal[1]] = 1
+    """A database has no histories."""
 
     def __post_init__(self) -> None:
         check_template(self.table)
@@ -132,6 +139,19 @@ class JdbcDatabase:
 
 
 Database = LakeDatabase | JdbcDatabase
+
+
+def require_scd_type(scd_type: int, deletes: str) -> None:
+    """Raise an error for an unknown type of a history, or one with soft deletes.
+
+    Raises
+    ------
+    ArgumentError
+    """
+    if scd_type not in (1, 2):
+        raise ArgumentError(f"scd_type={scd_type!r} is unknown: pass 1 or 2")
+    if scd_type == 2 and deletes == "soft":
+        raise ArgumentError("scd_type=2 and deletes='soft' cannot be combined: remove one of them")
 
 
 def check_template(template: str) -> None:

@@ -21,7 +21,8 @@ from normalize.core.changes import Partial, Shape
 from normalize.core.output import ROW_KIND, Output
 from normalize.core.packing import unpack
 from normalize.decode.decode_pass import COUNTS, Source, decode_pass, needed_columns
-from normalize.decode.last_changes import ABSENT, HeldChanges, merge_pass
+from normalize.decode.last_changes import ABSENT, EveryHeld, HeldChanges, merge_pass
+from normalize.decode.targets import TargetMaker
 from normalize.monitoring.counts import COLUMN as COUNTS_COLUMN, counts_ddl, observe_counts
 from normalize.monitoring.notice import Notice
 from normalize.sinks.databases import source_id
@@ -32,9 +33,11 @@ if TYPE_CHECKING:
 
 _ORDER = [("key", pa.binary()), ("stamp", pa.int64()), ("source", pa.string()), ("offset", pa.int64())]
 _ORDER_DDL = "key BINARY, stamp BIGINT, source STRING, offset BIGINT"
-_PARTIAL = [("source", pa.string()), ("offset", pa.int64()), (ABSENT, pa.string())]
-_PARTIAL_DDL = f"source STRING, offset BIGINT, {ABSENT} STRING"
+_PLACE = [("source", pa.string()), ("offset", pa.int64()), (ABSENT, pa.string())]
+_PLACE_DDL = f"source STRING, offset BIGINT, {ABSENT} STRING"
 _ROWS_OF_TASK = 50_000
+OFFSET = "__offset"
+"""The column of a history's changes with their record's offset."""
 _END_OF_SHARD = b"\0"
 """Between the name of a shard and the packed key."""
 
@@ -67,6 +70,21 @@ class Changes(NamedTuple):
     counts: Callable[[], Mapping[str, int]]
 
 
+class Wanted(NamedTuple):
+    """Which changes are returned, and what they have beside the columns of the source table.
+
+    Attributes
+    ----------
+    shard_column : Column or None
+        The column with the name of the source table, after the others, if it is part of the key. The metadata are the parts of the name.
+    every : bool
+        Whether all changes are returned, for a history, and not only the last of each key. They have their record's offset (`OFFSET`).
+    """
+
+    shard_column: Column | None = None
+    every: bool = False
+
+
 class TableChanges(HeldChanges):
     """The last change of each key: ``+U`` with the row, or ``-D`` with the key.
 
@@ -78,18 +96,17 @@ class TableChanges(HeldChanges):
         The indexes of the key's columns.
     merged : bool
         Whether `merge_pass` follows.
-    shard_column : Column or None
-        The column with the name of the source table, after the others, if it is part of the key. The metadata are the parts of the name.
+    wanted : Wanted
     """
 
-    requires_whole_rows = False
-
-    def __init__(
-        self, output: Output, key_groups: int, shape: Shape, *, key: tuple[int, ...], merged: bool, shard_column: Column | None
-    ) -> None:
-        self.schema = pa.schema([*_ORDER, *_arrow_fields(_written_columns(output.columns, shard_column)), (ABSENT, pa.string())])
-        self.key, self.by_shard = key, shard_column is not None
+    def __init__(self, output: Output, key_groups: int, shape: Shape, *, key: tuple[int, ...], merged: bool, wanted: Wanted) -> None:
+        written = _arrow_fields(_written_columns(output.columns, wanted.shard_column))
+        self.schema = pa.schema([*_ORDER, *written, (ABSENT, pa.string())])
+        self.key, self.by_shard = key, wanted.shard_column is not None
         super().__init__(output, key_groups, shape, row_order=None if merged else "log")
+        if wanted.every:
+            self.last = EveryHeld()
+            self.partial_remedy = "a history cannot complete it: pass scd_type=1 for this table"
 
     @staticmethod
     def ddl(output: Output) -> str:
@@ -130,7 +147,7 @@ def _written_columns(columns: tuple[Column, ...], shard_column: Column | None) -
     return columns if shard_column is None else (*columns, shard_column)
 
 
-def changes_here(spark: SparkSession, records: pa.Table, source: Source, shard_column: Column | None = None) -> Changes:
+def changes_here(spark: SparkSession, records: pa.Table, source: Source, wanted: Wanted) -> Changes:
     """Return the changes of records, decoded on the driver.
 
     Parameters
@@ -139,16 +156,13 @@ def changes_here(spark: SparkSession, records: pa.Table, source: Source, shard_c
     records : pyarrow.Table
         The columns of `route.RECORD_DDL`.
     source : Source
-    shard_column : Column or None
-        As of `TableChanges`.
+    wanted : Wanted
     """
-    columns = _written_columns(source.columns, shard_column)
-    key = key_indices(source.columns, source.unique_key)
-    target = partial(TableChanges, key=key, merged=False, shard_column=shard_column)
+    columns = _written_columns(source.columns, wanted.shard_column)
     needed = records.select(needed_columns(source)).combine_chunks().to_batches()
-    decoded = list(decode_pass(iter(needed), source=source, target=target, report=_unreported))
-    has_partials = any(batch.column(ABSENT).null_count < batch.num_rows for batch in decoded)
-    schema = pa.schema(_arrow_fields(columns) + _PARTIAL * has_partials)
+    decoded = list(decode_pass(iter(needed), source=source, target=_target(source, wanted, merged=False), report=_unreported))
+    with_places = wanted.every or any(batch.column(ABSENT).null_count < batch.num_rows for batch in decoded)
+    schema = pa.schema(_arrow_fields(columns) + _PLACE * with_places)
     # The rows of counts have no key.
     found = [batch.filter(batch.column("key").is_valid()).select(schema.names) for batch in decoded]
     table = pa.Table.from_batches(found, schema)
@@ -156,11 +170,11 @@ def changes_here(spark: SparkSession, records: pa.Table, source: Source, shard_c
     for batch in decoded:
         for counted in batch.column(COUNTS_COLUMN).drop_null().to_pylist():
             counts.update(counted)
-    ddl = ", ".join([_rows_ddl(columns), *[_PARTIAL_DDL] * has_partials])
-    return Changes(_named(spark.createDataFrame(table, ddl), columns), lambda: counts)
+    ddl = ", ".join([_rows_ddl(columns), *[_PLACE_DDL] * with_places])
+    return Changes(_named(spark.createDataFrame(table, ddl), columns, every=wanted.every), lambda: counts)
 
 
-def changes_on_spark(records: DataFrame, source: Source, shard_column: Column | None = None, *, number: int) -> Changes:
+def changes_on_spark(records: DataFrame, source: Source, wanted: Wanted, *, number: int) -> Changes:
     """Return the changes of records, decoded by Spark.
 
     Parameters
@@ -168,23 +182,27 @@ def changes_on_spark(records: DataFrame, source: Source, shard_column: Column | 
     records : DataFrame
         The columns of `route.RECORD_DDL`.
     source : Source
-    shard_column : Column or None
-        As of `TableChanges`.
+    wanted : Wanted
     number : int
         The number of records.
     """
     from pyspark.sql import Observation
 
-    columns = _written_columns(source.columns, shard_column)
-    key = key_indices(source.columns, source.unique_key)
-    target = partial(TableChanges, key=key, merged=True, shard_column=shard_column)
+    columns = _written_columns(source.columns, wanted.shard_column)
     ddl = TableChanges.ddl(Output(columns))
-    decode: Any = partial(decode_pass, source=source, target=target, report=_unreported)
+    decode: Any = partial(decode_pass, source=source, target=_target(source, wanted, merged=True), report=_unreported)
     decoded = records.select(*needed_columns(source)).mapInArrow(decode, f"{ddl}, {counts_ddl(COUNTS)}")
     observation = Observation()
-    keyed = observe_counts(decoded, COUNTS, observation).repartition(1 + number // _ROWS_OF_TASK, "key")
-    merge: Any = partial(merge_pass, row_order="log")
-    return Changes(_named(keyed.mapInArrow(merge, ddl), columns), lambda: observation.get)
+    keyed = observe_counts(decoded, COUNTS, observation)
+    if not wanted.every:
+        merge: Any = partial(merge_pass, row_order="log")
+        keyed = keyed.repartition(1 + number // _ROWS_OF_TASK, "key").mapInArrow(merge, ddl)
+    return Changes(_named(keyed, columns, every=wanted.every), lambda: observation.get)
+
+
+def _target(source: Source, wanted: Wanted, *, merged: bool) -> TargetMaker:
+    key = key_indices(source.columns, source.unique_key)
+    return partial(TableChanges, key=key, merged=merged, wanted=wanted)
 
 
 def without_absent_column(rows: DataFrame) -> DataFrame:
@@ -197,8 +215,11 @@ def _unreported(notices: list[Notice]) -> None:
     """Drop notices on columns: the query itself compares them with the schema, and counts bad records."""
 
 
-def _named(changes: DataFrame, columns: tuple[Column, ...]) -> DataFrame:
+def _named(changes: DataFrame, columns: tuple[Column, ...], *, every: bool) -> DataFrame:
     from pyspark.sql import functions as F
 
+    named = [F.col(f"c{index}").alias(column.name) for index, column in enumerate(columns)]
+    if every:
+        return changes.select(ROW_KIND, *named, F.col("offset").alias(OFFSET))
     absent = [F.concat(ABSENT, F.lit(" "), "source", F.lit("@"), "offset").alias(ABSENT_COLUMN)] * (ABSENT in changes.columns)
-    return changes.select(ROW_KIND, *(F.col(f"c{index}").alias(column.name) for index, column in enumerate(columns)), *absent)
+    return changes.select(ROW_KIND, *named, *absent)

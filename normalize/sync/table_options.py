@@ -52,6 +52,8 @@ class TableOptions:
         As of `apply_changes`; None: as of the database.
     deleted_column : str or None
         The column of soft deletes; None: as of the database.
+    scd_type : {1, 2} or None
+        2 keeps every version of a row, as of `apply_changes`; None: as of the database.
     """
 
     name: str | None = None
@@ -65,6 +67,7 @@ class TableOptions:
     shard_column: str | None = None
     deletes: Literal["hard", "soft"] | None = None
     deleted_column: str | None = None
+    scd_type: Literal[1, 2] | None = None
 
     def __post_init__(self) -> None:
         if self.columns and self.exclude_columns:

@@ -41,6 +41,8 @@ class TableSchema:
         The evidence, for the reader of the file.
     stopped : str
         Why the table is no longer synchronized; empty while it is.
+    partition : str
+        The Kafka partition of a history's records; empty for other tables.
     """
 
     table: str
@@ -49,6 +51,7 @@ class TableSchema:
     format_options: Mapping[str, Any] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     stopped: str = ""
+    partition: str = ""
 
     @property
     def names(self) -> set[str]:
@@ -64,6 +67,7 @@ class TableSchema:
             "format_options": dict(self.format_options),
             "notes": list(self.notes),
             "stopped": self.stopped,
+            **({"partition": self.partition} if self.partition else {}),
         }
         return msgspec.json.format(msgspec.json.encode(content), indent=2).decode() + "\n"
 
@@ -89,7 +93,8 @@ class TableSchema:
             raise SyncError(
                 f"{where} is not the file of a table ({error}): correct it, or delete it so that the schema is inferred again"
             ) from None
-        return cls(found.table, read, tuple(found.primary_key), found.format_options, tuple(found.notes), found.stopped)
+        key, notes = tuple(found.primary_key), tuple(found.notes)
+        return cls(found.table, read, key, found.format_options, notes, found.stopped, found.partition)
 
     def described(self) -> str:
         """Return the decision as text for the user."""
@@ -105,6 +110,7 @@ class _File(msgspec.Struct, forbid_unknown_fields=True):
     format_options: dict[str, Any] = {}
     notes: list[str] = []
     stopped: str = ""
+    partition: str = ""
 
 
 def decide(table: str, records: Sequence[Record], *, format: Format, given: Collection[str], options: TableOptions) -> TableSchema:
@@ -176,6 +182,8 @@ def decide_merged(
     if not found:
         raise without_rows[0]
     (name, first), *others = found.items()
+    if not others:
+        return first
     columns = first.columns
     for shard, schema in others:
         for what, ours, theirs in (

@@ -22,18 +22,19 @@ from normalize.decode.decode_pass import Source, header_lists
 from normalize.decode.last_changes import partial_row
 from normalize.monitoring.notice import shown_names
 from normalize.sinks import jdbc, lake
-from normalize.sinks.apply import computed
+from normalize.sinks.apply import ApplyVersions, computed
 from normalize.sinks.conflicts import repeat_conflicts
-from normalize.sinks.databases import Database, table_name
+from normalize.sinks.databases import Database, JdbcDatabase, require_scd_type, table_name
 from normalize.sinks.latest import ADDS
 from normalize.sinks.partial_rows import ABSENT_COLUMN, is_absent
 from normalize.sinks.soft_deletes import DELETED_AT, soft_delete_column, with_deletion_times
-from normalize.sinks.table_spec import TableSpec
-from normalize.sinks.targets import JdbcTarget, TableTarget
+from normalize.sinks.table_spec import END_AT, START_AT, TableSpec
+from normalize.sinks.targets import JdbcTarget, LakeTarget, TableTarget
+from normalize.sinks.versions import version_fields
 
 from .route import Router, TableSummary
 from .schema_store import SchemaStore
-from .table_changes import changes_here, changes_on_spark, without_absent_column
+from .table_changes import OFFSET, Wanted, changes_here, changes_on_spark, without_absent_column
 from .table_options import Selection, SyncError, TableOptions
 from .table_schema import Record, TableSchema, decide_merged, extend, new_columns, with_options
 from .widening import how_to_widen, wider_column
@@ -79,6 +80,7 @@ class Rules:
         for table in self.tables:
             try:
                 self.deleted_column(table)
+                self.scd_type(table)
             except ArgumentError as error:
                 raise ArgumentError(f"tables has wrong options for {table!r}: {error.args[0]}") from None
 
@@ -89,6 +91,20 @@ class Rules:
     def target_name(self, table: str) -> str:
         """Return the name of a table's target."""
         return self.options(table).name or table_name(self.database.table, table)
+
+    def scd_type(self, table: str) -> int:
+        """Return 1 for a table with the rows of the source, 2 for a history.
+
+        Raises
+        ------
+        ArgumentError
+            When the target cannot be a history.
+        """
+        kind = self.options(table).scd_type or self.database.scd_type
+        require_scd_type(kind, self.options(table).deletes or self.database.deletes)
+        if kind == 2 and isinstance(self.database, JdbcDatabase):
+            raise ArgumentError("scd_type=2 is not supported for JdbcDatabase: write the history to a DeltaDatabase or an IcebergDatabase")
+        return kind
 
     def deleted_column(self, table: str) -> str | None:
         """Return the column of a table's soft deletes, or None for hard deletes.
@@ -194,15 +210,20 @@ class TableSync:
         schema = self._known(spark, part, target)
         if schema is None:
             return
+        if self.rules.scd_type(self.table) == 2:
+            schema = self._of_one_partition(schema, part.summary)
         source = self._source(schema)
-        shard = self._shard_column(schema)
+        wanted = Wanted(self._shard_column(schema), every=self.rules.scd_type(self.table) == 2)
         changes, counts = (
-            changes_here(spark, part.here, source, shard)
+            changes_here(spark, part.here, source, wanted)
             if part.here is not None
-            else changes_on_spark(part.records(), source, shard, number=part.summary.records)
+            else changes_on_spark(part.records(), source, wanted, number=part.summary.records)
         )
         with nullcontext(changes) if part.here is not None else computed(changes) as rows:
-            self._merge(self._where(without_absent_column(rows)), target, schema)
+            if wanted.every:
+                self._merge_versions(self._where(rows), target, schema)
+            else:
+                self._merge(self._where(without_absent_column(rows)), target, schema)
         self._warn_of(counts())
         self.records += part.summary.records
         _log.info("%s: %s records applied in %.1f s", self.table, part.summary.records, time.monotonic() - started)
@@ -237,6 +258,19 @@ class TableSync:
             self._keep(schema)
             self._say(f"new table, {schema.described()}")
         return self._extended(schema, part)
+
+    def _of_one_partition(self, schema: TableSchema, summary: TableSummary) -> TableSchema:
+        """Return the schema of a history with the Kafka partition of its records: offsets of two partitions have no order."""
+        first, *others = sorted(summary.partitions | ({schema.partition} - {""}))
+        if others:
+            raise SyncError(
+                f"it is a history, which is ordered by offset, and its records are in several Kafka partitions, {first} and {others[0]}: "
+                "write them to one partition, or pass scd_type=1 for this table"
+            )
+        if schema.partition != first:
+            schema = replace(schema, partition=first)
+            self._keep(schema)
+        return schema
 
     def _require_missing(self, spark: SparkSession, target: TableTarget) -> None:
         """Raise an error if the deletes of an unknown table may concern rows: nothing is known of the key's type."""
@@ -289,7 +323,7 @@ class TableSync:
         name = self.rules.options(self.table).shard_column
         if name is None:
             return None
-        _require_free(name, schema, "shard_column")
+        _require_free(name, schema, "shard_column", "shard_column")
         return Column(name, SqlType("STRING"), nullable=False)
 
     def _source(self, schema: TableSchema) -> Source:
@@ -331,14 +365,24 @@ class TableSync:
     def _merge(self, changes: DataFrame, target: TableTarget, schema: TableSchema) -> None:
         deleted = self.rules.deleted_column(self.table)
         if deleted is not None:
-            _require_free(deleted, schema, "deleted_column")
+            _require_free(deleted, schema, "deleted_column", "deleted_column")
             changes = with_deletion_times(changes, deleted)
         fields = tuple(each for each in changes.schema.fields if each.name not in (ROW_KIND, ABSENT_COLUMN))
         partial_rows = ABSENT_COLUMN in changes.columns
-        shard = self._shard_column(schema)
-        key = schema.primary_key if shard is None else (*schema.primary_key, shard.name)
-        spec = TableSpec(fields, key, create=True, add_columns=True, deleted_column=deleted, partial_rows=partial_rows)
+        spec = TableSpec(fields, self._key(schema), create=True, add_columns=True, deleted_column=deleted, partial_rows=partial_rows)
         repeat_conflicts(partial(self._commit, changes, target, spec, schema))
+
+    def _merge_versions(self, changes: DataFrame, target: TableTarget, schema: TableSchema) -> None:
+        assert isinstance(target, LakeTarget)  # `Rules` refuses databases
+        for name in (START_AT, END_AT):
+            _require_free(name, schema, "a column of a history", "exclude_columns")
+        fields = tuple(each for each in changes.schema.fields if each.name not in (ROW_KIND, OFFSET))
+        spec = TableSpec((*fields, *version_fields(changes, (OFFSET,))), self._key(schema), create=True, add_columns=True, versions=True)
+        ApplyVersions(target, spec, (OFFSET,))(changes, 0)
+
+    def _key(self, schema: TableSchema) -> tuple[str, ...]:
+        shard = self._shard_column(schema)
+        return schema.primary_key if shard is None else (*schema.primary_key, shard.name)
 
     def _commit(self, changes: DataFrame, target: TableTarget, spec: TableSpec, schema: TableSchema) -> None:
         sink: Any = jdbc if isinstance(target, JdbcTarget) else lake
@@ -364,12 +408,12 @@ def _require_columns_of(where: str, changes: DataFrame) -> None:
             raise partial_row(f"where reads its column {quote(name)}: use another condition", lost[ABSENT_COLUMN].split()[1])
 
 
-def _require_free(column: str, schema: TableSchema, option: str) -> None:
+def _require_free(column: str, schema: TableSchema, what: str, option: str) -> None:
     """Raise an error if the source has a column with the name of one that is added to the table."""
     taken = [name for name in schema.names if name.lower() == column.lower()]
     if taken:
         raise SyncError(
-            f"its column {quote(taken[0])} has the name of {option}: pass tables={{{schema.table!r}: TableOptions({option}=...)}}"
+            f"its column {quote(taken[0])} has the name of {what}: pass tables={{{schema.table!r}: TableOptions({option}=...)}}"
         )
 
 

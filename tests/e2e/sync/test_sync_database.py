@@ -14,7 +14,7 @@ import pytest
 from pyspark.errors import StreamingQueryException
 
 from cdc_formats.errors import ArgumentError
-from normalize import DeadLetter, LocalKafka, TableOptions, explain_error, sync_database
+from normalize import DeadLetter, JdbcDatabase, LocalKafka, TableOptions, explain_error, sync_database
 from normalize.sinks.databases import table_name
 from tests.support.databases import Message, Tables, canal, debezium, maxwell, new_tables
 from tests.support.sinking import fails_after_repeating, forget_last_commit
@@ -340,6 +340,95 @@ def test_options_of_a_misspelt_table_are_a_warning(sync: Sync, caplog: pytest.Lo
 def test_two_tables_with_one_name_are_an_error(sync: Sync) -> None:
     sync.produce("all", [maxwell("orders", "insert", ORDER, database=database) for database in ("a", "b")])
     assert "the target 'orders' is that of a.orders and of b.orders: pass another template of names" in sync.error()
+
+
+@pytest.mark.parametrize(("kind", "few"), [("delta", True), ("delta", False), ("iceberg", True)])
+def test_histories(new_sync: NewSync, kind: str, few: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not few:
+        monkeypatch.setattr("normalize.sync.sync_database._FEW_RECORDS", 0)
+    sync = new_sync(kind)
+    tables = {"shop.tags": TableOptions(scd_type=1), "shop.users": TableOptions(where="name <> 'hidden'")}
+    options = {"target": replace(sync.tables.database, scd_type=2), "tables": tables}
+
+    def versions(table: str) -> list[tuple[Any, ...]]:
+        rows = sync.rows(table)
+        return sorted(((row["id"], row.get("name"), row.get("__START_AT"), row.get("__END_AT")) for row in rows), key=repr)
+
+    sync.produce(
+        "all",
+        [
+            maxwell("orders", "insert", ORDER),
+            maxwell("orders", "update", {"id": 1, "name": "b"}, {"name": "a"}),
+            maxwell("orders", "delete", {"id": 1, "name": "b"}),
+            maxwell("orders", "insert", {"id": 1, "name": "c"}),
+            maxwell("tags", "insert", ORDER),
+            maxwell("users", "insert", ORDER),
+        ],
+    )
+    sync.run(**options)
+    first = [(1, "a", 0, 1), (1, "b", 1, 2), (1, "c", 3, None)]
+    assert versions("orders") == first
+    assert versions("tags") == [(1, "a", None, None)]
+    messages = [
+        maxwell("orders", "update", {"id": 1, "name": "d", "note": "new"}, {"name": "c"}),
+        maxwell("orders", "update", {"id": 2, "name": "d"}, {"id": 1}),  # the key changes
+        maxwell("tags", "update", {"id": 1, "name": "b"}, {"name": "a"}),
+        maxwell("users", "update", {"id": 1, "name": "hidden"}, {"name": "a"}),
+        maxwell("users", "update", {"id": 1, "name": "z"}, {"name": "hidden"}),
+    ]
+    sync.produce("all", messages)
+    sync.run(**options)
+    second = [*first[:2], (1, "c", 3, 6), (1, "d", 6, 7), (2, "d", 7, None)]
+    assert versions("orders") == second
+    assert versions("tags") == [(1, "b", None, None)]
+    assert versions("users") == [(1, "a", 5, 9), (1, "z", 10, None)]
+    # As after a kill between the tables' commits and Spark's commit.
+    forget_last_commit(sync.folder / "checkpoint")
+    sync.run(**options)
+    assert versions("orders") == second
+    # An event that the producer repeats is no version.
+    sync.produce("all", [maxwell("orders", "insert", {"id": 2, "name": "d"})])
+    sync.run(**options)
+    assert [row for row in versions("orders") if row[2] != row[3]] == second
+    assert sync.file("shop.orders")["partition"] == f"{sync.prefix}.all[0]"
+
+
+def test_history_of_several_partitions_is_an_error(sync: Sync) -> None:
+    options = {"tables": {"shop.orders": TableOptions(scd_type=2)}}
+    sync.produce("all", [(b"1", maxwell("orders", "insert", ORDER)[1])], partitions=2)
+    sync.run(tables={"shop.orders": TableOptions(scd_type=2, primary_key="id")})
+    # Not in one micro-batch.
+    for key in range(8):
+        sync.produce("all", [(str(key).encode(), maxwell("orders", "update", {"id": 1, "name": "b"}, {"name": "a"})[1])])
+    text = sync.error(**options)
+    assert "shop.orders: it is a history, which is ordered by offset, and its records are in several Kafka partitions" in text
+    assert f"{sync.prefix}.all[0] and {sync.prefix}.all[1]: write them to one partition, or pass scd_type=1" in text
+    assert len(sync.rows("orders")) == 1
+
+
+def test_history_requires_whole_rows_and_free_names(sync: Sync) -> None:
+    options = {**MINIMAL, "target": replace(sync.tables.database, scd_type=2)}
+    sync.produce("all", [maxwell("orders", "insert", ORDER), maxwell("orders", "update", {"id": 1}, {"id": 1})])
+    assert "[PARTIAL_IMAGE] the row lacks unchanged columns, and a history cannot complete it: pass scd_type=1" in sync.error(**options)
+    sync.produce("all", [maxwell("items", "insert", {"id": 1, "__start_at": 1})])
+    assert "shop.items: its column __start_at has the name of a column of a history" in sync.error(**options, include="shop[.]items")
+
+
+def test_table_of_rows_is_not_a_history(sync: Sync) -> None:
+    sync.produce("all", [maxwell("orders", "insert", ORDER)])
+    sync.run()
+    sync.produce("all", [maxwell("orders", "insert", {"id": 2})])
+    assert "shop.orders: [SCHEMA] " in (text := sync.error(target=replace(sync.tables.database, scd_type=2)))
+    assert "has no column __START_AT, __END_AT, which scd_type=2 requires: run ALTER TABLE" in text
+
+
+def test_options_of_histories_without_effect(sync: Sync) -> None:
+    sync.produce("all", [maxwell("orders", "insert", ORDER)])
+    database = JdbcDatabase("jdbc:postgresql://db/shop")
+    with pytest.raises(ArgumentError, match=r"wrong options for 'shop.orders': scd_type=2 is not supported for JdbcDatabase"):
+        sync.start(target=database, tables={"shop.orders": TableOptions(scd_type=2)})
+    with pytest.raises(ArgumentError, match=r"wrong options for 'shop.orders': scd_type=2 and deletes='soft' cannot be combined"):
+        sync.start(tables={"shop.orders": TableOptions(scd_type=2, deletes="soft")})
 
 
 @pytest.mark.parametrize(("kind", "few"), [("delta", True), ("delta", False), ("iceberg", True), ("postgresql", True)])

@@ -79,6 +79,7 @@ def test_records_and_summaries_of_a_task() -> None:
         "shop.orders": (2, 2, {"id", "note"}),
         "shop.items": (1, 0, set()),
     }
+    assert found["shop.orders"].partitions == {"t[0]"}
     assert found[""].reasons == {"MALFORMED_MESSAGE": 1, "TOMBSTONE": 1}
 
 
@@ -202,7 +203,9 @@ def test_shards_whose_schemas_contradict_each_other() -> None:
 
 
 def test_file_of_a_table_is_read_back() -> None:
-    schema = TableSchema("shop.orders", columns("id INT NOT NULL, `a b` DECIMAL(9,2)"), ("id",), {"time_zone": "UTC"}, ("a note",), "why")
+    schema = TableSchema(
+        "shop.orders", columns("id INT NOT NULL, `a b` DECIMAL(9,2)"), ("id",), {"time_zone": "UTC"}, ("a note",), "why", "t[0]"
+    )
     assert TableSchema.from_json(schema.to_json(), "file") == schema
 
 
@@ -241,6 +244,13 @@ def test_targets_of_a_database() -> None:
 def test_name_cannot_leave_the_folder(name: str, tmp_path: Path) -> None:
     with pytest.raises(TargetError, match="cannot be a folder's name"):
         DeltaDatabase(str(tmp_path)).target(name)
+
+
+def test_databases_without_histories() -> None:
+    with pytest.raises(ArgumentError, match="scd_type=3 is unknown"):
+        DeltaDatabase("/lake/shop", scd_type=3)  # type: ignore[arg-type]
+    with pytest.raises(ArgumentError, match="scd_type=2 and deletes='soft' cannot be combined"):
+        IcebergDatabase("lake.shop", scd_type=2, deletes="soft")
 
 
 def test_password_is_not_shown() -> None:
