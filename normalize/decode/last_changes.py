@@ -69,7 +69,7 @@ class HeldChanges(Target):
 
     def __init__(self, output: Output, key_groups: int, shape: Shape, *, row_order: RowOrder | None) -> None:
         self.row_order = row_order
-        self.last: LastHeld | EveryHeld = LastHeld()
+        self.last: LastOfKeys | AllChanges = LastOfKeys()
         super().__init__(output, key_groups, shape)
 
     def start(self) -> None:
@@ -213,7 +213,7 @@ def merge_pass(batches: Iterable[pa.RecordBatch], *, row_order: RowOrder) -> Ite
     RowOrderError
         When the order of the last two changes of a key is unknown.
     """
-    held = LastHeld()
+    held = LastOfKeys()
     with worker():
         for batch in batches:
             if "fact" in batch.schema.names:
@@ -225,7 +225,7 @@ def merge_pass(batches: Iterable[pa.RecordBatch], *, row_order: RowOrder) -> Ite
         yield from held.finish(row_order)
 
 
-class EveryHeld:
+class AllChanges:
     """All changes, also those that are not the last of their key."""
 
     def __init__(self) -> None:
@@ -241,7 +241,7 @@ class EveryHeld:
                 yield from slices(batch)
 
 
-class LastHeld:
+class LastOfKeys:
     """Changes of which only the last of each key in each partition is kept, and with partial rows those since the last whole one.
 
     They are compacted whenever they have doubled.

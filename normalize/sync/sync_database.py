@@ -42,6 +42,7 @@ from normalize.kafka.reader_options import reader_options, reads_topic
 from normalize.monitoring.explain_error import explain_error
 from normalize.session_check import load_kafka
 from normalize.sinks.apply import computed
+from normalize.sinks.arrival import ChangeOrderError
 from normalize.sinks.databases import Database, JdbcDatabase, LakeDatabase
 from normalize.sinks.jdbc import JdbcConnection
 from normalize.sinks.targets import ConflictError, JdbcTarget, TargetError
@@ -345,7 +346,7 @@ class Failure(NamedTuple):
     of_table: bool
 
 
-_OF_TABLE = (SyncError, SchemaError, DecodeError, InferenceError, ArgumentError, FormatOptionError, TruncateError)
+_OF_TABLE = (SyncError, ChangeOrderError, SchemaError, DecodeError, InferenceError, ArgumentError, FormatOptionError, TruncateError)
 _CONDITIONS = (*DECODE_CONDITIONS, *(error.condition for error in (DecodeError, TruncateError)))
 
 

@@ -21,7 +21,7 @@ from normalize.core.changes import Partial, Shape
 from normalize.core.output import ROW_KIND, Output
 from normalize.core.packing import unpack
 from normalize.decode.decode_pass import COUNTS, Source, decode_pass, needed_columns
-from normalize.decode.last_changes import ABSENT, EveryHeld, HeldChanges, merge_pass
+from normalize.decode.last_changes import ABSENT, AllChanges, HeldChanges, merge_pass
 from normalize.decode.targets import TargetMaker
 from normalize.monitoring.counts import COLUMN as COUNTS_COLUMN, counts_ddl, observe_counts
 from normalize.monitoring.notice import Notice
@@ -70,7 +70,7 @@ class Changes(NamedTuple):
     counts: Callable[[], Mapping[str, int]]
 
 
-class Wanted(NamedTuple):
+class ChangeOptions(NamedTuple):
     """Which changes are returned, and what they have beside the columns of the source table.
 
     Attributes
@@ -96,16 +96,18 @@ class TableChanges(HeldChanges):
         The indexes of the key's columns.
     merged : bool
         Whether `merge_pass` follows.
-    wanted : Wanted
+    options : ChangeOptions
     """
 
-    def __init__(self, output: Output, key_groups: int, shape: Shape, *, key: tuple[int, ...], merged: bool, wanted: Wanted) -> None:
-        written = _arrow_fields(_written_columns(output.columns, wanted.shard_column))
+    def __init__(
+        self, output: Output, key_groups: int, shape: Shape, *, key: tuple[int, ...], merged: bool, options: ChangeOptions
+    ) -> None:
+        written = _arrow_fields(_written_columns(output.columns, options.shard_column))
         self.schema = pa.schema([*_ORDER, *written, (ABSENT, pa.string())])
-        self.key, self.by_shard = key, wanted.shard_column is not None
+        self.key, self.by_shard = key, options.shard_column is not None
         super().__init__(output, key_groups, shape, row_order=None if merged else "log")
-        if wanted.every:
-            self.last = EveryHeld()
+        if options.every:
+            self.last = AllChanges()
             self.partial_remedy = "a history cannot complete it: pass scd_type=1 for this table"
 
     @staticmethod
@@ -147,7 +149,7 @@ def _written_columns(columns: tuple[Column, ...], shard_column: Column | None) -
     return columns if shard_column is None else (*columns, shard_column)
 
 
-def changes_here(spark: SparkSession, records: pa.Table, source: Source, wanted: Wanted) -> Changes:
+def changes_here(spark: SparkSession, records: pa.Table, source: Source, options: ChangeOptions) -> Changes:
     """Return the changes of records, decoded on the driver.
 
     Parameters
@@ -156,12 +158,12 @@ def changes_here(spark: SparkSession, records: pa.Table, source: Source, wanted:
     records : pyarrow.Table
         The columns of `route.RECORD_DDL`.
     source : Source
-    wanted : Wanted
+    options : ChangeOptions
     """
-    columns = _written_columns(source.columns, wanted.shard_column)
+    columns = _written_columns(source.columns, options.shard_column)
     needed = records.select(needed_columns(source)).combine_chunks().to_batches()
-    decoded = list(decode_pass(iter(needed), source=source, target=_target(source, wanted, merged=False), report=_unreported))
-    with_places = wanted.every or any(batch.column(ABSENT).null_count < batch.num_rows for batch in decoded)
+    decoded = list(decode_pass(iter(needed), source=source, target=_target(source, options, merged=False), report=_unreported))
+    with_places = options.every or any(batch.column(ABSENT).null_count < batch.num_rows for batch in decoded)
     schema = pa.schema(_arrow_fields(columns) + _PLACE * with_places)
     # The rows of counts have no key.
     found = [batch.filter(batch.column("key").is_valid()).select(schema.names) for batch in decoded]
@@ -171,10 +173,10 @@ def changes_here(spark: SparkSession, records: pa.Table, source: Source, wanted:
         for counted in batch.column(COUNTS_COLUMN).drop_null().to_pylist():
             counts.update(counted)
     ddl = ", ".join([_rows_ddl(columns), *[_PLACE_DDL] * with_places])
-    return Changes(_named(spark.createDataFrame(table, ddl), columns, every=wanted.every), lambda: counts)
+    return Changes(_named(spark.createDataFrame(table, ddl), columns, every=options.every), lambda: counts)
 
 
-def changes_on_spark(records: DataFrame, source: Source, wanted: Wanted, *, number: int) -> Changes:
+def changes_on_spark(records: DataFrame, source: Source, options: ChangeOptions, *, number: int) -> Changes:
     """Return the changes of records, decoded by Spark.
 
     Parameters
@@ -182,27 +184,27 @@ def changes_on_spark(records: DataFrame, source: Source, wanted: Wanted, *, numb
     records : DataFrame
         The columns of `route.RECORD_DDL`.
     source : Source
-    wanted : Wanted
+    options : ChangeOptions
     number : int
         The number of records.
     """
     from pyspark.sql import Observation
 
-    columns = _written_columns(source.columns, wanted.shard_column)
+    columns = _written_columns(source.columns, options.shard_column)
     ddl = TableChanges.ddl(Output(columns))
-    decode: Any = partial(decode_pass, source=source, target=_target(source, wanted, merged=True), report=_unreported)
+    decode: Any = partial(decode_pass, source=source, target=_target(source, options, merged=True), report=_unreported)
     decoded = records.select(*needed_columns(source)).mapInArrow(decode, f"{ddl}, {counts_ddl(COUNTS)}")
     observation = Observation()
     keyed = observe_counts(decoded, COUNTS, observation)
-    if not wanted.every:
+    if not options.every:
         merge: Any = partial(merge_pass, row_order="log")
         keyed = keyed.repartition(1 + number // _ROWS_OF_TASK, "key").mapInArrow(merge, ddl)
-    return Changes(_named(keyed, columns, every=wanted.every), lambda: observation.get)
+    return Changes(_named(keyed, columns, every=options.every), lambda: observation.get)
 
 
-def _target(source: Source, wanted: Wanted, *, merged: bool) -> TargetMaker:
+def _target(source: Source, options: ChangeOptions, *, merged: bool) -> TargetMaker:
     key = key_indices(source.columns, source.unique_key)
-    return partial(TableChanges, key=key, merged=merged, wanted=wanted)
+    return partial(TableChanges, key=key, merged=merged, options=options)
 
 
 def without_absent_column(rows: DataFrame) -> DataFrame:

@@ -34,7 +34,7 @@ from normalize.sinks.versions import version_fields
 
 from .route import Router, TableSummary
 from .schema_store import SchemaStore
-from .table_changes import OFFSET, Wanted, changes_here, changes_on_spark, without_absent_column
+from .table_changes import OFFSET, ChangeOptions, changes_here, changes_on_spark, without_absent_column
 from .table_options import Selection, SyncError, TableOptions
 from .table_schema import Record, TableSchema, decide_merged, extend, new_columns, with_options
 from .widening import how_to_widen, wider_column
@@ -210,17 +210,19 @@ class TableSync:
         schema = self._known(spark, part, target)
         if schema is None:
             return
+        for name in (ROW_KIND, ABSENT_COLUMN, OFFSET):
+            _require_free(name, schema, "a column of sync_database", "exclude_columns")
         if self.rules.scd_type(self.table) == 2:
             schema = self._of_one_partition(schema, part.summary)
         source = self._source(schema)
-        wanted = Wanted(self._shard_column(schema), every=self.rules.scd_type(self.table) == 2)
+        options = ChangeOptions(self._shard_column(schema), every=self.rules.scd_type(self.table) == 2)
         changes, counts = (
-            changes_here(spark, part.here, source, wanted)
+            changes_here(spark, part.here, source, options)
             if part.here is not None
-            else changes_on_spark(part.records(), source, wanted, number=part.summary.records)
+            else changes_on_spark(part.records(), source, options, number=part.summary.records)
         )
         with nullcontext(changes) if part.here is not None else computed(changes) as rows:
-            if wanted.every:
+            if options.every:
                 self._merge_versions(self._where(rows), target, schema)
             else:
                 self._merge(self._where(without_absent_column(rows)), target, schema)

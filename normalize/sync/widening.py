@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.types import DataType, StructField
 
-_COLUMN = re.compile(rf"\[{TypeConversionError.condition}\] .* - at `\$(?:\.\w+)*\.(\w+)`")
+_COLUMN = re.compile(rf"\[{TypeConversionError.condition}\] .* - at `\$[^`]*\.(\w+)`")
 """An error of a column; its name is the last of the path."""
 
 

@@ -414,6 +414,17 @@ def test_history_requires_whole_rows_and_free_names(sync: Sync) -> None:
     assert "shop.items: its column __start_at has the name of a column of a history" in sync.error(**options, include="shop[.]items")
 
 
+@pytest.mark.parametrize("name", ["row_kind", "__Absent", "__offset"])
+def test_column_with_the_name_of_one_of_sync_database(sync: Sync, name: str) -> None:
+    sync.produce("all", [maxwell("orders", "insert", {"id": 1, name: "x"})])
+    text = sync.error()
+    assert (
+        f"shop.orders: its column {name} has the name of a column of sync_database: pass tables={{'shop.orders': TableOptions(excl" in text
+    )
+    sync.run(tables={"shop.orders": TableOptions(exclude_columns=name)})
+    assert sync.rows("orders") == [{"id": 1}]
+
+
 def test_table_of_rows_is_not_a_history(sync: Sync) -> None:
     sync.produce("all", [maxwell("orders", "insert", ORDER)])
     sync.run()
