@@ -101,9 +101,11 @@ def wider(kind: DataType, given: DataType) -> DataType | None:
 
     Examples
     --------
-    >>> from pyspark.sql.types import DecimalType, IntegerType
+    >>> from pyspark.sql.types import DecimalType, IntegerType, LongType
     >>> wider(DecimalType(10, 2), DecimalType(8, 4)), wider(IntegerType(), DecimalType(8, 4))
     (DecimalType(12,4), DecimalType(14,4))
+    >>> wider(IntegerType(), LongType()), wider(DecimalType(10, 2), DecimalType(12, 1))
+    (LongType(), DecimalType(13,2))
     """
     from pyspark.sql.types import DateType, DecimalType, DoubleType
 
@@ -111,9 +113,10 @@ def wider(kind: DataType, given: DataType) -> DataType | None:
     if have in _DIGITS and given.simpleString() in _DIGITS:
         return max(kind, given, key=lambda each: _DIGITS[each.simpleString()])
     if isinstance(given, DecimalType) and (have in _DIGITS or isinstance(kind, DecimalType)):
-        whole = kind.precision - kind.scale if isinstance(kind, DecimalType) else _DIGITS[have]
-        digits = max(whole, given.precision - given.scale) + given.scale
-        return DecimalType(digits, given.scale) if digits <= _MOST_DIGITS else None
+        whole, scale = (kind.precision - kind.scale, kind.scale) if isinstance(kind, DecimalType) else (_DIGITS[have], 0)
+        scale = max(scale, given.scale)
+        digits = max(whole, given.precision - given.scale) + scale
+        return DecimalType(digits, scale) if digits <= _MOST_DIGITS else None
     if have in ("tinyint", "smallint", "int") and given.simpleString() in _APPROXIMATE:
         return DoubleType()
-    return given if isinstance(kind, DateType) else None
+    return given if isinstance(kind, DateType) and given.simpleString().startswith("timestamp") else None
