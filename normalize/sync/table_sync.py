@@ -210,8 +210,7 @@ class TableSync:
         schema = self._known(spark, part, target)
         if schema is None:
             return
-        for name in (ROW_KIND, ABSENT_COLUMN, OFFSET):
-            _require_free(name, schema, "a column of sync_database", "exclude_columns")
+        self._require_free_names(schema)
         if self.rules.scd_type(self.table) == 2:
             schema = self._of_one_partition(schema, part.summary)
         source = self._source(schema)
@@ -257,9 +256,18 @@ class TableSync:
                 self._require_missing(spark, target)
                 return None
             schema = decide_merged(self.table, self._samples(part), format=self.rules.format, given=self.rules.given, options=options)
+            self._require_free_names(schema)
             self._keep(schema)
             self._say(f"new table, {schema.described()}")
         return self._extended(schema, part)
+
+    def _require_free_names(self, schema: TableSchema) -> None:
+        """Raise an error if the source has a column with a name that is used here; before the schema is kept, so that the remedy works."""
+        for name in (ROW_KIND, ABSENT_COLUMN, OFFSET):
+            _require_free(name, schema, "a column of sync_database", "exclude_columns")
+        if self.rules.scd_type(self.table) == 2:
+            for name in (START_AT, END_AT):
+                _require_free(name, schema, "a column of a history", "exclude_columns")
 
     def _of_one_partition(self, schema: TableSchema, summary: TableSummary) -> TableSchema:
         """Return the schema of a history with the Kafka partition of its records: offsets of two partitions have no order."""
@@ -297,6 +305,7 @@ class TableSync:
             self._say(f"the new columns {shown_names(new)} are ignored (on_new_column='ignore')")
             return schema
         extended = extend(schema, new, self._samples(part), format=with_options(rules.format, schema), options=options)
+        self._require_free_names(extended)
         self._keep(extended)
         self._say(f"new columns, {', '.join(str(column) for column in extended.columns if column.name in new)}")
         return extended
@@ -376,8 +385,6 @@ class TableSync:
 
     def _merge_versions(self, changes: DataFrame, target: TableTarget, schema: TableSchema) -> None:
         assert isinstance(target, LakeTarget)  # `Rules` refuses databases
-        for name in (START_AT, END_AT):
-            _require_free(name, schema, "a column of a history", "exclude_columns")
         fields = tuple(each for each in changes.schema.fields if each.name not in (ROW_KIND, OFFSET))
         spec = TableSpec((*fields, *version_fields(changes, (OFFSET,))), self._key(schema), create=True, add_columns=True, versions=True)
         ApplyVersions(target, spec, (OFFSET,))(changes, 0)
