@@ -362,7 +362,7 @@ class _Decoding:
         if doubted:
             self.odd |= doubted
             rows = rows.without(doubted)
-        if _UPDATE_BEFORE in rows.kinds and (self.decoder.keyed or self.source.drop_update_before):
+        if _UPDATE_BEFORE in rows.kinds and self.decoder.keyed:
             rows = rows.where([kind is not _UPDATE_BEFORE for kind in rows.kinds])
         return rows
 
@@ -476,8 +476,9 @@ class _Decoding:
         kept = np.ones(len(places), bool)
         if doubted:
             kept &= ~np.isin(places, list(doubted))
-        if self.source.ignore_deletes:
-            kept &= ~events.gone | np.array([kind is _UPDATE_BEFORE for kind in events.rows.kinds], bool)
+        for kind, dropped in ((_DELETE, self.source.ignore_deletes), (_UPDATE_BEFORE, self.source.drop_update_before)):
+            if dropped:
+                kept &= np.array([each is not kind for each in events.rows.kinds], bool)
         # An update with two changes is there twice.
         of = np.flatnonzero(kept)
         of = np.repeat(of, 1 + self._twice(events)[of])
@@ -597,11 +598,9 @@ class _Decoding:
         updates = [row for row, kind in enumerate(rows.kinds) if kind is _UPDATE_AFTER and rows.befores[row] is not None] if keys else []
         changed: set[int] = set()
         for index in self.decoder.key_indices if updates else ():
-            get = table.getters[index]
-            for row in updates:
-                old, new = get(rows.befores[row]), get(rows.images[row])
-                if old is not ABSENT and not (old == new and type(old) is type(new) and type(new) in _EXACT):
-                    changed.add(row)
+            olds, news = ([table.getters[index](each[row]) for row in updates] for each in (rows.befores, rows.images))
+            pairs = zip(updates, olds, news, strict=True)
+            changed.update(row for row, old, new in pairs if old is not ABSENT and not (old == new and type(old) is type(new) in _EXACT))
         if not changed:
             return {}
         order, columns = sorted(changed), []
