@@ -1,10 +1,10 @@
-"""``python -m bench.merge``: what a MERGE into a Delta table costs, by the order of the table and of the changed keys.
+"""``python -m bench.merge``: what a MERGE into a Delta or Iceberg table costs, by its layout, its order and the changed keys.
 
 python -m bench.merge                                           # 1,000,000 rows, 10,000 updates
-python -m bench.merge --rows 10000000 --files 100 --runs 3
+python -m bench.merge --rows 10000000 --files 100 --runs 3 --layouts delta iceberg-v3
 
-A table is clustered (each file has a range of keys) or shuffled (each file has keys of the whole table), with deletion vectors or without.
-The updated keys are adjacent, or random ones of the whole table. Each MERGE begins with the same version of the table. Three ways:
+A table is clustered (each file has a range of keys) or shuffled (each file has keys of the whole table). The updated keys are adjacent, or
+random ones of the whole table. Each MERGE begins with the same version of the table. Three ways:
 
 ==========  ==============================================================================================================
 library     `apply_batch`
@@ -12,8 +12,8 @@ by hand     ``MERGE ... ON t.id = s.id``
 range       the same with ``AND t.id BETWEEN <least key> AND <greatest key>``; its time includes the query for these keys
 ==========  ==============================================================================================================
 
-Seconds are the median of the runs. Files and bytes are what Delta's history says about the last run: the files that the commit removed, and
-the bytes that it added to the table, without deletion vectors.
+Seconds are the median of the runs. The other figures are those of the last run. "rewritten" are the files that the commit removed, "MB
+written" the bytes that it added, by Delta's history (without deletion vectors) or Iceberg's snapshot (with its files of deletes).
 """
 
 from __future__ import annotations
@@ -21,50 +21,132 @@ from __future__ import annotations
 import argparse
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from itertools import product
 from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from normalize import DeltaTarget, apply_batch
+from normalize import DeltaTarget, IcebergTarget, apply_batch
+from normalize.sinks.targets import LakeTarget
+from normalize.spark_versions import has_package
 
 from .spark import start_session
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-Way = Callable[["DataFrame", str], None]
+Way = Callable[["DataFrame", LakeTarget], None]
+
+
+def _iceberg(version: int, mode: str) -> Mapping[str, str]:
+    return {"format-version": str(version)} | {f"write.{of}.mode": mode for of in ("merge", "update", "delete")}
+
+
+LAYOUTS: dict[str, tuple[str, Mapping[str, str]]] = {
+    "delta": ("delta", {"delta.enableDeletionVectors": "false"}),
+    "delta-dv": ("delta", {"delta.enableDeletionVectors": "true"}),
+    "iceberg-cow": ("iceberg", _iceberg(2, "copy-on-write")),
+    "iceberg-v2": ("iceberg", _iceberg(2, "merge-on-read")),
+    "iceberg-v3": ("iceberg", _iceberg(3, "merge-on-read")),
+}
+"""The provider and the properties of a table: Delta without and with deletion vectors; Iceberg with copy-on-write, with position deletes
+(v2), and with deletion vectors (v3)."""
+
+
+class Cost(NamedTuple):
+    """What a MERGE cost."""
+
+    seconds: float
+    rewritten: int
+    written: int
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table that returns to its first version before each MERGE."""
+
+    spark: SparkSession
+    target: LakeTarget
+    first: int
+
+    @classmethod
+    def create(cls, spark: SparkSession, target: LakeTarget, properties: Mapping[str, str], rows: DataFrame) -> Table:
+        """Write the table, whose first version has all rows."""
+        writer = rows.writeTo(target.sql_name).using(target.provider)
+        for name, value in properties.items():
+            writer = writer.tableProperty(name, value)
+        writer.create()
+        return cls(spark, target, 0 if target.provider == "delta" else int(_snapshot(spark, target)["snapshot_id"]))
+
+    def restore(self) -> None:
+        """Return to the first version."""
+        name = self.target.sql_name
+        if self.target.provider == "delta":
+            self.spark.sql(f"RESTORE TABLE {name} TO VERSION AS OF {self.first}").collect()
+        else:
+            self.spark.sql(f"CALL lake.system.rollback_to_snapshot('db.{self.target.parts[-1]}', {self.first})").collect()
+
+    def last_merge(self, changes: int) -> tuple[int, int]:
+        """Return the files that the last commit removed, and the bytes that it added."""
+        if self.target.provider == "delta":
+            last: Any = self.spark.sql(f"DESCRIBE HISTORY {self.target.sql_name} LIMIT 1").first()
+            found = last["operationMetrics"]
+            _require(last["operation"] == "MERGE" and int(found["numTargetRowsUpdated"]) == changes, found)
+            return int(found["numTargetFilesRemoved"]), int(found["numTargetBytesAdded"])
+        found = _snapshot(self.spark, self.target)["summary"]
+        deleted = int(found.get("added-position-deletes", 0))
+        replaced = deleted or int(found["deleted-records"]) - int(found["added-records"]) + changes
+        _require(replaced == changes, found)
+        return int(found.get("deleted-data-files", 0)), int(found["added-files-size"])
+
+
+def _snapshot(spark: SparkSession, target: LakeTarget) -> Any:
+    return spark.sql(f"SELECT * FROM {target.sql_name}.snapshots ORDER BY committed_at DESC LIMIT 1").first()
+
+
+def _require(valid: bool, found: Any) -> None:
+    if not valid:
+        raise SystemExit(f"the last commit is not a MERGE that updated every key, and so the run is not valid: {found}")
 
 
 def main() -> None:
     """Measure each way with each table and choice of keys, and print a line."""
+    iceberg = has_package("iceberg")
+    known = [name for name, (provider, _) in LAYOUTS.items() if iceberg or provider == "delta"]
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=int, default=1_000_000, help="rows of the table")
     parser.add_argument("--changes", type=int, default=10_000, help="updates of a MERGE")
     parser.add_argument("--files", type=int, default=20, help="files of the table")
     parser.add_argument("--runs", type=int, default=3, help="runs of each way; the first ones are preceded by one to warm up")
+    parser.add_argument(
+        "--layouts", nargs="+", choices=LAYOUTS, default=known, help="layouts of the table; Iceberg's need Spark 4.0 or 4.1"
+    )
+    parser.add_argument("--orders", nargs="+", choices=("clustered", "shuffled"), default=["clustered", "shuffled"], help="orders of rows")
+    parser.add_argument("--ways", nargs="+", choices=WAYS, default=list(WAYS), help="ways of the MERGE")
     options = parser.parse_args()
-    spark = start_session(delta=True)
-    spark.conf.set("spark.databricks.delta.snapshotPartitions", "2")  # 50 are for tables of many files
-    print(f"{'table':10} {'vectors':8} {'keys':9} {'way':8} {'s':>6} {'files':>6} {'MB':>7}")
     with tempfile.TemporaryDirectory(prefix="bench-merge-") as folder:
-        for number, (table, vectors) in enumerate(product(("clustered", "shuffled"), (False, True))):
-            path = f"{folder}/{number}"
-            create(spark, path, options, clustered=table == "clustered", vectors=vectors)
-            for keys, (name, way) in product(("adjacent", "random"), WAYS.items()):
+        spark = start_session(delta=True, iceberg=folder if iceberg else "")
+        spark.conf.set("spark.databricks.delta.snapshotPartitions", "2")  # 50 are for tables of many files
+        print(f"{'layout':11} {'order':9} {'keys':8} {'way':7} {'s':>6} {'rewritten':>9} {'MB written':>10}")
+        warm_up = 1
+        for number, (layout, order) in enumerate(product(options.layouts, options.orders)):
+            provider, properties = LAYOUTS[layout]
+            target = DeltaTarget(f"{folder}/{number}") if provider == "delta" else IcebergTarget(f"lake.db.t{number}")
+            table = Table.create(spark, target, properties, placed_rows(spark, options, clustered=order == "clustered"))
+            for keys, way in product(("adjacent", "random"), options.ways):
                 changes = changes_of(spark, options, adjacent=keys == "adjacent").localCheckpoint()
-                warm_up = int((number, keys) == (0, "adjacent"))
-                runs = [measure(changes, path, way) for _ in range(options.runs + warm_up)][warm_up:]
-                _, files, added = runs[-1]
-                seconds = median(run[0] for run in runs)
-                print(f"{table:10} {vectors!s:8} {keys:9} {name:8} {seconds:6.1f} {files:6} {added / 1e6:7.1f}", flush=True)
+                runs = [measure(changes, table, WAYS[way]) for _ in range(options.runs + warm_up)][warm_up:]
+                warm_up, last, seconds = 0, runs[-1], median(run.seconds for run in runs)
+                amounts = f"{last.rewritten:9} {last.written / 1e6:10.1f}"
+                print(f"{layout:11} {order:9} {keys:8} {way:7} {seconds:6.1f} {amounts}", flush=True)
+            spark.sql(f"DROP TABLE {target.sql_name}")
 
 
-def create(spark: SparkSession, path: str, options: argparse.Namespace, *, clustered: bool, vectors: bool) -> None:
-    """Write the table, whose version 0 has all rows."""
+def placed_rows(spark: SparkSession, options: argparse.Namespace, *, clustered: bool) -> DataFrame:
+    """Return all rows of a table, in its files."""
     rows = rows_of(spark.range(options.rows))
-    placed = rows.repartitionByRange(options.files, "id") if clustered else rows.repartition(options.files)
-    placed.write.format("delta").option("delta.enableDeletionVectors", str(vectors).lower()).save(path)
+    return rows.repartitionByRange(options.files, "id") if clustered else rows.repartition(options.files)
 
 
 def rows_of(keys: DataFrame) -> DataFrame:
@@ -79,42 +161,37 @@ def changes_of(spark: SparkSession, options: argparse.Namespace, *, adjacent: bo
     return rows_of(keys).selectExpr("'+U' AS row_kind", "*")
 
 
-def measure(changes: DataFrame, path: str, way: Way) -> tuple[float, int, int]:
-    """Return the seconds of a MERGE, the files that it removed, and the bytes that it added."""
-    spark, table = changes.sparkSession, f"delta.`{path}`"
-    spark.sql(f"RESTORE TABLE {table} TO VERSION AS OF 0").collect()
+def measure(changes: DataFrame, table: Table, way: Way) -> Cost:
+    """Return the cost of a MERGE into the first version of a table."""
+    table.restore()
     began = time.perf_counter()
-    way(changes, path)
+    way(changes, table.target)
     seconds = time.perf_counter() - began
-    last: Any = spark.sql(f"DESCRIBE HISTORY {table} LIMIT 1").first()
-    metrics = last["operationMetrics"]
-    if last["operation"] != "MERGE" or int(metrics["numTargetRowsUpdated"]) != changes.count():
-        raise SystemExit(f"the last commit is {last['operation']} with {metrics}, not a MERGE that updated every key: the run is not valid")
-    return seconds, int(metrics["numTargetFilesRemoved"]), int(metrics["numTargetBytesAdded"])
+    return Cost(seconds, *table.last_merge(changes.count()))
 
 
-def library(changes: DataFrame, path: str) -> None:
+def library(changes: DataFrame, target: LakeTarget) -> None:
     """Apply the changes by this library."""
-    apply_batch(changes, DeltaTarget(path), keys="id", sequence_by="updated_at")
+    apply_batch(changes, target, keys="id", sequence_by="updated_at")
 
 
-def by_hand(changes: DataFrame, path: str, condition: str = "") -> None:
+def by_hand(changes: DataFrame, target: LakeTarget, condition: str = "") -> None:
     """Apply them by a MERGE on the key, and on another condition."""
     changes.drop("row_kind").createOrReplaceTempView("changes")
     changes.sparkSession.sql(f"""
-        MERGE INTO delta.`{path}` AS t USING changes AS s ON t.id = s.id {condition}
+        MERGE INTO {target.sql_name} AS t USING changes AS s ON t.id = s.id {condition}
         WHEN MATCHED THEN UPDATE SET *
         WHEN NOT MATCHED THEN INSERT *
     """).collect()
 
 
-def with_range(changes: DataFrame, path: str) -> None:
+def with_range(changes: DataFrame, target: LakeTarget) -> None:
     """Apply them by a MERGE on the key and the range of the keys."""
     keys: Any = changes.selectExpr("min(id) AS least", "max(id) AS greatest").first()
-    by_hand(changes, path, f"AND t.id BETWEEN {keys['least']} AND {keys['greatest']}")
+    by_hand(changes, target, f"AND t.id BETWEEN {keys['least']} AND {keys['greatest']}")
 
 
-WAYS: dict[str, Way] = {"library": library, "by hand": by_hand, "range": with_range}
+WAYS: dict[str, Way] = {"library": library, "by-hand": by_hand, "range": with_range}
 
 if __name__ == "__main__":
     main()

@@ -46,13 +46,20 @@ class MicroBatch(NamedTuple):
     end: float
 
 
-def start_session(*, delta: bool = False) -> Any:
-    """Return a Spark session on 2 cores, if requested with Delta, and print its settings."""
+def start_session(*, delta: bool = False, iceberg: str = "") -> Any:
+    """Return a Spark session on 2 cores, with Delta or Iceberg's catalog ``lake`` in a folder if requested, and print its settings."""
     from pyspark.sql import SparkSession
 
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    builder = SparkSession.builder.master("local[2]").config("spark.jars.packages", spark_packages(*["delta"] * delta))
+    kinds = ["delta"] * delta + ["iceberg"] * bool(iceberg)
+    builder = SparkSession.builder.master("local[2]").config("spark.jars.packages", spark_packages(*kinds))
     settings = SETTINGS | (DELTA if delta else {})
+    if iceberg:
+        extensions = ("org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions", DELTA["spark.sql.extensions"])
+        catalog = {"": "org.apache.iceberg.spark.SparkCatalog", ".type": "hadoop", ".warehouse": iceberg}
+        settings |= {"spark.sql.extensions": ",".join(extensions)} | {
+            f"spark.sql.catalog.lake{name}": value for name, value in catalog.items()
+        }
     for name, value in settings.items():
         builder = builder.config(name, value)
     spark = builder.getOrCreate()
