@@ -151,6 +151,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--batches", type=int, default=10, help="how many small micro-batches to measure")
     parser.add_argument("--engine", choices=("key_groups", NATIVE, "none"), action="append", help="default: key_groups; none: only Flink")
     parser.add_argument("--changes", type=numbers, default=(), help="sizes of micro-batches, comma-separated; default: by key groups")
+    parser.add_argument("--conf", action="append", default=[], metavar="NAME=VALUE", help="a setting of Spark")
     parser.add_argument("--flink", action="store_true", help="also measure Apache Flink")
     parser.add_argument("--child", nargs="+", help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
@@ -284,7 +285,8 @@ def measure(kafka: LocalKafka, options: argparse.Namespace, setting: Setting, ev
 def run_child(options: argparse.Namespace, *arguments: str) -> dict[str, Any]:
     """Run a part in a new process, and return its results."""
     passed_on = {"batch": options.batch, "batches": options.batches, "shuffle-partitions": options.shuffle_partitions}
-    command = [sys.executable, "-m", "bench.growth", *(f"--{name}={value}" for name, value in passed_on.items()), "--child", *arguments]
+    settings = [f"--{name}={value}" for name, value in passed_on.items()] + [f"--conf={setting}" for setting in options.conf]
+    command = [sys.executable, "-m", "bench.growth", *settings, "--child", *arguments]
     ran = subprocess.run(command, capture_output=True, text=True)
     if ran.returncode:
         raise SystemExit(f"{' '.join(arguments)} exited with code {ran.returncode}:\n{ran.stderr[-20_000:]}")
@@ -306,6 +308,9 @@ class Query:
         self.spark = start_session()
         use_state(self.spark, setting.store)
         self.spark.conf.set("spark.sql.shuffle.partitions", options.shuffle_partitions)
+        for setting in options.conf:
+            name, _, value = setting.partition("=")
+            self.spark.conf.set(name, value)
 
     def seed(self) -> dict[str, Any]:
         """Create the checkpoint, and return the results."""
