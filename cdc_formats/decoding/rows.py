@@ -15,7 +15,7 @@ from cdc_formats.values.text import TEXT_TYPES
 from cdc_formats.values.times import EPOCH_TYPES, epoch_unit
 from cdc_formats.values.types import converter
 
-from .images import ABSENT
+from .images import ABSENT, complete
 from .json_reader import json_reader
 
 Image = msgspec.Struct | Mapping[str, Any]
@@ -131,19 +131,11 @@ class RowConverter:
         TypeConversionError
             When a value does not fit its column.
         """
-        try:
-            return tuple([v if v is None or v is ABSENT else to(v) for v, to in zip(values, self.converters, strict=True)])
-        except ConversionError:
-            raise self._unfit(values, path) from None
+        return self._converted(range(len(self.names)), values, path)
 
     def before(self, image: Image, after: tuple[Any, ...], path: str) -> tuple[Any, ...]:
         """Convert a before-image that has only the changed columns; the others are taken from the row `after`."""
-        values = self.raw(image)
-        columns = zip(values, after, self.converters, strict=True)
-        try:
-            return tuple([kept if value is ABSENT else None if value is None else to(value) for value, kept, to in columns])
-        except ConversionError:
-            raise self._unfit(values, path) from None
+        return complete(self.of_values(self.raw(image), path), after)
 
     def key(self, image: Image, path: str) -> tuple[Any, ...]:
         """Convert only the key's columns of an image (enough for a delete), `ABSENT` for missing ones."""
@@ -152,11 +144,7 @@ class RowConverter:
             raw = [getattr(image, f"c{index}") for index in key]
         else:
             raw = [image.get(self.names[index], ABSENT) for index in key]
-        try:
-            return tuple([v if v is None or v is ABSENT else self.converters[i](v) for i, v in zip(key, raw, strict=True)])
-        except ConversionError:
-            there = dict(zip(key, raw, strict=True))
-            raise self._unfit(tuple([there.get(index) for index in range(len(self.names))]), path) from None
+        return self._converted(key, raw, path)
 
     def only_key(self, values: Sequence[Any]) -> bool:
         """Whether an image, as returned by `raw`, has only key columns although the table has others."""
@@ -186,15 +174,14 @@ class RowConverter:
                 missing = f"missing: {whole_rows}" if self.raw(image)[index] is ABSENT and whole_rows else "null"
                 raise MissingFieldError(f"{quote(self.names[index])} is declared NOT NULL and is {missing}", f"{path}.{self.names[index]}")
 
-    def _unfit(self, values: Sequence[Any], path: str) -> TypeConversionError:
-        # A converter does not know its column: name the first one that fails, in order.
-        for name, value, to in zip(self.names, values, self.converters, strict=True):
+    def _converted(self, indices: Sequence[int], values: Sequence[Any], path: str) -> tuple[Any, ...]:
+        found = []
+        for index, value in zip(indices, values, strict=True):
             try:
-                if value is not None and value is not ABSENT:
-                    to(value)
+                found.append(value if value is None or value is ABSENT else self.converters[index](value))
             except ConversionError as error:
-                return TypeConversionError(str(error), f"{path}.{name}", bare=error.bare)
-        raise AssertionError("no column failed again")  # pragma: no cover - converters are pure
+                raise TypeConversionError(str(error), f"{path}.{self.names[index]}", bare=error.bare) from None
+        return tuple(found)
 
     def _no_column(self, image: Image, path: str) -> MissingFieldError:
         there = "" if isinstance(image, msgspec.Struct) else f"; it has {', '.join(sorted(map(str, image))) or 'none'}"

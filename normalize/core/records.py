@@ -68,7 +68,7 @@ class Records(NamedTuple):
     placed : bool
         Whether the records have a partition and offsets of Kafka. Otherwise these are the partition and the rows of a DataFrame.
     numbers : array of int
-        The number of each record in its task; `only` keeps it.
+        The number of each record among those that a target collects.
     """
 
     topic: str

@@ -43,42 +43,30 @@ if TYPE_CHECKING:
     from .decode_pass import Source
 
 _BLOCKS_KEPT = 1000
+_Read = Callable[[Any], Any]
+"""A function that reads metadata of a message."""
 _REFUSALS = (DecodeError, RecursionError)
 _UPDATE_BEFORE, _UPDATE_AFTER, _DELETE = RowKind.UPDATE_BEFORE, RowKind.UPDATE_AFTER, RowKind.DELETE
 _EXACT = (str, int, type(None))
 """The types of key values that are equal if, and only if, the values of their column are equal."""
 
 
-class KeyedColumns(NamedTuple):
+class ChangeColumns(NamedTuple):
     """Changes as columns.
 
     Attributes
     ----------
     changes : ChangeBatch
-    keys : list of bytes
-        The packed key of each change.
+        In a plan without a stage, its rows are those of the topic's changelog (`Shape.changelog_schema`).
     places : array of int
         The index of each change's record.
+    keys : list of bytes
+        The packed key of each change; empty in a plan without a stage.
     """
 
     changes: ChangeBatch
+    places: Ints
     keys: list[bytes]
-    places: Ints
-
-
-class ChangelogColumns(NamedTuple):
-    """Rows of the topic's changelog as columns.
-
-    Attributes
-    ----------
-    rows : pyarrow.RecordBatch
-        The columns of `Shape.changelog_schema`.
-    places : array of int
-        The index of each row's record.
-    """
-
-    rows: pa.RecordBatch
-    places: Ints
 
 
 class Decoded(NamedTuple):
@@ -86,7 +74,7 @@ class Decoded(NamedTuple):
 
     Attributes
     ----------
-    parts : list of KeyedColumns or ChangelogColumns
+    parts : list of ChangeColumns
         Their changes are not in the order of the records; those of a record are adjacent, and in their order.
     ignored : Counter
         The number of records that are only counted, by their `Ignored` value: null values, and tables that the format's filter excludes.
@@ -94,16 +82,9 @@ class Decoded(NamedTuple):
         The indexes of the records that are to be decoded one by one, in order.
     """
 
-    parts: list[Any]
+    parts: list[ChangeColumns]
     ignored: Counter[str]
     odd: list[int]
-
-
-class _Reader(NamedTuple):
-    """Reads metadata of a message."""
-
-    read: Callable[[Any], Any]
-    convert: Callable[[Any], Any] | None = None
 
 
 class _Rows(NamedTuple):
@@ -232,19 +213,20 @@ class ColumnarDecoder:
         self.filtered = self._table_reader([name for name, option in format.table_identity.items() if option and filters])
         self.tables: dict[tuple[Any, ...], None] = {}
 
-    def _table_reader(self, names: Sequence[str]) -> _Reader | None:
+    def _table_reader(self, names: Sequence[str]) -> _Read | None:
         """Return the reader of columns of `Format.table_identity`, as a tuple."""
         fields = [self.envelope.attributes[name][0] for name in names if name in self.envelope.attributes]
         if not names:
             return None
         if len(fields) < len(names):
-            return _Reader(self.source.format.table_reader(names))
+            return self.source.format.table_reader(names)
         read = attrgetter(*fields)
-        return _Reader(read if len(fields) > 1 else lambda message: (read(message),))
+        return read if len(fields) > 1 else lambda message: (read(message),)
 
-    def _reader(self, name: str) -> _Reader:
+    def _reader(self, name: str) -> _Read:
         field, convert = self.envelope.attributes.get(name, ("", None))
-        return _Reader(attrgetter(field), convert) if field else _Reader(self.source.format.metadata[name].read)
+        read = attrgetter(field) if field else self.source.format.metadata[name].read
+        return read if convert is None else lambda message: convert(read(message))
 
     @classmethod
     def of(cls, source: Source, *, keyed: bool = True) -> ColumnarDecoder | None:
@@ -296,7 +278,7 @@ class _Decoding:
         self.envelope, self.source = decoder.envelope, decoder.source
         self.odd: set[int] = set()
         self.ignored = Counter[str]()
-        self.parts: list[Any] = []
+        self.parts: list[ChangeColumns] = []
         self.kafka_keys = dict[int, Any]()
 
     def result(self) -> Decoded:
@@ -415,7 +397,7 @@ class _Decoding:
         if doubted:
             self.odd |= doubted
             rows = rows.without(doubted)
-        if _UPDATE_BEFORE in rows.kinds and (self.decoder.keyed or self.source.drop_update_before):
+        if _UPDATE_BEFORE in rows.kinds and self.decoder.keyed:
             rows = rows.where([kind is not _UPDATE_BEFORE for kind in rows.kinds])
         return rows
 
@@ -423,13 +405,12 @@ class _Decoding:
         """Count the messages that have no rows, and return the others."""
         if not any(type(kind) is Ignored for kind in set(rows.kinds)):
             return rows
-        reasons = [kind if type(kind) is Ignored else None for kind in rows.kinds]
-        for place, reason in zip(rows.places, reasons, strict=True):
-            if reason in self.source.handled_reasons:
+        for place, kind in zip(rows.places, rows.kinds, strict=True):
+            if kind in self.source.handled_reasons:
                 self.odd.add(place)
-            elif reason is not None:
-                self.ignored[reason.value] += 1
-        return rows.where([reason is None for reason in reasons])
+            elif type(kind) is Ignored:
+                self.ignored[kind.value] += 1
+        return rows.where([type(kind) is not Ignored for kind in rows.kinds])
 
     def _exploded(self, rows: _Rows) -> _Rows:
         """Return a row for each element of the messages' arrays."""
@@ -530,8 +511,9 @@ class _Decoding:
         kept = np.ones(len(places), bool)
         if doubted:
             kept &= ~np.isin(places, list(doubted))
-        if self.source.ignore_deletes:
-            kept &= ~events.gone | np.array([kind is _UPDATE_BEFORE for kind in events.rows.kinds], bool)
+        for kind, dropped in ((_DELETE, self.source.ignore_deletes), (_UPDATE_BEFORE, self.source.drop_update_before)):
+            if dropped:
+                kept &= np.array([each is not kind for each in events.rows.kinds], bool)
         # An update with two changes is there twice.
         of = np.flatnonzero(kept)
         of = np.repeat(of, 1 + self._twice(events)[of])
@@ -549,7 +531,7 @@ class _Decoding:
             twice[list(events.moved)] = True
         return twice
 
-    def _keyed(self, events: _Events, of: Ints, first: Bools, places: Ints) -> KeyedColumns:
+    def _keyed(self, events: _Events, of: Ints, first: Bools, places: Ints) -> ChangeColumns:
         """Return the newest row or the delete of each key; the first change of two is the delete of the old key."""
         records, shape = self.records, self.decoder.shape
         deleted = first | events.gone[of]
@@ -566,15 +548,16 @@ class _Decoding:
             columns.append(pa.array(records.offsets[places[of]]))
         batch = pa.RecordBatch.from_arrays(columns, schema=shape.schema)
         positions = [(records.source, events.positions[row]) for row in of] if events.positions else []
-        return KeyedColumns(ChangeBatch(batch, [], positions), packed, places[of])
+        return ChangeColumns(ChangeBatch(batch, [], positions), places[of], packed)
 
-    def _changelog(self, events: _Events, of: Ints, first: Bools, places: Ints) -> ChangelogColumns:
+    def _changelog(self, events: _Events, of: Ints, first: Bools, places: Ints) -> ChangeColumns:
         """Return the rows of the topic's changelog; the first change of two is the row before."""
         kinds = np.array(events.rows.kinds, np.int8)[of]
         kinds[first] = _DELETE if self.source.drop_update_before else _UPDATE_BEFORE
         arrays = [*_taken(_joined(events), np.where(first, events.before[of], of)), *_taken(events.metadata, of)]
         schema = self.decoder.shape.changelog_schema
-        return ChangelogColumns(pa.RecordBatch.from_arrays([pa.array(kinds), *arrays], schema=schema), places[of])
+        batch = pa.RecordBatch.from_arrays([pa.array(kinds), *arrays], schema=schema)
+        return ChangeColumns(ChangeBatch(batch, [], []), places[of], [])
 
     def _hashes(self, arrays: Sequence[pa.Array], missing: Bools) -> pa.Array:
         values = [from_stored(sql_type, array) for sql_type, array in zip(self.decoder.types, arrays, strict=True)]
@@ -584,8 +567,11 @@ class _Decoding:
     def _cells(self, table: _Table, rows: _Rows, gone: list[bool], doubted: set[int]) -> dict[int, list[Any]]:
         """Return the values of the rows by the index of their column."""
         if not self.decoder.whole:
-            images = [table.nothing if out else image for out, image in zip(gone, rows.images, strict=True)] if any(gone) else rows.images
-            return table.cells(images)
+            # Of a deleted row only the key is read.
+            cells = table.cells([table.nothing if out else image for out, image in zip(gone, rows.images, strict=True)])
+            for index in cells.keys() & self.decoder.key_indices:
+                cells[index] = list(map(table.getters[index], rows.images))
+            return cells
         cells = table.cells(rows.images)
         for index, values in cells.items():
             if ABSENT in values:
@@ -616,20 +602,13 @@ class _Decoding:
     def _keys(self, table: _Table, rows: _Rows, cells: dict[int, list[Any]], gone: list[bool], doubted: set[int]) -> dict[int, list[Any]]:
         """Return the canonical values of the key's columns, by their index."""
         found = {}
-        places = [] if self.decoder.whole else [row for row, out in enumerate(gone) if out]
         for index in self.decoder.key_indices:
             column = table.columns[index]
             values, refused = column.canonical(cells[index]) if index in cells else ([None] * len(rows.places), [])
-            name = f"c{index}"
             if self.envelope.key_of_rows:
-                parts, bad = column.canonical([getattr(self.kafka_keys[place], name) for place in rows.places])
+                parts, bad = column.canonical([getattr(self.kafka_keys[place], f"c{index}") for place in rows.places])
                 refused += bad
                 values = [part if value is None else value for value, part in zip(values, parts, strict=True)]
-            elif places:
-                parts, bad = column.canonical([getattr(rows.images[row], name) for row in places])
-                refused += [places[row] for row in bad]
-                for row, part in zip(places, parts, strict=True):
-                    values[row] = part
             if None in values:
                 refused += [row for row, value in enumerate(values) if value is None]
             doubted.update(rows.places[row] for row in refused)
@@ -654,11 +633,9 @@ class _Decoding:
         updates = [row for row, kind in enumerate(rows.kinds) if kind is _UPDATE_AFTER and rows.befores[row] is not None] if keys else []
         changed: set[int] = set()
         for index in self.decoder.key_indices if updates else ():
-            get = table.getters[index]
-            for row in updates:
-                old, new = get(rows.befores[row]), get(rows.images[row])
-                if old is not ABSENT and not (old == new and type(old) is type(new) and type(new) in _EXACT):
-                    changed.add(row)
+            olds, news = ([table.getters[index](each[row]) for row in updates] for each in (rows.befores, rows.images))
+            pairs = zip(updates, olds, news, strict=True)
+            changed.update(row for row, old, new in pairs if old is not ABSENT and not (old == new and type(old) is type(new) in _EXACT))
         if not changed:
             return {}
         order, columns = sorted(changed), []
@@ -707,21 +684,16 @@ class _Decoding:
         columns += [[self.kafka[place][index] for place in rows.places] for index in range(len(self.source.kafka_metadata))]
         return [columns[index] for index in self.decoder.metadata_order]
 
-    def _each(self, reader: _Reader, rows: _Rows, doubted: set[int]) -> list[Any]:
+    def _each(self, read: _Read, rows: _Rows, doubted: set[int]) -> list[Any]:
         """Return a value read from each row's message."""
-        if reader.convert is None:
-            return self._converted(reader.read, rows.messages, rows, doubted)
-        return self._converted(reader.convert, list(map(reader.read, rows.messages)), rows, doubted)
-
-    def _converted(self, convert: Callable[[Any], Any], values: list[Any], rows: _Rows, doubted: set[int]) -> list[Any]:
         try:
-            return list(map(convert, values))
+            return list(map(read, rows.messages))
         except _REFUSALS:
             pass
         found = []
-        for place, value in zip(rows.places, values, strict=True):
+        for place, message in zip(rows.places, rows.messages, strict=True):
             try:
-                found.append(convert(value))
+                found.append(read(message))
             except _REFUSALS:
                 found.append(None)
                 doubted.add(place)
@@ -737,7 +709,7 @@ class _Decoding:
     def _positions(self, rows: _Rows, doubted: set[int]) -> list[Position | None]:
         if not self.source.positions:
             return []
-        return self._converted(self.envelope.position or self.source.format.position, rows.messages, rows, doubted)
+        return self._each(self.envelope.position or self.source.format.position, rows, doubted)
 
 
 def _avro_reader(schema: AvroSchema, shape: Any) -> BatchReader:

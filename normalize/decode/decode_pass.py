@@ -235,7 +235,6 @@ class _Task:
         self.decoders: list[Decoder | ColumnarDecoder] = [decoder] if self.columnar is None else [decoder, self.columnar]
         self.tables = list[SourceTable]()
         self.compared: tuple[Any, ...] = ()
-        self.handled_reasons = source.handled_reasons
         self.drop = update_before_dropper(source.columns, source.unique_key) if source.drop_update_before else None
         self.merge = _metadata_merger(source)
         self.key_places = [list(source.metadata).index(name) for name in source.key_metadata]

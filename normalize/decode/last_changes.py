@@ -38,7 +38,7 @@ from normalize.core.records import Records
 from normalize.core.row_order import RowOrder
 from normalize.worker import worker
 
-from .columnar import KeyedColumns
+from .columnar import ChangeColumns
 from .targets import Target
 
 METADATA = "metadata"
@@ -84,7 +84,7 @@ class HeldChanges(Target):
         if builder.keys:
             self._hold(records.source, builder.offsets, builder.changes().batch)
 
-    def take_columns(self, records: Records, changes: KeyedColumns) -> None:
+    def take_columns(self, records: Records, changes: ChangeColumns) -> None:
         self._hold(records.source, records.offsets[changes.places], changes.changes.batch)
 
     def _hold(self, source: str, offsets: Any, changes: pa.RecordBatch) -> None:

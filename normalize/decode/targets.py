@@ -29,7 +29,7 @@ from normalize.core.output import Output, SideOutput
 from normalize.core.packing import encode, key_group_of, key_groups_of, pack
 from normalize.core.records import Records
 
-from .columnar import ChangelogColumns, KeyedColumns
+from .columnar import ChangeColumns
 
 
 class Target(ABC):
@@ -77,15 +77,8 @@ class Target(ABC):
         """
 
     @abstractmethod
-    def take_columns(self, records: Records, changes: Any) -> None:
-        """Add changes of some of the records, before or after those of the others.
-
-        Parameters
-        ----------
-        records : Records
-        changes : KeyedColumns or ChangelogColumns
-            See `keyed`.
-        """
+    def take_columns(self, records: Records, changes: ChangeColumns) -> None:
+        """Add changes of some of the records, before or after those of the others."""
 
     @abstractmethod
     def add_side_output(self, records: Records, index: int, side_output: SideOutput) -> None:
@@ -141,7 +134,7 @@ class Blocks(Target):
         gathered.take(records, decoded)
         self._take(records.source, int(records.offsets[0]), gathered.changes(), gathered.keys, gathered.offsets)
 
-    def take_columns(self, records: Records, changes: KeyedColumns) -> None:
+    def take_columns(self, records: Records, changes: ChangeColumns) -> None:
         self._take(records.source, int(records.offsets[0]), changes.changes, changes.keys, records.offsets[changes.places])
 
     def _take(self, source: str, first_offset: int, changes: ChangeBatch, keys: Sequence[bytes], offsets: Ints) -> None:
@@ -215,7 +208,7 @@ class KeyedRows(Target):
             for seq, change in enumerate(changes):
                 self.rows.append((pack(change.key), *place, seq, pack_change(change, records, index), None, None))
 
-    def take_columns(self, records: Records, changes: KeyedColumns) -> None:
+    def take_columns(self, records: Records, changes: ChangeColumns) -> None:
         decoded: list[list[KeyedChange]] = [[] for _ in records.values]
         for place, change in zip(changes.places, changes.changes.each(changes.keys, self.shape), strict=True):
             decoded[place].append(change)
@@ -260,8 +253,8 @@ class TypedRows(Target):
             self.parts.append(pa.RecordBatch.from_arrays([kinds, *rows, *metadata], schema=self.shape.changelog_schema))
             self.numbers.append(np.repeat(records.numbers, [len(of_record) for of_record in decoded]))
 
-    def take_columns(self, records: Records, changes: ChangelogColumns) -> None:
-        self.parts.append(changes.rows)
+    def take_columns(self, records: Records, changes: ChangeColumns) -> None:
+        self.parts.append(changes.changes.batch)
         self.numbers.append(records.numbers[changes.places])
 
     def add_side_output(self, records: Records, index: int, side_output: SideOutput) -> None:

@@ -18,16 +18,15 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cdc_formats.base import KeyedChange
 from cdc_formats.decoding.images import ABSENT, absent_as_null
 from cdc_formats.errors import ArgumentError, PartialImageError
 from cdc_formats.values.schema import Column, SqlType, backquoted
 from normalize.connect import analyze
 from normalize.core.arrow import arrow_type, spark_type, to_arrow
 from normalize.core.changes import ChangeBuilder, Shape
-from normalize.core.guard import PartitionSummary, decode_summary
+from normalize.core.guard import decode_summary
 from normalize.core.output import Output, SideOutput, decode_side_outputs
-from normalize.core.records import Records
+from normalize.core.packing import unpack
 from normalize.dataframe import unused
 from normalize.worker import worker
 
@@ -43,6 +42,7 @@ _ROW = "row"
 _LACKS = "lacks"
 _GONE = "gone"
 _KEYED = KeyedRows.schema.names
+_CHANGE = _KEYED.index("change")
 
 
 class FilterRows(KeyedRows):
@@ -59,24 +59,9 @@ class FilterRows(KeyedRows):
     def ddl(output: Output) -> str:
         return f"{KeyedRows.ddl(output)}, {_ROW} {spark_type(SqlType('STRUCT', fields=output.columns))}, {_LACKS} ARRAY<STRING>"
 
-    def start(self) -> None:
-        super().start()
-        self.typed: list[tuple[Any, ...] | None] = []
-
-    def take(self, records: Records, decoded: Sequence[Sequence[KeyedChange]]) -> None:
-        super().take(records, decoded)
-        self.typed += [change.row for changes in decoded for change in changes]
-
-    def add_side_output(self, records: Records, index: int, side_output: SideOutput) -> None:
-        super().add_side_output(records, index, side_output)
-        self.typed.append(None)
-
-    def see(self, seen: PartitionSummary) -> None:
-        super().see(seen)
-        self.typed.append(None)
-
     def flush(self) -> Iterator[pa.RecordBatch]:
-        typed, names = self.typed, [column.name for column in self.output.columns]
+        names = [column.name for column in self.output.columns]
+        typed = [unpack(row[_CHANGE])[0] if row[_CHANGE] else None for row in self.rows]
         for batch in super().flush():
             rows = to_arrow(self.row_type, [None if row is None else absent_as_null(row) for row in typed])
             lacks = [[name for name, value in zip(names, row or (), strict=False) if value is ABSENT] for row in typed]
