@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import lru_cache
 from io import BytesIO
 from itertools import chain, count, repeat
 from typing import Any
@@ -24,6 +25,8 @@ import fastavro
 import msgspec
 import numpy as np
 import polars as pl
+import pyarrow as pa
+import pyarrow.compute as pc
 from polars.exceptions import PanicException, PolarsError
 
 from cdc_formats.avro.reader import AvroSchema, Type
@@ -32,7 +35,7 @@ from normalize.core.fold_columns import Bools
 
 _Lists = Callable[[pl.Series], Iterable[Any]]
 _MOST_TYPES = 5_000
-_FEWEST = 16
+_FEWEST = 64
 """Fewer messages are read faster one by one."""
 _PARTS = 8
 _RANDOM_SIZE, _NUMBER_SIZE = 12, 4
@@ -40,7 +43,7 @@ _SYNC = bytes(16)
 _PLAIN = {"boolean": "boolean", "int": "long", "long": "long", "float": "float", "double": "double", "bytes": "bytes", "string": "string"}
 """polars cuts an int of more than 32 bits: it is read as a long, which has the same bytes."""
 _TYPES: dict[type, str] = {msgspec.inspect.IntType: "long", msgspec.inspect.StrType: "string", msgspec.inspect.BoolType: "boolean"}
-_SIZES = {"boolean": 1, "float": 4, "double": 8}
+_SIZES = {"float": 4, "double": 8}
 _VARINT_LIMITS = np.array([1 << 7 * size for size in range(1, 10)], np.uint64)
 
 
@@ -91,11 +94,9 @@ class _Reader:
         fields = [{"name": "message", "type": top}, {"name": "mark", "type": mark}]
         out = BytesIO()
         fastavro.writer(out, {"type": "record", "name": "file", "fields": fields}, [], sync_marker=_SYNC)
-        self.top, self.header, self.marks = top, out.getvalue(), list[bytes]()
-        # No message can have been made to contain a mark.
-        self.random = os.urandom(_RANDOM_SIZE)
+        self.top, self.header = top, out.getvalue()
         self.to_list = _lists(top, shape | None)
-        if self.table([]) is None:
+        if self.table([], []) is None:
             raise _UnreadableError
 
     def read(self, messages: Sequence[bytes]) -> tuple[list[Any], list[int]]:
@@ -108,9 +109,10 @@ class _Reader:
             if end - start < _FEWEST:
                 others += range(start, end)
                 continue
-            found = self.table(messages[start:end])
+            part, marks = messages[start:end], _marks(end - start)
+            found = self.table(part, marks)
             if found is not None:
-                start += self._take(found, messages[start:end], start, values, others)
+                start += self._take(found, part, marks, start, values, others)
             if found is None and end - start == 1:
                 others.append(start)
             elif start < end:
@@ -118,29 +120,41 @@ class _Reader:
                 parts += reversed(_parts(start, end))
         return values, sorted(others)
 
-    def _take(self, table: pl.DataFrame, messages: Sequence[bytes], start: int, values: list[Any], others: list[int]) -> int:
+    def _take(
+        self, table: pl.DataFrame, messages: Sequence[bytes], marks: Sequence[bytes], start: int, values: list[Any], others: list[int]
+    ) -> int:
         """Add the values of the messages up to the first wrong mark, and return the number of messages done."""
-        marks = table["mark"].to_list()
-        sound, done = len(marks), len(marks)
-        if marks != self.marks[:sound]:
-            sound = next(index for index, mark in enumerate(marks) if mark != self.marks[index])
+        found_marks = table["mark"].to_list()
+        sound, done = len(messages), len(messages)
+        if found_marks != marks:
+            sound = next(index for index, mark in enumerate(found_marks) if mark != marks[index])
             done = sound + 1
         column = table["message"].head(sound)
-        checked = _Bytes(messages[:sound]).check(self.top, column)
+        checked = _Bytes(messages[:sound]).check(self.top, column.to_arrow(compat_level=pl.CompatLevel.oldest()))
         found = [value if right else None for value, right in zip(self.to_list(column), checked.tolist(), strict=True)]
         values += [value for value in found if value is not None]
         others += [start + index for index, value in enumerate(found) if value is None]
         others += range(start + sound, start + done)
         return done
 
-    def table(self, messages: Sequence[bytes]) -> pl.DataFrame | None:
+    def table(self, messages: Sequence[bytes], marks: Sequence[bytes]) -> pl.DataFrame | None:
         """Return the columns of messages and marks; None if polars cannot read them."""
-        self.marks += [self.random + number.to_bytes(_NUMBER_SIZE, "big") for number in range(len(self.marks), len(messages))]
-        block = b"".join(chain.from_iterable(zip(messages, self.marks, strict=False)))
+        block = b"".join(chain.from_iterable(zip(messages, marks, strict=True)))
         try:
             return pl.read_avro(BytesIO(b"".join([self.header, _long(len(messages)), _long(len(block)), block, _SYNC])))
         except (PolarsError, OSError, PanicException):
             return None
+
+
+def _marks(count: int) -> list[bytes]:
+    return _most_marks(1 << count.bit_length())[:count]
+
+
+@lru_cache(maxsize=4)
+def _most_marks(count: int) -> list[bytes]:
+    # Random, so that nobody can write a message that contains a mark.
+    random = os.urandom(_RANDOM_SIZE)
+    return [random + number.to_bytes(_NUMBER_SIZE, "big") for number in range(count)]
 
 
 def _parts(start: int, end: int) -> list[tuple[int, int]]:
@@ -210,25 +224,23 @@ class _Bytes:
         self.at = np.append(0, ends[:-1]) if len(ends) else ends.copy()
         self.right = np.ones(len(messages), bool)
 
-    def check(self, avro: Any, column: pl.Series) -> Bools:
+    def check(self, avro: Any, column: pa.Array) -> Bools:
         """Return for each message whether its indexes of unions and its booleans are valid, and its encoding is the shortest."""
         self._skip(avro, column, np.ones(len(self.right), bool))
         found: Bools = self.right & (self.at == self.ends)
         return found
 
-    def _skip(self, avro: Any, column: pl.Series, there: Bools) -> None:
+    def _skip(self, avro: Any, column: pa.Array, there: Bools) -> None:
         """Move behind a value of each message that has one."""
         if isinstance(avro, list):
-            valid, value = column.is_not_null().to_numpy(), _value_type(avro)
-            null_at = avro.index("null")
+            valid, null_at = column.is_valid().to_numpy(zero_copy_only=False), avro.index("null")
             self._expect(np.where(valid, 2 * (1 - null_at), 2 * null_at), there)
-            self._skip(value, column, there & valid)
+            self._skip(_value_type(avro), column, there & valid)
         elif isinstance(avro, dict) and avro["type"] == "record":
-            table = column.struct.unnest()
-            for field in avro["fields"]:
-                self._skip(field["type"], table[field["name"]], there)
+            for index, field in enumerate(avro["fields"]):
+                self._skip(field["type"], column.field(index), there)
         elif avro == "boolean":
-            self._expect(column.fill_null(False).to_numpy().astype(np.uint8), there)
+            self._expect(column.fill_null(False).to_numpy(zero_copy_only=False), there)
         else:
             self.at += there * _sizes(avro, column)
 
@@ -237,12 +249,12 @@ class _Bytes:
         self.at += there
 
 
-def _sizes(avro: Any, column: pl.Series) -> Any:
+def _sizes(avro: Any, column: pa.Array) -> Any:
     """Return the sizes of values in their shortest encoding."""
     if avro == "long":
         return _varint_sizes(column.fill_null(0).to_numpy())
     if avro in ("string", "bytes"):
-        sizes = (column.str.len_bytes() if avro == "string" else column.bin.size()).fill_null(0).to_numpy().astype(np.int64)
+        sizes = pc.binary_length(column).fill_null(0).to_numpy().astype(np.int64)
         return sizes + _varint_sizes(sizes)
     return _SIZES[avro] if isinstance(avro, str) else avro["size"]
 

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 
 from cdc_formats.avro.reader import AvroSchema
 from cdc_formats.errors import DecodeError
-from normalize.decode.avro_batches import _PARTS, avro_reader
+from normalize.decode.avro_batches import _PARTS, _marks, avro_reader
 from tests.support.avro import schemas, written
 from tests.support.examples import examples
 
@@ -134,8 +134,7 @@ def test_a_body_with_the_marks_of_others_is_left_to_fastavro() -> None:
     parsed = AvroSchema(of("string"))
     read = avro_reader(parsed, MESSAGE)
     assert read is not None
-    read([b"\2a"] * 5)
-    marks = read.__self__.marks  # type: ignore[attr-defined]
+    marks = _marks(5)
     assert len(set(marks)) == 5
     for index in range(5):
         messages = [b"\2a"] * 5
@@ -153,7 +152,7 @@ def test_the_work_for_damaged_messages_is_bounded(monkeypatch) -> None:
     reads: list[int] = []
     reader = read.__self__  # type: ignore[attr-defined]
     table = reader.table
-    reader.table = lambda messages: reads.append(len(messages)) or table(messages)
+    reader.table = lambda messages, marks: reads.append(len(messages)) or table(messages, marks)
     for damage in (b"", b"\xff", b"\2a\0", b"\4a"):
         reads.clear()
         messages = [b"\2a"] * size

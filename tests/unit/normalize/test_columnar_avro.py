@@ -183,7 +183,7 @@ AVRO: list[tuple[Any, list[Any]]] = [
     ({"type": "fixed", "name": "F", "size": 12, "logicalType": "duration"}, [bytes(12), bytes(4) + bytes(range(8)), bytes(range(12))]),
     ({"type": "fixed", "name": "F", "size": 3, "logicalType": "decimal", "precision": 6, "scale": 2}, [b"\0\1\2", b"\xff" * 3]),
     ({"type": "string", "logicalType": "uuid"}, TEXTS),
-    (record(VARIABLE, {"scale": "int", "value": "bytes"}, **{"connect.name": VARIABLE}), [{"scale": at, "value": b"abc"} for at in (0, 2, -1)]),
+    (record(VARIABLE, {"scale": "int", "value": "bytes"}, **{"connect.name": VARIABLE}), [{"scale": at, "value": b"abc"} for at in (0, 2)]),
     (record("Point", {"x": "double", "wkb": ["null", "bytes"], "srid": ["null", "int"]}), [{"x": 1.5, "wkb": b"a", "srid": None}]),
     (record("Flags", {"on": "boolean", "text": ["string", "null"]}), [{"on": True, "text": None}, {"on": False, "text": "a"}]),
     ({"type": "enum", "name": "E", "symbols": ["a", "b"]}, ["a", "b"]),
