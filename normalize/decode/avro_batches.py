@@ -152,7 +152,7 @@ def _marks(count: int) -> list[bytes]:
 
 @lru_cache(maxsize=4)
 def _most_marks(count: int) -> list[bytes]:
-    # Random, so that nobody can write a message that contains a mark.
+    # Random: a producer cannot know the bytes of a mark, and write a message that contains one.
     random = os.urandom(_RANDOM_SIZE)
     return [random + number.to_bytes(_NUMBER_SIZE, "big") for number in range(count)]
 

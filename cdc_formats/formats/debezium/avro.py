@@ -69,11 +69,11 @@ from cdc_formats.values.schema import Column, columns as to_columns
 
 from .envelope import (
     COMPLETE_CONNECTORS,
-    KINDS,
     SCHEMAS_KEPT,
     UNAVAILABLE_VALUE_PLACEHOLDER,
     DebeziumEnvelope,
     control_event_of,
+    envelope_of,
     events_of,
     without_op,
 )
@@ -179,16 +179,10 @@ class DebeziumAvro(DebeziumEnvelope):
         """Return the places of the operation and the rows; a missing column is NULL."""
         reader, whole_source = _Reader(self, rows), "source.properties" in metadata
         fields: type[msgspec.Struct] = _FieldsWithPosition if positions else _Fields
-        return Envelope(
+        return envelope_of(
             fields=_FieldsWithSource if whole_source else fields,
             attributes={} if whole_source else ATTRIBUTES,
             position=None if whole_source else position_of_struct,
-            operation=("op",),
-            kinds=KINDS,
-            after="after",
-            before="before",
-            deleted="before",
-            missing_is_null=True,
             frame=FRAME_SIZE,
             frame_header=VALUE_HEADER,
             by_block=reader.rows_of,

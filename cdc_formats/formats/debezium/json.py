@@ -67,11 +67,11 @@ from cdc_formats.values.schema import Column, columns as to_columns
 from .connect_schema import described, schema_of, struct_schema, written_handling
 from .envelope import (
     COMPLETE_CONNECTORS,
-    KINDS,
     SCHEMAS_KEPT,
     UNAVAILABLE_VALUE_PLACEHOLDER,
     DebeziumEnvelope,
     control_event_of,
+    envelope_of,
     events_of,
     payload_of,
     without_op,
@@ -194,16 +194,10 @@ class DebeziumJson(DebeziumEnvelope):
             fields: type[msgspec.Struct] = _Plain
         else:
             fields = _PlainWithPosition if positions else _PlainWithSource
-        return Envelope(
+        return envelope_of(
             fields=fields,
             attributes={} if fields is _Plain else ATTRIBUTES,
             position=None if fields is _Plain else position_of_struct,
-            operation=("op",),
-            kinds=KINDS,
-            after="after",
-            before="before",
-            deleted="before",
-            missing_is_null=True,
             block=() if self.schema_include is False else ("schema", "payload"),
             bare=self.schema_include is not True,
             by_block=partial(_described_rows, rows, self.handling),
