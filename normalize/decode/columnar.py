@@ -601,18 +601,21 @@ class _Decoding:
 
     def _keys(self, table: _Table, rows: _Rows, cells: dict[int, list[Any]], gone: list[bool], doubted: set[int]) -> dict[int, list[Any]]:
         """Return the canonical values of the key's columns, by their index."""
-        found = {}
+        found, nameless = {}, set(range(len(rows.places)) if self.envelope.key_of_rows else ())
         for index in self.decoder.key_indices:
             column = table.columns[index]
             values, refused = column.canonical(cells[index]) if index in cells else ([None] * len(rows.places), [])
             if self.envelope.key_of_rows:
                 parts, bad = column.canonical([getattr(self.kafka_keys[place], f"c{index}") for place in rows.places])
                 refused += bad
+                # A key without any of its columns is decoded alone.
+                nameless &= {row for row, part in enumerate(parts) if part is None}
                 values = [part if value is None else value for value, part in zip(values, parts, strict=True)]
             if None in values:
                 refused += [row for row, value in enumerate(values) if value is None]
             doubted.update(rows.places[row] for row in refused)
             found[index] = values
+        doubted.update(rows.places[row] for row in nameless)
         if self.envelope.key_of_rows or not found:
             # A row without any of the declared columns is an error, although its key is known or not needed.
             only_key = self.envelope.key_of_rows

@@ -315,6 +315,12 @@ def test_a_column_with_the_name_of_a_field_of_the_message_is_read() -> None:
     assert len(outcome(source, records, columnar=True).changes) == 1
 
 
+def test_a_kafka_key_without_its_columns_gives_the_same() -> None:
+    source = source_of(get_format("upsert-kafka", key_format="json", value_format="json"), "id INT, name STRING", ["id"])
+    for key in (b'{"id\xe9": 1}', b'{"x": 1}', b'{"id": null}', b"{}"):
+        assert not differences(source, [(key, b'{"id": 1, "name": "bolt"}')])
+
+
 def test_a_subclass_that_reads_messages_differently_is_decoded_by_itself() -> None:
     class Reversed(DebeziumJson):
         def reader(self, rows, *, keyed=False):
