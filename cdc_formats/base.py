@@ -341,7 +341,7 @@ class Format(SampledFormat, ABC):
         return self.read
 
     def envelope(self, rows: RowConverter, metadata: Sequence[str] = (), *, positions: bool = False) -> Envelope | None:
-        """Return the places of the operation and the rows in JSON messages, so that a keyed stage decodes many messages together.
+        """Return the places of the operation and the rows in messages, so that many messages are decoded together.
 
         None: each message is decoded alone, by `read`. The rows are the same. Only the formats of this library are asked.
 

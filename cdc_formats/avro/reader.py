@@ -320,7 +320,17 @@ def row_converter(
         avro = fields.get(column.name)
         return _refuser(column.type) if avro is None else column_converter(schema, avro, column.type, how)
 
-    return RowConverter(columns, handling, unique_key, convert=convert)
+    direct = [column.name in fields and _is_direct(schema, fields[column.name], column.type, handling) for column in columns]
+    return RowConverter(columns, handling, unique_key, convert=convert, direct=direct)
+
+
+def _is_direct(schema: AvroSchema, avro: Type, sql_type: SqlType, handling: Handling) -> bool:
+    """Whether the canonical values of a column are the writer's, except a placeholder and numbers out of range."""
+    types = [branch for branch in schema.branches(avro) if branch["type"] != "null"] if avro["type"] == "union" else [avro]
+    if len(types) != 1 or types[0]["type"] in ("array", "map", "record"):
+        return False
+    integers = types[0]["type"] in ("int", "long") and sql_type.name in INTEGER_BITS
+    return integers or _leaf_converter(types[0], sql_type, replace(handling, placeholder=None)) is None
 
 
 def column_converter(schema: AvroSchema, avro: Type, sql_type: SqlType, handling: Handling) -> Converter:
@@ -416,13 +426,10 @@ def _leaf_converter(avro: Type, sql_type: SqlType, handling: Handling) -> Conver
     return _of_text(sql_type, handling)
 
 
-_BITS = {"int": 31, "long": 63}
-
-
 def _of_integer(avro: Type, sql_type: SqlType, handling: Handling) -> Converter | None:
     unit = _UNITS.get(_name(avro) or "") or _UNITS.get(avro.get("logicalType") or "")
-    if INTEGER_BITS.get(sql_type.name, 0) >= _BITS[avro["type"]]:
-        return None
+    if sql_type.name == "BIGINT":
+        return None  # the others are checked: fastavro reads an int of more than 32 bits
     if sql_type.name in EPOCH_TYPES and unit is None:
         return _refuser(sql_type, "its unit is unknown: the writer's schema has neither a logicalType nor a connect.name. Declare BIGINT")
     if sql_type.name == "DATE" and unit is not None:

@@ -32,6 +32,10 @@ from .reader import AvroSchema
 T = TypeVar("T")
 SchemaId = int | UUID
 
+FRAME_SIZE = 5
+"""The size of a 0x00 and a schema id."""
+VALUE_HEADER = "__value_schema_id"
+
 _FIRST_WAIT, _MOST_WAIT = 0.5, 8.0  # seconds between two requests
 _REQUEST_SECONDS = 10
 _NOT_FOUND = (40400, 40401, 40402, 40403)
@@ -71,11 +75,17 @@ def schema_id(part: str, data: bytes, headers: Headers = ()) -> tuple[SchemaId, 
 
 
 def _read_id(data: bytes) -> tuple[SchemaId, int] | None:
-    if len(data) >= 5 and data[0] == 0:
-        return int.from_bytes(data[1:5], "big"), 5
+    number = number_of(data[:FRAME_SIZE])
+    if number is not None:
+        return number, FRAME_SIZE
     if len(data) >= 17 and data[0] == 1:
         return UUID(bytes=data[1:17]), 17
     return None
+
+
+def number_of(frame: bytes) -> int | None:
+    """Return the schema id in the first `FRAME_SIZE` bytes of a value; None if they are no such frame."""
+    return int.from_bytes(frame[1:], "big") if len(frame) == FRAME_SIZE and frame[0] == 0 else None
 
 
 def framed(number: int, avro: bytes) -> bytes:

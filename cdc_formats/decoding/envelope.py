@@ -1,4 +1,4 @@
-"""What a JSON format declares about its messages, so that many of them can be decoded together, column by column.
+"""What a format declares about its messages, so that many of them can be decoded together, column by column.
 
 `normalize.decode.columnar` decodes the messages of an `Envelope`. It decodes only what it can decode exactly as `base.Decoder.upserts`
 does, which is the specification: the same rows and the same errors. All other messages are left to that decoder, one by one.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import msgspec
 
@@ -21,6 +21,9 @@ from cdc_formats.values.types import canonical_type
 from .images import ABSENT
 from .rows import RowConverter
 from .tables import TableFilter
+
+if TYPE_CHECKING:
+    from cdc_formats.avro.reader import AvroSchema
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,7 +61,14 @@ class Envelope:
     bare : bool
         Whether a message without a schema block is accepted.
     by_block : callable or None
-        From the text of a schema block to the converter of its rows; None: a message around another one is decoded alone.
+        From the text of a schema block, or from a frame, to the converter of its rows. None, and where it returns None: the messages are
+        decoded alone.
+    frame : int
+        The bytes in front of each message that identify its writer's schema; 0: messages are JSON.
+    frame_header : str
+        The Kafka header that replaces the frame; records that have it are decoded alone.
+    writer_schema : callable or None
+        From a frame to the Avro schema of the messages behind it; only with `frame`.
     key : type or None
         The msgspec struct of a JSON key with the primary key's columns, if a record without a row is the delete of its key.
     key_of_rows : bool
@@ -91,7 +101,10 @@ class Envelope:
     names: Mapping[str, str] = field(default_factory=dict)
     block: tuple[str, ...] = ()
     bare: bool = True
-    by_block: Callable[[bytes], RowConverter] | None = None
+    by_block: Callable[[bytes], RowConverter | None] | None = None
+    frame: int = 0
+    frame_header: str = ""
+    writer_schema: Callable[[bytes], AvroSchema] | None = None
     key: Any = None
     key_of_rows: bool = False
     deletes: tuple[bytes | None, ...] = (None,)

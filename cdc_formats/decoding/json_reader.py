@@ -17,6 +17,8 @@ import msgspec
 from cdc_formats.errors import MalformedMessageError
 
 T = TypeVar("T")
+BatchReader = Callable[[Sequence[Any]], tuple[list[Any], list[int]]]
+"""From many messages to the values of those that it reads, and the indexes of all others."""
 _BOM = b"\xef\xbb\xbf"
 _FAILURES = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
@@ -92,7 +94,7 @@ def json_reader(shape: type[T], *, spelled: bool = False) -> Callable[[bytes], T
     return read
 
 
-def batch_reader(shape: type[T], *, spelled: bool = False) -> Callable[[Sequence[bytes | None]], tuple[list[T], list[int]]]:
+def batch_reader(shape: type[T], *, spelled: bool = False) -> BatchReader:
     """Return the function from many JSON texts to their values, for a caller that decodes the other texts one by one.
 
     Parameters

@@ -35,6 +35,8 @@ class RowConverter:
         The primary key's columns; only `key` needs them.
     convert : callable or None
         The factory of a column's converter, if it is not `values.types.converter`.
+    direct : sequence of bool or None
+        Whether the values of each column can be converted without `convert`, as those of JSON messages; None: all. Only a hint for speed.
     images : bool
         Whether before-images are read in full where otherwise only their key is used.
     names_only : bool
@@ -60,6 +62,7 @@ class RowConverter:
         unique_key: Sequence[str] = (),
         *,
         convert: Callable[[Column, Handling], Converter] | None = None,
+        direct: Sequence[bool] | None = None,
         images: bool = False,
         names_only: bool = False,
     ) -> None:
@@ -69,6 +72,7 @@ class RowConverter:
         self.names = tuple(column.name for column in columns)
         to = convert or (lambda column, how: converter(column.type, how))
         self.converters = tuple(to(column, how) for column, how in zip(columns, each, strict=True))
+        self.direct = (True,) * len(columns) if direct is None else tuple(direct)
         self.required = tuple(index for index, column in enumerate(columns) if not column.nullable)
         self.unique_key = tuple(unique_key)
         self.images = images

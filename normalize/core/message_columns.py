@@ -37,12 +37,14 @@ class MessageColumn:
     handling : Handling
     convert : callable
         The column's converter.
+    direct : bool
+        Whether values can be converted without it (`RowConverter`).
     """
 
-    def __init__(self, column: Column, handling: Handling, convert: Converter) -> None:
+    def __init__(self, column: Column, handling: Handling, convert: Converter, direct: bool = True) -> None:
         self.sql_type, self.convert = column.type, convert
         self.placeholder = placeholder_form(column.type, handling)
-        name = column.type.name
+        name = column.type.name if direct else ""
         self.is_text, self.is_boolean = name in TEXT_TYPES, name == "BOOLEAN"
         self.is_integer, self.is_double = name in INTEGER_BITS, name == "DOUBLE"
         self.is_decimal = name == "DECIMAL" and handling.decimal in _TEXT_DECIMALS and handling.bigint_unsigned is None
@@ -96,7 +98,7 @@ class MessageColumn:
                 return pa.array(values, arrow_type(self.sql_type))
             if self.is_decimal and not self.may_be_unsigned and types <= {int, Decimal, _NONE}:
                 return pa.array(values, arrow_type(self.sql_type))
-            if self.is_double and types <= {int, Decimal, _NONE}:
+            if self.is_double and types <= {int, float, Decimal, _NONE}:
                 return _doubles(values)
             return self._parsed(values, types)
         except _ARROW_ERRORS:

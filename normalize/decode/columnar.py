@@ -1,8 +1,8 @@
-"""Decode many messages of a JSON format together, column by column.
+"""Decode many messages of a format together, column by column.
 
 The result is that of `base.Decoder.upserts` for each message, or of `base.Decoder.decode` in a plan without a stage. A format declares its
 messages as an `Envelope`. Messages in doubt are left to that decoder, which returns their rows or their error: a null value, a message
-that is not JSON of the declared shape, one without rows, an unavailable value, a value that its column's converter refuses, NULL where it
+that is not of the declared shape, one without rows, an unavailable value, a value that its column's converter refuses, NULL where it
 is not allowed, and a before-image that is not whole where it has to be.
 """
 
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from importlib.util import find_spec
 from itertools import chain, compress
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -22,9 +23,9 @@ import pyarrow.compute as pc
 from cdc_formats.base import Ignored
 from cdc_formats.decoding.envelope import Envelope
 from cdc_formats.decoding.images import ABSENT
-from cdc_formats.decoding.json_reader import batch_reader
+from cdc_formats.decoding.json_reader import BatchReader, batch_reader
 from cdc_formats.decoding.rows import RowConverter
-from cdc_formats.errors import ChangelogError, DecodeError
+from cdc_formats.errors import DecodeError
 from cdc_formats.position import Position
 from cdc_formats.row_kind import RowKind
 from cdc_formats.values.equality import row_unifier
@@ -37,6 +38,8 @@ from normalize.core.packing import pack
 from normalize.core.records import Records
 
 if TYPE_CHECKING:
+    from cdc_formats.avro.reader import AvroSchema
+
     from .decode_pass import Source
 
 _BLOCKS_KEPT = 1000
@@ -117,14 +120,16 @@ class _Rows(NamedTuple):
 class _Table:
     """The compiled shapes and columns of one encoding of the table's rows."""
 
-    def __init__(self, envelope: Envelope, rows: RowConverter, *, whole: bool) -> None:
+    def __init__(self, envelope: Envelope, rows: RowConverter, *, whole: bool, frame: bytes = b"") -> None:
         image = envelope.image(rows, ABSENT if whole else None)
-        self.read = batch_reader(envelope.shape(rows, image, whole=whole), spelled=rows.spelled)
+        shape = envelope.shape(rows, image, whole=whole)
+        schema = None if envelope.writer_schema is None else envelope.writer_schema(frame)
+        self.read = batch_reader(shape, spelled=rows.spelled) if schema is None else _avro_reader(schema, shape)
         indices = range(len(rows.columns)) if envelope.columns is None else envelope.columns
         self.getters = {index: attrgetter(f"c{index}") for index in indices}
         required = [field for field in msgspec.structs.fields(image) if field.required]
         self.nothing = msgspec.convert({field.encode_name: None for field in required}, image)
-        self.columns = [MessageColumn(*each) for each in zip(rows.columns, rows.handlings, rows.converters, strict=True)]
+        self.columns = [MessageColumn(*each) for each in zip(rows.columns, rows.handlings, rows.converters, rows.direct, strict=True)]
 
     def cells(self, images: Sequence[Any]) -> dict[int, list[Any]]:
         """Return the values of images by the index of their column."""
@@ -185,7 +190,8 @@ class ColumnarDecoder:
     def __init__(self, source: Source, envelope: Envelope, rows: RowConverter, *, keyed: bool) -> None:
         self.source, self.envelope, self.shape, self.keyed = source, envelope, source.shape, keyed
         self.whole = source.compact or not keyed
-        self.table, self.tables_by_block = _Table(envelope, rows, whole=self.whole), dict[bytes, _Table | None]()
+        self.table = None if envelope.frame else _Table(envelope, rows, whole=self.whole)
+        self.tables_by_block = dict[bytes, _Table | None]()
         self.key_indices = rows.key_indices if keyed or source.drop_update_before else ()
         self.required = rows.required
         self.types = [column.type for column in rows.columns]
@@ -232,7 +238,7 @@ class ColumnarDecoder:
             return None
         rows = RowConverter(source.columns, format.handling, source.unique_key)
         envelope = format.envelope(rows, source.format_metadata, positions=source.positions)
-        if envelope is None or not envelope.can_hold(rows):
+        if envelope is None or not envelope.can_hold(rows) or (envelope.frame and find_spec("polars") is None):
             return None
         # A delete that has only a key is no row of a changelog.
         known = keyed or envelope.before_has != "some columns"
@@ -251,15 +257,16 @@ class ColumnarDecoder:
         return _Decoding(self, records, kafka).result()
 
     def compiled(self, block: bytes) -> _Table | None:
-        """Return the table of a schema block; None if the block's messages have to be decoded one by one."""
+        """Return the table of a schema block or of a frame; None if its messages have to be decoded one by one."""
         if block not in self.tables_by_block:
             if len(self.tables_by_block) >= _BLOCKS_KEPT:
                 self.tables_by_block.clear()
             try:
                 rows = self.envelope.by_block(block) if self.envelope.by_block is not None else None
-            except ChangelogError:
+            except DecodeError:
                 rows = None
-            self.tables_by_block[block] = None if rows is None else _Table(self.envelope, rows, whole=self.whole)
+            frame = block if self.envelope.frame else b""
+            self.tables_by_block[block] = None if rows is None else _Table(self.envelope, rows, whole=self.whole, frame=frame)
         return self.tables_by_block[block]
 
 
@@ -277,7 +284,16 @@ class _Decoding:
     def result(self) -> Decoded:
         values = self.records.values
         present = list(range(len(values))) if all(values) else self._present()
-        messages, unread = self.decoder.table.read(values if len(present) == len(values) else [values[place] for place in present])
+        if self.decoder.table is None:
+            self._take_framed(present)
+        else:
+            self._take_json(self.decoder.table, present)
+        return Decoded(self.parts, self.ignored, sorted(self.odd))
+
+    def _take_json(self, table: _Table, present: list[int]) -> None:
+        """Decode messages in JSON."""
+        values = self.records.values
+        messages, unread = table.read(values if len(present) == len(values) else [values[place] for place in present])
         failed = [present[index] for index in unread]
         self.odd.update(failed)
         places = [place for place in present if place not in self.odd] if self.odd else present
@@ -291,8 +307,7 @@ class _Decoding:
         rows = self._rows(messages, places)
         if self.decoder.read_key is not None:
             rows = self._with_keys(rows, self.decoder.read_key)
-        self._take(self.decoder.table, rows)
-        return Decoded(self.parts, self.ignored, sorted(self.odd))
+        self._take(table, rows)
 
     def _present(self) -> list[int]:
         """Return the records with a value; the others are counted, or decoded alone."""
@@ -322,6 +337,26 @@ class _Decoding:
             self._take_block(block, texts)
         return list(compress(messages, bare)), list(compress(places, bare))
 
+    def _take_framed(self, places: list[int]) -> None:
+        """Decode messages behind frames."""
+        size, values, without_frame = self.envelope.frame, self.records.values, self._with_header(self.envelope.frame_header)
+        by_frame: dict[bytes, list[tuple[int, bytes]]] = {}
+        for place in places:
+            value = values[place]
+            if value and place not in without_frame:
+                by_frame.setdefault(value[:size], []).append((place, value[size:]))
+        self.odd |= without_frame.intersection(places)
+        for frame, messages in by_frame.items():
+            self._take_block(frame, messages)
+
+    def _with_header(self, name: str) -> set[int]:
+        """Return the records that have a Kafka header with this name."""
+        headers = self.records.headers
+        if headers is None or headers.null_count == len(headers):
+            return set()
+        found = pc.equal(headers.flatten().field(0), name)
+        return set(pc.list_parent_indices(headers).filter(found).to_pylist())
+
     def _take_block(self, block: bytes, texts: list[tuple[int, bytes]]) -> None:
         table = self.decoder.compiled(block)
         if table is None:
@@ -330,7 +365,7 @@ class _Decoding:
         messages, failed = table.read([text for _, text in texts])
         refused = {texts[index][0] for index in failed}
         self.odd |= refused
-        for message in messages:
+        for message in messages if self.envelope.block else ():
             setattr(message, self.envelope.block[0], msgspec.Raw(block))
         self._take(table, self._rows(messages, [place for place, _ in texts if place not in refused]))
 
@@ -678,6 +713,13 @@ class _Decoding:
         if not self.source.positions:
             return []
         return self._each(self.envelope.position or self.source.format.position, rows, doubted)
+
+
+def _avro_reader(schema: AvroSchema, shape: Any) -> BatchReader:
+    # Loads polars, which only Avro needs.
+    from .avro_batches import avro_reader
+
+    return avro_reader(schema, shape) or (lambda messages: ([], list(range(len(messages)))))
 
 
 def _taken(arrays: Sequence[pa.Array], places: Ints, missing: Bools | None = None) -> list[pa.Array]:

@@ -10,7 +10,7 @@ from unittest.mock import patch
 import pyarrow as pa
 
 from cdc_formats import Ignored
-from cdc_formats.base import Format, KeyValue
+from cdc_formats.base import Format, Headers, KeyValue
 from cdc_formats.values.schema import columns
 from normalize.core.changes import ChangeBatch, decode_block
 from normalize.core.guard import GUARD, decode_summary
@@ -19,6 +19,9 @@ from normalize.decode.columnar import ColumnarDecoder
 from normalize.decode.decode_pass import Source, _records, decode_pass
 from normalize.decode.targets import Blocks, KeyedRows, TargetMaker
 from normalize.monitoring.counts import COLUMN as COUNTS_COLUMN
+
+Record = KeyValue | tuple[bytes | None, bytes | None, Headers]
+_HEADERS = pa.list_(pa.struct({"key": pa.string(), "value": pa.binary()}))
 
 
 class Outcome(NamedTuple):
@@ -44,13 +47,14 @@ def all_metadata(format: Format) -> dict[str, str]:
     return {f"meta_{name}": name for name in (*format.metadata, "offset", "timestamp")}
 
 
-def batch_of(records: Sequence[KeyValue], start: int = 0) -> pa.RecordBatch:
-    """Return records of one partition as Spark's Kafka source does."""
+def batch_of(records: Sequence[Record], start: int = 0) -> pa.RecordBatch:
+    """Return records of one partition as Spark's Kafka source does. A third element of a record is the list of its headers."""
     number = range(start, start + len(records))
     return pa.RecordBatch.from_pydict(
         {
-            "key": pa.array([key for key, _ in records], pa.binary()),
-            "value": pa.array([value for _, value in records], pa.binary()),
+            "key": pa.array([record[0] for record in records], pa.binary()),
+            "value": pa.array([record[1] for record in records], pa.binary()),
+            "headers": pa.array([_headers(*record[2:]) for record in records], _HEADERS),
             "partition": pa.array([0] * len(records), pa.int32()),
             "offset": pa.array(number, pa.int64()),
             "stamp": pa.array([1_600_000_000_000 + place for place in number], pa.int64()),
@@ -59,7 +63,11 @@ def batch_of(records: Sequence[KeyValue], start: int = 0) -> pa.RecordBatch:
     )
 
 
-def outcome(source: Source, records: Sequence[KeyValue], *, columnar: bool, target: TargetMaker = Blocks) -> Outcome:
+def _headers(headers: Headers = ()) -> Any:
+    return [{"key": name, "value": value} for name, value in headers] or None
+
+
+def outcome(source: Source, records: Sequence[Record], *, columnar: bool, target: TargetMaker = Blocks) -> Outcome:
     """Return the result of the first pass."""
     if not columnar:
         with patch.object(ColumnarDecoder, "of", return_value=None):
@@ -100,7 +108,7 @@ def _seen(summary: bytes) -> Any:
     return seen.first_stamp, [(table.names, table.topic) for table in seen.tables]
 
 
-def differences(source: Source, records: Sequence[KeyValue], target: TargetMaker = Blocks) -> list[Any]:
+def differences(source: Source, records: Sequence[Record], target: TargetMaker = Blocks) -> list[Any]:
     """Return how the two results differ."""
     left, right = (outcome(source, records, columnar=columnar, target=target) for columnar in (False, True))
     found: list[Any] = []
@@ -115,7 +123,7 @@ def differences(source: Source, records: Sequence[KeyValue], target: TargetMaker
     return found
 
 
-def odd_share(source: Source, records: Sequence[KeyValue], *, keyed: bool = True) -> tuple[int, int]:
+def odd_share(source: Source, records: Sequence[Record], *, keyed: bool = True) -> tuple[int, int]:
     """Return how many records are decoded one by one, and how many of them are null or empty."""
     decoder = ColumnarDecoder.of(source, keyed=keyed)
     assert decoder is not None

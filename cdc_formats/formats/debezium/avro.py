@@ -49,11 +49,14 @@ from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
+import msgspec
+
 from cdc_formats.avro.reader import AvroSchema, row_converter
 from cdc_formats.avro.sample import REGISTRY_SCHEMA, key_record, plain_value, record_columns
-from cdc_formats.avro.schema_registry import Registry, SchemaId, framed, schema_id
+from cdc_formats.avro.schema_registry import FRAME_SIZE, VALUE_HEADER, Registry, SchemaId, framed, number_of, schema_id
 from cdc_formats.avro.writer import RECORD, AvroRows, avro_bytes, record_schema
 from cdc_formats.base import ControlEvent, Encoder, Event, Headers, Ignored, KeyValue, MetadataColumn, Reader
+from cdc_formats.decoding.envelope import Envelope
 from cdc_formats.decoding.metadata import member
 from cdc_formats.decoding.rows import RowConverter, key_indices
 from cdc_formats.decoding.tables import TableFilter
@@ -70,10 +73,11 @@ from .envelope import (
     UNAVAILABLE_VALUE_PLACEHOLDER,
     DebeziumEnvelope,
     control_event_of,
+    envelope_of,
     events_of,
     without_op,
 )
-from .json import DebeziumJson
+from .json import ATTRIBUTES, NO_SOURCE, DebeziumJson, PositionSource, SourceFields, position_of_struct
 from .sampling import may_be_unsigned, unsigned_notes, unsigned_option
 
 if TYPE_CHECKING:
@@ -171,6 +175,21 @@ class DebeziumAvro(DebeziumEnvelope):
         """Return the reader of one table's messages; it fetches each schema from the registry on first use."""
         return _Reader(self, rows)
 
+    def envelope(self, rows: RowConverter, metadata: Sequence[str] = (), *, positions: bool = False) -> Envelope | None:
+        """Return the places of the operation and the rows; a missing column is NULL."""
+        reader, whole_source = _Reader(self, rows), "source.properties" in metadata
+        fields: type[msgspec.Struct] = _FieldsWithPosition if positions else _Fields
+        return envelope_of(
+            fields=_FieldsWithSource if whole_source else fields,
+            attributes={} if whole_source else ATTRIBUTES,
+            position=None if whole_source else position_of_struct,
+            frame=FRAME_SIZE,
+            frame_header=VALUE_HEADER,
+            by_block=reader.rows_of,
+            writer_schema=reader.schema_of,
+            tables=reader.tables,
+        )
+
     def for_topic(self, topic: str) -> DebeziumAvro:
         """Return the format with the topic's subjects (``<topic>-value``, ``<topic>-key``) if it has none."""
         return replace(self, subject=self.subject or f"{topic}-value", key_subject=self.key_subject or f"{topic}-key")
@@ -232,6 +251,30 @@ class _Message(NamedTuple):
     ts_ms: Any
 
 
+class _Fields(msgspec.Struct, gc=False):
+    """The fields of an envelope other than the images."""
+
+    op: str | None = None
+    ts_ms: int | None = None
+    source: SourceFields = msgspec.field(default_factory=SourceFields)
+
+
+class _FieldsWithPosition(msgspec.Struct, gc=False):
+    """As `_Fields`, with the fields of ``source`` for positions."""
+
+    op: str | None = None
+    ts_ms: int | None = None
+    source: PositionSource = msgspec.field(default_factory=lambda: NO_SOURCE)
+
+
+class _FieldsWithSource(msgspec.Struct, gc=False):
+    """As `_Fields`, with all of ``source``."""
+
+    op: str | None = None
+    ts_ms: Any = None
+    source: Any = None
+
+
 class _Reader:
     """Reads the messages of one table; compiled once for each writer's schema."""
 
@@ -244,7 +287,7 @@ class _Reader:
         assert value is not None  # reads_tombstones is False
         data = bytes(value)
         name, at = schema_id("value", data, headers)
-        envelope = self.compiled.get(name) or self._compile(name)
+        envelope = self._envelope(name)
         message = envelope.schema.read(data, at)
         if message is None:
             raise MissingFieldError("the envelope is null", "$")
@@ -255,6 +298,20 @@ class _Reader:
             return Ignored.OTHER_TABLE
         found = _Message(source, message.get("ts_ms"))
         return events_of(message["op"], message.get("before"), message.get("after"), found, "$", envelope.rows)
+
+    def rows_of(self, frame: bytes) -> RowConverter | None:
+        """Return the converter of the rows of messages with a frame; None if they have none, or it is no frame."""
+        number = number_of(frame)
+        return None if number is None else self._envelope(number).rows
+
+    def schema_of(self, frame: bytes) -> AvroSchema:
+        """Return the writer's schema of messages with a frame."""
+        number = number_of(frame)
+        assert number is not None
+        return self._envelope(number).schema
+
+    def _envelope(self, name: SchemaId) -> _Envelope:
+        return self.compiled.get(name) or self._compile(name)
 
     def _compile(self, name: SchemaId) -> _Envelope:
         if len(self.compiled) >= SCHEMAS_KEPT:

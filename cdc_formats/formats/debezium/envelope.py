@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from cdc_formats.base import ControlEvent, Event, Format, Ignored
+from cdc_formats.decoding.envelope import Envelope
 from cdc_formats.decoding.json_reader import json_text, read_object
 from cdc_formats.decoding.metadata import member, named
 from cdc_formats.decoding.rows import RowConverter
@@ -66,6 +67,17 @@ class DebeziumEnvelope(Format):
     def evidence(self, record: InspectedRecord) -> Evidence:
         """Return whether the value has a schema block."""
         return Evidence(remarks=BLOCK_REMARK if record.value.encoding == JSON_BLOCK else ())
+
+
+def envelope_of(**more: Any) -> Envelope:
+    """Return the places of the operation and the rows; a missing column is NULL.
+
+    Parameters
+    ----------
+    **more
+        The other arguments of `Envelope`.
+    """
+    return Envelope(operation=("op",), kinds=KINDS, after="after", before="before", deleted="before", missing_is_null=True, **more)
 
 
 def events_of(op: Any, before: Any, after: Any, message: Any, root: str, rows: RowConverter | None) -> Sequence[Event] | Ignored:

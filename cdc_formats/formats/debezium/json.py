@@ -67,11 +67,11 @@ from cdc_formats.values.schema import Column, columns as to_columns
 from .connect_schema import described, schema_of, struct_schema, written_handling
 from .envelope import (
     COMPLETE_CONNECTORS,
-    KINDS,
     SCHEMAS_KEPT,
     UNAVAILABLE_VALUE_PLACEHOLDER,
     DebeziumEnvelope,
     control_event_of,
+    envelope_of,
     events_of,
     payload_of,
     without_op,
@@ -194,16 +194,10 @@ class DebeziumJson(DebeziumEnvelope):
             fields: type[msgspec.Struct] = _Plain
         else:
             fields = _PlainWithPosition if positions else _PlainWithSource
-        return Envelope(
+        return envelope_of(
             fields=fields,
-            attributes={} if fields is _Plain else _ATTRIBUTES,
-            position=None if fields is _Plain else _position,
-            operation=("op",),
-            kinds=KINDS,
-            after="after",
-            before="before",
-            deleted="before",
-            missing_is_null=True,
+            attributes={} if fields is _Plain else ATTRIBUTES,
+            position=None if fields is _Plain else position_of_struct,
             block=() if self.schema_include is False else ("schema", "payload"),
             bare=self.schema_include is not True,
             by_block=partial(_described_rows, rows, self.handling),
@@ -264,7 +258,9 @@ class _Plain(_Message, gc=False):
     op: str | None = None
 
 
-class _Source(msgspec.Struct, gc=False):
+class SourceFields(msgspec.Struct, gc=False):
+    """The fields of ``source`` that are metadata on their own."""
+
     db: str | None = None
     schema: str | None = None
     table: str | None = None
@@ -274,32 +270,37 @@ class _Source(msgspec.Struct, gc=False):
 class _PlainWithSource(_Envelope, gc=False):
     op: str | None = None
     ts_ms: int | None = None
-    source: _Source = msgspec.field(default_factory=_Source)
+    source: SourceFields = msgspec.field(default_factory=SourceFields)
 
 
-class _PositionSource(Source, gc=False):
+class PositionSource(Source, gc=False):
+    """The fields of ``source`` for positions, and those that are metadata."""
+
     schema: str | None = None
     table: str | None = None
 
 
-_NO_SOURCE = _PositionSource()
+NO_SOURCE = PositionSource()
+"""The ``source`` of a message without one."""
 
 
 class _PlainWithPosition(_Envelope, gc=False):
     op: str | None = None
     ts_ms: int | None = None
-    source: _PositionSource = msgspec.field(default_factory=lambda: _NO_SOURCE)
+    source: PositionSource = msgspec.field(default_factory=lambda: NO_SOURCE)
 
 
-def _position(message: Any) -> Position | None:
-    return position_of(None) if message.source is _NO_SOURCE else position_of_fields(message.source, "$.source.")
+def position_of_struct(message: Any) -> Position | None:
+    """Return the position in the `PositionSource` of a message."""
+    return position_of(None) if message.source is NO_SOURCE else position_of_fields(message.source, "$.source.")
 
 
-_ATTRIBUTES: Mapping[str, tuple[str, Callable[[Any], Any] | None]] = {
+ATTRIBUTES: Mapping[str, tuple[str, Callable[[Any], Any] | None]] = {
     "ingestion-timestamp": ("ts_ms", partial(epoch_ms, path="$.ts_ms")),
     "source.timestamp": ("source.ts_ms", partial(epoch_ms, path="$.source.ts_ms")),
     **{name: (f"source.{field}", None) for name, field in _SOURCE_MEMBERS.items()},
 }
+"""As of `Envelope.attributes`, for `SourceFields`."""
 
 
 def _described_rows(rows: RowConverter, handling: Handling, block: bytes) -> RowConverter:
