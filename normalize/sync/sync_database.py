@@ -150,8 +150,8 @@ def sync_database(
     If the target does not have the row, the message is an error of its table, and so is one without a column that `TableOptions.where`
     reads.
 
-    A history (``scd_type=2``) has every change, ordered by the record's offset. Its records must therefore be in one Kafka partition:
-    a second one is an error of the table.
+    A history (``scd_type=2``) has every change, ordered by the record's offset. All changes of a key must therefore be in one Kafka
+    partition: a key with changes of two is an error of the table.
 
     In other tables, the last change of each key in a micro-batch applies: by offset, and between Kafka partitions by timestamp, as in
     `from_kafka_changelog`. An event that a producer repeats in a later micro-batch sets its row back, until the events after it are
