@@ -47,7 +47,11 @@ class Sync:
         return name
 
     def start(self, **options: Any) -> Any:
-        """Start the query over all topics."""
+        """Start the query over all topics, which ends after their records."""
+        return self.writer(**options).trigger(availableNow=True).start()
+
+    def writer(self, **options: Any) -> Any:
+        """Return the query's writer."""
         arguments = {
             "format": "maxwell-json",
             "target": self.tables.database,
@@ -56,7 +60,7 @@ class Sync:
             **options,
         }
         writer = sync_database(self.spark, re.compile(f"{re.escape(self.prefix)}[.].*"), **arguments)
-        return writer.option("checkpointLocation", str(self.folder / "checkpoint")).trigger(availableNow=True).start()
+        return writer.option("checkpointLocation", str(self.folder / "checkpoint"))
 
     def run(self, **options: Any) -> None:
         """Run the query until it has read all records."""
@@ -343,6 +347,25 @@ def test_options_of_a_misspelt_table_are_a_warning(sync: Sync, caplog: pytest.Lo
 def test_two_tables_with_one_name_are_an_error(sync: Sync) -> None:
     sync.produce("all", [maxwell("orders", "insert", ORDER, database=database) for database in ("a", "b")])
     assert "the target 'orders' is that of a.orders and of b.orders: pass another template of names" in sync.error()
+
+
+@pytest.mark.parametrize("kind", ["delta", "iceberg"])
+def test_new_columns_of_small_and_large_micro_batches(new_sync: NewSync, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    sync = new_sync(kind)
+    sync.produce("all", [])
+    query = sync.writer().start()
+    try:
+        for number, (few, names) in enumerate([(0, "a"), (100, "ab"), (0, "ab"), (100, "abc"), (0, "abc"), (100, "abc")]):
+            monkeypatch.setattr("normalize.sync.sync_database._FEW_RECORDS", few)
+            # A new row, and an update of the one before it.
+            rows = [{"id": key} | dict.fromkeys(names, number) for key in (number, number + 1)]
+            sync.produce("all", [maxwell("orders", "insert", row) for row in rows])
+            query.processAllAvailable()
+    finally:
+        query.stop()
+    names = ["a", "ab", "ab", "abc", "abc", "abc", "abc"]
+    expected = [{"id": key} | dict.fromkeys(names[key], min(key, 5)) for key in range(7)]
+    assert sync.rows(table_name(sync.tables.database.table, "shop.orders")) == expected
 
 
 @pytest.mark.parametrize(("kind", "few"), [("delta", True), ("delta", False), ("iceberg", True)])
