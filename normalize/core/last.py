@@ -44,6 +44,20 @@ def last_in_partitions(keys: Ints, sources: Ints, offsets: Ints, stamps: Ints) -
     return order[np.append(starts[1:], len(order)) - 1], np.maximum.reduceat(stamps[order], starts)
 
 
+def last_in_records(keys: Ints, offsets: Ints) -> Ints:
+    """Return the place of the last change of each key in each record; the changes of a record are in their order.
+
+    Examples
+    --------
+    >>> last_in_records(*map(np.array, ([0, 0, 1, 0], [7, 7, 7, 8]))).tolist()
+    [1, 3, 2]
+    """
+    order = np.lexsort((offsets, keys))
+    is_last = np.append((keys[order][1:] != keys[order][:-1]) | (offsets[order][1:] != offsets[order][:-1]), True)
+    places: Ints = order[is_last[: len(order)]]
+    return places
+
+
 def last_of_keys(keys: Ints, sources: Ints, stamps: Ints, row_order: RowOrder) -> Ints:
     """Return the place of the last change of each key, among all changes of `last_in_partitions`.
 

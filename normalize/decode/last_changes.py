@@ -32,7 +32,7 @@ from cdc_formats.values.schema import Column, SqlType
 from normalize.core.arrow import arrow_type, of_stored, slices, spark_type
 from normalize.core.changes import ChangeBuilder, Partial, Shape
 from normalize.core.guard import PartitionSummary, SourceTable
-from normalize.core.last import completed, last_in_partitions, last_of_keys, since_last_whole
+from normalize.core.last import completed, last_in_partitions, last_in_records, last_of_keys, since_last_whole
 from normalize.core.output import ROW_KIND, Output, SideOutput
 from normalize.core.records import Records
 from normalize.core.row_order import RowOrder
@@ -225,13 +225,14 @@ def merge_pass(batches: Iterable[pa.RecordBatch], *, row_order: RowOrder) -> Ite
 
 
 class AllChanges:
-    """All changes, also those that are not the last of their key."""
+    """All changes, also those that are not the last of their key; of a record with several changes of a key, the last."""
 
     def __init__(self) -> None:
         self.tables: list[pa.Table] = []
 
     def add(self, changes: pa.Table) -> None:
-        self.tables.append(changes)
+        places = last_in_records(*_numbers(changes, "key", "offset"))
+        self.tables.append(changes if len(places) == changes.num_rows else changes.take(pa.array(places)))
 
     def finish(self, row_order: RowOrder | None) -> Iterator[pa.RecordBatch]:
         """Yield the changes, in no order."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal
 from uuid import uuid4
 
 from cdc_formats.errors import ArgumentError
+from cdc_formats.row_kind import SHORT_STRINGS
 from cdc_formats.values.schema import backquoted
 from normalize.analyzed_plan import has_native_engine
 from normalize.changelog_normalize import check_choice, names_of
@@ -18,7 +19,7 @@ from normalize.core.output import ROW_KIND, SIDE_OUTPUTS
 from normalize.dataframe import require_changelog, require_distinct
 
 from . import jdbc, lake
-from .arrival import require_arrival_order
+from .arrival import ChangeOrderError, require_arrival_order
 from .change_feed import to_change_feed
 from .conflicts import repeat_conflicts
 from .latest import check, last_changes
@@ -274,6 +275,8 @@ class ApplyVersions:
     table: LakeTarget
     spec: TableSpec
     sequence_by: tuple[str, ...]
+    one_partition: bool = False
+    """Whether sequence values have the field ``partition``, which must be the same for all changes of a key."""
 
     def __call__(self, batch: DataFrame, number: int) -> None:
         """Apply all changes."""
@@ -297,10 +300,20 @@ class ApplyVersions:
 
         spark, columns = changes.sparkSession, _without_validity(spec)
         stored = spark.table(self.table.sql_name)
-        with computed(version_changes(changes, stored, spec.primary_key, columns, few_keys=count <= _FEW)) as rows:
+        one_partition = self.one_partition
+        with computed(
+            version_changes(changes, stored, spec.primary_key, columns, few_keys=count <= _FEW, one_partition=one_partition)
+        ) as rows:
             unplaced = (F.col(ROW_KIND) == "+U") & F.col(START_AT).isNull()
-            found = rows.agg(F.count(F.lit(1)).alias("rows"), F.max(unplaced).alias("unplaced")).first()
+            partitions = F.when(~F.col(ROW_KIND).isin(*SHORT_STRINGS), F.col(ROW_KIND))
+            flags = F.max(unplaced).alias("unplaced"), F.max(partitions).alias("partitions")
+            found = rows.agg(F.count(F.lit(1)).alias("rows"), *flags).first()
             assert found is not None  # an aggregate without groups is one row
+            if found["partitions"]:
+                raise ChangeOrderError(
+                    f"the changes of a key are in the Kafka partitions {found['partitions']}, and so their order is unknown: let the "
+                    "producer choose the partition by the row's key, and begin a new history, or pass scd_type=1 for this table"
+                )
             if found["unplaced"]:
                 raise TargetError(
                     f"{self.table} has rows without {START_AT}, which are at no place of the history: set it to a value before their first "

@@ -59,7 +59,9 @@ def version_fields(batch: DataFrame, sequence_by: Sequence[str]) -> list[StructF
     return [StructField(START_AT, kind), StructField(END_AT, kind)]
 
 
-def version_changes(changes: DataFrame, stored: DataFrame, keys: Sequence[str], columns: Sequence[str], *, few_keys: bool) -> DataFrame:
+def version_changes(
+    changes: DataFrame, stored: DataFrame, keys: Sequence[str], columns: Sequence[str], *, few_keys: bool, one_partition: bool = False
+) -> DataFrame:
     """Return the rows of a history that a micro-batch adds (``+I``), changes (``+U``) and removes (``-D``).
 
     A history's row is identified by its key and by ``coalesce(__START_AT, __END_AT)``, the place of the change that made it.
@@ -75,12 +77,15 @@ def version_changes(changes: DataFrame, stored: DataFrame, keys: Sequence[str], 
         The columns to write, with the keys.
     few_keys : bool
         Whether the keys of the micro-batch fit into memory.
+    one_partition : bool
+        Whether all changes of a key must have the same ``partition``, a field of their sequence values.
 
     Returns
     -------
     DataFrame
-        ``row_kind``, the columns, ``__START_AT`` and ``__END_AT``. A ``+U`` whose ``__START_AT`` is NULL is a row of the history that has
-        no place, since both are NULL in it: it cannot be written.
+        ``row_kind``, the columns, ``__START_AT`` and ``__END_AT``. Two kinds of rows cannot be written. A ``+U`` whose ``__START_AT`` is
+        NULL is a row of the history that has no place, since both are NULL in it. A row kind with the names of two partitions is of a
+        key that has changes of both.
     """
     from pyspark.sql import Window, functions as F
 
@@ -94,7 +99,7 @@ def version_changes(changes: DataFrame, stored: DataFrame, keys: Sequence[str], 
         F.when(F.lit(False), F.col(START_AT)).alias("end"),
         F.lit("new").alias("of"),
     )
-    events = new.unionByName(_stored_events(stored, new, names, grouping, few_keys))
+    events = new.unionByName(_stored_events(stored, new, names, grouping, few_keys=few_keys, one_partition=one_partition))
 
     # One event of each key and place: an upsert comes after a delete, and a new one replaces a stored one.
     is_new, row = F.col("of") == "new", F.struct(F.col("added"), *values)
@@ -130,6 +135,10 @@ def version_changes(changes: DataFrame, stored: DataFrame, keys: Sequence[str], 
     wanted = F.col("added") | ~F.col("follows")
     unchanged = F.when(F.col("added"), F.col("before").isNotNull() & same).otherwise(wanted == there)
     kind = F.when(F.col("at").isNull(), "+U").when(unchanged, None).when(wanted, F.when(there, "+U").otherwise("+I")).otherwise("-D")
+    if one_partition:
+        # Sequence values are compared by this field first: two partitions of a key are next to each other once.
+        partition, earlier = F.col("at.partition"), F.lag("at.partition").over(onward)
+        kind = F.when(earlier != partition, F.concat(earlier, F.lit(" and "), partition)).otherwise(kind)
     shown = [
         (F.col(short) if short in grouping else F.when(F.col("added"), F.col(f"row.{short}"))).alias(name) for name, short in names.items()
     ]
@@ -138,7 +147,9 @@ def version_changes(changes: DataFrame, stored: DataFrame, keys: Sequence[str], 
     )
 
 
-def _stored_events(stored: DataFrame, new: DataFrame, names: dict[str, str], grouping: Sequence[str], few_keys: bool) -> DataFrame:
+def _stored_events(
+    stored: DataFrame, new: DataFrame, names: dict[str, str], grouping: Sequence[str], *, few_keys: bool, one_partition: bool
+) -> DataFrame:
     """Return the changes of which the rows of a history were made: those that a micro-batch can move or end."""
     from pyspark.sql import functions as F
 
@@ -149,7 +160,8 @@ def _stored_events(stored: DataFrame, new: DataFrame, names: dict[str, str], gro
         F.col(END_AT).alias("end_at"),
     )
     # A version that ended before the first change of its key stays as it is.
-    touched = renamed.join(F.broadcast(first) if few_keys else first, [*grouping]).where("end_at IS NULL OR end_at >= first")
+    is_touched = "end_at IS NULL OR end_at >= first" + " OR end_at.partition <> first.partition" * one_partition
+    touched = renamed.join(F.broadcast(first) if few_keys else first, [*grouping]).where(is_touched)
     start, end = F.col("start_at"), F.col("end_at")
     upsert = F.struct(start.alias("at"), F.lit(True).alias("added"), end.alias("end"), F.lit("version").alias("of"))
     tombstone = F.when(start.isNull(), "tombstone").otherwise("end")

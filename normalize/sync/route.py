@@ -63,8 +63,6 @@ class TableSummary(msgspec.Struct):
         The number of inserts and updates.
     names : set of str
         The columns that have a value in a row.
-    partitions : set of str
-        The Kafka partitions of the records, as ``topic[partition]``.
     reasons : dict
         Why records have no rows, with their number.
     """
@@ -74,7 +72,6 @@ class TableSummary(msgspec.Struct):
     size: int = 0
     rows: int = 0
     names: set[str] = msgspec.field(default_factory=set)
-    partitions: set[str] = msgspec.field(default_factory=set)
     reasons: dict[str, int] = msgspec.field(default_factory=dict)
 
     def add(self, other: TableSummary) -> None:
@@ -83,7 +80,6 @@ class TableSummary(msgspec.Struct):
         self.size += other.size
         self.rows += other.rows
         self.names |= other.names
-        self.partitions |= other.partitions
         self.reasons = dict(Counter(self.reasons) + Counter(other.reasons))
 
 
@@ -252,7 +248,6 @@ def route_pass(batches: Iterator[pa.RecordBatch], *, route: Route) -> Iterator[p
                     letters.append(_bad(error, batch, index, route))
                 tables.append(routed.table or None)
                 sample.append(_see(summaries, chosen, routed, len(value or b"")))
-            _add_partitions(summaries, batch, tables)
             if route.dead_letters is not None:
                 send(route.dead_letters, letters)
             summary = pa.nulls(batch.num_rows, pa.binary())
@@ -271,14 +266,6 @@ def route_pass(batches: Iterator[pa.RecordBatch], *, route: Route) -> Iterator[p
 
 def _arguments(batch: pa.RecordBatch) -> list[Sequence[Any]]:
     return [*(batch.column(name).to_pylist() for name in ("topic", "key", "value")), header_lists(batch.column("headers"))]
-
-
-def _add_partitions(summaries: Mapping[str, TableSummary], batch: pa.RecordBatch, tables: Sequence[str | None]) -> None:
-    """Add the Kafka partitions of records to the summaries of their tables."""
-    places = pa.table([batch.column("topic"), batch.column("partition"), pa.array(tables, pa.string())], ["topic", "partition", "table"])
-    for place in places.group_by(["topic", "partition", "table"]).aggregate([]).to_pylist():
-        if place["table"] is not None:
-            summaries[place["table"]].partitions.add(f"{place['topic']}[{place['partition']}]")
 
 
 def _see(summaries: dict[str, TableSummary], chosen: Counter[str], routed: Routed, size: int) -> bool:

@@ -150,8 +150,8 @@ def sync_database(
     If the target does not have the row, the message is an error of its table, and so is one without a column that `TableOptions.where`
     reads.
 
-    A history (``scd_type=2``) has every change, ordered by the record's offset. Its records must therefore be in one Kafka partition:
-    a second one is an error of the table.
+    A history (``scd_type=2``) has every change, ordered by the record's offset. All changes of a key must therefore be in one Kafka
+    partition: a key with changes of two is an error of the table.
 
     In other tables, the last change of each key in a micro-batch applies: by offset, and between Kafka partitions by timestamp, as in
     `from_kafka_changelog`. An event that a producer repeats in a later micro-batch sets its row back, until the events after it are
@@ -217,7 +217,8 @@ class SyncDatabase:
     Parameters
     ----------
     spark : SparkSession
-        The user's session. A streaming query's own has no adaptive execution, which small MERGEs need.
+        The user's session, in which all statements run. A streaming query's own has no adaptive execution, which small MERGEs need. And
+        Iceberg caches tables in each session: one does not see what another writes.
     route : Route
     rules : Rules
     on_table_error : {"fail", "stop_table"}
@@ -242,7 +243,8 @@ class SyncDatabase:
             When a table fails and `on_table_error` is ``fail``; the other tables are written.
         """
         routing: Any = partial(route_pass, route=self.route)
-        with computed(_records(batch).mapInArrow(routing, ROUTED_DDL)) as routed:
+        with computed(_records(batch).mapInArrow(routing, ROUTED_DDL)) as rows:
+            routed = _in_session(self.spark, rows)
             packed = routed.where("summary IS NOT NULL").select("summary").collect()
             summaries = merged(decode_summary(bytes(row["summary"])) for row in packed)
             _report_ignored(self.spark, summaries.pop("", None))
@@ -366,6 +368,16 @@ def _records(batch: DataFrame) -> DataFrame:
         F.unix_millis("timestamp").alias("stamp"),
         F.col("headers").cast(headers),
     )
+
+
+def _in_session(spark: SparkSession, rows: DataFrame) -> DataFrame:
+    """Return a computed DataFrame in another session of the same Spark."""
+    from pyspark.sql.classic.dataframe import DataFrame
+
+    session: Any = spark
+    plan: Any = rows
+    dataset = session._jvm.org.apache.spark.sql.classic.Dataset
+    return DataFrame(dataset.ofRows(session._jsparkSession, plan._jdf.queryExecution().analyzed()), spark)
 
 
 def _of_table(records: pa.Table, table: str) -> pa.Table:

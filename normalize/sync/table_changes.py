@@ -36,8 +36,8 @@ _ORDER_DDL = "key BINARY, stamp BIGINT, source STRING, offset BIGINT"
 _PLACE = [("source", pa.string()), ("offset", pa.int64()), (ABSENT, pa.string())]
 _PLACE_DDL = f"source STRING, offset BIGINT, {ABSENT} STRING"
 _ROWS_OF_TASK = 50_000
-OFFSET = "__offset"
-"""The column of a history's changes with their record's offset."""
+PLACE = "__place"
+"""The column of a history's changes with the place of their record: a struct of ``partition`` (``topic[partition]``) and ``offset``."""
 _END_OF_SHARD = b"\0"
 """Between the name of a shard and the packed key."""
 
@@ -96,7 +96,7 @@ class ChangeOptions(NamedTuple):
     shard_column : Column or None
         The column with the name of the source table, after the others, if it is part of the key. The metadata are the parts of the name.
     every : bool
-        Whether all changes are returned, for a history, and not only the last of each key. They have their record's offset (`OFFSET`).
+        Whether all changes are returned, for a history, and not only the last of each key. They have their record's place (`PLACE`).
     """
 
     shard_column: Column | None = None
@@ -248,6 +248,6 @@ def _named(changes: DataFrame, columns: tuple[Column, ...], *, every: bool) -> D
 
     named = [F.col(f"c{index}").alias(column.name) for index, column in enumerate(columns)]
     if every:
-        return changes.select(ROW_KIND, *named, F.col("offset").alias(OFFSET))
+        return changes.select(ROW_KIND, *named, F.struct(F.col("source").alias("partition"), "offset").alias(PLACE))
     absent = [F.concat(ABSENT, F.lit(" "), "source", F.lit("@"), "offset").alias(ABSENT_COLUMN)] * (ABSENT in changes.columns)
     return changes.select(ROW_KIND, *named, *absent)

@@ -41,8 +41,6 @@ class TableSchema:
         The evidence, for the reader of the file.
     stopped : str
         Why the table is no longer synchronized; empty while it is.
-    partition : str
-        The Kafka partition of a history's records; empty for other tables.
     """
 
     table: str
@@ -51,7 +49,6 @@ class TableSchema:
     format_options: Mapping[str, Any] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     stopped: str = ""
-    partition: str = ""
 
     @property
     def names(self) -> set[str]:
@@ -67,7 +64,6 @@ class TableSchema:
             "format_options": dict(self.format_options),
             "notes": list(self.notes),
             "stopped": self.stopped,
-            **({"partition": self.partition} if self.partition else {}),
         }
         return msgspec.json.format(msgspec.json.encode(content), indent=2).decode() + "\n"
 
@@ -94,7 +90,7 @@ class TableSchema:
                 f"{where} is not the file of a table ({error}): correct it, or delete it so that the schema is inferred again"
             ) from None
         key, notes = tuple(found.primary_key), tuple(found.notes)
-        return cls(found.table, read, key, found.format_options, notes, found.stopped, found.partition)
+        return cls(found.table, read, key, found.format_options, notes, found.stopped)
 
     def described(self) -> str:
         """Return the decision as text for the user."""
@@ -110,7 +106,6 @@ class _File(msgspec.Struct, forbid_unknown_fields=True):
     format_options: dict[str, Any] = {}
     notes: list[str] = []
     stopped: str = ""
-    partition: str = ""
 
 
 def decide(table: str, records: Sequence[Record], *, format: Format, given: Collection[str], options: TableOptions) -> TableSchema:

@@ -35,7 +35,7 @@ from normalize.sinks.versions import version_fields
 
 from .route import Router, TableSummary
 from .schema_store import SchemaStore
-from .table_changes import OFFSET, ChangeOptions, Found, changes_here, changes_on_spark, without_absent_column
+from .table_changes import PLACE, ChangeOptions, Found, changes_here, changes_on_spark, without_absent_column
 from .table_options import Selection, SyncError, TableOptions
 from .table_schema import Record, TableSchema, decide_merged, extend, new_columns, with_options
 from .widening import how_to_widen, wider_column
@@ -220,8 +220,6 @@ class TableSync:
         if schema is None:
             return
         self._require_free_names(schema)
-        if self.rules.scd_type(self.table) == 2:
-            schema = self._of_one_partition(schema, part.summary)
         source = self._source(schema)
         options = ChangeOptions(self._shard_column(schema), every=self.rules.scd_type(self.table) == 2)
         changes, result = (
@@ -287,24 +285,11 @@ class TableSync:
 
     def _require_free_names(self, schema: TableSchema) -> None:
         """Raise an error if the source has a column with a name that is used here; before the schema is kept, so that the remedy works."""
-        for name in (ROW_KIND, ABSENT_COLUMN, OFFSET):
+        for name in (ROW_KIND, ABSENT_COLUMN, PLACE):
             _require_free(name, schema, "a column of sync_database", "exclude_columns")
         if self.rules.scd_type(self.table) == 2:
             for name in (START_AT, END_AT):
                 _require_free(name, schema, "a column of a history", "exclude_columns")
-
-    def _of_one_partition(self, schema: TableSchema, summary: TableSummary) -> TableSchema:
-        """Return the schema of a history with the Kafka partition of its records: offsets of two partitions have no order."""
-        first, *others = sorted(summary.partitions | ({schema.partition} - {""}))
-        if others:
-            raise SyncError(
-                f"it is a history, which is ordered by offset, and its records are in several Kafka partitions, {first} and {others[0]}: "
-                "write them to one partition, or pass scd_type=1 for this table"
-            )
-        if schema.partition != first:
-            schema = replace(schema, partition=first)
-            self._keep(schema)
-        return schema
 
     def _require_missing(self, spark: SparkSession, target: TableTarget) -> None:
         """Raise an error if the deletes of an unknown table may concern rows: nothing is known of the key's type."""
@@ -410,9 +395,9 @@ class TableSync:
 
     def _merge_versions(self, changes: DataFrame, target: TableTarget, schema: TableSchema) -> None:
         assert isinstance(target, LakeTarget)  # `Rules` refuses databases
-        fields = tuple(each for each in changes.schema.fields if each.name not in (ROW_KIND, OFFSET))
-        spec = TableSpec((*fields, *version_fields(changes, (OFFSET,))), self._key(schema), create=True, on_new_column="add", versions=True)
-        ApplyVersions(target, spec, (OFFSET,))(changes, 0)
+        fields = tuple(each for each in changes.schema.fields if each.name not in (ROW_KIND, PLACE))
+        spec = TableSpec((*fields, *version_fields(changes, (PLACE,))), self._key(schema), create=True, on_new_column="add", versions=True)
+        ApplyVersions(target, spec, (PLACE,), one_partition=True)(changes, 0)
 
     def _key(self, schema: TableSchema) -> tuple[str, ...]:
         shard = self._shard_column(schema)

@@ -99,9 +99,6 @@ class Tables:
             found = self.spark.read.format("jdbc").options(**options).load()
         else:
             assert isinstance(target, LakeTarget)
-            if target.provider == "iceberg":
-                # Its catalog caches tables, and the query has another session.
-                self.spark.catalog.refreshTable(target.sql_name)
             found = self.spark.table(target.sql_name)
         rows = [{name: value for name, value in row.asDict().items() if value is not None} for row in found.collect()]
         return sorted(rows, key=repr)

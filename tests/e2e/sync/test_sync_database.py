@@ -6,7 +6,9 @@ import json
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
+from random import Random
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
@@ -15,6 +17,7 @@ from pyspark.errors import StreamingQueryException
 
 from cdc_formats.errors import ArgumentError
 from normalize import DeadLetter, JdbcDatabase, LocalKafka, TableOptions, explain_error, sync_database
+from normalize.local_kafka import ProducerRecord
 from normalize.sinks.databases import table_name
 from tests.support.databases import Message, Tables, canal, debezium, maxwell, new_tables
 from tests.support.sinking import fails_after_repeating, forget_last_commit
@@ -34,7 +37,7 @@ class Sync:
         self.prefix = f"sync.{uuid4().hex[:8]}"
         self.known: set[str] = set()
 
-    def produce(self, topic: str, messages: Sequence[Message], *, partitions: int = 1) -> str:
+    def produce(self, topic: str, messages: Sequence[Message | ProducerRecord], *, partitions: int = 1) -> str:
         """Write messages to a topic, which is created first, and return its name."""
         name = f"{self.prefix}.{topic}"
         if name not in self.known:
@@ -44,7 +47,11 @@ class Sync:
         return name
 
     def start(self, **options: Any) -> Any:
-        """Start the query over all topics."""
+        """Start the query over all topics, which ends after their records."""
+        return self.writer(**options).trigger(availableNow=True).start()
+
+    def writer(self, **options: Any) -> Any:
+        """Return the query's writer."""
         arguments = {
             "format": "maxwell-json",
             "target": self.tables.database,
@@ -53,7 +60,7 @@ class Sync:
             **options,
         }
         writer = sync_database(self.spark, re.compile(f"{re.escape(self.prefix)}[.].*"), **arguments)
-        return writer.option("checkpointLocation", str(self.folder / "checkpoint")).trigger(availableNow=True).start()
+        return writer.option("checkpointLocation", str(self.folder / "checkpoint"))
 
     def run(self, **options: Any) -> None:
         """Run the query until it has read all records."""
@@ -342,6 +349,25 @@ def test_two_tables_with_one_name_are_an_error(sync: Sync) -> None:
     assert "the target 'orders' is that of a.orders and of b.orders: pass another template of names" in sync.error()
 
 
+@pytest.mark.parametrize("kind", ["delta", "iceberg"])
+def test_new_columns_of_small_and_large_micro_batches(new_sync: NewSync, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    sync = new_sync(kind)
+    sync.produce("all", [])
+    query = sync.writer().start()
+    try:
+        for number, (few, names) in enumerate([(0, "a"), (100, "ab"), (0, "ab"), (100, "abc"), (0, "abc"), (100, "abc")]):
+            monkeypatch.setattr("normalize.sync.sync_database._FEW_RECORDS", few)
+            # A new row, and an update of the one before it.
+            rows = [{"id": key} | dict.fromkeys(names, number) for key in (number, number + 1)]
+            sync.produce("all", [maxwell("orders", "insert", row) for row in rows])
+            query.processAllAvailable()
+    finally:
+        query.stop()
+    names = ["a", "ab", "ab", "abc", "abc", "abc", "abc"]
+    expected = [{"id": key} | dict.fromkeys(names[key], min(key, 5)) for key in range(7)]
+    assert sync.rows(table_name(sync.tables.database.table, "shop.orders")) == expected
+
+
 @pytest.mark.parametrize(("kind", "few"), [("delta", True), ("delta", False), ("iceberg", True)])
 def test_histories(new_sync: NewSync, kind: str, few: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     if not few:
@@ -352,7 +378,9 @@ def test_histories(new_sync: NewSync, kind: str, few: bool, monkeypatch: pytest.
 
     def versions(table: str) -> list[tuple[Any, ...]]:
         rows = sync.rows(table)
-        return sorted(((row["id"], row.get("name"), row.get("__START_AT"), row.get("__END_AT")) for row in rows), key=repr)
+        places = ((row.get("__START_AT"), row.get("__END_AT")) for row in rows)
+        offsets = ([None if place is None else place["offset"] for place in each] for each in places)
+        return sorted(((row["id"], row.get("name"), *each) for row, each in zip(rows, offsets, strict=True)), key=repr)
 
     sync.produce(
         "all",
@@ -390,20 +418,127 @@ def test_histories(new_sync: NewSync, kind: str, few: bool, monkeypatch: pytest.
     sync.produce("all", [maxwell("orders", "insert", {"id": 2, "name": "d"})])
     sync.run(**options)
     assert [row for row in versions("orders") if row[2] != row[3]] == second
-    assert sync.file("shop.orders")["partition"] == f"{sync.prefix}.all[0]"
+    assert {row["__START_AT"]["partition"] for row in sync.rows("orders")} == {f"{sync.prefix}.all[0]"}
 
 
-def test_history_of_several_partitions_is_an_error(sync: Sync) -> None:
-    options = {"tables": {"shop.orders": TableOptions(scd_type=2)}}
-    sync.produce("all", [(b"1", maxwell("orders", "insert", ORDER)[1])], partitions=2)
-    sync.run(tables={"shop.orders": TableOptions(scd_type=2, primary_key="id")})
-    # Not in one micro-batch.
-    for key in range(8):
-        sync.produce("all", [(str(key).encode(), maxwell("orders", "update", {"id": 1, "name": "b"}, {"name": "a"})[1])])
+class Story:
+    """Random changes of the rows of two tables, whose messages have the row's key, and the history that they must make."""
+
+    def __init__(self, random: Random) -> None:
+        self.random = random
+        self.rows: dict[tuple[str, int], str] = {}
+        self.versions: dict[tuple[str, int], list[tuple[str, bool]]] = {}
+
+    def messages(self, number: int) -> list[Message]:
+        """Return new messages: an update always changes the row, so that each version has another name."""
+        found = []
+        for _ in range(number):
+            place = table, key = self.random.choice(["orders", "items"]), self.random.randrange(20)
+            before, versions = self.rows.pop(place, None), self.versions.setdefault(place, [])
+            if before is not None:
+                versions[-1] = (before, True)
+            if before is not None and self.random.random() < 0.3:
+                found.append(maxwell(table, "delete", {"id": key, "name": before}))
+                continue
+            name = self.rows[place] = f"{len(versions)}{self.random.choice('abc')}"
+            versions.append((name, False))
+            found.append(maxwell(table, "insert" if before is None else "update", {"id": key, "name": name}, before and {"name": before}))
+        return found
+
+    def history(self, table: str) -> list[tuple[int, str, bool]]:
+        """Return the versions of a table in their order: key, name, whether the version has ended."""
+        return [(key, *version) for (of, key), versions in sorted(self.versions.items()) if of == table for version in versions]
+
+
+@pytest.mark.parametrize(("kind", "few"), [("delta", True), ("delta", False), ("iceberg", False)])
+def test_histories_of_keys_in_several_partitions(new_sync: NewSync, kind: str, few: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not few:
+        monkeypatch.setattr("normalize.sync.sync_database._FEW_RECORDS", 0)
+    sync, story = new_sync(kind), Story(Random(kind))
+    options = {"target": replace(sync.tables.database, scd_type=2)}
+
+    def versions(table: str) -> list[tuple[int, str, bool]]:
+        rows = sorted(sync.rows(table), key=lambda row: (row["id"], row["__START_AT"]))
+        for row, after in pairwise(rows):
+            if row["id"] == after["id"]:
+                # A delete may be before the next insert.
+                assert row["__START_AT"] < row["__END_AT"] <= after["__START_AT"]
+        return [(row["id"], row["name"], "__END_AT" in row) for row in rows]
+
+    for repeated in (False, True, True):
+        sync.produce("all", story.messages(80), partitions=5)
+        sync.run(**options)
+        if repeated:
+            # As after a kill between the tables' commits and Spark's commit.
+            forget_last_commit(sync.folder / "checkpoint")
+            sync.run(**options)
+        for table in ("orders", "items"):
+            assert versions(table) == story.history(table)
+    assert len({row["__START_AT"]["partition"] for row in sync.rows("orders")}) == 5
+
+
+@pytest.mark.parametrize("together", [True, False])
+@pytest.mark.parametrize("before", ["a version", "a deleted row", "a delete without a row"])
+def test_key_in_two_partitions_is_an_error_of_a_history(sync: Sync, together: bool, before: str) -> None:
+    insert, delete = maxwell("orders", "insert", ORDER)[1], maxwell("orders", "delete", ORDER)[1]
+    values = {"a version": [insert], "a deleted row": [insert, delete], "a delete without a row": [delete]}[before]
+    options = {"tables": {"shop.orders": TableOptions(scd_type=2, schema="id BIGINT, name STRING", primary_key="id")}}
+    # In the order of places, versions of the first partition ended before the new change.
+    sync.produce("all", [ProducerRecord(None, value, partition=0) for value in values], partitions=2)
+    if not together:
+        sync.run(**options)
+        found = sync.rows("orders")
+    sync.produce("all", [ProducerRecord(None, maxwell("orders", "insert", {"id": key, "name": "b"})[1], partition=1) for key in (5, 1)])
     text = sync.error(**options)
-    assert "shop.orders: it is a history, which is ordered by offset, and its records are in several Kafka partitions" in text
-    assert f"{sync.prefix}.all[0] and {sync.prefix}.all[1]: write them to one partition, or pass scd_type=1" in text
-    assert len(sync.rows("orders")) == 1
+    topic = f"{sync.prefix}.all"
+    assert f"shop.orders: [CHANGE_ORDER] the changes of a key are in the Kafka partitions {topic}[0] and {topic}[1], and so" in text
+    assert together or sync.rows("orders") == found
+
+
+def test_history_of_shards_in_several_topics(sync: Sync) -> None:
+    def orders(shard: int, kind: str, key: int, name: str) -> list[Message]:
+        return [maxwell("orders", kind, {"id": key, "name": name}, database=f"shop_{shard}")]
+
+    tables = {"shop.orders": TableOptions(shards="shop_[0-9]+[.]orders", scd_type=2)}
+    for shard in (1, 2):
+        sync.produce(f"shop_{shard}", orders(shard, "insert", shard, "a"))
+    sync.run(tables=tables)
+    for shard in (1, 2):
+        sync.produce(f"shop_{shard}", orders(shard, "update", shard, "b"))
+    sync.run(tables=tables)
+    places = [{"partition": f"{sync.prefix}.shop_{shard}[0]", "offset": offset} for shard in (1, 2) for offset in (0, 1)]
+    found = sorted((row["id"], row["name"], row["__START_AT"].asDict()) for row in sync.rows("orders"))
+    assert found == [(1, "a", places[0]), (1, "b", places[1]), (2, "a", places[2]), (2, "b", places[3])]
+    sync.produce("shop_2", orders(2, "insert", 1, "c"))  # a row that moves
+    text = sync.error(tables=tables)
+    assert f"in the Kafka partitions {sync.prefix}.shop_1[0] and {sync.prefix}.shop_2[0], and so their order is unknown" in text
+
+
+@pytest.mark.parametrize("few", [True, False])
+def test_history_of_records_with_several_changes_of_a_row(sync: Sync, few: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not few:
+        monkeypatch.setattr("normalize.sync.sync_database._FEW_RECORDS", 0)
+
+    def message(kind: str, *rows: tuple[int, str], old: Sequence[dict[str, Any]] = ()) -> Message:
+        key, value = canal("orders", kind, {}, {"id": "int", "name": "varchar(9)"})
+        data = [{"id": str(number), "name": name} for number, name in rows]
+        return key, json.dumps(json.loads(value or b"") | {"data": data} | ({"old": list(old)} if old else {})).encode()
+
+    changed = [{"name": "a"}, {"name": "b"}]
+    # 1 becomes 2 and then 3: the last change of 2 is a delete.
+    moved = [{"id": "1"}, {"id": "2"}]
+    messages = [
+        message("INSERT", (1, "a")),
+        message("UPDATE", (1, "b"), (1, "c"), old=changed),
+        message("UPDATE", (2, "c"), (3, "c"), old=moved),
+    ]
+    sync.produce("all", messages)
+    sync.run(format="canal-json", target=replace(sync.tables.database, scd_type=2))
+    found = [
+        [row["id"], row.get("name"), *(row.get(name, {"offset": None})["offset"] for name in ("__START_AT", "__END_AT"))]
+        for row in sync.rows("orders")
+    ]
+    assert sorted(found) == [[1, "a", 0, 1], [1, "c", 1, 2], [2, None, None, 2], [3, "c", 2, None]]
 
 
 def test_history_requires_whole_rows_and_free_names(sync: Sync) -> None:
@@ -414,7 +549,7 @@ def test_history_requires_whole_rows_and_free_names(sync: Sync) -> None:
     assert "shop.items: its column __start_at has the name of a column of a history" in sync.error(**options, include="shop[.]items")
 
 
-@pytest.mark.parametrize("name", ["row_kind", "__Absent", "__offset"])
+@pytest.mark.parametrize("name", ["row_kind", "__Absent", "__place"])
 def test_column_with_the_name_of_one_of_sync_database(sync: Sync, name: str) -> None:
     sync.produce("all", [maxwell("orders", "insert", {"id": 1, name: "x"})])
     text = sync.error()

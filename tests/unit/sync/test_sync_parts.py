@@ -79,7 +79,6 @@ def test_records_and_summaries_of_a_task() -> None:
         "shop.orders": (2, 2, {"id", "note"}),
         "shop.items": (1, 0, set()),
     }
-    assert found["shop.orders"].partitions == {"t[0]"}
     assert found[""].reasons == {"MALFORMED_MESSAGE": 1, "TOMBSTONE": 1}
 
 
@@ -203,9 +202,7 @@ def test_shards_whose_schemas_contradict_each_other() -> None:
 
 
 def test_file_of_a_table_is_read_back() -> None:
-    schema = TableSchema(
-        "shop.orders", columns("id INT NOT NULL, `a b` DECIMAL(9,2)"), ("id",), {"time_zone": "UTC"}, ("a note",), "why", "t[0]"
-    )
+    schema = TableSchema("shop.orders", columns("id INT NOT NULL, `a b` DECIMAL(9,2)"), ("id",), {"time_zone": "UTC"}, ("a note",), "why")
     assert TableSchema.from_json(schema.to_json(), "file") == schema
 
 
