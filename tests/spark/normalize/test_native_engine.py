@@ -277,7 +277,7 @@ def test_a_row_without_all_columns_is_an_error(messages):
     messages.write(json.dumps(toast).encode())
     text = failure(messages.run, mode="DROPMALFORMED")
     assert text.startswith("[PARTIAL_IMAGE]")
-    assert "use engine='key_groups', or configure" in text
+    assert "use engine='key_groups', or let the producer write all columns (PostgreSQL: REPLICA IDENTITY FULL" in text
 
 
 def test_facts_about_the_query_must_not_change(messages):
