@@ -52,13 +52,12 @@ def settings_of(name: str, format: str) -> Settings:
     )
 
 
-def stage_of(name: str, options: argparse.Namespace) -> ChangelogNormalize:
-    """Return the options of the stage for settings with a name."""
+def stage_of(name: str, options: argparse.Namespace, order: Literal["arrival", "source"]) -> ChangelogNormalize:
+    """Return the options of the stage for settings with a name, and the order of `settings_of`."""
     names = name.split("+")
     if NATIVE in names:
         # The producer writes each key to one partition.
         return ChangelogNormalize(engine=NativeEngine(repartition=False))
-    order: Literal["arrival", "source"] = "source" if "source" in names else "arrival"
     return ChangelogNormalize(key_groups=options.key_groups, order=order, mini_batch=MINI_BATCH in names)
 
 
@@ -74,7 +73,7 @@ def changes_of(spark: Any, options: argparse.Namespace, format: str, topic: Topi
         primary_key=["id"],
         options=topic.reader_options(options.batch),
         metadata=chosen.metadata,
-        normalize=stage_of(settings, options),
+        normalize=stage_of(settings, options, chosen.order),
     )
 
 
