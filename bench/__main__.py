@@ -34,7 +34,7 @@ from .first_pass import first_pass
 from .history import FORMAT_OPTIONS, SCHEMA, events, message
 from .producers import PRODUCERS
 from .report import report
-from .settings import NAMES, try_settings
+from .settings import MINI_BATCH, NAMES, NATIVE, try_settings
 from .topics import FORMATS
 from .whole import whole
 
@@ -87,6 +87,8 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
         parser.error("--topic requires exactly one --format")
     if options.by_hand and ("debezium-json" not in options.format or options.topic):
         parser.error("--by-hand requires --format debezium-json, and a topic that the benchmark writes: remove --topic")
+    if "costs" in (options.only or ()) and any({NATIVE, MINI_BATCH} & set(each.split("+")) for each in options.settings):
+        parser.error(f"--only costs measures the steps of key groups that keep every change: remove {NATIVE} and {MINI_BATCH} from --settings")
     for settings, format in product(options.settings, options.format):
         try:
             try_settings(settings, format)

@@ -21,7 +21,6 @@ from normalize.core.key_group import COUNTS, KeyGroupResult, Stage, fold_changes
 from normalize.core.output import Output, decode_side_outputs
 from normalize.core.packing import encode
 from normalize.decode.dead_letter import send
-from normalize.monitoring.counts import counts_ddl, counts_row, observe_counts, with_counts_column
 from normalize.monitoring.notice import Notice, Report, log, reporter
 from normalize.worker import keep_archives, worker
 
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.streaming.state import GroupState
 
-DDL = "result BINARY"
+DDL = ", ".join(["result BINARY", *(f"`{name}` BIGINT" for name in COUNTS)])
 STATE_DDL = "state BINARY"
 LARGE_STATE = 32 << 20
 """The size in bytes from which the state of a key group is reported."""
@@ -41,11 +40,10 @@ KEYS_A_CHANGE = 100
 
 
 class Normalized(msgspec.Struct, array_like=True, gc=False):
-    """The packed result of a call: record batches of `Shape.changelog_schema`, blocks of side outputs, and the values of `COUNTS`."""
+    """The packed rows of a call: record batches of `Shape.changelog_schema`, and blocks of side outputs."""
 
     changelogs: list[bytes]
     side_outputs: list[bytes]
-    counts: list[int]
 
 
 _decode_normalized = msgspec.msgpack.Decoder(Normalized).decode
@@ -97,7 +95,7 @@ def normalize_group(
     if result.side_outputs:
         side_outputs.append(encode(result.side_outputs))
     changelogs = [bytes(batch.serialize()) for batch in result.changelogs]
-    yield pd.DataFrame({"result": [encode(Normalized(changelogs, side_outputs, list(result.counts.values())))]})
+    yield pd.DataFrame({"result": [encode(Normalized(changelogs, side_outputs))], **{name: [count] for name, count in result.counts.items()}})
 
 
 def is_large_table(size: int, result: KeyGroupResult, stage: Stage) -> bool:
@@ -180,18 +178,16 @@ def normalize(blocks: list[Block], stored: bytes | None, stage: Stage, now_ms: i
 
 
 def typed_pass(batches: Iterator[pa.RecordBatch], *, stage: Stage, output: Output) -> Iterator[pa.RecordBatch]:
-    """Turn the stage's packed results into typed rows, with separate rows for counts; for ``mapInArrow``."""
+    """Turn the stage's packed rows into typed rows; for ``mapInArrow``."""
     with worker():
         for batch in batches:
             for data in batch.column("result").to_pylist():
                 result = _decode_normalized(data)
                 for changelog in result.changelogs:
                     rows = pa.ipc.read_record_batch(pa.py_buffer(changelog), stage.shape.changelog_schema)
-                    for part in slices(rows):
-                        yield with_counts_column(output.of_stored(part), COUNTS)
+                    yield from map(output.of_stored, slices(rows))
                 for side_outputs in result.side_outputs:
-                    yield with_counts_column(output.of_side_outputs(decode_side_outputs(side_outputs)), COUNTS)
-                yield counts_row(output.arrow_schema, COUNTS, dict(zip(COUNTS, result.counts, strict=True)))
+                    yield output.of_side_outputs(decode_side_outputs(side_outputs))
 
 
 def normalize_stream(blocks: DataFrame, stage: Stage, output: Output, metrics: str) -> DataFrame:
@@ -206,11 +202,13 @@ def normalize_stream(blocks: DataFrame, stage: Stage, output: Output, metrics: s
     metrics : str
         The name of the stage's counts in the query's progress.
     """
+    from pyspark.sql import functions as F
     from pyspark.sql.streaming.state import GroupStateTimeout
 
     # With timeouts Spark scans the whole state in every micro-batch.
     timeout = GroupStateTimeout.ProcessingTimeTimeout if stage.retract_expired else GroupStateTimeout.NoTimeout
     each_group = partial(normalize_group, stage=stage, report=reporter(blocks.sparkSession))
     packed = blocks.groupBy("key_group").applyInPandasWithState(each_group, DDL, STATE_DDL, "append", timeout)
-    typed = packed.mapInArrow(partial(typed_pass, stage=stage, output=output), f"{output.ddl}, {counts_ddl(COUNTS)}")
-    return observe_counts(typed, COUNTS, metrics)
+    # Counting typed rows instead would cost for each of them.
+    counted = packed.observe(metrics, *(F.sum(name).alias(name) for name in COUNTS)).select("result")
+    return counted.mapInArrow(partial(typed_pass, stage=stage, output=output), output.ddl)

@@ -47,6 +47,7 @@ def test_parse_formats_separated_by_commas():
             "upsert-kafka has no JSON Schema: remove validate=True",
             id="a format without a JSON Schema",
         ),
+        pytest.param(["--only", "costs", "--settings", "plain,native"], "--only costs measures the steps of key groups", id="other stages"),
         pytest.param(["--by-hand", "--format", "canal-json"], "--by-hand requires --format debezium-json", id="recipes of another format"),
     ],
 )
