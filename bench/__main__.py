@@ -88,7 +88,9 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     if options.by_hand and ("debezium-json" not in options.format or options.topic):
         parser.error("--by-hand requires --format debezium-json, and a topic that the benchmark writes: remove --topic")
     if "costs" in (options.only or ()) and any({NATIVE, MINI_BATCH} & set(each.split("+")) for each in options.settings):
-        parser.error(f"--only costs measures the steps of key groups that keep every change: remove {NATIVE} and {MINI_BATCH} from --settings")
+        parser.error(
+            f"--only costs measures the steps of key groups that keep every change: remove {NATIVE} and {MINI_BATCH} from --settings"
+        )
     for settings, format in product(options.settings, options.format):
         try:
             try_settings(settings, format)

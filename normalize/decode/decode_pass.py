@@ -479,7 +479,7 @@ def _columns(batch: pa.RecordBatch, source: Source, place: tuple[str, int], stam
     times = batch.column("stamp").to_numpy()
     stamps = np.maximum(np.maximum.accumulate(times), stamp) if source.in_order else times
     headers = batch.column("headers") if "headers" in batch.schema.names else None
-    values, offsets = batch.column("value").to_pylist(), batch.column("offset").to_numpy()
+    values, offsets = batch.column("value").cast(pa.binary()).to_pylist(), batch.column("offset").to_numpy()
     milliseconds = times // 1000 if source.row_order == "row" else times
     known = milliseconds if "timestamp" in source.record_columns else None
     return Records(*place, offsets, stamps, keys, values, known, headers, placed=source.row_order != "row")

@@ -112,7 +112,10 @@ def _column(name: str, source: Source) -> SparkColumn:
     from pyspark.sql import functions as F
 
     there = name in source.record_columns
-    if name in ("key", "value"):
+    if name == "value":
+        # As text, whose bytes nothing checks: Spark copies the bytes of a BINARY once more when it writes them for Python.
+        return F.col(name).cast("string")
+    if name == "key":
         return F.col(name).cast("binary")
     if name == "stamp":
         if "timestamp" not in source.record_columns:
