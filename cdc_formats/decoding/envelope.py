@@ -51,7 +51,10 @@ class Envelope:
     rows : {"one", "array", "array of one"}
         Whether the fields hold a row, or an array of rows.
     missing_is_null : bool
-        Whether a column that is not in a row is NULL. Otherwise messages with such rows are decoded alone.
+        Whether a column that is not in a row is NULL. Otherwise `lacks_nulls` decides, or messages with such rows are decoded alone.
+    lacks_nulls : callable or None
+        Returns whether all columns that a row lacks are NULL. Its arguments are the struct of the message, the row's kind, the row, and the
+        row before an update. If it returns False or raises a DecodeError, the message is decoded alone. Only for messages in JSON.
     needs_before : bool
         Whether an update without `before` is decoded alone.
     names : mapping
@@ -97,6 +100,7 @@ class Envelope:
     deleted: str = ""
     rows: Literal["one", "array", "array of one"] = "one"
     missing_is_null: bool = False
+    lacks_nulls: Callable[[Any, Any, Any, Any], bool] | None = None
     needs_before: bool = False
     names: Mapping[str, str] = field(default_factory=dict)
     block: tuple[str, ...] = ()
@@ -122,18 +126,17 @@ class Envelope:
         fields = [] if self.after else [field.encode_name for field in msgspec.structs.fields(self.fields)]
         return issubclass(rows.shape, msgspec.Struct) and not set(fields) & set(rows.names)
 
-    def image(self, rows: RowConverter, missing: Any = None) -> Any:
+    def image(self, rows: RowConverter, missing: Any) -> Any:
         """Return the msgspec struct of a row: integers have their type, the values of other columns are checked by their converters.
 
         Parameters
         ----------
         rows : RowConverter
         missing : Any
-            The value of a missing column if it is NULL.
+            As of `image_shape`.
         """
         indices = range(len(rows.columns)) if self.columns is None else self.columns
-        default = missing if self.missing_is_null else msgspec.NODEFAULT
-        return image_shape(rows, indices, rows.names, default, () if self.after else (self.fields,))
+        return image_shape(rows, indices, rows.names, missing, msgspec.Struct if self.after else self.fields)
 
     def shape(self, rows: RowConverter, image: Any, *, whole: bool) -> Any:
         """Return the msgspec struct of a message, whose rows are `image`; the row before an update has only the key, or is `whole`."""
@@ -151,7 +154,7 @@ class Envelope:
 
 
 def image_shape(
-    rows: RowConverter, indices: Sequence[int], names: Sequence[str], missing: Any = None, bases: tuple[type[msgspec.Struct], ...] = ()
+    rows: RowConverter, indices: Sequence[int], names: Sequence[str], missing: Any = None, base: type[msgspec.Struct] = msgspec.Struct
 ) -> Any:
     """Return the msgspec struct of some of the columns, with a field ``c<index>`` for each.
 
@@ -166,7 +169,7 @@ def image_shape(
         The names of all columns in the message.
     missing : Any
         The value of a missing column; ``msgspec.NODEFAULT``: it is an error.
-    bases : tuple of type
+    base : type
     """
     fields: list[Any] = []
     for index in indices:
@@ -174,4 +177,4 @@ def image_shape(
         integer = sql_type.name in INTEGER_BITS and rows.handlings[index].native
         value = canonical_type(sql_type) | None if integer else Any
         fields.append((f"c{index}", value, missing))
-    return msgspec.defstruct("Row", fields, bases=bases, rename={f"c{index}": names[index] for index in indices}, gc=False)
+    return msgspec.defstruct("Row", fields, bases=(base,), rename={f"c{index}": names[index] for index in indices}, gc=False)

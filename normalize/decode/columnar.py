@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from importlib.util import find_spec
-from itertools import chain, compress
+from itertools import chain, compress, zip_longest
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -121,10 +121,15 @@ class _Table:
     """The compiled shapes and columns of one encoding of the table's rows."""
 
     def __init__(self, envelope: Envelope, rows: RowConverter, *, whole: bool, frame: bytes = b"") -> None:
-        image = envelope.image(rows, ABSENT if whole else None)
+        missing = ABSENT if whole else None
+        image = envelope.image(rows, missing if envelope.missing_is_null else msgspec.NODEFAULT)
         shape = envelope.shape(rows, image, whole=whole)
         schema = None if envelope.writer_schema is None else envelope.writer_schema(frame)
         self.read = batch_reader(shape, spelled=rows.spelled) if schema is None else _avro_reader(schema, shape)
+        # Rows that lack columns are rare: looking for them among all rows would slow those that are whole.
+        lenient = envelope.lacks_nulls is not None and not envelope.missing_is_null
+        lacking = envelope.shape(rows, envelope.image(rows, ABSENT), whole=whole) if lenient else None
+        self.read_lacking = None if lacking is None else batch_reader(lacking, spelled=rows.spelled)
         indices = range(len(rows.columns)) if envelope.columns is None else envelope.columns
         self.getters = {index: attrgetter(f"c{index}") for index in indices}
         required = [field for field in msgspec.structs.fields(image) if field.required]
@@ -304,6 +309,9 @@ class _Decoding:
             messages, places = [], []
         if self.decoder.filtered is not None and failed:
             self._exclude_other_tables(failed)
+        if table.read_lacking is not None and failed:
+            more = self._with_nulls(table.read_lacking, [place for place in failed if place in self.odd])
+            messages, places = messages + more[0], places + more[1]
         rows = self._rows(messages, places)
         if self.decoder.read_key is not None:
             rows = self._with_keys(rows, self.decoder.read_key)
@@ -320,6 +328,33 @@ class _Decoding:
         return [place for place, value in enumerate(values) if value]
 
     # ---------------------------------------------------------------------------------------------------------- messages
+
+    def _with_nulls(self, read: BatchReader, failed: list[int]) -> tuple[list[Any], list[int]]:
+        """Return the messages whose rows lack only columns that are NULL, with these columns, and their records."""
+        messages, unread = read([self.records.values[place] for place in failed])
+        filled = list(map(self._fill, messages))
+        others = {failed[index] for index in unread}
+        places = list(compress([place for place in failed if place not in others], filled))
+        self.odd.difference_update(places)
+        return list(compress(messages, filled)), places
+
+    def _fill(self, message: Any) -> bool:
+        """Set the columns that a message's rows lack to NULL; return whether all of them are NULL."""
+        envelope, kind = self.envelope, self.envelope.kinds.get(self.decoder.operation(message))
+        images, befores = (getattr(message, field) for field in (envelope.after, envelope.before))
+        if envelope.rows == "one":
+            images, befores = [images], [befores]
+        assert envelope.lacks_nulls is not None
+        for image, before in zip_longest(images or [None], befores or () if kind is _UPDATE_AFTER else ()):
+            try:
+                if image is None or not envelope.lacks_nulls(message, kind, image, before):
+                    return False
+            except _REFUSALS:
+                return False
+            for name in image.__struct_fields__:
+                if getattr(image, name) is ABSENT:
+                    setattr(image, name, None)
+        return True
 
     def _without_blocks(self, messages: list[Any], places: list[int]) -> tuple[list[Any], list[int]]:
         """Decode the messages in a schema block, and return the others."""
