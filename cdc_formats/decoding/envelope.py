@@ -19,6 +19,7 @@ from cdc_formats.values.numbers import INTEGER_BITS
 from cdc_formats.values.types import canonical_type
 
 from .images import ABSENT
+from .json_reader import BatchReader
 from .rows import RowConverter
 from .tables import TableFilter
 
@@ -72,8 +73,12 @@ class Envelope:
         The Kafka header that replaces the frame; records that have it are decoded alone.
     writer_schema : callable or None
         From a frame to the Avro schema of the messages behind it; only with `frame`.
+    row_reader : callable or None
+        From the msgspec struct of a row to the reader of messages that are not JSON; only without `after`.
     key : type or None
-        The msgspec struct of a JSON key with the primary key's columns, if a record without a row is the delete of its key.
+        The msgspec struct of a key with the primary key's columns, if a record without a row is the delete of its key.
+    key_reader : callable or None
+        From `key` to the reader of keys that are not JSON.
     key_of_rows : bool
         Whether the key also gives a row the columns of the primary key that it lacks; then a row has a column of its own, too.
     deletes : tuple of (bytes or None)
@@ -109,7 +114,9 @@ class Envelope:
     frame: int = 0
     frame_header: str = ""
     writer_schema: Callable[[bytes], AvroSchema] | None = None
+    row_reader: Callable[[Any], BatchReader] | None = None
     key: Any = None
+    key_reader: Callable[[Any], BatchReader] | None = None
     key_of_rows: bool = False
     deletes: tuple[bytes | None, ...] = (None,)
     columns: tuple[int, ...] | None = None
@@ -156,7 +163,7 @@ class Envelope:
 def image_shape(
     rows: RowConverter, indices: Sequence[int], names: Sequence[str], missing: Any = None, base: type[msgspec.Struct] = msgspec.Struct
 ) -> Any:
-    """Return the msgspec struct of some of the columns, with a field ``c<index>`` for each.
+    """Return the msgspec struct of some of the columns, with a field ``c<index>`` for each; all others are `ABSENT`.
 
     An integer that the producer writes as a JSON number is checked by the struct; the converters check all other values.
 
@@ -177,4 +184,6 @@ def image_shape(
         integer = sql_type.name in INTEGER_BITS and rows.handlings[index].native
         value = canonical_type(sql_type) | None if integer else Any
         fields.append((f"c{index}", value, missing))
-    return msgspec.defstruct("Row", fields, bases=(base,), rename={f"c{index}": names[index] for index in indices}, gc=False)
+    others = {f"c{index}": ABSENT for index in range(len(rows.columns)) if index not in indices}
+    rename = {f"c{index}": names[index] for index in indices}
+    return msgspec.defstruct("Row", fields, bases=(base,), namespace=others, rename=rename, gc=False)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import partial
 from importlib.util import find_spec
 from itertools import chain, compress, zip_longest
 from operator import attrgetter
@@ -125,7 +126,10 @@ class _Table:
         image = envelope.image(rows, missing if envelope.missing_is_null else msgspec.NODEFAULT)
         shape = envelope.shape(rows, image, whole=whole)
         schema = None if envelope.writer_schema is None else envelope.writer_schema(frame)
-        self.read = batch_reader(shape, spelled=rows.spelled) if schema is None else _avro_reader(schema, shape)
+        if schema is not None:
+            self.read = _avro_reader(schema, shape)
+        else:
+            self.read = envelope.row_reader(image) if envelope.row_reader is not None else batch_reader(shape, spelled=rows.spelled)
         # Rows that lack columns are rare: looking for them among all rows would slow those that are whole.
         lenient = envelope.lacks_nulls is not None and not envelope.missing_is_null
         lacking = envelope.shape(rows, envelope.image(rows, ABSENT), whole=whole) if lenient else None
@@ -197,17 +201,18 @@ class ColumnarDecoder:
         self.whole = source.compact or not keyed
         self.table = None if envelope.frame else _Table(envelope, rows, whole=self.whole)
         self.tables_by_block = dict[bytes, _Table | None]()
-        self.key_indices = rows.key_indices if keyed or source.drop_update_before else ()
+        needs_key = keyed or source.drop_update_before or envelope.key is not None
+        self.key_indices = rows.key_indices if needs_key else ()
         self.required = rows.required
         self.types = [column.type for column in rows.columns]
         self.unify = row_unifier([rows.columns[index] for index in self.key_indices])
         # Where each ``-U`` is a message of its own, an update needs none.
         self.pairs = not keyed and source.format.changelog_mode.contains(_UPDATE_BEFORE) and _UPDATE_BEFORE not in envelope.kinds.values()
-        # In a compact state, a row before with only the key is unknown.
-        self.missing_before_is_null = not keyed and envelope.missing_is_null and envelope.before_has == "all columns"
+        self.missing_before_is_null = envelope.missing_is_null and envelope.before_has == "all columns"
         self.operation = attrgetter(*envelope.operation) if envelope.operation else lambda message: ()
         self.read_fields = batch_reader(envelope.fields)
-        self.read_key = None if envelope.key is None else batch_reader(envelope.key, spelled=rows.spelled)
+        read_keys = envelope.key_reader or partial(batch_reader, spelled=rows.spelled)
+        self.read_key = None if envelope.key is None else read_keys(envelope.key)
         format = source.format
         self.metadata = [self._reader(name) for name in source.format_metadata]
         names = source.format_metadata + source.kafka_metadata
@@ -247,8 +252,7 @@ class ColumnarDecoder:
             return None
         # A delete that has only a key is no row of a changelog.
         known = keyed or envelope.before_has != "some columns"
-        needs_rows = source.compact or not keyed
-        return cls(source, envelope, rows, keyed=keyed) if known and not (needs_rows and envelope.key is not None) else None
+        return cls(source, envelope, rows, keyed=keyed) if known else None
 
     def decode(self, records: Records, kafka: Sequence[tuple[Any, ...]]) -> Decoded:
         """Decode records.
@@ -698,8 +702,12 @@ class _Decoding:
             return before, []
         updates = [row for row, kind in enumerate(rows.kinds) if kind is _UPDATE_AFTER and rows.befores[row] is not None]
         before[gone] = np.flatnonzero(gone)
+        if self.decoder.keyed:
+            before[[row for row in np.flatnonzero(gone) if self._has_only_key(rows.images[row])]] = -1
         before[updates] = len(before) + np.arange(len(updates))
         befores = []
+        if not updates:
+            return before, [array[:0] for array in arrays]
         cells = table.cells([rows.befores[row] for row in updates])
         if self.envelope.before_has != "changed columns":
             doubted.update(rows.places[updates[at]] for at in _empty(cells, len(updates)))
@@ -708,11 +716,16 @@ class _Decoding:
             array, refused = table.columns[index].array([None if value is ABSENT else value for value in values] if absent else values)
             if absent and self.envelope.before_has == "changed columns":
                 array = pc.if_else(pa.array(absent), arrays[index].take(pa.array(updates, pa.int64())), array)
-            elif absent and not self.decoder.missing_before_is_null:
+            elif absent and (self.decoder.keyed or not self.decoder.missing_before_is_null):
+                # In a compact state, a row before with only the key is unknown.
                 refused = [*refused, *np.flatnonzero(absent)]
             doubted.update(rows.places[updates[at]] for at in refused)
             befores.append(array)
         return before, befores
+
+    def _has_only_key(self, image: Any) -> bool:
+        rest = [f"c{index}" for index in range(len(self.decoder.types)) if index not in self.decoder.key_indices]
+        return bool(rest) and all(getattr(image, name) is ABSENT for name in rest)
 
     def _metadata(self, rows: _Rows, doubted: set[int]) -> list[list[Any]]:
         """Return the metadata's columns, in the requested order."""
