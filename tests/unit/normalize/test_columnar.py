@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import product
@@ -12,6 +13,7 @@ import pytest
 from cdc_formats import ChangelogMode, Ignored, get_format
 from cdc_formats.errors import DecodeError
 from cdc_formats.formats.debezium.json import DebeziumJson
+from cdc_formats.testing import damaged
 from normalize.decode.columnar import ColumnarDecoder
 from normalize.decode.decode_pass import Source
 from normalize.decode.targets import Blocks, KeyedRows, TypedRows
@@ -482,8 +484,37 @@ def test_lines_of_csv_with_keys_of_any_format_are_decoded_together(value: bytes 
         format = get_format("upsert-kafka", key_format=key_format, value_format="csv", csv_null_literal="NONE")
         source = source_of(format, schema, ["id"], control_events=frozenset())
         same_in_every_plan(source, [(key, value), (key, b"1,bolt,2.50,a;b")], odd)
-        for damaged in (b"", b"\0", b"one", None):
-            assert not differences(source, [(damaged, value), (key, value)])
+        for other in (b"", b"\0", b"one", None):
+            assert not differences(source, [(other, value), (key, value)])
+
+
+CELLS = (
+    "1 2 3", 'bolt é null "a,""b"', "1.5 -0.50 1e2 99999 99.999", "true false 1", "1 -1e5", "2026-11-21 2026-02-30",
+    "2026-11-21T14:00:02.434 x", "9223372036854775807 -1", "AQ== ?", "1;2 1|x 3",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"csv_null_literal": ""},
+        {"csv_escape_character": "\\", "csv_null_literal": "null"},
+        {"csv_quote_character": "", "csv_field_delimiter": "\t", "csv_array_element_delimiter": "|"},
+    ],
+)
+def test_damaged_lines_of_csv_give_the_same(options: dict[str, str]) -> None:
+    draw, delimiter = random.Random(3), options.get("csv_field_delimiter", ",")
+    format = get_format("upsert-kafka", key_format="csv", value_format="csv", **options)
+    schema = "id INT, s STRING, d DECIMAL(6,2), b BOOLEAN, f DOUBLE, day DATE, at TIMESTAMP_NTZ(3), n BIGINT, raw BINARY, tags ARRAY<INT>"
+    for _ in range(60):
+        rows = [[draw.choice(each.split(" ")) for each in CELLS] for _ in range(draw.choice((1, 5, 40)))]
+        lines = [delimiter.join(row).encode() for row in rows]
+        lines = [damaged(line, draw) if draw.random() < 0.2 else line for line in lines]
+        records = [(draw.choice((b"1", b"2", b"", None)), draw.choice((line, line, line, None))) for line in lines]
+        source = source_of(format, schema, ["id"], control_events=frozenset(), compact=draw.random() < 0.3)
+        for target in (Blocks, TypedRows):
+            assert not differences(source, records, target)
 
 
 @pytest.mark.parametrize(("sql_type", "value"), [("STRING", b"bolt"), ("BIGINT", b"\0" * 7 + b"\7"), ("DOUBLE", b"\x40\x04" + b"\0" * 6),
@@ -492,8 +523,8 @@ def test_raw_values_with_raw_keys_are_decoded_together(sql_type: str, value: byt
     format = get_format("upsert-kafka", key_format="raw", value_format="raw", value_fields_include="EXCEPT_KEY")
     source = source_of(format, f"id STRING, value {sql_type}", ["id"], control_events=frozenset())
     same_in_every_plan(source, [(b"one", value), (b"two", None)], 0)
-    for damaged in (b"", b"\xff\xff", b"null"):
-        assert not differences(source, [(b"one", damaged), (b"\xff", value), (b"", value), (None, value)])
+    for other in (b"", b"\xff\xff", b"null"):
+        assert not differences(source, [(b"one", other), (b"\xff", value), (b"", value), (None, value)])
 
 
 def test_a_subclass_that_reads_messages_differently_is_decoded_by_itself() -> None:
