@@ -300,7 +300,7 @@ class _Decoding:
         return Decoded(self.parts, self.ignored, sorted(self.odd))
 
     def _take_json(self, table: _Table, present: list[int]) -> None:
-        """Decode messages in JSON."""
+        """Decode messages without frames: in JSON, CSV or raw bytes."""
         values = self.records.values
         messages, unread = table.read(values if len(present) == len(values) else [values[place] for place in present])
         failed = [present[index] for index in unread]
