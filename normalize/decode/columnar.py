@@ -476,6 +476,8 @@ class _Decoding:
 
     def _exclude_other_tables(self, failed: list[int]) -> None:
         """Count the messages of other tables among those that could not be read: their rows have other columns."""
+        # A reader of some fields would not notice bytes that are not UTF-8 in the name of another field, which is an error.
+        failed = [place for place in failed if _is_utf8(self.records.values[place])]
         messages, unread = self.decoder.read_fields([self.records.values[place] for place in failed])
         places = list(compress(failed, [index not in unread for index in range(len(failed))])) if unread else failed
         kinds = list(map(self.envelope.kinds.get, map(self.decoder.operation, messages)))
@@ -768,6 +770,14 @@ def _avro_reader(schema: AvroSchema, shape: Any) -> BatchReader:
     from .avro_batches import avro_reader
 
     return avro_reader(schema, shape) or (lambda messages: ([], list(range(len(messages)))))
+
+
+def _is_utf8(value: bytes | None) -> bool:
+    try:
+        str(value or b"", "utf-8")
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def _taken(arrays: Sequence[pa.Array], places: Ints, missing: Bools | None = None) -> list[pa.Array]:

@@ -250,6 +250,15 @@ def test_a_message_with_a_row_that_lacks_unchanged_columns_is_decoded_alone() ->
         assert not differences(source, records)
 
 
+@pytest.mark.parametrize("name", [b"sql\xec", b"\\ud800", b"\\uD800"])
+def test_a_message_of_another_table_with_a_damaged_name_of_a_field_is_decoded_alone(name: bytes) -> None:
+    # Alone, its table is unknown, because the names of its fields cannot be read.
+    source = source_of(get_format("canal-json", table_include="parts"), "id INT", ["id"], control_events=frozenset())
+    records = [(None, b'{"type":"QUERY","isDdl":false,"table":"tools","data":1,"' + name + b'":1}')]
+    assert odd_share(source, records)[0] == 1
+    assert not differences(source, records)
+
+
 def test_messages_of_other_tables_that_lack_columns_are_counted() -> None:
     format = get_format("maxwell-json", table_include="parts")
     source = source_of(format, SCHEMA, ["id"], control_events=frozenset())
