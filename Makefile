@@ -27,7 +27,7 @@ unexport SPARK_HOME
 # Without .pyc files, each Python that Spark starts would compile these packages again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo check test cross-section matrix fetch notebooks docs lint types unit coverage fuzz bench bench-flink bench-capture soak growth kafka format clean prerequisites
+.PHONY: help demo check test cross-section matrix fetch notebooks docs lint types unit coverage fuzz fuzz-together bench bench-flink bench-capture soak growth kafka format clean prerequisites
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -83,6 +83,9 @@ coverage: fetch ## run the tests without Spark; coverage below the floor in setu
 
 fuzz: $(VENV)/installed ## feed damaged messages to every format (FUZZ="--format canal-json --messages 50000")
 	$(BIN)/python -m tools.fuzz $(FUZZ)
+
+fuzz-together: $(VENV)/installed ## compare messages decoded together and one by one (FUZZ="--format canal-json --messages 1000000")
+	$(BIN)/python -m tools.fuzz_together $(FUZZ)
 
 bench: $(VENV)/installed ## measure throughput
 	$(BIN)/python -m bench

@@ -526,7 +526,7 @@ def check_record(decoder: Decoder, key: bytes | None, value: bytes | None) -> No
 
 
 def damaged(data: bytes, draw: random.Random) -> bytes:
-    """Return `data` with one to three bytes flipped, removed or inserted, a piece cut off, or a number or literal replaced."""
+    """Return `data` with one to three damages: bytes flipped, removed or inserted, the end cut off, a value replaced, a member left out."""
     for _ in range(draw.randrange(1, 4)):
         data = draw.choice(_DAMAGES)(data, draw)
     return data
@@ -568,7 +568,18 @@ def _replace(data: bytes, draw: random.Random) -> bytes:
     return data[:begin] + draw.choice(_ODD_VALUES) + data[end:]
 
 
-_DAMAGES = (_flip, _delete, _insert, _truncate, _replace, _replace, _replace)
+_MEMBER = re.compile(rb'"(?:[^"\\]|\\.)*": ?(?:' + _VALUE.pattern + rb"),")
+
+
+def _leave_out(data: bytes, draw: random.Random) -> bytes:
+    places = [match.span() for match in _MEMBER.finditer(data)]
+    if not places:
+        return data
+    begin, end = draw.choice(places)
+    return data[:begin] + data[end:]
+
+
+_DAMAGES = (_flip, _delete, _insert, _truncate, _leave_out, _replace, _replace, _replace)
 
 
 # --------------------------------------------------------------------------------------------------------------- helpers

@@ -19,6 +19,7 @@ from cdc_formats.values.numbers import INTEGER_BITS
 from cdc_formats.values.types import canonical_type
 
 from .images import ABSENT
+from .json_reader import BatchReader
 from .rows import RowConverter
 from .tables import TableFilter
 
@@ -51,7 +52,10 @@ class Envelope:
     rows : {"one", "array", "array of one"}
         Whether the fields hold a row, or an array of rows.
     missing_is_null : bool
-        Whether a column that is not in a row is NULL. Otherwise messages with such rows are decoded alone.
+        Whether a column that is not in a row is NULL. Otherwise `lacks_nulls` decides, or messages with such rows are decoded alone.
+    lacks_nulls : callable or None
+        Returns whether all columns that a row lacks are NULL. Its arguments are the struct of the message, the row's kind, the row, and the
+        row before an update. If it returns False or raises a DecodeError, the message is decoded alone. Only for messages in JSON.
     needs_before : bool
         Whether an update without `before` is decoded alone.
     names : mapping
@@ -69,8 +73,12 @@ class Envelope:
         The Kafka header that replaces the frame; records that have it are decoded alone.
     writer_schema : callable or None
         From a frame to the Avro schema of the messages behind it; only with `frame`.
+    row_reader : callable or None
+        From the msgspec struct of a row to the reader of messages that are not JSON; only without `after`.
     key : type or None
-        The msgspec struct of a JSON key with the primary key's columns, if a record without a row is the delete of its key.
+        The msgspec struct of a key with the primary key's columns, if a record without a row is the delete of its key.
+    key_reader : callable or None
+        From `key` to the reader of keys that are not JSON.
     key_of_rows : bool
         Whether the key also gives a row the columns of the primary key that it lacks; then a row has a column of its own, too.
     deletes : tuple of (bytes or None)
@@ -97,6 +105,7 @@ class Envelope:
     deleted: str = ""
     rows: Literal["one", "array", "array of one"] = "one"
     missing_is_null: bool = False
+    lacks_nulls: Callable[[Any, Any, Any, Any], bool] | None = None
     needs_before: bool = False
     names: Mapping[str, str] = field(default_factory=dict)
     block: tuple[str, ...] = ()
@@ -105,7 +114,9 @@ class Envelope:
     frame: int = 0
     frame_header: str = ""
     writer_schema: Callable[[bytes], AvroSchema] | None = None
+    row_reader: Callable[[Any], BatchReader] | None = None
     key: Any = None
+    key_reader: Callable[[Any], BatchReader] | None = None
     key_of_rows: bool = False
     deletes: tuple[bytes | None, ...] = (None,)
     columns: tuple[int, ...] | None = None
@@ -122,18 +133,17 @@ class Envelope:
         fields = [] if self.after else [field.encode_name for field in msgspec.structs.fields(self.fields)]
         return issubclass(rows.shape, msgspec.Struct) and not set(fields) & set(rows.names)
 
-    def image(self, rows: RowConverter, missing: Any = None) -> Any:
+    def image(self, rows: RowConverter, missing: Any) -> Any:
         """Return the msgspec struct of a row: integers have their type, the values of other columns are checked by their converters.
 
         Parameters
         ----------
         rows : RowConverter
         missing : Any
-            The value of a missing column if it is NULL.
+            As of `image_shape`.
         """
         indices = range(len(rows.columns)) if self.columns is None else self.columns
-        default = missing if self.missing_is_null else msgspec.NODEFAULT
-        return image_shape(rows, indices, rows.names, default, () if self.after else (self.fields,))
+        return image_shape(rows, indices, rows.names, missing, msgspec.Struct if self.after else self.fields)
 
     def shape(self, rows: RowConverter, image: Any, *, whole: bool) -> Any:
         """Return the msgspec struct of a message, whose rows are `image`; the row before an update has only the key, or is `whole`."""
@@ -151,9 +161,9 @@ class Envelope:
 
 
 def image_shape(
-    rows: RowConverter, indices: Sequence[int], names: Sequence[str], missing: Any = None, bases: tuple[type[msgspec.Struct], ...] = ()
+    rows: RowConverter, indices: Sequence[int], names: Sequence[str], missing: Any = None, base: type[msgspec.Struct] = msgspec.Struct
 ) -> Any:
-    """Return the msgspec struct of some of the columns, with a field ``c<index>`` for each.
+    """Return the msgspec struct of some of the columns, with a field ``c<index>`` for each; all others are `ABSENT`.
 
     An integer that the producer writes as a JSON number is checked by the struct; the converters check all other values.
 
@@ -166,7 +176,7 @@ def image_shape(
         The names of all columns in the message.
     missing : Any
         The value of a missing column; ``msgspec.NODEFAULT``: it is an error.
-    bases : tuple of type
+    base : type
     """
     fields: list[Any] = []
     for index in indices:
@@ -174,4 +184,6 @@ def image_shape(
         integer = sql_type.name in INTEGER_BITS and rows.handlings[index].native
         value = canonical_type(sql_type) | None if integer else Any
         fields.append((f"c{index}", value, missing))
-    return msgspec.defstruct("Row", fields, bases=bases, rename={f"c{index}": names[index] for index in indices}, gc=False)
+    others = {f"c{index}": ABSENT for index in range(len(rows.columns)) if index not in indices}
+    rename = {f"c{index}": names[index] for index in indices}
+    return msgspec.defstruct("Row", fields, bases=(base,), namespace=others, rename=rename, gc=False)

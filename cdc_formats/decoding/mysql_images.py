@@ -13,6 +13,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from typing import Any
 
+from cdc_formats.row_kind import RowKind
+
 from .images import ABSENT
 from .rows import RowConverter
 
@@ -55,7 +57,7 @@ class PartialRows:
         if old is None:
             return True
         if key:
-            return present <= set(key) and set(names("data")) <= set(key)
+            return _within(present, key) and _within(names("data"), key)
         # If the key is unknown, a single changed column is treated as the key.
         return len(present) == 1 and set(names("data")) == set(names("old"))
 
@@ -64,7 +66,16 @@ class PartialRows:
         present = self._present(before)
         if present is None or self.row_image is not None:
             return present is not None
-        return present <= set(key) and set(names("data")) <= set(key)
+        return _within(present, key) and _within(names("data"), key)
+
+    def nulls(self, kind: Any, image: Any, old: Any, key: Collection[str]) -> bool:
+        """Whether the columns that a row lacks are NULL for certain, without a look at undeclared columns; parameters as in `update`."""
+        present = self._present(image)
+        if present is None or kind is RowKind.INSERT:
+            return present is None or bool(present)
+        changed = kind is RowKind.DELETE or (old is not None and any(value is not ABSENT for value in self.rows.raw(old)))
+        other = not _within(present, (*key, *self.rows.unique_key))
+        return self.row_image is None and changed and other and len(present) > 1
 
     def _present(self, image: Any) -> set[str] | None:
         """Return the declared columns in an image; None if it has all, or if every image is whole."""
@@ -72,3 +83,8 @@ class PartialRows:
             return None
         present = {name for name, value in zip(self.rows.names, self.rows.raw(image), strict=True) if value is not ABSENT}
         return None if len(present) == len(self.rows.names) else present
+
+
+def _within(names: Collection[str], key: Collection[Any]) -> bool:
+    # A message's key can have any JSON values, which a set could not have.
+    return all(name in key for name in names)

@@ -166,7 +166,8 @@ class CanalJson(CanalFormat):
         return tables.guard(read, (("database",), ("table",)))
 
     def envelope(self, rows: RowConverter, metadata: Sequence[str] = (), *, positions: bool = False) -> Envelope | None:
-        """Return the places of the operation and the rows; rows that lack columns are decoded alone."""
+        """Return the places of the operation and the rows; rows that may lack unchanged columns are decoded alone."""
+        partial = PartialRows(rows, self.binlog_row_image)
         return Envelope(
             fields=_Plain,
             operation=("type", "is_ddl"),
@@ -176,6 +177,7 @@ class CanalJson(CanalFormat):
             before_has="changed columns",
             deleted="data",
             missing_is_null=self.binlog_row_image == "FULL",
+            lacks_nulls=lambda message, kind, row, old: partial.nulls(kind, row, old, text_list(message.pk_names) or ()),
             rows="array",
             needs_before=True,
             attributes={"database": ("database", None), "table": ("table", None)},

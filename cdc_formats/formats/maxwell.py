@@ -140,7 +140,8 @@ class MaxwellJson(Format):
         return tables.guard(read, (("database",), ("table",)))
 
     def envelope(self, rows: RowConverter, metadata: Sequence[str] = (), *, positions: bool = False) -> Envelope | None:
-        """Return the places of the operation and the rows; rows that lack columns are decoded alone."""
+        """Return the places of the operation and the rows; rows that may lack unchanged columns are decoded alone."""
+        partial = PartialRows(rows, self.binlog_row_image)
         return Envelope(
             fields=_Plain,
             operation=("type",),
@@ -150,6 +151,7 @@ class MaxwellJson(Format):
             before_has="changed columns",
             deleted="data",
             missing_is_null=self.binlog_row_image == "FULL",
+            lacks_nulls=lambda message, kind, row, old: partial.nulls(kind, row, old, _key_names(message, ())),
             needs_before=True,
             attributes={"database": ("database", None), "table": ("table", None)},
             tables=TableFilter(self.database_include, self.table_include),
@@ -243,7 +245,7 @@ def _events(message: Any, value: bytes, tables: TableFilter, partial: PartialRow
 
 
 def _is_partial(message: Any, value: bytes, partial: PartialRows, unique_key: Sequence[str]) -> bool:
-    key = message.primary_key_columns if isinstance(message.primary_key_columns, list) else unique_key
+    key = _key_names(message, unique_key)
 
     def names(field: str) -> Collection[str]:
         found: Mapping[str, Any] = read_object(value)[field]
@@ -254,6 +256,11 @@ def _is_partial(message: Any, value: bytes, partial: PartialRows, unique_key: Se
     if message.old is None and partial.row_image != "FULL":
         _require_key(key, unique_key)
     return partial.update(message.data, message.old, key, names)
+
+
+def _key_names(message: Any, unique_key: Sequence[str]) -> Sequence[str]:
+    """Return the primary key's columns that a message names, or the declared ones."""
+    return message.primary_key_columns if isinstance(message.primary_key_columns, list) else unique_key
 
 
 def _require_key(key: Sequence[str], unique_key: Sequence[str]) -> None:

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import partial
 from importlib.util import find_spec
-from itertools import chain, compress
+from itertools import chain, compress, zip_longest
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -121,10 +122,18 @@ class _Table:
     """The compiled shapes and columns of one encoding of the table's rows."""
 
     def __init__(self, envelope: Envelope, rows: RowConverter, *, whole: bool, frame: bytes = b"") -> None:
-        image = envelope.image(rows, ABSENT if whole else None)
+        missing = ABSENT if whole else None
+        image = envelope.image(rows, missing if envelope.missing_is_null else msgspec.NODEFAULT)
         shape = envelope.shape(rows, image, whole=whole)
         schema = None if envelope.writer_schema is None else envelope.writer_schema(frame)
-        self.read = batch_reader(shape, spelled=rows.spelled) if schema is None else _avro_reader(schema, shape)
+        if schema is not None:
+            self.read = _avro_reader(schema, shape)
+        else:
+            self.read = envelope.row_reader(image) if envelope.row_reader is not None else batch_reader(shape, spelled=rows.spelled)
+        # Rows that lack columns are rare: looking for them among all rows would slow those that are whole.
+        lenient = envelope.lacks_nulls is not None and not envelope.missing_is_null
+        lacking = envelope.shape(rows, envelope.image(rows, ABSENT), whole=whole) if lenient else None
+        self.read_lacking = None if lacking is None else batch_reader(lacking, spelled=rows.spelled)
         indices = range(len(rows.columns)) if envelope.columns is None else envelope.columns
         self.getters = {index: attrgetter(f"c{index}") for index in indices}
         required = [field for field in msgspec.structs.fields(image) if field.required]
@@ -192,17 +201,18 @@ class ColumnarDecoder:
         self.whole = source.compact or not keyed
         self.table = None if envelope.frame else _Table(envelope, rows, whole=self.whole)
         self.tables_by_block = dict[bytes, _Table | None]()
-        self.key_indices = rows.key_indices if keyed or source.drop_update_before else ()
+        needs_key = keyed or source.drop_update_before or envelope.key is not None
+        self.key_indices = rows.key_indices if needs_key else ()
         self.required = rows.required
         self.types = [column.type for column in rows.columns]
         self.unify = row_unifier([rows.columns[index] for index in self.key_indices])
         # Where each ``-U`` is a message of its own, an update needs none.
         self.pairs = not keyed and source.format.changelog_mode.contains(_UPDATE_BEFORE) and _UPDATE_BEFORE not in envelope.kinds.values()
-        # In a compact state, a row before with only the key is unknown.
-        self.missing_before_is_null = not keyed and envelope.missing_is_null and envelope.before_has == "all columns"
+        self.missing_before_is_null = envelope.missing_is_null and envelope.before_has == "all columns"
         self.operation = attrgetter(*envelope.operation) if envelope.operation else lambda message: ()
         self.read_fields = batch_reader(envelope.fields)
-        self.read_key = None if envelope.key is None else batch_reader(envelope.key, spelled=rows.spelled)
+        read_keys = envelope.key_reader or partial(batch_reader, spelled=rows.spelled)
+        self.read_key = None if envelope.key is None else read_keys(envelope.key)
         format = source.format
         self.metadata = [self._reader(name) for name in source.format_metadata]
         names = source.format_metadata + source.kafka_metadata
@@ -242,8 +252,7 @@ class ColumnarDecoder:
             return None
         # A delete that has only a key is no row of a changelog.
         known = keyed or envelope.before_has != "some columns"
-        needs_rows = source.compact or not keyed
-        return cls(source, envelope, rows, keyed=keyed) if known and not (needs_rows and envelope.key is not None) else None
+        return cls(source, envelope, rows, keyed=keyed) if known else None
 
     def decode(self, records: Records, kafka: Sequence[tuple[Any, ...]]) -> Decoded:
         """Decode records.
@@ -291,7 +300,7 @@ class _Decoding:
         return Decoded(self.parts, self.ignored, sorted(self.odd))
 
     def _take_json(self, table: _Table, present: list[int]) -> None:
-        """Decode messages in JSON."""
+        """Decode messages without frames: in JSON, CSV or raw bytes."""
         values = self.records.values
         messages, unread = table.read(values if len(present) == len(values) else [values[place] for place in present])
         failed = [present[index] for index in unread]
@@ -304,6 +313,9 @@ class _Decoding:
             messages, places = [], []
         if self.decoder.filtered is not None and failed:
             self._exclude_other_tables(failed)
+        if table.read_lacking is not None and failed:
+            more = self._with_nulls(table.read_lacking, [place for place in failed if place in self.odd])
+            messages, places = messages + more[0], places + more[1]
         rows = self._rows(messages, places)
         if self.decoder.read_key is not None:
             rows = self._with_keys(rows, self.decoder.read_key)
@@ -320,6 +332,33 @@ class _Decoding:
         return [place for place, value in enumerate(values) if value]
 
     # ---------------------------------------------------------------------------------------------------------- messages
+
+    def _with_nulls(self, read: BatchReader, failed: list[int]) -> tuple[list[Any], list[int]]:
+        """Return the messages whose rows lack only columns that are NULL, with these columns, and their records."""
+        messages, unread = read([self.records.values[place] for place in failed])
+        filled = list(map(self._fill, messages))
+        others = {failed[index] for index in unread}
+        places = list(compress([place for place in failed if place not in others], filled))
+        self.odd.difference_update(places)
+        return list(compress(messages, filled)), places
+
+    def _fill(self, message: Any) -> bool:
+        """Set the columns that a message's rows lack to NULL; return whether all of them are NULL."""
+        envelope, kind = self.envelope, self.envelope.kinds.get(self.decoder.operation(message))
+        images, befores = (getattr(message, field) for field in (envelope.after, envelope.before))
+        if envelope.rows == "one":
+            images, befores = [images], [befores]
+        assert envelope.lacks_nulls is not None
+        for image, before in zip_longest(images or [None], befores or () if kind is _UPDATE_AFTER else ()):
+            try:
+                if image is None or not envelope.lacks_nulls(message, kind, image, before):
+                    return False
+            except _REFUSALS:
+                return False
+            for name in image.__struct_fields__:
+                if getattr(image, name) is ABSENT:
+                    setattr(image, name, None)
+        return True
 
     def _without_blocks(self, messages: list[Any], places: list[int]) -> tuple[list[Any], list[int]]:
         """Decode the messages in a schema block, and return the others."""
@@ -437,6 +476,8 @@ class _Decoding:
 
     def _exclude_other_tables(self, failed: list[int]) -> None:
         """Count the messages of other tables among those that could not be read: their rows have other columns."""
+        # A reader of some fields would not notice bytes that are not UTF-8 in the name of another field, which is an error.
+        failed = [place for place in failed if _is_utf8(self.records.values[place])]
         messages, unread = self.decoder.read_fields([self.records.values[place] for place in failed])
         places = list(compress(failed, [index not in unread for index in range(len(failed))])) if unread else failed
         kinds = list(map(self.envelope.kinds.get, map(self.decoder.operation, messages)))
@@ -663,8 +704,12 @@ class _Decoding:
             return before, []
         updates = [row for row, kind in enumerate(rows.kinds) if kind is _UPDATE_AFTER and rows.befores[row] is not None]
         before[gone] = np.flatnonzero(gone)
+        if self.decoder.keyed:
+            before[[row for row in np.flatnonzero(gone) if self._has_only_key(rows.images[row])]] = -1
         before[updates] = len(before) + np.arange(len(updates))
         befores = []
+        if not updates:
+            return before, [array[:0] for array in arrays]
         cells = table.cells([rows.befores[row] for row in updates])
         if self.envelope.before_has != "changed columns":
             doubted.update(rows.places[updates[at]] for at in _empty(cells, len(updates)))
@@ -673,11 +718,16 @@ class _Decoding:
             array, refused = table.columns[index].array([None if value is ABSENT else value for value in values] if absent else values)
             if absent and self.envelope.before_has == "changed columns":
                 array = pc.if_else(pa.array(absent), arrays[index].take(pa.array(updates, pa.int64())), array)
-            elif absent and not self.decoder.missing_before_is_null:
+            elif absent and (self.decoder.keyed or not self.decoder.missing_before_is_null):
+                # In a compact state, a row before with only the key is unknown.
                 refused = [*refused, *np.flatnonzero(absent)]
             doubted.update(rows.places[updates[at]] for at in refused)
             befores.append(array)
         return before, befores
+
+    def _has_only_key(self, image: Any) -> bool:
+        rest = [f"c{index}" for index in range(len(self.decoder.types)) if index not in self.decoder.key_indices]
+        return bool(rest) and all(getattr(image, name) is ABSENT for name in rest)
 
     def _metadata(self, rows: _Rows, doubted: set[int]) -> list[list[Any]]:
         """Return the metadata's columns, in the requested order."""
@@ -720,6 +770,14 @@ def _avro_reader(schema: AvroSchema, shape: Any) -> BatchReader:
     from .avro_batches import avro_reader
 
     return avro_reader(schema, shape) or (lambda messages: ([], list(range(len(messages)))))
+
+
+def _is_utf8(value: bytes | None) -> bool:
+    try:
+        str(value or b"", "utf-8")
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def _taken(arrays: Sequence[pa.Array], places: Ints, missing: Bools | None = None) -> list[pa.Array]:

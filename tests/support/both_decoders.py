@@ -123,12 +123,15 @@ def differences(source: Source, records: Sequence[Record], target: TargetMaker =
     return found
 
 
-def odd_share(source: Source, records: Sequence[Record], *, keyed: bool = True) -> tuple[int, int]:
-    """Return how many records are decoded one by one, and how many of them are null or empty."""
+def odd_places(source: Source, records: Sequence[Record], *, keyed: bool = True) -> list[int]:
+    """Return the indexes of the records that are decoded one by one."""
     decoder = ColumnarDecoder.of(source, keyed=keyed)
     assert decoder is not None
-    batch = batch_of(records)
-    odd = []
-    for part, kafka in _records(batch, source, ("", -1), 0):
-        odd += [part.values[place] for place in decoder.decode(part, kafka).odd]
-    return len(odd), sum(not value for value in odd)
+    ((part, kafka),) = _records(batch_of(records), source, ("", -1), 0)
+    return decoder.decode(part, kafka).odd
+
+
+def odd_share(source: Source, records: Sequence[Record], *, keyed: bool = True) -> tuple[int, int]:
+    """Return how many records are decoded one by one, and how many of them are null or empty."""
+    odd = odd_places(source, records, keyed=keyed)
+    return len(odd), sum(not records[place][1] for place in odd)

@@ -50,6 +50,7 @@ import msgspec
 from cdc_formats.base import ControlEvent, Encoder, Event, Headers, Ignored, KeyValue, MetadataColumn, Reader, RowNames
 from cdc_formats.changelog_mode import ChangelogMode
 from cdc_formats.decoding.envelope import Envelope, image_shape
+from cdc_formats.decoding.images import ABSENT
 from cdc_formats.decoding.json_reader import json_bytes, json_reader, read_json, read_object
 from cdc_formats.decoding.metadata import epoch_ms, member, text
 from cdc_formats.decoding.rows import RowConverter
@@ -167,7 +168,7 @@ class DebeziumFlatJson(DebeziumJson):
 
     def envelope(self, rows: RowConverter, metadata: Sequence[str] = (), *, positions: bool = False) -> Envelope | None:
         """Return the places of the operation; a message in a schema block, or with no row, is decoded alone."""
-        if self.schema_include is True:
+        if self.schema_include is True or not issubclass(rows.shape, msgspec.Struct):
             return None
         prefix, tables = self.add_fields_prefix, TableFilter(self.database_include, self.table_include)
         return Envelope(
@@ -175,8 +176,8 @@ class DebeziumFlatJson(DebeziumJson):
             operation=("op", "deleted"),
             kinds={(op, text): RowKind.DELETE if gone else kind for op, kind in _KINDS.items() for text, gone in _DELETED.items()},
             missing_is_null=True,
-            # A record without a row names no table, and cannot be filtered by it.
-            key=None if tables.set else image_shape(rows, rows.key_indices, rows.names),
+            # A record without a row names no table, and cannot be filtered by it. Its key may have other columns, too.
+            key=None if tables.set or self.keyless else image_shape(rows, range(len(rows.columns)), rows.names, ABSENT),
             deletes=(None, b"null"),
             tables=tables,
             message=lambda added, value: _Message(added, value, prefix),

@@ -26,10 +26,18 @@ import msgspec
 
 from cdc_formats.base import Headers
 from cdc_formats.decoding.images import ABSENT
-from cdc_formats.decoding.json_reader import json_bytes, json_reader, read_object
+from cdc_formats.decoding.json_reader import BatchReader, json_bytes, json_reader, read_object
 from cdc_formats.decoding.rows import RowConverter
 from cdc_formats.encoding.rows import RowWriter
-from cdc_formats.errors import EncodeError, FormatOptionError, MalformedMessageError, MissingDependencyError, MissingFieldError, SchemaError
+from cdc_formats.errors import (
+    DecodeError,
+    EncodeError,
+    FormatOptionError,
+    MalformedMessageError,
+    MissingDependencyError,
+    MissingFieldError,
+    SchemaError,
+)
 from cdc_formats.values.handling import ConversionError, Handling
 from cdc_formats.values.schema import Column, quote
 from cdc_formats.values.types import writer
@@ -107,6 +115,30 @@ class RowFormat(ABC):
         ------
         DecodeError
         """
+
+    def values(self, data: bytes) -> Sequence[Any]:
+        """Return the unconverted values of the columns; only csv and raw, which have them at fixed places.
+
+        Raises
+        ------
+        DecodeError
+        """
+        raise NotImplementedError
+
+    def batch_reader(self, image: Any) -> BatchReader:
+        """Return the function from many rows to their `values`, each as an `image`."""
+
+        def read(rows: Sequence[bytes | None]) -> tuple[list[Any], list[int]]:
+            images: list[Any] = []
+            others: list[int] = []
+            for index, data in enumerate(rows):
+                try:
+                    images.append(image(*self.values(data)))  # type: ignore[arg-type]
+                except (DecodeError, TypeError):  # TypeError: None is no row
+                    others.append(index)
+            return images, others
+
+        return read
 
     def field_names(self, data: bytes, headers: Headers) -> Collection[str]:
         """Return the names in the data, declared or not; a format without names identifies columns by their position.
@@ -212,6 +244,11 @@ class Csv(RowFormat):
 
     def read(self, data: bytes, headers: Headers) -> Row:
         """Read a line."""
+        values = self.values(data)
+        return self.rows.of_values(values, "$") if self.rows else ()
+
+    def values(self, data: bytes) -> list[Any]:
+        """Return the fields of a line."""
         cells = self._cells(_text(data, "UTF-8"))
         if cells is None or len(cells) != len(self.columns):
             got = 0 if cells is None else len(cells)
@@ -222,7 +259,7 @@ class Csv(RowFormat):
         for index in self.arrays:
             text = values[index]
             values[index] = text if text is None else text.split(self.options.csv_array_element_delimiter) if text else []
-        return self.rows.of_values(values, "$") if self.rows else ()
+        return values
 
     def write(self, row: Row) -> bytes:
         """Write a line."""
@@ -306,14 +343,18 @@ class Raw(RowFormat):
 
     def read(self, data: bytes, headers: Headers) -> Row:
         """Read one value."""
+        assert self.rows is not None  # of its one column
+        return self.rows.of_values(self.values(data), "$")
+
+    def values(self, data: bytes) -> tuple[Any]:
+        """Return the value of the column."""
         if self.layout is None:
             value: Any = bytes(data) if self.binary else _text(data, self.options.raw_charset)
         elif len(data) != self.layout.size:
             raise MalformedMessageError(f"expected {self.layout.size} bytes of a raw {self.columns[0].type}, got {len(data)}")
         else:
             (value,) = self.layout.unpack(data)
-        assert self.rows is not None  # of its one column
-        return self.rows.of_values((value,), "$")
+        return (value,)
 
     def write(self, row: Row) -> bytes:
         """Write one value."""

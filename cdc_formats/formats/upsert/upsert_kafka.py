@@ -212,15 +212,23 @@ class UpsertKafka(Format):
         return _Reader(self, self._parts(rows.columns, rows.unique_key), _CanonicalRows(rows.columns, Handling(), rows.unique_key)).read
 
     def envelope(self, rows: RowConverter, metadata: Sequence[str] = (), *, positions: bool = False) -> Envelope | None:
-        """Return the places of key and row if both are JSON; a missing column is NULL, a missing key column is the key's."""
-        if self.key_format != "json" or self.value_format != "json":
+        """Return the places of key and row, None in Avro; a missing column is NULL, a missing key column is the key's."""
+        if not {self.key_format, self.value_format} <= {"json", "csv", "raw"}:
             return None
         prefix = len(self.key_fields_prefix)
-        columns = self._parts(rows.columns, rows.unique_key).value_indices
+        parts = self._parts(rows.columns, rows.unique_key)
         names = [name[prefix:] if index in rows.key_indices else name for index, name in enumerate(rows.names)]
         key = image_shape(rows, rows.key_indices, names)
-        deletes = (None, b"null") if self.json_null == "delete" else (None,)
-        return Envelope(kinds=Envelope.NEWEST, missing_is_null=True, key=key, key_of_rows=True, deletes=deletes, columns=columns)
+        return Envelope(
+            kinds=Envelope.NEWEST,
+            missing_is_null=True,
+            row_reader=None if self.value_format == "json" else parts.value.batch_reader,
+            key=key,
+            key_reader=None if self.key_format == "json" else parts.key.batch_reader,
+            key_of_rows=True,
+            deletes=(None, b"null") if self.json_null == "delete" and self.value_format == "json" else (None,),
+            columns=parts.value_indices,
+        )
 
     def for_topic(self, topic: str) -> UpsertKafka:
         """Return the format with the topic's subjects (``<topic>-key``, ``<topic>-value``) if it has none."""

@@ -4,32 +4,30 @@ from __future__ import annotations
 
 import json
 import random
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import product
 
 import pytest
 
 from cdc_formats import ChangelogMode, Ignored, get_format
-from cdc_formats.errors import DecodeError, SchemaError, SeveralTablesError
+from cdc_formats.errors import DecodeError
 from cdc_formats.formats.debezium.json import DebeziumJson
+from cdc_formats.testing import damaged
 from normalize.decode.columnar import ColumnarDecoder
+from normalize.decode.decode_pass import Source
 from normalize.decode.targets import Blocks, KeyedRows, TypedRows
-from normalize.decode.where import FilterRows
-from tests.support.both_decoders import all_metadata, differences, odd_share, outcome, source_of
+from tests.support.both_decoders import Record, all_metadata, differences, odd_share, outcome, source_of
 from tests.support.replay.replaying import read_recording
 from tests.support.replay.topics import topics
 from tests.support.scenarios import CASES, rejects
-from tools.fuzz import mutated, subjects
+from tools.fuzz_together import FORMATS as IN_JSON, TARGETS, compare
 
-FORMATS = (
-    "canal-json", "changelog-json", "debezium-avro-confluent", "debezium-flat-json", "debezium-json", "dms-json", "maxwell-json",
-    "ogg-json", "ticdc-canal-json", "upsert-kafka",
-)  # fmt: skip
+FORMATS = (*IN_JSON, "debezium-avro-confluent")
 RECORDED = [topic for topic in topics() if topic.format in FORMATS and topic.primary_key]
 MESSAGES = 3_000
-MOST_ODD, MOST_ODD_OF_TABLES = 0.01, {"toasted": 0.25, "evolving": 0.12, "all_types": 0.05}
-"""The share of messages that may be decoded one by one; more for tables with columns that messages lack, or unavailable values."""
-TARGETS = (Blocks, KeyedRows, FilterRows, TypedRows)
+MOST_ODD, MOST_ODD_OF_TABLES = 0.01, {"toasted": 0.25}
+"""The share of messages that may be decoded one by one; more for tables with unavailable values."""
 SCHEMA = "id INT NOT NULL, name STRING, price DECIMAL(6,2), at TIMESTAMP_NTZ(3)"
 
 
@@ -97,28 +95,7 @@ def test_recorded_topics_give_the_same_and_are_decoded_together(topic, recorded_
 
 @pytest.mark.parametrize("identifier", FORMATS)
 def test_a_damaged_message_among_sound_ones_gives_the_same(identifier: str) -> None:
-    draw, tried = random.Random(17), 0
-    known = [subject for subject in subjects(identifier) if subject.primary_key]
-    while tried < MESSAGES:
-        subject = draw.choice(known)
-        decoder, size = draw.choice(subject.decoders), draw.choice((1, 20, 200))
-        records = [draw.choice(subject.records) for _ in range(size)]
-        records = [mutated(record, draw) if draw.random() < max(0.01, 1 / size) else record for record in records]
-        metadata = {f"meta_{column.name}": column.name for column in decoder.metadata_columns}
-        counted = {"control_events": frozenset(), "on_truncate": "ignore"} if draw.random() < 0.5 else {}
-        positions = not decoder.format.positions and draw.random() < 0.3
-        arguments = {"ignore_deletes": draw.random() < 0.2, "compact": draw.random() < 0.2}
-        target = draw.choice((Blocks, Blocks, *TARGETS))
-        if target is TypedRows:
-            arguments |= {"drop_update_before": draw.random() < 0.3, "positions": False}
-        schema = ", ".join(map(str, decoder.columns))
-        try:
-            source = source_of(decoder.format, schema, decoder.unique_key, metadata, **{"positions": positions, **arguments, **counted})
-            outcome(source, records, columnar=False, target=target)
-        except (SchemaError, SeveralTablesError):
-            continue
-        assert not differences(source, records, target)
-        tried += size
+    compare(identifier, MESSAGES, seed=17)
 
 
 def debezium(op: str, before: object, after: object, table: str = "parts") -> bytes:
@@ -213,6 +190,83 @@ def test_keys_that_two_updates_exchange_give_the_same() -> None:
         assert not differences(source, records, target)
     (changes,) = outcome(source, records, columnar=True).changes.values()
     assert ["'deleted': True" in change for change in changes] == [True, False] * 3
+
+
+def lacking(identifier: str, kind: str, row: dict[str, object], old: object = None, key: object = ("id",)) -> bytes:
+    """Return a message of the table with SCHEMA whose row lacks columns."""
+    if identifier == "maxwell-json":
+        message = {"type": kind, "data": row, "old": old, "primary_key_columns": key}
+    else:
+        message = {"type": kind.upper(), "data": [row], "old": None if old is None else [old], "pkNames": key}
+    return json.dumps({"database": "shop", "table": "parts", **message}).encode()
+
+
+BEFORE_IT_WAS_ADDED = {"id": 1, "name": "bolt"}
+
+
+@pytest.mark.parametrize("identifier", ["canal-json", "maxwell-json"])
+@pytest.mark.parametrize(
+    ("kind", "row", "old", "key", "odd"),
+    [
+        ("insert", BEFORE_IT_WAS_ADDED, None, ["id"], 0),
+        ("insert", {"id": 1}, None, ["id"], 0),
+        ("insert", {"size": 3}, None, ["id"], 1),
+        ("insert", {"name": "bolt"}, None, ["id"], 1),
+        ("update", BEFORE_IT_WAS_ADDED, {"name": "nut"}, ["id"], 0),
+        ("update", BEFORE_IT_WAS_ADDED, {"id": 2}, ["id"], 0),
+        ("update", BEFORE_IT_WAS_ADDED, {"price": "1.00"}, None, 0),
+        ("update", BEFORE_IT_WAS_ADDED, {"price": "1.00"}, "id", 0),
+        ("update", BEFORE_IT_WAS_ADDED, {"name": "nut"}, [{"id": 1}], 0),
+        ("update", BEFORE_IT_WAS_ADDED, {"name": "nut"}, ["id", "name"], 1),  # only the key: unchanged columns are missing
+        ("update", BEFORE_IT_WAS_ADDED, {"size": 3}, ["id"], 1),
+        ("update", BEFORE_IT_WAS_ADDED, {}, ["id"], 1),
+        ("update", BEFORE_IT_WAS_ADDED, None, ["id"], 1),
+        ("update", {"id": 1, "price": "1.555"}, {"price": "1.50"}, ["id"], 1),
+        ("delete", BEFORE_IT_WAS_ADDED, None, ["id"], 0),
+        ("delete", BEFORE_IT_WAS_ADDED, None, None, 0),
+        ("delete", {"id": 1}, None, ["id"], 1),
+        ("delete", {}, None, ["id"], 1),
+    ],
+)
+def test_rows_that_lack_a_column_that_was_added_later_are_decoded_together(identifier, kind, row, old, key, odd) -> None:
+    records = [(None, lacking(identifier, kind, row, old, key)), (None, lacking(identifier, "insert", {**PART, "id": 7}))]
+    for row_image in (None, "FULL", "MINIMAL"):
+        source = source_of(get_format(identifier, binlog_row_image=row_image), SCHEMA, ["id"], control_events=frozenset())
+        if row_image is None:
+            assert odd_share(source, records)[0] == odd
+        for compact, drop, target in product((False, True), (False, True), TARGETS):
+            arguments = {"compact": compact} if target is not TypedRows else {"drop_update_before": drop}
+            assert not differences(replace(source, **arguments), records, target)
+        assert not differences(replace(source, unique_key=()), records, TypedRows)
+
+
+def test_a_message_with_a_row_that_lacks_unchanged_columns_is_decoded_alone() -> None:
+    rows, olds = [{**PART, "id": 2}, BEFORE_IT_WAS_ADDED, {"id": 1}], [{"name": "nut"}, {"name": "nut"}, {"id": 3}]
+    source = source_of(get_format("canal-json"), SCHEMA, ["id"])
+    for size, odd in ((1, 0), (2, 0), (3, 1)):
+        message = {"type": "UPDATE", "data": rows[:size], "old": olds[:size], "pkNames": ["id"]}
+        records = [(None, json.dumps({"database": "shop", "table": "parts", **message}).encode())]
+        assert odd_share(source, records)[0] == odd
+        assert not differences(source, records)
+
+
+@pytest.mark.parametrize("name", [b"sql\xec", b"\\ud800", b"\\uD800"])
+def test_a_message_of_another_table_with_a_damaged_name_of_a_field_is_decoded_alone(name: bytes) -> None:
+    # Alone, its table is unknown, because the names of its fields cannot be read.
+    source = source_of(get_format("canal-json", table_include="parts"), "id INT", ["id"], control_events=frozenset())
+    records = [(None, b'{"type":"QUERY","isDdl":false,"table":"tools","data":1,"' + name + b'":1}')]
+    assert odd_share(source, records)[0] == 1
+    assert not differences(source, records)
+
+
+def test_messages_of_other_tables_that_lack_columns_are_counted() -> None:
+    format = get_format("maxwell-json", table_include="parts")
+    source = source_of(format, SCHEMA, ["id"], control_events=frozenset())
+    other = lacking("maxwell-json", "update", BEFORE_IT_WAS_ADDED, {"name": "nut"}).replace(b'"parts"', b'"tools"')
+    records = [(None, other), (None, lacking("maxwell-json", "update", BEFORE_IT_WAS_ADDED, {"name": "nut"}))]
+    assert odd_share(source, records)[0] == 0
+    assert not differences(source, records)
+    assert sum(counts["OTHER_TABLE"] for counts in outcome(source, records, columnar=True).counts if isinstance(counts, dict)) == 1
 
 
 def test_statements_without_rows_are_counted_together() -> None:
@@ -319,6 +373,167 @@ def test_a_kafka_key_without_its_columns_gives_the_same() -> None:
     source = source_of(get_format("upsert-kafka", key_format="json", value_format="json"), "id INT, name STRING", ["id"])
     for key in (b'{"id\xe9": 1}', b'{"x": 1}', b'{"id": null}', b"{}"):
         assert not differences(source, [(key, b'{"id": 1, "name": "bolt"}')])
+
+
+def same_in_every_plan(source: Source, records: Sequence[Record], odd: int) -> None:
+    """Check that both decoders agree in the plans with and without a stage, and how many records are decoded one by one in each."""
+    records = [*records, *records]
+    for compact, target in product((False, True), (Blocks, KeyedRows)):
+        plan = replace(source, compact=compact)
+        assert odd_share(plan, records)[0] == 2 * odd
+        assert not differences(plan, records, target)
+    for drop, ignore_deletes in product((False, True), (False, True)):
+        plan = replace(source, drop_update_before=drop, ignore_deletes=ignore_deletes)
+        assert odd_share(plan, records, keyed=False)[0] == 2 * odd
+        assert not differences(plan, records, TypedRows)
+
+
+ROW = b'{"id":1,"name":"bolt","size":"2.5"}'
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "odd"),
+    [
+        (b'{"id":1}', ROW, 0),
+        (b'{"id":1}', b'{"id":1}', 0),
+        (b'{"id":1}', b'{"id":1,"name":"bolt","__deleted":"true"}', 0),
+        (b'{"id":1}', b'{"id":1,"__deleted":"true"}', 0),
+        (b'{"id":1}', None, 0),
+        (b'{"id":1}', b"null", 0),
+        (b'{"id":1,"size":"3.5","other":[]}', None, 0),  # the key has another column
+        (b'{"id":1,"size":"3.555"}', None, 1),
+        (b'{"id":"one"}', None, 1),
+        (b'{"id":null}', None, 1),
+        (b'{"name":"bolt"}', None, 1),
+        (b"1", None, 1),
+        (b'{"schema":{"type":"struct"},"payload":{"id":1}}', None, 1),
+        (b'{"schema":null,"payload":{"id":1}}', None, 1),
+        (None, None, 1),
+        (None, ROW, 0),
+        (b'{"id":1}', b'{"name":"bolt"}', 1),
+        (b'{"id":1}', b'{"other":1}', 1),
+        (b'{"id":1}', b"", 1),
+    ],
+)
+def test_flat_rows_and_their_deletes_are_decoded_together_in_every_plan(key: bytes | None, value: bytes | None, odd: int) -> None:
+    format = get_format("debezium-flat-json", decimal_handling_mode="string")
+    source = source_of(format, "id INT, name STRING, size DECIMAL(6,2)", ["id"], control_events=frozenset(), on_truncate="ignore")
+    # In a state, only the key of a deleted row is converted.
+    rows = [(key, value)]
+    if b"3.555" in (key or b""):
+        assert not differences(source, rows)
+        assert not differences(replace(source, compact=True), rows)
+        assert not differences(source, rows, TypedRows)
+    else:
+        same_in_every_plan(source, rows, odd)
+
+
+def test_flat_rows_of_a_table_without_other_columns_than_its_key_give_the_same() -> None:
+    source = source_of(get_format("debezium-flat-json"), "shop STRING, id INT", ["id", "shop"], control_events=frozenset())
+    for key, odd in ((b'{"id":1,"shop":"north"}', 0), (b'{"id":1}', 1), (b"1", 1)):
+        same_in_every_plan(source, [(key, None)], odd)
+    same_in_every_plan(source, [(None, b'{"id":1,"shop":"north"}'), (None, b'{"id":1,"shop":"north","__deleted":true}')], 0)
+
+
+def test_flat_rows_without_a_key_give_the_same() -> None:
+    source = source_of(get_format("debezium-flat-json", keyless=True), "id INT, name STRING", [], control_events=frozenset())
+    values = [b'{"id":1,"__op":"c"}', b'{"id":1,"__op":"u"}', b'{"id":1,"__op":"d"}', b'{"id":1,"__deleted":"true"}', b"null", None]
+    for key in (None, b'{"id":1}'):
+        assert not differences(source, [(key, value) for value in values], TypedRows)
+    inserts = [(None, values[0]), (None, values[2])]
+    assert odd_share(source, inserts, keyed=False)[0] == 0
+
+
+@pytest.mark.parametrize("include", ["ALL", "EXCEPT_KEY"])
+@pytest.mark.parametrize(
+    ("key", "value", "odd"),
+    [
+        (b'{"id":1}', ROW, 0),
+        (b'{"id":1}', b'{"name":"bolt"}', 0),
+        (b'{"id":1}', None, 0),
+        (b'{"id":1,"name":"nut"}', None, 0),  # a key has only the primary key
+        (b'{"id":1,"name":"nut"}', b'{"size":"1"}', 0),
+        (b'{"id":null}', b'{"name":"bolt"}', 1),
+        (b'{"id":1}', b'{"other":1}', 1),
+        (b'{"id":1}', b"{}", 1),
+        (b'{"id":1}', b"null", 1),
+        (b"{}", None, 1),
+        (None, ROW, 1),
+    ],
+)
+def test_upserts_are_decoded_together_in_every_plan(include: str, key: bytes | None, value: bytes | None, odd: int) -> None:
+    format = get_format("upsert-kafka", value_fields_include=include)
+    same_in_every_plan(source_of(format, "id INT, name STRING, size DECIMAL(6,2)", ["id"], control_events=frozenset()), [(key, value)], odd)
+
+
+@pytest.mark.parametrize(
+    ("value", "odd"),
+    [
+        (b"1,bolt,2.50,a;b", 0),
+        (b'1,"a ""quoted""\r\ntext, of lines",9999.99,', 0),
+        (b"1,NONE,NONE,NONE", 0),
+        (b'"1","","-0.5","x;NONE"', 0),
+        (b'1,"bolt, 2.5', 1),  # no end of the quoted text: the next line is sound
+        (b"1,bolt,2.555,a", 1),
+        (b"1,bolt,1e400,a", 1),
+        (b"1,bolt,2.5", 1),
+        (b"1,bolt,2.5,a,b", 1),
+        (b"1,bolt,2.5,a\n2,nut,2.5,a", 1),
+        (b"1,\xff,2.5,a", 1),
+        (b"NONE,bolt,2.5,a", 0),  # the key gives it
+        (b"2147483648,bolt,2.5,a", 1),
+        (b"", 1),
+        (None, 0),
+    ],
+)
+def test_lines_of_csv_with_keys_of_any_format_are_decoded_together(value: bytes | None, odd: int) -> None:
+    schema = "id INT, name STRING, size DECIMAL(6,2), tags ARRAY<STRING>"
+    keys = {"csv": b"1", "json": b'{"id":1}', "raw": b"\0\0\0\1"}
+    for key_format, key in keys.items():
+        format = get_format("upsert-kafka", key_format=key_format, value_format="csv", csv_null_literal="NONE")
+        source = source_of(format, schema, ["id"], control_events=frozenset())
+        same_in_every_plan(source, [(key, value), (key, b"1,bolt,2.50,a;b")], odd)
+        for other in (b"", b"\0", b"one", None):
+            assert not differences(source, [(other, value), (key, value)])
+
+
+CELLS = (
+    "1 2 3", 'bolt é null "a,""b"', "1.5 -0.50 1e2 99999 99.999", "true false 1", "1 -1e5", "2026-11-21 2026-02-30",
+    "2026-11-21T14:00:02.434 x", "9223372036854775807 -1", "AQ== ?", "1;2 1|x 3",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"csv_null_literal": ""},
+        {"csv_escape_character": "\\", "csv_null_literal": "null"},
+        {"csv_quote_character": "", "csv_field_delimiter": "\t", "csv_array_element_delimiter": "|"},
+    ],
+)
+def test_damaged_lines_of_csv_give_the_same(options: dict[str, str]) -> None:
+    draw, delimiter = random.Random(3), options.get("csv_field_delimiter", ",")
+    format = get_format("upsert-kafka", key_format="csv", value_format="csv", **options)
+    schema = "id INT, s STRING, d DECIMAL(6,2), b BOOLEAN, f DOUBLE, day DATE, at TIMESTAMP_NTZ(3), n BIGINT, raw BINARY, tags ARRAY<INT>"
+    for _ in range(60):
+        rows = [[draw.choice(each.split(" ")) for each in CELLS] for _ in range(draw.choice((1, 5, 40)))]
+        lines = [delimiter.join(row).encode() for row in rows]
+        lines = [damaged(line, draw) if draw.random() < 0.2 else line for line in lines]
+        records = [(draw.choice((b"1", b"2", b"", None)), draw.choice((line, line, line, None))) for line in lines]
+        source = source_of(format, schema, ["id"], control_events=frozenset(), compact=draw.random() < 0.3)
+        for target in (Blocks, TypedRows):
+            assert not differences(source, records, target)
+
+
+@pytest.mark.parametrize(("sql_type", "value"), [("STRING", b"bolt"), ("BIGINT", b"\0" * 7 + b"\7"), ("DOUBLE", b"\x40\x04" + b"\0" * 6),
+                                                ("BINARY", b"\xff"), ("BOOLEAN", b"\1")])  # fmt: skip
+def test_raw_values_with_raw_keys_are_decoded_together(sql_type: str, value: bytes) -> None:
+    format = get_format("upsert-kafka", key_format="raw", value_format="raw", value_fields_include="EXCEPT_KEY")
+    source = source_of(format, f"id STRING, value {sql_type}", ["id"], control_events=frozenset())
+    same_in_every_plan(source, [(b"one", value), (b"two", None)], 0)
+    for other in (b"", b"\xff\xff", b"null"):
+        assert not differences(source, [(b"one", other), (b"\xff", value), (b"", value), (None, value)])
 
 
 def test_a_subclass_that_reads_messages_differently_is_decoded_by_itself() -> None:

@@ -5,12 +5,15 @@ from __future__ import annotations
 import random
 import subprocess
 import sys
+from ast import literal_eval
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
 from cdc_formats import Event, Format, Ignored, read_object
-from tools import fuzz
+from normalize.decode.columnar import ColumnarDecoder, Decoded
+from tools import fuzz, fuzz_together
 
 SCRIPT = Path(fuzz.__file__)
 
@@ -67,3 +70,25 @@ def test_fuzzer_runs_and_counts_messages() -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.startswith("changelog-json: 300 messages, ")
+
+
+def test_messages_are_compared_and_the_sound_ones_are_decoded_together() -> None:
+    compared = fuzz_together.compare("changelog-json", 400, seed=1)
+    assert compared.messages >= 400
+    assert 0 < compared.sound < compared.messages
+    assert fuzz_together.LEAST_TOGETHER < compared.share <= 1
+
+
+def test_a_difference_is_printed_with_the_message_that_has_it(monkeypatch, capsys) -> None:
+    monkeypatch.setattr(ColumnarDecoder, "decode", lambda self, records, kafka: Decoded([], Counter(), []))
+    assert fuzz_together.main(["--format", "changelog-json", "--messages", "400"]) == 1
+    printed = capsys.readouterr().out
+    assert printed.startswith("changelog-json, seed 1:\n\nsource = Source(format=ChangelogJson(")
+    (records,) = [line for line in printed.splitlines() if line.startswith("records = ")]
+    assert len(literal_eval(records.removeprefix("records = "))) == 1
+
+
+def test_too_few_messages_that_are_decoded_together_are_an_error(monkeypatch, capsys) -> None:
+    monkeypatch.setattr(ColumnarDecoder, "decode", lambda self, records, kafka: Decoded([], Counter(), list(range(len(records.values)))))
+    assert fuzz_together.main(["--format", "changelog-json", "--messages", "100"]) == 1
+    assert "messages are the same, 0.0% of" in capsys.readouterr().out

@@ -1,0 +1,162 @@
+"""Decode damaged messages among sound ones together and one by one; both ways must give the same.
+
+    python -m tools.fuzz_together                                 # 100,000 messages for every format in JSON
+    python -m tools.fuzz_together --format canal-json --messages 1000000 --seed 7
+    CDC_TOPICS=/path/to/topics python -m tools.fuzz_together      # with the recorded topics of another folder than demo/topics
+
+The messages and their damages are those of `tools.fuzz`. One in a hundred is damaged, in every kind of plan. A difference is printed with
+the smallest part of its messages that has it, and the exit code is 1. The exit code is also 1 if too few sound messages of a format were
+decoded together. The same seed produces the same messages.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from cdc_formats.base import KeyValue
+from cdc_formats.errors import DecodeError, SchemaError, SeveralTablesError
+from normalize.decode.columnar import ColumnarDecoder
+from normalize.decode.decode_pass import Source
+from normalize.decode.targets import Blocks, KeyedRows, TargetMaker, TypedRows
+from normalize.decode.where import FilterRows
+from tests.support.both_decoders import differences, odd_places, outcome, source_of
+from tools.fuzz import Subject, mutated, subjects
+
+FORMATS = (
+    "canal-json", "changelog-json", "debezium-flat-json", "debezium-json", "dms-json", "maxwell-json", "ogg-json", "ticdc-canal-json",
+    "upsert-kafka",
+)  # fmt: skip
+"""The formats in JSON whose messages are decoded together."""
+TARGETS: tuple[Any, ...] = (Blocks, KeyedRows, FilterRows, TypedRows)
+LEAST_TOGETHER, LEAST_OF = 0.9, {"debezium-flat-json": 0.7}
+"""The least share of sound messages that are decoded together; less for a format of which some vectors are in schema blocks."""
+
+
+@dataclass
+class Compared:
+    """The number of messages of a format that were compared, of the sound ones, and of the sound ones that were decoded together."""
+
+    messages: int = 0
+    sound: int = 0
+    together: int = 0
+
+    @property
+    def share(self) -> float:
+        """The share of sound messages that were decoded together."""
+        return self.together / max(self.sound, 1)
+
+
+def compare(identifier: str, messages: int, seed: int) -> Compared:
+    """Compare the two ways for at least this number of messages.
+
+    Parameters
+    ----------
+    identifier : str
+        The format.
+    messages : int
+    seed : int
+
+    Raises
+    ------
+    AssertionError
+        When they differ.
+    """
+    draw, compared = random.Random(seed), Compared()
+    known = [subject for subject in subjects(identifier) if subject.primary_key and any(map(partial(_is_sound, subject), subject.records))]
+    while compared.messages < messages:
+        subject, target, size = draw.choice(known), draw.choice((Blocks, Blocks, *TARGETS)), draw.choice((1, 20, 200))
+        source = _source(subject, target, draw)
+        records = [draw.choice(subject.records) for _ in range(size)]
+        damaged = {place for place in range(size) if draw.random() < max(0.01, 1 / size)}
+        records = [mutated(record, draw) if place in damaged else record for place, record in enumerate(records)]
+        if source is None or ColumnarDecoder.of(source, keyed=target.keyed) is None:
+            continue
+        try:
+            outcome(source, records, columnar=False, target=target)
+        except SeveralTablesError:
+            continue
+        if differences(source, records, target):
+            raise AssertionError(_smallest(source, records, target))
+        _count(compared, source, records, damaged, keyed=target.keyed)
+    return compared
+
+
+def _is_sound(subject: Subject, record: KeyValue) -> bool:
+    try:
+        return isinstance(subject.decoders[0].upserts(*record), list)
+    except DecodeError:
+        return False
+
+
+def _source(subject: Subject, target: TargetMaker, draw: random.Random) -> Source | None:
+    """Return a plan with the subject's columns, None if its format has no such plan."""
+    decoder = draw.choice(subject.decoders)
+    metadata = {f"meta_{column.name}": column.name for column in decoder.metadata_columns}
+    arguments: dict[str, Any] = {"control_events": frozenset(), "on_truncate": "ignore"} if draw.random() < 0.5 else {}
+    arguments["positions"] = not decoder.format.positions and draw.random() < 0.3 and target is not TypedRows
+    arguments["ignore_deletes"] = draw.random() < 0.2
+    arguments["compact"] = draw.random() < 0.2
+    arguments["drop_update_before"] = target is TypedRows and draw.random() < 0.3
+    try:
+        return source_of(decoder.format, ", ".join(map(str, decoder.columns)), decoder.unique_key, metadata, **arguments)
+    except SchemaError:
+        return None
+
+
+def _count(compared: Compared, source: Source, records: Sequence[KeyValue], damaged: set[int], *, keyed: bool) -> None:
+    decoder = source.decoder()
+    decode, refused = decoder.upserts if keyed else decoder.decode, 0
+    odd = set(odd_places(source, records, keyed=keyed)) - damaged
+    for place in odd:
+        try:
+            refused += not isinstance(decode(*records[place]), list)
+        except DecodeError:
+            refused += 1
+    compared.messages += len(records)
+    compared.sound += len(records) - len(damaged) - refused
+    compared.together += len(records) - len(damaged) - len(odd)
+
+
+def _smallest(source: Source, records: Sequence[KeyValue], target: TargetMaker) -> str:
+    """Return the difference of the smallest part of the records that has one."""
+    size = len(records) // 2
+    while size:
+        parts = [[*records[:start], *records[start + size :]] for start in range(0, len(records), size)]
+        found = next((part for part in parts if part and differences(source, part, target)), None)
+        records = records if found is None else found
+        size = size // 2 if found is None else min(size, len(records) // 2)
+    lines = [f"source = {source!r}", f"records = {list(records)!r}", f"target = {target!r}"]
+    return "\n".join([*lines, *map(str, differences(source, records, target))])
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Compare the two ways for the requested formats; return the exit code."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--format", choices=FORMATS, action="append", help="default: all")
+    parser.add_argument("--messages", type=int, default=100_000, help="for each format")
+    parser.add_argument("--seed", type=int, default=1)
+    options = parser.parse_args(arguments)
+    failed = False
+    for identifier in options.format or FORMATS:
+        begin = time.monotonic()
+        try:
+            compared = compare(identifier, options.messages, options.seed)
+        except AssertionError as difference:
+            print(f"{identifier}, seed {options.seed}:\n\n{difference}\n", flush=True)
+            failed = True
+            continue
+        failed |= compared.share < LEAST_OF.get(identifier, LEAST_TOGETHER)
+        shown = f"{identifier}: {compared.messages:,} messages are the same, {compared.share:.1%} of {compared.sound:,} sound ones together"
+        print(f"{shown}, {time.monotonic() - begin:.0f} s", flush=True)
+    return int(failed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
