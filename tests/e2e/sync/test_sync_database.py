@@ -802,13 +802,26 @@ def test_partial_row_after_a_delete_in_a_micro_batch(sync: Sync) -> None:
 
 
 def test_unchanged_toast_values(sync: Sync) -> None:
-    row, source = {"id": 1, "name": "__debezium_unavailable_value"}, {"connector": "postgresql", "db": "shop", "table": "orders"}
-    toasted = json.dumps({"before": None, "after": row | {"qty": 2}, "op": "u", "source": source}).encode()
-    sync.produce("orders", [debezium("orders", "c", None, ORDER | {"qty": 1})])
+    order, source = ORDER | {"photo": "AAEC/w=="}, {"connector": "postgresql", "db": "shop", "table": "orders"}
+
+    def toasted(quantity: int) -> Message:
+        # Of a text and of bytes.
+        unchanged = {"name": "__debezium_unavailable_value", "photo": "X19kZWJleml1bV91bmF2YWlsYWJsZV92YWx1ZQ=="}
+        event = {"before": None, "after": {"id": 1, "qty": quantity, **unchanged}, "op": "u", "source": source}
+        return b'{"id": 1}', json.dumps(event).encode()
+
+    sync.produce("orders", [debezium("orders", "c", None, order | {"qty": 1})])
     sync.run(format="debezium-json")
-    sync.produce("orders", [(None, toasted)])
+    sync.produce("orders", [toasted(2)])
     sync.run(format="debezium-json")
-    assert sync.rows("orders") == [ORDER | {"qty": 2}]
+    assert sync.rows("orders") == [order | {"qty": 2}]
+    # Without the table's file, no value of the columns is known.
+    (sync.folder / "schemas" / "shop.orders.json").unlink()
+    sync.produce("orders", [toasted(3)])
+    assert "shop.orders: the type of its new column 'name' is unknown, because no record has a value" in sync.error(format="debezium-json")
+    assert sync.rows("orders") == [order | {"qty": 2}]
+    sync.run(format="debezium-json", tables={"shop.orders": TableOptions(types={"name": "STRING", "photo": "STRING"})})
+    assert sync.rows("orders") == [order | {"qty": 3}]
 
 
 def test_update_without_old_when_a_column_is_new(sync: Sync) -> None:
