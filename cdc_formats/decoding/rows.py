@@ -9,7 +9,7 @@ import msgspec
 
 from cdc_formats.errors import MissingFieldError, SchemaError, TypeConversionError
 from cdc_formats.values.handling import ConversionError, Converter, Handling
-from cdc_formats.values.placeholders import placeholder_form
+from cdc_formats.values.placeholders import placeholder_forms
 from cdc_formats.values.schema import Column, SqlType, quote
 from cdc_formats.values.text import TEXT_TYPES
 from cdc_formats.values.times import EPOCH_TYPES, epoch_unit
@@ -81,14 +81,14 @@ class RowConverter:
         self.shape: Any = dict[str, msgspec.Raw] if names_only else row_shape(self.names)
         self.key_shape = self.shape if names_only else row_shape(self.names, only=self.key_indices)
         self.spelled = any(_has_text(column.type) for column in columns)
-        forms = [placeholder_form(column.type, how) for column, how in zip(columns, each, strict=True)]
-        self._forms = {index: form for index, form in enumerate(forms) if form is not None}
+        forms = [placeholder_forms(column.type, how) for column, how in zip(columns, each, strict=True)]
+        self._placeholders = [(index, found) for index, found in enumerate(forms) if found]
         self._absent = (ABSENT,) * len(self.names)
 
     def has_placeholder(self, image: Image) -> bool:
-        """Whether a value of an image is the unavailable-value placeholder, in the form of its column's type."""
+        """Whether a value of an image is the unavailable-value placeholder, in a form of its column's type."""
         values = self.raw(image)
-        return any(values[index] == form for index, form in self._forms.items())
+        return any(values[index] in forms for index, forms in self._placeholders)
 
     def raw(self, image: Image) -> tuple[Any, ...]:
         """Return the unconverted values of an image in the order of the columns, `ABSENT` for missing ones."""

@@ -21,43 +21,41 @@ def _encoded_placeholder(handling: Handling) -> str:
     return base64.urlsafe_b64encode(raw).decode() if handling.binary == "base64-url-safe" else base64.b64encode(raw).decode()
 
 
-class _OneOf:
-    """An object that is equal to each of several values."""
-
-    __hash__ = None  # type: ignore[assignment]
-
-    def __init__(self, *values: Any) -> None:
-        self.values = values
-
-    def __eq__(self, other: object) -> bool:
-        return other in self.values
+def _text_forms(handling: Handling, sql_type: SqlType) -> tuple[Any, ...]:
+    # A column of bytes may be declared as text, as it is written.
+    return handling.placeholder, _encoded_placeholder(handling)
 
 
-def _array_placeholder(handling: Handling, sql_type: SqlType) -> Any:
+def _array_forms(handling: Handling, sql_type: SqlType) -> tuple[Any, ...]:
     element, text = sql_type.fields[0].type.name, handling.placeholder or ""
     if element in INTEGER_BITS or element == "DATE":
-        return list(text.encode())
+        return (list(text.encode()),)
     if element == "BINARY":
-        return [_encoded_placeholder(handling)]
+        return ([_encoded_placeholder(handling)],)
     # An array of UUIDs has the result of Java's UUID.nameUUIDFromBytes for the text.
     uuid = UUID(bytes=md5(text.encode(), usedforsecurity=False).digest(), version=3)
-    return _OneOf([text], [str(uuid)])
+    return [text], [str(uuid)], [_encoded_placeholder(handling)]
+
+
+def _object_forms(handling: Handling, sql_type: SqlType) -> tuple[Any, ...]:
+    return ({handling.placeholder: handling.placeholder},)
 
 
 # The placeholder in the message by the column's type (Debezium's UnchangedToastedPlaceholder).
-_PLACEHOLDERS: dict[str, Callable[[Handling, SqlType], Any]] = {
-    **dict.fromkeys(TEXT_TYPES, lambda handling, _: handling.placeholder),
-    "BINARY": lambda handling, _: _encoded_placeholder(handling),
-    "ARRAY": _array_placeholder,
-    "MAP": lambda handling, _: {handling.placeholder: handling.placeholder},
+_FORMS: dict[str, Callable[[Handling, SqlType], tuple[Any, ...]]] = {
+    **dict.fromkeys(TEXT_TYPES, _text_forms),
+    "BINARY": lambda handling, _: (_encoded_placeholder(handling),),
+    "ARRAY": _array_forms,
+    "MAP": _object_forms,
+    "STRUCT": _object_forms,
 }
 
 
-def placeholder_form(sql_type: SqlType, handling: Handling) -> Any:
-    """Return the message's value for an unavailable value of a column, or None if the type has none."""
-    if handling.placeholder is None or sql_type.name not in _PLACEHOLDERS:
-        return None
-    return _PLACEHOLDERS[sql_type.name](handling, sql_type)
+def placeholder_forms(sql_type: SqlType, handling: Handling) -> tuple[Any, ...]:
+    """Return the message's values for an unavailable value of a column; empty if the type has none."""
+    if handling.placeholder is None or sql_type.name not in _FORMS:
+        return ()
+    return _FORMS[sql_type.name](handling, sql_type)
 
 
 def canonical_placeholder(sql_type: SqlType, placeholder: str | None) -> Any:

@@ -38,7 +38,7 @@ from cdc_formats.decoding.images import ABSENT
 from . import binary, numbers, text, times
 from .handling import Converter, Handling, null_or, refuse
 from .nested import nested_canonical, nested_converter, nested_to_python, nested_writer, part_handling
-from .placeholders import placeholder_form
+from .placeholders import placeholder_forms
 from .schema import Column, SqlType
 from .value_type import ValueType
 
@@ -58,12 +58,12 @@ def converter(sql_type: SqlType, handling: Handling) -> Converter:
         convert = TYPES[sql_type.name].converter(sql_type, handling)
     else:
         convert = nested_converter(sql_type, lambda column: converter(column.type, part_handling(sql_type, column, handling)))
-    placeholder = placeholder_form(sql_type, handling)
-    return convert if placeholder is None else _with_placeholder(convert, placeholder)
+    placeholders = placeholder_forms(sql_type, handling)
+    return _with_placeholders(convert, placeholders) if placeholders else convert
 
 
-def _with_placeholder(convert: Converter, placeholder: Any) -> Converter:
-    return lambda value: ABSENT if value == placeholder else convert(value)
+def _with_placeholders(convert: Converter, placeholders: tuple[Any, ...]) -> Converter:
+    return lambda value: ABSENT if value in placeholders else convert(value)
 
 
 def writer(sql_type: SqlType, handling: Handling, *, iso: bool = False) -> Converter | None:
@@ -99,14 +99,14 @@ def writer(sql_type: SqlType, handling: Handling, *, iso: bool = False) -> Conve
     else:
         parts = replace(handling, placeholder=None)
         write = nested_writer(sql_type, lambda column: writer(column.type, parts, iso=iso))
-    placeholder = placeholder_form(sql_type, handling)
-    return write if placeholder is None else _not_placeholder(sql_type, write, placeholder)
+    placeholders = placeholder_forms(sql_type, handling)
+    return _no_placeholder(sql_type, write, placeholders) if placeholders else write
 
 
-def _not_placeholder(sql_type: SqlType, write: Converter | None, placeholder: Any) -> Converter:
+def _no_placeholder(sql_type: SqlType, write: Converter | None, placeholders: tuple[Any, ...]) -> Converter:
     def convert(value: Any) -> Any:
         written = value if write is None else write(value)
-        if written == placeholder:
+        if written in placeholders:
             raise refuse(
                 sql_type, value, "it equals the placeholder for unavailable values: set unavailable_value_placeholder to another text"
             )

@@ -16,7 +16,7 @@ import pyarrow as pa
 from cdc_formats.decoding.images import ABSENT
 from cdc_formats.values.handling import ConversionError, Converter, Handling
 from cdc_formats.values.numbers import INTEGER_BITS
-from cdc_formats.values.placeholders import placeholder_form
+from cdc_formats.values.placeholders import placeholder_forms
 from cdc_formats.values.schema import Column
 from cdc_formats.values.text import TEXT_TYPES
 from cdc_formats.values.times import UNAMBIGUOUS_TEXT
@@ -43,7 +43,7 @@ class MessageColumn:
 
     def __init__(self, column: Column, handling: Handling, convert: Converter, direct: bool = True) -> None:
         self.sql_type, self.convert = column.type, convert
-        self.placeholder = placeholder_form(column.type, handling)
+        self.placeholders = placeholder_forms(column.type, handling)
         name = column.type.name if direct else ""
         self.is_text, self.is_boolean = name in TEXT_TYPES, name == "BOOLEAN"
         self.is_integer, self.is_double = name in INTEGER_BITS, name == "DOUBLE"
@@ -124,9 +124,9 @@ class MessageColumn:
         return pa.array([known[value] for value in values], pa.bool_())
 
     def _placeholders(self, values: Sequence[Any]) -> list[int]:
-        if not self.is_text or self.placeholder is None or self.placeholder not in values:
+        if not self.is_text or not any(form in values for form in self.placeholders):
             return []
-        return [index for index, value in enumerate(values) if value == self.placeholder]
+        return [index for index, value in enumerate(values) if value in self.placeholders]
 
 
 def _doubles(values: Sequence[Any]) -> pa.Array | None:

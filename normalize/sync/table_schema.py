@@ -136,7 +136,7 @@ def decide(table: str, records: Sequence[Record], *, format: Format, given: Coll
         inferred = infer_schema(records, format=format, primary_key=key)
         detected = {name: inferred.format_options[name] for name in inferred.option_reasons if name not in given}
         columns = options.declared or _typed(inferred.columns, options)
-        columns = _with_values(columns, inferred, inferred.primary_key) if not options.declared else columns
+        columns = columns if options.declared else _of_known_type(columns, inferred, options, inferred.primary_key)
         found = TableSchema(table, columns, inferred.primary_key, detected, _notes(inferred))
         if not found.primary_key:
             raise SyncError(
@@ -230,14 +230,15 @@ def extend(
             inferred = infer_schema(records, format=format, primary_key=schema.primary_key)
         except InferenceError:  # no rows, which only one of several shards may have
             continue
-        new = [column for column in _with_values(_typed(inferred.columns, options), inferred, ()) if column.name in names]
+        new = [column for column in _of_known_type(_typed(inferred.columns, options), inferred, options) if column.name in names]
         found = {column.name: column for column in _united(tuple(found.values()), new, f"its shards, {table} among them,")}
         evidence += [str(each) for each in inferred.evidence if each.column.name in names]
     unknown = [name for name in names if name not in found]
     if unknown:
         raise SyncError(
-            f"the type of its new column {unknown[0]!r} is unknown: pass tables={{{schema.table!r}: TableOptions(types=...)}}, or leave "
-            "the column out with exclude_columns"
+            f"the type of its new column {unknown[0]!r} is unknown, because no record has a value of it (the placeholder for an unchanged "
+            f"value is none): pass tables={{{schema.table!r}: TableOptions(types={{{unknown[0]!r}: ...}})}}, or leave the column out with "
+            "exclude_columns"
         )
     added = tuple(replace(column, nullable=True) for column in found.values())
     return _checked(replace(schema, columns=(*schema.columns, *added), notes=(*schema.notes, *evidence)))
@@ -253,10 +254,13 @@ def _typed(columns: Sequence[Column], options: TableOptions) -> tuple[Column, ..
     return tuple(replace(column, type=types.get(column.name, column.type)) for column in columns)
 
 
-def _with_values(columns: Sequence[Column], inferred: InferredSchema, key: Sequence[str]) -> tuple[Column, ...]:
-    """Return the columns without those of which nothing but NULL is known: their type would be a guess."""
+def _of_known_type(
+    columns: Sequence[Column], inferred: InferredSchema, options: TableOptions, key: Sequence[str] = ()
+) -> tuple[Column, ...]:
+    """Return the columns without those of which nothing but NULL is known: their type would be a guess, unless the user passed it."""
     guessed = {each.column.name for each in inferred.evidence if each.certainty == "values" and not set(each.seen) - {"null"}}
-    return tuple(column for column in columns if column.name not in guessed or column.name in key)
+    guessed -= {*key, *(column.name for column in options.typed)}
+    return tuple(column for column in columns if column.name not in guessed)
 
 
 def _notes(inferred: InferredSchema) -> tuple[str, ...]:

@@ -19,7 +19,7 @@ no op               heartbeat, transaction mark and schema change: `Ignored`
 Changelog mode: all. Key: not read. Null value: `Ignored.TOMBSTONE` (the ``d`` before it was the delete).
 
 Absent and null: a column that is not in an image is NULL. The unavailable-value placeholder (an unchanged TOAST value) is `ABSENT` by the
-column's type; it is taken from a full before-image or completed by ChangelogNormalize.
+column's type (text: also its bytes in base64 or hex); it is taken from a full before-image or completed by ChangelogNormalize.
 
 Types: with a schema block, every column is read by its schema there (io.debezium.time.*, io.debezium.data.*, Connect's Decimal, Date,
 Time, Timestamp and bytes), including the parts of a STRUCT, ARRAY or MAP. A bare message does not define the encoding of its decimals and

@@ -268,9 +268,10 @@ def _exponent(value: Decimal) -> int:
 
 
 def unavailable_forms(placeholder: str) -> list[Any]:
-    """Return the forms of the unavailable-value placeholder: text, bytes, array and map."""
-    encoded = base64.b64encode(placeholder.encode()).decode()
-    return [placeholder, encoded, [placeholder], [encoded], list(placeholder.encode()), {placeholder: placeholder}]
+    """Return the forms of the unavailable-value placeholder: text, bytes in base64 or hex, array and map."""
+    raw = placeholder.encode()
+    texts = [placeholder, base64.b64encode(raw).decode(), raw.hex()]
+    return [*texts, *([text] for text in texts), list(raw), {placeholder: placeholder}]
 
 
 def _decimal(whole: int, scale: int) -> SqlType:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -12,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from normalize import DeltaDatabase
-from tests.support.databases import Message, Tables, maxwell
+from normalize.sinks.databases import table_name
+from tests.support.databases import Message, maxwell, new_tables
 from tests.support.streams import new_topic
 
 if TYPE_CHECKING:
@@ -27,8 +28,8 @@ TABLES = [f"t{number}" for number in range(6)]
 CHANGES = 180  # three micro-batches
 
 
-def start(kafka: LocalKafka, topic: str, folder: Path) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "tests.support.jobs.sync_job", kafka.bootstrap_servers, topic, str(folder)]
+def start(*arguments: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "tests.support.jobs.sync_job", *arguments]
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True)
 
 
@@ -59,16 +60,28 @@ def history() -> tuple[list[Message], dict[str, dict[int, dict[str, Any]]]]:
     return messages, truth
 
 
-def test_sigkill_between_merges_and_restart_ends_in_the_right_tables(spark: SparkSession, kafka: LocalKafka, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("kind", "kills"),
+    [
+        # In the first micro-batch, in its repetition, and in a later one.
+        ("delta", (2, 1, len(TABLES) + 4)),
+        ("iceberg", (len(TABLES) + 2,)),
+        ("postgresql", (len(TABLES) + 2,)),
+    ],
+)
+def test_sigkill_between_merges_and_restart_ends_in_the_right_tables(
+    spark: SparkSession, kafka: LocalKafka, request: pytest.FixtureRequest, tmp_path: Path, kind: str, kills: tuple[int, ...]
+) -> None:
     messages, truth = history()
-    topic = new_topic(kafka, messages)
-    # In the first micro-batch, in its repetition, and in a later one.
-    for tables in (2, 1, len(TABLES) + 4):
-        killed = kill_after(start(kafka, topic, tmp_path), tables)
+    found = new_tables(spark, kind, tmp_path, request.getfixturevalue("postgres") if kind == "postgresql" else None)
+    (tmp_path / "target").write_bytes(pickle.dumps(found.database))
+    warehouse = Path(spark.conf.get("spark.sql.catalog.lake.warehouse", ""))
+    arguments = kafka.bootstrap_servers, new_topic(kafka, messages), str(tmp_path), str(warehouse.parent)
+    for tables in kills:
+        killed = kill_after(start(*arguments), tables)
         assert killed % len(TABLES), "the job was killed after the last MERGE of a micro-batch: kill it earlier"
-    job = start(kafka, topic, tmp_path)
+    job = start(*arguments)
     job.communicate()
     assert job.returncode == 0
-    found = Tables(spark, DeltaDatabase(str(tmp_path / "lake")))
     for name in TABLES:
-        assert found.rows(name) == sorted(truth[name].values(), key=repr), name
+        assert found.rows(table_name(found.database.table, f"shop.{name}")) == sorted(truth[name].values(), key=repr), name

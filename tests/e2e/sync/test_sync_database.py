@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -18,7 +20,9 @@ from pyspark.errors import StreamingQueryException
 from cdc_formats.errors import ArgumentError
 from normalize import DeadLetter, JdbcDatabase, LocalKafka, TableOptions, explain_error, sync_database
 from normalize.local_kafka import ProducerRecord
+from normalize.sinks import lake
 from normalize.sinks.databases import table_name
+from normalize.sinks.targets import ConflictError, LakeTarget
 from tests.support.databases import Message, Tables, canal, debezium, maxwell, new_tables
 from tests.support.sinking import fails_after_repeating, forget_last_commit
 
@@ -450,20 +454,22 @@ class Story:
         return [(key, *version) for (of, key), versions in sorted(self.versions.items()) if of == table for version in versions]
 
 
+def versions(sync: Sync, table: str) -> list[tuple[int, str, bool]]:
+    """Return the versions of a history in the same form."""
+    rows = sorted(sync.rows(table), key=lambda row: (row["id"], row["__START_AT"]))
+    for row, after in pairwise(rows):
+        if row["id"] == after["id"]:
+            # A delete may be before the next insert.
+            assert row["__START_AT"] < row["__END_AT"] <= after["__START_AT"]
+    return [(row["id"], row["name"], "__END_AT" in row) for row in rows]
+
+
 @pytest.mark.parametrize(("kind", "few"), [("delta", True), ("delta", False), ("iceberg", False)])
 def test_histories_of_keys_in_several_partitions(new_sync: NewSync, kind: str, few: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     if not few:
         monkeypatch.setattr("normalize.sync.sync_database._FEW_RECORDS", 0)
     sync, story = new_sync(kind), Story(Random(kind))
     options = {"target": replace(sync.tables.database, scd_type=2)}
-
-    def versions(table: str) -> list[tuple[int, str, bool]]:
-        rows = sorted(sync.rows(table), key=lambda row: (row["id"], row["__START_AT"]))
-        for row, after in pairwise(rows):
-            if row["id"] == after["id"]:
-                # A delete may be before the next insert.
-                assert row["__START_AT"] < row["__END_AT"] <= after["__START_AT"]
-        return [(row["id"], row["name"], "__END_AT" in row) for row in rows]
 
     for repeated in (False, True, True):
         sync.produce("all", story.messages(80), partitions=5)
@@ -473,8 +479,56 @@ def test_histories_of_keys_in_several_partitions(new_sync: NewSync, kind: str, f
             forget_last_commit(sync.folder / "checkpoint")
             sync.run(**options)
         for table in ("orders", "items"):
-            assert versions(table) == story.history(table)
+            assert versions(sync, table) == story.history(table)
     assert len({row["__START_AT"]["partition"] for row in sync.rows("orders")}) == 5
+
+
+REWRITES = {
+    "delta": ("'delta.enableDeletionVectors' = 'true'", "OPTIMIZE {}", "DESCRIBE HISTORY {}", "OPTIMIZE"),
+    "iceberg": (
+        "'write.merge.mode' = 'merge-on-read'",
+        "CALL lake.system.rewrite_data_files(table => '{}', options => map('min-input-files', '2'))",
+        "SELECT operation FROM {}.snapshots",
+        "replace",
+    ),
+}
+"""By kind: the property by which each MERGE adds files, the statement that rewrites them, the one that lists commits, and the name of its
+commits."""
+
+
+@pytest.mark.parametrize("kind", list(REWRITES))
+def test_files_are_rewritten_beside_the_query(new_sync: NewSync, kind: str) -> None:
+    sync, story = new_sync(kind), Story(Random(kind))
+    kafka = {"kafka.bootstrap.servers": sync.kafka.bootstrap_servers, "maxOffsetsPerTrigger": 10}
+    tables = {"shop.items": TableOptions(scd_type=2)}
+    sync.produce("all", story.messages(20))
+    sync.run(tables=tables)
+    sync.produce("all", story.messages(30))
+    adding, rewrite, commits, operation = REWRITES[kind]
+    targets = [sync.tables.database.target(table) for table in ("items", "orders")]
+    for target in targets:
+        assert isinstance(target, LakeTarget)
+        sync.spark.sql(f"ALTER TABLE {target.sql_name} SET TBLPROPERTIES ({adding})")
+    query = sync.writer(options=kafka, tables=tables).start()
+    try:
+        with ThreadPoolExecutor(1) as pool:
+            reading = pool.submit(query.processAllAvailable)
+            while not reading.done():
+                for target in targets:
+                    assert isinstance(target, LakeTarget)
+                    # As another job: Iceberg keeps the tables that a session has read.
+                    other = sync.spark.newSession()
+                    # This writer may lose, too.
+                    with suppress(ConflictError), lake.conflicts(other, target):
+                        other.sql(rewrite.format(target.sql_name)).collect()
+            reading.result()
+    finally:
+        query.stop()
+    for target in targets:
+        assert operation in {row["operation"] for row in sync.spark.newSession().sql(commits.format(target.sql_name)).collect()}
+    rows = [{"id": key, "name": name} for (table, key), name in story.rows.items() if table == "orders"]
+    assert sync.rows("orders") == sorted(rows, key=repr)
+    assert versions(sync, "items") == story.history("items")
 
 
 @pytest.mark.parametrize("together", [True, False])
@@ -748,13 +802,26 @@ def test_partial_row_after_a_delete_in_a_micro_batch(sync: Sync) -> None:
 
 
 def test_unchanged_toast_values(sync: Sync) -> None:
-    row, source = {"id": 1, "name": "__debezium_unavailable_value"}, {"connector": "postgresql", "db": "shop", "table": "orders"}
-    toasted = json.dumps({"before": None, "after": row | {"qty": 2}, "op": "u", "source": source}).encode()
-    sync.produce("orders", [debezium("orders", "c", None, ORDER | {"qty": 1})])
+    order, source = ORDER | {"photo": "AAEC/w=="}, {"connector": "postgresql", "db": "shop", "table": "orders"}
+
+    def toasted(quantity: int) -> Message:
+        # Of a text and of bytes.
+        unchanged = {"name": "__debezium_unavailable_value", "photo": "X19kZWJleml1bV91bmF2YWlsYWJsZV92YWx1ZQ=="}
+        event = {"before": None, "after": {"id": 1, "qty": quantity, **unchanged}, "op": "u", "source": source}
+        return b'{"id": 1}', json.dumps(event).encode()
+
+    sync.produce("orders", [debezium("orders", "c", None, order | {"qty": 1})])
     sync.run(format="debezium-json")
-    sync.produce("orders", [(None, toasted)])
+    sync.produce("orders", [toasted(2)])
     sync.run(format="debezium-json")
-    assert sync.rows("orders") == [ORDER | {"qty": 2}]
+    assert sync.rows("orders") == [order | {"qty": 2}]
+    # Without the table's file, no value of the columns is known.
+    (sync.folder / "schemas" / "shop.orders.json").unlink()
+    sync.produce("orders", [toasted(3)])
+    assert "shop.orders: the type of its new column 'name' is unknown, because no record has a value" in sync.error(format="debezium-json")
+    assert sync.rows("orders") == [order | {"qty": 2}]
+    sync.run(format="debezium-json", tables={"shop.orders": TableOptions(types={"name": "STRING", "photo": "STRING"})})
+    assert sync.rows("orders") == [order | {"qty": 3}]
 
 
 def test_update_without_old_when_a_column_is_new(sync: Sync) -> None:

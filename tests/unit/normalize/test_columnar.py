@@ -121,6 +121,7 @@ PART = {"id": 1, "name": "bolt", "price": "1.50", "at": "2026-11-21 14:00:02.434
         (debezium("c", None, {**PART, "id": None}), 1),
         (debezium("c", None, {**PART, "id": 2**31}), 1),
         (debezium("c", None, {**PART, "name": "__debezium_unavailable_value"}), 1),
+        (debezium("c", None, {**PART, "name": "X19kZWJleml1bV91bmF2YWlsYWJsZV92YWx1ZQ=="}), 1),
         (debezium("c", None, {**PART, "name": json.loads("[" * 300 + "]" * 300)}), 0),
         (debezium("d", None, None), 1),
         (debezium("t", None, None), 1),

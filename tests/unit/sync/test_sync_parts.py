@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -170,6 +171,20 @@ def test_new_column_without_a_type_is_an_error() -> None:
     records = [(*maxwell("orders", "insert", {"id": 1, "": 2}), ())]
     with pytest.raises(SyncError, match="the type of its new column '' is unknown"):
         extend(schema, [""], {"shop.orders": records}, format=get_format("maxwell-json"), options=TableOptions())
+
+
+def test_column_of_which_only_the_placeholder_is_known_has_the_type_of_the_user() -> None:
+    after = {"id": 1, "name": "a", "doc": "__debezium_unavailable_value"}
+    value = json.dumps({"before": None, "after": after, "op": "u", "source": {"connector": "postgresql"}}).encode()
+    record, format = (b'{"id": 1}', value), get_format("debezium-json")
+    schema = decided(record, format="debezium-json")
+    assert schema.columns == columns("id BIGINT NOT NULL, name STRING")
+    with pytest.raises(SyncError, match=r"'doc' is unknown, because no record has a value of it .* pass .*TableOptions\(types=\{'doc': "):
+        extend(schema, ["doc"], {"shop.orders": [(*record, ())]}, format=format, options=TableOptions())
+    typed = {"doc": "ARRAY<INT>"}
+    found = extend(schema, ["doc"], {"shop.orders": [(*record, ())]}, format=format, options=TableOptions(types=typed))
+    assert found.columns == columns("id BIGINT NOT NULL, name STRING, doc ARRAY<INT>")
+    assert decided(record, format="debezium-json", types=typed).columns == found.columns
 
 
 def merged_schema(**shards: tuple[bytes | None, bytes | None]) -> TableSchema:

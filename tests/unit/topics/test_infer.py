@@ -146,7 +146,7 @@ def test_text_that_could_be_base64_by_chance_is_not_noted() -> None:
 
 def test_the_placeholder_is_not_counted_as_a_value() -> None:
     mark = "__debezium_unavailable_value"
-    found = of_values([1, 2], [mark], {mark: mark}, None, format="debezium-json")
+    found = of_values([1, 2], [mark], {mark: mark}, mark.encode().hex(), None, format="debezium-json")
     assert str(found.columns[1].type) == "ARRAY<BIGINT>"
     assert found.evidence[1].seen == {"array": 1, "null": 1}
 

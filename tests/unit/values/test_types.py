@@ -617,13 +617,17 @@ TEXT = "__debezium_unavailable_value"
     [
         pytest.param("STRING", PLACE, TEXT, id="text"),
         pytest.param("CHAR(3)", PLACE, TEXT, id="char"),
+        pytest.param("STRING", PLACE, base64.b64encode(TEXT.encode()).decode(), id="bytes in base64 as text"),
+        pytest.param("STRING", Handling(placeholder=TEXT, binary="hex"), TEXT.encode().hex(), id="bytes in hex as text"),
         pytest.param("BINARY", PLACE, base64.b64encode(TEXT.encode()).decode(), id="bytes in base64"),
         pytest.param("BINARY", Handling(placeholder="ÿ??", binary="base64-url-safe"), "w78_Pw==", id="bytes in URL-safe base64"),
         pytest.param("BINARY", Handling(placeholder=TEXT, binary="hex"), TEXT.encode().hex(), id="bytes in hex"),
         pytest.param("ARRAY<STRING>", PLACE, [TEXT], id="an array of text"),
+        pytest.param("ARRAY<STRING>", PLACE, [base64.b64encode(TEXT.encode()).decode()], id="an array of bytes as text"),
         pytest.param("ARRAY<BIGINT>", PLACE, list(TEXT.encode()), id="an array of numbers"),
         pytest.param("ARRAY<BINARY>", PLACE, [base64.b64encode(TEXT.encode()).decode()], id="an array of bytes"),
         pytest.param("MAP<STRING, STRING>", PLACE, {TEXT: TEXT}, id="a map"),
+        pytest.param("STRUCT<a: STRING>", PLACE, {TEXT: TEXT}, id="a map as a struct"),
     ],
 )
 def test_a_placeholder_is_absent_by_the_type_of_its_column(sql_type: str, handling: Handling, value: Any) -> None:
