@@ -149,6 +149,15 @@ def test_rows_without_the_stage_keep_the_order_of_the_frame(spark):
     ]  # fmt: skip
 
 
+def test_every_byte_of_a_value_reaches_the_decoder(spark):
+    every = bytes(range(256))
+    df = spark.createDataFrame([(b"1", every)], "key BINARY, value BINARY")
+    raw = {"key_format": "raw", "value_format": "raw", "value_fields_include": "EXCEPT_KEY"}
+    table = {"format": "upsert-kafka", "format_options": raw, "schema": "id STRING, data BINARY", "primary_key": "id"}
+    (row,) = decode_changelog(df, **table, normalize=False, changelog_mode="upsert").collect()
+    assert (row.id, bytes(row.data)) == ("1", every)
+
+
 # ---------------------------------------------------------------------------------------------------------- bad records
 
 
