@@ -10,8 +10,10 @@ from bench.history import SCHEMA, Expected
 from bench.settings import settings_of
 from bench.spark import MicroBatch
 from bench.steady import Run, Side, boundary, counts_of, require_counts
+from bench.tables import Source
 from bench.topics import FORMATS, PARTITIONS, producer_of, records
 from cdc_formats import get_format
+from cdc_formats.base import Ignored
 
 
 def test_parse_formats_separated_by_commas():
@@ -120,6 +122,20 @@ def test_measured_part_begins_at_the_boundary():
     assert (run.messages, run.left_out, run.measured) == (800, batches[:2], batches[2:])
     assert counts_of(run.left_out) == ({"+I": 300, "-D": 4}, {"+I": 14, "-D": 6})
     assert (Run(batches[:1], {}).left_out, counts_of([])) == ([], ({}, {}))
+
+
+def test_messages_of_many_tables_decode_to_the_expected_versions():
+    source = Source(2, 3)
+    messages = [*source.inserts(), *source.updates(20, rate=1e6)]
+    found = {}
+    for table in range(2):
+        decoder = get_format("maxwell-json", table_include=f"t{table}").decoder("id INT, version INT, amount STRING", unique_key=["id"])
+        for key, value in messages:
+            changes = decoder.upserts(key, value)
+            for change in [] if isinstance(changes, Ignored) else changes:
+                found[table, change.key[0]] = change.row
+    assert found == {(table, row): (row, version, f"{version}.50") for (table, row), version in source.versions.items()}
+    assert (len(source.sent), sum(source.versions.values())) == (26, 20)
 
 
 def test_interpolated_cpu_between_two_samples():
