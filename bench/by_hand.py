@@ -21,7 +21,7 @@ from normalize import DeltaTarget, apply_changes
 
 from .history import NAMES, SCHEMA, Expected
 from .settings import changes_of
-from .steady import Run, Side, counts_of, into_counter, require_counts, run_steadily, side_of
+from .steady import KindCounter, Run, Side, require_counts, run_steadily, side_of
 from .topics import Topic
 
 if TYPE_CHECKING:
@@ -104,11 +104,12 @@ def by_key(spark: SparkSession, options: argparse.Namespace, topic: Topic) -> Ru
     events = _records(spark, options, topic).select("offset", message).select("offset", "message.*")
     # The row of a delete is its before-image: columns of NULLs would get other types in pandas.
     events = events.select("offset", "op", F.coalesce("after", "before").alias("row")).select("offset", "op", "row.*")
+    consumer = KindCounter()
     changes = events.groupBy("id").applyInPandasWithState(
         changes_of_key, f"row_kind STRING, {COLUMNS}", COLUMNS, "append", GroupStateTimeout.NoTimeout
     )
-    run = run_steadily(into_counter(changes))
-    require_counts("applyInPandasWithState's", counts_of(run.batches), topic.expected["arrival"].counts)
+    run = run_steadily(changes.writeStream.foreachBatch(consumer))
+    require_counts("applyInPandasWithState's", consumer.counts, topic.expected["arrival"].counts)
     return run
 
 

@@ -30,7 +30,7 @@ from .cpu import PYTHON_WORKERS, SPARK_JVM, cpu_seconds, is_known, microseconds,
 from .history import SCHEMA
 from .settings import PLAIN, changes_of, settings_of
 from .spark import run_stream, start_session, use_state
-from .steady import into_counter
+from .steady import KindCounter
 from .topics import Topic, broker
 
 if TYPE_CHECKING:
@@ -161,7 +161,7 @@ def _into_noop(df: DataFrame) -> int:
 
 
 def _into_counter(changes: DataFrame) -> int:
-    return sum(batch.messages for batch in run_stream(into_counter(changes)))
+    return sum(batch.messages for batch in run_stream(changes.writeStream.foreachBatch(KindCounter())))
 
 
 def measure(queries: dict[str, Callable[[], int]], runs: int, warm_up: int) -> dict[str, Cost]:

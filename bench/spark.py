@@ -38,22 +38,12 @@ STATES = {
 
 
 class MicroBatch(NamedTuple):
-    """A micro-batch.
-
-    Attributes
-    ----------
-    number, messages : int
-    begin, end : float
-        In seconds since 1970-01-01 UTC.
-    observed : dict
-        The observed metrics, by their observation.
-    """
+    """A micro-batch: its number, its messages, and the times when it began and ended, in seconds since 1970-01-01 UTC."""
 
     number: int
     messages: int
     begin: float
     end: float
-    observed: dict[str, Any]
 
 
 def start_session(*, delta: bool = False, iceberg: str = "") -> Any:
@@ -102,5 +92,4 @@ def run_stream(writer: Any) -> list[MicroBatch]:
 
 def _micro_batch(progress: dict[str, Any]) -> MicroBatch:
     begin = datetime.fromisoformat(progress["timestamp"].replace("Z", "+00:00")).timestamp()
-    end = begin + progress["durationMs"]["triggerExecution"] / 1000
-    return MicroBatch(progress["batchId"], progress["numInputRows"], begin, end, progress["observedMetrics"])
+    return MicroBatch(progress["batchId"], progress["numInputRows"], begin, begin + progress["durationMs"]["triggerExecution"] / 1000)

@@ -12,13 +12,10 @@ from itertools import accumulate
 from statistics import median
 from typing import Any, NamedTuple
 
-from cdc_formats.row_kind import SHORT_STRINGS
-
 from .cpu import CpuWatch, microseconds
 from .report import report
 from .spark import MicroBatch, run_stream
 
-_KINDS = "kinds"
 LEFT_OUT = 0.25
 """The share of the messages before the measured part."""
 
@@ -54,11 +51,6 @@ class Run(NamedTuple):
     def measured(self) -> list[MicroBatch]:
         """The micro-batches of the measured part."""
         return self.batches[boundary([batch.messages for batch in self.batches]) :]
-
-    @property
-    def left_out(self) -> list[MicroBatch]:
-        """The micro-batches before the measured part."""
-        return self.batches[: -len(self.measured)]
 
 
 class Side(NamedTuple):
@@ -108,24 +100,33 @@ def side_of(what: str, runs: list[Run], note: str = "") -> Side:
     return result
 
 
-def into_counter(changes: Any, output_mode: str = "append") -> Any:
-    """Return the writer of a changelog into a consumer that counts rows and sums ids by row kind."""
-    from pyspark.sql import functions as F
+class KindCounter:
+    """A consumer for ``foreachBatch`` that counts rows and sums ids by row kind.
 
-    of_kind = {kind: F.col("row_kind") == kind for kind in SHORT_STRINGS}
-    rows = [F.count_if(of).alias(f"rows {kind}") for kind, of in of_kind.items()]
-    ids = [F.sum(F.when(of, F.col("id"))).alias(f"ids {kind}") for kind, of in of_kind.items()]
-    return changes.observe(_KINDS, *rows, *ids).writeStream.format("noop").outputMode(output_mode)
+    Attributes
+    ----------
+    counts : (dict, dict)
+    rows_until : dict
+        The rows of all micro-batches up to a number.
+    """
 
+    def __init__(self) -> None:
+        self.counts: Counts = ({}, {})
+        self.rows_until: dict[int, int] = {}
 
-def counts_of(batches: Sequence[MicroBatch]) -> Counts:
-    """Return the rows, and the sums of their ids, of micro-batches that `into_counter` counted."""
+    def __call__(self, batch: Any, number: int) -> None:
+        """Count a micro-batch."""
+        from pyspark.sql import functions as F
 
-    def of_all(what: str) -> dict[str, int]:
-        sums = {kind: sum(batch.observed[_KINDS][f"{what} {kind}"] or 0 for batch in batches) for kind in SHORT_STRINGS}
-        return {kind: total for kind, total in sums.items() if total}
+        rows, ids = self.counts
+        for kind, count, total in batch.groupBy("row_kind").agg(F.count("*"), F.sum("id")).collect():
+            rows[kind] = rows.get(kind, 0) + count
+            ids[kind] = ids.get(kind, 0) + total
+        self.rows_until[number] = sum(rows.values())
 
-    return of_all("rows"), of_all("ids")
+    def rows_before(self, run: Run) -> int:
+        """Return the rows before the measured part of a run."""
+        return self.rows_until.get(run.measured[0].number - 1, 0)
 
 
 def require_counts(whose: str, counted: Counts, expected: Counts) -> None:

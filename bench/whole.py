@@ -21,7 +21,7 @@ from .cpu import BROKER, FLINK_JVM, PYTHON_WORKERS, SPARK_JVM
 from .report import report
 from .settings import MINI_BATCH, NATIVE, PLAIN, changes_of, settings_of
 from .spark import start_session, use_state
-from .steady import Run, Side, counts_of, into_counter, require_counts, run_steadily, side, side_of
+from .steady import KindCounter, Run, Side, require_counts, run_steadily, side, side_of
 from .topics import Topic, broker
 
 
@@ -58,34 +58,34 @@ def whole(options: argparse.Namespace) -> None:
 
 def _compared(spark: Any, options: argparse.Namespace, format: str, state: str, topic: Topic) -> Iterator[Comparison]:
     for settings in options.settings:
-        output_mode = "update" if NATIVE in settings else "append"
-        runs = [
-            run_steadily(into_counter(changes_of(spark, options, format, topic, settings), output_mode))
-            for _ in range(options.warm_up + options.runs)
-        ]
-        counted = [counts_of(run.batches) for run in runs]
+        runs, counters = [], []
+        for _ in range(options.warm_up + options.runs):
+            counters.append(KindCounter())
+            changes = changes_of(spark, options, format, topic, settings)
+            writer = changes.writeStream.foreachBatch(counters[-1])
+            runs.append(run_steadily(writer.outputMode("update" if NATIVE in settings else "append")))
         # The rows of last changes depend on the micro-batches.
         every_change = NATIVE not in settings and MINI_BATCH not in settings
         expected = topic.expected.get(settings_of(settings, format).order) if every_change else None
-        counts = expected.counts if expected else counted[0]
-        for each in counted:
-            require_counts("this library's", each, counts)
+        counts = expected.counts if expected else counters[0].counts
+        for counter in counters:
+            require_counts("this library's", counter.counts, counts)
         note = f"; 2 cores, {state} state, {options.key_groups} key groups, {settings}"
         ours = side_of(f"whole {format}", runs[options.warm_up :], note)
         compare = options.flink and settings == PLAIN
-        flink = _flink(options, format, state, topic, runs[-1]) if compare else None
+        flink = _flink(options, format, state, topic, runs[-1], counters[-1]) if compare else None
         print("rows by kind:", dict(sorted(counts[0].items())), "as expected" if expected else "", flush=True)
         yield Comparison(format, state, settings, runs[0].messages, ours, flink)
 
 
-def _flink(options: argparse.Namespace, format: str, state: str, topic: Topic, ours: Run) -> Side:
+def _flink(options: argparse.Namespace, format: str, state: str, topic: Topic, ours: Run, counter: KindCounter) -> Side:
     """Measure Flink from the row at which the measured part of this library's run begins."""
     from .flink import FLINK_VERSION, run_flink
 
-    left_out, counts = sum(counts_of(ours.left_out)[0].values()), counts_of(ours.batches)
+    left_out = counter.rows_before(ours)
     runs = []
     for run in run_flink(format, state, topic.servers, topic.name, left_out=left_out, runs=options.runs, warm_up=options.warm_up):
-        require_counts("Flink's", (run.rows, run.ids), counts)
+        require_counts("Flink's", (run.rows, run.ids), counter.counts)
         runs.append(run)
     messages = sum(batch.messages for batch in ours.measured)
     result = side(messages, [run.seconds for run in runs], [run.cpu for run in runs])

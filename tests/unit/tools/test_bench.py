@@ -9,7 +9,7 @@ from bench.cpu import Process, cpu_seconds, interpolated, microseconds, parsed, 
 from bench.history import SCHEMA, Expected
 from bench.settings import settings_of
 from bench.spark import MicroBatch
-from bench.steady import Run, Side, boundary, counts_of, require_counts
+from bench.steady import KindCounter, Run, Side, boundary, require_counts
 from bench.tables import Source
 from bench.topics import FORMATS, PARTITIONS, producer_of, records
 from cdc_formats import get_format
@@ -115,13 +115,13 @@ def test_boundary_is_the_micro_batch_nearest_to_a_quarter(messages, left_out):
 
 
 def test_measured_part_begins_at_the_boundary():
-    none = {f"{what} {kind}": None for what in ("rows", "ids") for kind in ("+I", "-U", "+U", "-D")}
-    observed = {"kinds": none | {"rows +I": 150, "ids +I": 7, "rows -D": 2, "ids -D": 3}}
-    batches = [MicroBatch(number, 100, 10.0 * number, 10.0 * number + 9, observed) for number in range(8)]
+    batches = [MicroBatch(number, 100, 10.0 * number, 10.0 * number + 9) for number in range(8)]
     run = Run(batches, {})
-    assert (run.messages, run.left_out, run.measured) == (800, batches[:2], batches[2:])
-    assert counts_of(run.left_out) == ({"+I": 300, "-D": 4}, {"+I": 14, "-D": 6})
-    assert (Run(batches[:1], {}).left_out, counts_of([])) == ([], ({}, {}))
+    assert (run.messages, run.measured) == (800, batches[2:])
+    counter = KindCounter()
+    counter.rows_until = {number: 150 * (number + 1) for number in range(8)}
+    assert counter.rows_before(run) == 300
+    assert counter.rows_before(Run(batches[:1], {})) == 0
 
 
 def test_messages_of_many_tables_decode_to_the_expected_versions():
