@@ -85,11 +85,12 @@ def run_stream(writer: Any) -> list[MicroBatch]:
     try:
         query = writer.option("checkpointLocation", folder).trigger(availableNow=True).start()
         query.awaitTermination()
-        return [_micro_batch(progress) for progress in query.recentProgress if progress["numInputRows"]]
+        return [micro_batch(progress) for progress in query.recentProgress if progress["numInputRows"]]
     finally:
         shutil.rmtree(folder)
 
 
-def _micro_batch(progress: dict[str, Any]) -> MicroBatch:
+def micro_batch(progress: dict[str, Any]) -> MicroBatch:
+    """Return the micro-batch of a query's progress."""
     begin = datetime.fromisoformat(progress["timestamp"].replace("Z", "+00:00")).timestamp()
     return MicroBatch(progress["batchId"], progress["numInputRows"], begin, begin + progress["durationMs"]["triggerExecution"] / 1000)

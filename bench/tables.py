@@ -4,9 +4,9 @@ python -m bench.tables                                  # 50 Delta tables of 1,0
 python -m bench.tables --tables 10 --rate 5 --parallel 2
 
 One topic has Maxwell's messages of all tables: first the rows of each table, then updates of random rows of random tables, at a steady
-rate. The figures are the time from the start of the query until every table has its rows; the seconds of the micro-batches with updates,
-and the tables that they touch; the time from sending an update until its micro-batch is committed; and the peak memory. In the end, each
-table is compared with the expected rows.
+rate. The figures are the time from the start of the query until every table has its rows; the updates and the seconds of each micro-batch;
+the time from sending an update until its micro-batch is committed; and the peak memory. In the end, each table is compared with the
+expected rows.
 """
 
 from __future__ import annotations
@@ -17,16 +17,15 @@ import os
 import tempfile
 import time
 from collections.abc import Iterator
-from datetime import datetime
-from pathlib import Path
 from random import Random
 from statistics import median, quantiles
 from typing import Any
 
 from normalize import DeltaDatabase, LocalKafka, sync_database
+from normalize.sinks.databases import table_name
 
 from .cpu import is_known, most_resident
-from .spark import start_session
+from .spark import micro_batch, start_session
 
 TOPIC = "shop"
 _MILLIS = 1_700_000_000_000
@@ -94,11 +93,12 @@ def main() -> None:
         kafka.produce(TOPIC, source.inserts())
         spark = start_session(delta=True)
         spark.conf.set("spark.databricks.delta.snapshotPartitions", "2")  # 50 are for tables of many files
+        database = DeltaDatabase(f"{folder}/lake")
         writer = sync_database(
             spark,
             TOPIC,
             format="maxwell-json",
-            target=DeltaDatabase(f"{folder}/lake"),
+            target=database,
             schema_location=f"{folder}/schemas",
             options={"kafka.bootstrap.servers": kafka.bootstrap_servers},
             parallel=options.parallel,
@@ -111,22 +111,17 @@ def main() -> None:
         _wait(query, len(source.sent))
         batches = [each for each in query.recentProgress if each["numInputRows"] and _offset(each, "startOffset") >= inserts]
         query.stop()
-        _print(batches, source, inserts)
+        _print(batches, source)
         if is_known():
             java, python = (size >> 20 for size in most_resident(os.getpid()))
             print(f"peak memory: JVM {java:,} MB, Python workers {python:,} MB")
-        _check(spark, source, Path(folder) / "lake")
+        _check(spark, source, database)
         spark.stop()
 
 
 def _offset(progress: Any, which: str) -> int:
     offsets = json.loads(progress["sources"][0][which] or "null")
     return int(offsets[TOPIC]["0"]) if offsets else 0
-
-
-def _end(progress: Any) -> float:
-    begin = datetime.fromisoformat(progress["timestamp"].replace("Z", "+00:00")).timestamp()
-    return begin + float(progress["durationMs"]["triggerExecution"]) / 1000
 
 
 def _wait(query: Any, messages: int) -> float:
@@ -137,28 +132,28 @@ def _wait(query: Any, messages: int) -> float:
             raise query.exception()
         done = [each for each in query.recentProgress if each["numInputRows"] and _offset(each, "endOffset") >= messages]
         if done:
-            return _end(done[0])
+            return micro_batch(done[0]).end
         time.sleep(0.2)
     raise SystemExit(f"the query has not read {messages:,} messages in {_PATIENCE} s: the run is not valid")
 
 
-def _print(batches: list[Any], source: Source, inserts: int) -> None:
-    seconds = [each["durationMs"]["triggerExecution"] / 1000 for each in batches]
-    counts = [each["numInputRows"] for each in batches]
+def _print(batches: list[Any], source: Source) -> None:
+    done = list(map(micro_batch, batches))
+    seconds, counts = [batch.end - batch.begin for batch in done], [batch.messages for batch in done]
     lags = []
-    for batch in batches:
-        first, last = max(_offset(batch, "startOffset"), inserts), _offset(batch, "endOffset")
-        lags += [_end(batch) - sent for sent in source.sent[first:last]]
+    for progress, batch in zip(batches, done, strict=True):
+        sent = source.sent[_offset(progress, "startOffset") : _offset(progress, "endOffset")]
+        lags += [batch.end - when for when in sent]
     each = f"{median(counts):.0f} updates and {median(seconds):.1f} s each (medians), {sum(seconds) / sum(counts):.2f} s for each update"
     print(f"{sum(counts):,} updates in {len(batches)} micro-batches: {each}")
     print(f"from sending an update until it is written: {median(lags):.1f} s (median), {quantiles(lags, n=20)[-1]:.1f} s (95 of 100)")
 
 
-def _check(spark: Any, source: Source, folder: Path) -> None:
+def _check(spark: Any, source: Source, database: DeltaDatabase) -> None:
     for table in sorted({table for table, _ in source.versions}):
         expected = {row: version for (of, row), version in source.versions.items() if of == table}
-        (found,) = list(folder.rglob(f"t{table}"))
-        rows = spark.read.format("delta").load(str(found)).select("id", "version").collect()
+        target: Any = database.target(table_name(database.table, f"shop.t{table}"))
+        rows = spark.sql(f"SELECT id, version FROM {target.sql_name}").collect()
         if len(rows) != len(expected) or dict(map(tuple, rows)) != expected:
             raise SystemExit(f"the rows of t{table} are not the expected ones: the run is not valid")
     print("every table has the expected rows")
