@@ -205,6 +205,7 @@ class ColumnarDecoder:
         self.key_indices = rows.key_indices if needs_key else ()
         self.required = rows.required
         self.types = [column.type for column in rows.columns]
+        self.other_fields = [f"c{index}" for index in range(len(self.types)) if index not in self.key_indices]
         self.unify = row_unifier([rows.columns[index] for index in self.key_indices])
         # Where each ``-U`` is a message of its own, an update needs none.
         self.pairs = not keyed and source.format.changelog_mode.contains(_UPDATE_BEFORE) and _UPDATE_BEFORE not in envelope.kinds.values()
@@ -726,8 +727,8 @@ class _Decoding:
         return before, befores
 
     def _has_only_key(self, image: Any) -> bool:
-        rest = [f"c{index}" for index in range(len(self.decoder.types)) if index not in self.decoder.key_indices]
-        return bool(rest) and all(getattr(image, name) is ABSENT for name in rest)
+        others = self.decoder.other_fields
+        return bool(others) and all(getattr(image, name) is ABSENT for name in others)
 
     def _metadata(self, rows: _Rows, doubted: set[int]) -> list[list[Any]]:
         """Return the metadata's columns, in the requested order."""
