@@ -350,9 +350,9 @@ class AppendChangeFeed:
         changes = to_change_feed(batch.select(ROW_KIND, *(backquoted(field.name) for field in self.written)))
         version = F.lit(None if running is None else running.number).cast("bigint")
         stamped = changes.withColumns({COMMIT_VERSION: version, COMMIT_TIMESTAMP: F.current_timestamp()})
-        # Also for a batch that is then skipped: computing the rows writes the query's state.
+        # All rows are counted, also of a batch that is then skipped: computing them writes the query's state.
         with computed(stamped) as rows:
-            if not rows.isEmpty():
+            if rows.count():
                 repeat_conflicts(partial(self._append, rows, running))
 
     def _running(self, spark: SparkSession, number: int) -> Batch | None:
@@ -369,13 +369,16 @@ class AppendChangeFeed:
 
 @contextmanager
 def computed(df: DataFrame) -> Iterator[DataFrame]:
-    """Yield a DataFrame that is computed once: counts and state are not written twice, and MERGE requires deterministic input."""
-    rows = df.localCheckpoint()
+    """Yield a DataFrame whose rows are computed once and stored; the caller's first action reads all of them.
+
+    Executors hold the rows. Spark computes those of a lost executor again, from the same offsets and the same version of the state.
+    `localCheckpoint` would forget how, and the query would end with the executor.
+    """
+    rows = df.persist()
     try:
         yield rows
     finally:
-        if not is_connect(df):  # the server of Spark Connect forgets the DataFrame when this client does
-            rows._jdf.queryExecution().analyzed().rdd().unpersist(False)  # earlier than the garbage collector
+        rows.unpersist()
 
 
 def lake_target(spark: SparkSession, name: str) -> LakeTarget:

@@ -149,12 +149,26 @@ def _staged(rows: DataFrame, connection: JdbcConnection, table: JdbcTarget, spec
         options = connection.options | {"dbtable": dialect.table(staging)}
         with database_errors(table):
             staged.write.format("jdbc").options(**options).mode("append").save()
+            _require_once(connection, staging, table, rows.count())
         yield staging
     except BaseException:
         with suppress(TargetError):  # the first error is more helpful
             connection.execute(drop)
         raise
     connection.execute(drop)
+
+
+def _require_once(connection: JdbcConnection, staging: str, table: JdbcTarget, count: int) -> None:
+    """Raise an error if rows were staged twice: Spark repeats a task that committed its rows and was then lost with its executor.
+
+    Raises
+    ------
+    ConflictError
+        The caller stages all rows again.
+    """
+    staged = connection.number(f"SELECT COUNT(*) FROM {connection.dialect.table(staging)}")
+    if staged != count:
+        raise ConflictError(f"{staged} rows instead of {count} were staged for {table}, because an executor was lost")
 
 
 def _staging(spark: SparkSession, table: JdbcTarget) -> str:

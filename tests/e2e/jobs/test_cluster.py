@@ -5,17 +5,15 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import venv
-import zipfile
 from pathlib import Path
 
 import pyspark
 import pytest
 
 from normalize import spark_packages
+from tests.support.distributions import without_the_package, zipped
 from tests.support.histories import random_history, records_of
 from tests.support.jobs import cluster_job
-from tests.support.paths import REPOSITORY
 from tests.support.quick_java import QUICK
 from tests.support.strategies import last_rows, table_of
 from tests.support.streams import new_topic
@@ -24,26 +22,6 @@ pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.slow]
 
 
 JOB = Path(cluster_job.__file__)
-OURS = ("__editable__", "pyspark_kafka_changelog", "cdc_formats", "normalize")
-
-
-def without_the_package(folder: Path) -> Path:
-    """Make a copy of this environment without this package, and return its Python."""
-    venv.create(folder, symlinks=True)
-    for installed in Path(pyspark.__file__).parents[1].iterdir():
-        if not installed.name.startswith(OURS) and installed.suffix != ".pth":
-            next(folder.glob("lib/python*/site-packages")).joinpath(installed.name).symlink_to(installed)
-    return folder / "bin" / "python"
-
-
-def zipped(path: Path) -> Path:
-    """Write the package as a zip, like a user: ``zip -r package.zip cdc_formats normalize``."""
-    with zipfile.ZipFile(path, "w") as archive:
-        for package in ("cdc_formats", "normalize"):
-            for file in (REPOSITORY / package).rglob("*"):
-                if file.is_file() and "__pycache__" not in file.parts:
-                    archive.write(file, file.relative_to(REPOSITORY))
-    return path
 
 
 def submit(python: Path, folder: Path, kafka, topic: str, *options: str, environment: dict[str, str]) -> dict:

@@ -1,0 +1,82 @@
+"""A table stays equal to its source while executors of a standalone cluster die, and the query does not end."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.distributions import without_the_package, zipped
+from tests.support.histories import random_history, records_of
+from tests.support.jobs import lost_executors_job
+from tests.support.quick_java import QUICK
+from tests.support.servers.standalone_cluster import StandaloneCluster
+from tests.support.spark_packages import settings
+from tests.support.strategies import last_rows
+from tests.support.streams import new_topic
+
+pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.slow]
+JOB = lost_executors_job.__file__
+
+
+def submit(cluster: StandaloneCluster, folder: Path, arguments: dict[str, Any]) -> subprocess.Popen[str]:
+    """Submit the job; its executors have the package only from ``--py-files``."""
+    conf = settings(folder) | {
+        "spark.driver.extraJavaOptions": QUICK,
+        "spark.executor.extraJavaOptions": QUICK,
+        "spark.executor.memory": "512m",
+        "spark.driver.host": "127.0.0.1",
+        "spark.log.level": "ERROR",
+        "spark.task.maxFailures": "8",
+    }
+    options = [part for name, value in conf.items() for part in ("--conf", f"{name}={value}")]
+    package = ["--py-files", str(zipped(folder / "package.zip"))]
+    command = [str(cluster.home / "bin" / "spark-submit"), "--master", cluster.url, *options, *package, JOB, json.dumps(arguments)]
+    inherited = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYSPARK_DRIVER_PYTHON")}
+    python = without_the_package(folder / "environment")
+    environment = {**inherited, "SPARK_HOME": str(cluster.home), "PYSPARK_PYTHON": str(python), "SPARK_LOCAL_IP": "127.0.0.1"}
+    with (folder / "driver.log").open("wb") as log:
+        return subprocess.Popen(command, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=log, text=True)
+
+
+def run(cluster: StandaloneCluster, folder: Path, arguments: dict[str, Any], kills: int) -> tuple[dict[str, Any], int]:
+    """Run the job, killing an executor, or each third time a Worker, when executors hold rows that are then written."""
+    job, killed, last = submit(cluster, folder, arguments), 0, ""
+    assert job.stdout is not None
+    with job.stdout:
+        for last in job.stdout:
+            if last == "stored\n" and killed < kills:
+                if killed % 3 == 2:
+                    cluster.kill_worker(killed % 2)
+                    cluster.start_worker(killed % 2)
+                    killed += 1
+                else:
+                    killed += cluster.kill_executor(killed % 2)
+    assert job.wait() == 0, (folder / "driver.log").read_text(errors="replace")[-8000:]
+    return json.loads(last), killed
+
+
+@pytest.mark.parametrize(
+    ("kind", "kills", "batches"),
+    [
+        ("delta", 3, 2),
+        *(pytest.param(kind, 9, 10, marks=pytest.mark.soak) for kind in ("delta", "iceberg", "postgresql")),
+    ],
+)
+def test_a_query_goes_on_without_the_executors_that_held_its_rows(kafka, request, tmp_path, kind, kills, batches):
+    server = request.getfixturevalue("postgres") if kind == "postgresql" else None
+    login = {} if server is None else {"url": server.url, "user": server.user, "password": server.password}
+    history = random_history(20)
+    records = records_of(history)
+    topic = new_topic(kafka, records, partitions=2)
+    options = {"kafka.bootstrap.servers": kafka.bootstrap_servers, "maxOffsetsPerTrigger": -(-len(records) // batches)}
+    arguments = {"kind": kind, "topic": topic, "folder": str(tmp_path), "options": options, "login": login}
+    with StandaloneCluster(tmp_path) as cluster:
+        tables, killed = run(cluster, tmp_path, arguments, kills)
+    assert killed == kills
+    expected = sorted((list(row) for row in last_rows(history).values()), key=repr)
+    assert tables == {"apply_changes": expected, "sync_database": expected}

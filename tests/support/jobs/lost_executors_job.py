@@ -1,0 +1,88 @@
+"""A user's job for a cluster: tables that stay equal to their source, by `apply_changes` and by `sync_database`. Arguments are JSON.
+
+It prints ``stored`` when executors hold the rows of a micro-batch that are then written, and at the end the rows of each table as JSON.
+"""
+
+import json
+import sys
+import threading
+import time
+
+from normalize import (
+    DeltaDatabase,
+    DeltaTarget,
+    IcebergDatabase,
+    IcebergTarget,
+    JdbcDatabase,
+    JdbcTarget,
+    TableOptions,
+    apply_changes,
+    from_kafka_changelog,
+    sync_database,
+)
+
+SCHEMA, KEY = "id INT, name STRING, qty INT", "id"
+
+
+def watch(spark, query) -> None:
+    """Print when rows are stored."""
+    stored, context = False, spark.sparkContext._jsc.sc()
+    while query.isActive:
+        before, stored = stored, any(each.isCached() for each in context.getRDDStorageInfo())
+        if stored and not before:
+            print("stored", flush=True)
+        time.sleep(0.02)
+
+
+def written(spark, way: str, kind: str, topic: str, folder: str, options: dict, login: dict):
+    """Return the writer, and a function that reads the table."""
+    databases = {
+        "delta": lambda: DeltaDatabase(f"{folder}/lake"),
+        "iceberg": lambda: IcebergDatabase("lake.db"),
+        "postgresql": lambda: JdbcDatabase(**login),
+    }
+    database, name = databases[kind](), f"{way}_{topic}".replace("-", "_")
+    table = database.target(name)
+    if way == "sync_database":
+        writer = sync_database(
+            spark,
+            topic,
+            format="debezium-json",
+            target=database,
+            schema_location=f"{folder}/schemas",
+            options=options,
+            tables={"t": TableOptions(schema=SCHEMA, primary_key=KEY, name=name)},
+        )
+    else:
+        changes = from_kafka_changelog(spark, topic, format="debezium-json", schema=SCHEMA, primary_key=KEY, options=options)
+        writer = apply_changes(changes, table, keys=KEY)
+    if isinstance(table, JdbcTarget):
+        source = {"url": table.url, "user": table.user, "password": table.password, "dbtable": table.table}
+        return writer, lambda: spark.read.format("jdbc").options(**source).load()
+    assert isinstance(table, DeltaTarget | IcebergTarget)
+    return writer, lambda: spark.table(table.sql_name)
+
+
+def copied(spark, way: str, folder: str, **arguments) -> list:
+    """Read the topic until its end, and return the table's rows."""
+    writer, read = written(spark, way, folder=folder, **arguments)
+    query = writer.option("checkpointLocation", f"{folder}/checkpoint-{way}").trigger(availableNow=True).start()
+    watching = threading.Thread(target=watch, args=(spark, query), daemon=True)
+    watching.start()
+    query.awaitTermination()
+    watching.join()
+    return sorted(([row["id"], row["name"], row["qty"]] for row in read().collect()), key=repr)
+
+
+def main(text: str) -> None:
+    """Copy the topic in each way."""
+    from pyspark.sql import SparkSession
+
+    arguments = json.loads(text)
+    spark = SparkSession.builder.getOrCreate()
+    print(json.dumps({way: copied(spark, way, **arguments) for way in ("apply_changes", "sync_database")}))
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
