@@ -104,7 +104,7 @@ def main(folder: Path, options: dict[str, Any]) -> None:
     failing = from_kafka_changelog(spark, options["avro"], **avro, options=login, check=False)
     show_plans(failing, folder, "registry")
     run(failing, folder, "registry")
-    refused = {**login, "kafka.sasl.jaas.config": options["wrong"]}
+    refused = {**login, "kafka.sasl.jaas.config": options["wrong"], "fetchOffset.numRetries": "1"}
     run(from_kafka_changelog(spark, topic, **TABLE, format="debezium-json", options=refused, check=False), folder, "refused")
     pages(spark, folder)
     spark.stop()
