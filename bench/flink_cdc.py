@@ -47,7 +47,7 @@ def run_flink_cdc(source: Source, jobs: list[Job], parallelism: int) -> list[Run
     RuntimeError
         If Flink cannot be fetched or compiled, or a job fails; with the end of Flink's output.
     """
-    java = local_kafka._find_java()
+    java = local_kafka.find_java()
     jars = fetched(f"flink-cdc-{CDC_VERSION}", f"Flink CDC {CDC_VERSION} and Flink {FLINK_VERSION}", "once", _ivy_module())
     with tempfile.TemporaryDirectory(prefix="bench-capture-") as name:
         work = Path(name)

@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,9 +17,11 @@ from normalize.spark_versions import has_package
 from tests.support import quick_java
 from tests.support.examples import examples
 from tests.support.paths import REPOSITORY
-from tests.support.tiers import NEEDS, TIERS, misplaced, mixed, needs
+from tests.support.tiers import SERVERS, TIERS, misplaced, mixed, needs
 
 TESTS = Path(__file__).parent
+SECONDS = {"": 0.1, **dict.fromkeys(SERVERS, 0.5), "spark": 3, "connect": 3, "slow": 30}
+"""The estimated seconds of a test, by its markers."""
 
 # Spark's workers must be this interpreter and see this repository.
 os.environ["PYSPARK_PYTHON"] = sys.executable
@@ -78,12 +81,12 @@ def _problem(path: Path, function: str, found: set[str]) -> str | None:
 
 
 def _longest_first(items: list[pytest.Item]) -> None:
-    """Sort files: slow ones first, then those with Java, so that parallel processes end together."""
-    weights: dict[Path, int] = {}
+    """Sort files by the estimated seconds of their tests, so that parallel processes end together: short files come last."""
+    seconds: Counter[Path] = Counter()
     for item in items:
         names = {marker.name for marker in item.iter_markers()}
-        weights[item.path] = max(2 if "slow" in names else 1 if names & NEEDS else 0, weights.get(item.path, 0))
-    items.sort(key=lambda item: -weights[item.path])
+        seconds[item.path] += max(weight for name, weight in SECONDS.items() if not name or name in names)
+    items.sort(key=lambda item: -seconds[item.path])
 
 
 @pytest.fixture(scope="session")
@@ -116,7 +119,7 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[object]:
     from tests.support.servers.secured import LISTENERS, Secured, broker_properties, make_users
 
     made = Secured.certificates(tmp_path_factory.mktemp("certificates"))
-    with LocalKafka(listeners=LISTENERS, properties=broker_properties(made)) as broker:
+    with LocalKafka(data_dir=made.folder / "broker", listeners=LISTENERS, properties=broker_properties(made)) as broker:
         make_users(broker)
         yield made._replace(kafka=broker)
 

@@ -10,7 +10,8 @@ from tests.support.servers.secured import SECRETS, Secured
 
 BAD = b'{"op": "c", "after": {"id": "no number"}}'
 
-PATIENCE = {"kafka.default.api.timeout.ms": "1500", "kafka.request.timeout.ms": "1000"}
+PATIENCE = {"kafka.default.api.timeout.ms": "1500", "kafka.request.timeout.ms": "1000", "fetchOffset.numRetries": "1"}
+"""Options with which Spark tries only once, and not for long."""
 
 WRONG = "guessed-51ff"
 LOGIN = "[LOGIN_REFUSED] Kafka refused the login (_AUTHENTICATION): check security.protocol and sasl.*"

@@ -1,7 +1,10 @@
 """The jars of the tests' Spark session; ``python -m tests.support.spark_packages --fetch`` downloads them.
 
-All processes share Ivy's cache, which has no lock: it must be filled before parallel test processes start. Spark is started for that
-in any case, so it also reads a topic, and the classes that Spark and Kafka load are archived for later starts (`quick_java`).
+They are in folders of the user's cache, as those of `local_session`. With ``spark.jars.packages`` each session would resolve them with Ivy,
+whose cache has no lock, and each task of a Python worker would look for modules in them.
+
+The classes that Spark and Kafka load are archived for later starts (`quick_java`). The session that does so has the setting
+``spark.jars.packages``, as the cluster of `tests/e2e/jobs`.
 """
 
 from __future__ import annotations
@@ -21,17 +24,21 @@ from tests.support import quick_java
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-PACKAGES = spark_packages(*filter(has_package, KINDS))
 EXTENSIONS = {
     "delta": "io.delta.sql.DeltaSparkSessionExtension",
     "iceberg": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
 }
 
 
+def jars(*kinds: str) -> str:
+    """Return the value of ``spark.jars`` for Spark's Kafka source and for tables of these kinds."""
+    return ",".join(map(str, package_jars(kinds)))
+
+
 def settings(folder: Path) -> dict[str, object]:
     """Return the settings of the tests' sessions: the jars, Delta, Iceberg (the catalog ``lake``); tables are in `folder`."""
     return {
-        "spark.jars.packages": PACKAGES,
+        "spark.jars": jars(*filter(has_package, KINDS)),
         "spark.sql.extensions": ",".join(name for kind, name in EXTENSIONS.items() if has_package(kind)),
         "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
         "spark.databricks.delta.snapshotPartitions": 1,
@@ -51,7 +58,7 @@ def session() -> SparkSession:
     from pyspark.sql import SparkSession
 
     settings = {
-        "spark.jars.packages": PACKAGES,
+        "spark.jars.packages": spark_packages(),
         "spark.sql.shuffle.partitions": "1",
         "spark.ui.enabled": "false",
         "spark.log.level": "ERROR",
@@ -81,17 +88,14 @@ def archive_classes() -> None:
 
 
 def main() -> None:
-    """Start Spark once to download the jars; write the class archives if they are missing. Fetch the jars of `local_session`, too."""
+    """Fetch the jars, also those of the notebooks; write the class archives if they are missing."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--fetch", action="store_true", required=True, help="download the jars into Ivy's cache")
+    parser.add_argument("--fetch", action="store_true", required=True, help="download the jars into the user's cache")
     parser.parse_args()
     os.environ["PYSPARK_PYTHON"] = sys.executable
-    for packages in ((), ("delta",)):  # those of the notebooks
-        package_jars(packages)
-    if all(quick_java.archive(name).exists() for name in quick_java.VARIABLES.values()):
-        os.environ.update(quick_java.options())
-        end(session())
-    else:
+    for kinds in ((), ("delta",), tuple(filter(has_package, KINDS))):
+        package_jars(kinds)
+    if not all(quick_java.archive(name).exists() for name in quick_java.VARIABLES.values()):
         archive_classes()
 
 

@@ -73,17 +73,22 @@ def replayed(folder: Path) -> Replica:
     return replica
 
 
+# The snapshot has about four batches: the first kill is during the snapshot, the second mostly after it.
+SHORT = (1, 2), (3, 5)
+
+
 @pytest.mark.cross_section
-def test_changelog_of_a_killed_and_restarted_job_equals_the_table(source: LocalSource, tmp_path: Path) -> None:
-    source.run(
-        "CREATE TABLE killed (id INT PRIMARY KEY, v INT)", "INSERT INTO killed SELECT seq, 0 FROM seq_1_to_60", "ANALYZE TABLE killed"
-    )
+@pytest.mark.parametrize("kills", [pytest.param(SHORT, id="2"), pytest.param(SHORT * 10, id="20", marks=pytest.mark.soak)])
+def test_changelog_of_a_killed_and_restarted_job_equals_the_table(
+    source: LocalSource, tmp_path: Path, kills: tuple[tuple[int, int], ...]
+) -> None:
+    source.run("CREATE OR REPLACE TABLE killed (id INT PRIMARY KEY, v INT)", "INSERT INTO killed SELECT seq, 0 FROM seq_1_to_60")
+    source.run("ANALYZE TABLE killed")
     dice, options = random.Random(), source.options("killed", **SMALL)
     with writing(source):
-        # The snapshot has about four batches: the first kill is during the snapshot, the second mostly after it.
-        for batches in (dice.randint(1, 2), dice.randint(3, 5)):
+        for least, most in kills:
             with job(options, tmp_path) as lines:
-                for _ in range(batches):
+                for _ in range(dice.randint(least, most)):
                     assert next(lines, ""), (tmp_path / "job.log").read_text()
                 time.sleep(dice.random() / 2)
     assert len(replayed(tmp_path).rows) > 5

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -22,16 +23,17 @@ def start(kafka, topic: str, folder: Path) -> subprocess.Popen:
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True)
 
 
-def test_sigkill_in_a_micro_batch_and_restart_ends_in_the_right_table(kafka, tmp_path):
-    history = random_history(11)
+@pytest.mark.parametrize(("changes", "kills"), [(400, 1), pytest.param(6000, 8, marks=pytest.mark.soak)])
+def test_sigkill_in_a_micro_batch_and_restart_ends_in_the_right_table(kafka, tmp_path, changes, kills):
+    history = random_history(11, changes)
     topic = new_topic(kafka, records_of(history), partitions=2)
-    job = start(kafka, topic, tmp_path)
-    for _ in range(3):
-        assert job.stdout.readline().startswith("batch")
-    # The next batch has started: the trigger runs without a pause.
-    job.send_signal(signal.SIGKILL)
-    job.wait()
-    job.stdout.close()
+    for _ in range(kills):
+        job = start(kafka, topic, tmp_path)
+        for _ in range(2):
+            assert job.stdout.readline().startswith("batch")
+        # The next batch has started: the trigger runs without a pause.
+        os.killpg(job.pid, signal.SIGKILL)  # Python and the JVM
+        job.communicate()
     job = start(kafka, topic, tmp_path)
     printed = job.communicate()[0]
     assert job.returncode == 0

@@ -4,14 +4,15 @@ import json
 import os
 import sys
 
-from normalize import ChangelogNormalize, from_kafka_changelog, spark_packages
+from normalize import ChangelogNormalize, from_kafka_changelog
+from tests.support.spark_packages import jars
 
 
 def main(servers: str, topic: str, folder: str) -> None:
     """Read the topic until its end."""
     from pyspark.sql import SparkSession
 
-    builder = SparkSession.builder.master("local[2]").config("spark.jars.packages", spark_packages())
+    builder = SparkSession.builder.master("local[2]").config("spark.jars", jars())
     spark = builder.config("spark.sql.shuffle.partitions", 2).config("spark.ui.enabled", False).getOrCreate()
 
     def write(batch, number: int) -> None:

@@ -33,7 +33,7 @@ def main(servers: str, topic: str, folder: str) -> None:
         format_options={"validate": True},
         schema="id INT, name STRING, qty INT",
         primary_key=["id"],
-        options={"kafka.bootstrap.servers": servers, "maxOffsetsPerTrigger": 700},
+        options={"kafka.bootstrap.servers": servers, "maxOffsetsPerTrigger": 300},
         normalize=ChangelogNormalize(key_groups=4),
     )
     writer = changes.writeStream.foreachBatch(write).option("checkpointLocation", f"{folder}/checkpoint")

@@ -4,7 +4,8 @@ import json
 import sys
 from typing import Any
 
-from normalize import from_kafka_changelog, spark_packages
+from normalize import from_kafka_changelog
+from tests.support.spark_packages import jars
 
 
 def read(spark: Any, servers: str, topic: str, bounded: bool, checkpoint: str, options: dict[str, Any]) -> dict[str, Any]:
@@ -30,7 +31,7 @@ def main(servers: str, reads: str) -> None:
     """Read the topics one after the other, and print the counts of each."""
     from pyspark.sql import SparkSession
 
-    builder = SparkSession.builder.master("local[2]").config("spark.jars.packages", spark_packages())
+    builder = SparkSession.builder.master("local[2]").config("spark.jars", jars())
     spark = builder.config("spark.sql.shuffle.partitions", 2).config("spark.ui.enabled", False).getOrCreate()
     print(json.dumps([read(spark, servers, **each) for each in json.loads(reads)]))
 

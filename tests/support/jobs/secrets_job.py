@@ -14,7 +14,8 @@ from urllib.request import urlopen
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
-from normalize import DeadLetter, encode_changelog, from_kafka_changelog, spark_packages, to_kafka_changelog
+from normalize import DeadLetter, encode_changelog, from_kafka_changelog, to_kafka_changelog
+from tests.support.spark_packages import jars
 
 TABLE: dict[str, Any] = {"schema": "id INT, name STRING", "primary_key": ["id"]}
 MODES = ("simple", "extended", "codegen", "cost", "formatted")
@@ -40,7 +41,7 @@ def session(folder: Path, redaction: dict[str, str]) -> SparkSession:
     )
     builder = (
         SparkSession.builder.master("local[1]")
-        .config("spark.jars.packages", spark_packages())
+        .config("spark.jars", jars())
         .config("spark.sql.shuffle.partitions", 1)
         .config("spark.driver.extraJavaOptions", f"-Dlog4j2.configurationFile={folder.parent}/log4j2.properties")
         .config("spark.eventLog.enabled", True)
@@ -103,7 +104,7 @@ def main(folder: Path, options: dict[str, Any]) -> None:
     failing = from_kafka_changelog(spark, options["avro"], **avro, options=login, check=False)
     show_plans(failing, folder, "registry")
     run(failing, folder, "registry")
-    refused = {**login, "kafka.sasl.jaas.config": options["wrong"]}
+    refused = {**login, "kafka.sasl.jaas.config": options["wrong"], "fetchOffset.numRetries": "1"}
     run(from_kafka_changelog(spark, topic, **TABLE, format="debezium-json", options=refused, check=False), folder, "refused")
     pages(spark, folder)
     spark.stop()
