@@ -25,6 +25,7 @@ time of writing. (Connect uses the record's timestamp, with which retention may 
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -41,6 +42,8 @@ from normalize.kafka.client_options import librdkafka_options
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError, Message, Producer
 
+_log = logging.getLogger("normalize")
+_PATIENCE = 5.0  # seconds without an answer, after which a warning is logged
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _SERVERS = ("bootstrap.servers", "metadata.broker.list")
 _CONNECTION = (*_SERVERS, "security.", "sasl.", "ssl.", "oauth_cb")
@@ -169,24 +172,30 @@ class _Writer:
     def __init__(self, config: tuple[tuple[str, Any], ...]) -> None:
         from confluent_kafka import Producer
 
-        self.said = ""
+        self._last_error = ""
         self.producer: Producer = Producer({**dict(config), "error_cb": self._hear})
 
     def _hear(self, error: KafkaError) -> None:
-        self.said = error.str()
+        self._last_error = error.str()
+
+    def complaint(self) -> str:
+        """Return the last error about the brokers, in parentheses; empty without one."""
+        return f" (brokers: {self._last_error})" if self._last_error else ""
 
 
 _writer = lru_cache(maxsize=1)(_Writer)
 """The worker's writer: created for its first bad record, and kept for later tasks."""
 
 
-def send(dead_letters: Destination, letters: Sequence[Letter]) -> None:
+def send(dead_letters: Destination, letters: Sequence[Letter], patience: float = _PATIENCE) -> None:
     """Write dead letters, and return when the brokers have confirmed them.
 
     Parameters
     ----------
     dead_letters : Destination
     letters : sequence of Letter
+    patience : float
+        Seconds without a confirmation, after which a warning is logged.
 
     Raises
     ------
@@ -198,15 +207,20 @@ def send(dead_letters: Destination, letters: Sequence[Letter]) -> None:
     writer, failures = _writer(dead_letters.config), list[tuple[str, str]]()
     for letter in letters:
         _produce(writer.producer, dead_letters, letter, failures)
-    writer.producer.flush()
+    if waiting := writer.producer.flush(patience):
+        limit = dict(dead_letters.config)["message.timeout.ms"]
+        _log.warning(
+            "%s dead letters wait for the brokers of %r%s: this task fails unless they are confirmed within %s ms (message.timeout.ms)",
+            *(waiting, dead_letters.topic, writer.complaint(), limit),
+        )
+        writer.producer.flush()
     if failures:
         # A producer that failed may not recover: a repeated task creates another one.
         _writer.cache_clear()
         where, reason = failures[0]
-        said = f" (brokers: {writer.said})" if writer.said else ""
         raise DeadLetterError(
             f"{len(failures)} of {len(letters)} records that cannot be decoded were not written to {dead_letters.topic!r} - the first is "
-            f"{where}: {reason}{said}"
+            f"{where}: {reason}{writer.complaint()}"
         )
 
 

@@ -17,6 +17,10 @@ _RAISED_BY_SQL = re.compile(r"\[USER_RAISED_EXCEPTION\] (\[[A-Z][A-Z_]*\] .*?)(?
 """An error of the native engine, which is SQL."""
 _PYTHON = re.compile(r"^\s*((?!org\.apache|java\.|scala\.)[A-Za-z_][\w.]*(?:Error|Exception|Interrupt)(?:: .*\S)?)\s*$", re.MULTILINE)
 _JAVA = re.compile(r"^Caused by: (\S.*\S)\s*$", re.MULTILINE)
+_PY4J = "An error occurred while calling "
+"""In the line of py4j's exception, above Java's own."""
+_JAVA_IN_PY4J = re.compile(r"^(?:Caused by)?: (\S[^\0]*?)(?=^\s*(?:at |\.\.\. \d+ more|Caused by: )|\Z)", re.MULTILINE)
+_LONGEST = 500  # characters of a Java exception's message, which may have a query's plan
 
 
 def explain_error(failed: BaseException | StreamingQuery) -> str:
@@ -50,10 +54,20 @@ def explain_error(failed: BaseException | StreamingQuery) -> str:
     if isinstance(error, ChangelogError):
         return str(error)
     text = "\n".join(map(str, _chain(error)))
-    for pattern in (_OURS, _RAISED_BY_SQL, _PYTHON, _JAVA):
-        if found := pattern.findall(text):
-            return str(found[-1])
+    for find in (_OURS.findall, _RAISED_BY_SQL.findall, _in_py4j, _PYTHON.findall, _JAVA.findall):
+        if sentences := find(text):
+            return str(sentences[-1])
     return str(error).partition("\n")[0]
+
+
+def _in_py4j(text: str) -> list[str]:
+    """Return the exceptions of Java that py4j raised in Python, the first cause last; empty if Python raised another one after them."""
+    java = text.rpartition(_PY4J)[2] if _PY4J in text else ""
+    # The rest is the trace of the streaming query, which received the error from Python.
+    java = java.partition("\tat py4j.Protocol.getReturnValue")[0]
+    if "Traceback (most recent call last)" in java:
+        return []
+    return [" ".join(each.split())[:_LONGEST] for each in _JAVA_IN_PY4J.findall(java)]
 
 
 def _chain(error: Any) -> Iterator[Any]:

@@ -17,6 +17,7 @@ from normalize.changelog_normalize import check_choice, names_of
 from normalize.connect import is_connect, require_jvm
 from normalize.core.output import ROW_KIND, SIDE_OUTPUTS
 from normalize.dataframe import require_changelog, require_distinct
+from normalize.monitoring.explain_error import explain_error
 
 from . import jdbc, lake
 from .arrival import ChangeOrderError, require_arrival_order
@@ -179,7 +180,7 @@ def apply_batch(
     Raises
     ------
     ArgumentError, SchemaError, TargetError, ChangeOrderError, MissingFieldError, ConflictError
-        As in `apply_changes`.
+        As in `apply_changes`; `TargetError` also when the table refuses the rows, such as by a CHECK constraint.
     """
     if df.isStreaming:
         raise ArgumentError("apply_batch requires a bounded DataFrame, and this one is a stream: call apply_changes(stream, target, ...)")
@@ -187,7 +188,22 @@ def apply_batch(
     options = Options(names_of(keys), names_of(sequence_by), scd_type, soft, change_feed, written, on_new_column, create)
     if change_feed and is_connect(df):
         require_no_micro_batch(df)
-    _sink(df, target, options)(df, 0)
+    with _java_errors(df, target):
+        _sink(df, target, options)(df, 0)
+
+
+@contextmanager
+def _java_errors(df: DataFrame, target: TableTarget | str) -> Iterator[None]:
+    """Raise an exception of Java, of which py4j shows the whole trace, as a `TargetError` with its cause."""
+    if is_connect(df):  # its client has no py4j
+        yield
+        return
+    from py4j.protocol import Py4JJavaError
+
+    try:
+        yield
+    except Py4JJavaError as error:
+        raise TargetError(f"{target}: {explain_error(error)}") from None
 
 
 @dataclass(frozen=True)

@@ -63,7 +63,7 @@ def run(cluster: StandaloneCluster, folder: Path, arguments: dict[str, Any], kil
 @pytest.mark.parametrize(
     ("kind", "kills", "batches"),
     [
-        ("delta", 3, 2),
+        ("delta", 2, 1),
         *(pytest.param(kind, 9, 10, marks=pytest.mark.soak) for kind in ("delta", "iceberg", "postgresql")),
     ],
 )
