@@ -6,11 +6,13 @@ One code hashes both sides, so that no database formats a value. Types that have
 source and target                       compared as
 ======================================  ================================================================================
 integers, DECIMAL, BOOLEAN              DECIMAL with all digits of both: 1, 1.0 and TRUE are equal
-FLOAT, DOUBLE                           FLOAT if one of them is FLOAT, otherwise DOUBLE; NaN = NaN, 0.0 = -0.0
+FLOAT, DOUBLE                           DOUBLE; that of a FLOAT is its exact value, or the number that its shortest text is (1.1);
+                                        NaN = NaN, 0.0 = -0.0
 TIMESTAMP, TIMESTAMP_NTZ                microseconds; a TIMESTAMP_NTZ is in UTC
 STRING and an integer, a DECIMAL        text of integers; DECIMAL if the text is a number without further digits
 STRING and DATE                         ``2026-11-24``
-JSON of the source and STRING           JSON without insignificant blanks, the names of objects sorted
+JSON of the source and STRING           JSON without insignificant blanks, the names of objects sorted, and numbers by their exact
+                                        value (`json_values`); text that is no JSON as it is
 STRING, BINARY, DATE                    as they are: blanks, upper and lower case count
 ======================================  ================================================================================
 
@@ -20,9 +22,12 @@ would a text that cannot be converted and NULL.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from decimal import Decimal
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any
 
 from cdc_formats.errors import SchemaError
 from cdc_formats.values.schema import backquoted
@@ -34,8 +39,13 @@ if TYPE_CHECKING:
 _DIGITS = {"boolean": 1, "tinyint": 3, "smallint": 5, "int": 10, "bigint": 19}
 _MOST_DIGITS = 38
 _EPOCH = "TIMESTAMP_NTZ'1970-01-01'"
-# By arithmetic: a cast would use the session's time zone.
-_UTC = f"{_EPOCH} + make_dt_interval(0, 0, 0, CAST(unix_micros({{0}}) * 0.000001BD AS DECIMAL(18,6)))"
+# By arithmetic: a cast would use the session's time zone. Days and the rest, because an interval of seconds ends in the year 33658.
+_UTC = (
+    f"{_EPOCH} + make_dt_interval(CAST(unix_micros({{0}}) div 86400000000 AS INT), 0, 0, "
+    "CAST(unix_micros({0}) % 86400000000 * 0.000001BD AS DECIMAL(18,6)))"
+)
+_SHORTEST = "CAST(CAST(CAST({0} AS FLOAT) AS STRING) AS DOUBLE)"
+"""The number that the shortest text of a FLOAT is, such as 1.1; the FLOAT itself is 1.10000002384185791015625."""
 KEY_HASH, ROW_HASH, HASHES = "key_hash", "row_hash", "hashes"
 
 
@@ -49,12 +59,15 @@ class ComparedColumn:
         The source's name.
     target_name : str
     source_value, target_value : str
+    is_json : bool
+        Whether the values are JSON text, of which `json_values` is compared.
     """
 
     name: str
     target_name: str
     source_value: str
     target_value: str
+    is_json: bool = False
 
 
 def compared_column(name: str, source: DataType, target_name: str, target: DataType, *, is_json: bool = False) -> ComparedColumn:
@@ -72,28 +85,26 @@ def compared_column(name: str, source: DataType, target_name: str, target: DataT
     SchemaError
         When the two types have no exact common type.
     """
-    values = _values(backquoted(name), source.simpleString(), backquoted(target_name), target.simpleString(), is_json=is_json)
+    values = _values(backquoted(name), source.simpleString(), backquoted(target_name), target.simpleString())
     if values is None:
         types = [kind.simpleString().upper() for kind in (source, target)]
         raise SchemaError(
             f"column {backquoted(name)} is {types[0]} in the source and {types[1]} in the target, which cannot be compared exactly: "
             "exclude the column"
         )
-    return ComparedColumn(name, target_name, *values)
+    return ComparedColumn(name, target_name, *values, is_json=is_json and source.simpleString() == target.simpleString() == "string")
 
 
-def _values(source: str, source_type: str, target: str, target_type: str, *, is_json: bool) -> tuple[str, str] | None:
+def _values(source: str, source_type: str, target: str, target_type: str) -> tuple[str, str] | None:
     """Return the expressions of both sides, or None."""
     kinds = {source_type, target_type}
-    if is_json and kinds == {"string"}:
-        return _json(source), _json(target)
     numbers = [_number(kind) for kind in (source_type, target_type)]
     if numbers[0] and numbers[1]:
         common = _common_decimal(numbers[0], numbers[1])
         return (_decimal(source, source_type, common), _decimal(target, target_type, common)) if common else None
     if kinds <= {"float", "double"}:
-        common = "float" if "float" in kinds else "double"
-        return f"CAST({source} AS {common})", f"CAST({target} AS {common})"
+        values = [_double(*side) for side in ((source, source_type, target_type), (target, target_type, source_type))]
+        return values[0], values[1]
     if kinds <= {"timestamp", "timestamp_ntz"}:
         values = [_UTC.format(column) if kind == "timestamp" else column for column, kind in ((source, source_type), (target, target_type))]
         return values[0], values[1]
@@ -122,6 +133,14 @@ def _decimal(column: str, kind: str, common: str) -> str:
     return f"CAST(CAST({column} AS INT) AS {common})" if kind == "boolean" else f"CAST({column} AS {common})"
 
 
+def _double(column: str, kind: str, other: str) -> str:
+    """Return one side of a comparison of FLOAT and DOUBLE: rounding a DOUBLE to FLOAT would make different numbers equal."""
+    exact = f"CAST({column} AS DOUBLE)"
+    if (kind, other) != ("double", "float"):
+        return exact
+    return f"CASE WHEN {exact} = {_SHORTEST.format(column)} THEN CAST(CAST({column} AS FLOAT) AS DOUBLE) ELSE {exact} END"
+
+
 def _as_text_of(column: str, kind: str, other: str) -> str:
     """Return one side of a comparison of STRING with another type."""
     if kind.startswith("decimal"):
@@ -129,14 +148,54 @@ def _as_text_of(column: str, kind: str, other: str) -> str:
     if other.startswith("decimal"):
         scale = _number(other)[1]  # type: ignore[index] # a decimal
         fraction = f"([.][0-9]{{0,{scale}}}0*)?"
-        return f"CASE WHEN {column} RLIKE '^-?[0-9]+{fraction}$' THEN try_cast({column} AS {other}) END"
+        # Not `$`, which is also before a line break at the end.
+        return f"CASE WHEN {column} RLIKE '^-?[0-9]+{fraction}(?!(?s:.))' THEN try_cast({column} AS {other}) END"
     if kind == "string":
         return column if other in (*_DIGITS, "date") and other != "boolean" else ""
     return f"CAST({column} AS STRING)" if (kind in _DIGITS and kind != "boolean") or kind == "date" else ""
 
 
-def _json(column: str) -> str:
-    return f"coalesce(to_json(try_parse_json({column})), {column})"
+class _Members(list[tuple[str, Any]]):
+    """The members of a JSON object: a name may come twice."""
+
+
+def json_values(text: str | None) -> str | None:
+    r"""Return the same text for all JSON texts with the same values; text that is no JSON as it is.
+
+    Names of objects are sorted, and numbers have their exact value: 1.0, 1 and 10e-1 are equal, 1e400 and 1e401 are not, nor are two
+    integers of 50 digits that differ in the last.
+
+    Examples
+    --------
+    >>> json_values(' {"b": [1.50, "\u0061"], "a": null}')
+    '{"a":null,"b":[15e-1,"a"]}'
+    """
+    try:
+        read = json.loads(text or "", parse_int=Decimal, parse_float=Decimal, parse_constant=_no_constant, object_pairs_hook=_Members)
+        return _json_text(read)
+    except (ValueError, ArithmeticError, RecursionError):  # no JSON, an exponent beyond those of Decimal, too deep
+        return text
+
+
+def _no_constant(name: str) -> None:
+    raise ValueError(f"{name} is no JSON")
+
+
+def _json_text(value: Any) -> str:
+    if isinstance(value, Decimal):
+        return _number_text(value)
+    if isinstance(value, _Members):
+        members = sorted(value, key=itemgetter(0))  # a name that comes twice keeps the order of its values
+        return f"{{{','.join(f'{json.dumps(name)}:{_json_text(each)}' for name, each in members)}}}"
+    return f"[{','.join(map(_json_text, value))}]" if isinstance(value, list) else json.dumps(value)
+
+
+def _number_text(number: Decimal) -> str:
+    """Return a number's digits without zeros at the end, and its exponent."""
+    sign, digits, exponent = number.as_tuple()
+    shown = "".join(map(str, digits)).lstrip("0")
+    kept = shown.rstrip("0")
+    return f"{'-' * sign}{kept}e{int(exponent) + len(shown) - len(kept)}" if kept else "0"
 
 
 def hashed(
@@ -157,7 +216,8 @@ def hashed(
     from pyspark.sql import functions as F
 
     def value(column: ComparedColumn) -> Column:
-        return F.expr(column.target_value if of_target else column.source_value)
+        shown = F.expr(column.target_value if of_target else column.source_value)
+        return F.udf(json_values, useArrow=True)(shown) if column.is_json else shown
 
     def is_null(column: ComparedColumn) -> Column:
         return F.col(backquoted(column.target_name if of_target else column.name)).isNull()

@@ -74,9 +74,15 @@ _MYSQL_TYPES = {
     **dict.fromkeys(("binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob"), ("{0}", "BINARY")),
 }
 _IN_SPARK = {
-    # A time that Spark does not have (infinity, BC) becomes one that no row has, and not NULL.
-    "DATE": "CASE WHEN {0} IS NOT NULL THEN coalesce(try_cast({0} AS DATE), date_from_unix_date(2147483647)) END",
-    "TIMESTAMP_NTZ": "CASE WHEN {0} IS NOT NULL THEN coalesce(try_cast({0} AS TIMESTAMP_NTZ), TIMESTAMP_NTZ'+294247-01-10 04:00:54') END",
+    # A time that Spark does not have (infinity, BC) becomes one that no row has, and not NULL: another for each text.
+    "DATE": (
+        "CASE WHEN {0} IS NOT NULL THEN coalesce(try_cast({0} AS DATE), "
+        "date_from_unix_date(CAST(2147483647 - pmod(xxhash64({0}), 1000000L) AS INT))) END"
+    ),
+    "TIMESTAMP_NTZ": (
+        "CASE WHEN {0} IS NOT NULL THEN coalesce(try_cast({0} AS TIMESTAMP_NTZ), "
+        "TIMESTAMP_NTZ'+294247-01-10 04:00:54' - make_dt_interval(0, 0, 0, pmod(xxhash64({0}), 1000000000L) * 0.000001BD)) END"
+    ),
 }
 
 
@@ -200,6 +206,8 @@ def _mysql_column(quoted: str, name: str, kind: str, full: str) -> DatabaseColum
     if decimal and int(decimal[1]) <= 38:
         return DatabaseColumn(name, kind, quoted, f"DECIMAL({decimal[1]},{decimal[2]})")
     selected, spark_type = _MYSQL_TYPES.get(kind, ("CAST({0} AS CHAR)", "STRING"))
+    if kind == "bit" and full != "bit(1)":
+        selected, spark_type = "CAST({0} AS BINARY)", "BINARY"  # as the capture reads it
     if "unsigned" in full and spark_type == "BIGINT":
         selected, spark_type = "CAST({0} AS UNSIGNED)", "DECIMAL(20,0)"
     return DatabaseColumn(name, kind, selected.format(quoted), spark_type)

@@ -21,6 +21,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import urlsplit
 
@@ -413,6 +414,8 @@ def _comparison(
     ArgumentError, SchemaError, TargetError
     """
     read, copy = _source_table(spark, source), _target_table(spark, target)
+    for table in (read, copy):
+        _require_distinct_names(table)
     fields = {field.name: field.dataType for field in read.schema.fields}
     spelled = {field.name.lower(): field for field in copy.schema.fields}
     key = tuple(keys) or read.primary_key
@@ -434,6 +437,17 @@ def _comparison(
         columns.append(compared_column(name, fields[name], found.name, found.dataType, is_json=name in read.json_columns))
     only_target = [field.name for field in copy.schema.fields if field.name.lower() not in {name.lower() for name in fields}]
     return Comparison(spark, read, copy, tuple(columns), key, (*exclude, *only_target), target_where)
+
+
+def _require_distinct_names(table: ComparableTable) -> None:
+    """Raise an error for columns whose names differ in upper and lower case alone: Spark takes them for one."""
+    names = sorted(table.schema.fieldNames(), key=str.lower)
+    for name, other in pairwise(names):
+        if name.lower() == other.lower():
+            raise SchemaError(
+                f"{table.name} has the columns {backquoted(name)} and {backquoted(other)}, whose names Spark cannot tell apart: compare a "
+                "view that renames one of them"
+            )
 
 
 def _source_table(spark: SparkSession, source: JdbcSource) -> ComparableTable:

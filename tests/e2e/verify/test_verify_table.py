@@ -320,3 +320,23 @@ def test_the_command_exits_as_cmp_does(spark: SparkSession, maria: Database, del
     assert (done.code, "Access denied" in done.err, "s3cret" in done.err + done.out) == (2, True, False)
     done = quick(*given[:3], "nothing_there", *given[4:], **password)
     assert (done.code, done.err.count("\n")) == (2, 1)
+
+
+def test_names_that_differ_in_case_alone_are_refused(spark: SparkSession, postgresql: Database) -> None:
+    name = table_name()
+    postgresql.run(f'CREATE TABLE {name} (id INT PRIMARY KEY, tx INT, "TX" INT)')
+    source = postgresql.source(name)
+    with pytest.raises(SchemaError, match=f"{name} has the columns `tx` and `TX`, whose names Spark cannot tell apart"):
+        verify(spark, source, source.as_target())
+
+
+def test_bits_of_one_definition(spark: SparkSession, maria: Database) -> None:
+    names = [table_name(), table_name()]
+    for name in names:
+        maria.run(
+            f"CREATE TABLE {name} (id INT PRIMARY KEY, flag BIT(1), bits BIT(9))", f"INSERT INTO {name} VALUES (1, b'1', b'100000001')"
+        )
+    source, target = (maria.source(name) for name in names)
+    assert verify(spark, source, target.as_target()).equal
+    maria.run(f"UPDATE {names[1]} SET bits = b'1'")
+    assert found(verify(spark, source, target.as_target())) == [("different", "1", ("bits",))]

@@ -19,6 +19,9 @@ SAME = [
     ("CAST(1 AS INT)", "1.00BD"),
     ("CAST(1e37 AS DECIMAL(38,0))", "CAST(1e37 AS DECIMAL(38,0))"),
     ("CAST(1.1 AS FLOAT)", "1.1D"),
+    ("CAST(1.1 AS FLOAT)", "CAST(CAST(1.1 AS FLOAT) AS DOUBLE)"),
+    ("0.5D", "CAST(0.5 AS FLOAT)"),
+    ("CAST('Infinity' AS FLOAT)", "CAST('Infinity' AS DOUBLE)"),
     ("CAST('NaN' AS DOUBLE)", "CAST('NaN' AS DOUBLE)"),
     ("0.0D", "-0.0D"),
     ("TIMESTAMP'2026-10-25 00:30:00.000001Z'", "TIMESTAMP_NTZ'2026-10-25 00:30:00.000001'"),
@@ -36,6 +39,14 @@ DIFFERENT = [
     ("1.50BD", "1.501BD"),
     ("CAST(2 AS INT)", "TRUE"),
     ("0.1D", "0.1000000000000001D"),
+    ("CAST(1.1 AS FLOAT)", "1.1000000001D"),
+    ("1.1000000001D", "CAST(1.1 AS FLOAT)"),
+    ("CAST('Infinity' AS FLOAT)", "1e300D"),
+    ("concat('5', chr(10))", "CAST(5 AS DECIMAL(10,0))"),
+    ("concat('5', chr(10))", "5"),
+    ("concat('2026-11-24', chr(10))", "DATE'2026-11-24'"),
+    ("timestamp_micros(1200000000000000000)", "timestamp_micros(1200000000000000001)"),
+    ("timestamp_micros(1200000000000000000)", "timestamp_micros(1100000000000000000)"),
     ("''", "CAST(NULL AS STRING)"),
     ("'a'", "'A'"),
     ("'a'", "'a '"),
@@ -108,3 +119,4 @@ def test_json_is_compared_by_its_meaning(spark: SparkSession) -> None:
     assert not are_equal(spark, some, """'{"b":[1,2]}'""", is_json=True)
     assert not are_equal(spark, some, """'{"a":null,"b":[1,2]}'""")
     assert not are_equal(spark, "'{'", "CAST(NULL AS STRING)", is_json=True)
+    assert not are_equal(spark, "'[1e400]'", "'[1e401]'", is_json=True)

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
+from decimal import Decimal
+
 import pytest
+from hypothesis import given, strategies as st
 from pyspark.sql.pandas.types import from_arrow_type
 
 from cdc_formats import columns
 from cdc_formats.errors import SchemaError
 from normalize.core.arrow import arrow_type
-from normalize.verify.canonical import compared_column
+from normalize.verify.canonical import compared_column, json_values
 
 
 def values(source: str, target: str, *, is_json: bool = False) -> tuple[str, str]:
@@ -25,8 +29,8 @@ def values(source: str, target: str, *, is_json: bool = False) -> tuple[str, str
         ("INT", "BIGINT", "DECIMAL(19,0)"),
         ("DECIMAL(10,2)", "DECIMAL(8,4)", "DECIMAL(12,4)"),
         ("TINYINT", "DECIMAL(38,0)", "DECIMAL(38,0)"),
-        ("FLOAT", "DOUBLE", "float"),
-        ("DOUBLE", "DOUBLE", "double"),
+        ("FLOAT", "FLOAT", "DOUBLE"),
+        ("DOUBLE", "DOUBLE", "DOUBLE"),
     ],
 )
 def test_numbers_are_cast_to_a_type_with_the_values_of_both(source: str, target: str, common: str) -> None:
@@ -49,8 +53,51 @@ def test_text_is_compared_with_the_value_that_it_has() -> None:
     assert (number, "try_cast(`a` AS decimal(10,2))" in text) == ("`b`", True)
 
 
-def test_json_is_compared_without_blanks() -> None:
-    assert values("STRING", "STRING", is_json=True)[0] == "coalesce(to_json(try_parse_json(`a`)), `a`)"
+@pytest.mark.parametrize(
+    ("text", "same"),
+    [
+        (' {"b": [1, 2.50], "a": null}', '{"a":null,"b":[1.0,25e-1]}'),
+        ("100", "1E+2"),
+        ("1e400", "10e399"),
+        ("-0.0", "0"),
+        ('"\\u00e9"', '"é"'),
+        (f"{10**49}", "1e49"),
+    ],
+)
+def test_json_with_the_same_values_is_equal(text: str, same: str) -> None:
+    assert json_values(text) == json_values(same)
+
+
+@pytest.mark.parametrize(
+    ("text", "other"),
+    [
+        ("1e400", "1e401"),
+        (f"{10**40 + 1}", f"{10**40}"),
+        ("0.1", "0.1000000000000000055511151231257827"),
+        ("1", '"1"'),
+        ("[1, 2]", "[2, 1]"),
+        ('{"a": 1, "a": 2}', '{"a": 2, "a": 1}'),
+        ('{"a": 1, "a": 2}', '{"a": 2}'),
+        ('{"a": null}', "{}"),
+        ('[["a", 1]]', '{"a": 1}'),
+        ("NaN", "null"),
+        ("{", "{ "),  # no JSON: as it is
+        ("1e99999999999999999999", "1e99999999999999999998"),
+        (f"{'1' * 5000}", f"{'1' * 4999}2"),
+        ("[" * 9_000, "[" * 9_001),
+        ("true", "1"),
+    ],
+)
+def test_json_with_other_values_is_not_equal(text: str, other: str) -> None:
+    assert json_values(text) != json_values(other)
+
+
+@given(st.recursive(st.none() | st.booleans() | st.integers() | st.text(), lambda each: st.lists(each) | st.dictionaries(st.text(), each)))
+def test_json_is_equal_exactly_to_itself_in_another_layout(value: object) -> None:
+    texts = json.dumps(value), json.dumps(value, ensure_ascii=False, indent=1, sort_keys=True)
+    assert json_values(texts[0]) == json_values(texts[1])
+    read = json.loads(str(json_values(texts[0])), parse_float=Decimal)
+    assert read == value
 
 
 @pytest.mark.parametrize(
