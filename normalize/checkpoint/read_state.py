@@ -182,7 +182,7 @@ class StoredState:
     def newest(self, spark: SparkSession) -> DataFrame:
         """Return what the native engine stores: ``key``, the ``row`` with the greatest mark (NULL if deleted), and ``fact``."""
         newest = "value.values[array_position(value.orderings, array_max(value.orderings)) - 1].row AS row"
-        return self.source(spark).selectExpr("key.key AS key", newest, "value.max AS fact")
+        return self.source(spark).selectExpr("key.key AS key", newest, "value.min AS fact")
 
     def layout(self, spark: SparkSession) -> Layout:
         """Return the layout with the columns of all key groups.

@@ -60,12 +60,15 @@ class PartitionSummary(msgspec.Struct, array_like=True):
     first_stamp : int
         The least Kafka timestamp, in ms.
     tables : list of SourceTable
+    first_offset : int
+        The offset of its first record.
     """
 
     topic: str = ""
     partition: int = 0
     first_stamp: int = 0
     tables: list[SourceTable] = []
+    first_offset: int = 0
 
 
 decode_summary = msgspec.msgpack.Decoder(PartitionSummary).decode

@@ -257,7 +257,8 @@ class _Task:
                 at, stamp = (records.topic, records.partition), int(records.stamps[-1])
                 self.watch.begin(records.topic)
                 self.decode(records, kafka)
-                self.target.see(PartitionSummary(records.topic, records.partition, int(records.stamps.min()), self.tables))
+                first = int(records.stamps.min()), self.tables, int(records.offsets[0])
+                self.target.see(PartitionSummary(records.topic, records.partition, *first))
                 self.held_bytes += batch.nbytes
                 if self.held >= _MOST_CHANGES or self.held_bytes >= _MOST_BYTES:
                     yield from self.flush()

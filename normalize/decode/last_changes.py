@@ -27,8 +27,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cdc_formats.base import KeyedChange
-from cdc_formats.errors import PartialImageError
+from cdc_formats.errors import PartialImageError, PartitionsAddedError
 from cdc_formats.values.schema import Column, SqlType
+from normalize.core import added_partitions
+from normalize.core.added_partitions import FirstRecord
 from normalize.core.arrow import arrow_type, of_stored, slices, spark_type
 from normalize.core.changes import ChangeBuilder, Partial, Shape
 from normalize.core.guard import PartitionSummary, SourceTable
@@ -149,6 +151,8 @@ class LastChanges(HeldChanges):
         The order of the records (`row_order`).
     facts : mapping
         The facts that are known on the driver, by name.
+    partitions : mapping
+        The number of partitions of each topic, as of `added_partitions.facts`.
     merged : bool
         Whether `merge_pass` follows.
     """
@@ -156,11 +160,20 @@ class LastChanges(HeldChanges):
     partial_remedy = "engine='native' cannot complete it: use engine='key_groups'"
 
     def __init__(
-        self, output: Output, key_groups: int, shape: Shape, *, row_order: RowOrder, facts: Mapping[str, str], merged: bool
+        self,
+        output: Output,
+        key_groups: int,
+        shape: Shape,
+        *,
+        row_order: RowOrder,
+        facts: Mapping[str, str],
+        partitions: Mapping[str, int],
+        merged: bool,
     ) -> None:
         self.schema = _schema(output)
         self.batch = _micro_batch()
-        self.facts = set(facts.items())
+        self.facts, self.partitions = set(facts.items()), partitions
+        self.first_records: dict[tuple[str, int], FirstRecord] = {}
         super().__init__(output, key_groups, shape, row_order=None if merged else row_order)
 
     @staticmethod
@@ -171,8 +184,13 @@ class LastChanges(HeldChanges):
 
     def see(self, seen: PartitionSummary) -> None:
         self.facts.update(map(table_fact, seen.tables))
+        first = FirstRecord(seen.topic, seen.partition, seen.first_offset, seen.first_stamp)
+        self.first_records.setdefault((seen.topic, seen.partition), first)
 
     def finish(self) -> Iterator[pa.RecordBatch]:
+        for first in self.first_records.values():
+            _require_known(first, self.partitions)
+            self.facts.update(added_partitions.facts(first, self.partitions, self.batch))
         if self.facts:
             names, values = zip(*sorted(self.facts), strict=True)
             yield self._batch({"key": pa.array([name.encode() for name in names], pa.binary()), "fact": pa.array(values)}, len(names))
@@ -190,6 +208,20 @@ class LastChanges(HeldChanges):
         known = {"batch": pa.array(np.full(length, self.batch)), **columns}
         arrays = [known.get(field.name, pa.nulls(length, field.type)) for field in self.schema]
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+
+
+def _require_known(first: FirstRecord, counts: Mapping[str, int]) -> None:
+    """Raise an error for a partition that is so far beyond those at the start that older records are not compared with its own.
+
+    Raises
+    ------
+    PartitionsAddedError
+    """
+    count = counts.get(first.topic, first.partition)
+    if first.partition >= added_partitions.most_partitions(count):
+        raise PartitionsAddedError(
+            f"{first.topic} had {count} partitions when the query started, and now has [{first.partition}]: start it again"
+        )
 
 
 def table_fact(table: SourceTable) -> tuple[str, str]:

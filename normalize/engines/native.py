@@ -11,7 +11,8 @@ The mark is the micro-batch's number, followed by the low bits of its timestamp.
 - Two rows with the same mark are changes of one key in two tasks of one micro-batch, whose order is unknown: an error.
 - A newest row whose mark is not the micro-batch's means that the query is not in output mode ``update``: an error.
 
-Facts that must not change (`last_changes`) are groups of their own: their least and greatest values must be equal.
+Facts that must not change (`last_changes`) are groups of their own: their least and greatest values must be equal. Those of partitions
+(`added_partitions`) may differ, unless a record is late.
 """
 
 from __future__ import annotations
@@ -21,10 +22,18 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from cdc_formats.errors import ArgumentError, ChangelogError, MissingDependencyError, StateVersionError, TopicReplacedError
+from cdc_formats.errors import (
+    ArgumentError,
+    ChangelogError,
+    MissingDependencyError,
+    PartitionsAddedError,
+    StateVersionError,
+    TopicReplacedError,
+)
 from cdc_formats.values.schema import Column, SqlType
 from normalize.analyzed_plan import NATIVE
 from normalize.connect import analyze, is_connect
+from normalize.core.added_partitions import FIRST, INVERT, OLDER, PARTITION, WIDTH
 from normalize.core.arrow import spark_ddl
 from normalize.core.guard import Identity
 from normalize.core.key_group import Stage
@@ -89,7 +98,8 @@ def facts_of(stage: Stage) -> dict[str, str]:
 
 def target_of(stage: Stage, *, repartition: bool) -> partial[LastChanges]:
     """Return the target of the first pass."""
-    return partial(LastChanges, row_order=stage.row_order, facts=facts_of(stage), merged=repartition)
+    partitions = {name: topic.partitions for name, topic in stage.expected.topics.items()}
+    return partial(LastChanges, row_order=stage.row_order, facts=facts_of(stage), partitions=partitions, merged=repartition)
 
 
 def normalize_native(changes: DataFrame, stage: Stage, output: Output, metrics: str, *, repartition: bool, where: Any = None) -> DataFrame:
@@ -204,8 +214,32 @@ def _changed_fact(identity: Identity) -> SparkColumn:
         name,
         *values,
     )
-    changed = F.when(name.isin(PRIMARY_KEY, COLUMNS), columns).when(name.isin(TABLE, TOPIC), several).otherwise(replaced)
+    late = F.when(late_record(*values), _raise(PartitionsAddedError(_LATE), name))
+    changed = (
+        F.when(name.isin(PRIMARY_KEY, COLUMNS), columns)
+        .when(name.isin(TABLE, TOPIC), several)
+        .when(name.startswith(PARTITION), late)
+        .otherwise(replaced)
+    )
     return F.when(F.col("least") != F.col("greatest"), changed)
+
+
+_LATE = (
+    "%s was added to the topic, and its first record was read before older ones of other partitions: an older change of a key that moved "
+    "would win. Start from a new checkpoint without maxOffsetsPerTrigger, so that one micro-batch reads the partitions and orders their "
+    "changes by Kafka's timestamps, or use engine='key_groups' with order='source'"
+)
+
+
+def late_record(least: SparkColumn, greatest: SparkColumn) -> SparkColumn:
+    """Return whether a record of an older partition is late (`added_partitions.is_late`)."""
+    from pyspark.sql import functions as F
+
+    def numbers(text: SparkColumn) -> list[SparkColumn]:
+        return [F.substring(text, at, WIDTH).cast("bigint") for at in (2, 2 + WIDTH)]
+
+    (since, read), (seen, inverted) = numbers(least), numbers(greatest)
+    return least.startswith(FIRST) & greatest.startswith(OLDER) & (read < seen) & (F.lit(INVERT) - inverted < since)
 
 
 def _same(columns: Sequence[Column]) -> SparkColumn:

@@ -9,10 +9,12 @@ from typing import Any
 
 import pytest
 from confluent_kafka.admin import AdminClient, NewPartitions
+from pyspark.errors import StreamingQueryException
 
 from cdc_formats.errors import ArgumentError
-from normalize import ChangelogNormalize, from_kafka_changelog
+from normalize import ChangelogNormalize, NativeEngine, explain_error, from_kafka_changelog
 from normalize.local_kafka import ProducerRecord
+from normalize.spark_versions import installed_version
 from tests.support.streams import new_topic, run_stream, servers
 
 SCHEMA = "id INT, name STRING"
@@ -202,3 +204,32 @@ def test_added_partitions_are_merged_by_time_within_a_micro_batch(spark, kafka, 
     assert run_stream(read(spark, kafka, topic), tmp_path).changelog[-1] == "+U(1,new 39)"
     kafka.produce(topic, [record(2, "b", 0, 3_000)])
     assert run_stream(read(spark, kafka, topic), tmp_path).changelog == ["-U(2,a)", "+U(2,b)"]
+
+
+@pytest.mark.skipif(installed_version() < "4.2", reason="the native engine requires Spark 4.2")
+@pytest.mark.parametrize("running", [False, True], ids=["between two runs", "while the query runs"])
+def test_old_changes_after_those_of_an_added_partition_stop_the_native_engine(spark, kafka, tmp_path, running):
+    topic = new_topic(kafka, [record(2, "a", 0, 1)])
+
+    def slow():
+        options = {"maxOffsetsPerTrigger": 20}
+        return read(spark, kafka, topic, options=options, normalize=ChangelogNormalize(engine=NativeEngine(repartition=True)))
+
+    def grow(batch, number: int) -> None:
+        batch.collect()
+        if number == 0:
+            move(kafka, topic)
+
+    if running:
+        writer = slow().writeStream.outputMode("update").foreachBatch(grow).option("checkpointLocation", str(tmp_path))
+        with pytest.raises(StreamingQueryException) as failed:
+            writer.trigger(processingTime="0 seconds").start().awaitTermination(120)
+    else:
+        run_stream(slow(), tmp_path, "update")
+        move(kafka, topic)
+        with pytest.raises(StreamingQueryException) as failed:
+            run_stream(slow(), tmp_path, "update")
+    sentence = explain_error(failed.value)
+    assert sentence.startswith(
+        f"[PARTITIONS_ADDED] partition {topic}[1] was added to the topic, and its first record was read before older"
+    )
