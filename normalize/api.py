@@ -53,7 +53,7 @@ def from_kafka_changelog(
     format: str | Format,
     schema: str | StructType | None = None,
     primary_key: str | Sequence[str] = (),
-    options: Mapping[str, Any],
+    options: Mapping[str, Any] | None = None,
     format_options: Mapping[str, Any] | None = None,
     normalize: ChangelogNormalize | Literal[False] | None = None,
     mode: Mode | DeadLetter = "FAILFAST",

@@ -9,6 +9,7 @@ import threading
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -97,6 +98,9 @@ def local_session(app_name: str = "changelog", *, packages: Sequence[str] = (), 
         ) from None
     from pyspark.sql import SparkSession
 
+    for name in ("pandas", "pyarrow"):
+        if not _is_installed(name):
+            raise MissingDependencyError(f"this package requires {name} on Spark: pip install 'pyspark-kafka-changelog[spark]'")
     coordinates = _coordinates(packages)
     settings: dict[str, Any] = {**_SETTINGS, **_sink_settings(packages), **{name: str(value) for name, value in conf.items()}}
     if SparkContext._active_spark_context is not None:
@@ -111,6 +115,14 @@ def local_session(app_name: str = "changelog", *, packages: Sequence[str] = (), 
         spark_conf = SparkConf().setAppName(app_name).setAll(list(settings.items()))
         SparkContext(conf=spark_conf, gateway=None if SparkContext._gateway else _start_java(spark_conf))
     return SparkSession.builder.appName(app_name).config(map=settings).getOrCreate()
+
+
+def _is_installed(name: str) -> bool:
+    try:
+        import_module(name)
+    except ImportError:
+        return False
+    return True
 
 
 def _sink_settings(packages: Sequence[str]) -> dict[str, str]:

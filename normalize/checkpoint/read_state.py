@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -18,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cdc_formats.decoding.rows import key_indices
-from cdc_formats.errors import ArgumentError
+from cdc_formats.errors import ArgumentError, StateDamagedError
 from cdc_formats.values.schema import Column, columns as to_columns
 from normalize.connect import analyze
 from normalize.core.arrow import arrow_type, of_stored, slices, spark_ddl, to_arrow
@@ -26,6 +27,7 @@ from normalize.core.guard import GUARD
 from normalize.core.packing import unpack
 from normalize.core.state import KeyGroup, Layout, holds, read
 from normalize.engines.key_groups import STATE_DDL
+from normalize.monitoring.explain_error import explain_error
 from normalize.worker import worker
 
 if TYPE_CHECKING:
@@ -75,17 +77,40 @@ def read_state(spark: SparkSession, checkpoint: str, *, operator_id: int | None 
         When the checkpoint has no such state, or several.
     StateVersionError
         When this release does not support the state's version, or two key groups have incompatible types of a column.
+    StateDamagedError
+        When Spark cannot read the checkpoint's files.
 
     Notes
     -----
     The state is read twice: during this call for its columns, and when the DataFrame is evaluated. The workers decode the rows.
     """
-    stored = find_state(spark, checkpoint, operator_id, batch_id, native=True)
-    if stored.is_native(spark):
-        return stored.newest_rows(spark)
-    layout = stored.layout(spark)
+    with _readable(checkpoint):
+        stored = find_state(spark, checkpoint, operator_id, batch_id, native=True)
+        if stored.is_native(spark):
+            return stored.newest_rows(spark)
+        layout = stored.layout(spark)
     columns = (*(_HASHES if layout.compact else layout.columns), *_extra_columns(layout))
     return stored.key_groups(spark).mapInArrow(partial(_rows_pass, layout=layout, columns=columns), spark_ddl(columns))
+
+
+@contextmanager
+def _readable(checkpoint: str) -> Iterator[None]:
+    """Raise what Spark says of files that it cannot read as a `StateDamagedError`."""
+    from pyspark.errors import PySparkException, PythonException
+
+    try:
+        from py4j.protocol import Py4JJavaError
+    except ImportError:  # the client of Spark Connect
+        Py4JJavaError = PySparkException  # noqa: N806 - a class
+
+    try:
+        yield
+    except PythonException:  # an error of the workers, which has its own sentence
+        raise
+    except (PySparkException, Py4JJavaError) as error:
+        raise StateDamagedError(
+            f"Spark cannot read the state in {checkpoint}: {explain_error(error)}; restore the checkpoint from a backup"
+        ) from None
 
 
 class Files:
@@ -225,7 +250,7 @@ def find_state(
         raise ArgumentError(f"{checkpoint} is not a checkpoint: pass the query's checkpointLocation")
     spark.streams.active  # noqa: B018 - Spark's driver starts its StateStoreCoordinator, which the readers of RocksDB call since Spark 4.1
     operators = spark.read.format("state-metadata").load(checkpoint).orderBy("operatorId").collect()
-    if not operators:
+    if not operators or min(operator.maxBatchId for operator in operators) < 0:
         raise ArgumentError(f"the query in {checkpoint} has no state, or has not committed a micro-batch yet")
     states = [
         StoredState(checkpoint, operator.operatorId, operator.numPartitions, operator.maxBatchId if batch_id is None else batch_id)

@@ -40,7 +40,7 @@ def require_servers(options: Mapping[str, Any]) -> None:
         raise ArgumentError("options lack 'kafka.bootstrap.servers': add, for example, {'kafka.bootstrap.servers': 'localhost:9092'}")
 
 
-def reader_options(topic: str | Sequence[str] | re.Pattern[str] | None, options: Mapping[str, Any]) -> dict[str, str]:
+def reader_options(topic: str | Sequence[str] | re.Pattern[str] | None, options: Mapping[str, Any] | None) -> dict[str, str]:
     """Return the options of Spark's Kafka source, with the topics and `READER_DEFAULTS`.
 
     Raises
@@ -48,6 +48,7 @@ def reader_options(topic: str | Sequence[str] | re.Pattern[str] | None, options:
     ArgumentError
         When the servers are missing, or the topics are missing or given twice.
     """
+    options = {} if options is None else options
     check_option_names(options)
     require_servers(options)
     given = {name: str(value) for name, value in options.items()}

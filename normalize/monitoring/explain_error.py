@@ -20,6 +20,11 @@ _JAVA = re.compile(r"^Caused by: (\S.*\S)\s*$", re.MULTILINE)
 _PY4J = "An error occurred while calling "
 """In the line of py4j's exception, above Java's own."""
 _JAVA_IN_PY4J = re.compile(r"^(?:Caused by)?: (\S[^\0]*?)(?=^\s*(?:at |\.\.\. \d+ more|Caused by: )|\Z)", re.MULTILINE)
+_OTHER_OPERATOR = "STREAMING_STATEFUL_OPERATOR_NOT_MATCH_IN_STATE_METADATA"
+_OTHER_ENGINE = (
+    "the checkpoint's state is that of another engine of ChangelogNormalize, or of other stateful operators: set the engine and the query "
+    "back, move the state with normalize.checkpoint.carry_over, or start from a new checkpoint"
+)
 _LONGEST = 500  # characters of a Java exception's message, which may have a query's plan
 
 
@@ -54,6 +59,8 @@ def explain_error(failed: BaseException | StreamingQuery) -> str:
     if isinstance(error, ChangelogError):
         return str(error)
     text = "\n".join(map(str, _chain(error)))
+    if _OTHER_OPERATOR in text:
+        return f"[{_OTHER_OPERATOR}] {_OTHER_ENGINE}"
     for find in (_OURS.findall, _RAISED_BY_SQL.findall, _in_py4j, _PYTHON.findall, _JAVA.findall):
         if sentences := find(text):
             return str(sentences[-1])
@@ -67,7 +74,10 @@ def _in_py4j(text: str) -> list[str]:
     java = java.partition("\tat py4j.Protocol.getReturnValue")[0]
     if "Traceback (most recent call last)" in java:
         return []
-    return [" ".join(each.split())[:_LONGEST] for each in _JAVA_IN_PY4J.findall(java)]
+    causes = [" ".join(each.split())[:_LONGEST] for each in _JAVA_IN_PY4J.findall(java)]
+    with_message = [cause for cause in causes if ": " in cause]
+    # Some exceptions of Java have no message, such as that of a file that is cut.
+    return [f"{with_message[-1]} ({causes[-1]})"] if with_message and with_message[-1] != causes[-1] else causes[-1:]
 
 
 def _chain(error: Any) -> Iterator[Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from string import Formatter
@@ -12,7 +11,7 @@ from cdc_formats.errors import ArgumentError
 from cdc_formats.values.schema import backquoted, name_parts
 
 from .soft_deletes import DELETED_AT, soft_delete_column
-from .targets import DeltaTarget, IcebergTarget, JdbcTarget, LakeTarget, TableTarget, TargetError
+from .targets import DeltaTarget, IcebergTarget, JdbcTarget, LakeTarget, TableTarget, TargetError, is_path, require_absolute
 
 _PLACES = ("database", "schema", "table")
 
@@ -66,9 +65,13 @@ class DeltaDatabase(LakeDatabase):
 
     of: ClassVar[type[LakeTarget]] = DeltaTarget
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_absolute(self.name)
+
     def target(self, name: str) -> TableTarget:
         """Return the table with this name; in a path, a name cannot leave the folder."""
-        if "/" not in re.sub("`(?:[^`]|``)*`", "", self.name):
+        if not is_path(self.name):
             return super().target(name)
         if "/" in name or "\\" in name or name in (".", ".."):
             raise TargetError(f"the table name {name!r} cannot be a folder's name: pass tables={{...: TableOptions(name=...)}}")

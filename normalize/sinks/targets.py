@@ -49,6 +49,22 @@ class LakeTarget:
         return ".".join(map(backquoted, self.parts))
 
 
+def is_path(name: str) -> bool:
+    """Return whether the name of a Delta table or database is a path: it has a slash outside of backquotes."""
+    return "/" in re.sub("`(?:[^`]|``)*`", "", name)
+
+
+def require_absolute(name: str) -> None:
+    """Raise an error for a relative path, which Delta does not read.
+
+    Raises
+    ------
+    ArgumentError
+    """
+    if is_path(name) and not re.match("/|[A-Za-z][A-Za-z0-9+.-]*:", name):
+        raise ArgumentError(f"the path {name!r} is relative: pass an absolute path (/lake/shop) or a URI (s3a://lake/shop)")
+
+
 @dataclass(frozen=True)
 class DeltaTarget(LakeTarget):
     """A Delta table.
@@ -56,17 +72,20 @@ class DeltaTarget(LakeTarget):
     Parameters
     ----------
     name : str
-        A path (with a ``/`` outside of backquotes), or a name in the session's catalogs. Backquotes are needed only around a part with
-        a dot, a slash or a backquote: ``shop.`order.items```.
+        An absolute path or a URI (with a ``/`` outside of backquotes), or a name in the session's catalogs. Backquotes are needed only
+        around a part with a dot, a slash or a backquote: ``shop.`order.items```.
     """
 
     provider: ClassVar[str] = "delta"
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_absolute(self.name)
+
     @property
     def parts(self) -> tuple[str, ...]:
         """The catalog, namespaces and table; of a path, ``delta`` and the path."""
-        is_path = "/" in re.sub("`(?:[^`]|``)*`", "", self.name)
-        return ("delta", self.name) if is_path else super().parts
+        return ("delta", self.name) if is_path(self.name) else super().parts
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from cdc_formats.errors import ArgumentError
+from cdc_formats.errors import ArgumentError, MissingDependencyError
 from normalize import local_session
 from normalize.session_check import _worker_problem
 
@@ -15,6 +15,13 @@ from normalize.session_check import _worker_problem
 def test_an_unknown_package_is_refused() -> None:
     with pytest.raises(ArgumentError, match=r"no package of 'hudi' is known: use delta, iceberg, .* or Maven coordinates"):
         local_session(packages=["hudi"])
+
+
+@pytest.mark.parametrize("name", ["pandas", "pyarrow"])
+def test_a_missing_package_of_spark_is_named_before_spark_starts(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(MissingDependencyError, match=f"requires {name} on Spark: pip install"):
+        local_session()
 
 
 def test_an_interpreter_for_workers_that_cannot_run_this_package_is_a_problem(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from cdc_formats.errors import ArgumentError
-from normalize import DeltaTarget, IcebergTarget, JdbcTarget
+from normalize import DeltaDatabase, DeltaTarget, IcebergTarget, JdbcTarget
 
 if TYPE_CHECKING:
     pass
@@ -63,3 +63,11 @@ def test_every_table_name_is_quoted() -> None:
     assert IcebergTarget("lake.db.t USING x; --").sql_name == "`lake`.`db`.`t USING x; --`"
     assert DeltaTarget("delta.`/lake/products`").sql_name == "`delta`.`/lake/products`"
     assert DeltaTarget("shop.`a/b.c``d`").sql_name == "`shop`.`a/b.c``d`"
+
+
+@pytest.mark.parametrize("name", ["lake/products", "./products", "../lake/products"])
+def test_a_relative_path_is_refused(name: str) -> None:
+    with pytest.raises(ArgumentError, match=r"is relative: pass an absolute path \(/lake/shop\) or a URI"):
+        DeltaTarget(name)
+    with pytest.raises(ArgumentError, match="is relative"):
+        DeltaDatabase(name)

@@ -1,0 +1,29 @@
+"""`read_state` of a checkpoint that has no micro-batch yet, or whose files are cut, is one sentence."""
+
+from __future__ import annotations
+
+import shutil
+
+import pytest
+
+from cdc_formats.errors import ArgumentError, StateDamagedError
+from normalize import read_state
+from normalize.core.packing import pack
+from tests.support.states import LAYOUT, group_of, stored_by_hand
+
+
+def test_a_checkpoint_without_a_micro_batch_and_one_with_cut_files(spark, tmp_path):
+    checkpoint = tmp_path / "whole"
+    stored_by_hand(spark, {0: group_of(LAYOUT, [pack((1,))], [1], ["a"])}, checkpoint)
+    begun, cut = tmp_path / "begun", tmp_path / "cut"
+    for copy in (begun, cut):
+        shutil.copytree(checkpoint, copy)
+    for file in (begun / "commits").iterdir():
+        file.unlink()
+    with pytest.raises(ArgumentError, match="has not committed a micro-batch yet"):
+        read_state(spark, str(begun))
+    for file in (cut / "state").rglob("*.delta"):
+        file.write_bytes(file.read_bytes()[:10])
+    with pytest.raises(StateDamagedError, match=f"^.STATE_DAMAGED. Spark cannot read the state in {cut}: .*EOFException") as damaged:
+        read_state(spark, str(cut))
+    assert "\n" not in str(damaged.value)
