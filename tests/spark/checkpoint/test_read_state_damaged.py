@@ -14,7 +14,7 @@ from tests.support.states import LAYOUT, group_of, stored_by_hand
 
 def test_a_checkpoint_without_a_micro_batch_and_one_with_cut_files(spark, tmp_path):
     checkpoint = tmp_path / "whole"
-    stored_by_hand(spark, {0: group_of(LAYOUT, [pack((1,))], [1], ["a"])}, checkpoint)
+    stored_by_hand(spark, {0: group_of(LAYOUT, [pack((1,))], [1], ["a"], [0])}, checkpoint)
     begun, cut = tmp_path / "begun", tmp_path / "cut"
     for copy in (begun, cut):
         shutil.copytree(checkpoint, copy)
