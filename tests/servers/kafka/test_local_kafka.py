@@ -240,10 +240,11 @@ print("stopped")
         port = probe.getsockname()[1]
     command = [sys.executable, "-m", "normalize.local_kafka", "--port", str(port), "--data-dir", str(tmp_path / "data")]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=REPOSITORY) as terminal:
-        assert terminal.stdout.readline() == f"Kafka {KAFKA_VERSION} runs at 127.0.0.1:{port}; Ctrl-C stops it\n"
-        (record,) = read(f"127.0.0.1:{port}", "kept", 1)
-        assert (record.key, record.value) == (b"1", b"x")
-        terminal.send_signal(signal.SIGINT)
+        try:
+            assert terminal.stdout.readline() == f"Kafka {KAFKA_VERSION} runs at 127.0.0.1:{port}; Ctrl-C stops it\n"
+            assert [(record.key, record.value) for record in read(f"127.0.0.1:{port}", "kept", 1)] == [(b"1", b"x")]
+        finally:
+            terminal.send_signal(signal.SIGINT)
     assert terminal.returncode == 0
     assert not listens(f"127.0.0.1:{port}")
 
