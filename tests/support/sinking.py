@@ -19,6 +19,7 @@ from normalize.sinks.targets import TableTarget
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 STORY = [("+I", 1, "a"), ("+I", 2, "b"), ("-U", 1, "a"), ("+U", 1, "c"), ("-D", 2, "b"), ("+I", 2, "d"), ("-U", 2, "d"), ("+U", 2, "e")]
 
@@ -71,14 +72,23 @@ def database_sink(spark: SparkSession, server: Any, name: str, scheme: str = "")
     return Sink(spark, table, read, execute, name)
 
 
-def apply_stream(changes: DataFrame, table: TableTarget | str, checkpoint: Path, **options: Any) -> Any:
+def apply_stream(changes: DataFrame, table: TableTarget | str, checkpoint: Path, *, output_mode: str | None = None, **options: Any) -> Any:
     """Apply a stream until it has read all records."""
     writer = apply_changes(changes, table, **options)
+    return _run(changes.sparkSession, writer.outputMode(output_mode) if output_mode else writer, checkpoint)
+
+
+def for_each_batch(changes: DataFrame, checkpoint: Path, function: Callable[[DataFrame, int], None]) -> Any:
+    """Call a function with each micro-batch of a stream until it has read all records."""
+    return _run(changes.sparkSession, changes.writeStream.foreachBatch(function), checkpoint)
+
+
+def _run(spark: SparkSession, writer: DataStreamWriter, checkpoint: Path) -> Any:
     query = writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start()
     try:
         query.awaitTermination()
     except StreamingQueryException as error:
-        if not fails_after_repeating(changes.sparkSession, error):
+        if not fails_after_repeating(spark, error):
             raise
     finally:
         query.stop()

@@ -24,6 +24,7 @@ from normalize import (
 )
 from normalize.dataframe import table_columns
 from normalize.sinks.jdbc import JdbcConnection
+from normalize.sinks.targets import TableTarget, TargetError
 from tests.support.hostile_names import HOSTILE, OF_DELTA, hostile, quoted, values
 from tests.support.sinking import Sink, apply_stream
 
@@ -49,40 +50,41 @@ def test_a_table_with_hostile_names(spark: SparkSession, new_sink: NewSink, kind
     assert history.read().count() == 4
 
 
-@pytest.mark.parametrize("kind", ["postgresql", "mariadb", "mysql-driver"])
-def test_a_key_of_a_hostile_name_is_found_in_the_database(spark: SparkSession, new_sink: NewSink, kind: str) -> None:
-    key = ['"', '"a', 'a"', 'a"b', "`", "a`b", "a.b", "it's", "?", "\\", "A b"]
-    sink = new_sink(kind)
-    for value in (10, 20):
-        changes = spark.createDataFrame([("+I", *[1] * len(key), value)], ["row_kind", *key, "v"])
-        apply_batch(changes.coalesce(1), sink.table, keys=key, sequence_by="v")
-    assert sink.rows("v") == [(20,)]
+REFUSED = {
+    "delta": {
+        "a b": r"the column 'a b' of DeltaTarget.* has one of the characters",
+        "${env:PATH}": r"Spark would replace \$\{\.\.\.\} in the name '\$\{env:PATH\}'",
+    },
+    "iceberg": {
+        "${env:PATH}": r"Spark would replace \$\{\.\.\.\} in the name '\$\{env:PATH\}'",
+        "": r"the column '' of IcebergTarget.* has an empty name",
+    },
+    "postgresql": {"": "the column name '' is empty", "é" * 32: "longer than PostgreSQL's 63 bytes"},
+    "mariadb": {
+        "": "the column name '' is empty",
+        "x" * 65: "longer than MySQL's 64 characters",
+        "x ": "ends with a blank",
+        "😀": r"beyond U\+FFFF",
+    },
+}
+"""Names that a table cannot hold, and the errors."""
 
 
-@pytest.mark.parametrize(
-    ("kind", "name", "text"),
-    [
-        ("delta", "a b", r"the column 'a b' of DeltaTarget.* has one of the characters"),
-        ("delta", "${env:PATH}", r"Spark would replace \$\{\.\.\.\} in the name '\$\{env:PATH\}'"),
-        ("iceberg", "${env:PATH}", r"Spark would replace \$\{\.\.\.\} in the name '\$\{env:PATH\}'"),
-        ("iceberg", "", r"the column '' of IcebergTarget.* has an empty name"),
-        ("postgresql", "", "the column name '' is empty"),
-        ("postgresql", "é" * 32, "longer than PostgreSQL's 63 bytes"),
-        ("mariadb", "", "the column name '' is empty"),
-        ("mariadb", "x" * 65, "longer than MySQL's 64 characters"),
-        ("mariadb", "x ", "ends with a blank"),
-        ("mariadb", "😀", r"beyond U\+FFFF"),
-    ],
-)
-def test_a_name_that_the_table_cannot_hold_is_refused_at_the_call(
-    spark: SparkSession, new_sink: NewSink, kind: str, name: str, text: str
-) -> None:
+@pytest.mark.parametrize("kind", REFUSED)
+def test_a_name_that_the_table_cannot_hold_is_refused_at_the_call(spark: SparkSession, new_sink: NewSink, kind: str) -> None:
     sink = new_sink(kind)
-    with pytest.raises(SchemaError, match=text):
-        apply_batch(hostile(spark, ["id", name], [("+I", 1, 10)]), sink.table, keys="id")
+
+    def refused(**options: Any) -> None:
+        for name, text in REFUSED[kind].items():
+            with pytest.raises(SchemaError, match=text):
+                apply_batch(hostile(spark, ["id", name], [("+I", 1, 10)]), sink.table, keys="id", **options)
+
+    refused()
+    # The table does not exist yet: `create=False` is an error.
+    with pytest.raises(TargetError, match="does not exist"):
+        apply_batch(hostile(spark, ["id"], [("+I", 1, 10)]), sink.table, keys="id", create=False)
     apply_batch(hostile(spark, ["id"], [("+I", 1, 10)]), sink.table, keys="id")
-    with pytest.raises(SchemaError, match=text):
-        apply_batch(hostile(spark, ["id", name], [("+I", 1, 10)]), sink.table, keys="id", on_new_column="add")
+    refused(on_new_column="add")
 
 
 @pytest.mark.iceberg
@@ -108,16 +110,27 @@ def test_hostile_names_through_kafka_and_its_state(spark: SparkSession, kafka: L
 
 
 @pytest.mark.parametrize("kind", ["iceberg", "postgresql", "mariadb", "mysql-driver"])
-@pytest.mark.parametrize("change_feed", [False, True])
-def test_a_table_with_a_hostile_name(spark: SparkSession, new_sink: NewSink, kind: str, change_feed: bool) -> None:
-    table, name = new_sink(kind).table, f"t'?\"`; DROP TABLE x -- {uuid4().hex[:8]}"
-    hostile_table = IcebergTarget(f"lake.db.{quoted(name)}") if kind == "iceberg" else replace(table, table=name)
-    options: dict[str, Any] = {"change_feed": True} if change_feed else {"keys": "id"}
+def test_a_table_with_a_hostile_name(spark: SparkSession, new_sink: NewSink, kind: str) -> None:
+    """A table and a change feed, whose key has hostile names, too: the database's indexes are found by them."""
+    table = new_sink(kind).table
+    key = ["id"] if kind == "iceberg" else ['"', '"a', 'a"', 'a"b', "`", "a`b", "a.b", "it's", "?", "\\", "A b"]
+    upserted, feed = (f"t'?\"`; DROP TABLE x -- {uuid4().hex[:8]}" for _ in range(2))
+
+    def hostile_table(name: str) -> TableTarget:
+        return IcebergTarget(f"lake.db.{quoted(name)}") if kind == "iceberg" else replace(table, table=name)
+
+    def counted(name: str) -> int | None:
+        target = hostile_table(name)
+        if isinstance(target, JdbcTarget):
+            with JdbcConnection.open(spark, target) as connection:
+                return connection.number(f"SELECT COUNT(*) * 100 + MAX(v) FROM {connection.dialect.table(name)}")
+        return spark.table(target.sql_name).selectExpr("COUNT(*) * 100 + MAX(v)").collect()[0][0]
+
     for value in (10, 20):
-        apply_batch(hostile(spark, ["id", "v"], [("+I", 1, value)]), hostile_table, **options)
-    if isinstance(hostile_table, JdbcTarget):
-        with JdbcConnection.open(spark, hostile_table) as connection:
-            found = connection.number(f"SELECT COUNT(*) * 100 + MAX(v) FROM {connection.dialect.table(name)}")
-    else:
-        found = spark.table(hostile_table.sql_name).selectExpr("COUNT(*) * 100 + MAX(v)").collect()[0][0]
-    assert found == (220 if change_feed else 120)
+        rows = [("+I", *[1] * len(key), value)]
+        changes = spark.createDataFrame(spark.sparkContext.parallelize(rows, 1), ["row_kind", *key, "v"])
+        apply_batch(changes, hostile_table(upserted), keys=key)
+    assert counted(upserted) == 120
+    for count in (1, 2):
+        apply_batch(changes, hostile_table(feed), change_feed=True)
+        assert counted(feed) == count * 100 + 20

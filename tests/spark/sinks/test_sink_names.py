@@ -109,9 +109,10 @@ def test_hostile_names_through_the_functions_on_dataframes(spark: SparkSession) 
     clean = ChangelogNormalize(primary_key=HOSTILE[0], where=f"{quoted(HOSTILE[1])} > 10")(changes)
     assert clean.columns == changes.columns
     assert values(clean) == [row for row in values(changes) if row[1] > 10]
-    for name in HOSTILE[1:]:
-        column = quoted(name)
-        query = f"SELECT {column}, SUM({column}) AS total, COUNT(*) AS n FROM t GROUP BY {column}"
-        shift = HOSTILE.index(name) - 1
-        totals = aggregate_changes(changes, query, changelog_mode="all").collect()
-        assert sorted(map(tuple, totals)) == [("+U", v + shift, v + shift, 1) for v in (20, 30)]
+    columns = [quoted(name) for name in HOSTILE[1:]]
+    sums = ", ".join(f"SUM({column}) AS total{index}" for index, column in enumerate(columns))
+    query = f"SELECT {', '.join(columns)}, {sums}, COUNT(*) AS n FROM t GROUP BY {', '.join(columns)}"
+    totals = aggregate_changes(changes, query, changelog_mode="all")
+    assert totals.columns[: len(HOSTILE)] == ["row_kind", *HOSTILE[1:]]
+    of_rows = [[value + shift for shift, _ in enumerate(columns)] for value in (20, 30)]
+    assert sorted(map(tuple, totals.collect())) == [("+U", *values, *values, 1) for values in of_rows]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
@@ -10,9 +11,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from normalize import ChangelogNormalize, aggregate_changes, apply_batch, apply_changes, signed_count, signed_sum
+from normalize import ChangelogNormalize, aggregate_changes, apply_batch, signed_count, signed_sum
 from normalize.sinks.arrival import ChangeOrderError
-from tests.support.sinking import Sink
+from tests.support.sinking import Sink, apply_stream
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -43,14 +44,13 @@ def test_a_table_of_sums_follows_the_changelog(
 ) -> None:
     source, sink = tmp_path / "source", new_sink("delta")
     source.mkdir()
-    changes = spark.readStream.schema(SCHEMA).json(str(source))
-    totals = aggregate(changes)
     for number, rows in enumerate(BATCHES):
         lines = (dict(zip(("row_kind", "id", "name", "weight"), row, strict=True)) for row in rows)
         (source / f"{number}.json").write_text("\n".join(map(json.dumps, lines)))
-        writer = apply_changes(totals, sink.table, keys="name").outputMode("update")
-        query = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True).start()
-        query.awaitTermination()
+        os.utime(source / f"{number}.json", (number, number))  # the order in which they are read
+    changes = spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1).json(str(source))
+    query = apply_stream(aggregate(changes), sink.table, tmp_path / "checkpoint", output_mode="update", keys="name")
+    assert [batch["numInputRows"] for batch in query.recentProgress] == list(map(len, BATCHES))
     assert {tuple(row) for row in sink.read().collect()} == {("bike", Decimal("9.500"), 1), ("cart", Decimal("2.000"), 1)}
 
 

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
 NewSink = Callable[[str], Sink]
 
-BATCHES = 5
+LATE = [0, 5, 100]
+"""How much later than their places changes may arrive."""
 
 
 class Event(NamedTuple):
@@ -55,11 +56,11 @@ def random_events(random: Random, example: int) -> list[Event]:
     ]
 
 
-def batches_of(random: Random, events: list[Event]) -> list[list[Event]]:
+def batches_of(random: Random, events: list[Event], count: int) -> list[list[Event]]:
     """The events in micro-batches, in which many are late."""
-    late = random.choice([0, 5, 100])
+    late = random.choice(LATE)
     arrived = sorted(events, key=lambda event: event.at + random.randint(0, late))
-    cuts = sorted(random.randrange(len(events) + 1) for _ in range(BATCHES - 1))
+    cuts = sorted(random.randrange(len(events) + 1) for _ in range(count - 1))
     return [arrived[begin:end] for begin, end in zip([0, *cuts], [*cuts, len(events)], strict=True)]
 
 
@@ -84,11 +85,12 @@ def versions(events: Iterable[Event]) -> list[tuple[Any, ...]]:
 
 
 @pytest.mark.cross_section
+@pytest.mark.parametrize("count", [3, pytest.param(8, marks=pytest.mark.soak)])
 @pytest.mark.parametrize("kind", ["delta", "iceberg"])
-def test_a_history_does_not_depend_on_how_changes_arrive(spark: SparkSession, new_sink: NewSink, kind: str) -> None:
+def test_a_history_does_not_depend_on_how_changes_arrive(spark: SparkSession, new_sink: NewSink, kind: str, count: int) -> None:
     random, sink = Random(kind), new_sink(kind)
     stories = [random_events(random, example) for example in range(examples(200))]
-    batches = list(zip(*(batches_of(random, events) for events in stories), strict=True))
+    batches = list(zip(*(batches_of(random, events, count) for events in stories), strict=True))
     applied = list[Event]()
     for number, batch in enumerate(batches):
         applied += [event for events in batch for event in events]
@@ -172,12 +174,12 @@ def test_equal_sequence_values(spark: SparkSession, new_sink: NewSink) -> None:
 
     with pytest.raises(ChangeOrderError, match=r"two rows of one key have the same values in sequence_by=\['at'\]"):
         apply(("+I", 1, 1, 5), ("+U", 1, 2, 5), ("+U", 1, 3, 6))
-    assert apply(("+I", 1, 1, 5), ("-D", 1, 1, 5), ("-D", 1, 1, 9)) == [(1, 1, 5, 9)]
-    # An upsert at the place of a delete, and another row at the place of a version.
-    assert apply(("+I", 1, 3, 9), ("-D", 1, 1, 5)) == [(1, 1, 5, 9), (1, 3, 9, None)]
-    assert apply(("+I", 1, 2, 5)) == [(1, 2, 5, 9), (1, 3, 9, None)]
-    assert apply(("-D", 2, 0, 4)) == [(1, 2, 5, 9), (1, 3, 9, None), (2, None, None, 4)]
-    assert apply(("+I", 2, 0, 4)) == [(1, 2, 5, 9), (1, 3, 9, None), (2, 0, 4, None)]
+    ended = [("+I", 1, 5), ("-D", 1, 5), ("-D", 1, 9)]
+    changes = [(kind, key, value, at) for key in (1, 2) for kind, value, at in ended]
+    assert apply(*changes, ("-D", 3, 0, 4)) == [(1, 1, 5, 9), (2, 1, 5, 9), (3, None, None, 4)]
+    # An upsert at the place of a delete, and, of key 1, a delete at the place of a version, of key 2 another row.
+    changed = [("+I", 1, 3, 9), ("-D", 1, 1, 5), ("+I", 2, 2, 5), ("+I", 2, 3, 9), ("+I", 3, 0, 4)]
+    assert apply(*changed) == [(1, 1, 5, 9), (1, 3, 9, None), (2, 2, 5, 9), (2, 3, 9, None), (3, 0, 4, None)]
 
 
 def test_a_history_is_not_overwritten_by_rows(spark: SparkSession, new_sink: NewSink) -> None:
@@ -230,7 +232,8 @@ def test_soft_deletes_need_their_column(spark: SparkSession, new_sink: NewSink, 
 
 
 @pytest.mark.parametrize("kind", ["delta", "iceberg"])
-def test_concurrent_writers_of_different_keys(spark: SparkSession, new_sink: NewSink, kind: str) -> None:
+@pytest.mark.parametrize("writers", [2, pytest.param(3, marks=pytest.mark.soak)])
+def test_concurrent_writers_of_different_keys(spark: SparkSession, new_sink: NewSink, kind: str, writers: int) -> None:
     sink = new_sink(kind)
 
     def write(writer: int) -> None:
@@ -238,9 +241,9 @@ def test_concurrent_writers_of_different_keys(spark: SparkSession, new_sink: New
             changes = changelog(spark, "id INT, v INT, at INT", [("+U", writer, at, at)])
             apply_batch(changes, sink.table, keys="id", sequence_by="at", scd_type=2, column_list=["id", "v"])
 
-    with ThreadPoolExecutor(3) as pool:
-        finish_all(pool.submit(write, writer) for writer in range(3))
-    assert sink.rows() == sorted(((writer, at, at, end) for writer in range(3) for at, end in [(0, 1), (1, None)]), key=repr)
+    with ThreadPoolExecutor(writers) as pool:
+        finish_all(pool.submit(write, writer) for writer in range(writers))
+    assert sink.rows() == sorted(((writer, at, at, end) for writer in range(writers) for at, end in [(0, 1), (1, None)]), key=repr)
 
 
 def test_a_table_that_another_writer_is_creating_is_tried_again(spark: SparkSession, new_sink: NewSink, monkeypatch: Any) -> None:

@@ -1,0 +1,186 @@
+"""Columns that a table lacks or has with a narrower type: what is added, ignored or refused, without a table."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from cdc_formats.errors import SchemaError
+from normalize.sinks.narrowing import is_narrower, require_no_narrowing, wider
+from normalize.sinks.table_spec import TableSpec, missing_columns, written_spec
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark.sql.types import DataType, StructField
+
+
+def fields(*names: str) -> tuple[StructField, ...]:
+    from pyspark.sql.types import IntegerType, StructField
+
+    return tuple(StructField(name, IntegerType()) for name in names)
+
+
+def parsed(kind: str) -> DataType:
+    """A type, by its name in Spark SQL."""
+    from pyspark.sql import types
+
+    if kind.startswith("decimal"):
+        return types.DecimalType(*map(int, kind.removeprefix("decimal(").removesuffix(")").split(",")))
+    plain = [types.BooleanType, types.ByteType, types.ShortType, types.IntegerType, types.LongType, types.FloatType, types.DoubleType]
+    plain += [types.StringType, types.DateType, types.TimestampType, types.TimestampNTZType]
+    return next(each() for each in plain if each().simpleString() == kind)
+
+
+def altered(missing: Sequence[StructField]) -> list[str]:
+    return [f"ADD {field.name}" for field in missing]
+
+
+ROWS = TableSpec(fields("id", "Name", "weight"), ("id",), True, "fail")
+FEED = TableSpec(fields("id", "_change_type", "_commit_version", "_commit_timestamp"), (), True, "ignore")
+SOFT = replace(ROWS, fields=fields("id", "deleted_at"), deleted_column="deleted_at")
+VERSIONS = replace(ROWS, fields=fields("id", "__START_AT", "__END_AT"), versions=True, on_new_column="add")
+
+
+@pytest.mark.parametrize(
+    ("spec", "found", "text"),
+    [
+        (ROWS, ["id", "NAME"], "t has no column weight: run ADD weight, or pass on_new_column='add', which does this, or 'ignore', "),
+        (ROWS, ["id"], "t has no column Name, weight: run ADD Name; ADD weight, or pass on_new_column='add', which does this, or "),
+        (replace(ROWS, on_new_column="ignore"), ["Name", "weight"], "t has no column id, which is part of the primary key"),
+        (replace(ROWS, on_new_column="add"), ["Name", "weight"], "t has no column id, which is part of the primary key"),
+        (replace(ROWS, on_new_column="add"), ["id", "__start_at"], "t is a history, with the column __START_AT: pass scd_type=2, or "),
+        (SOFT, ["id"], "t has no column deleted_at, which deletes='soft' requires: run ADD deleted_at"),
+        (replace(SOFT, on_new_column="ignore"), ["id"], "t has no column deleted_at, which deletes='soft' requires: run ADD deleted_at"),
+        (VERSIONS, ["id"], "t has no column __START_AT, __END_AT, which scd_type=2 requires: run ADD __START_AT; ADD __END_AT, and then"),
+        (VERSIONS, ["id", "__START_AT"], "t has no column __END_AT, which scd_type=2 requires: run ADD __END_AT, and then set __START_AT"),
+        (FEED, ["id"], "t has no column _change_type, _commit_version, _commit_timestamp: run ADD _change_type; ADD _commit_version"),
+    ],
+)
+def test_a_missing_column_is_refused(spec: TableSpec, found: list[str], text: str) -> None:
+    with pytest.raises(SchemaError) as refused:
+        missing_columns("t", spec, found, altered)
+    assert str(refused.value).removeprefix("[SCHEMA] ").startswith(text)
+
+
+@pytest.mark.parametrize(
+    ("spec", "found", "added"),
+    [
+        (ROWS, ["ID", "name", "WEIGHT", "more"], []),
+        (replace(ROWS, on_new_column="add"), ["id"], ["Name", "weight"]),
+        (replace(SOFT, on_new_column="add"), ["id"], ["deleted_at"]),
+        (replace(VERSIONS, fields=fields("id", "v", "__START_AT", "__END_AT")), ["id", "__start_at", "__end_at"], ["v"]),
+        # A feed has no key: it may hold the rows of a history.
+        (FEED, [*FEED.names, "__START_AT"], []),
+    ],
+)
+def test_a_missing_column_is_added(spec: TableSpec, found: list[str], added: list[str]) -> None:
+    assert [field.name for field in missing_columns("t", spec, found, altered)] == added
+
+
+@pytest.mark.parametrize(
+    ("spec", "found", "written"),
+    [
+        (ROWS, ["id"], ["id", "Name", "weight"]),  # only on_new_column="ignore" leaves a column out
+        (replace(ROWS, on_new_column="ignore"), None, ["id", "Name", "weight"]),  # the table is created with it
+        (replace(ROWS, on_new_column="ignore"), ["ID", "NAME"], ["id", "Name"]),
+        # Never the key, nor a column that the sink computes.
+        (replace(ROWS, on_new_column="ignore"), ["name"], ["id", "Name"]),
+        (replace(SOFT, on_new_column="ignore"), ["id"], ["id", "deleted_at"]),
+        (replace(VERSIONS, on_new_column="ignore"), ["id"], ["id", "__START_AT", "__END_AT"]),
+        (replace(FEED, fields=(*FEED.fields, *fields("weight"))), ["id"], FEED.names),
+    ],
+)
+def test_an_ignored_column_is_not_written(spec: TableSpec, found: list[str] | None, written: list[str]) -> None:
+    assert written_spec("t", spec, found).names == written
+
+
+# ------------------------------------------------------------------------------------------------------------ narrower types
+
+LOSES = [
+    # the table's type, the type of the changes, a type that has every value of both
+    ("int", "decimal(10,2)", "decimal(12,2)"),
+    ("tinyint", "decimal(3,1)", "decimal(4,1)"),
+    ("bigint", "decimal(38,20)", None),
+    ("smallint", "float", "double"),
+    ("int", "double", "double"),
+    ("bigint", "double", None),
+    ("decimal(10,2)", "decimal(8,4)", "decimal(12,4)"),
+    ("decimal(38,2)", "decimal(8,4)", None),
+    ("decimal(10,2)", "float", None),
+    ("decimal(10,2)", "double", None),
+    ("date", "timestamp", "timestamp"),
+    ("date", "timestamp_ntz", "timestamp_ntz"),
+    ("boolean", "int", None),
+    ("boolean", "decimal(1,0)", None),
+    ("boolean", "float", None),
+]
+KEEPS = [
+    ("int", "bigint"),  # a value that is too large is an error of the table
+    ("int", "decimal(10,0)"),
+    ("decimal(10,2)", "decimal(38,2)"),
+    ("decimal(10,2)", "int"),
+    ("double", "decimal(38,18)"),
+    ("float", "double"),  # approximate by definition
+    ("timestamp", "date"),
+    ("string", "timestamp"),
+    ("date", "date"),
+    ("boolean", "boolean"),
+]
+
+
+@pytest.mark.parametrize(("kind", "given", "wide"), LOSES)
+def test_a_type_that_loses_part_of_a_value(kind: str, given: str, wide: str | None) -> None:
+    assert is_narrower(parsed(kind), parsed(given))
+    both = wider(parsed(kind), parsed(given))
+    assert (both and both.simpleString()) == wide
+    if both is not None:
+        assert not is_narrower(both, parsed(given))
+        assert not is_narrower(both, parsed(kind))
+
+
+@pytest.mark.parametrize(("kind", "given"), KEEPS)
+def test_a_type_that_keeps_or_refuses_each_value(kind: str, given: str) -> None:
+    assert not is_narrower(parsed(kind), parsed(given))
+
+
+def nested(kind: str) -> list[DataType]:
+    """Types with this type at some depth."""
+    from pyspark.sql.types import ArrayType, MapType, StringType, StructField, StructType
+
+    leaf, text = parsed(kind), StringType()
+    # The names of fields differ in case, which Spark ignores.
+    struct = StructType([StructField("S" if kind == "int" else "s", text), StructField("N" if kind == "int" else "n", leaf)])
+    return [ArrayType(leaf), MapType(leaf, text), MapType(text, leaf), struct, ArrayType(MapType(text, struct))]
+
+
+def test_types_are_compared_at_every_depth() -> None:
+    for narrow, same, wide in zip(nested("int"), nested("int"), nested("double"), strict=True):
+        assert is_narrower(narrow, wide), narrow
+        assert not is_narrower(narrow, same), narrow
+        assert not is_narrower(wide, narrow), narrow
+        assert wider(narrow, wide) is None, narrow
+
+
+def test_the_error_names_the_column_as_the_table_spells_it() -> None:
+    from pyspark.sql.types import DoubleType, IntegerType, StructField
+
+    spec = TableSpec(
+        (StructField("id", DoubleType()), StructField("VAL", DoubleType()), StructField("new", DoubleType())), ("id",), True, "add"
+    )
+    table: dict[str, Any] = {"id": None, "Val": IntegerType(), "other": IntegerType()}
+
+    def widen(old: StructField, new: StructField) -> list[str]:
+        assert (old, new) == (StructField("Val", IntegerType()), StructField("Val", DoubleType()))
+        return ["ALTER Val", "AND MORE"]
+
+    with pytest.raises(SchemaError) as refused:
+        require_no_narrowing("t", spec, table, widen)
+    assert str(refused.value).endswith(
+        "t has the column `Val` as INT, which cuts values of DOUBLE: run ALTER Val; AND MORE, or convert the column to INT"
+    )
+    with pytest.raises(SchemaError, match="which cuts values of DOUBLE: convert the column to INT"):
+        require_no_narrowing("t", spec, table, lambda old, new: [])
+    require_no_narrowing("t", spec, {"id": None, "val": DoubleType()}, widen)
