@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from itertools import product
 
@@ -14,26 +15,37 @@ from cdc_formats import ChangelogMode, Ignored, get_format
 from cdc_formats.errors import DecodeError
 from cdc_formats.formats.debezium.json import DebeziumJson
 from cdc_formats.testing import damaged
-from normalize.decode.columnar import ColumnarDecoder
+from normalize.decode.columnar import ColumnarDecoder, one_by_one
 from normalize.decode.decode_pass import Source
-from normalize.decode.targets import Blocks, KeyedRows, TypedRows
-from tests.support.both_decoders import Record, all_metadata, differences, odd_share, outcome, source_of
+from normalize.decode.targets import Blocks, KeyedRows, TargetMaker, TypedRows
+from normalize.decode.where import FilterRows
+from tests.support.both_decoders import Record, all_metadata, differences, odd_places, odd_share, outcome, source_of, together
+from tests.support.examples import examples
+from tests.support.message_shapes import of_each_shape
 from tests.support.replay.replaying import read_recording
 from tests.support.replay.topics import topics
 from tests.support.scenarios import CASES, rejects
-from tools.fuzz_together import FORMATS as IN_JSON, TARGETS, compare
+from tools.fuzz_together import FORMATS as IN_JSON, TARGETS, compare, compare_recorded, recorded_source
 
 FORMATS = (*IN_JSON, "debezium-avro-confluent")
 RECORDED = [topic for topic in topics() if topic.format in FORMATS and topic.primary_key]
-MESSAGES = 3_000
+MESSAGES, OF_EACH_SHAPE = 3_000, 5
 MOST_ODD, MOST_ODD_OF_TABLES = 0.01, {"toasted": 0.25}
 """The share of messages that may be decoded one by one; more for tables with unavailable values."""
+PLANS: list[tuple[TargetMaker, bool, bool, bool]] = [
+    (Blocks, False, False, False),
+    (Blocks, True, True, False),
+    (Blocks, False, True, True),
+    (Blocks, True, False, True),
+    (KeyedRows, False, True, False),
+    (KeyedRows, True, False, True),
+    (FilterRows, True, True, False),
+    (FilterRows, False, False, True),
+    (TypedRows, False, False, False),
+    (TypedRows, True, False, False),
+]
+"""Plans by target, and whether they have metadata, before-images (compact) and positions: each pair of two values is in one of them."""
 SCHEMA = "id INT NOT NULL, name STRING, price DECIMAL(6,2), at TIMESTAMP_NTZ(3)"
-
-
-@pytest.fixture(autouse=True)
-def few_messages_are_read_together(monkeypatch) -> None:
-    monkeypatch.setattr("normalize.decode.avro_batches._FEWEST", 1)
 
 
 @pytest.mark.parametrize(("scenario", "name"), [case for case in CASES if case[1] in FORMATS], ids=lambda each: getattr(each, "name", each))
@@ -42,8 +54,9 @@ def test_vectors_give_the_same(scenario, name) -> None:
     if not vector.primary_key:
         pytest.skip("a table without a primary key has no keyed stage")
     format = get_format(name, **vector.options)
-    for metadata, target, compact in product(({}, all_metadata(format)), TARGETS, (False, True)):
-        for positions in (False, True) if not format.positions and target is not TypedRows else (False,):
+    for target, with_metadata, compact, positions in PLANS:
+        if not (positions and format.positions):
+            metadata = all_metadata(format) if with_metadata else {}
             source = source_of(format, vector.schema, vector.primary_key, metadata, positions=positions, compact=compact)
             assert not differences(source, vector.records, target)
 
@@ -61,41 +74,39 @@ def test_vectors_give_the_same_changelog_without_a_key_or_update_before(scenario
 
 @pytest.mark.parametrize("identifier", FORMATS)
 def test_rejected_messages_give_the_same_errors(identifier: str) -> None:
+    # `test_a_damaged_message_among_sound_ones_gives_the_same` has the other targets.
     for _, reject in rejects(identifier):
         source = source_of(get_format(identifier, **reject.options), reject.schema, reject.primary_key)
-        for target in TARGETS if reject.primary_key else (TypedRows,):
+        for target in (Blocks, TypedRows) if reject.primary_key else (TypedRows,):
             assert not differences(source, [(reject.key, reject.value)], target)
 
 
-def bad_records(source, records, *, keyed: bool) -> int:
+def sound_ones(source, records, *, keyed: bool) -> int:
+    """Return how many records have no error."""
     decoder = source.decoder()
-    decode, bad = decoder.upserts if keyed else decoder.decode, 0
+    decode, sound = decoder.upserts if keyed else decoder.decode, 0
     for record in records:
-        try:
+        with suppress(DecodeError):
             decode(*record)
-        except DecodeError:
-            bad += 1
-    return bad
+            sound += 1
+    return sound
 
 
 @pytest.mark.parametrize("topic", RECORDED, ids=lambda topic: topic.name)
 def test_recorded_topics_give_the_same_and_are_decoded_together(topic, recorded_registry) -> None:
     records = [(record.key, record.value) for record in read_recording(topic.path)]
-    format = get_format(topic.format, **topic.options_at(recorded_registry))
-    source = source_of(format, topic.schema, topic.primary_key, control_events=frozenset(), on_truncate="ignore")
-    for target in (Blocks, KeyedRows, TypedRows):
-        assert not differences(source, records, target)
-    assert not differences(replace(source, compact=True), records)
+    source = recorded_source(topic, recorded_registry)
+    compare_recorded(source, of_each_shape(records, examples(OF_EACH_SHAPE)))
     for keyed in (True, False):
         if ColumnarDecoder.of(source, keyed=keyed) is not None:
-            odd, _ = odd_share(source, records, keyed=keyed)
+            alone = [records[place] for place in odd_places(source, records, keyed=keyed)]
             most = MOST_ODD_OF_TABLES.get(topic.table, MOST_ODD)
-            assert odd <= most * len(records) + bad_records(source, records, keyed=keyed)
+            assert sound_ones(source, alone, keyed=keyed) <= most * len(records)
 
 
 @pytest.mark.parametrize("identifier", FORMATS)
 def test_a_damaged_message_among_sound_ones_gives_the_same(identifier: str) -> None:
-    compare(identifier, MESSAGES, seed=17)
+    compare(identifier, examples(MESSAGES), seed=17)
 
 
 def debezium(op: str, before: object, after: object, table: str = "parts") -> bytes:
@@ -153,7 +164,7 @@ def test_a_deleted_row_without_a_part_of_its_key_gives_the_same() -> None:
     for before in ({"id": 1}, {"shop": None, "id": 1}, {"shop": "north"}):
         source = source_of(format, schema, ["shop", "id"])
         assert not differences(source, [(None, debezium("d", before, None))])
-        assert not outcome(source, [(None, debezium("d", before, None))], columnar=True).changes
+        assert not outcome(source, [(None, debezium("d", before, None))], columnar=together).changes
 
 
 def canal_update(old: dict[str, str], row: dict[str, str]) -> bytes:
@@ -175,7 +186,7 @@ def test_an_update_that_changes_the_key_deletes_the_old_key(old: dict[str, str],
     record = (None, canal_update(old, {"shop": "north", "id": "1", "name": "bolt"}))
     source = source_of(get_format("canal-json"), "shop STRING NOT NULL, id INT NOT NULL, name STRING", ["shop", "id"])
     assert odd_share(source, [record])[0] == 0
-    found = outcome(source, [record], columnar=True).changes
+    found = outcome(source, [record], columnar=together).changes
     assert sum(map(len, found.values())) == keys
     for arguments in product((False, True), (False, True)):
         compact, ignore_deletes = arguments
@@ -189,7 +200,7 @@ def test_keys_that_two_updates_exchange_give_the_same() -> None:
     assert odd_share(source, records)[0] == 0
     for target in TARGETS:
         assert not differences(source, records, target)
-    (changes,) = outcome(source, records, columnar=True).changes.values()
+    (changes,) = outcome(source, records, columnar=together).changes.values()
     assert ["'deleted': True" in change for change in changes] == [True, False] * 3
 
 
@@ -267,7 +278,7 @@ def test_messages_of_other_tables_that_lack_columns_are_counted() -> None:
     records = [(None, other), (None, lacking("maxwell-json", "update", BEFORE_IT_WAS_ADDED, {"name": "nut"}))]
     assert odd_share(source, records)[0] == 0
     assert not differences(source, records)
-    assert sum(counts["OTHER_TABLE"] for counts in outcome(source, records, columnar=True).counts if isinstance(counts, dict)) == 1
+    assert sum(counts["OTHER_TABLE"] for counts in outcome(source, records, columnar=together).counts if isinstance(counts, dict)) == 1
 
 
 def test_statements_without_rows_are_counted_together() -> None:
@@ -277,7 +288,7 @@ def test_statements_without_rows_are_counted_together() -> None:
         source = source_of(get_format("canal-json", **options), "id INT, name STRING", ["id"], control_events=frozenset())
         assert odd_share(source, records)[0] == 0
         assert not differences(source, records)
-        assert sum(counts[reason] for counts in outcome(source, records, columnar=True).counts if isinstance(counts, dict)) == 1
+        assert sum(counts[reason] for counts in outcome(source, records, columnar=together).counts if isinstance(counts, dict)) == 1
         assert not differences(replace(source, control_events=frozenset(Ignored)), records)
 
 
@@ -285,7 +296,7 @@ def test_a_record_without_rows_among_upserts_without_a_stage_is_counted() -> Non
     source = source_of(get_format("debezium-json"), "id INT", ["id"], control_events=frozenset(), drop_update_before=True)
     records = [(None, debezium("c", None, {"id": 1})), (None, debezium("m", None, None)), (None, None)]
     assert not differences(source, records, TypedRows)
-    rows = outcome(source, records, columnar=False, target=TypedRows).changes[0]
+    rows = outcome(source, records, columnar=one_by_one, target=TypedRows).changes[0]
     assert "'row_kind': '+I'" in rows[0]
     assert "'MESSAGE': 1" in rows[1]
     assert "'TOMBSTONE': 1" in rows[1]
@@ -295,7 +306,7 @@ def test_an_update_before_that_is_dropped_is_still_converted() -> None:
     source = source_of(get_format("changelog-json"), "id INT, price DECIMAL(6,2)", ["id"], drop_update_before=True)
     records = [(None, b'{"op":"-U","data":{"id":1,"price":1e400}}'), (None, b'{"op":"-U","data":{"id":1,"price":1}}')]
     assert not differences(source, records, TypedRows)
-    assert "out of its range" in outcome(source, records, columnar=True, target=TypedRows).changes[0][0]
+    assert "out of its range" in outcome(source, records, columnar=together, target=TypedRows).changes[0][0]
 
 
 def test_damage_in_metadata_that_no_column_needs_gives_the_same() -> None:
@@ -310,7 +321,7 @@ def test_the_name_of_a_table_that_is_not_text_gives_the_same() -> None:
     for metadata in ({}, {"all": "source.properties"}):
         source = source_of(format, "id INT", ["id"], metadata)
         assert not differences(source, [(None, message)])
-        assert outcome(source, [(None, message)], columnar=True).changes
+        assert outcome(source, [(None, message)], columnar=together).changes
 
 
 def test_a_table_whose_name_cannot_be_read_gives_the_same() -> None:
@@ -332,7 +343,7 @@ def test_a_change_keeps_its_place_among_those_of_messages_in_doubt() -> None:
     records = [(None, debezium("u", None, {**PART, "price": text})) for text in texts]
     source = source_of(get_format("debezium-json", decimal_handling_mode="string"), SCHEMA, ["id"], key_groups=1)
     records.insert(2, (None, debezium("u", {**PART, "id": 9}, {**PART, "price": "9.00"})))
-    (changes,) = outcome(source, records, columnar=True).changes.values()
+    (changes,) = outcome(source, records, columnar=together).changes.values()
     found = [change.split("'c2': Decimal('")[1][:4] for change in changes if "'c2': Decimal" in change]
     assert found == ["1.50", "1.50", "9.00", "2.50", "3.50", "4.50"]
     assert not differences(source, records)
@@ -350,7 +361,7 @@ def test_messages_of_other_tables_are_counted_together(identifier: str) -> None:
     source = source_of(get_format(identifier, table_include="parts"), "id INT, parts INT", ["id"], control_events=frozenset())
     assert odd_share(source, [record for record, table in zip(records, tables, strict=True) if table == "tools"])[0] == 0
     assert not differences(source, records)
-    found = outcome(source, records, columnar=True)
+    found = outcome(source, records, columnar=together)
     assert sum(counts["OTHER_TABLE"] for counts in found.counts if isinstance(counts, dict)) == 2
 
 
@@ -367,7 +378,7 @@ def test_a_column_with_the_name_of_a_field_of_the_message_is_read() -> None:
     records = [(b'{"id":1}', b'{"id":1,"__op":"c"}')]
     assert ColumnarDecoder.of(source) is None
     assert not differences(source, records)
-    assert len(outcome(source, records, columnar=True).changes) == 1
+    assert len(outcome(source, records, columnar=together).changes) == 1
 
 
 def test_a_kafka_key_without_its_columns_gives_the_same() -> None:
@@ -546,4 +557,4 @@ def test_a_subclass_that_reads_messages_differently_is_decoded_by_itself() -> No
     format = Reversed()
     source = source_of(format, "id INT", ["id"])
     assert ColumnarDecoder.of(source) is None
-    assert len(outcome(source, [(None, debezium("c", None, {"id": 1})[::-1])], columnar=True).changes) == 1
+    assert len(outcome(source, [(None, debezium("c", None, {"id": 1})[::-1])], columnar=together).changes) == 1
