@@ -105,7 +105,7 @@ def run_flink(format: str, state: str, servers: str, topic: str, *, left_out: in
     RuntimeError
         When Flink cannot be downloaded, the sink cannot be compiled, or the job fails; with the end of the log.
     """
-    jars, java = flink_jars(), local_kafka._find_java()
+    jars, java = flink_jars(), local_kafka.find_java()
     with tempfile.TemporaryDirectory(prefix="bench-flink-") as name:
         work = Path(name)
         classes = compiled(Path(java), "KindCount", jars, work / "classes")
@@ -213,7 +213,7 @@ def _fetch(work: Path, what: str, module: str) -> None:
     (work / "settings.xml").write_text(local_kafka.IVY_SETTINGS.format(root=root))
     (work / "ivy.xml").write_text(module)
     files = ["-settings", f"{work}/settings.xml", "-ivy", f"{work}/ivy.xml", "-cache", f"{work}/cache"]
-    ivy = [local_kafka._find_java(), "-jar", str(local_kafka._find_ivy())]
+    ivy = [local_kafka.find_java(), "-jar", str(local_kafka.find_ivy())]
     pattern = f"{work}/jars/[artifact]-[revision](-[classifier]).[ext]"
     done = subprocess.run([*ivy, *files, "-retrieve", pattern], capture_output=True, text=True)
     if done.returncode != 0:

@@ -221,7 +221,7 @@ class LocalKafka:
             return self
         if importlib.util.find_spec("confluent_kafka") is None:
             raise LocalKafkaError('confluent-kafka is missing: pip install "pyspark-kafka-changelog[kafka]"')
-        java, jars = _find_java(), broker_jars()
+        java, jars = find_java(), broker_jars()
         try:
             self._launch(java, jars)
         except _PortTakenError:
@@ -487,7 +487,7 @@ def _send(producer: Producer, topic: str, record: ProducerRecord, on_delivery: C
 # --- broker process ----------------------------------------------------------------------------------------------
 
 
-def _find_java() -> str:
+def find_java() -> str:
     """Return the Java that Spark uses: JAVA_HOME's, else the one on the PATH."""
     home = os.environ.get("JAVA_HOME")
     java = os.path.join(home, "bin", "java") if home else "java"
@@ -629,7 +629,7 @@ def fetch_jars(folder: str, ivy_module: str, name: str, size: str) -> Path:
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "pyspark-kafka-changelog"
     jars = cache / folder
     if not jars.is_dir():
-        ivy = [_find_java(), "-jar", str(_find_ivy())]
+        ivy = [find_java(), "-jar", str(find_ivy())]
         cache.mkdir(parents=True, exist_ok=True)
         print(f"Fetching {name} ({size}) into {jars}", file=sys.stderr, flush=True)
         with tempfile.TemporaryDirectory(prefix="fetching-", dir=cache) as work:
@@ -673,7 +673,7 @@ def _report_progress(lines: Iterable[str]) -> str:
     return "".join(line for line in problems[1:] if line.strip())
 
 
-def _find_ivy() -> Path:
+def find_ivy() -> Path:
     """Return PySpark's Ivy jar."""
     pyspark = importlib.util.find_spec("pyspark")
     homes = [*(pyspark.submodule_search_locations or [] if pyspark else []), os.environ.get("SPARK_HOME", "")]

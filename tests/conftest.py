@@ -116,7 +116,7 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[object]:
     from tests.support.servers.secured import LISTENERS, Secured, broker_properties, make_users
 
     made = Secured.certificates(tmp_path_factory.mktemp("certificates"))
-    with LocalKafka(listeners=LISTENERS, properties=broker_properties(made)) as broker:
+    with LocalKafka(data_dir=made.folder / "broker", listeners=LISTENERS, properties=broker_properties(made)) as broker:
         make_users(broker)
         yield made._replace(kafka=broker)
 

@@ -12,9 +12,10 @@ import pytest
 
 from cdc_formats import Ignored, get_format
 from cdc_formats.testing import render
-from normalize.local_kafka import LocalKafka, ProducerRecord, _read_recording
+from normalize.local_kafka import LocalKafka, ProducerRecord
 from tests.support.commands import CDC, Terminal, cdc, environment, interrupted, quick, running
 from tests.support.paths import RECORDS
+from tests.support.replay.replaying import read_recording
 
 pytestmark = pytest.mark.kafka
 
@@ -66,7 +67,7 @@ def test_recorded_topic_shows_the_same_rows_as_the_library(kafka: Any, customers
     assert done.code == 0, done.err
     decoder = get_format("debezium-json", **PRODUCER).decoder(SCHEMA)
     expected: list[tuple[int, str]] = []
-    for _, record in _read_recording(RECORDS / f"{CUSTOMERS}.jsonl.gz"):
+    for record in read_recording(RECORDS / f"{CUSTOMERS}.jsonl.gz"):
         found = decoder.decode(record.key, record.value)
         expected += [] if isinstance(found, Ignored) else [(0, line) for line in render(found, decoder.columns)]
     again = get_format("changelog-json").decoder(SCHEMA)

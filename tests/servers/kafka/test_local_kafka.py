@@ -9,7 +9,6 @@ import socket
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
 from confluent_kafka import TIMESTAMP_CREATE_TIME, Consumer
@@ -183,7 +182,8 @@ def test_data_dir_keeps_topics_between_runs(tmp_path):
     with LocalKafka(data_dir=tmp_path / "data") as kafka:
         kafka.create_topic("kept")
         kafka.produce("kept", RECORDED[:1])
-    assert not listens(f"127.0.0.1:{kafka._port}")
+        address = kafka.bootstrap_servers
+    assert not listens(address)
     with LocalKafka(data_dir=tmp_path / "data") as kafka:
         assert read(kafka, "kept", 1) == RECORDED[:1]
 
@@ -195,7 +195,8 @@ def test_broker_that_ends_at_start_shows_the_end_of_its_log(tmp_path):
     kafka = LocalKafka(data_dir=tmp_path)
     with pytest.raises(LocalKafkaError, match=r"(?s)Kafka ended at start; the end of its log:.*node id.* 9"):
         kafka.start()
-    assert kafka._guard is None
+    with pytest.raises(LocalKafkaError, match="Kafka does not run"):
+        kafka.wait()
 
 
 @pytest.mark.parametrize(
@@ -205,23 +206,28 @@ def test_broker_that_ends_at_start_shows_the_end_of_its_log(tmp_path):
         pytest.param("sys.exit()", id="ended without stop"),
     ],
 )
-def test_broker_and_data_are_removed_when_the_parent_ends(end):
+def test_broker_and_data_are_removed_when_the_parent_ends(end, tmp_path):
     program = f"""
 import os, signal, sys
 from normalize.local_kafka import LocalKafka
 kafka = LocalKafka().start()
-print(kafka.bootstrap_servers, kafka._home, flush=True)
+print(kafka.bootstrap_servers, flush=True)
 sys.stdin.readline()
 {end}
 """
     with subprocess.Popen(
-        [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=REPOSITORY
+        [sys.executable, "-c", program],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=REPOSITORY,
+        env={**os.environ, "TMPDIR": str(tmp_path)},
     ) as parent:
-        address, home = parent.stdout.readline().split()
+        address = parent.stdout.readline().strip()
         assert listens(address)
-        assert Path(home).is_dir()
+        (home,) = tmp_path.glob("local-kafka-*")
         parent.stdin.write("\n")
-    wait_until(lambda: not listens(address) and not Path(home).exists())
+    wait_until(lambda: not listens(address) and not home.exists())
 
 
 def test_stop_does_not_wait_for_a_forked_child():

@@ -61,6 +61,6 @@ def test_the_checked_secrets_are_the_configured_ones(secured: Secured) -> None:
 
 
 def test_the_brokers_settings_are_readable_only_by_its_user(secured: Secured) -> None:
-    file = secured.kafka._home / "server.properties"
+    file = secured.folder / "broker" / "server.properties"
     assert BROKER_KEY_PASSWORD in file.read_text()
     assert file.stat().st_mode & 0o077 == 0

@@ -195,7 +195,7 @@ def _fetch(artifact: Artifact, work: Path) -> Path:
         f'<artifact name="{artifact.name}" type="jar" ext="jar"/></dependency></dependencies></ivy-module>'
     )
     files = ["-settings", f"{work}/settings.xml", "-ivy", f"{work}/ivy.xml", "-cache", f"{work}/cache"]
-    ivy = [local_kafka._find_java(), "-jar", str(local_kafka._find_ivy())]
+    ivy = [local_kafka.find_java(), "-jar", str(local_kafka.find_ivy())]
     done = subprocess.run([*ivy, *files, "-retrieve", f"{work}/[artifact].[ext]"], capture_output=True, text=True)
     jar = work / f"{artifact.name}.jar"
     if done.returncode != 0 or not jar.exists():

@@ -53,7 +53,7 @@ class LocalRegistry:
         self._scratch = tempfile.mkdtemp(prefix="local-registry-")
         self._log = Path(self._scratch) / "registry.log"
         # The quick compiler is fast enough for a few hundred requests.
-        java = [local_kafka._find_java(), "-Xmx300m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
+        java = [local_kafka.find_java(), "-Xmx300m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
         quarkus = [f"-Dquarkus.http.port={port}", "-Dquarkus.http.host=127.0.0.1"]
         jar = str(home / f"apicurio-registry-app-{VERSION}-runner.jar")
         # The guard of local_kafka ends the server when this process ends for any reason.
@@ -105,7 +105,7 @@ def _fetch(work: Path) -> None:
     (work / "settings.xml").write_text(local_kafka.IVY_SETTINGS.format(root=root))
     (work / "ivy.xml").write_text(IVY_MODULE)
     files = ["-settings", f"{work}/settings.xml", "-ivy", f"{work}/ivy.xml", "-cache", f"{work}/cache"]
-    ivy = [local_kafka._find_java(), "-jar", str(local_kafka._find_ivy())]
+    ivy = [local_kafka.find_java(), "-jar", str(local_kafka.find_ivy())]
     done = subprocess.run([*ivy, *files, "-retrieve", f"{work}/[artifact].[ext]"], capture_output=True, text=True)
     archives = list(work.glob("*.tar.gz"))
     if done.returncode != 0 or not archives:

@@ -27,7 +27,7 @@ class Secured(NamedTuple):
     ----------
     folder : Path
         ``ca.pem``; ``client.pem``, and ``client.p12`` with `KEY_PASSWORD`; ``broker.p12``; ``stranger.pem``, an authority that signed
-        no certificate here.
+        no certificate here; ``broker``, the broker's settings and data.
     trusted, client : Identity
     kafka : LocalKafka
     """
