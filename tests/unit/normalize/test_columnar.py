@@ -46,7 +46,10 @@ PLANS: list[tuple[TargetMaker, bool, bool, bool]] = [
     (TypedRows, False, False, False),
     (TypedRows, True, False, False),
 ]
-"""Plans by target, and whether they have metadata, before-images (compact) and positions: each pair of two values is in one of them."""
+"""Plans by target, and whether they have metadata, before-images (compact) and positions, which `TypedRows` has not.
+
+Each pair of two values is in one of them.
+"""
 SCHEMA = "id INT NOT NULL, name STRING, price DECIMAL(6,2), at TIMESTAMP_NTZ(3)"
 
 
@@ -57,10 +60,9 @@ def test_vectors_give_the_same(scenario, name) -> None:
         pytest.skip("a table without a primary key has no keyed stage")
     format = get_format(name, **vector.options)
     for target, with_metadata, compact, positions in PLANS:
-        if not (positions and format.positions):
-            metadata = all_metadata(format) if with_metadata else {}
-            source = source_of(format, vector.schema, vector.primary_key, metadata, positions=positions, compact=compact)
-            assert not differences(source, vector.records, target)
+        metadata, has_positions = all_metadata(format) if with_metadata else {}, positions and not format.positions
+        source = source_of(format, vector.schema, vector.primary_key, metadata, positions=has_positions, compact=compact)
+        assert not differences(source, vector.records, target)
 
 
 @pytest.mark.parametrize(("scenario", "name"), [case for case in CASES if case[1] in FORMATS], ids=lambda each: getattr(each, "name", each))
