@@ -11,7 +11,7 @@ JOBS ?= 2
 HYPOTHESIS_PROFILE ?= dev
 export HYPOTHESIS_PROFILE
 
-UNIT := tests/unit cdc_cli cdc_formats docs README.md
+UNIT := tests/unit capture cdc_cli cdc_formats normalize docs README.md
 # A file's tests run in one process, because they share topics and tables.
 PARALLEL := --numprocesses $(JOBS) --dist loadfile --no-loadscope-reorder
 SELECTED := (cross_section$(if $(filter 4.1,$(SPARK)), or iceberg)) and not soak

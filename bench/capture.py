@@ -72,10 +72,10 @@ def main() -> None:
         print(f"table: {options.rows:,} rows of 8 columns, {_megabytes(source):,.0f} MB; expected counts: {table}", flush=True)
         if options.only != "log":
             lines = [line for each in options.parallelism for line in _snapshots(source, options, each, small, table, watch)]
-            print("\n".join(_table("snapshot, rows", lines)), flush=True)
+            print("\n".join(table_lines("snapshot, rows", lines)), flush=True)
         if options.only != "snapshot":
             lines = [line for together in TOGETHER for line in _logs(source, options, together, watch)]
-            print("\n".join(_table("log, events (of two rows each)", lines, rows=2)), flush=True)
+            print("\n".join(table_lines("log, events (of two rows each)", lines, rows=2)), flush=True)
     print(f"\nload of the machine: {_load(begun)} at the start, {_load(os.getloadavg())} at the end")
 
 
@@ -258,7 +258,7 @@ def _load(load: Iterable[float]) -> str:
     return " ".join(f"{each:.1f}" for each in load)
 
 
-def _table(title: str, lines: list[Line], rows: int = 1) -> Iterator[str]:
+def table_lines(title: str, lines: list[Line], rows: int = 1) -> Iterator[str]:
     """Yield the lines of a text table; a unit of the title has `rows` rows."""
     yield (
         f"\n{title}: rate per second, CPU µs per unit, and peak MB; then rate per second and MB (Python's or Flink's) "

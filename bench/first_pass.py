@@ -8,14 +8,13 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Iterator, Sequence
-from unittest.mock import patch
 
 import pyarrow as pa
 
 from cdc_formats import columns, get_format
 from cdc_formats.base import Format, KeyValue
 from cdc_formats.errors import ChangelogError
-from normalize.decode.columnar import ColumnarDecoder
+from normalize.decode.columnar import ColumnarDecoder, ColumnarMaker, one_by_one
 from normalize.decode.decode_pass import Source, decode_pass, needed_columns
 from normalize.decode.targets import Blocks
 
@@ -84,15 +83,11 @@ def _fastest(source: Source, batches: Sequence[pa.RecordBatch], runs: int) -> tu
     seconds: dict[bool, list[float]] = {False: [], True: []}
     for together in (False, True) * runs:
         begin = time.process_time()
-        if together:
-            _run(source, batches)
-        else:
-            with patch.object(ColumnarDecoder, "of", return_value=None):
-                _run(source, batches)
+        _run(source, batches, ColumnarDecoder.of if together else one_by_one)
         seconds[together].append(time.process_time() - begin)
     return min(seconds[False]), min(seconds[True])
 
 
-def _run(source: Source, batches: Sequence[pa.RecordBatch]) -> None:
-    for _ in decode_pass(iter(batches), source=source, target=Blocks, report=lambda notices: None):
+def _run(source: Source, batches: Sequence[pa.RecordBatch], columnar: ColumnarMaker) -> None:
+    for _ in decode_pass(iter(batches), source=source, target=Blocks, report=lambda notices: None, columnar=columnar):
         pass

@@ -48,7 +48,7 @@ def run_flink_cdc(source: Source, jobs: list[Job], parallelism: int) -> list[Run
         If Flink cannot be fetched or compiled, or a job fails; with the end of Flink's output.
     """
     java = local_kafka.find_java()
-    jars = fetched(f"flink-cdc-{CDC_VERSION}", f"Flink CDC {CDC_VERSION} and Flink {FLINK_VERSION}", "once", _ivy_module())
+    jars = fetched(f"flink-cdc-{CDC_VERSION}", f"Flink CDC {CDC_VERSION} and Flink {FLINK_VERSION}", "once", ivy_module())
     with tempfile.TemporaryDirectory(prefix="bench-capture-") as name:
         work = Path(name)
         # In a file, because the text contains the password.
@@ -93,7 +93,7 @@ def source_table(source: Source, job: Job) -> str:
     return f"CREATE TABLE source ({COLUMNS}, PRIMARY KEY (id) NOT ENFORCED) WITH ({listed})"
 
 
-def _ivy_module() -> str:
+def ivy_module() -> str:
     """Return the Ivy module with all dependencies; the connector does not include the driver."""
     flink = [("org.apache.flink", name, FLINK_VERSION, name in _WHOLE) for name in (*_WHOLE, *_SINGLE)]
     others = [

@@ -37,7 +37,8 @@ BUILT_IN: Mapping[str, str] = {
     "upsert-kafka": "cdc_formats.formats.upsert.upsert_kafka:UpsertKafka",
 }
 
-_registered: dict[str, type[Format]] = {}
+registered: dict[str, type[Format]] = {}
+"""The formats of `register_format`, by name."""
 
 
 def register_format(cls: F, *, replace: bool = False) -> F:
@@ -72,18 +73,18 @@ def register_format(cls: F, *, replace: bool = False) -> F:
     if not isinstance(name, str) or not name:
         raise UnknownFormatError(f'{cls.__qualname__} has no identifier: set `identifier = "my-format"` in the class')
     if not replace:
-        for other in _claims(name):
+        for other in claims_of(name):
             if other != _path(cls):
                 raise AmbiguousFormatError(
                     f"{name!r} is already registered as {other}, not {_path(cls)}; register_format(cls, replace=True) replaces it"
                 )
-    _registered[name] = cls
+    registered[name] = cls
     return cls
 
 
 def list_formats() -> list[str]:
     """Return the known identifiers, sorted, without importing the formats."""
-    return sorted({*_registered, *_installed(), *BUILT_IN})
+    return sorted({*registered, *_installed(), *BUILT_IN})
 
 
 def get_format(identifier: str, **options: Any) -> Format:
@@ -118,9 +119,9 @@ def format_class(identifier: str) -> type[Format]:
     UnknownFormatError, AmbiguousFormatError, MissingDependencyError
         As `get_format`.
     """
-    if identifier in _registered:
-        return _registered[identifier]
-    claims = _claims(identifier)
+    if identifier in registered:
+        return registered[identifier]
+    claims = claims_of(identifier)
     if len(claims) > 1:
         raise AmbiguousFormatError(f"{identifier!r} is claimed by {' and by '.join(claims)}; uninstall one")
     if claims:
@@ -130,9 +131,10 @@ def format_class(identifier: str) -> type[Format]:
     raise UnknownFormatError(f"no format {identifier!r}{hint} Known: {', '.join(list_formats())}. Your own: see register_format")
 
 
-def _claims(identifier: str) -> list[str]:
-    if identifier in _registered:
-        return [_path(_registered[identifier])]
+def claims_of(identifier: str) -> list[str]:
+    """Return the classes that are registered, installed or built in with this name, as ``module:name``."""
+    if identifier in registered:
+        return [_path(registered[identifier])]
     installed = _installed().get(identifier, [])
     return sorted({point.value for point in installed}) or ([BUILT_IN[identifier]] if identifier in BUILT_IN else [])
 

@@ -255,8 +255,10 @@ def decode_changelog(
 
     Examples
     --------
-    >>> bronze = spark.readStream.table("bronze.orders")  # doctest: +SKIP
-    >>> decode_changelog(bronze, format="debezium-json", schema="id BIGINT, name STRING", primary_key="id")  # doctest: +SKIP
+    ::
+
+        bronze = spark.readStream.table("bronze.orders")
+        decode_changelog(bronze, format="debezium-json", schema="id BIGINT, name STRING", primary_key="id")
     """
     records = input_of(df)
     arguments = Arguments(
@@ -372,8 +374,10 @@ def encode_changelog(
 
     Examples
     --------
-    >>> records = encode_changelog(changes, format="debezium-json", primary_key="id")  # doctest: +SKIP
-    >>> records.write.format("kafka").option("topic", "orders").options(**kafka).save()  # doctest: +SKIP
+    ::
+
+        records = encode_changelog(changes, format="debezium-json", primary_key="id")
+        records.write.format("kafka").option("topic", "orders").options(**kafka).save()
     """
     require_changelog(df)
     table = _written_columns(df, schema, without=columns_of(source or {}))

@@ -47,7 +47,7 @@ def check_session(spark: SparkSession, *, keyed_stream: bool) -> None:
             partitions,
             cores,
         )
-    if problem := _worker_problem(str(spark.sparkContext.pythonExec), os.environ.get("PYTHONPATH", "")):
+    if problem := worker_problem(str(spark.sparkContext.pythonExec), os.environ.get("PYTHONPATH", "")):
         _log.warning(
             "%s Set os.environ['PYSPARK_PYTHON'] = sys.executable before Spark starts, or start Spark with normalize.local_session()",
             problem,
@@ -55,7 +55,7 @@ def check_session(spark: SparkSession, *, keyed_stream: bool) -> None:
 
 
 @lru_cache(maxsize=4)
-def _worker_problem(python: str, path: str) -> str:
+def worker_problem(python: str, path: str) -> str:
     """Return why Spark's workers cannot run this package with an interpreter; empty if they can. `path` is part of the cache's key."""
     found = shutil.which(python)
     if found is None:

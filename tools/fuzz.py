@@ -20,9 +20,9 @@ import os
 import random
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
-from functools import lru_cache
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
+from functools import cached_property, lru_cache, partial
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -79,13 +79,28 @@ VARIATIONS: tuple[Mapping[str, Any], ...] = (
 
 @dataclass(frozen=True)
 class Subject:
-    """Records, and the options, schema and decoders to read them with."""
+    """Records, and the options and schema to read them with."""
 
+    format: str
     options: Mapping[str, Any]
     schema: str
     primary_key: Sequence[str]
     records: Sequence[KeyValue]
-    decoders: list[Decoder] = field(default_factory=list)
+
+    @cached_property
+    def decoders(self) -> list[Callable[[], Decoder | None]]:
+        """Functions that return decoders with `VARIATIONS`, the plain one first; None if the options do not fit the columns."""
+        known = {option.name for option in fields(FORMATS[self.format])}
+        variations = [variation for variation in VARIATIONS if set(variation) <= known]
+        with_metadata = [(variation, each) for variation in variations for each in ((False,) if variation else (False, True))]
+        return [lru_cache(maxsize=1)(partial(self._decoder, *each)) for each in with_metadata]
+
+    def _decoder(self, variation: Mapping[str, Any], metadata: bool) -> Decoder | None:
+        try:
+            format = get_format(self.format, **{**REQUIRED.get(self.format, {}), **self.options, **variation})
+            return format.decoder(self.schema, unique_key=self.primary_key, metadata=tuple(format.metadata) if metadata else ())
+        except (FormatOptionError, SchemaError):
+            return None
 
 
 class Finding(NamedTuple):
@@ -123,20 +138,17 @@ class Finding(NamedTuple):
 
 @lru_cache(maxsize=None)
 def subjects(identifier: str) -> list[Subject]:
-    """Return all records and decoders that a format is tested with."""
-    found = [*_of_vectors(identifier), *_of_recordings(identifier)]
-    for subject in found:
-        subject.decoders.extend(_decoders(identifier, subject))
-    return [subject for subject in found if subject.decoders]
+    """Return all records that a format is tested with."""
+    return [*_of_vectors(identifier), *_of_recordings(identifier)]
 
 
 def _of_vectors(identifier: str) -> Iterator[Subject]:
     for scenario, name in CASES:
         if name == identifier:
             vector = scenario.vector(name)
-            yield Subject(vector.options, vector.schema, vector.primary_key, vector.records)
+            yield Subject(name, vector.options, vector.schema, vector.primary_key, vector.records)
     for _, reject in rejects(identifier):
-        yield Subject(reject.options, reject.schema, reject.primary_key, [(reject.key, reject.value)])
+        yield Subject(identifier, reject.options, reject.schema, reject.primary_key, [(reject.key, reject.value)])
 
 
 def _of_recordings(identifier: str) -> Iterator[Subject]:
@@ -152,7 +164,7 @@ def _of_recording(identifier: str, records: Sequence[KeyValue]) -> Iterator[Subj
         tables = [table for table in TABLES if f".{table} (" in str(error)]
         found = [infer_schema(records, format=identifier, table_include=table) for table in tables]
     for each in found:
-        yield Subject(each.format_options, each.ddl, each.primary_key, records)
+        yield Subject(identifier, each.format_options, each.ddl, each.primary_key, records)
 
 
 def read_recording(path: Path) -> list[KeyValue]:
@@ -166,21 +178,6 @@ def read_recording(path: Path) -> list[KeyValue]:
     with gzip.open(path, "rt", encoding="utf-8") as lines:
         entries = map(json.loads, islice(lines, 0, None, max(count // MOST_RECORDS, 1)))
         return [(data(entry["key_base64"]), data(entry["value_base64"])) for entry in entries]
-
-
-def _decoders(identifier: str, subject: Subject) -> Iterator[Decoder]:
-    """Yield a decoder for each set of options that fits the subject's columns."""
-    known = {option.name for option in fields(FORMATS[identifier])}
-    for variation in VARIATIONS:
-        if not set(variation) <= known:
-            continue
-        try:
-            format = get_format(identifier, **{**REQUIRED.get(identifier, {}), **subject.options, **variation})
-            yield format.decoder(subject.schema, unique_key=subject.primary_key)
-            if not variation:
-                yield format.decoder(subject.schema, unique_key=subject.primary_key, metadata=tuple(format.metadata))
-        except (FormatOptionError, SchemaError):
-            continue
 
 
 @lru_cache(maxsize=None)
@@ -215,15 +212,20 @@ def fuzz(task: tuple[str, int, int]) -> tuple[int, str]:
     """
     identifier, seed, messages = task
     draw = random.Random(seed)
-    all_of_them = subjects(identifier)
     for number in range(messages):
-        subject = draw.choice(all_of_them)
-        decoder = draw.choice(subject.decoders)
+        subject, decoder = _drawn(identifier, draw)
         key, value = mutated(draw.choice(subject.records), draw)
         error = broken(decoder, key, value, control=draw.random() < CONTROL)
         if error:
             return number + 1, str(Finding(decoder, key, value, error))
     return messages, ""
+
+
+def _drawn(identifier: str, draw: random.Random) -> tuple[Subject, Decoder]:
+    while True:
+        subject = draw.choice(subjects(identifier))
+        if decoder := draw.choice(subject.decoders)():
+            return subject, decoder
 
 
 def broken(decoder: Decoder, key: bytes | None, value: bytes | None, *, control: bool = True) -> str:

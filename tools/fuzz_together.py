@@ -4,7 +4,8 @@
     python -m tools.fuzz_together --format canal-json --messages 1000000 --seed 7
     CDC_TOPICS=/path/to/topics python -m tools.fuzz_together      # with the recorded topics of another folder than demo/topics
 
-The messages and their damages are those of `tools.fuzz`. One in a hundred is damaged, in every kind of plan. A difference is printed with
+The recorded topics are compared whole. Then messages are drawn: they and their damages are those of `tools.fuzz`, and one in a hundred is
+damaged, in every kind of plan. A difference is printed with
 the smallest part of its messages that has it, and the exit code is 1. The exit code is also 1 if too few sound messages of a format were
 decoded together. The same seed produces the same messages.
 """
@@ -16,17 +17,20 @@ import random
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+from cdc_formats import get_format
 from cdc_formats.base import KeyValue
 from cdc_formats.errors import DecodeError, SchemaError, SeveralTablesError
-from normalize.decode.columnar import ColumnarDecoder
+from normalize.decode.columnar import ColumnarMaker, one_by_one
 from normalize.decode.decode_pass import Source
 from normalize.decode.targets import Blocks, KeyedRows, TargetMaker, TypedRows
 from normalize.decode.where import FilterRows
-from tests.support.both_decoders import differences, odd_places, outcome, source_of
+from tests.support.both_decoders import differences, differences_of, odd_places, outcome, source_of, together
+from tests.support.replay.replaying import read_recording
+from tests.support.replay.topics import Topic, topics
 from tools.fuzz import Subject, mutated, subjects
 
 FORMATS = (
@@ -37,6 +41,32 @@ FORMATS = (
 TARGETS: tuple[Any, ...] = (Blocks, KeyedRows, FilterRows, TypedRows)
 LEAST_TOGETHER, LEAST_OF = 0.9, {"debezium-flat-json": 0.7}
 """The least share of sound messages that are decoded together; less for a format of which some vectors are in schema blocks."""
+
+
+def recorded_source(topic: Topic, registry: str = "") -> Source:
+    """Return the plan of a recorded topic.
+
+    Parameters
+    ----------
+    topic : Topic
+    registry : str
+        The URL of the registry with its schemas; only topics in Avro need it.
+    """
+    format = get_format(topic.format, **topic.options_at(registry))
+    return source_of(format, topic.schema, topic.primary_key, control_events=frozenset(), on_truncate="ignore")
+
+
+def compare_recorded(source: Source, records: Sequence[KeyValue], columnar: ColumnarMaker = together) -> None:
+    """Compare the two ways for records of a recorded topic, in every kind of plan.
+
+    Raises
+    ------
+    AssertionError
+        When they differ.
+    """
+    for plan, target in ((source, Blocks), (source, KeyedRows), (source, TypedRows), (replace(source, compact=True), Blocks)):
+        if differences(plan, records, target, columnar=columnar):
+            raise AssertionError(_smallest(plan, records, target, columnar))
 
 
 @dataclass
@@ -53,7 +83,7 @@ class Compared:
         return self.together / max(self.sound, 1)
 
 
-def compare(identifier: str, messages: int, seed: int) -> Compared:
+def compare(identifier: str, messages: int, seed: int, columnar: ColumnarMaker = together) -> Compared:
     """Compare the two ways for at least this number of messages.
 
     Parameters
@@ -62,6 +92,8 @@ def compare(identifier: str, messages: int, seed: int) -> Compared:
         The format.
     messages : int
     seed : int
+    columnar : callable
+        Returns the decoder of many messages together (`both_decoders`).
 
     Raises
     ------
@@ -76,28 +108,32 @@ def compare(identifier: str, messages: int, seed: int) -> Compared:
         records = [draw.choice(subject.records) for _ in range(size)]
         damaged = {place for place in range(size) if draw.random() < max(0.01, 1 / size)}
         records = [mutated(record, draw) if place in damaged else record for place, record in enumerate(records)]
-        if source is None or ColumnarDecoder.of(source, keyed=target.keyed) is None:
+        if source is None or columnar(source, keyed=target.keyed) is None:
             continue
         try:
-            outcome(source, records, columnar=False, target=target)
+            alone = outcome(source, records, columnar=one_by_one, target=target)
         except SeveralTablesError:
             continue
-        if differences(source, records, target):
-            raise AssertionError(_smallest(source, records, target))
-        _count(compared, source, records, damaged, keyed=target.keyed)
+        if differences_of(alone, outcome(source, records, columnar=columnar, target=target)):
+            raise AssertionError(_smallest(source, records, target, columnar))
+        odd = odd_places(source, records, keyed=target.keyed, columnar=columnar)
+        _count(compared, source, records, damaged, set(odd) - damaged, keyed=target.keyed)
     return compared
 
 
 def _is_sound(subject: Subject, record: KeyValue) -> bool:
     try:
-        return isinstance(subject.decoders[0].upserts(*record), list)
+        plain = subject.decoders[0]()
+        return plain is not None and isinstance(plain.upserts(*record), list)
     except DecodeError:
         return False
 
 
 def _source(subject: Subject, target: TargetMaker, draw: random.Random) -> Source | None:
     """Return a plan with the subject's columns, None if its format has no such plan."""
-    decoder = draw.choice(subject.decoders)
+    decoder = draw.choice(subject.decoders)()
+    if decoder is None:
+        return None
     metadata = {f"meta_{column.name}": column.name for column in decoder.metadata_columns}
     arguments: dict[str, Any] = {"control_events": frozenset(), "on_truncate": "ignore"} if draw.random() < 0.5 else {}
     arguments["positions"] = not decoder.format.positions and draw.random() < 0.3 and target is not TypedRows
@@ -110,10 +146,9 @@ def _source(subject: Subject, target: TargetMaker, draw: random.Random) -> Sourc
         return None
 
 
-def _count(compared: Compared, source: Source, records: Sequence[KeyValue], damaged: set[int], *, keyed: bool) -> None:
+def _count(compared: Compared, source: Source, records: Sequence[KeyValue], damaged: set[int], odd: set[int], *, keyed: bool) -> None:
     decoder = source.decoder()
     decode, refused = decoder.upserts if keyed else decoder.decode, 0
-    odd = set(odd_places(source, records, keyed=keyed)) - damaged
     for place in odd:
         try:
             refused += not isinstance(decode(*records[place]), list)
@@ -124,19 +159,20 @@ def _count(compared: Compared, source: Source, records: Sequence[KeyValue], dama
     compared.together += len(records) - len(damaged) - len(odd)
 
 
-def _smallest(source: Source, records: Sequence[KeyValue], target: TargetMaker) -> str:
+def _smallest(source: Source, records: Sequence[KeyValue], target: TargetMaker, columnar: ColumnarMaker) -> str:
     """Return the difference of the smallest part of the records that has one."""
+    differ = partial(differences, source, target=target, columnar=columnar)
     size = len(records) // 2
     while size:
         parts = [[*records[:start], *records[start + size :]] for start in range(0, len(records), size)]
-        found = next((part for part in parts if part and differences(source, part, target)), None)
+        found = next((part for part in parts if part and differ(part)), None)
         records = records if found is None else found
         size = size // 2 if found is None else min(size, len(records) // 2)
     lines = [f"source = {source!r}", f"records = {list(records)!r}", f"target = {target!r}"]
-    return "\n".join([*lines, *map(str, differences(source, records, target))])
+    return "\n".join([*lines, *map(str, differ(records))])
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def main(arguments: Sequence[str] | None = None, columnar: ColumnarMaker = together) -> int:
     """Compare the two ways for the requested formats; return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--format", choices=FORMATS, action="append", help="default: all")
@@ -147,7 +183,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for identifier in options.format or FORMATS:
         begin = time.monotonic()
         try:
-            compared = compare(identifier, options.messages, options.seed)
+            for topic in topics():
+                if topic.format == identifier and topic.primary_key:
+                    records = [(record.key, record.value) for record in read_recording(topic.path)]
+                    compare_recorded(recorded_source(topic), records, columnar)
+            compared = compare(identifier, options.messages, options.seed, columnar)
         except AssertionError as difference:
             print(f"{identifier}, seed {options.seed}:\n\n{difference}\n", flush=True)
             failed = True

@@ -35,9 +35,8 @@ from normalize.core.fold_columns import Bools
 
 _Lists = Callable[[pl.Series], Iterable[Any]]
 _MOST_TYPES = 5_000
-_FEWEST = 64
-"""Fewer messages are read faster one by one."""
-_PARTS = 8
+PARTS = 8
+"""Messages that cannot be read together are tried again in so many parts."""
 _RANDOM_SIZE, _NUMBER_SIZE = 12, 4
 _SYNC = bytes(16)
 _PLAIN = {"boolean": "boolean", "int": "long", "long": "long", "float": "float", "double": "double", "bytes": "bytes", "string": "string"}
@@ -51,7 +50,7 @@ class _UnreadableError(Exception):
     """A schema whose messages are read one by one."""
 
 
-def avro_reader(schema: AvroSchema, shape: Any) -> BatchReader | None:
+def avro_reader(schema: AvroSchema, shape: Any, *, fewest: int) -> BatchReader | None:
     """Return the reader of messages, without their frames; None if messages of this schema have to be read one by one.
 
     Parameters
@@ -60,9 +59,11 @@ def avro_reader(schema: AvroSchema, shape: Any) -> BatchReader | None:
     shape : type
         The msgspec struct of a message. Its fields are found by name in the schema's records. A field that is a struct is a record; others
         have the values of `AvroSchema.read`. A field that the schema lacks has its default.
+    fewest : int
+        Fewer messages are read one by one.
     """
     try:
-        return _Reader(_header_type(schema, schema.top, count()), shape).read
+        return _Reader(_header_type(schema, schema.top, count()), shape, fewest).read
     except _UnreadableError:
         return None
 
@@ -89,12 +90,12 @@ def _header_type(schema: AvroSchema, avro: Type, numbers: Iterator[int]) -> Any:
 
 
 class _Reader:
-    def __init__(self, top: Any, shape: Any) -> None:
+    def __init__(self, top: Any, shape: Any, fewest: int) -> None:
         mark = {"type": "fixed", "name": "mark", "size": _RANDOM_SIZE + _NUMBER_SIZE}
         fields = [{"name": "message", "type": top}, {"name": "mark", "type": mark}]
         out = BytesIO()
         fastavro.writer(out, {"type": "record", "name": "file", "fields": fields}, [], sync_marker=_SYNC)
-        self.top, self.header = top, out.getvalue()
+        self.top, self.fewest, self.header = top, fewest, out.getvalue()
         self.to_list = _lists(top, shape | None)
         if self.table([], []) is None:
             raise _UnreadableError
@@ -106,10 +107,10 @@ class _Reader:
         parts = [(0, len(messages))]
         while parts:
             start, end = parts.pop()
-            if end - start < _FEWEST:
+            if end - start < self.fewest:
                 others += range(start, end)
                 continue
-            part, marks = messages[start:end], _marks(end - start)
+            part, marks = messages[start:end], marks_of(end - start)
             found = self.table(part, marks)
             if found is not None:
                 start += self._take(found, part, marks, start, values, others)
@@ -146,7 +147,8 @@ class _Reader:
             return None
 
 
-def _marks(count: int) -> list[bytes]:
+def marks_of(count: int) -> list[bytes]:
+    """Return the marks that follow messages: of each number of messages the same ones in a process."""
     return _most_marks(1 << count.bit_length())[:count]
 
 
@@ -158,7 +160,7 @@ def _most_marks(count: int) -> list[bytes]:
 
 
 def _parts(start: int, end: int) -> list[tuple[int, int]]:
-    step = -(-(end - start) // _PARTS)
+    step = -(-(end - start) // PARTS)
     return [(at, min(at + step, end)) for at in range(start, end, step)]
 
 

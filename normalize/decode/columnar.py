@@ -44,6 +44,8 @@ if TYPE_CHECKING:
     from .decode_pass import Source
 
 _BLOCKS_KEPT = 1000
+FEWEST_IN_AVRO = 64
+"""Fewer messages in Avro are read faster one by one."""
 _Read = Callable[[Any], Any]
 """A function that reads metadata of a message."""
 _REFUSALS = (DecodeError, RecursionError)
@@ -121,13 +123,13 @@ class _Rows(NamedTuple):
 class _Table:
     """The compiled shapes and columns of one encoding of the table's rows."""
 
-    def __init__(self, envelope: Envelope, rows: RowConverter, *, whole: bool, frame: bytes = b"") -> None:
+    def __init__(self, envelope: Envelope, rows: RowConverter, *, whole: bool, fewest: int, frame: bytes = b"") -> None:
         missing = ABSENT if whole else None
         image = envelope.image(rows, missing if envelope.missing_is_null else msgspec.NODEFAULT)
         shape = envelope.shape(rows, image, whole=whole)
         schema = None if envelope.writer_schema is None else envelope.writer_schema(frame)
         if schema is not None:
-            self.read = _avro_reader(schema, shape)
+            self.read = _avro_reader(schema, shape, fewest)
         else:
             self.read = envelope.row_reader(image) if envelope.row_reader is not None else batch_reader(shape, spelled=rows.spelled)
         # Rows that lack columns are rare: looking for them among all rows would slow those that are whole.
@@ -189,6 +191,8 @@ class ColumnarDecoder:
     rows : RowConverter
     keyed : bool
         Whether the result is the newest row or the delete of each key; otherwise it is the topic's changelog.
+    fewest : int
+        Fewer messages in Avro are decoded one by one.
 
     Attributes
     ----------
@@ -196,10 +200,10 @@ class ColumnarDecoder:
         As of `base.Decoder`.
     """
 
-    def __init__(self, source: Source, envelope: Envelope, rows: RowConverter, *, keyed: bool) -> None:
+    def __init__(self, source: Source, envelope: Envelope, rows: RowConverter, *, keyed: bool, fewest: int) -> None:
         self.source, self.envelope, self.shape, self.keyed = source, envelope, source.shape, keyed
-        self.whole = source.compact or not keyed
-        self.table = None if envelope.frame else _Table(envelope, rows, whole=self.whole)
+        self.whole, self.fewest = source.compact or not keyed, fewest
+        self.table = None if envelope.frame else _Table(envelope, rows, whole=self.whole, fewest=fewest)
         self.tables_by_block = dict[bytes, _Table | None]()
         needs_key = keyed or source.drop_update_before or envelope.key is not None
         self.key_indices = rows.key_indices if needs_key else ()
@@ -240,7 +244,7 @@ class ColumnarDecoder:
         return read if convert is None else lambda message: convert(read(message))
 
     @classmethod
-    def of(cls, source: Source, *, keyed: bool = True) -> ColumnarDecoder | None:
+    def of(cls, source: Source, *, keyed: bool = True, fewest: int = FEWEST_IN_AVRO) -> ColumnarDecoder | None:
         """Return the decoder of a plan; None if all its messages have to be decoded one by one."""
         format = source.format
         # A subclass of another package may read messages differently than the envelope that it inherits.
@@ -253,7 +257,7 @@ class ColumnarDecoder:
             return None
         # A delete that has only a key is no row of a changelog.
         known = keyed or envelope.before_has != "some columns"
-        return cls(source, envelope, rows, keyed=keyed) if known else None
+        return cls(source, envelope, rows, keyed=keyed, fewest=fewest) if known else None
 
     def decode(self, records: Records, kafka: Sequence[tuple[Any, ...]]) -> Decoded:
         """Decode records.
@@ -276,8 +280,18 @@ class ColumnarDecoder:
             except DecodeError:
                 rows = None
             frame = block if self.envelope.frame else b""
-            self.tables_by_block[block] = None if rows is None else _Table(self.envelope, rows, whole=self.whole, frame=frame)
+            self.tables_by_block[block] = (
+                None if rows is None else _Table(self.envelope, rows, whole=self.whole, fewest=self.fewest, frame=frame)
+            )
         return self.tables_by_block[block]
+
+
+ColumnarMaker = Callable[..., ColumnarDecoder | None]
+"""Called as `ColumnarDecoder.of`."""
+
+
+def one_by_one(source: Source, *, keyed: bool = True) -> None:
+    """Return no decoder: each message is decoded alone."""
 
 
 class _Decoding:
@@ -766,11 +780,11 @@ class _Decoding:
         return self._each(self.envelope.position or self.source.format.position, rows, doubted)
 
 
-def _avro_reader(schema: AvroSchema, shape: Any) -> BatchReader:
+def _avro_reader(schema: AvroSchema, shape: Any, fewest: int) -> BatchReader:
     # Loads polars, which only Avro needs.
     from .avro_batches import avro_reader
 
-    return avro_reader(schema, shape) or (lambda messages: ([], list(range(len(messages)))))
+    return avro_reader(schema, shape, fewest=fewest) or (lambda messages: ([], list(range(len(messages)))))
 
 
 def _is_utf8(value: bytes | None) -> bool:

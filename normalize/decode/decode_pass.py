@@ -48,7 +48,7 @@ from normalize.monitoring.watch import COUNTS as WATCHED, Watch
 from normalize.worker import worker
 
 from .canonical import canonical_check
-from .columnar import ColumnarDecoder
+from .columnar import ColumnarDecoder, ColumnarMaker
 from .dead_letter import Destination, send
 from .targets import Target, TargetMaker, update_before_dropper
 
@@ -204,7 +204,12 @@ class Source:
 
 
 def decode_pass(
-    batches: Iterator[pa.RecordBatch], *, source: Source, target: TargetMaker, report: Report = log
+    batches: Iterator[pa.RecordBatch],
+    *,
+    source: Source,
+    target: TargetMaker,
+    report: Report = log,
+    columnar: ColumnarMaker = ColumnarDecoder.of,
 ) -> Iterator[pa.RecordBatch]:
     """Decode a task's records into a target's batches; for ``mapInArrow``.
 
@@ -217,20 +222,23 @@ def decode_pass(
         Returns the task's `Target`; the result has its columns, and those of `counts`.
     report : callable
         Receives the notices of the task (`notice.reporter`).
+    columnar : callable
+        Returns the decoder of many messages together, or None (`columnar.one_by_one`): each message is then decoded alone.
     """
     with worker():
-        yield from _Task(source, target(source.output, source.key_groups, source.shape), report).run(batches)
+        made = target(source.output, source.key_groups, source.shape)
+        yield from _Task(source, made, report, columnar(source, keyed=made.keyed)).run(batches)
 
 
 class _Task:
     """One task's records, in the order of their partition."""
 
-    def __init__(self, source: Source, target: Target, report: Report) -> None:
+    def __init__(self, source: Source, target: Target, report: Report, columnar: ColumnarDecoder | None) -> None:
         self.source, self.target = source, target
         decoder = source.decoder()
         self.watch = Watch(decoder, report)
         self.decode_record = decoder.upserts if target.keyed else decoder.decode
-        self.columnar = ColumnarDecoder.of(source, keyed=target.keyed)
+        self.columnar = columnar
         self.skip = self.skipped = 0
         self.decoders: list[Decoder | ColumnarDecoder] = [decoder] if self.columnar is None else [decoder, self.columnar]
         self.tables = list[SourceTable]()
@@ -250,7 +258,7 @@ class _Task:
         if self.source.row_order != "log":
             batches = arranged(batches, self.source, sort=self.target.keyed)
         for batch in batches:
-            for records, kafka in _records(batch, self.source, at, stamp):
+            for records, kafka in records_of(batch, self.source, at, stamp):
                 if self.target.by_partition and at != (records.topic, records.partition):
                     # A block has the changes of one partition, and is ordered by its first offset.
                     yield from self.flush()
@@ -438,7 +446,9 @@ def needed_columns(source: Source) -> list[str]:
     return columns + sorted(named)
 
 
-def _records(batch: pa.RecordBatch, source: Source, at: tuple[str, int], stamp: int) -> Iterator[tuple[Records, list[tuple[Any, ...]]]]:
+def records_of(
+    batch: pa.RecordBatch, source: Source, at: tuple[str, int] = ("", -1), stamp: int = 0
+) -> Iterator[tuple[Records, list[tuple[Any, ...]]]]:
     """Split a batch where the Kafka partition changes (rare), and yield each part with the Kafka metadata of its records."""
     names = ["partition"] if source.topic is not None else ["partition", "topic"]
     changed = np.zeros(max(batch.num_rows - 1, 0), bool)

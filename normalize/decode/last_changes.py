@@ -230,7 +230,7 @@ def table_fact(table: SourceTable) -> tuple[str, str]:
     return (TABLE, names) if names else (TOPIC, table.topic)
 
 
-def merge_pass(batches: Iterable[pa.RecordBatch], *, row_order: RowOrder) -> Iterator[pa.RecordBatch]:
+def merge_pass(batches: Iterable[pa.RecordBatch], *, row_order: RowOrder, most_held: int = _MOST_HELD) -> Iterator[pa.RecordBatch]:
     """Reduce the changes of all tasks to the last change of each key; for ``mapInArrow`` after a repartition by key.
 
     Parameters
@@ -238,13 +238,15 @@ def merge_pass(batches: Iterable[pa.RecordBatch], *, row_order: RowOrder) -> Ite
     batches : iterable of pyarrow.RecordBatch
         The batches of a `HeldChanges`, with ``key``, ``stamp``, ``source`` and ``offset``. Facts, which only `LastChanges` has, are kept.
     row_order : {"log", "offset", "row"}
+    most_held : int
+        More changes than these are reduced before all are read.
 
     Raises
     ------
     RowOrderError
         When the order of the last two changes of a key is unknown.
     """
-    held = LastOfKeys()
+    held = LastOfKeys(most_held)
     with worker():
         for batch in batches:
             if "fact" in batch.schema.names:
@@ -279,9 +281,9 @@ class LastOfKeys:
     They are compacted whenever they have doubled.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, least: int = _MOST_HELD) -> None:
         self.tables: list[pa.Table] = []
-        self.rows, self.most = 0, _MOST_HELD
+        self.rows, self.least, self.most = 0, least, least
 
     def add(self, changes: pa.Table) -> None:
         self.tables.append(changes)
@@ -289,7 +291,7 @@ class LastOfKeys:
         if self.rows > self.most:
             table = self._compacted()
             self.tables, self.rows = [table], table.num_rows
-            self.most = max(_MOST_HELD, 2 * self.rows)
+            self.most = max(self.least, 2 * self.rows)
 
     def finish(self, row_order: RowOrder | None) -> Iterator[pa.RecordBatch]:
         """Yield the changes; with an order, only the last of each key."""

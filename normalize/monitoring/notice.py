@@ -82,7 +82,7 @@ class _InTask:
         return value1 + value2
 
 
-class _OnDriver(_InTask):
+class OnDriver(_InTask):
     """The parameter on the driver: it logs the notices of each finished task, and keeps none."""
 
     def __init__(self) -> None:
@@ -101,7 +101,7 @@ def reporter(spark: SparkSession) -> Report:
     """Return the function that receives the notices of a query's tasks."""
     if is_connect(spark):
         return log
-    return spark.sparkContext.accumulator(list[Notice](), _OnDriver()).add  # type: ignore[arg-type] # AccumulatorParam by its methods
+    return spark.sparkContext.accumulator(list[Notice](), OnDriver()).add  # type: ignore[arg-type] # AccumulatorParam by its methods
 
 
 def shown_names(names: Sequence[str]) -> str:

@@ -215,7 +215,7 @@ class JdbcConnection:
         """Yield a connection that is opened as by Spark's JDBC writer, and close it."""
         jvm: Any = spark._jvm
         dialect = dialect_of(table.url)
-        options = _options(table, dialect)
+        options = jdbc_options(table, dialect)
         with database_errors(table):
             parsed = jvm.org.apache.spark.sql.execution.datasources.jdbc.JDBCOptions(jvm.PythonUtils.toScalaMap(options))
             java = jvm.org.apache.spark.sql.jdbc.JdbcDialects.get(options["url"]).createConnectionFactory(parsed).apply(-1)
@@ -339,7 +339,8 @@ def _exact_type(columns: Any, index: int) -> DataType | None:
     return kinds.get(number)
 
 
-def _options(table: JdbcTarget, dialect: Dialect) -> dict[str, str]:
+def jdbc_options(table: JdbcTarget, dialect: Dialect) -> dict[str, str]:
+    """Return the options of Spark's JDBC source and writer for a table."""
     url = table.url
     if url.startswith("jdbc:mariadb:"):
         # Spark uses MySQL's SQL and quotes for this scheme only.

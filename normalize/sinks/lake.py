@@ -62,7 +62,7 @@ def needed(spark: SparkSession, table: LakeTarget, spec: TableSpec) -> list[str]
         if not spec.create:
             raise TargetError(f"{table} does not exist: create it, or set create=True")
         _require_names(table, spec.fields, spark.conf.get(_MAPPING_OF_NEW_TABLES, "none"))
-        columns = ", ".join(_column(field, table) for field in spec.fields)
+        columns = ", ".join(column_definition(field, table) for field in spec.fields)
         return [f"CREATE TABLE IF NOT EXISTS {table.sql_name} ({columns}) USING {table.provider}"]
     provider = provider_of(spark, table.sql_name)
     if provider != table.provider:
@@ -77,7 +77,7 @@ def needed(spark: SparkSession, table: LakeTarget, spec: TableSpec) -> list[str]
 
 def _additions(table: LakeTarget, missing: Sequence[StructField]) -> list[str]:
     """Return the statements that add columns."""
-    added = f"ALTER TABLE {table.sql_name} ADD COLUMNS ({', '.join(_column(field, table) for field in missing)})"
+    added = f"ALTER TABLE {table.sql_name} ADD COLUMNS ({', '.join(column_definition(field, table) for field in missing)})"
     # Delta requires this feature, which excludes older readers, before the first column of this type.
     ntz = table.provider == "delta" and any(field.dataType.simpleString() == "timestamp_ntz" for field in missing)
     feature = f"ALTER TABLE {table.sql_name} SET TBLPROPERTIES ('delta.feature.timestampNtz' = 'supported')"
@@ -320,7 +320,9 @@ def _session(spark: SparkSession, table: LakeTarget) -> str:
     return f"the session needs spark.jars.packages={found} and the catalog that {table.provider}'s documentation names"
 
 
-def _column(field: StructField, table: LakeTarget) -> str:
+def column_definition(field: StructField, table: LakeTarget) -> str:
+    """Return a column as ``CREATE TABLE`` declares it."""
+
     def plain(kind: DataType) -> str:
         text = kind.simpleString()
         if text.startswith("interval"):

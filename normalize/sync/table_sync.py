@@ -46,7 +46,8 @@ if TYPE_CHECKING:
 _log = logging.getLogger("normalize")
 BAD_RECORDS = (*DECODE_CONDITIONS, DecodeError.condition)
 _NOT_APPLIED = (*BAD_RECORDS, Ignored.TRUNCATE.value)
-_RECORD_COLUMNS = frozenset({"key", "value", "topic", "partition", "offset", "timestamp", "headers"})
+ROUTED_COLUMNS = frozenset({"key", "value", "topic", "partition", "offset", "timestamp", "headers"})
+"""The columns of Kafka's records that a table's records have."""
 
 
 @dataclass(frozen=True)
@@ -361,7 +362,7 @@ class TableSync:
             mode=rules.mode,
             dead_letters=rules.dead_letters,
             on_truncate=rules.on_truncate,
-            record_columns=_RECORD_COLUMNS,
+            record_columns=ROUTED_COLUMNS,
         )
 
     def _where(self, changes: DataFrame) -> DataFrame:

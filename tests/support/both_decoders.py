@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from itertools import zip_longest
 from typing import Any, NamedTuple
-from unittest.mock import patch
 
 import pyarrow as pa
 
@@ -15,12 +15,14 @@ from cdc_formats.values.schema import columns
 from normalize.core.changes import ChangeBatch, decode_block
 from normalize.core.guard import GUARD, decode_summary
 from normalize.core.output import decode_side_outputs
-from normalize.decode.columnar import ColumnarDecoder
-from normalize.decode.decode_pass import Source, _records, decode_pass
+from normalize.decode.columnar import ColumnarDecoder, ColumnarMaker, one_by_one
+from normalize.decode.decode_pass import Source, decode_pass, records_of
 from normalize.decode.targets import Blocks, KeyedRows, TargetMaker
 from normalize.monitoring.counts import COLUMN as COUNTS_COLUMN
 
 Record = KeyValue | tuple[bytes | None, bytes | None, Headers]
+together = partial(ColumnarDecoder.of, fewest=1)
+"""The decoder of many messages together, which also decodes a few in Avro."""
 _HEADERS = pa.list_(pa.struct({"key": pa.string(), "value": pa.binary()}))
 
 
@@ -67,14 +69,11 @@ def _headers(headers: Headers = ()) -> Any:
     return [{"key": name, "value": value} for name, value in headers] or None
 
 
-def outcome(source: Source, records: Sequence[Record], *, columnar: bool, target: TargetMaker = Blocks) -> Outcome:
-    """Return the result of the first pass."""
-    if not columnar:
-        with patch.object(ColumnarDecoder, "of", return_value=None):
-            return outcome(source, records, columnar=True, target=target)
+def outcome(source: Source, records: Sequence[Record], *, columnar: ColumnarMaker, target: TargetMaker = Blocks) -> Outcome:
+    """Return the result of the first pass with a decoder: `together` or `one_by_one`."""
     notices: list[Any] = []
     found = Outcome({}, {}, {}, [], [], notices)
-    for batch in decode_pass(iter([batch_of(records)]), source=source, target=target, report=notices.extend):
+    for batch in decode_pass(iter([batch_of(records)]), source=source, target=target, report=notices.extend, columnar=columnar):
         for row in batch.to_pylist():
             if target is Blocks:
                 _add(found, source, row)
@@ -108,9 +107,15 @@ def _seen(summary: bytes) -> Any:
     return seen.first_stamp, [(table.names, table.topic) for table in seen.tables]
 
 
-def differences(source: Source, records: Sequence[Record], target: TargetMaker = Blocks) -> list[Any]:
-    """Return how the two results differ."""
-    left, right = (outcome(source, records, columnar=columnar, target=target) for columnar in (False, True))
+def differences(
+    source: Source, records: Sequence[Record], target: TargetMaker = Blocks, *, columnar: ColumnarMaker = together
+) -> list[Any]:
+    """Return how the results of `one_by_one` and of another decoder differ."""
+    return differences_of(*(outcome(source, records, columnar=each, target=target) for each in (one_by_one, columnar)))
+
+
+def differences_of(left: Outcome, right: Outcome) -> list[Any]:
+    """Return how two results differ."""
     found: list[Any] = []
     for name, ours, theirs in zip(Outcome._fields, left, right, strict=True):
         if ours == theirs:
@@ -123,11 +128,11 @@ def differences(source: Source, records: Sequence[Record], target: TargetMaker =
     return found
 
 
-def odd_places(source: Source, records: Sequence[Record], *, keyed: bool = True) -> list[int]:
+def odd_places(source: Source, records: Sequence[Record], *, keyed: bool = True, columnar: ColumnarMaker = together) -> list[int]:
     """Return the indexes of the records that are decoded one by one."""
-    decoder = ColumnarDecoder.of(source, keyed=keyed)
+    decoder = columnar(source, keyed=keyed)
     assert decoder is not None
-    ((part, kafka),) = _records(batch_of(records), source, ("", -1), 0)
+    ((part, kafka),) = records_of(batch_of(records), source)
     return decoder.decode(part, kafka).odd
 
 

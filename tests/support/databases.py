@@ -14,7 +14,7 @@ import pyarrow as pa
 from normalize import DeltaDatabase, IcebergDatabase, JdbcDatabase
 from normalize.sinks.databases import Database
 from normalize.sinks.dialects import dialect_of
-from normalize.sinks.jdbc import JdbcConnection, _options
+from normalize.sinks.jdbc import JdbcConnection, jdbc_options
 from normalize.sinks.targets import JdbcTarget, LakeTarget
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ class Tables:
         target = self.database.target(table)
         if isinstance(target, JdbcTarget):
             dialect = dialect_of(target.url)
-            options = _options(target, dialect) | {"dbtable": dialect.table(target.table)}
+            options = jdbc_options(target, dialect) | {"dbtable": dialect.table(target.table)}
             found = self.spark.read.format("jdbc").options(**options).load()
         else:
             assert isinstance(target, LakeTarget)

@@ -14,7 +14,7 @@ from pyspark.errors import StreamingQueryException
 
 from normalize import DeltaTarget, IcebergTarget, JdbcTarget, apply_changes
 from normalize.sinks.dialects import dialect_of
-from normalize.sinks.jdbc import JdbcConnection, _options
+from normalize.sinks.jdbc import JdbcConnection, jdbc_options
 from normalize.sinks.targets import TableTarget
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def database_sink(spark: SparkSession, server: Any, name: str, scheme: str = "")
     table = JdbcTarget(url, name, user=server.user, password=server.password)
 
     def read() -> DataFrame:
-        options = _options(table, dialect_of(url)) | {"dbtable": dialect_of(url).table(name), "preferTimestampNTZ": "true"}
+        options = jdbc_options(table, dialect_of(url)) | {"dbtable": dialect_of(url).table(name), "preferTimestampNTZ": "true"}
         # A FLOAT as text has six digits.
         options |= {"useServerPrepStmts": "true", "timezone": "UTC", "connectionTimeZone": "UTC"} if scheme else {}
         return spark.read.format("jdbc").options(**options).load()

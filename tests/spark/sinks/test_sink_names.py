@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,7 +25,7 @@ from normalize import (
 )
 from normalize.core.arrow import spark_ddl
 from normalize.dataframe import type_ddl
-from normalize.sinks.lake import _column, merge_statement
+from normalize.sinks.lake import column_definition, merge_statement
 from normalize.sinks.table_spec import TableSpec
 from tests.support.examples import examples
 from tests.support.hostile_names import EVIL, HOSTILE, hostile, names, quoted, spark_type, tables, values
@@ -42,18 +43,22 @@ if TYPE_CHECKING:
 @settings(max_examples=examples(60), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(table=tables, name=names.filter(bool))
 def test_spark_finds_the_intended_tables_and_columns_in_statements(spark: SparkSession, table: Any, name: str) -> None:
-    from pyspark.sql.types import StructField, StructType, _parse_datatype_json_string, _parse_datatype_string
+    from pyspark.sql.types import DataType, StructField, StructType
 
     schema = StructType([StructField(column.name, spark_type(column)) for column in table])
-    assert _parse_datatype_string(spark_ddl(table)) == schema
-    assert _parse_datatype_string(type_ddl(schema)) == schema
+    assert DataType.fromDDL(spark_ddl(table)) == schema
+    assert DataType.fromDDL(type_ddl(schema)) == schema
     if "${" in to_ddl(table) + name:
         return
     parser = spark._jsparkSession.sessionState().sqlParser()
     target = IcebergTarget(f"lake.{quoted(name)}")
-    made = parser.parsePlan(f"CREATE TABLE {target.sql_name} ({', '.join(_column(field, target) for field in schema)}) USING iceberg")
+    made = parser.parsePlan(
+        f"CREATE TABLE {target.sql_name} ({', '.join(column_definition(field, target) for field in schema)}) USING iceberg"
+    )
     columns = [made.columns().apply(index) for index in range(made.columns().size())]
-    assert [StructField(column.name(), _parse_datatype_json_string(column.dataType().json())) for column in columns] == schema.fields
+    types = [json.loads(column.dataType().json()) for column in columns]
+    fields = [{"name": column.name(), "type": kind, "nullable": True, "metadata": {}} for column, kind in zip(columns, types, strict=True)]
+    assert StructType.fromJson({"fields": fields}) == schema
     assert made.tableSpec().location().isEmpty()
     assert [made.name().nameParts().apply(index) for index in range(2)] == ["lake", name]
     merge = parser.parsePlan(merge_statement(target, "changes", TableSpec(tuple(schema.fields), tuple(schema.names[:1]), True, "fail")))

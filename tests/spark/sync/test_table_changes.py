@@ -13,7 +13,7 @@ from cdc_formats.values.schema import columns
 from normalize.decode.decode_pass import Source
 from normalize.sync.route import RECORD_DDL
 from normalize.sync.table_changes import ChangeOptions, changes_here, changes_on_spark, without_absent_column
-from normalize.sync.table_sync import _RECORD_COLUMNS
+from normalize.sync.table_sync import ROUTED_COLUMNS
 from tests.support.databases import RECORDS
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def records(*changes: tuple[str, dict[str, Any]], partitions: int = 1) -> pa.Tab
 
 @pytest.mark.parametrize("zone", ["UTC", "America/New_York"])
 def test_rows_are_the_same_on_the_driver_and_on_spark(spark: SparkSession, zone: str) -> None:
-    source = Source(format=get_format("changelog-json"), columns=columns(SCHEMA), unique_key=("day", "k"), record_columns=_RECORD_COLUMNS)
+    source = Source(format=get_format("changelog-json"), columns=columns(SCHEMA), unique_key=("day", "k"), record_columns=ROUTED_COLUMNS)
     nothing = {"k": 2, "day": "2026-01-02"}
     given = records(
         ("+I", ROW),

@@ -90,7 +90,8 @@ class RegistryFront:
                 context.load_verify_locations(self.certificate / "authority.pem")
             self.server.socket = context.wrap_socket(self.server.socket, server_side=True)
         self.url = f"{'https' if self.certificate else 'http'}://127.0.0.1:{self.server.server_address[1]}"
-        self.thread = threading.Thread(target=self.server.serve_forever, daemon=True)
+        # The server notices its shutdown after an interval, which is half a second by default.
+        self.thread = threading.Thread(target=self.server.serve_forever, args=(0.01,), daemon=True)
         self.thread.start()
         return self
 

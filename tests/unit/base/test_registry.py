@@ -23,10 +23,10 @@ ROOT = Path(cdc_formats.__file__).parent.parent
 @pytest.fixture(autouse=True)
 def own_registrations():
     """Remove the formats that a test registers."""
-    before = dict(registry._registered)
+    before = dict(registry.registered)
     yield
-    registry._registered.clear()
-    registry._registered.update(before)
+    registry.registered.clear()
+    registry.registered.update(before)
 
 
 def make(identifier: str, name: str = "Acme") -> type[Format]:
@@ -115,7 +115,7 @@ def test_one_class_that_is_installed_twice_is_not_ambiguous(site: Path) -> None:
 
 def test_a_package_that_claims_a_built_in_name_wins_or_is_ambiguous(site: Path) -> None:
     install(site, {"canal-json": "acme_five:Installed"}, "acme6", {"acme_five": CODE})
-    claims = registry._claims("canal-json")
+    claims = registry.claims_of("canal-json")
     assert "acme_five:Installed" in claims
     if len(claims) > 1:  # if the package's own distribution is installed
         with pytest.raises(AmbiguousFormatError):

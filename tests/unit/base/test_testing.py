@@ -48,10 +48,10 @@ REJECT = Reject(value=b'{"do": "fly"}', schema="id INT", error="UnknownOperation
 
 @pytest.fixture(autouse=True)
 def own_registrations():
-    before = dict(registry._registered)
+    before = dict(registry.registered)
     yield
-    registry._registered.clear()
-    registry._registered.update(before)
+    registry.registered.clear()
+    registry.registered.update(before)
 
 
 def broken(**members: Any) -> Format:
@@ -220,9 +220,8 @@ def test_a_format_that_reads_tombstones_may_ignore_them_in_its_own_way() -> None
 
 def test_an_empty_value_that_is_not_a_tombstone_is_reported() -> None:
     def decoder(self, columns_, *, unique_key=(), metadata=()):
-        made = Sound.decoder(self, columns_, unique_key=unique_key, metadata=metadata)
-        made._tombstones = True
-        return made
+        reads = type("Reads", (type(self),), {"reads_tombstones": True})()
+        return Sound.decoder(reads, columns_, unique_key=unique_key, metadata=metadata)
 
     with pytest.raises(AssertionError, match=r"with the value None is rejected instead of Ignored\.TOMBSTONE"):
         check_format(broken(decoder=decoder, read=lambda self, key, value: [Event.insert(read_object(value or b""))]), [VECTOR])

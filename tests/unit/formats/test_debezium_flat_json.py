@@ -11,6 +11,7 @@ from cdc_formats import Change, ChangelogMode, Ignored, RowKind, get_format
 from cdc_formats.base import ControlEvent, KeyedChange
 from cdc_formats.decoding.images import ABSENT
 from cdc_formats.errors import FormatOptionError, MalformedMessageError, MissingBeforeImageError, PartialImageError, SchemaError
+from cdc_formats.formats.debezium.envelope import SCHEMAS_KEPT
 from cdc_formats.formats.debezium.json import UNAVAILABLE_VALUE_PLACEHOLDER as PLACEHOLDER
 
 FLAT = get_format("debezium-flat-json")
@@ -187,10 +188,9 @@ def test_a_schema_that_is_not_an_object_is_ignored() -> None:
     assert change.row == (1,)
 
 
-def test_more_schema_blocks_than_the_cache_holds_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cdc_formats.formats.debezium.flat.SCHEMAS_KEPT", 2)
+def test_more_schema_blocks_than_the_cache_holds_are_read() -> None:
     decoder = FLAT.decoder("id INT", unique_key=["id"])
-    for number in [*range(5), 0]:
+    for number in [*range(SCHEMAS_KEPT + 2), 0]:
         schema = {**block({"type": "int32", "field": "id"}), "version": number}
         assert decoder.upserts(None, line({"schema": schema, "payload": {"id": number}}))[0].key == (number,)
         assert decoder.upserts(line({"schema": schema, "payload": {"id": number}}), None)[0].key == (number,)

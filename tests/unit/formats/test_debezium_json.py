@@ -10,7 +10,8 @@ import pytest
 
 from cdc_formats import ABSENT, Change, Ignored, KeyedChange, RowKind, get_format
 from cdc_formats.errors import DecodeError, MissingBeforeImageError, PartialImageError, SchemaError, TypeConversionError
-from cdc_formats.formats.debezium.json import SCHEMAS_KEPT
+from cdc_formats.formats.debezium.envelope import SCHEMAS_KEPT
+from cdc_formats.formats.debezium.json import DebeziumJson
 
 PLACE = "__debezium_unavailable_value"
 
@@ -290,13 +291,21 @@ def test_a_table_with_columns_named_schema_and_payload_is_a_bare_message() -> No
 
 
 def test_more_schema_blocks_than_the_cache_holds_are_read() -> None:
-    decoder = get_format("debezium-json").decoder("v TIMESTAMP_NTZ")
+    readers = []
+
+    class Watched(DebeziumJson):
+        def reader(self, rows, *, keyed=False):
+            read = super().reader(rows, keyed=keyed)
+            readers.append(read.__self__)
+            return read
+
+    decoder = Watched().decoder("v TIMESTAMP_NTZ")
     units = {"Timestamp": 1000, "MicroTimestamp": 1}
     for number in range(SCHEMAS_KEPT + 3):
         for unit, factor in units.items() if number % 500 == 0 or number > SCHEMAS_KEPT - 2 else [("Timestamp", 1000)]:
             value = wrapped(f"io.debezium.time.{unit}", 7, doc=f"version {number}")
             assert decoder.decode(None, value)[0].row == (7 * factor,)
-    assert 0 < len(decoder._read.__self__.described) <= SCHEMAS_KEPT
+    assert 0 < max(len(reader.described) for reader in readers) <= SCHEMAS_KEPT
 
 
 @pytest.mark.parametrize("payload", [b"null", b" null "])

@@ -74,11 +74,11 @@ class Till(Format):
 
 @pytest.fixture(autouse=True)
 def registered() -> Iterator[None]:
-    before = dict(registry._registered)
+    before = dict(registry.registered)
     register_format(Till)
     yield
-    registry._registered.clear()
-    registry._registered.update(before)
+    registry.registered.clear()
+    registry.registered.update(before)
 
 
 def message(number: int, shop: str = "rome", **more: Any) -> bytes:

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 
 from cdc_formats.avro.reader import AvroSchema
 from cdc_formats.errors import DecodeError
-from normalize.decode.avro_batches import _PARTS, _marks, avro_reader
+from normalize.decode.avro_batches import PARTS, avro_reader, marks_of
 from tests.support.avro import schemas, written
 from tests.support.examples import examples
 
@@ -21,18 +21,13 @@ READ_TOGETHER = {"boolean", "int", "long", "float", "double", "bytes", "string",
 hard = settings(deadline=None, max_examples=examples(200), suppress_health_check=list(HealthCheck))
 
 
-@pytest.fixture(autouse=True)
-def few_messages_are_read_together(monkeypatch) -> None:
-    monkeypatch.setattr("normalize.decode.avro_batches._FEWEST", 1)
-
-
 def of(avro: Any) -> dict[str, Any]:
     return {"type": "record", "name": "Top", "fields": [{"name": "value", "type": avro}]}
 
 
 def read_together(schema: AvroSchema, messages: list[bytes]) -> dict[int, Any] | None:
     """Return the values read together by their index; None if the schema's messages are not read together."""
-    read = avro_reader(schema, MESSAGE)
+    read = avro_reader(schema, MESSAGE, fewest=1)
     if read is None:
         return None
     values, others = read(messages)
@@ -132,9 +127,9 @@ def test_bytes_that_polars_and_fastavro_read_differently_are_left_to_fastavro(av
 
 def test_a_body_with_the_marks_of_others_is_left_to_fastavro() -> None:
     parsed = AvroSchema(of("string"))
-    read = avro_reader(parsed, MESSAGE)
+    read = avro_reader(parsed, MESSAGE, fewest=1)
     assert read is not None
-    marks = _marks(5)
+    marks = marks_of(5)
     assert len(set(marks)) == 5
     for index in range(5):
         messages = [b"\2a"] * 5
@@ -144,11 +139,10 @@ def test_a_body_with_the_marks_of_others_is_left_to_fastavro() -> None:
         assert {value.value for value in values} == {"a"}
 
 
-def test_the_work_for_damaged_messages_is_bounded(monkeypatch) -> None:
-    monkeypatch.setattr("normalize.decode.avro_batches._FEWEST", 16)
-    read = avro_reader(AvroSchema(of("string")), MESSAGE)
+def test_the_work_for_damaged_messages_is_bounded() -> None:
+    read = avro_reader(AvroSchema(of("string")), MESSAGE, fewest=16)
     assert read is not None
-    size = _PARTS**2 * 16
+    size = PARTS**2 * 16
     reads: list[int] = []
     reader = read.__self__  # type: ignore[attr-defined]
     table = reader.table
@@ -168,7 +162,7 @@ def test_the_work_for_damaged_messages_is_bounded(monkeypatch) -> None:
 
 
 def test_a_value_that_is_null_is_left_to_fastavro() -> None:
-    read = avro_reader(AvroSchema(["null", of("string")]), MESSAGE)
+    read = avro_reader(AvroSchema(["null", of("string")]), MESSAGE, fewest=1)
     assert read is not None
     values, others = read([b"\2\2a", b"\0", b"\2\2b"])
     assert ([value.value for value in values], others) == (["a", "b"], [1])
@@ -186,14 +180,14 @@ def test_a_value_that_is_null_is_left_to_fastavro() -> None:
     ],
 )
 def test_a_schema_that_does_not_fit_the_message_is_left_to_fastavro(avro: Any, shape: Any) -> None:
-    assert avro_reader(AvroSchema(avro), shape) is None
+    assert avro_reader(AvroSchema(avro), shape, fewest=1) is None
 
 
 def test_records_and_types_that_are_named_again_are_read() -> None:
     fields = [{"name": "a", "type": {"type": "fixed", "name": "F", "size": 2}}, {"name": "b", "type": ["null", "F"]}]
     inner = {"type": "record", "name": "I", "fields": fields}
     schema = {"type": "record", "name": "Top", "fields": [{"name": "value", "type": inner}, {"name": "added", "type": ["null", "I"]}]}
-    read = avro_reader(AvroSchema(schema), MESSAGE)
+    read = avro_reader(AvroSchema(schema), MESSAGE, fewest=1)
     assert read is not None
     values, others = read([b"ab\0\0", b"ab\2cd\2ef\0"])
     assert others == []
@@ -208,11 +202,11 @@ def test_a_schema_whose_types_are_used_too_often_is_left_to_fastavro() -> None:
     for level in range(14):
         fields = [{"name": "value", "type": schema}, {"name": "b", "type": schema["name"]}]
         schema = {"type": "record", "name": f"R{level}", "fields": fields}
-    assert avro_reader(AvroSchema(schema), MESSAGE) is None
+    assert avro_reader(AvroSchema(schema), MESSAGE, fewest=1) is None
 
 
 def test_the_container_is_one_that_fastavro_reads() -> None:
-    read = avro_reader(AvroSchema(of("string")), MESSAGE)
+    read = avro_reader(AvroSchema(of("string")), MESSAGE, fewest=1)
     assert read is not None
     header = read.__self__.header  # type: ignore[attr-defined]
     assert list(fastavro.reader(BytesIO(header))) == []

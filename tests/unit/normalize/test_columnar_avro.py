@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from random import Random
 from typing import Any
 from uuid import UUID
@@ -16,18 +17,14 @@ from cdc_formats.avro.schema_registry import Registry, framed
 from cdc_formats.avro.writer import avro_bytes
 from cdc_formats.errors import SchemaRegistryError
 from cdc_formats.formats.debezium.connect_schema import EPOCH_UNITS
-from normalize.decode.columnar import ColumnarDecoder
+from normalize.decode.columnar import ColumnarDecoder, one_by_one
 from normalize.decode.targets import Blocks, TypedRows
-from tests.support.both_decoders import all_metadata, differences, odd_share, outcome, source_of
+from tests.support.both_decoders import all_metadata, differences, odd_share, outcome, source_of, together
+from tests.support.examples import examples
 
 NAME, URL = "debezium-avro-confluent", "mock://columnar"
 TOAST = "__debezium_unavailable_value"
 SILENT: dict[str, Any] = {"control_events": frozenset(), "on_truncate": "ignore"}
-
-
-@pytest.fixture(autouse=True)
-def few_messages_are_read_together(monkeypatch) -> None:
-    monkeypatch.setattr("normalize.decode.avro_batches._FEWEST", 1)
 
 
 def record(name: str, fields: dict[str, Any], **more: Any) -> dict[str, Any]:
@@ -48,8 +45,12 @@ def envelope(columns: dict[str, Any], connector: str = "postgresql") -> dict[str
     return record("Envelope", {**images, "source": source, "op": "string", "ts_ms": ["null", "long"]})
 
 
+def registered(schema: Any) -> Any:
+    return Registry(url=URL).client.confluent.register_schema_full_response("columnar", Schema(json.dumps(schema), "AVRO"))
+
+
 def number_of(schema: Any) -> int:
-    return int(Registry(url=URL).client.confluent.register_schema("columnar", Schema(json.dumps(schema), "AVRO")))
+    return int(registered(schema).schema_id)
 
 
 def writer(schema: Any) -> Any:
@@ -107,7 +108,7 @@ def test_messages_of_several_schemas_are_decoded_together() -> None:
 
 def test_a_message_without_a_frame_or_with_its_schema_in_a_header_is_decoded_alone() -> None:
     parts, number = writer(PARTS), number_of(PARTS)
-    guid = Registry(url=URL).client.confluent._store.schema_id_index[number].guid
+    guid = registered(PARTS).guid
     records: list[Any] = [(None, parts("c", None, image(key)), [("trace", b"1"), ("empty", None)]) for key in range(30)]
     bare = parts("c", None, image(31))[5:]
     odd = [
@@ -142,14 +143,14 @@ def test_an_error_of_the_registry_stops_the_pass() -> None:
     records = [(None, writer(PARTS)("c", None, image(1)))]
     format = get_format(NAME, url="http://localhost:1", retry_seconds=0)
     source = source_of(format, SCHEMA, ["id"], **SILENT)
-    for columnar in (True, False):
+    for columnar in (together, one_by_one):
         with pytest.raises(SchemaRegistryError, match="does not answer"):
             outcome(source, records, columnar=columnar)
 
 
 def test_without_polars_each_message_is_decoded_alone(monkeypatch) -> None:
     assert ColumnarDecoder.of(avro_source()) is not None
-    monkeypatch.setattr("normalize.decode.columnar.find_spec", lambda name: None)
+    monkeypatch.setitem(sys.modules, "polars", None)  # Python's mark for a package that is missing
     assert ColumnarDecoder.of(avro_source()) is None
     assert ColumnarDecoder.of(source_of(get_format("debezium-json"), SCHEMA, ["id"])) is not None
 
@@ -207,7 +208,7 @@ def test_every_avro_type_in_every_column_gives_the_same(avro: Any, values: list[
     images = [{"id": key, "x": value} for key, value in enumerate([None, *values, *values, None])]
     # MySQL's connector never writes the placeholder.
     messages = [writer(envelope({"id": "long", "x": union}, connector)) for connector in ("postgresql", "mysql")]
-    for number, column in enumerate(COLUMNS):
+    for number, column in enumerate(draw.sample(COLUMNS, examples(len(COLUMNS)))):
         message, (target, more) = draw.choice(messages), TARGETS[number % 3]
         changes = [draw.choice([("c", None, one), ("u", {**one, "x": draw.choice(values)}, one), ("d", one, None)]) for one in images]
         records = [(None, message(*change)) for change in changes]
@@ -224,5 +225,5 @@ def test_an_int_of_more_than_32_bits_is_an_error_of_its_message() -> None:
     records.insert(5, (None, damaged))
     for schema in (SCHEMA, "id BIGINT, name STRING", "id SMALLINT, name STRING"):
         assert not differences(avro_source(schema), records)
-    found = outcome(avro_source(), records, columnar=True)
+    found = outcome(avro_source(), records, columnar=together)
     assert len(found.side_outputs) == 1

@@ -11,7 +11,6 @@ from hypothesis import given, strategies as st
 
 from cdc_formats.errors import PartialImageError
 from normalize.core.row_order import RowOrderError
-from normalize.decode import last_changes as target
 from normalize.decode.last_changes import merge_pass
 
 
@@ -51,9 +50,7 @@ def batch_of(places: list[Place]) -> pa.RecordBatch:
 def test_changes_that_are_merged_in_parts_have_the_same_last_one(places, most, cuts):
     edges = [0, *sorted(min(cut, len(places)) for cut in cuts), len(places)]
     batches = [batch_of(places[start:end]) for start, end in pairwise(edges) if start < end]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(target, "_MOST_HELD", most)
-        merged = [row for batch in merge_pass(batches, row_order="log") for row in batch.to_pylist()]
+    merged = [row for batch in merge_pass(batches, row_order="log", most_held=most) for row in batch.to_pylist()]
     expected = [(bytes([key]), f"t[{place.source}]", place.offset) for key, place in last_by_definition(places).items()]
     assert sorted((row["key"], row["source"], row["offset"]) for row in merged) == sorted(expected)
 
@@ -116,13 +113,11 @@ def batch_of_rows(rows: list[Row]) -> pa.RecordBatch:
 def test_partial_rows_are_completed_from_the_changes_before_them(rows, most, cut):
     batches = [batch_of_rows(part) for part in (rows[:cut], rows[cut:]) if part]
     expected = completed_by_definition(rows)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(target, "_MOST_HELD", most)
-        if None in expected.values():
-            with pytest.raises(PartialImageError, match="the change of its key before it is a delete"):
-                list(merge_pass(batches, row_order="log"))
-            return
-        merged = [row for batch in merge_pass(batches, row_order="log") for row in batch.to_pylist()]
+    if None in expected.values():
+        with pytest.raises(PartialImageError, match="the change of its key before it is a delete"):
+            list(merge_pass(batches, row_order="log", most_held=most))
+        return
+    merged = [row for batch in merge_pass(batches, row_order="log", most_held=most) for row in batch.to_pylist()]
     found = {row["key"][0]: () if row["row_kind"] == "-D" else tuple(row[f"c{index}"] for index in range(3)) for row in merged}
     assert found == expected
     absent = {row["key"][0]: row["absent"] for row in merged}

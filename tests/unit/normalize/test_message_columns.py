@@ -6,7 +6,7 @@ from base64 import b64encode
 from decimal import Decimal
 
 import pytest
-from hypothesis import given, strategies as st
+from hypothesis import given, settings, strategies as st
 
 from cdc_formats import columns
 from cdc_formats.decoding.images import ABSENT
@@ -14,6 +14,7 @@ from cdc_formats.values.handling import ConversionError, Handling
 from cdc_formats.values.types import converter
 from normalize.core.arrow import to_stored
 from normalize.core.message_columns import MessageColumn
+from tests.support.examples import examples
 
 DIGITS = st.from_regex(r"\A[+-]?[0-9]{0,9}(\.[0-9]{0,4})?(e[0-9])?\Z")
 MANY_DIGITS = st.from_regex(r"\A-?[0-9]{30,60}(\.[0-9]{0,30})?\Z")
@@ -55,9 +56,9 @@ TYPES = {
 }
 
 
-@pytest.mark.parametrize("handling", HANDLINGS, ids=range(len(HANDLINGS)))
 @pytest.mark.parametrize("ddl", TYPES)
-@given(data=st.data())
+@settings(max_examples=examples(200))
+@given(handling=st.sampled_from(HANDLINGS), data=st.data())
 def test_a_column_is_converted_as_each_of_its_values(ddl, handling, data):
     (column,) = columns(f"c {ddl}")
     convert = converter(column.type, handling)

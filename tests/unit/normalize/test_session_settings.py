@@ -9,7 +9,7 @@ import pytest
 
 from cdc_formats.errors import ArgumentError, MissingDependencyError
 from normalize import local_session
-from normalize.session_check import _worker_problem
+from normalize.session_check import worker_problem
 
 
 def test_an_unknown_package_is_refused() -> None:
@@ -25,11 +25,11 @@ def test_a_missing_package_of_spark_is_named_before_spark_starts(monkeypatch: py
 
 
 def test_an_interpreter_for_workers_that_cannot_run_this_package_is_a_problem(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert _worker_problem(sys.executable, "") == ""
-    assert _worker_problem("/nowhere/python", "") == "Spark's workers would run '/nowhere/python', which does not exist."
+    assert worker_problem(sys.executable, "") == ""
+    assert worker_problem("/nowhere/python", "") == "Spark's workers would run '/nowhere/python', which does not exist."
     base = Path(sys.executable).resolve()
     if base == Path(sys.executable):
         pytest.skip("this is no virtual environment")
     monkeypatch.delenv("PYTHONPATH", raising=False)
     monkeypatch.chdir("/")
-    assert f"Spark's workers run {base}, which cannot import this package (ModuleNotFoundError" in _worker_problem(str(base), "")
+    assert f"Spark's workers run {base}, which cannot import this package (ModuleNotFoundError" in worker_problem(str(base), "")

@@ -14,7 +14,7 @@ from cdc_formats import columns, get_format
 from normalize.decode.decode_pass import Source, decode_pass
 from normalize.decode.targets import Blocks
 from normalize.monitoring.counts import COLUMN
-from normalize.monitoring.notice import Notice, _OnDriver, shown_names
+from normalize.monitoring.notice import Notice, OnDriver, shown_names
 from normalize.monitoring.watch import sample
 
 
@@ -98,7 +98,7 @@ def test_dropped_errors_cause_no_notice_while_other_records_have_rows():
 
 
 def test_a_notice_is_logged_once_and_only_on_the_driver(caplog):
-    driver = _OnDriver()
+    driver = OnDriver()
     in_task = pickle.loads(pickle.dumps(driver))
     first, second = Notice(("a", "b"), "one"), Notice(("b",), "two")
     collected = in_task.addInPlace(in_task.addInPlace(in_task.zero([]), [first]), [second])
@@ -109,7 +109,7 @@ def test_a_notice_is_logged_once_and_only_on_the_driver(caplog):
 
 
 def test_a_producer_with_many_new_names_does_not_fill_the_log(caplog):
-    driver = _OnDriver()
+    driver = OnDriver()
     for number in range(3_000):
         driver.addInPlace([], [Notice((str(number),), "new")])
     assert len(caplog.messages) == 1_000

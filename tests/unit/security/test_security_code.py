@@ -8,6 +8,7 @@ import time
 import tracemalloc
 from collections import Counter
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -39,6 +40,11 @@ CALLS_ALLOWED = {
 }
 
 
+@cache
+def tree_of(path: Path) -> ast.Module:
+    return ast.parse(path.read_text("utf-8"))
+
+
 def relative(path: Path) -> str:
     return path.relative_to(REPOSITORY).as_posix()
 
@@ -63,7 +69,7 @@ def called(tree: ast.AST) -> set[str]:
 
 @pytest.mark.parametrize("path", MODULES, ids=relative)
 def test_no_module_deserialises_code_or_runs_text(path: Path) -> None:
-    tree = ast.parse(path.read_text("utf-8"))
+    tree = tree_of(path)
     bad = {(relative(path), name) for name in imported(tree) & (DESERIALISERS | ARCHIVES_AND_XML)}
     assert bad <= set(IMPORTS_ALLOWED)
     assert {(relative(path), name) for name in called(tree) & (RUNS | SHELLS)} <= set(CALLS_ALLOWED)
@@ -71,7 +77,7 @@ def test_no_module_deserialises_code_or_runs_text(path: Path) -> None:
 
 @pytest.mark.parametrize("path", MODULES, ids=relative)
 def test_no_module_runs_a_shell_or_unpickles_objects(path: Path) -> None:
-    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+    for node in ast.walk(tree_of(path)):
         if isinstance(node, ast.keyword) and node.arg == "shell":
             assert isinstance(node.value, ast.Constant)
             assert node.value.value is False
@@ -80,7 +86,7 @@ def test_no_module_runs_a_shell_or_unpickles_objects(path: Path) -> None:
 
 
 def test_the_allowed_exceptions_still_exist() -> None:
-    trees = {relative(path): ast.parse(path.read_text("utf-8")) for path in MODULES}
+    trees = {relative(path): tree_of(path) for path in MODULES}
     assert all(name in imported(trees[path]) for path, name in IMPORTS_ALLOWED)
     assert all(name in called(trees[path]) for path, name in CALLS_ALLOWED)
 

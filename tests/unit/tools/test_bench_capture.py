@@ -2,10 +2,10 @@
 
 import pytest
 
-from bench.capture import Line, _table, parse
+from bench.capture import Line, parse, table_lines
 from bench.capture_runs import JVM, PYTHON, Run, Usage, Watch
 from bench.capture_source import Source
-from bench.flink_cdc import _ivy_module
+from bench.flink_cdc import ivy_module
 
 COUNTS = {"+I": (1000, 1, 1)}
 # Started at 0, running at 2 s with 100 rows; then 300 rows in 3 s, 600 in 2 s.
@@ -23,9 +23,9 @@ def test_rate_between_shares_of_the_rows():
     assert RUN.rate_between(0.0, 1.0) == pytest.approx(RUN.running_rate)
 
 
-def test_table_counts_events_of_several_rows():
+def testtable_lines_counts_events_of_several_rows():
     usage = Usage({JVM: 1.0}, {JVM: 3 * 2**20, PYTHON: 2**20}, (2**20, 2 * 2**20))
-    line = list(_table("log", [Line("ours", 1, [RUN], usage)], rows=2))[-1]
+    line = list(table_lines("log", [Line("ours", 1, [RUN], usage)], rows=2))[-1]
     assert line.split() == ["ours", "1", "71", "90", "2,000.0", "-", "-", "3", "1", "50", "150", "1", "2"]
 
 
@@ -43,4 +43,4 @@ def test_repr_of_source_hides_the_password():
 
 
 def test_ivy_fetches_the_driver_that_the_connector_lacks():
-    assert 'name="mysql-connector-j"' in _ivy_module()
+    assert 'name="mysql-connector-j"' in ivy_module()

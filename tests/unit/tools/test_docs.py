@@ -6,6 +6,7 @@ import inspect
 import re
 import subprocess
 import sys
+from configparser import ConfigParser
 from importlib import import_module
 from pathlib import Path
 
@@ -26,7 +27,24 @@ PAGES = {
     ]
 }
 PACKAGES = ("capture", "cdc_formats", "normalize")
+SOURCES = (*PACKAGES, "bench", "cdc_cli", "demo")
 PUBLIC = {name: getattr(package, name, None) for package in (cdc_formats, normalize) for name in package.__all__}
+
+
+def test_the_examples_of_all_docstrings_run():
+    rooms = {
+        path.relative_to(REPOSITORY).parts[0]
+        for name in SOURCES
+        for path in (REPOSITORY / name).rglob("*.py")
+        if ">>> " in path.read_text()
+    }
+    unit = re.search(r"^UNIT := (.*)$", (REPOSITORY / "Makefile").read_text(), re.MULTILINE)[1].split()
+    configuration = ConfigParser()
+    configuration.read(REPOSITORY / "setup.cfg")
+    assert rooms <= {*unit} & {*configuration["tool:pytest"]["testpaths"].split()}
+    assert [
+        path for name in SOURCES for path in (REPOSITORY / name).rglob("*.py") if re.search(r"# doctest: *\+SKIP", path.read_text())
+    ] == []
 
 
 def python_blocks(text):

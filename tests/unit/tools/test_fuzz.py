@@ -79,16 +79,28 @@ def test_messages_are_compared_and_the_sound_ones_are_decoded_together() -> None
     assert fuzz_together.LEAST_TOGETHER < compared.share <= 1
 
 
-def test_a_difference_is_printed_with_the_message_that_has_it(monkeypatch, capsys) -> None:
-    monkeypatch.setattr(ColumnarDecoder, "decode", lambda self, records, kafka: Decoded([], Counter(), []))
-    assert fuzz_together.main(["--format", "changelog-json", "--messages", "400"]) == 1
+class Lossy(ColumnarDecoder):
+    """A decoder that loses every message."""
+
+    def decode(self, records, kafka):
+        return Decoded([], Counter(), [])
+
+
+class Doubtful(ColumnarDecoder):
+    """A decoder that leaves every message to be decoded alone."""
+
+    def decode(self, records, kafka):
+        return Decoded([], Counter(), list(range(len(records.values))))
+
+
+def test_a_difference_is_printed_with_the_message_that_has_it(capsys) -> None:
+    assert fuzz_together.main(["--format", "changelog-json", "--messages", "400"], Lossy.of) == 1
     printed = capsys.readouterr().out
     assert printed.startswith("changelog-json, seed 1:\n\nsource = Source(format=ChangelogJson(")
     (records,) = [line for line in printed.splitlines() if line.startswith("records = ")]
     assert len(literal_eval(records.removeprefix("records = "))) == 1
 
 
-def test_too_few_messages_that_are_decoded_together_are_an_error(monkeypatch, capsys) -> None:
-    monkeypatch.setattr(ColumnarDecoder, "decode", lambda self, records, kafka: Decoded([], Counter(), list(range(len(records.values)))))
-    assert fuzz_together.main(["--format", "changelog-json", "--messages", "100"]) == 1
+def test_too_few_messages_that_are_decoded_together_are_an_error(capsys) -> None:
+    assert fuzz_together.main(["--format", "changelog-json", "--messages", "100"], Doubtful.of) == 1
     assert "messages are the same, 0.0% of" in capsys.readouterr().out

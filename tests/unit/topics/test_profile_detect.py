@@ -43,7 +43,7 @@ FORMATS = {
 @pytest.fixture(autouse=True)
 def no_other_formats(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the formats that other tests registered."""
-    monkeypatch.setattr(registry, "_registered", {})
+    monkeypatch.setattr(registry, "registered", {})
 
 
 @pytest.fixture(scope="module")
