@@ -7,6 +7,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 from pyspark.sql.streaming.state import GroupStateTimeout
 
 from cdc_formats import columns
@@ -30,7 +31,9 @@ def stored_by_hand(spark, groups: dict[int, bytes], checkpoint: Path) -> None:
         yield from ()
 
     folder, ddl = f"{checkpoint}-groups", "key_group INT, state BINARY"
-    spark.createDataFrame([(number, bytearray(data)) for number, data in groups.items()], ddl).write.parquet(folder)
+    Path(folder).mkdir()
+    stored = pa.table({"key_group": pa.array(groups, pa.int32()), "state": pa.array(groups.values(), pa.binary())})
+    pq.write_table(stored, f"{folder}/groups.parquet")
     grouped = spark.readStream.schema(ddl).parquet(folder).groupBy("key_group")
     query = grouped.applyInPandasWithState(put, "result BINARY", "state BINARY", "append", GroupStateTimeout.NoTimeout)
     run_stream(query, checkpoint)

@@ -10,7 +10,7 @@ import pytest
 
 from normalize import ChangelogNormalize, aggregate_changes, from_kafka_changelog, to_kafka_changelog
 from tests.support.paths import PRODUCT
-from tests.support.streams import new_topic, run_stream, servers
+from tests.support.streams import new_topic, servers
 
 STORY = json.loads((PRODUCT / "schema.json").read_text())
 QUERY = "SELECT name, SUM(weight) AS weight, COUNT(*) AS products FROM product GROUP BY name"
@@ -33,8 +33,8 @@ def database_answer() -> dict[str, tuple[Decimal, int]]:
 
 
 @pytest.mark.cross_section
-@pytest.mark.parametrize("identifier", ["debezium-json", "upsert-kafka"])
-def test_the_sum_by_name_equals_the_databases_after_every_retraction(spark, kafka, tmp_path, identifier):
+def test_the_sum_by_name_equals_the_databases_after_every_retraction(spark, kafka, tmp_path):
+    identifier = "upsert-kafka"  # every -U comes from the stage
     history = records(identifier)
     source, totals = new_topic(kafka, []), new_topic(kafka, [])
     products = from_kafka_changelog(
@@ -51,8 +51,8 @@ def test_the_sum_by_name_equals_the_databases_after_every_retraction(spark, kafk
         aggregate_changes(products, QUERY), totals, format="upsert-kafka", primary_key="name", options=servers(kafka)
     )
     query = writer.outputMode("update").option("checkpointLocation", str(tmp_path / "totals")).start()
-    for begin in range(0, len(history), 8):
-        kafka.produce(source, history[begin : begin + 8])
+    for begin in range(0, len(history), 9):
+        kafka.produce(source, history[begin : begin + 9])
         query.processAllAvailable()
     query.stop()
 
@@ -63,9 +63,9 @@ def test_the_sum_by_name_equals_the_databases_after_every_retraction(spark, kafk
         schema="name STRING, weight DECIMAL(20,3), products BIGINT",
         primary_key="name",
         options=servers(kafka),
-        normalize=ChangelogNormalize(key_groups=2),
+        bounded=True,
     )
-    rows = run_stream(written, tmp_path / "read").rows
+    rows = written.collect()
     table = {}
     for row in rows:
         if row.row_kind in ("+I", "+U"):

@@ -40,13 +40,12 @@ def test_written_records_are_read_back(spark, kafka, registry, format, options) 
     assert sorted(map(spell, again.collect())) == sorted(map(spell, rows.collect()))
 
 
-@pytest.mark.parametrize("mode", ["FAILFAST", "DROPMALFORMED", "PERMISSIVE"])
-def test_a_registry_that_does_not_answer_drops_no_record_in_any_mode(spark, kafka, mode) -> None:
+def test_a_registry_that_does_not_answer_drops_no_record(spark, kafka) -> None:
     topic = new_topic(kafka, [(None, framed(1, b"\0"))])
     options = {"url": "http://127.0.0.1:9", "retry_seconds": 0}
     rows = from_kafka_changelog(
         spark, topic, format="debezium-avro-confluent", format_options=options, schema=SCHEMA, normalize=False,
-        mode=mode, options=servers(kafka), bounded=True, check=False,
+        mode="PERMISSIVE", options=servers(kafka), bounded=True, check=False,
     )  # fmt: skip
     with pytest.raises(PythonException, match=r"\[SCHEMA_REGISTRY\] the schema registry at http://127.0.0.1:9 does not answer"):
         rows.collect()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import socket
 import time
 from typing import Any
 
@@ -13,9 +12,9 @@ from pyspark.sql import Observation
 
 from cdc_formats import Event, Format, MetadataColumn
 from cdc_formats.errors import DecodeError
-from normalize import DeadLetter, from_kafka_changelog, local_kafka
+from normalize import DeadLetter, from_kafka_changelog
 from normalize.local_kafka import ProducerRecord
-from tests.support.streams import debezium, letters, new_topic, run_stream, servers, spell
+from tests.support.streams import Run, debezium, letters, new_topic, run_stream, servers, spell
 
 TABLE = {"format": "debezium-json", "schema": "id INT, name STRING, qty INT", "primary_key": ["id"]}
 NO_STAGE = {**TABLE, "normalize": False}
@@ -32,10 +31,6 @@ CONDITIONS = {1: "TYPE_CONVERSION", 2: "MALFORMED_MESSAGE", 3: "UNKNOWN_OPERATIO
 CLASSES = {1: "TypeConversionError", 2: "MalformedMessageError", 3: "UnknownOperationError"}
 
 
-def run(df: Any, bounded: bool, folder: Any) -> list[Any]:
-    return df.collect() if bounded else run_stream(df, folder).rows
-
-
 @pytest.mark.cross_section
 @pytest.mark.parametrize("bounded", [False, True], ids=["stream", "bounded"])
 @pytest.mark.parametrize("table", [TABLE, NO_STAGE], ids=["stage", "no stage"])
@@ -44,7 +39,12 @@ def test_a_dead_letter_is_the_exact_record_with_its_offset_and_error(spark, kafk
     before = time.time() * 1000
     df = from_kafka_changelog(spark, topic, **table, options=servers(kafka), mode=DeadLetter(dead), bounded=bounded)
     assert df.columns == ["row_kind", "id", "name", "qty"]
-    assert sorted(spell(row) for row in run(df, bounded, tmp_path / "c")) == ["+I(1,a,1)", "+I(6,b,1)"]
+    run = Run(df.collect(), []) if bounded else run_stream(df, tmp_path / "c")
+    assert sorted(run.changelog) == ["+I(1,a,1)", "+I(6,b,1)"]
+    if not bounded:
+        # Counted by condition and together.
+        names = ("RECORDS", *CONDITIONS.values(), "DEAD_LETTERS")
+        assert [run.metric("changelog_decode", name) for name in names] == [5, 1, 1, 1, 3]
     written = letters(kafka, dead)
     assert [letter.key() for letter in written] == [f"{topic}[0]@{offset}".encode() for offset in (1, 2, 3)]
     for offset, letter in enumerate(written, 1):
@@ -67,13 +67,6 @@ def test_a_dead_letter_is_the_exact_record_with_its_offset_and_error(spark, kafk
             "__changelog.errors.timestamp": str(record.timestamp).encode(),
             "__changelog.errors.key": record.key,
         }
-
-
-def test_dead_letters_are_counted_by_condition_and_together(spark, kafka, tmp_path):
-    topic, dead = new_topic(kafka, POISON), new_topic(kafka, [])
-    stream = run_stream(from_kafka_changelog(spark, topic, **TABLE, options=servers(kafka), mode=DeadLetter(dead)), tmp_path / "c")
-    names = ("RECORDS", *CONDITIONS.values(), "DEAD_LETTERS")
-    assert [stream.metric("changelog_decode", name) for name in names] == [5, 1, 1, 1, 3]
 
 
 def test_null_values_empty_values_and_large_records_are_unchanged(spark, kafka):
@@ -160,29 +153,6 @@ def test_a_missing_dead_letter_topic_fails_the_query(spark, kafka):
         df.collect()
 
 
-@pytest.fixture
-def guarded():
-    """A broker with a second listener that requires a password, and the options for that listener."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{free.getsockname()[1]}"
-    module = "org.apache.kafka.common.security.plain.PlainLoginModule required"
-    properties = local_kafka.SERVER_PROPERTIES.replace("listeners=", f"listeners=SASL_PLAINTEXT://{address},", 1)
-    properties = properties.replace("PLAINTEXT:PLAINTEXT,", "PLAINTEXT:PLAINTEXT,SASL_PLAINTEXT:SASL_PLAINTEXT,")
-    properties += f'listener.name.sasl_plaintext.plain.sasl.jaas.config={module} user_alice="open \\\\"sesame\\\\"";\n'
-    properties += "sasl.enabled.mechanisms=PLAIN\n"
-    options = {
-        "kafka.bootstrap.servers": address,
-        "kafka.security.protocol": "SASL_PLAINTEXT",
-        "kafka.sasl.mechanism": "PLAIN",
-        "kafka.sasl.jaas.config": f'{module} username="alice" password="open \\"sesame\\"";',
-    }
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(local_kafka, "SERVER_PROPERTIES", properties)
-        with local_kafka.LocalKafka() as broker:
-            yield broker, options
-
-
 # ------------------------------------------------------------------------------------------------- formats that have bugs
 
 
@@ -234,17 +204,16 @@ SAID = {
 }
 
 
-@pytest.mark.parametrize("normalize", [None, False], ids=["stage", "no stage"])
-def test_a_format_bug_is_a_bad_record_in_lenient_modes(spark, kafka, normalize):
+def test_a_format_bug_is_a_bad_record_in_lenient_modes(spark, kafka):
     topic, dead, counts = new_topic(kafka, BUGS), new_topic(kafka, []), Observation("counts")
-    table = {**BUGGY, "format": buggy(), "normalize": normalize, "options": servers(kafka)}
+    table = {**BUGGY, "format": buggy(), "options": servers(kafka), "check": False}
     kept = from_kafka_changelog(spark, topic, **table, mode="PERMISSIVE", observation=counts).collect()
     assert [tuple(row)[:4] for row in kept if row.row_kind] == [("+I", 1, None, "me")]
     errors = {row._corrupt_record.offset: row._corrupt_record.error for row in kept if row.row_kind is None}
     assert {offset: text[: len(SAID[offset])] for offset, text in errors.items()} == SAID
     assert "please report this bug of the format - at the value in " in errors[2]
     assert [counts.get[name] for name in ("FORMAT_BUG", "TYPE_CONVERSION", "DECODE")] == [6, 1, 1]
-    assert from_kafka_changelog(spark, topic, **table, mode=DeadLetter(dead)).count() == 1
+    assert from_kafka_changelog(spark, topic, **table, normalize=False, mode=DeadLetter(dead)).count() == 1
     assert [dict(letter.headers())["__changelog.errors.condition"] for letter in letters(kafka, dead)] == [
         b"FORMAT_BUG", b"FORMAT_BUG", b"FORMAT_BUG", b"TYPE_CONVERSION", b"FORMAT_BUG", b"MINE", b"FORMAT_BUG", b"FORMAT_BUG",
     ]  # fmt: skip
@@ -258,29 +227,9 @@ def test_a_format_bug_fails_a_strict_query_with_its_location(spark, kafka):
         from_kafka_changelog(spark, topic, **BUGGY, format=buggy(), options=servers(kafka)).collect()
 
 
-@pytest.mark.parametrize("mode", ["PERMISSIVE", "DROPMALFORMED", "dead_letter"])
-def test_errors_that_no_record_causes_fail_in_every_mode(spark, kafka, mode):
+def test_errors_that_no_record_causes_write_no_dead_letter(spark, kafka):
     topic, dead = new_topic(kafka, [(b"k", b'{"registry": 1}')]), new_topic(kafka, [])
-    how = DeadLetter(dead) if mode == "dead_letter" else mode
-    df = from_kafka_changelog(spark, topic, **BUGGY, format=buggy(), options=servers(kafka), mode=how, check=False)
+    df = from_kafka_changelog(spark, topic, **BUGGY, format=buggy(), options=servers(kafka), mode=DeadLetter(dead), check=False)
     with pytest.raises(Exception, match="ConnectionError: the registry does not answer"):
         df.collect()
     assert letters(kafka, dead) == []
-
-
-# ------------------------------------------------------------------------------------------------------------- arguments
-
-
-@pytest.mark.kafka
-def test_dead_letters_are_written_with_the_login_that_spark_reads_with(spark, guarded):
-    broker, options = guarded
-    topic, dead = new_topic(broker, POISON), new_topic(broker, [])
-    assert from_kafka_changelog(spark, topic, **TABLE, options=options, mode=DeadLetter(dead), bounded=True).count() == 2
-    assert len(letters(broker, dead)) == 3
-    wrong = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN", "sasl.username": "alice", "sasl.password": "s3cret"}
-    refused = from_kafka_changelog(
-        spark, topic, **TABLE, options=options, mode=DeadLetter(dead, {**wrong, "message.timeout.ms": 3000}), bounded=True
-    )
-    with pytest.raises(Exception, match=r"\[DEAD_LETTER\] 3 of 3 .*authentication") as raised:
-        refused.collect()
-    assert "s3cret" not in str(raised.value)

@@ -13,7 +13,7 @@ from tests.support.streams import new_topic, servers
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def read(spark: Any, kafka: Any) -> Any:
     topic = new_topic(kafka, [(None, b'{"op": "c", "after": {"id": "x1"}}')])
 

@@ -36,7 +36,7 @@ def test_a_topic_is_read_in_micro_batches_over_restarts(spark, kafka, tmp_path, 
     for part in (history[:300], history[300:]):
         records = records_of(part)
         kafka.produce(topic, [ProducerRecord(key, value, int(re.sub(rb"\D", b"", key)) % 2) for key, value in records])
-        stream = read(spark, kafka, topic, options={"maxOffsetsPerTrigger": 100, **options})
+        stream = read(spark, kafka, topic, options={"maxOffsetsPerTrigger": 300, **options})
         assert repartitions(stream) == bool(options)
         rows += run_stream(stream, tmp_path, "update").rows
     assert table_of((row.row_kind, tuple(row)[1:]) for row in rows) == last_rows(history)

@@ -15,7 +15,7 @@ from cdc_formats.errors import ArgumentError
 from normalize import ChangelogNormalize, NativeEngine, explain_error, from_kafka_changelog
 from normalize.local_kafka import ProducerRecord
 from normalize.spark_versions import installed_version
-from tests.support.streams import new_topic, run_stream, servers
+from tests.support.streams import new_topic, run_stream, servers, spelled
 
 SCHEMA = "id INT, name STRING"
 KEY_GROUPS = 64
@@ -56,11 +56,10 @@ CUSTOMER, PRODUCT = (b"1", message(1, "Ann", "customers")), (b"1", message(1, "b
 TWO_TABLES = re.escape("shop.customers") + ".*" + re.escape("shop.products")
 
 
-@pytest.mark.parametrize("bounded", [False, True])
 @pytest.mark.parametrize(
-    "arguments",
-    [{}, {"normalize": ChangelogNormalize(key_groups=KEY_GROUPS, where="id > 0")}, {"normalize": False}],
-    ids=["stage", "where", "no stage"],
+    ("bounded", "arguments"),
+    [(False, {"normalize": ChangelogNormalize(key_groups=KEY_GROUPS, where="id > 0")}), (True, {"normalize": False})],
+    ids=["where, stream", "no stage, bounded"],
 )
 def test_a_second_table_in_a_topic_is_an_error_that_names_both_and_the_option(spark, kafka, tmp_path, bounded, arguments):
     topic = new_topic(kafka, [CUSTOMER, PRODUCT])
@@ -74,17 +73,12 @@ def test_tables_are_compared_across_tasks(spark, kafka, tmp_path, bounded):
     refuses(read(spark, kafka, topics, bounded=bounded), tmp_path, "SEVERAL_TABLES", "shop.(products|customers).*table_include")
 
 
-def test_tables_are_compared_across_micro_batches_and_restarts(spark, kafka, tmp_path):
-    topic = new_topic(kafka, [CUSTOMER])
-    assert run_stream(read(spark, kafka, topic), tmp_path).changelog == ["+I(1,Ann)"]
-    kafka.produce(topic, [PRODUCT])
-    refuses(read(spark, kafka, topic), tmp_path, "SEVERAL_TABLES", TWO_TABLES)
-
-
-@pytest.mark.parametrize("mode", ["DROPMALFORMED", "PERMISSIVE"])
-def test_a_second_table_fails_in_every_mode(spark, kafka, tmp_path, mode):
+@pytest.mark.parametrize(
+    ("mode", "normalize"), [("DROPMALFORMED", ChangelogNormalize(key_groups=KEY_GROUPS)), ("PERMISSIVE", False)], ids=["stage", "no stage"]
+)
+def test_a_second_table_fails_in_every_mode(spark, kafka, tmp_path, mode, normalize):
     topic = new_topic(kafka, [CUSTOMER, (b"1", message(1, "bike", "products").replace(b'"id": 1', b'"id": "x"'))])
-    refuses(read(spark, kafka, topic, mode=mode), tmp_path, "SEVERAL_TABLES", TWO_TABLES)
+    refuses(read(spark, kafka, topic, mode=mode, normalize=normalize), tmp_path, "SEVERAL_TABLES", TWO_TABLES)
 
 
 def test_topics_are_compared_when_messages_name_no_tables(spark, kafka, tmp_path):
@@ -109,17 +103,16 @@ def test_several_topics_without_a_stage_need_their_names_in_the_rows(spark, kafk
 def test_a_filter_or_the_key_resolves_several_tables(spark, kafka, tmp_path):
     gone = (b"1", message(1, None, "customers"))
     topic = new_topic(kafka, [CUSTOMER, PRODUCT, gone])
-    one = read(spark, kafka, topic, format_options={"table_include": "products"})
-    assert run_stream(one, tmp_path / "1").changelog == ["+I(1,bike)"]
+    one = read(spark, kafka, topic, format_options={"table_include": "products"}, bounded=True)
+    assert spelled(one) == ["+I(1,bike)"]
     merged = read(spark, kafka, topic, format_options={"table_include": "products|customers"})
     assert run_stream(merged, tmp_path / "2").changelog == ["+I(1,Ann)", "-U(1,Ann)", "+U(1,bike)", "-D(1,bike)"]
     apart = {"metadata": ["source.table"], "primary_key": ["id", "source.table"]}
     wanted = ["+I(1,Ann,customers)", "+I(1,bike,products)", "-D(1,Ann,customers)"]
     assert sorted(run_stream(read(spark, kafka, topic, **apart), tmp_path / "3").changelog) == wanted
-    bounded = read(spark, kafka, topic, **apart, bounded=True).collect()
-    assert sorted(f"{kind}({','.join(map(str, values))})" for kind, *values in bounded) == wanted
+    assert sorted(spelled(read(spark, kafka, topic, **apart, bounded=True))) == wanted
     databases = new_topic(kafka, [CUSTOMER, (b"1", message(1, "x", "customers", "other"))])
-    customers = read(spark, kafka, databases, format_options={"table_include": "customers"})
+    customers = read(spark, kafka, databases, format_options={"table_include": "customers"}, bounded=True)
     refuses(customers, tmp_path / "4", "SEVERAL_TABLES", "shop.*other.*database_include")
 
 
@@ -132,20 +125,17 @@ def test_a_table_in_the_key_must_be_named(spark, kafka, tmp_path):
 # -------------------------------------------------------------------------------------------------------------- options
 
 
-@pytest.mark.parametrize(
-    ("changed", "text"),
-    [
-        ({"normalize": ChangelogNormalize(key_groups=512)}, "has 64 key groups, and key_groups is 512"),
-        ({"primary_key": "name"}, r"has the primary key \(id\)"),
-    ],
-    ids=["key groups", "primary key"],
-)
-def test_options_that_a_checkpoint_fixes_are_compared_before_anything_is_committed(spark, kafka, tmp_path, changed, text):
-    topic = new_topic(kafka, [(b"1", message(1, "a"))])
-    assert run_stream(read(spark, kafka, topic), tmp_path).changelog == ["+I(1,a)"]
-    kafka.produce(topic, [(b"1", message(1, "b"))])
-    refuses(read(spark, kafka, topic, **changed), tmp_path, "STATE_VERSION", text)
-    assert run_stream(read(spark, kafka, topic), tmp_path).changelog == ["-U(1,a)", "+U(1,b)"]
+def test_what_a_checkpoint_fixes_is_compared_before_anything_is_committed(spark, kafka, tmp_path):
+    """Options, and tables across micro-batches and restarts."""
+    topic = new_topic(kafka, [CUSTOMER])
+    assert run_stream(read(spark, kafka, topic), tmp_path).changelog == ["+I(1,Ann)"]
+    kafka.produce(topic, [(b"1", message(1, "Eve", "customers"))])
+    other_groups = read(spark, kafka, topic, normalize=ChangelogNormalize(key_groups=512))
+    refuses(other_groups, tmp_path, "STATE_VERSION", "has 64 key groups, and key_groups is 512")
+    refuses(read(spark, kafka, topic, primary_key="name"), tmp_path, "STATE_VERSION", r"has the primary key \(id\)")
+    assert run_stream(read(spark, kafka, topic), tmp_path).changelog == ["-U(1,Ann)", "+U(1,Eve)"]
+    kafka.produce(topic, [PRODUCT])
+    refuses(read(spark, kafka, topic), tmp_path, "SEVERAL_TABLES", TWO_TABLES)
 
 
 # --------------------------------------------------------------------------------------------------------------- topics

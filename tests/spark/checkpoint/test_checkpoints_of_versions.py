@@ -17,11 +17,16 @@ from tests.support.jobs.checkpoint_job import FOLDER, MOVED, ORDERS, STORES, mes
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.cross_section
 
-
-@pytest.mark.parametrize("order", ORDERS)
-@pytest.mark.parametrize("store", STORES)
+@pytest.mark.parametrize(
+    ("store", "order"),
+    # Short: each version with each store and with each order.
+    [
+        pytest.param(store, order, marks=pytest.mark.cross_section if place == ORDERS.index(order) else pytest.mark.soak)
+        for place, store in enumerate(STORES)
+        for order in ORDERS
+    ],
+)
 @pytest.mark.parametrize("written_by", [known for known in ("4.0", "4.1", "4.2") if known <= pyspark.__version__])
 def test_a_query_continues(spark: SparkSession, tmp_path: Path, written_by: str, store: str, order: str) -> None:
     checkpoint, files = tmp_path / "checkpoint", tmp_path / "files"

@@ -12,7 +12,7 @@ def read(spark: Any, servers: str, topic: str, bounded: bool, checkpoint: str, o
     """Read the topic until its end, and return the counts."""
     from pyspark.sql import Observation
 
-    source: dict[str, Any] = {"kafka.bootstrap.servers": servers, **({} if bounded else {"maxOffsetsPerTrigger": 10})}
+    source: dict[str, Any] = {"kafka.bootstrap.servers": servers, **({} if bounded else {"maxOffsetsPerTrigger": 20})}
     arguments: dict[str, Any] = {"format": "debezium-json", "primary_key": "id", "options": source, "check": False, **options}
     if bounded:
         observed = Observation()

@@ -1,0 +1,84 @@
+"""Bad records in the first pass: every mode, for the target of each kind of plan."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from cdc_formats import Event, Format, columns, get_format
+from cdc_formats.errors import SchemaRegistryError, TypeConversionError
+from normalize.decode.decode_pass import Source, decode_pass
+from normalize.decode.targets import Blocks, KeyedRows, TargetMaker, TypedRows
+from normalize.monitoring.counts import COLUMN
+from tests.support.both_decoders import batch_of
+
+TARGETS = (Blocks, KeyedRows, TypedRows)
+MODES = ("FAILFAST", "DROPMALFORMED", "PERMISSIVE")
+RECORDS = [
+    (b"1", b'{"op": "c", "after": {"id": 1}}'),
+    (b"2", b'{"op": "c", "after": {"id": "x"}}'),
+    (b"3", b"no json"),
+    (b"4", b'{"op": "m"}'),
+    (b"5", None),
+    (b"6", b'{"op": "c", "after": {"id": 6}}'),
+]
+COUNTS = {"RECORDS": 6, "TYPE_CONVERSION": 1, "MALFORMED_MESSAGE": 1, "MESSAGE": 1, "TOMBSTONE": 1}
+
+
+def decoded(format: Format, target: TargetMaker, records: Any = RECORDS, **options: Any) -> tuple[list[dict[str, Any]], Counter[str]]:
+    """Return the batches' rows, and the counts."""
+    source = Source(format, columns("id INT"), unique_key=("id",), topic="t", **options)
+    rows, counts = [], Counter[str]()
+    for batch in decode_pass(iter([batch_of(records)]), source=source, target=target):
+        for row in batch.to_pylist():
+            of_row = row.pop(COLUMN)
+            counts.update(of_row or {})
+            rows += [] if of_row else [row]
+    return rows, counts
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_failfast_raises_the_error_with_the_record(target):
+    with pytest.raises(TypeConversionError, match=r"expected `INT`.* - at `\$\.after\.id` of the value in t\[0\]@1; it begins b'"):
+        decoded(get_format("debezium-json"), target)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("mode", MODES[1:])
+def test_lenient_modes_count_by_condition(target, mode):
+    _, counts = decoded(get_format("debezium-json"), target, mode=mode)
+    assert {name: count for name, count in counts.items() if count and not name.endswith("_COLUMNS")} == COUNTS
+
+
+def test_bad_records_are_dropped_or_kept_beside_the_rows():
+    rows, _ = decoded(get_format("debezium-json"), TypedRows, mode="DROPMALFORMED")
+    assert rows == [{"row_kind": "+I", "id": 1}, {"row_kind": "+I", "id": 6}]
+    rows, _ = decoded(get_format("debezium-json"), TypedRows, mode="PERMISSIVE")
+    assert [row["id"] for row in rows if row["row_kind"] == "+I"] == [1, 6]
+    kept = [(row["row_kind"], row["id"], row["_corrupt_record"]) for row in rows if row["_corrupt_record"]]
+    assert [(kind, id, record["offset"], record["key"], record["value"]) for kind, id, record in kept] == [
+        (None, None, 1, *RECORDS[1]),
+        (None, None, 2, *RECORDS[2]),
+    ]
+    assert kept[1][2]["error"].startswith("[MALFORMED_MESSAGE] not JSON")
+
+
+class Registered(Format):
+    """A format that asks a server."""
+
+    identifier = "registered"
+
+    def read(self, key: bytes | None, value: bytes | None) -> list[Event]:
+        raise ConnectionError("the registry does not answer")
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("mode", MODES)
+def test_errors_that_no_record_causes_fail_in_every_mode(target, mode):
+    with pytest.raises(ConnectionError, match="the registry does not answer"):
+        decoded(Registered(), target, mode=mode)
+    avro = get_format("debezium-avro-confluent", url="http://127.0.0.1:9", retry_seconds=0)
+    with pytest.raises(SchemaRegistryError, match=r"the schema registry at http://127.0.0.1:9 does not answer"):
+        decoded(avro, target, [(None, b"\0\0\0\0\1\0")], mode=mode)
