@@ -67,6 +67,7 @@ from cdc_formats.values.schema import Column, columns as to_columns
 from .connect_schema import described, schema_of, struct_schema, written_handling
 from .envelope import (
     COMPLETE_CONNECTORS,
+    ROW_CONNECTORS,
     SCHEMAS_KEPT,
     UNAVAILABLE_VALUE_PLACEHOLDER,
     DebeziumEnvelope,
@@ -74,6 +75,7 @@ from .envelope import (
     envelope_of,
     events_of,
     payload_of,
+    refuse_cells,
     without_op,
 )
 from .position import Source, position_of, position_of_fields
@@ -142,7 +144,7 @@ class DebeziumJson(DebeziumEnvelope):
         "source.database": MetadataColumn("STRING", lambda message: text(member(message.source, "db"))),
         "source.schema": MetadataColumn("STRING", lambda message: text(member(message.source, "schema"))),
         "source.table": MetadataColumn("STRING", lambda message: text(member(message.source, "table"))),
-        "source.properties": MetadataColumn("MAP<STRING, STRING>", lambda message: text_map(message.source)),
+        "source.properties": MetadataColumn("MAP<STRING, STRING>", lambda message: _properties(message.source)),
     }
     table_identity: ClassVar[Mapping[str, str]] = {
         "source.database": "database_include",
@@ -239,6 +241,12 @@ class DebeziumJson(DebeziumEnvelope):
         return super().evidence(record)._replace(distinctive="ddl" in record.value.fields)
 
 
+def _properties(source: Any) -> list[Any] | None:
+    # Messages that are decoded together are checked here, because their whole `source` is read only here.
+    refuse_cells(member(source, "connector"))
+    return text_map(source)
+
+
 class _Envelope(msgspec.Struct, gc=False):
     """The fields read from an envelope, wrapped or bare, except ``source``; unneeded ones are kept as raw text (empty if missing)."""
 
@@ -267,10 +275,16 @@ class SourceFields(msgspec.Struct, gc=False):
     ts_ms: int | None = None
 
 
+class _RowSource(SourceFields, gc=False):
+    """As `SourceFields`, of a connector that writes rows; the messages of others are decoded alone."""
+
+    connector: Literal[ROW_CONNECTORS] | None = None  # type: ignore[valid-type]
+
+
 class _PlainWithSource(_Envelope, gc=False):
     op: str | None = None
     ts_ms: int | None = None
-    source: SourceFields = msgspec.field(default_factory=SourceFields)
+    source: _RowSource = msgspec.field(default_factory=_RowSource)
 
 
 class PositionSource(Source, gc=False):
