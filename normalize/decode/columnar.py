@@ -369,7 +369,7 @@ class _Decoding:
         by_block: dict[bytes, list[tuple[int, bytes]]] = {}
         bare = []
         for place, message in zip(places, messages, strict=True):
-            wrapped = payload(message) and schema(message) and self.envelope.kinds.get(self.decoder.operation(message)) is None
+            wrapped = payload(message) and self.envelope.kinds.get(self.decoder.operation(message)) is None
             bare.append(not wrapped)
             if wrapped:
                 by_block.setdefault(bytes(schema(message)), []).append((place, bytes(payload(message))))

@@ -149,10 +149,9 @@ def without_op(message: Mapping[str, Any], root: str) -> Ignored:
 
 
 def payload_of(value: bytes | None) -> dict[str, Any]:
-    """Return the message without its schema block."""
+    """Return the message without its wrapper."""
     message = read_object(value) if value else {}
-    wrapped = "op" not in message and "payload" in message and "schema" in message
-    payload = message["payload"] if wrapped else message
+    payload = message["payload"] if "op" not in message and "payload" in message else message
     return payload if isinstance(payload, dict) else {}
 
 

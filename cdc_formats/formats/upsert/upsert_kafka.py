@@ -61,7 +61,7 @@ from cdc_formats.encoding.envelope import TIMESTAMP_STANDARDS
 from cdc_formats.errors import DecodeError, FormatOptionError, InferenceError, MissingDependencyError, MissingFieldError, SchemaError
 from cdc_formats.row_kind import RowKind
 from cdc_formats.sampling import Declaration, Evidence, key_fields
-from cdc_formats.topics.encodings import JSON_BLOCK, NULL, InspectedRecord
+from cdc_formats.topics.encodings import JSON_BLOCK, JSON_PAYLOAD, NULL, InspectedRecord
 from cdc_formats.values.handling import Handling
 from cdc_formats.values.schema import Column, columns as to_columns
 
@@ -309,8 +309,8 @@ class UpsertKafka(Format):
 
     def evidence(self, record: InspectedRecord) -> Evidence:
         """Refuse a schema block and a null key."""
-        if record.value.encoding == JSON_BLOCK:
-            return Evidence(refusal=DecodeError("a schema block would be a row with the columns schema and payload"))
+        if record.value.encoding in (JSON_BLOCK, JSON_PAYLOAD):
+            return Evidence(refusal=DecodeError("a payload, with or without a schema block, would be a column of the row"))
         return Evidence(refusal=DecodeError("the Kafka key is null", field="key") if record.key.encoding == NULL else None)
 
 
