@@ -228,7 +228,7 @@ class DebeziumAvro(DebeziumEnvelope):
 
     def declaration(self, key: bytes | None, value: bytes, headers: Headers = ()) -> Declaration:
         """Return the columns of the value's schema, and the primary key of the Kafka key."""
-        return Declaration(REGISTRY_SCHEMA, record_columns(self.registry, value, headers), tuple(self.key_columns(key, headers)))
+        return Declaration(REGISTRY_SCHEMA, record_columns(self.registry, "value", value, headers), tuple(self.key_columns(key, headers)))
 
     def key_columns(self, key: bytes | None, headers: Headers = ()) -> Mapping[str, Any]:
         """Return the fields of the Kafka key's record."""

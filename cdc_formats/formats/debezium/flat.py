@@ -168,7 +168,7 @@ class DebeziumFlatJson(DebeziumJson):
 
     def envelope(self, rows: RowConverter, metadata: Sequence[str] = (), *, positions: bool = False) -> Envelope | None:
         """Return the places of the operation; a message in a schema block, or with no row, is decoded alone."""
-        if self.schema_include is True or not issubclass(rows.shape, msgspec.Struct):
+        if self.schema_include is True:
             return None
         prefix, tables = self.add_fields_prefix, TableFilter(self.database_include, self.table_include)
         return Envelope(
