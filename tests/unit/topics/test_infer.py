@@ -321,6 +321,22 @@ def test_flattened_rows_without_keys_are_keyless_and_added_fields_are_not_column
     assert infer([row], "debezium-flat-json", [b'{"id": 1}']).format_options == {}
 
 
+def test_deletes_are_enough_where_their_messages_declare_the_columns() -> None:
+    key, value = block(ID, {"field": "name", "type": "string", "optional": True}, op="d", id=1, name=None)
+    message = json.loads(value)
+    message["payload"] |= {"before": {"id": 1, "name": ""}, "after": None}
+    found = infer_schema([(key, json.dumps(message).encode())], format="debezium-json")
+    assert (found.ddl, found.primary_key, found.tables) == ("id INT NOT NULL, name STRING", ("id",), ("d.t",))
+    assert found.notes == ("the sample has only deletes: the columns are those that its messages declare",)
+    delete = {**canal({"id": "int", "name": "text"}, {"id": "1", "name": "a"}), "type": "DELETE"}
+    assert infer([delete], "canal-json").ddl == "id INT NOT NULL, name STRING"
+    with pytest.raises(InferenceError, match="has no row of canal-json"):
+        infer([{**delete, "mysqlType": None}], "canal-json")
+    other = {**canal({"id": "int"}, {"id": "1"}), "table": "u"}
+    with pytest.raises(InferenceError, match=r"several tables: d\.t \(1 rows\), d\.u \(1 rows\)"):
+        infer([delete, other], "canal-json")
+
+
 def canal(mysql: dict | None, row: dict, **more) -> dict:
     return {"type": "INSERT", "database": "d", "table": "t", "data": [row], "mysqlType": mysql, "pkNames": ["id"], **more}
 
