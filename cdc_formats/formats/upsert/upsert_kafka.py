@@ -56,6 +56,7 @@ from cdc_formats.changelog_mode import ChangelogMode
 from cdc_formats.decoding.envelope import Envelope, image_shape
 from cdc_formats.decoding.images import ABSENT
 from cdc_formats.decoding.json_reader import read_object
+from cdc_formats.decoding.other_messages import refuse_other
 from cdc_formats.decoding.rows import RowConverter, key_indices
 from cdc_formats.encoding.envelope import TIMESTAMP_STANDARDS
 from cdc_formats.errors import DecodeError, FormatOptionError, InferenceError, MissingDependencyError, MissingFieldError, SchemaError
@@ -264,6 +265,7 @@ class UpsertKafka(Format):
     def _read_any_json(self, key: bytes | None, value: bytes | None, headers: Headers = ()) -> Sequence[Event] | Ignored:
         if value is None or bytes(value) == b"null":
             return Ignored.TOMBSTONE
+        refuse_other(value)
         return [Event.insert(self._with_key(key, read_object(value), headers), path="$")]
 
     def _read_any_avro(self, key: bytes | None, value: bytes | None, headers: Headers = ()) -> Sequence[Event] | Ignored:

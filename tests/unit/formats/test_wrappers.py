@@ -16,6 +16,8 @@ from normalize.decode.targets import TypedRows
 from tests.support.both_decoders import differences, odd_share, source_of
 from tests.support.samples import sample
 
+pytestmark = pytest.mark.usefixtures("no_other_formats")
+
 SOURCE = {"connector": "TiCDC", "db": "shop", "table": "parts", "commit_ts": 447984084414103554}
 INSERT = {"source": SOURCE, "ts_ms": 1707103832957, "transaction": None, "op": "c", "before": None, "after": {"id": 1, "name": "bolt"}}
 DELETE = {**INSERT, "op": "d", "before": {"id": 1, "name": "bolt"}, "after": None}
