@@ -15,9 +15,11 @@ from cdc_formats.registry import get_format
 from cdc_formats.testing import damaged
 from cdc_formats.topics.inference import InferredSchema, infer_schema
 from cdc_formats.topics.inference.source_types import widened
+from cdc_formats.topics.profile import profile_records
 from cdc_formats.values.schema import SqlType
 from tests.support.paths import TOPICS
 from tests.support.replay import producers, truth
+from tests.support.samples import sample
 from tests.support.scenarios import FORMATS, SCENARIOS
 
 
@@ -335,6 +337,17 @@ def test_deletes_are_enough_where_their_messages_declare_the_columns() -> None:
     other = {**canal({"id": "int"}, {"id": "1"}), "table": "u"}
     with pytest.raises(InferenceError, match=r"several tables: d\.t \(1 rows\), d\.u \(1 rows\)"):
         infer([delete, other], "canal-json")
+
+
+def test_columns_that_differ_by_case_alone_are_no_fault_of_the_producer() -> None:
+    messages = [canal(None, {"id": "1", "K1": "x"}), canal(None, {"id": "2", "k1": "y"})]
+    found = infer(messages, "canal-json")
+    assert found.same_but_for_case == ("k1", "K1")
+    (note,) = found.notes
+    assert note.startswith("columns k1 and K1 differ by case alone, as after a column was renamed")
+    (table,) = profile_records(sample(*((None, json.dumps(message).encode()) for message in messages))).tables
+    assert (table.schema, table.reason) == (None, note)
+    assert infer(messages[:1], "canal-json").notes == ()
 
 
 def canal(mysql: dict | None, row: dict, **more) -> dict:
