@@ -372,7 +372,8 @@ class RegistryClient:
             raise self._refused(what, status, text) from None
         except _TooLargeError:
             raise SchemaRegistryError(
-                f"{self.registry.url} is not a schema registry ({what}): its answer has more than {MOST_ANSWER_BYTES >> 20} MiB. Check the url"
+                f"{self.registry.url} is not a schema registry ({what}): its answer has more than {MOST_ANSWER_BYTES >> 20} MiB. "
+                "Check the url"
             ) from None
         except OAuthTokenError as error:
             raise SchemaRegistryError(f"no token for the schema registry at {self.registry.url}: {type(error).__name__}") from None

@@ -289,7 +289,7 @@ class UpsertKafka(Format):
 
         columns = record_columns(self.registry, "value", value, headers)
         names = {each.column.name for each in columns}
-        in_key = record_columns(self.registry, "key", key, headers) if primary_key and self.key_format == "avro-confluent" else ()
+        in_key = record_columns(self.registry, "key", key, headers) if key and primary_key and self.key_format == "avro-confluent" else ()
         renamed = [each._replace(column=replace(each.column, name=self.key_fields_prefix + each.column.name)) for each in in_key]
         return Declaration(REGISTRY_SCHEMA, [*(each for each in renamed if each.column.name not in names), *columns], primary_key)
 
