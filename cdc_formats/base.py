@@ -373,7 +373,9 @@ class Format(SampledFormat, ABC):
         return RowNames(image.keys(), event.after is not None and not event.sparse)
 
     def position(self, message: Any) -> Position | None:
-        """Return the position of a message's event in its source's log, or None if the message has none.
+        """Return the position of a message's event in its source's log; None only for a message that never has one.
+
+        A change without a position is applied as it arrives, also if it is a redelivery. It is counted, and warned about.
 
         Parameters
         ----------
@@ -383,7 +385,7 @@ class Format(SampledFormat, ABC):
         Raises
         ------
         DecodeError
-            When the position is malformed, or the producer is not configured to write it.
+            When the position is missing or malformed, or the producer is not configured to write it.
         """
         raise NotImplementedError(f"{type(self).__name__} defines no position()")
 

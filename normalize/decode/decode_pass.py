@@ -12,7 +12,7 @@ Records without rows are counted by reason (`counts`).
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import islice, pairwise
@@ -35,16 +35,18 @@ from cdc_formats.errors import (
     TruncateError,
     excerpt_of,
 )
+from cdc_formats.position import Position
 from cdc_formats.row_kind import RowKind
 from cdc_formats.values.schema import Column, columns as to_columns, quote
 from normalize.core.changes import Shape
 from normalize.core.guard import Identity, PartitionSummary, SourceTable
+from normalize.core.order import is_ordered
 from normalize.core.output import CONTROL_EVENT, CORRUPT_RECORD, DEAD_LETTERS, SIDE_OUTPUTS, Letter, Mode, Output, control, corrupt
 from normalize.core.records import Records, header_pairs
 from normalize.core.row_order import RowOrder
 from normalize.monitoring.counts import counts_row, with_counts_column
 from normalize.monitoring.notice import Report, log
-from normalize.monitoring.watch import COUNTS as WATCHED, Watch
+from normalize.monitoring.watch import COUNTS as WATCHED, WITHOUT_POSITION, Watch
 from normalize.worker import worker
 
 from .canonical import canonical_check
@@ -284,6 +286,7 @@ class _Task:
         with_rows = np.zeros(len(records.values), bool)
         for part in decoded.parts:
             self.target.take_columns(records, part)
+            self.count_positions(records, zip(part.places.tolist(), [position for _, position in part.changes.positions], strict=False))
             with_rows[part.places] = True
         self.counts.update(decoded.ignored)
         if decoded.odd:
@@ -313,7 +316,16 @@ class _Task:
             self.check_tables(records, index)
             decoded.append(changes)
         self.target.take(records, decoded)
+        if self.source.positions:
+            self.count_positions(records, [(place, change.position) for place, changes in enumerate(decoded) for change in changes])
         return decoded
+
+    def count_positions(self, records: Records, positions: Iterable[tuple[int, Position | None]]) -> None:
+        """Count the changes of these records that have no position."""
+        without = [place for place, position in positions if not is_ordered(position)]
+        if without:
+            self.counts[WITHOUT_POSITION] += len(without)
+            self.watch.add_without_position(records.record(min(without)), len(without))
 
     def check_tables(self, records: Records, index: int = 0) -> None:
         """Raise an error for records of a second table, whose rows would be merged with those of the first by key."""

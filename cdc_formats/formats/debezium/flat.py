@@ -30,7 +30,9 @@ Absent and null: a column that is not in the row is NULL; the unavailable-value 
 completed by ChangelogNormalize.
 
 Types: as in `debezium_json`: with a schema block, every column is read by its schema there, otherwise as declared.
-Positions: if ``add.fields`` has the required fields (`DebeziumFlatJson.position`); a record with a null value has none.
+
+Positions: if ``add.fields`` has the required fields (`DebeziumFlatJson.position`). Without them ``order="source"`` makes a record an
+error. A record with a null value has none: it is applied as it arrives, and counted as ``WITHOUT_POSITION``, with a warning.
 
 Differs from Flink: Flink has no such format and reads such topics as upsert-kafka. This format decodes Debezium's decimals and times,
 schema blocks, ``__deleted`` and JSON's ``null``. The added fields are metadata, which is ignored when rows are compared.
@@ -195,7 +197,7 @@ class DebeziumFlatJson(DebeziumJson):
         return _Encoder(self, to_columns(columns), unique_key)
 
     def position(self, message: Any) -> Position | None:
-        """Return the change's position from the fields of ``add.fields``, or None if they do not contain it.
+        """Return the change's position from the fields of ``add.fields``; None for a record without a row, which has only the key.
 
         MySQL, MariaDB: file, pos, row, server_id, gtid; PostgreSQL: lsn, sequence; SQL Server: commit_lsn, change_lsn, event_serial_no;
         Oracle: scn, commit_scn, ssn or txSeq. All: source.ts_ms, snapshot.
@@ -207,7 +209,7 @@ class DebeziumFlatJson(DebeziumJson):
         """
         if message.value is None:
             return None
-        return position_of_fields(_source_reader(message.prefix)(message.value), f"$.{message.prefix}")
+        return position_of_fields(_source_reader(message.prefix)(message.value), f"$.{message.prefix}", _ADD_FIELDS)
 
     def control_event(self, key: bytes | None, value: bytes | None, reason: Ignored, headers: Headers = ()) -> ControlEvent:
         """Return only the reason: a record without a row has no other content."""
@@ -291,6 +293,9 @@ def _plain_shape(prefix: str) -> Any:
     return msgspec.defstruct("Plain", fields, bases=(_added_shape(prefix),), rename=rename, gc=False)
 
 
+_ADD_FIELDS = "add it with add.fields of ExtractNewRecordState, or use order='arrival'"
+
+
 @lru_cache(maxsize=100)
 def _source_reader(prefix: str) -> Callable[[bytes], Source]:
     """Return the function from a row to its source fields, named as with ``add.fields=pos`` or ``source.pos``."""
@@ -306,7 +311,10 @@ def _source_reader(prefix: str) -> Callable[[bytes], Source]:
             first, second = (msgspec.structs.asdict(reader(value)) for reader in readers)
         except MalformedMessageError as error:
             raise TypeConversionError(error.reason, error.path) from None
-        return Source(**first | {name: value for name, value in second.items() if value is not None and value is not msgspec.UNSET})
+        found = [*first.items(), *second.items()]
+        # PostgreSQL's incremental snapshots have a null.
+        null = {"lsn": None} if ("lsn", None) in found else {}
+        return Source(**null | {name: value for name, value in found if value is not None and value is not msgspec.UNSET})
 
     return read
 
