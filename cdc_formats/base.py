@@ -446,6 +446,7 @@ class Format(SampledFormat, ABC):
         positions: bool = False,
         images: bool = False,
         tables: Sequence[str] = (),
+        require_key: bool = False,
     ) -> Decoder:
         """Compile a decoder.
 
@@ -461,6 +462,8 @@ class Format(SampledFormat, ABC):
             Whether `Decoder.upserts` reads `KeyedChange.position` and `KeyedChange.before`.
         tables : sequence of str
             Columns of `table_identity` whose values `Decoder.tables` collects.
+        require_key : bool
+            Whether `Decoder.decode` refuses a row without its key, as `Decoder.upserts` always does.
 
         Raises
         ------
@@ -477,6 +480,7 @@ class Format(SampledFormat, ABC):
             positions=positions,
             images=images,
             tables=tables,
+            require_key=require_key,
         )
 
     def for_topic(self: F, topic: str) -> F:
@@ -584,6 +588,7 @@ class Decoder:
         positions: bool = False,
         images: bool = False,
         tables: Sequence[str] = (),
+        require_key: bool = False,
     ) -> None:
         format.check(columns, unique_key)
         if positions and format.positions:
@@ -603,6 +608,7 @@ class Decoder:
         self._readers = tuple(format.metadata[name].read for name in metadata)
         self._positions, self._images = positions, images
         self._in_full = positions or images
+        self._require_key = require_key
         self._table_of = format.table_reader(tables) if tables else None
         self.tables: dict[tuple[Any, ...], None] = {}
         self._with_update_before = format.changelog_mode.contains(_UPDATE_BEFORE)
@@ -722,16 +728,23 @@ class Decoder:
         rows, metadata = event.rows or self._rows, self._metadata(event) if self._readers else ()
         if event.after is None:
             gone = rows.row(event.before, event.before_path)
+            if self._require_key:
+                self._check_key(gone, event.before_path)
             if event.sparse and ABSENT in gone:
                 raise self._partial(gone, event.before_path)
             changes.append(Change(event.kind, gone if ABSENT not in gone else absent_as_null(gone), metadata))
             return
         after, partial = self._after(event, rows)
+        if self._require_key:
+            self._check_key(after, event.after_path)
         if partial:
             raise self._partial(after, event.after_path)
         kind = event.kind
         if kind is _UPDATE_AFTER and self._with_update_before and not event.single:
-            changes.append(Change(_UPDATE_BEFORE, self._before(event, rows, after), metadata))
+            before = self._before(event, rows, after)
+            if self._require_key:
+                self._check_key(before, event.before_path)
+            changes.append(Change(_UPDATE_BEFORE, before, metadata))
         changes.append(Change(kind, after, metadata))
 
     def _before(self, event: Event, rows: RowConverter, after: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -744,7 +757,12 @@ class Decoder:
         if event.changed_only:
             return rows.before(event.before, after, event.before_path)
         before = rows.row(event.before, event.before_path)
-        return complete(_missing_as_null(before, rows.raw(event.before)), after)
+        return complete(self._of_before(before, rows.raw(event.before)), after)
+
+    def _of_before(self, row: tuple[Any, ...], raw: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Return the row before an update with NULL for columns that the message lacks, but for the key's, which did not change."""
+        key = self._rows.key_indices
+        return tuple([value if index in key else old for index, (value, old) in enumerate(zip(row, _missing_as_null(row, raw), strict=True))])
 
     def _partial(self, row: tuple[Any, ...], path: str) -> PartialImageError:
         names = ", ".join(column.name for column, value in zip(self.columns, row, strict=True) if value is ABSENT)
@@ -794,9 +812,12 @@ class Decoder:
         if rows.only_key(raw) or (event.sparse and ABSENT in raw):
             return None
         # A missing column is NULL, as in an after-image; a placeholder takes the value of the row after it.
-        row = _missing_as_null(rows.row(event.before, event.before_path), raw)
-        row = row if after is None else complete(row, after)
+        row = rows.row(event.before, event.before_path)
+        row = _missing_as_null(row, raw) if after is None else complete(self._of_before(row, raw), after)
         return None if ABSENT in row else row
+
+    def _check_key(self, row: tuple[Any, ...], path: str) -> None:
+        self._checked(tuple([row[index] for index in self._rows.key_indices]), path)
 
     def _checked(self, key: tuple[Any, ...], path: str) -> tuple[Any, ...]:
         if None in key or ABSENT in key:

@@ -201,8 +201,9 @@ class ColumnarDecoder:
         self.whole = source.compact or not keyed
         self.table = None if envelope.frame else _Table(envelope, rows, whole=self.whole)
         self.tables_by_block = dict[bytes, _Table | None]()
-        needs_key = keyed or source.drop_update_before or envelope.key is not None
+        needs_key = keyed or source.by_key or source.ignore_deletes or envelope.key is not None
         self.key_indices = rows.key_indices if needs_key else ()
+        self.unique_indices = rows.key_indices
         self.required = rows.required
         self.types = [column.type for column in rows.columns]
         self.other_fields = [f"c{index}" for index in range(len(self.types)) if index not in self.key_indices]
@@ -569,8 +570,9 @@ class _Decoding:
         twice = np.zeros(len(events.gone), bool)
         if self.decoder.pairs and not self.source.drop_update_before:
             twice |= np.array([kind is _UPDATE_AFTER for kind in events.rows.kinds], bool)
-        elif self.decoder.pairs or (self.decoder.keyed and not self.source.ignore_deletes):
-            twice[list(events.moved)] = True
+        if self.decoder.pairs or self.decoder.keyed:
+            # The first change of an update that changed the key removes the old key's row.
+            twice[list(events.moved)] = not self.source.ignore_deletes
         return twice
 
     def _keyed(self, events: _Events, of: Ints, first: Bools, places: Ints) -> ChangeColumns:
@@ -717,7 +719,8 @@ class _Decoding:
         for index, values in cells.items():
             absent = [value is ABSENT for value in values] if ABSENT in values else []
             array, refused = table.columns[index].array([None if value is ABSENT else value for value in values] if absent else values)
-            if absent and self.envelope.before_has == "changed columns":
+            of_after = self.envelope.before_has == "changed columns" or (index in self.decoder.unique_indices and not self.decoder.keyed)
+            if absent and of_after:
                 array = pc.if_else(pa.array(absent), arrays[index].take(pa.array(updates, pa.int64())), array)
             elif absent and (self.decoder.keyed or not self.decoder.missing_before_is_null):
                 # In a compact state, a row before with only the key is unknown.

@@ -52,7 +52,7 @@ from normalize.worker import worker
 from .canonical import canonical_check
 from .columnar import ColumnarDecoder
 from .dead_letter import Destination, send
-from .targets import Target, TargetMaker, update_before_dropper
+from .targets import Target, TargetMaker, update_before_changer
 
 COUNTS = ("RECORDS", *(reason.value for reason in Ignored), *DECODE_CONDITIONS, DecodeError.condition, DEAD_LETTERS, *WATCHED)
 """The names of the counts: records read; records ignored (also control events) by reason; bad records by condition (``DECODE``: a format's
@@ -193,6 +193,12 @@ class Source:
         """The reasons whose records are not only counted."""
         return self.control_events | ({Ignored.TRUNCATE} if self.on_truncate == "fail" else set())
 
+    @property
+    def by_key(self) -> bool:
+        """Whether the rows of a plan without a stage are upserts and deletes by key."""
+        source = self.format.changelog_mode
+        return self.drop_update_before or (source.contains(RowKind.UPDATE_AFTER) and not source.contains(RowKind.UPDATE_BEFORE))
+
     def decoder(self) -> Decoder:
         """Compile the decoder."""
         return self.format.decoder(
@@ -202,6 +208,7 @@ class Source:
             positions=self.positions,
             images=self.compact,
             tables=self.identity.columns,
+            require_key=self.by_key,
         )
 
 
@@ -237,7 +244,7 @@ class _Task:
         self.decoders: list[Decoder | ColumnarDecoder] = [decoder] if self.columnar is None else [decoder, self.columnar]
         self.tables = list[SourceTable]()
         self.compared: tuple[Any, ...] = ()
-        self.drop = update_before_dropper(source.columns, source.unique_key) if source.drop_update_before else None
+        self.change = self._update_before_changer()
         self.merge = _metadata_merger(source)
         self.key_places = [list(source.metadata).index(name) for name in source.key_metadata]
         # Rows come from converters. Metadata comes from the format; this library's formats return canonical values.
@@ -246,6 +253,13 @@ class _Task:
         self.counts: Counter[str] = Counter()
         self.letters: list[Letter] = []
         self.held = self.held_bytes = 0
+
+    def _update_before_changer(self) -> Callable[[Sequence[Change]], list[Change]] | None:
+        source = self.source
+        if self.target.keyed or not (source.drop_update_before or (source.ignore_deletes and source.unique_key)):
+            return None
+        drop, ignore_deletes = source.drop_update_before, source.ignore_deletes
+        return update_before_changer(source.columns, source.unique_key, drop=drop, ignore_deletes=ignore_deletes)
 
     def run(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         at, stamp = ("", -1), 0
@@ -354,8 +368,8 @@ class _Task:
                 self.check(change.metadata)
         if self.source.ignore_deletes:
             changes = [change for change in changes if not _is_delete(change)]
-        if self.drop is not None:
-            changes = self.drop(changes)
+        if self.change is not None:
+            changes = self.change(changes)
         if (merge := self.merge) is not None:
             changes = [replace(change, metadata=merge(change.metadata, kafka)) for change in changes]
         return [self.with_metadata_key(change) for change in changes] if self.key_places else changes

@@ -15,9 +15,9 @@ from cdc_formats.errors import DecodeError
 from cdc_formats.formats.debezium.json import DebeziumJson
 from cdc_formats.testing import damaged
 from normalize.decode.columnar import ColumnarDecoder
-from normalize.decode.decode_pass import Source
+from normalize.decode.decode_pass import Source, decode_pass
 from normalize.decode.targets import Blocks, KeyedRows, TypedRows
-from tests.support.both_decoders import Record, all_metadata, differences, odd_share, outcome, source_of
+from tests.support.both_decoders import Record, all_metadata, batch_of, differences, odd_share, outcome, source_of
 from tests.support.replay.replaying import read_recording
 from tests.support.replay.topics import topics
 from tests.support.scenarios import CASES, rejects
@@ -181,6 +181,86 @@ def test_an_update_that_changes_the_key_deletes_the_old_key(old: dict[str, str],
         compact, ignore_deletes = arguments
         for target in TARGETS:
             assert not differences(replace(source, compact=compact, ignore_deletes=ignore_deletes), [record], target)
+
+
+def kinds_and_keys(source: Source, records: Sequence[Record]) -> list[tuple[str, object, object]]:
+    """Return the rows of a plan without a stage: kind, shop and id, or the path of an error. Both decoders must agree."""
+    assert not differences(source, records, TypedRows)
+    rows: list[tuple[str, object, object]] = []
+    for batch in decode_pass(iter([batch_of(records)]), source=source, target=TypedRows):
+        for row in batch.to_pylist():
+            if row["row_kind"] is not None:
+                rows.append((row["row_kind"], row["shop"], row["id"]))
+            elif row["_corrupt_record"] is not None:
+                rows.append((row["_corrupt_record"]["error"].split("]")[0][1:], None, None))
+    return rows
+
+
+ROW_OF_SHOP = {"shop": "north", "id": 1, "name": "bolt"}
+UPDATED, MOVED = [("+U", "north", 1)], [("-D", "north", 2), ("+U", "north", 1)]
+REFUSED = [("MISSING_FIELD", None, None)]
+
+
+@pytest.mark.parametrize(
+    ("op", "before", "after", "expected"),
+    [
+        ("u", {"name": "nut"}, ROW_OF_SHOP, UPDATED),  # the key did not change
+        ("u", {"shop": "north", "name": "nut"}, ROW_OF_SHOP, UPDATED),
+        ("u", {"id": 2, "name": "nut"}, ROW_OF_SHOP, MOVED),
+        ("u", {"shop": "north", "id": 2}, ROW_OF_SHOP, MOVED),
+        ("u", {"shop": None, "id": 2}, ROW_OF_SHOP, REFUSED),
+        ("u", {"id": None}, ROW_OF_SHOP, REFUSED),
+        ("u", {}, ROW_OF_SHOP, REFUSED),
+        ("u", {"shop": "north"}, {"shop": "north", "name": "bolt"}, REFUSED),
+        ("c", None, {"shop": None, "id": 1}, REFUSED),
+        ("d", ROW_OF_SHOP, None, [("-D", "north", 1)]),
+        ("d", {"shop": "north", "id": 1}, None, [("-D", "north", 1)]),
+        ("d", {"name": "bolt"}, None, REFUSED),
+        ("d", {"id": 1, "name": "bolt"}, None, REFUSED),
+        ("d", {"shop": None, "id": 1}, None, REFUSED),
+    ],
+)
+@pytest.mark.parametrize("identifier", ["debezium-json", "ogg-json"])
+def test_upserts_without_a_stage_have_their_key(identifier, op, before, after, expected) -> None:
+    source = source_of(get_format(identifier), "shop STRING, id INT, name STRING", ["shop", "id"], drop_update_before=True)
+    message = {"before": before, "after": after}
+    message |= {"op": op} if identifier == "debezium-json" else {"op_type": {"c": "I"}.get(op, op.upper()), "table": "parts"}
+    assert kinds_and_keys(source, [(None, json.dumps(message).encode())]) == expected
+
+
+def test_upserts_of_a_format_without_update_before_have_their_key_too() -> None:
+    source = source_of(get_format("debezium-flat-json"), "shop STRING, id INT, name STRING", ["shop", "id"])
+    for value in (b'{"id": 1, "__deleted": "true"}', b'{"shop": null, "id": 1}', b'{"name": "bolt"}'):
+        assert kinds_and_keys(source, [(b"{}", value)]) == REFUSED
+    assert kinds_and_keys(source, [(b"{}", json.dumps({**ROW_OF_SHOP, "__deleted": "true"}).encode())]) == [("-D", "north", 1)]
+
+
+def test_a_row_before_has_the_key_of_the_row_after_where_it_lacks_it() -> None:
+    source = source_of(get_format("debezium-json"), "shop STRING, id INT, name STRING", ["shop", "id"])
+    record = (None, debezium("u", {"name": "nut"}, ROW_OF_SHOP))
+    assert kinds_and_keys(source, [record]) == [("-U", "north", 1), ("+U", "north", 1)]
+    # Without a declared key, a missing column is NULL.
+    assert kinds_and_keys(replace(source, unique_key=()), [record]) == [("-U", None, None), ("+U", "north", 1)]
+    for compact in (False, True):
+        assert not differences(replace(source, compact=compact), [record])
+
+
+@pytest.mark.parametrize(
+    ("drop", "ignore_deletes", "expected"),
+    [
+        (True, False, ["-D", "+U", "+U", "-D"]),
+        (True, True, ["+U", "+U"]),
+        (False, False, ["-U", "+U", "-U", "+U", "-D"]),
+        (False, True, ["+U", "-U", "+U"]),
+    ],
+)
+def test_ignored_deletes_leave_the_row_of_a_changed_key_without_a_stage(drop, ignore_deletes, expected) -> None:
+    format = get_format("debezium-json")
+    source = source_of(format, "shop STRING, id INT", ["shop", "id"], drop_update_before=drop, ignore_deletes=ignore_deletes)
+    one, two = {"shop": "north", "id": 1}, {"shop": "north", "id": 2}
+    records = [(None, debezium("u", one, two)), (None, debezium("u", two, two)), (None, debezium("d", two, None))]
+    assert odd_share(source, records, keyed=False)[0] == 0
+    assert [kind for kind, _, _ in kinds_and_keys(source, records)] == expected
 
 
 def test_keys_that_two_updates_exchange_give_the_same() -> None:
