@@ -762,7 +762,7 @@ class Decoder:
     def _of_before(self, row: tuple[Any, ...], raw: tuple[Any, ...]) -> tuple[Any, ...]:
         """Return the row before an update with NULL for columns that the message lacks, but for the key's, which did not change."""
         key = self._rows.key_indices
-        return tuple([value if index in key else old for index, (value, old) in enumerate(zip(row, _missing_as_null(row, raw), strict=True))])
+        return tuple([row[index] if index in key else value for index, value in enumerate(_missing_as_null(row, raw))])
 
     def _partial(self, row: tuple[Any, ...], path: str) -> PartialImageError:
         names = ", ".join(column.name for column, value in zip(self.columns, row, strict=True) if value is ABSENT)
