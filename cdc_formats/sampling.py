@@ -231,8 +231,21 @@ def message_fields(value: bytes) -> dict[str, Any]:
 def key_fields(key: bytes | None) -> dict[str, Any]:
     """Return the fields of a Kafka key, with or without a schema block; empty for a key that is not a JSON object."""
     fields = message_fields(key) if key else {}
-    payload = fields["payload"] if set(fields) == {"schema", "payload"} else fields
+    payload = fields["payload"] if is_wrapped(fields) else fields
     return payload if isinstance(payload, dict) else {}
+
+
+def is_wrapped(fields: Mapping[str, Any]) -> bool:
+    """Whether a JSON object is only the wrapper of a message or key: its payload, mostly next to its schema.
+
+    Examples
+    --------
+    >>> is_wrapped({"schema": None, "payload": {"id": 1}}), is_wrapped({"payload": {"id": 1}}), is_wrapped({"payload": 1})
+    (True, True, False)
+    """
+    if set(fields) == {"payload"}:
+        return fields["payload"] is None or isinstance(fields["payload"], dict)
+    return set(fields) == {"schema", "payload"}
 
 
 def listed_names(names: Any) -> tuple[str, ...]:

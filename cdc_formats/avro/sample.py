@@ -39,15 +39,15 @@ def plain_value(registry: Registry, part: str, data: bytes, headers: Headers = (
     return to_plain(schema.read(data, at))
 
 
-def record_columns(registry: Registry, value: bytes, headers: Headers = ()) -> tuple[DeclaredColumn, ...]:
-    """Return the columns of a value's schema.
+def record_columns(registry: Registry, part: str, data: bytes, headers: Headers = ()) -> tuple[DeclaredColumn, ...]:
+    """Return the columns of the schema of a key or value; parameters as in `plain_value`.
 
     Raises
     ------
     WriterSchemaError
         When the schema does not describe a table.
     """
-    return _columns(registry, schema_id("value", value, headers)[0])
+    return _columns(registry, schema_id(part, data, headers)[0])
 
 
 def key_record(registry: Registry, key: bytes | None, headers: Headers = ()) -> dict[str, Any]:

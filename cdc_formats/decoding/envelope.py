@@ -129,9 +129,9 @@ class Envelope:
     """The `kinds` of a format without operations."""
 
     def can_hold(self, rows: RowConverter) -> bool:
-        """Whether a struct can have the names of the columns, next to those of the message if the message itself is the row."""
+        """Whether no column has the name of a field of the message, if the message itself is the row."""
         fields = [] if self.after else [field.encode_name for field in msgspec.structs.fields(self.fields)]
-        return issubclass(rows.shape, msgspec.Struct) and not set(fields) & set(rows.names)
+        return not set(fields) & set(rows.names)
 
     def image(self, rows: RowConverter, missing: Any) -> Any:
         """Return the msgspec struct of a row: integers have their type, the values of other columns are checked by their converters.

@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from cdc_formats.base import Headers
 from cdc_formats.decoding.json_reader import read_json
 from cdc_formats.errors import MalformedMessageError
+from cdc_formats.sampling import is_wrapped
 
 if TYPE_CHECKING:
     from cdc_formats.topics.kafka import SampledRecord
 
 NULL, EMPTY = "null", "empty"
 JSON_OBJECT, JSON_BLOCK, JSON_VALUE, JSON_NULL = "JSON object", "JSON with a schema block", "JSON value", "JSON null"
+JSON_PAYLOAD = "JSON with a payload and no schema block"
 CONFLUENT, CONFLUENT_JSON = "Confluent framing (Avro or Protobuf)", "Confluent framing, then JSON"
 TEXT, BYTES = "text", "bytes"
 
@@ -106,8 +108,8 @@ def _of_json(value: Any) -> Encoded:
         return Encoded(JSON_NULL)
     if not isinstance(value, dict):
         return Encoded(JSON_VALUE, value)
-    if set(value) == {"schema", "payload"} and (value["schema"] is None or isinstance(value["schema"], dict)):
-        return Encoded(JSON_BLOCK, value["payload"])
+    if is_wrapped(value) and isinstance(value.get("schema"), (dict, type(None))):
+        return Encoded(JSON_BLOCK if "schema" in value else JSON_PAYLOAD, value["payload"])
     return Encoded(JSON_OBJECT, value)
 
 

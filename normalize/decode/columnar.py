@@ -249,6 +249,8 @@ class ColumnarDecoder:
         if format.validate or format.unknown_columns == "fail" or not ours:
             return None
         rows = RowConverter(source.columns, format.handling, source.unique_key)
+        if not issubclass(rows.shape, msgspec.Struct):  # a struct cannot have all names that JSON can have
+            return None
         envelope = format.envelope(rows, source.format_metadata, positions=source.positions)
         if envelope is None or not envelope.can_hold(rows) or (envelope.frame and find_spec("polars") is None):
             return None
@@ -370,7 +372,7 @@ class _Decoding:
         by_block: dict[bytes, list[tuple[int, bytes]]] = {}
         bare = []
         for place, message in zip(places, messages, strict=True):
-            wrapped = payload(message) and schema(message) and self.envelope.kinds.get(self.decoder.operation(message)) is None
+            wrapped = payload(message) and self.envelope.kinds.get(self.decoder.operation(message)) is None
             bare.append(not wrapped)
             if wrapped:
                 by_block.setdefault(bytes(schema(message)), []).append((place, bytes(payload(message))))

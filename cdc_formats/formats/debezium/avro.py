@@ -68,6 +68,7 @@ from cdc_formats.values.handling import BINARY_MODES, Handling
 from cdc_formats.values.schema import Column, columns as to_columns
 
 from .envelope import (
+    CELL_CONNECTORS,
     COMPLETE_CONNECTORS,
     SCHEMAS_KEPT,
     UNAVAILABLE_VALUE_PLACEHOLDER,
@@ -75,6 +76,7 @@ from .envelope import (
     control_event_of,
     envelope_of,
     events_of,
+    refuse_cells,
     without_op,
 )
 from .json import ATTRIBUTES, NO_SOURCE, DebeziumJson, PositionSource, SourceFields, position_of_struct
@@ -226,7 +228,7 @@ class DebeziumAvro(DebeziumEnvelope):
 
     def declaration(self, key: bytes | None, value: bytes, headers: Headers = ()) -> Declaration:
         """Return the columns of the value's schema, and the primary key of the Kafka key."""
-        return Declaration(REGISTRY_SCHEMA, record_columns(self.registry, value, headers), tuple(self.key_columns(key, headers)))
+        return Declaration(REGISTRY_SCHEMA, record_columns(self.registry, "value", value, headers), tuple(self.key_columns(key, headers)))
 
     def key_columns(self, key: bytes | None, headers: Headers = ()) -> Mapping[str, Any]:
         """Return the fields of the Kafka key's record."""
@@ -337,6 +339,9 @@ class _Reader:
         fields = {name: avro for image in images.values() if image for name, avro in schema.fields(image).items()}
         handling = self.format.handling
         source = schema.record_of(types["source"]) if "source" in types else None
+        if source is not None:
+            # Messages that are decoded together do not read the connector's name.
+            refuse_cells(next((name for name in CELL_CONNECTORS if name in source["name"].lower()), None))
         if source is not None and source["name"] in _COMPLETE_SOURCES:
             # The logs of MySQL and MariaDB have all values: there the placeholder's text is ordinary data.
             handling = replace(handling, placeholder=None)

@@ -16,7 +16,7 @@ from cdc_formats.decoding.envelope import Envelope
 from cdc_formats.decoding.json_reader import json_text, read_object
 from cdc_formats.decoding.metadata import member, named
 from cdc_formats.decoding.rows import RowConverter
-from cdc_formats.errors import MissingBeforeImageError, MissingFieldError, UnknownOperationError
+from cdc_formats.errors import MalformedMessageError, MissingBeforeImageError, MissingFieldError, UnknownOperationError
 from cdc_formats.position import Position
 from cdc_formats.row_kind import RowKind
 from cdc_formats.sampling import Evidence
@@ -33,6 +33,10 @@ SCHEMAS_KEPT = 1000
 """The number of schemas whose compiled readers are kept."""
 COMPLETE_CONNECTORS = ("mysql", "mariadb")
 """Connectors whose log has all values: they never write the placeholder."""
+ROW_CONNECTORS = ("mysql", "mariadb", "postgresql", "sqlserver", "oracle", "db2", "informix", "vitess", "spanner", "cockroachdb", "TiCDC")
+"""Connectors that are known to write rows, whose messages are decoded together."""
+CELL_CONNECTORS = ("cassandra", "scylla", "yugabytedb")
+"""Connectors that write cells instead of rows, in which null means unchanged."""
 BLOCK_REMARK = ("{} of {} have a schema block",)
 _PATHS = {root: (f"{root}.before", f"{root}.after") for root in ("$", "$.payload")}
 _INSERT, _UPDATE, _DELETE = RowKind.INSERT, RowKind.UPDATE_AFTER, RowKind.DELETE
@@ -80,6 +84,20 @@ def envelope_of(**more: Any) -> Envelope:
     return Envelope(operation=("op",), kinds=KINDS, after="after", before="before", deleted="before", missing_is_null=True, **more)
 
 
+def refuse_cells(connector: Any) -> None:
+    """Raise if a connector writes cells.
+
+    Raises
+    ------
+    MalformedMessageError
+    """
+    if connector is not None and str(connector).lower() in CELL_CONNECTORS:
+        raise MalformedMessageError(
+            f"the connector {connector} writes cells, not rows, and a null cell means unchanged: its messages cannot be read. "
+            "YugabyteDB: add the transformation PGCompatible, which writes rows"
+        )
+
+
 def events_of(op: Any, before: Any, after: Any, message: Any, root: str, rows: RowConverter | None) -> Sequence[Event] | Ignored:
     """Return the events of an operation on an envelope's images.
 
@@ -88,7 +106,10 @@ def events_of(op: Any, before: Any, after: Any, message: Any, root: str, rows: R
     MissingFieldError, MissingBeforeImageError
         When the image that the operation needs is null.
     UnknownOperationError
+    MalformedMessageError
+        When the connector writes cells.
     """
+    refuse_cells(member(message.source, "connector"))
     before_path, after_path = _PATHS[root]
     if op == "u" or op == "c" or op == "r":
         if after is None:
@@ -128,10 +149,9 @@ def without_op(message: Mapping[str, Any], root: str) -> Ignored:
 
 
 def payload_of(value: bytes | None) -> dict[str, Any]:
-    """Return the message without its schema block."""
+    """Return the message without its wrapper."""
     message = read_object(value) if value else {}
-    wrapped = "op" not in message and "payload" in message and "schema" in message
-    payload = message["payload"] if wrapped else message
+    payload = message["payload"] if "op" not in message and "payload" in message else message
     return payload if isinstance(payload, dict) else {}
 
 

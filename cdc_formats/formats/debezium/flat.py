@@ -71,8 +71,8 @@ from cdc_formats.errors import (
 )
 from cdc_formats.position import Position
 from cdc_formats.row_kind import RowKind
-from cdc_formats.sampling import Declaration, Evidence
-from cdc_formats.topics.encodings import EMPTY, JSON_BLOCK, JSON_NULL, NULL, InspectedRecord
+from cdc_formats.sampling import Declaration, Evidence, is_wrapped
+from cdc_formats.topics.encodings import EMPTY, JSON_BLOCK, JSON_NULL, JSON_PAYLOAD, NULL, InspectedRecord
 from cdc_formats.values.handling import Handling
 from cdc_formats.values.schema import Column, columns as to_columns
 
@@ -170,7 +170,7 @@ class DebeziumFlatJson(DebeziumJson):
 
     def envelope(self, rows: RowConverter, metadata: Sequence[str] = (), *, positions: bool = False) -> Envelope | None:
         """Return the places of the operation; a message in a schema block, or with no row, is decoded alone."""
-        if self.schema_include is True or not issubclass(rows.shape, msgspec.Struct):
+        if self.schema_include is True:
             return None
         prefix, tables = self.add_fields_prefix, TableFilter(self.database_include, self.table_include)
         return Envelope(
@@ -244,7 +244,7 @@ class DebeziumFlatJson(DebeziumJson):
     def evidence(self, record: InspectedRecord) -> Evidence:
         """Return whether the value has a schema block or added fields, or is JSON's null; a plain object without a key has nothing."""
         value = record.value
-        distinctive = value.encoding in (JSON_BLOCK, JSON_NULL) or any(name in value.fields for name in self.marks)
+        distinctive = value.encoding in (JSON_BLOCK, JSON_PAYLOAD, JSON_NULL) or any(name in value.fields for name in self.marks)
         remarks = super().evidence(record).remarks
         if value.encoding == JSON_NULL:
             remarks = ("{} are JSON's null, which this format writes for a delete",)
@@ -361,14 +361,17 @@ class _Reader:
         added = self.added(value)
         if added is None:
             return self._delete(key)
-        if added.block and added.payload and self._wrapped(added, value):
+        if added.payload and self._wrapped(added, value):
             return self._described(key, added)
         if self.format.schema_include is True:
             raise MalformedMessageError("the message has no schema block, and schema_include is True: set it to False or 'auto'")
         return self._row(added, value, self.bare[_complete(added)], "$")
 
     def _wrapped(self, added: Any, value: bytes) -> bool:
-        """Whether a message with the fields ``schema`` and ``payload`` is a schema block with its row, not a row."""
+        """Whether a message with the field ``payload`` is the wrapper of a row, not a row."""
+        if not added.block:
+            wraps = "payload" not in self.rows.names and bytes(added.payload)[:1] in (b"{", b"n") and len(self.parts(value)) == 1
+            return wraps and self.format.schema_include is not True
         if self.format.schema_include is False:
             return False
         if (bytes(added.block), False) in self.described:
@@ -391,7 +394,7 @@ class _Reader:
             if len(self.described) >= SCHEMAS_KEPT:
                 self.described.clear()
             for each, declared in self.handling.items():
-                how = declared if block == b"null" else described(_as_image(schema_of(block)), self.columns, declared)
+                how = declared if block in (b"", b"null") else described(_as_image(schema_of(block)), self.columns, declared)
                 self.described[block, each] = _Images.of(self.rows, how)
             found = self.described[block, complete]
         return found
@@ -448,14 +451,17 @@ class _Reader:
         """Return the key's columns and their converter."""
         value = read_json(key)
         schema = None
-        if self.format.schema_include is not False and isinstance(value, dict) and set(value) == {"schema", "payload"}:
-            schema, value = value["schema"], value["payload"]
+        if isinstance(value, dict) and is_wrapped(value) and self._opens_key(value):
+            schema, value = value.get("schema"), value["payload"]
         if not isinstance(value, dict):
             if len(self.unique_key) != 1:
                 raise MalformedMessageError("expected a JSON object with the primary key's columns", "$")
             value = {self.unique_key[0]: value}
             schema = {"fields": [{**schema, "field": self.unique_key[0]}]} if isinstance(schema, dict) else schema
         return value, self._key_rows(schema)
+
+    def _opens_key(self, wrapper: dict[str, Any]) -> bool:
+        return self.format.schema_include is not False if "schema" in wrapper else "payload" not in self.unique_key
 
     def _key_rows(self, schema: Any) -> RowConverter:
         if not isinstance(schema, dict):

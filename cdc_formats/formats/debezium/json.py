@@ -1,6 +1,7 @@
 """Debezium JSON: Debezium's envelope as written by Kafka Connect's JsonConverter (vectors: Debezium 3.4, 1.9).
 
-A message, bare (``schemas.enable=false``) or with a schema block (``{"schema": ..., "payload": <bare>}``)::
+A message, bare (``schemas.enable=false``), with a schema block (``{"schema": ..., "payload": <bare>}``), or with only the payload
+(``{"payload": <bare>}``, as TiCDC writes it with ``debezium-disable-schema=true``)::
 
     {"before": {"id": 1, "name": "scooter"}, "after": {"id": 1, "name": "bike"}, "op": "u",
      "source": {"db": "inventory", "table": "products", "ts_ms": 1589362330904}, "ts_ms": 1589362330904}
@@ -67,6 +68,7 @@ from cdc_formats.values.schema import Column, columns as to_columns
 from .connect_schema import described, schema_of, struct_schema, written_handling
 from .envelope import (
     COMPLETE_CONNECTORS,
+    ROW_CONNECTORS,
     SCHEMAS_KEPT,
     UNAVAILABLE_VALUE_PLACEHOLDER,
     DebeziumEnvelope,
@@ -74,6 +76,7 @@ from .envelope import (
     envelope_of,
     events_of,
     payload_of,
+    refuse_cells,
     without_op,
 )
 from .position import Source, position_of, position_of_fields
@@ -96,7 +99,7 @@ class DebeziumJson(DebeziumEnvelope):
         How timestamps are written as text without `time_precision_mode` and schema block: with a blank or a ``T`` between date and time.
         Both are read.
     schema_include : {"auto", True, False}
-        Whether messages have a schema block; ``auto`` detects it in each.
+        Whether messages have a schema block; ``auto`` detects it in each. ``False`` reads a payload without a schema block, too.
     decimal_handling_mode : {"precise", "string", "double"} or None
         The connector's ``decimal.handling.mode`` (Debezium's default is ``precise``), for messages without a schema block.
     time_precision_mode : str or None
@@ -142,7 +145,7 @@ class DebeziumJson(DebeziumEnvelope):
         "source.database": MetadataColumn("STRING", lambda message: text(member(message.source, "db"))),
         "source.schema": MetadataColumn("STRING", lambda message: text(member(message.source, "schema"))),
         "source.table": MetadataColumn("STRING", lambda message: text(member(message.source, "table"))),
-        "source.properties": MetadataColumn("MAP<STRING, STRING>", lambda message: text_map(message.source)),
+        "source.properties": MetadataColumn("MAP<STRING, STRING>", lambda message: _properties(message.source)),
     }
     table_identity: ClassVar[Mapping[str, str]] = {
         "source.database": "database_include",
@@ -198,9 +201,9 @@ class DebeziumJson(DebeziumEnvelope):
             fields=fields,
             attributes={} if fields is _Plain else ATTRIBUTES,
             position=None if fields is _Plain else position_of_struct,
-            block=() if self.schema_include is False else ("schema", "payload"),
+            block=("schema", "payload"),
             bare=self.schema_include is not True,
-            by_block=partial(_described_rows, rows, self.handling),
+            by_block=partial(_rows_by_block, self, rows),
             tables=TableFilter(self.database_include, self.table_include),
         )
 
@@ -239,6 +242,12 @@ class DebeziumJson(DebeziumEnvelope):
         return super().evidence(record)._replace(distinctive="ddl" in record.value.fields)
 
 
+def _properties(source: Any) -> list[Any] | None:
+    # Messages that are decoded together are checked here, because their whole `source` is read only here.
+    refuse_cells(member(source, "connector"))
+    return text_map(source)
+
+
 class _Envelope(msgspec.Struct, gc=False):
     """The fields read from an envelope, wrapped or bare, except ``source``; unneeded ones are kept as raw text (empty if missing)."""
 
@@ -267,10 +276,16 @@ class SourceFields(msgspec.Struct, gc=False):
     ts_ms: int | None = None
 
 
+class _RowSource(SourceFields, gc=False):
+    """As `SourceFields`, of a connector that writes rows; the messages of others are decoded alone."""
+
+    connector: Literal[ROW_CONNECTORS] | None = None  # type: ignore[valid-type]
+
+
 class _PlainWithSource(_Envelope, gc=False):
     op: str | None = None
     ts_ms: int | None = None
-    source: SourceFields = msgspec.field(default_factory=SourceFields)
+    source: _RowSource = msgspec.field(default_factory=_RowSource)
 
 
 class PositionSource(Source, gc=False):
@@ -303,9 +318,19 @@ ATTRIBUTES: Mapping[str, tuple[str, Callable[[Any], Any] | None]] = {
 """As of `Envelope.attributes`, for `SourceFields`."""
 
 
+_NO_BLOCK = (b"", b"null")
+"""The schema of a payload that is not described."""
+
+
+def _rows_by_block(format: DebeziumJson, rows: RowConverter, block: bytes) -> RowConverter | None:
+    """Return the converter of the rows of messages in a wrapper; None if `schema_include` refuses them."""
+    refused = format.schema_include is False if block else format.schema_include is True
+    return None if refused else _described_rows(rows, format.handling, block)
+
+
 def _described_rows(rows: RowConverter, handling: Handling, block: bytes) -> RowConverter:
     """Return the converter of the rows of messages with a schema block."""
-    how = handling if block == b"null" else described(schema_of(block), rows.columns, handling)
+    how = handling if block in _NO_BLOCK else described(schema_of(block), rows.columns, handling)
     return RowConverter(rows.columns, how, rows.unique_key)
 
 
@@ -326,7 +351,7 @@ class _Reader:
         """Return the events of one message."""
         assert value is not None  # reads_tombstones is False
         message = self.message(value)
-        if message.op is None and message.payload and message.schema:
+        if message.op is None and message.payload and (message.schema or self.format.schema_include is not True):
             return self._wrapped(message.schema, message.payload)
         if self.format.schema_include is True:
             raise MalformedMessageError("the message has no schema block, and schema_include is True: set it to False or 'auto'")
@@ -339,7 +364,7 @@ class _Reader:
         return found and member(message.source, "connector") in COMPLETE_CONNECTORS
 
     def _wrapped(self, schema: msgspec.Raw, payload: msgspec.Raw) -> Sequence[Event] | Ignored:
-        if self.format.schema_include is False:
+        if self.format.schema_include is False and schema:
             raise MalformedMessageError("the message has a schema block, and schema_include is False: set it to True or 'auto'")
         if bytes(payload) == b"null":
             return Ignored.TOMBSTONE
@@ -350,7 +375,7 @@ class _Reader:
             raise MalformedMessageError(error.reason, f"$.payload{error.path[1:]}") from None
         message.schema = schema
         rows = self.complete if complete else None
-        if message.op is not None and bytes(schema) != b"null":
+        if message.op is not None and bytes(schema) not in _NO_BLOCK:
             rows = self._described(bytes(schema), complete)
         return self._events(message, bytes(payload), rows, "$.payload")
 

@@ -61,7 +61,7 @@ from cdc_formats.errors import (
     UnknownOperationError,
 )
 from cdc_formats.row_kind import RowKind
-from cdc_formats.sampling import Declaration, Evidence, key_fields
+from cdc_formats.sampling import Declaration, Evidence, is_wrapped, key_fields
 from cdc_formats.topics.encodings import InspectedRecord
 from cdc_formats.values.handling import Handling
 from cdc_formats.values.schema import Column, columns as to_columns
@@ -221,15 +221,16 @@ class _Reader:
     def __call__(self, key: bytes | None, value: bytes | None) -> Sequence[Event] | Ignored:
         assert value is not None  # reads_tombstones is False
         message = _message(value)
-        if message.op is None and message.payload and message.schema:
-            return self._wrapped(key, bytes(message.payload))
+        if message.op is None and message.payload and (message.schema or self.schema_include is not True):
+            return self._wrapped(key, message)
         if self.schema_include is True:
             raise MalformedMessageError("the message has no schema block, and schema_include is True: set it to False or 'auto'")
         return self._events(key, message, value, "$")
 
-    def _wrapped(self, key: bytes | None, payload: bytes) -> Sequence[Event] | Ignored:
-        if self.schema_include is False:
+    def _wrapped(self, key: bytes | None, outer: _Message) -> Sequence[Event] | Ignored:
+        if self.schema_include is False and outer.schema:
             raise MalformedMessageError("the message has a schema block, and schema_include is False: set it to True or 'auto'")
+        payload = bytes(outer.payload)
         if payload == b"null":
             return Ignored.TOMBSTONE
         try:
@@ -330,7 +331,7 @@ class _Reader:
         if key is None:
             raise MissingFieldError("the Kafka key is null, and the message has no document: the changed document is unknown")
         message = read_object(key)
-        if self.schema_include is not False and set(message) == {"schema", "payload"}:
+        if is_wrapped(message) and (self.schema_include is not False or "schema" not in message):
             message = message["payload"] if isinstance(message["payload"], dict) else {}
         identifier = message.get("id")
         if not isinstance(identifier, str):

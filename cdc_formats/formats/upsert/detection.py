@@ -7,9 +7,18 @@ from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from typing import Any
 
-from cdc_formats.topics.encodings import CONFLUENT, JSON_BLOCK, JSON_NULL, JSON_OBJECT, JSON_VALUE, NULL, InspectedRecord
+from cdc_formats.topics.encodings import (
+    CONFLUENT,
+    JSON_BLOCK,
+    JSON_NULL,
+    JSON_OBJECT,
+    JSON_PAYLOAD,
+    JSON_VALUE,
+    NULL,
+    InspectedRecord,
+)
 
-_KEY_FORMATS = {JSON_OBJECT: "json", JSON_BLOCK: "json", CONFLUENT: "avro-confluent"}
+_KEY_FORMATS = {JSON_OBJECT: "json", JSON_BLOCK: "json", JSON_PAYLOAD: "json", CONFLUENT: "avro-confluent"}
 _REGISTRY = ("url", "basic_auth_user_info", "bearer_auth_token", "properties", "retry_seconds")
 _SSL = ("ssl_ca_location", "ssl_certificate_location", "ssl_key_location", "ssl_key_password")
 

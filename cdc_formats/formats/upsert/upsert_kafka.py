@@ -61,7 +61,7 @@ from cdc_formats.encoding.envelope import TIMESTAMP_STANDARDS
 from cdc_formats.errors import DecodeError, FormatOptionError, InferenceError, MissingDependencyError, MissingFieldError, SchemaError
 from cdc_formats.row_kind import RowKind
 from cdc_formats.sampling import Declaration, Evidence, key_fields
-from cdc_formats.topics.encodings import JSON_BLOCK, NULL, InspectedRecord
+from cdc_formats.topics.encodings import JSON_BLOCK, JSON_PAYLOAD, NULL, InspectedRecord
 from cdc_formats.values.handling import Handling
 from cdc_formats.values.schema import Column, columns as to_columns
 
@@ -264,8 +264,7 @@ class UpsertKafka(Format):
     def _read_any_json(self, key: bytes | None, value: bytes | None, headers: Headers = ()) -> Sequence[Event] | Ignored:
         if value is None or bytes(value) == b"null":
             return Ignored.TOMBSTONE
-        apart = self.key_format == "json" and self.value_fields_include == "EXCEPT_KEY"
-        return [Event.insert({**(self.key_columns(key) if apart else {}), **read_object(value)}, path="$")]
+        return [Event.insert(self._with_key(key, read_object(value), headers), path="$")]
 
     def _read_any_avro(self, key: bytes | None, value: bytes | None, headers: Headers = ()) -> Sequence[Event] | Ignored:
         from cdc_formats.avro.sample import plain_value
@@ -273,16 +272,24 @@ class UpsertKafka(Format):
         if value is None:
             return Ignored.TOMBSTONE
         row = plain_value(self.registry, "value", bytes(value), headers)
-        return [Event.insert(row if isinstance(row, dict) else {}, path="$")]
+        return [Event.insert(self._with_key(key, row if isinstance(row, dict) else {}, headers), path="$")]
+
+    def _with_key(self, key: bytes | None, row: Mapping[str, Any], headers: Headers) -> dict[str, Any]:
+        """Return a row with the columns of the key that it lacks, as records are read."""
+        return {**{name: part for name, part in self.key_columns(key, headers).items() if name not in row}, **row}
 
     def declaration(self, key: bytes | None, value: bytes, headers: Headers = ()) -> Declaration:
-        """Return the columns of the value's registry schema, and the primary key of the Kafka key."""
+        """Return the columns of the registry schemas of value and key, and the primary key of the Kafka key."""
         primary_key = tuple(self.key_columns(key, headers))
         if self.value_format != "avro-confluent":
             return Declaration(primary_key=primary_key)
         from cdc_formats.avro.sample import REGISTRY_SCHEMA, record_columns
 
-        return Declaration(REGISTRY_SCHEMA, record_columns(self.registry, value, headers), primary_key)
+        columns = record_columns(self.registry, "value", value, headers)
+        names = {each.column.name for each in columns}
+        in_key = record_columns(self.registry, "key", key, headers) if primary_key and self.key_format == "avro-confluent" else ()
+        renamed = [each._replace(column=replace(each.column, name=self.key_fields_prefix + each.column.name)) for each in in_key]
+        return Declaration(REGISTRY_SCHEMA, [*(each for each in renamed if each.column.name not in names), *columns], primary_key)
 
     def key_columns(self, key: bytes | None, headers: Headers = ()) -> Mapping[str, Any]:
         """Return the fields of a JSON or Avro key, with the prefix of the row's columns."""
@@ -309,8 +316,8 @@ class UpsertKafka(Format):
 
     def evidence(self, record: InspectedRecord) -> Evidence:
         """Refuse a schema block and a null key."""
-        if record.value.encoding == JSON_BLOCK:
-            return Evidence(refusal=DecodeError("a schema block would be a row with the columns schema and payload"))
+        if record.value.encoding in (JSON_BLOCK, JSON_PAYLOAD):
+            return Evidence(refusal=DecodeError("a payload, with or without a schema block, would be a column of the row"))
         return Evidence(refusal=DecodeError("the Kafka key is null", field="key") if record.key.encoding == NULL else None)
 
 

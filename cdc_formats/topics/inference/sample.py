@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
+from typing import Any
 
 from cdc_formats.base import Event, Format, Headers, Ignored
 from cdc_formats.errors import DecodeError, InferenceError, MalformedMessageError
@@ -18,6 +19,7 @@ from .reading import AnyColumns
 from .source_types import STRING, widened
 
 VALUES = "values"
+_CELL = {"value", "set", "deletion_ts"}
 _DECIMAL_NOTE = (
     "a number with a fraction, and a value with more digits than this type is an error: declare the source's DECIMAL(p,s), or DOUBLE"
 )
@@ -135,6 +137,8 @@ class TopicSample:
         names = self.format.row_names(event)
         added = () if names is None else names.added
         row = {name: value for name, value in event.after.items() if name not in added}
+        if _has_cells(row):
+            raise MalformedMessageError("the row has cells with `value` and `set`, not values, and a null cell means unchanged")
         self.rows += 1
         for name, value in row.items():
             if name not in self.observed:
@@ -246,6 +250,12 @@ class TopicSample:
         yield from self.format.sample_notes(self)
         if "" in self.observed:
             yield "a column without a name cannot be declared and is left out"
+
+
+def _has_cells(row: Mapping[str, Any]) -> bool:
+    """Whether the values of a row are the cells of Debezium's connectors for Cassandra and YugabyteDB."""
+    cells = [value for value in row.values() if value is not None]
+    return bool(cells) and all(isinstance(cell, dict) and {"value", "set"} <= set(cell) <= _CELL for cell in cells)
 
 
 def _leaves(sql_type: SqlType) -> Iterator[SqlType]:

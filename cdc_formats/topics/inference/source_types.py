@@ -139,10 +139,10 @@ def connect_columns(schema: Mapping[str, Any], connector: str = "") -> list[Decl
 def row_schema(schema: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the schema of the rows: that of an envelope's ``after`` (or ``before``), or the schema itself."""
     fields = {field.get("field"): field for field in _fields(schema)}
-    if "op" in fields and ("after" in fields or "before" in fields):
-        image: Mapping[str, Any] = fields.get("after") or fields["before"]
-        return image
-    return schema
+    image: Mapping[str, Any] = fields.get("after") or fields.get("before") or {}
+    # The sink of Flink CDC describes only the two images.
+    envelope = "op" in fields or (set(fields) <= {"before", "after"} and image.get("type") == "struct")
+    return image if image and envelope else schema
 
 
 def _fields(schema: Mapping[str, Any]) -> list[Mapping[str, Any]]:
@@ -358,7 +358,7 @@ def _connect_names(schema: Mapping[str, Any]) -> dict[str, Any]:
 
 # ---------------------------------------------------------------------------------------------------------------- MySQL
 
-_MYSQL_TYPE = re.compile(r"([a-z]+(?: precision)?)\s*(?:\((.*)\))?([a-z ]*)", re.DOTALL)
+_MYSQL_TYPE = re.compile(r"([a-z]+[0-9]?(?: precision)?)\s*(?:\((.*)\))?([a-z ]*)", re.DOTALL)
 _SIGNED = {
     "tinyint": "TINYINT",
     "smallint": "SMALLINT",
@@ -370,6 +370,28 @@ _SIGNED = {
     "bool": "TINYINT",
     "boolean": "TINYINT",
 }
+# Canal writes the names of the statement that created the column, with MySQL's synonyms.
+_SYNONYMS = {
+    "int1": "tinyint",
+    "int2": "smallint",
+    "int3": "mediumint",
+    "middleint": "mediumint",
+    "int4": "int",
+    "int8": "bigint",
+    "float4": "float",
+    "float8": "double",
+}
+_GEOMETRIES = (
+    "geometry",
+    "point",
+    "linestring",
+    "polygon",
+    "multipoint",
+    "multilinestring",
+    "multipolygon",
+    "geometrycollection",
+    "geomcollection",
+)
 _UNSIGNED = {"tinyint": "SMALLINT", "smallint": "INT", "mediumint": "INT", "int": "BIGINT", "integer": "BIGINT", "bigint": ""}
 _MYSQL_OTHER = {
     "float": SqlType("FLOAT"),
@@ -385,7 +407,8 @@ _MYSQL_OTHER = {
     **{f"{size}text": STRING for size in ("", "tiny", "medium", "long")},
     **{f"{size}blob": SqlType("BINARY") for size in ("", "tiny", "medium", "long")},
     **{name: STRING for name in ("char", "varchar", "character", "nchar", "nvarchar")},
-    **{name: SqlType("BINARY") for name in ("binary", "varbinary", "geometry", "vector")},
+    **{name: SqlType("BINARY") for name in ("binary", "varbinary", "vector", *_GEOMETRIES)},
+    "serial": UNSIGNED_BIGINT,  # BIGINT UNSIGNED NOT NULL AUTO_INCREMENT UNIQUE
 }
 _NO_PRECISION = "the type has no precision: declare the source's DECIMAL(p,s), because a value with more digits than this type is an error"
 _LABELLED = ("enum", "set")
@@ -409,7 +432,7 @@ def mysql_type(text: str, *, zoned: bool) -> tuple[SqlType | None, str]:
     match = _MYSQL_TYPE.fullmatch(text.strip().lower())
     if match is None:
         return None, ""
-    kind, size, rest = match[1], match[2] or "", match[3]
+    kind, size, rest = _SYNONYMS.get(match[1], match[1]), match[2] or "", match[3]
     if kind in _SIGNED:
         unsigned = _UNSIGNED.get(kind) if "unsigned" in rest or "zerofill" in rest else None
         return (UNSIGNED_BIGINT if unsigned == "" else SqlType(unsigned or _SIGNED[kind])), ""

@@ -26,6 +26,7 @@ from cdc_formats.errors import (
     WriterSchemaError,
 )
 from cdc_formats.testing import check_record, damaged
+from tests.support.both_decoders import differences, source_of
 
 NAME = "debezium-avro-confluent"
 URL = "mock://debezium"
@@ -292,3 +293,13 @@ def test_a_value_that_would_be_read_back_differently_is_refused() -> None:
         written().encoder("id INT, name STRING").encode(C, (1, TOAST))
     with pytest.raises(EncodeError, match=r"`\$.before.at`"):
         written().encoder("id INT, at TIMESTAMP(0)").encode(D, (1, 1))
+
+
+def test_a_connector_that_writes_cells_is_named() -> None:
+    cell = {"type": "record", "name": "Cell", "fields": [{"name": "value", "type": "string"}, {"name": "set", "type": "boolean"}]}
+    schema = envelope({"id": cell, "name": optional("string")}, "cassandra")
+    value = message(schema, "c", None, {"id": {"value": "1", "set": True}, "name": None})
+    with pytest.raises(MalformedMessageError, match="the connector cassandra writes cells"):
+        decoder("id STRING").upserts(None, value)
+    source = source_of(get_format(NAME, url=URL), "id STRING, name STRING", ["id"])
+    assert not differences(source, [(None, value)] * 100)

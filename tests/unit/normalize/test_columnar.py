@@ -10,7 +10,7 @@ from itertools import product
 
 import pytest
 
-from cdc_formats import ChangelogMode, Ignored, get_format
+from cdc_formats import ChangelogMode, Ignored, RowKind, get_format
 from cdc_formats.errors import DecodeError
 from cdc_formats.formats.debezium.json import DebeziumJson
 from cdc_formats.testing import damaged
@@ -627,3 +627,16 @@ def test_a_subclass_that_reads_messages_differently_is_decoded_by_itself() -> No
     source = source_of(format, "id INT", ["id"])
     assert ColumnarDecoder.of(source) is None
     assert len(outcome(source, [(None, debezium("c", None, {"id": 1})[::-1])], columnar=True).changes) == 1
+
+
+@pytest.mark.parametrize("name", ['k"', "a\\b", "tab\t"])
+@pytest.mark.parametrize("identifier", FORMATS[:-1])
+def test_a_name_that_no_struct_can_have_gives_the_same(identifier: str, name: str) -> None:
+    before = {"before_image_field": "before", "before_image_column_filter": "all"} if identifier == "dms-json" else {}
+    format, columns = get_format(identifier, **before), f"`{name}` INT NOT NULL, v STRING"
+    encoder = format.encoder(columns, unique_key=[name])
+    records = [encoder.encode(RowKind.INSERT, (1, "a")), encoder.encode(RowKind.DELETE, (1, "a"))]
+    source = source_of(format, columns, [name])
+    for target in TARGETS:
+        assert not differences(source, records, target)
+    assert outcome(source, records, columnar=True).changes

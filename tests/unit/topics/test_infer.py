@@ -301,6 +301,17 @@ def test_some_bare_messages_leave_schema_include_unset() -> None:
     assert "schema_include" not in infer_schema([block(ID, id=1), bare], format="debezium-json").format_options
 
 
+def test_a_schema_block_of_only_the_images_describes_the_row() -> None:
+    image = {"type": "struct", "fields": [{**ID, "optional": False}, {"field": "name", "type": "string", "optional": True}]}
+    schema = {"type": "struct", "fields": [{**image, "field": name, "optional": True} for name in ("before", "after")]}
+    payload = {"before": None, "after": {"id": 1, "name": "bolt"}, "op": "c", "source": {"db": "shop", "table": "parts"}}
+    found = infer([{"schema": schema, "payload": payload}], "debezium-json")
+    assert (found.ddl, found.notes) == ("id INT NOT NULL, name STRING", ())
+    assert {each.certainty for each in found.evidence} == {"schema block"}
+    row = {"schema": {**schema, "fields": [{"field": "after", "type": "string"}]}, "payload": {"after": "noon"}}
+    assert infer([row], "debezium-flat-json", [b'{"after": "noon"}']).ddl == "after STRING NOT NULL"
+
+
 def test_flattened_rows_without_keys_are_keyless_and_added_fields_are_not_columns() -> None:
     row = {"id": 1, "__op": "c", "__deleted": "false", "__table": "t", "__db": "d"}
     found = infer([row], "debezium-flat-json")
@@ -329,6 +340,29 @@ def test_canal_types_are_mysqls() -> None:
     assert [each.certainty for each in found.evidence] == [*["mysqlType"] * 5, "values"]
     assert "set time_zone to read it as TIMESTAMP" in found.evidence[3].notes[0]
     assert str(infer([canal(types, row)], "canal-json", time_zone="UTC").columns[3].type) == "TIMESTAMP(3)"
+
+
+@pytest.mark.parametrize(
+    ("mysql", "expected"),
+    [
+        ("point", "BINARY"),
+        ("LINESTRING", "BINARY"),
+        ("polygon", "BINARY"),
+        ("multipoint", "BINARY"),
+        ("multilinestring", "BINARY"),
+        ("multipolygon", "BINARY"),
+        ("geometrycollection", "BINARY"),
+        ("geomcollection", "BINARY"),
+        ("geometry", "BINARY"),
+        ("SERIAL", "DECIMAL(20,0)"),
+        ("INT8 unsigned", "DECIMAL(20,0)"),
+        ("int2(4)", "SMALLINT"),
+        ("float8", "DOUBLE"),
+    ],
+)
+def test_canal_types_of_statements(mysql: str, expected: str) -> None:
+    found = infer([canal({"x": mysql}, {"x": "1"})], "canal-json")
+    assert (str(found.columns[0].type), found.evidence[0].certainty) == (expected, "mysqlType")
 
 
 def test_canal_without_mysql_types_has_those_of_jdbc() -> None:

@@ -10,11 +10,14 @@ import fastavro
 import pytest
 from confluent_kafka.schema_registry import Schema
 
+from cdc_formats import get_format
 from cdc_formats.avro.schema_registry import Registry
 from cdc_formats.errors import ArgumentError, FormatOptionError, InferenceError, SchemaError
 from cdc_formats.formats.debezium.connect_schema import CONNECT
 from cdc_formats.topics.inference import infer_schema, infer_subject
 from cdc_formats.topics.inference.source_types import avro_columns, connect_columns, jdbc_type, mysql_type
+from cdc_formats.topics.kafka import SampledRecord
+from cdc_formats.topics.profile import profile_records
 from tests.support.scenarios import SCENARIOS
 
 URL = "mock://infer"
@@ -168,6 +171,29 @@ def test_columns_and_key_of_upserts_come_from_the_records_schemas() -> None:
     assert (found.ddl, found.primary_key) == ("id INT NOT NULL, at TIMESTAMP(3)", ("id",))
     assert (found.rows, found.ignored, found.notes) == (2, {"TOMBSTONE": 1}, ())
     assert {each.certainty for each in found.evidence} == {"schema registry"}
+
+
+@pytest.mark.parametrize("options", [{}, {"value_fields_include": "EXCEPT_KEY", "key_fields_prefix": "k_"}])
+def test_columns_of_an_avro_key_that_the_value_lacks(options: dict[str, str]) -> None:
+    row = record({"name": "name", "type": ["null", "string"]})
+    key = avro_bytes("apart-key", KEY, {"id": 1})
+    records = [(key, avro_bytes("apart-value", row, {"name": "bolt"}), ()), (key, None, ())]
+    registry = {"key_format": "avro-confluent", "value_format": "avro-confluent", "avro_confluent_url": URL}
+    found = infer_schema(records, format="upsert-kafka", **registry, **options)
+    name = options.get("key_fields_prefix", "") + "id"
+    assert (found.ddl, found.primary_key, found.notes) == (f"{name} INT NOT NULL, name STRING", (name,), ())
+    assert {each.certainty for each in found.evidence} == {"schema registry"}
+    decoder = get_format("upsert-kafka", **registry, **options).decoder(found.columns, unique_key=found.primary_key)
+    assert [decoder.upserts(*each)[0].row for each in records] == [(1, "bolt"), None]
+    sampled = [SampledRecord("apart", 0, offset, 0, *each) for offset, each in enumerate(records)]
+    (table,) = profile_records(sampled, url=URL, **options).tables
+    assert (table.schema.ddl, table.primary_key) == (found.ddl, found.primary_key)
+
+
+def test_columns_of_a_json_key_that_the_value_lacks() -> None:
+    found = infer_schema([(b'{"id":1,"shop":"a"}', b'{"shop":"a","name":"bolt"}')], format="upsert-kafka")
+    assert (found.ddl, found.primary_key) == ("id BIGINT NOT NULL, shop STRING NOT NULL, name STRING", ("id", "shop"))
+    assert found.notes == ()
 
 
 def envelope(row: dict) -> dict:

@@ -1,0 +1,103 @@
+"""Messages and keys in a wrapper without a schema, ``{"payload": ...}``, are read as the payload alone."""
+
+from __future__ import annotations
+
+import json
+from itertools import product
+from typing import Any
+
+import pytest
+
+from cdc_formats import Ignored, get_format
+from cdc_formats.errors import DecodeError, MalformedMessageError
+from cdc_formats.topics.inference import infer_schema
+from cdc_formats.topics.profile import profile_records
+from normalize.decode.targets import TypedRows
+from tests.support.both_decoders import differences, odd_share, source_of
+from tests.support.samples import sample
+
+SOURCE = {"connector": "TiCDC", "db": "shop", "table": "parts", "commit_ts": 447984084414103554}
+INSERT = {"source": SOURCE, "ts_ms": 1707103832957, "transaction": None, "op": "c", "before": None, "after": {"id": 1, "name": "bolt"}}
+DELETE = {**INSERT, "op": "d", "before": {"id": 1, "name": "bolt"}, "after": None}
+
+
+def wrapped(payload: object, **more: object) -> bytes:
+    return json.dumps({"payload": payload, **more}).encode()
+
+
+def bare(payload: object) -> bytes:
+    return json.dumps(payload).encode()
+
+
+@pytest.mark.parametrize("schema_include", ["auto", False])
+def test_an_envelope_in_a_payload_is_read(schema_include: Any) -> None:
+    format = get_format("debezium-json", schema_include=schema_include)
+    decoder = format.decoder("id INT, name STRING", unique_key=["id"], metadata=["schema", "source.table"])
+    for message in (INSERT, DELETE):
+        assert decoder.upserts(None, wrapped(message)) == decoder.upserts(None, bare(message))
+        assert decoder.decode(None, wrapped(message)) == decoder.decode(None, bare(message))
+    assert decoder.upserts(None, wrapped(None)) is Ignored.TOMBSTONE
+    assert decoder.upserts(None, wrapped({"ts_ms": 1})) is Ignored.HEARTBEAT
+    ddl = {"source": SOURCE, "ddl": "CREATE TABLE t (a INT)", "databaseName": "shop"}
+    assert format.control_event(None, wrapped(ddl), Ignored.DDL).statement == ddl["ddl"]
+
+
+def test_a_payload_is_no_schema_block() -> None:
+    with pytest.raises(MalformedMessageError, match="no schema block, and schema_include is True: set it to False or 'auto'"):
+        get_format("debezium-json", schema_include=True).decoder("id INT").decode(None, wrapped(INSERT))
+    with pytest.raises(MalformedMessageError, match="has a schema block, and schema_include is False"):
+        get_format("debezium-json", schema_include=False).decoder("id INT").decode(None, wrapped(INSERT, schema=None))
+
+
+@pytest.mark.parametrize(("schema_include", "most_odd"), [("auto", 2), (False, 2), (True, 4)])
+def test_envelopes_in_payloads_are_decoded_together(schema_include: Any, most_odd: int) -> None:
+    records = [(None, wrapped(message)) for message in (INSERT, DELETE, {**INSERT, "after": {"id": "x"}}, 3)]
+    metadata = {"schema": "schema", "table": "source.table"}
+    source = source_of(get_format("debezium-json", schema_include=schema_include), "id INT, name STRING", ["id"], metadata)
+    assert odd_share(source, records)[0] == most_odd
+    assert not differences(source, records)
+    assert not differences(source, [*records, (None, bare(INSERT)), (None, wrapped(INSERT, schema=None))], TypedRows)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        (wrapped({"id": 1}), wrapped({"id": 1, "name": "bolt", "__op": "u"})),
+        (wrapped({"id": 1}), wrapped(None)),
+        (wrapped({"id": 1}), None),
+        (wrapped({"id": 1}), bare({"id": 1, "name": "bolt"})),
+    ],
+)
+def test_a_row_in_a_payload_is_read(key: bytes, value: bytes | None) -> None:
+    plain = None if value is None else bare(json.loads(value).get("payload", json.loads(value)))
+    for schema_include in ("auto", False):
+        format = get_format("debezium-flat-json", schema_include=schema_include)
+        decoder = format.decoder("id INT, name STRING", unique_key=["id"])
+        assert decoder.upserts(key, value) == decoder.upserts(b'{"id":1}', plain)
+        assert not differences(source_of(format, "id INT, name STRING", ["id"]), [(key, value)])
+
+
+def test_a_column_with_the_name_payload_is_a_column() -> None:
+    format = get_format("debezium-flat-json")
+    decoder = format.decoder("payload STRUCT<id: INT>", unique_key=["payload"])
+    assert decoder.upserts(wrapped({"id": 1}), wrapped({"id": 1}))[0].row == ([1],)
+    assert decoder.upserts(wrapped({"id": 1}), None)[0].key == ([1],)
+    with pytest.raises(DecodeError):
+        get_format("debezium-flat-json", schema_include=True).decoder("id INT", unique_key=["id"]).upserts(None, wrapped({"id": 1}))
+
+
+def test_a_document_in_a_payload_is_read() -> None:
+    key, message = {"id": '{"$oid":"507f1f77bcf86cd799439011"}'}, {"op": "d", "before": None, "after": None, "source": {}}
+    for schema_include in ("auto", False):
+        decoder = get_format("debezium-mongodb-json", schema_include=schema_include).decoder("_id STRING", unique_key=["_id"])
+        assert decoder.upserts(wrapped(key), wrapped(message)) == decoder.upserts(bare(key), bare(message))
+
+
+@pytest.mark.parametrize(("format", "value"), [("debezium-json", INSERT), ("debezium-flat-json", {"id": 1, "name": "bolt"})])
+def test_a_topic_of_payloads_is_recognized(format: str, value: dict[str, Any]) -> None:
+    records = list(product([wrapped({"id": 1})], [wrapped(value)] * 3))
+    found = infer_schema(records, format=format)
+    assert (found.ddl, found.primary_key) == ("id BIGINT NOT NULL, name STRING", ("id",))
+    profile = profile_records(sample(*records))
+    assert profile.format == format
+    assert profile.tables[0].primary_key == ("id",)
