@@ -453,7 +453,8 @@ def needed_columns(source: Source) -> list[str]:
     columns = ["value", "partition", "stamp"]
     if source.row_order != "row":
         columns.append("offset")
-    if source.format.reads_key or source.permissive or source.dead_letters is not None or source.control_events:
+    of_format = source.format.reads_key or (source.format.uses_key and source.unique_key)
+    if of_format or source.permissive or source.dead_letters is not None or source.control_events:
         columns += ["key"] if "key" in source.record_columns else []
     if source.topic is None:
         columns.append("topic")
