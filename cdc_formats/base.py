@@ -447,6 +447,7 @@ class Format(SampledFormat, ABC):
         images: bool = False,
         tables: Sequence[str] = (),
         require_key: bool = False,
+        completes_moved: bool = True,
     ) -> Decoder:
         """Compile a decoder.
 
@@ -464,6 +465,9 @@ class Format(SampledFormat, ABC):
             Columns of `table_identity` whose values `Decoder.tables` collects.
         require_key : bool
             Whether `Decoder.decode` refuses a row without its key, as `Decoder.upserts` always does.
+        completes_moved : bool
+            Whether the caller of `Decoder.upserts` can complete a partial row whose key is new, from the row of the old key. Otherwise
+            such a row is an error, and its old row is not deleted.
 
         Raises
         ------
@@ -481,6 +485,7 @@ class Format(SampledFormat, ABC):
             images=images,
             tables=tables,
             require_key=require_key,
+            completes_moved=completes_moved,
         )
 
     def for_topic(self: F, topic: str) -> F:
@@ -589,6 +594,7 @@ class Decoder:
         images: bool = False,
         tables: Sequence[str] = (),
         require_key: bool = False,
+        completes_moved: bool = True,
     ) -> None:
         format.check(columns, unique_key)
         if positions and format.positions:
@@ -608,7 +614,7 @@ class Decoder:
         self._readers = tuple(format.metadata[name].read for name in metadata)
         self._positions, self._images = positions, images
         self._in_full = positions or images
-        self._require_key = require_key
+        self._require_key, self._completes_moved = require_key, completes_moved
         self._table_of = format.table_reader(tables) if tables else None
         self.tables: dict[tuple[Any, ...], None] = {}
         self._with_update_before = format.changelog_mode.contains(_UPDATE_BEFORE)
@@ -764,11 +770,21 @@ class Decoder:
         key = self._rows.key_indices
         return tuple([row[index] if index in key else value for index, value in enumerate(_missing_as_null(row, raw))])
 
+    def _moved(self, row: tuple[Any, ...], path: str) -> PartialImageError:
+        remedy = f": {self.format.whole_rows}" if self.format.whole_rows else ""
+        return PartialImageError(
+            f"the primary key changed, and the producer left out {self._absent(row)} (unchanged), whose values only the row of the old key "
+            f"has{remedy}",
+            path,
+        )
+
+    def _absent(self, row: tuple[Any, ...]) -> str:
+        return ", ".join(column.name for column, value in zip(self.columns, row, strict=True) if value is ABSENT)
+
     def _partial(self, row: tuple[Any, ...], path: str) -> PartialImageError:
-        names = ", ".join(column.name for column, value in zip(self.columns, row, strict=True) if value is ABSENT)
         remedy = f", or {self.format.whole_rows}" if self.format.whole_rows else ""
         return PartialImageError(
-            f"the producer left out {names} (unchanged): only ChangelogNormalize can complete the row, from its state. "
+            f"the producer left out {self._absent(row)} (unchanged): only ChangelogNormalize can complete the row, from its state. "
             f"Set a primary_key{remedy}",
             path,
         )
@@ -784,10 +800,14 @@ class Decoder:
         key = self._key_of(row)
         if None in key or (partial and ABSENT in key):
             raise self._no_key(key, event.after_path)
+        old = key
         if event.before is not None:
             old = self._unified_key(complete(rows.key(event.before, event.before_path), key))
-            if old != key:
-                changes.append(KeyedChange(self._checked(old, event.before_path), None, metadata))
+        # Debezium writes a changed key as a delete and an insert.
+        if partial and not self._completes_moved and (old != key or event.kind is _INSERT):
+            raise self._moved(row, event.after_path)
+        if old != key:
+            changes.append(KeyedChange(self._checked(old, event.before_path), None, metadata))
         changes.append(KeyedChange(key, row, metadata, partial))
 
     def _keyed_in_full(self, event: Event, changes: list[KeyedChange]) -> None:

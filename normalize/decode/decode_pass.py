@@ -117,6 +117,8 @@ class Source:
     row_order : {"log", "offset", "row"}
         The order of the records (`row_order`).
     streaming : bool
+    completes_moved : bool
+        Whether a row that lacks columns is completed from the row of its old key (`Format.decoder`); a stage cannot do so.
     """
 
     format: Format
@@ -139,6 +141,7 @@ class Source:
     record_columns: frozenset[str] = KAFKA_COLUMNS
     row_order: RowOrder = "log"
     streaming: bool = True
+    completes_moved: bool = False
 
     @cached_property
     def identity(self) -> Identity:
@@ -209,6 +212,7 @@ class Source:
             images=self.compact,
             tables=self.identity.columns,
             require_key=self.by_key,
+            completes_moved=self.completes_moved,
         )
 
 

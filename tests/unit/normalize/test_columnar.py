@@ -11,7 +11,7 @@ from itertools import product
 import pytest
 
 from cdc_formats import ChangelogMode, Ignored, RowKind, get_format
-from cdc_formats.errors import DecodeError
+from cdc_formats.errors import DecodeError, PartialImageError
 from cdc_formats.formats.debezium.json import DebeziumJson
 from cdc_formats.testing import damaged
 from normalize.decode.columnar import ColumnarDecoder
@@ -261,6 +261,47 @@ def test_ignored_deletes_leave_the_row_of_a_changed_key_without_a_stage(drop, ig
     records = [(None, debezium("u", one, two)), (None, debezium("u", two, two)), (None, debezium("d", two, None))]
     assert odd_share(source, records, keyed=False)[0] == 0
     assert [kind for kind, _, _ in kinds_and_keys(source, records)] == expected
+
+
+TOAST = "__debezium_unavailable_value"
+AFTER_A_MOVE = [
+    ("debezium-json", {}, {"op": "u", "before": {"id": 1}, "after": {"id": 2, "note": TOAST, "n": 5}}, "REPLICA IDENTITY FULL"),
+    ("debezium-json", {}, {"op": "c", "before": None, "after": {"id": 2, "note": TOAST, "n": 5}}, "REPLICA IDENTITY FULL"),
+    ("debezium-flat-json", {}, {"__op": "c", "id": 2, "note": TOAST, "n": 5}, "REPLICA IDENTITY FULL"),
+    ("maxwell-json", {"binlog_row_image": "MINIMAL"}, {"type": "update", "data": {"id": 2, "n": 5}, "old": {"id": 1}}, "row_image=FULL"),
+    ("maxwell-json", {}, {"type": "update", "data": {"id": 2}, "old": {"id": 1}, "primary_key_columns": ["id"]}, "row_image=FULL"),
+    (
+        "canal-json",
+        {"binlog_row_image": "MINIMAL"},
+        {"type": "UPDATE", "data": [{"id": 2, "n": 5}], "old": [{"id": 1}], "pkNames": ["id"]},
+        "row_image=FULL",
+    ),
+    ("canal-json", {}, {"type": "UPDATE", "data": [{"id": 2}], "old": [{"id": 1}], "pkNames": ["id"]}, "row_image=FULL"),
+    ("ogg-json", {}, {"op_type": "U", "before": {"id": 1}, "after": {"id": 2, "n": 5}}, "NOCOMPRESSUPDATES"),
+]
+
+
+@pytest.mark.parametrize(("identifier", "options", "message", "setting"), AFTER_A_MOVE)
+def test_a_changed_key_whose_row_lacks_columns_is_an_error_and_deletes_nothing(identifier, options, message, setting) -> None:
+    source = source_of(get_format(identifier, **options), "id INT, note STRING, n INT", ["id"], mode="FAILFAST", control_events=frozenset())
+    records = [(b'{"id": 2}', json.dumps(message).encode())]
+    with pytest.raises(PartialImageError, match=rf"the primary key changed, and the producer left out note.*{setting}.* t\[0\]@0"):
+        outcome(source, records, columnar=True)
+    for target, compact in product((Blocks, KeyedRows), (False, True)):
+        dropping = replace(source, mode="DROPMALFORMED", compact=compact)
+        found = outcome(dropping, records, columnar=True, target=target)
+        rows = [row for rows in found.changes.values() for row in rows]
+        assert not [row for row in rows if target is Blocks or "'change': b" in row]
+        assert any("'PARTIAL_IMAGE': 1" in str(each) for each in (*found.counts, *rows))
+        assert not differences(dropping, records, target)
+
+
+def test_an_update_that_keeps_its_key_may_lack_columns() -> None:
+    message = {"op": "u", "before": {"id": 1}, "after": {"id": 1, "note": TOAST, "n": 5}}
+    found = outcome(
+        source_of(get_format("debezium-json"), "id INT, note STRING, n INT", ["id"]), [(None, json.dumps(message).encode())], columnar=True
+    )
+    assert sum(map(len, found.partials.values())) == 1
 
 
 def test_keys_that_two_updates_exchange_give_the_same() -> None:
