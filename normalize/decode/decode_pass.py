@@ -11,6 +11,7 @@ Records without rows are counted by reason (`counts`).
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -240,14 +241,13 @@ class _Task:
 
     def __init__(self, source: Source, target: Target, report: Report) -> None:
         self.source, self.target = source, target
-        decoder = source.decoder()
+        self.decoder = decoder = source.decoder()
         self.watch = Watch(decoder, report)
         self.decode_record = decoder.upserts if target.keyed else decoder.decode
         self.columnar = ColumnarDecoder.of(source, keyed=target.keyed)
         self.skip = self.skipped = 0
-        self.decoders: list[Decoder | ColumnarDecoder] = [decoder] if self.columnar is None else [decoder, self.columnar]
         self.tables = list[SourceTable]()
-        self.compared: tuple[Any, ...] = ()
+        self.compared: tuple[str | None, int] = (None, 0)
         self.change = self._update_before_changer()
         self.merge = _metadata_merger(source)
         self.key_places = [list(source.metadata).index(name) for name in source.key_metadata]
@@ -307,9 +307,15 @@ class _Task:
             self.count_positions(records, zip(part.places.tolist(), [position for _, position in part.changes.positions], strict=False))
             with_rows[part.places] = True
         self.counts.update(decoded.ignored)
-        if decoded.odd:
-            rest = [kafka[place] for place in decoded.odd] if kafka else kafka
-            with_rows[decoded.odd] = list(map(bool, self.decode_messages(records.only(decoded.odd), rest)))
+        # In the order of the records, so that the first one that stops the query does so, as one by one.
+        odd, done = decoded.odd, 0
+        for place, names in [*decoded.tables, (len(records.values), None)]:
+            start, done = done, bisect_left(odd, place)
+            if alone := odd[start:done]:
+                of_alone = [kafka[at] for at in alone] if kafka else kafka
+                with_rows[alone] = list(map(bool, self.decode_messages(records.only(alone), of_alone)))
+            if names is not None:
+                self.add_table(records, place, names)
         # Reading messages twice is in vain if the next ones are of the same kind.
         in_vain = 2 * len(decoded.odd) > len(records.values)
         self.skipped = min(2 * self.skipped + 1, _MOST_SKIPPED) if in_vain else 0
@@ -346,19 +352,25 @@ class _Task:
             self.watch.add_without_position(records.record(min(without)), len(without))
 
     def check_tables(self, records: Records, index: int = 0) -> None:
-        """Raise an error for records of a second table, whose rows would be merged with those of the first by key."""
-        identity = self.source.identity
-        if not identity.compared:
+        """Raise an error for a record of a second table, whose rows would be merged with those of the first by key."""
+        if not self.source.identity.compared:
             return
-        # The decoders' tables only grow: if nothing was added, they were compared before.
-        compared = (records.topic, *(len(decoder.tables) for decoder in self.decoders))
+        # The decoder's tables only grow: if nothing was added, they were compared before.
+        compared = (records.topic, len(self.decoder.tables))
         if compared == self.compared:
             return
-        place = f"{records.source}@{int(records.offsets[index])}"
-        found = [names for decoder in self.decoders for names in decoder.tables] or [()]
-        named = [{name: str(value) for name, value in zip(identity.columns, names, strict=False) if value is not None} for names in found]
-        self.tables = identity.merged(self.tables, [SourceTable(names, records.topic, place) for names in named])
+        for names in islice(self.decoder.tables, self.compared[1], None):
+            self.add_table(records, index, names)
+        if not self.decoder.tables and (self.columnar is None or not self.columnar.tables):
+            self.add_table(records, index, ())
         self.compared = compared
+
+    def add_table(self, records: Records, index: int, names: tuple[Any, ...]) -> None:
+        """Compare the table of a record with the one of all records before."""
+        identity = self.source.identity
+        named = {name: str(value) for name, value in zip(identity.columns, names, strict=False) if value is not None}
+        table = SourceTable(named, records.topic, f"{records.source}@{int(records.offsets[index])}")
+        self.tables = identity.merged(self.tables, [table])
 
     def arguments(self, records: Records) -> list[Sequence[Any]]:
         if not self.source.format.reads_headers:

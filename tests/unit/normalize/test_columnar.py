@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import product
@@ -11,7 +12,7 @@ from itertools import product
 import pytest
 
 from cdc_formats import ChangelogMode, Ignored, RowKind, get_format
-from cdc_formats.errors import DecodeError, PartialImageError
+from cdc_formats.errors import ChangelogError, DecodeError, PartialImageError
 from cdc_formats.formats.debezium.json import DebeziumJson
 from cdc_formats.testing import damaged
 from normalize.decode.columnar import ColumnarDecoder
@@ -261,6 +262,36 @@ def test_ignored_deletes_leave_the_row_of_a_changed_key_without_a_stage(drop, ig
     records = [(None, debezium("u", one, two)), (None, debezium("u", two, two)), (None, debezium("d", two, None))]
     assert odd_share(source, records, keyed=False)[0] == 0
     assert [kind for kind, _, _ in kinds_and_keys(source, records)] == expected
+
+
+OF_PARTS, OF_TOOLS = debezium("c", None, {"id": 1}), debezium("c", None, {"id": 1}, "tools")
+ALONE = debezium("u", None, {"id": 1, "name": "__debezium_unavailable_value"})
+"""A message that is decoded alone."""
+TRUNCATE, BAD = debezium("t", None, None), b"{"
+
+
+@pytest.mark.parametrize(
+    ("values", "error"),
+    [
+        ([OF_PARTS, TRUNCATE, OF_TOOLS], "the source table was truncated - in t[0]@1"),
+        ([OF_PARTS, OF_TOOLS, TRUNCATE], "shop.parts (t[0]@0) and shop.tools (t[0]@1)"),
+        ([TRUNCATE, OF_PARTS, OF_TOOLS], "the source table was truncated - in t[0]@0"),
+        ([OF_PARTS, BAD, OF_TOOLS], "[MALFORMED_MESSAGE]"),
+        ([OF_PARTS, OF_TOOLS, BAD], "shop.parts (t[0]@0) and shop.tools (t[0]@1)"),
+        ([ALONE, TRUNCATE, OF_TOOLS], "the source table was truncated - in t[0]@1"),
+        ([ALONE, OF_TOOLS, OF_PARTS], "shop.parts (t[0]@0) and shop.tools (t[0]@1)"),
+        ([OF_TOOLS, ALONE, TRUNCATE], "shop.tools (t[0]@0) and shop.parts (t[0]@1)"),
+        ([OF_TOOLS, OF_TOOLS, ALONE], "shop.tools (t[0]@0) and shop.parts (t[0]@2)"),
+    ],
+)
+def test_the_first_record_that_stops_a_query_gives_the_error(values: list[bytes], error: str) -> None:
+    source = source_of(get_format("debezium-json"), "id INT, name STRING", ["id"], mode="FAILFAST", control_events=frozenset())
+    texts = []
+    for columnar in (False, True):
+        with pytest.raises(ChangelogError, match=re.escape(error)) as caught:
+            outcome(source, [(None, value) for value in values], columnar=columnar)
+        texts.append(str(caught.value))
+    assert texts[0] == texts[1]
 
 
 TOAST = "__debezium_unavailable_value"
