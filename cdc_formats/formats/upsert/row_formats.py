@@ -38,6 +38,7 @@ from cdc_formats.errors import (
     MissingFieldError,
     SchemaError,
 )
+from cdc_formats.sampling import is_wrapped, key_fields
 from cdc_formats.values.handling import ConversionError, Handling
 from cdc_formats.values.schema import Column, quote
 from cdc_formats.values.types import writer
@@ -183,11 +184,21 @@ class Json(RowFormat):
         try:
             return self.rows.row(image, "$")
         except MissingFieldError:
-            return self.without_columns(read_object(data))
+            return self._wrapped(self.rows, read_object(data))
+
+    def _wrapped(self, rows: RowConverter, fields: Mapping[str, Any]) -> Row:
+        """Return the columns of a key in Connect's wrapper, as `read` does."""
+        if self.part == "key" and is_wrapped(fields) and isinstance(fields["payload"], dict):
+            fields = fields["payload"]
+            if not fields.keys().isdisjoint(self.names):
+                return rows.row(fields, "$.payload")
+        return self.without_columns(fields)
 
     def field_names(self, data: bytes, headers: Headers) -> Collection[str]:
-        """Return the object's names."""
-        return _read_names(data)
+        """Return the object's names, those in the payload for a key in Connect's wrapper."""
+        names = _read_names(data)
+        wrapped = self.part == "key" and set(names) <= {"schema", "payload"} and not set(names) & set(self.names)
+        return key_fields(data).keys() if wrapped else names
 
     def check_written(self) -> None:
         """Raise for a MAP whose keys are not text."""
