@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, TypeVar
 import msgspec
 
 from cdc_formats.decoding.images import ABSENT, absent_as_null, complete
+from cdc_formats.decoding.other_messages import named
 from cdc_formats.decoding.rows import Image, RowConverter
 from cdc_formats.decoding.validation import message_validator, packaged_schema
 from cdc_formats.values.equality import key_getter, row_unifier
@@ -669,7 +670,7 @@ class Decoder:
                 add(event, changes)
             return changes
         except DecodeError as error:
-            raise self._with_excerpt(error, key, value) from None
+            raise self._with_excerpt(named(error, value), key, value) from None
         except RecursionError:
             # A value that the JSON reader accepts can be nested too deeply for code further down the stack.
             raise self._with_excerpt(MalformedMessageError("nested too deeply"), key, value) from None

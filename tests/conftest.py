@@ -86,6 +86,12 @@ def _longest_first(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: -weights[item.path])
 
 
+@pytest.fixture
+def no_other_formats(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the formats that other tests registered."""
+    monkeypatch.setattr("cdc_formats.registry._registered", {})
+
+
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[object]:
     """A Spark session with the Kafka source, Delta, Iceberg (the catalog ``lake``), and JDBC drivers."""

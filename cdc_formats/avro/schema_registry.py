@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from functools import lru_cache
 from typing import Any, TypeVar
@@ -38,6 +38,8 @@ VALUE_HEADER = "__value_schema_id"
 
 _FIRST_WAIT, _MOST_WAIT = 0.5, 8.0  # seconds between two requests
 _REQUEST_SECONDS = 10
+MOST_ANSWER_BYTES = 16 * 2**20
+"""The most bytes of a registry's answer, decompressed. Schemas are far smaller."""
 _NOT_FOUND = (40400, 40401, 40402, 40403)
 _BUSY = (408, 425, 429, 500, 502, 503, 504)
 _INSTALL = "pip install 'pyspark-kafka-changelog[avro]'"
@@ -219,6 +221,25 @@ def _client(registry: Registry) -> RegistryClient:
     return RegistryClient(registry)
 
 
+class _TooLargeError(Exception):
+    """A registry's answer has more than `MOST_ANSWER_BYTES`."""
+
+
+def _limited(response: Any) -> None:
+    """Limit an answer of the client's HTTP library, which is read after this call."""
+    read = response.iter_bytes
+
+    def iter_bytes(*arguments: Any) -> Iterator[bytes]:
+        size = 0
+        for part in read(*arguments):
+            size += len(part)
+            if size > MOST_ANSWER_BYTES:
+                raise _TooLargeError
+            yield part
+
+    response.iter_bytes = iter_bytes
+
+
 class RegistryClient:
     """A caching client of one registry; `Registry.client` returns it."""
 
@@ -232,6 +253,9 @@ class RegistryClient:
             self.confluent = SchemaRegistryClient.new_client(registry.configuration())
         except (ValueError, TypeError, OSError) as error:
             raise FormatOptionError(f"the schema registry's client cannot be created: {type(error).__name__}: {error}") from None
+        # The in-process registry of tests has no HTTP session.
+        if session := getattr(getattr(self.confluent, "_rest_client", None), "session", None):
+            session.event_hooks = {"response": [_limited]}
         self._schemas: dict[SchemaId, AvroSchema] = {}
         self._numbers: dict[tuple[str, str, bool], int] = {}
 
@@ -346,6 +370,11 @@ class RegistryClient:
             if status == 404 and error.error_code in _NOT_FOUND:
                 return None, ""
             raise self._refused(what, status, text) from None
+        except _TooLargeError:
+            raise SchemaRegistryError(
+                f"{self.registry.url} is not a schema registry ({what}): its answer has more than {MOST_ANSWER_BYTES >> 20} MiB. "
+                "Check the url"
+            ) from None
         except OAuthTokenError as error:
             raise SchemaRegistryError(f"no token for the schema registry at {self.registry.url}: {type(error).__name__}") from None
         except (TypeError, KeyError, AttributeError, ValueError) as error:

@@ -19,6 +19,8 @@ from cdc_formats.errors import MalformedMessageError
 T = TypeVar("T")
 BatchReader = Callable[[Sequence[Any]], tuple[list[Any], list[int]]]
 """From many messages to the values of those that it reads, and the indexes of all others."""
+MOST_DIGITS = 4_300
+"""The most digits of an integer: as many as Python reads by default."""
 _BOM = b"\xef\xbb\xbf"
 _FAILURES = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
@@ -130,6 +132,8 @@ def _malformed(error: Exception) -> MalformedMessageError:
     if isinstance(error, UnicodeDecodeError):
         return MalformedMessageError(f"not JSON: not UTF-8 ({error.reason} at byte {error.start} of a string)")
     reason, _, path = str(error).partition(" - at ")
+    if reason == "Integer value out of range":
+        reason = f"an integer of more than {MOST_DIGITS:,} digits cannot be read"
     prefix = "" if isinstance(error, msgspec.ValidationError) else "not JSON: "
     return MalformedMessageError(prefix + reason, path.strip("`"))
 

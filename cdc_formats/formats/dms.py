@@ -38,9 +38,9 @@ Source: AWS DMS User Guide, "Using Apache Kafka as a target" and "Before image t
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import msgspec
 
@@ -58,7 +58,12 @@ from cdc_formats.values.handling import Handling
 from cdc_formats.values.schema import Column, columns as to_columns
 from cdc_formats.values.times import TIMESTAMP_TYPES
 
+if TYPE_CHECKING:
+    from cdc_formats.topics.encodings import InspectedRecord
+    from cdc_formats.topics.inference.sample import TopicSample
+
 _INSERT, _UPDATE, _DELETE = RowKind.INSERT, RowKind.UPDATE_AFTER, RowKind.DELETE
+_USUAL_PREFIX = "BI_"
 _KINDS = {"load": _INSERT, "insert": _INSERT, "update": _UPDATE, "delete": _DELETE}
 
 
@@ -145,12 +150,18 @@ class DmsJson(Format):
         )
 
     def row_names(self, event: Event) -> RowNames | None:
-        """Return the names in ``data``; without ``IncludeNullAndEmpty`` DMS omits columns that are NULL."""
+        """Return the names in ``data``; without ``IncludeNullAndEmpty`` DMS omits columns that are NULL.
+
+        Without options of before-images, names with the documentation's prefix are those of one if a column without it is next to one.
+        """
         found = super().row_names(event)
         if found is None:
             return None
         prefix = self.before_image_prefix
-        added = [name for name in found.names if name.startswith(prefix)] if prefix else []
+        if prefix is None:
+            added = [] if self.before_image_field else _before_image(found.names)
+        else:
+            added = [name for name in found.names if name.startswith(prefix)]
         return RowNames(found.names, found.whole and self.include_null_and_empty, added)
 
     def control_event(self, key: bytes | None, value: bytes | None, reason: Ignored, headers: Headers = ()) -> ControlEvent:
@@ -161,9 +172,29 @@ class DmsJson(Format):
         statement = operation if not operation or not definition else f"{operation} {json_text(definition)}"
         return ControlEvent(reason, None, named(member(metadata, "schema-name")), named(member(metadata, "table-name")), statement)
 
+    @classmethod
+    def detected_options(cls, records: Sequence[InspectedRecord], given: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the documentation's prefix of before-images if a row has columns with it."""
+        rows = [each.value.fields.get("data") for each in records]
+        found = any(_before_image(row) for row in rows if isinstance(row, dict))
+        return {"before_image_prefix": _USUAL_PREFIX} if found and "before_image_field" not in given else {}
+
+    def inferred_options(self, sample: TopicSample) -> Mapping[str, tuple[Any, str]]:
+        """Return the documentation's prefix of before-images if rows have columns with it."""
+        if self.before_image_prefix is not None or not sample.with_added:
+            return {}
+        reason = f"{sample.with_added} of {sample.rows} rows have columns with this prefix, the before-image, next to those without it"
+        return {"before_image_prefix": (_USUAL_PREFIX, reason)}
+
     def encoder(self, columns: str | Sequence[Column], *, unique_key: Sequence[str] = ()) -> Encoder:
         """Return the encoder of one table's rows; it requires the option for whole before-images."""
         return _Encoder(self, columns, unique_key)
+
+
+def _before_image(names: Collection[str]) -> list[str]:
+    """Return the names with the documentation's prefix if a column without it is next to one: a before-image has no others."""
+    found = [name for name in names if name.startswith(_USUAL_PREFIX)]
+    return found if any(name[len(_USUAL_PREFIX) :] in names for name in found) else []
 
 
 class _Metadata(msgspec.Struct, gc=False, rename="kebab"):

@@ -16,9 +16,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import lru_cache
 from io import BytesIO
 from itertools import chain, count, repeat
+from tempfile import TemporaryFile
+from threading import Lock
 from typing import Any
 
 import fastavro
@@ -140,10 +143,41 @@ class _Reader:
     def table(self, messages: Sequence[bytes], marks: Sequence[bytes]) -> pl.DataFrame | None:
         """Return the columns of messages and marks; None if polars cannot read them."""
         block = b"".join(chain.from_iterable(zip(messages, marks, strict=True)))
+        file = BytesIO(b"".join([self.header, _long(len(messages)), _long(len(block)), block, _SYNC]))
         try:
-            return pl.read_avro(BytesIO(b"".join([self.header, _long(len(messages)), _long(len(block)), block, _SYNC])))
+            with _held_errors():
+                return pl.read_avro(file)
         except (PolarsError, OSError, PanicException):
             return None
+
+
+_one_at_a_time = Lock()
+
+
+@contextmanager
+def _held_errors() -> Iterator[None]:
+    """Hold back what the process writes to the standard error, and write it at the end unless polars panics.
+
+    A panic is an exception here, but polars also writes its text and a trace of 200 lines for each damaged message.
+    """
+    with _one_at_a_time, TemporaryFile() as held:
+        try:
+            error = os.dup(2)
+        except OSError:  # there is no standard error
+            yield
+            return
+        os.dup2(held.fileno(), 2)
+        try:
+            yield
+        except PanicException:
+            held.truncate(0)
+            raise
+        finally:
+            os.dup2(error, 2)
+            os.close(error)
+            held.seek(0)
+            if text := held.read():
+                os.write(2, text)
 
 
 def _marks(count: int) -> list[bytes]:

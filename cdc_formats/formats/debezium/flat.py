@@ -55,6 +55,7 @@ from cdc_formats.decoding.envelope import Envelope, image_shape
 from cdc_formats.decoding.images import ABSENT
 from cdc_formats.decoding.json_reader import json_bytes, json_reader, read_object
 from cdc_formats.decoding.metadata import epoch_ms, member, text
+from cdc_formats.decoding.other_messages import refuse_other
 from cdc_formats.decoding.rows import RowConverter
 from cdc_formats.decoding.tables import TableFilter
 from cdc_formats.encoding.envelope import refuse_filters, writes_iso
@@ -192,6 +193,16 @@ class DebeziumFlatJson(DebeziumJson):
         if found is None or event.message.value is None:
             return None
         return found._replace(added=[name for name in found.names if self._is_added(name)])
+
+    def sample_reader(self, rows: RowConverter) -> Reader:
+        """Return the reader of rows with any columns, without messages that would be rows of another producer's fields."""
+        read = super().sample_reader(rows)
+
+        def read_row(key: bytes | None, value: bytes | None) -> Sequence[Event] | Ignored:
+            refuse_other(value)
+            return read(key, value)
+
+        return read_row
 
     def encoder(self, columns: str | Sequence[Column], *, unique_key: Sequence[str] = ()) -> Encoder:
         """Return the encoder of one table's rows: with ``__op``, deletes as tombstones, in schema blocks if `schema_include` is True."""

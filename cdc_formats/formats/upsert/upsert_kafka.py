@@ -56,6 +56,7 @@ from cdc_formats.changelog_mode import ChangelogMode
 from cdc_formats.decoding.envelope import Envelope, image_shape
 from cdc_formats.decoding.images import ABSENT
 from cdc_formats.decoding.json_reader import read_object
+from cdc_formats.decoding.other_messages import refuse_other
 from cdc_formats.decoding.rows import RowConverter, key_indices
 from cdc_formats.encoding.envelope import TIMESTAMP_STANDARDS
 from cdc_formats.errors import DecodeError, FormatOptionError, InferenceError, MissingDependencyError, MissingFieldError, SchemaError
@@ -264,6 +265,7 @@ class UpsertKafka(Format):
     def _read_any_json(self, key: bytes | None, value: bytes | None, headers: Headers = ()) -> Sequence[Event] | Ignored:
         if value is None or _is_json_null(value):
             return Ignored.TOMBSTONE
+        refuse_other(value)
         return [Event.insert(self._with_key(key, read_object(value), headers), path="$")]
 
     def _read_any_avro(self, key: bytes | None, value: bytes | None, headers: Headers = ()) -> Sequence[Event] | Ignored:
@@ -287,7 +289,7 @@ class UpsertKafka(Format):
 
         columns = record_columns(self.registry, "value", value, headers)
         names = {each.column.name for each in columns}
-        in_key = record_columns(self.registry, "key", key, headers) if primary_key and self.key_format == "avro-confluent" else ()
+        in_key = record_columns(self.registry, "key", key, headers) if key and primary_key and self.key_format == "avro-confluent" else ()
         renamed = [each._replace(column=replace(each.column, name=self.key_fields_prefix + each.column.name)) for each in in_key]
         return Declaration(REGISTRY_SCHEMA, [*(each for each in renamed if each.column.name not in names), *columns], primary_key)
 

@@ -16,6 +16,7 @@ BIGINT, base64 stays STRING, and a note says how to declare the column.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -74,6 +75,12 @@ class InferredSchema:
     def columns(self) -> tuple[Column, ...]:
         """The columns."""
         return tuple(each.column for each in self.evidence)
+
+    @property
+    def same_but_for_case(self) -> tuple[str, ...]:
+        """The columns whose names differ from another's by case alone: Spark cannot read them together."""
+        lower = Counter(column.name.lower() for column in self.columns)
+        return tuple(column.name for column in self.columns if lower[column.name.lower()] > 1)
 
     @property
     def ddl(self) -> str:
@@ -182,7 +189,17 @@ def infer_schema(
         ignored={ignored.value: count for ignored, count in sample.ignored.items()},
         notes=tuple(sample.notes()),
     )
+    if inferred.same_but_for_case:  # each lacks the rows of the other, which is no error of the producer
+        return replace(inferred, notes=(*inferred.notes, case_note(inferred.same_but_for_case)))
     return replace(inferred, notes=(*inferred.notes, *_tried(chosen, inferred, kept)))
+
+
+def case_note(names: Sequence[str]) -> str:
+    """Return the sentence on names that differ by case alone."""
+    return (
+        f"columns {' and '.join(map(quote, names))} differ by case alone, as after a column was renamed. Spark ignores the case of names, "
+        "and messages do not: declare the one that new messages have"
+    )
 
 
 def _tried(format: Format, inferred: InferredSchema, records: Iterable[Sample]) -> Iterator[str]:

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from cdc_formats.base import Event, Format, Headers, Ignored
+from cdc_formats.decoding.other_messages import named
 from cdc_formats.decoding.rows import RowConverter
-from cdc_formats.errors import MalformedMessageError
+from cdc_formats.errors import DecodeError, MalformedMessageError
 from cdc_formats.values.schema import Column
 
 from .source_types import STRING
@@ -44,6 +45,8 @@ class AnyColumns:
         try:
             found: Sequence[Event] | Ignored
             found = self._read(key, value, headers) if self.format.reads_headers else self._read(key, value)
+        except DecodeError as error:
+            raise named(error, value) from None
         except RecursionError:
             raise MalformedMessageError("nested too deeply") from None
         return found

@@ -71,6 +71,8 @@ class TopicSample:
         The number of records with a value that have rows, and of after-images.
     with_key : int
         The number of records with a Kafka key.
+    with_added : int
+        The number of after-images with names that are no columns (`RowNames.added`).
     json_nulls : int
         The number of values that are JSON's null.
     declared : dict
@@ -97,7 +99,7 @@ class TopicSample:
         self.ignored: Counter[Ignored] = Counter()
         self.refused: list[DecodeError] = []
         self.connectors: set[str] = set()
-        self.messages = self.rows = self.json_nulls = self.with_key = 0
+        self.messages = self.rows = self.json_nulls = self.with_key = self.with_added = 0
 
     def add(self, key: bytes | None, value: bytes | None, headers: Headers = ()) -> None:
         """Add a record."""
@@ -108,11 +110,11 @@ class TopicSample:
             if isinstance(events, Ignored):
                 self.ignored[events] += 1
                 return
-            images = [event for event in events if event.after is not None]
             if value:
                 self._add_message(self.format.declaration(key, value, headers))
-            for event in images:
-                self._add_row(event)
+            for event in events:
+                if event.after is not None:
+                    self._add_row(event)
                 self.connectors.add(str(self.format.connector(event.message) or ""))
                 if (table := self.reader.table(event.message)) is not None:
                     self.tables[table] += 1
@@ -136,6 +138,7 @@ class TopicSample:
     def _add_row(self, event: Event) -> None:
         names = self.format.row_names(event)
         added = () if names is None else names.added
+        self.with_added += bool(added)
         row = {name: value for name, value in event.after.items() if name not in added}
         if _has_cells(row):
             raise MalformedMessageError("the row has cells with `value` and `set`, not values, and a null cell means unchanged")
@@ -151,9 +154,9 @@ class TopicSample:
             self.order = list(row)
 
     def require_rows(self) -> None:
-        """Raise an error when the sample has no rows, or rows of several tables."""
+        """Raise an error when the sample has no rows and declares no columns, or has rows of several tables."""
         format = self.format.identifier
-        if not self.rows:
+        if not self.rows and not self.declared:
             ignored = ", ".join(f"{count} {reason.value}" for reason, count in self.ignored.items()) or "none"
             refused = f"; {len(self.refused)} could not be read, the first: {self.refused[0].without_data()}" if self.refused else ""
             raise InferenceError(
@@ -245,6 +248,8 @@ class TopicSample:
         """Return notes for the user on the whole sample."""
         if self.refused:
             yield f"{len(self.refused)} records could not be read, the first: {self.refused[0].without_data()}"
+        if not self.rows:
+            yield "the sample has only deletes: the columns are those that its messages declare"
         if len(self.tables) > 1:
             yield f"the filters select {len(self.tables)} tables, which are read as one"
         yield from self.format.sample_notes(self)

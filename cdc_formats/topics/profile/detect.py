@@ -18,6 +18,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from cdc_formats.base import Format, Ignored
+from cdc_formats.decoding.other_messages import other_message
 from cdc_formats.errors import FormatOptionError, SchemaRegistryError
 from cdc_formats.registry import BUILT_IN, get_format, list_formats
 from cdc_formats.sampling import Evidence
@@ -142,13 +143,15 @@ def candidate(format: Format, records: Sequence[InspectedRecord]) -> Candidate:
     return _counted(format, readings, not format.plain_rows and _refuses_decoy(reader))
 
 
-def choose(tried: Sequence[Candidate]) -> tuple[Candidate | None, str]:
+def choose(tried: Sequence[Candidate], records: Sequence[InspectedRecord]) -> tuple[Candidate | None, str]:
     """Return the format of a sample, None when no format reads it, and the reason.
 
     Parameters
     ----------
     tried : sequence of Candidate
         The best first.
+    records : sequence of InspectedRecord
+        The sample.
     """
     best = tried[0]
     if not best.values:
@@ -158,6 +161,9 @@ def choose(tried: Sequence[Candidate]) -> tuple[Candidate | None, str]:
         if waiting:
             return None, f"the format cannot be detected yet: {waiting}"
         nearest = max(tried, key=lambda each: (each.understood, each.evidence != ""))
+        other = next((sentence for each in records if (sentence := other_message(each.record.value))), "")
+        if other:
+            return None, f"no format reads most of the {best.values} values: {other}"
         return None, f"no format reads most of the {best.values} values; the nearest is {nearest.identifier}, with {nearest.understood}"
     equal = [each.identifier for each in tried[1:] if _as_good(each, best)]
     return best, best.evidence + (f"; {' and '.join(equal)} would read as many values: check which one it is" if equal else "")

@@ -313,7 +313,7 @@ def _chosen(
         given = cls.from_options({**cls.detected_options(records, options), **options})
         return [candidate(given, records)], given, "as given"
     tried = candidates(records, options)
-    best, reason = choose(tried)
+    best, reason = choose(tried, records)
     return tried, best.format if best else None, reason
 
 

@@ -14,6 +14,7 @@ from cdc_formats.errors import ChangelogError
 from cdc_formats.row_kind import SHORT_STRINGS, RowKind
 from cdc_formats.topics.encodings import InspectedRecord
 from cdc_formats.topics.inference import InferredSchema, infer_schema
+from cdc_formats.topics.inference.infer import case_note
 from cdc_formats.topics.inference.reading import AnyColumns
 
 from .read import Reading
@@ -167,9 +168,10 @@ def _schema(readings: Sequence[Reading], format: Format) -> tuple[InferredSchema
     records = [(each.record.key, each.record.value, each.record.headers) for each in sorted(readings, key=_age)]
     single = _key_column([each.inspected for each in readings]) if format.plain_rows else None
     try:
-        return infer_schema(records, format=format, primary_key=() if single is None else (single,)), ""
+        found = infer_schema(records, format=format, primary_key=() if single is None else (single,))
     except ChangelogError as error:
         return None, str(error.args[0])
+    return (None, case_note(found.same_but_for_case)) if found.same_but_for_case else (found, "")
 
 
 def _age(reading: Reading) -> tuple[int, int]:

@@ -13,7 +13,7 @@ import pytest
 from confluent_kafka.schema_registry import Schema, SchemaReference
 
 from cdc_formats import Change, RowKind, get_format
-from cdc_formats.avro.schema_registry import Registry, framed, schema_id
+from cdc_formats.avro.schema_registry import MOST_ANSWER_BYTES, Registry, framed, schema_id
 from cdc_formats.errors import ArgumentError, FormatOptionError, MalformedMessageError, SchemaRegistryError, WriterSchemaError
 from tests.support.servers.registry_front import RegistryFront, make_certificates
 
@@ -303,3 +303,16 @@ def test_a_schema_by_its_guid_in_a_header() -> None:
     assert decoder.decode(b"\0\0\0\7", framed(1, b"\x54")) == FOUND
     with pytest.raises(WriterSchemaError, match=f"has no schema {GUID}"):
         decoder.decode(b"\0\0\0\7", b"\x54", [("__value_schema_id", b"\1" + GUID.bytes)])
+
+
+def test_an_answer_that_is_too_large_is_not_read() -> None:
+    head, tail = b'{"schema": "', b'"}'
+    row = json.dumps({"schema": ROW}).encode()
+    sound = row + b" " * (MOST_ANSWER_BYTES - len(row))
+    for body in (head + b"x" * MOST_ANSWER_BYTES + tail, sound + b" "):
+        with RegistryFront(answers=((200, body),)) as front:
+            with pytest.raises(SchemaRegistryError, match=r"is not a schema registry \(schema 1\): its answer has more than 16 MiB"):
+                Registry(url=front.url).client.schema(1)
+            assert front.requests == 1
+    with RegistryFront(answers=((200, sound),)) as front:
+        assert Registry(url=front.url).client.schema(1).top["name"] == "Row"

@@ -8,7 +8,8 @@ import msgspec
 import pytest
 from hypothesis import given, strategies as st
 
-from cdc_formats.decoding.json_reader import batch_reader, json_bytes, json_text, read_json
+from cdc_formats.decoding.json_reader import MOST_DIGITS, batch_reader, json_bytes, json_reader, json_text, read_json
+from cdc_formats.errors import MalformedMessageError
 
 Narrow = msgspec.defstruct("Narrow", [("c0", str)])
 
@@ -32,3 +33,16 @@ def test_a_number_keeps_its_value_and_its_text(text: str) -> None:
 def test_values_without_a_json_form_are_refused() -> None:
     with pytest.raises(TypeError, match="complex has no JSON form"):
         json_bytes(1j)
+
+
+def test_an_integer_of_too_many_digits_is_named() -> None:
+    number = b"9" * (MOST_DIGITS - 1)
+    assert read_json(number) == 10 ** (MOST_DIGITS - 1) - 1
+    with pytest.raises(MalformedMessageError, match=r"more than 4,300 digits cannot be read - at `\$\.x` of"):
+        json_reader(Struct)(b'{"x":%b99}' % number)
+    assert read_json(b"%b99.5" % number).adjusted() == MOST_DIGITS
+    assert batch_reader(int)([b"1", number + b"99"]) == ([1], [1])
+
+
+class Struct(msgspec.Struct):
+    x: int

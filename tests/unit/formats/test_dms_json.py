@@ -11,6 +11,9 @@ from cdc_formats import Change, Ignored, RowKind, get_format
 from cdc_formats.base import ControlEvent, KeyedChange
 from cdc_formats.decoding.images import ABSENT
 from cdc_formats.errors import FormatOptionError, MissingBeforeImageError, PartialImageError
+from cdc_formats.topics.inference import infer_schema
+from cdc_formats.topics.profile import profile_records
+from tests.support.samples import sample
 
 FIELD = {"before_image_field": "before-image"}
 PREFIX = {"before_image_prefix": "BI_"}
@@ -205,3 +208,25 @@ def test_times_and_bytes_are_written_as_dms_writes_them() -> None:
 def test_values_that_could_not_be_read_back_are_refused(options: dict[str, Any]) -> None:
     with pytest.raises(FormatOptionError, match="dms-json cannot be written with"):
         get_format("dms-json", **options).encoder("id INT")
+
+
+# --------------------------------------------------------------------------------------------------------------- inference
+
+
+def test_a_before_image_among_the_columns_is_inferred_as_one() -> None:
+    update = message("update", {**AFTER, "BI_id": 1, "BI_note": "old"})  # the new note is NULL, which is left out
+    found = infer_schema([(None, message("insert", AFTER)), (None, update)], format="dms-json")
+    assert [column.name for column in found.columns] == list(AFTER)
+    assert found.format_options == {"before_image_prefix": "BI_"}
+    assert "1 of 2 rows have columns with this prefix" in found.option_reasons["before_image_prefix"]
+    (table,) = profile_records(sample((None, update))).tables
+    assert [column.name for column in table.schema.columns] == list(AFTER)
+    assert table.options == {"before_image_prefix": "BI_"}
+    assert (table.before.updates, table.before.updates_with) == (1, 1)
+
+
+def test_a_column_with_the_prefix_of_before_images_alone_is_a_column() -> None:
+    found = infer_schema([(None, message("update", {"id": 1, "BI_note": "x"}))], format="dms-json")
+    assert (found.ddl, found.format_options) == ("id BIGINT, BI_note STRING", {})
+    found = infer_schema([(None, message("update", {**AFTER, "BI_id": 1}))], format="dms-json", **FIELD)
+    assert ([column.name for column in found.columns], found.format_options) == ([*AFTER, "BI_id"], FIELD)

@@ -10,8 +10,12 @@ import pytest
 from cdc_formats import get_format
 from cdc_formats.errors import DecodeError, InferenceError
 from cdc_formats.topics.inference import infer_schema
+from cdc_formats.topics.profile import profile_records
 from normalize.decode.targets import TypedRows
 from tests.support.both_decoders import differences, source_of
+from tests.support.samples import sample
+
+pytestmark = pytest.mark.usefixtures("no_other_formats")
 
 METADATA: tuple[dict[str, str], ...] = ({}, {"all": "source.properties"})
 
@@ -55,3 +59,86 @@ def test_cells_are_no_columns(connector: str | None) -> None:
 def test_a_column_with_a_struct_like_a_cell_is_read() -> None:
     value = of_cells("postgresql", id=1, setting={"value": "on", "set": True})
     assert infer_schema([(None, value)], format="debezium-json").ddl == "id BIGINT, setting STRUCT<value: STRING, set: BOOLEAN>"
+
+
+def batch(*events: bytes) -> bytes:
+    """Return events in a batch of TiCDC's open protocol."""
+    return b"".join(len(event).to_bytes(8, "big") + event for event in events)
+
+
+CLOUD_EVENT = {
+    "id": "name:shop;lsn:29274832;txId:565",
+    "source": "/debezium/postgresql/shop",
+    "specversion": "1.0",
+    "type": "io.debezium.connector.postgresql.DataChangeEvent",
+    "time": "2026-01-13T13:55:39.738Z",
+    "datacontenttype": "application/json",
+    "iodebeziumop": "c",
+    "data": {"before": None, "after": {"id": 1, "name": "Bob"}},
+}
+MAXWELL = {"database": "shop", "table": "parts", "type": "insert", "ts": 1477053217, "xid": 23396, "commit": True}
+ENCRYPTED = {"encrypted": {"iv": "aXY=", "bytes": "Ynl0ZXM="}}
+GOLDENGATE = {
+    "table": "SHOP.PARTS",
+    "op_ts": "2026-05-13 15:40:06.000000",
+    "current_ts": "2026-05-13T15:40:07.000000",
+    "pos": "00000000143",
+}
+SIMPLE = {"version": 1, "database": "shop", "table": "parts", "commitTs": 447984084414103554, "buildTs": 1708923662983, "schemaVersion": 4}
+ROW = {"id": "1", "name": "Bob"}
+OTHERS = [
+    ("debezium-json", CLOUD_EVENT, "a CloudEvent around Debezium's"),
+    ("maxwell-json", CLOUD_EVENT, "a CloudEvent around Debezium's"),
+    ("maxwell-json", {**MAXWELL, **ENCRYPTED}, "Maxwell encrypted the message"),
+    ("maxwell-json", ENCRYPTED, "Maxwell encrypted the message"),
+    ("ogg-json", {**GOLDENGATE, "op_type": "I", **ROW}, "GoldenGate wrote the message in row mode"),
+    ("ogg-json", {**GOLDENGATE, "op_type": "D", **ROW}, "GoldenGate wrote the message in row mode"),
+    ("ogg-json", {**GOLDENGATE, "op_type": "K", "before": ROW, "after": {**ROW, "id": "2"}}, "this update of a primary key as op_type K"),
+    ("canal-json", {**SIMPLE, "type": "INSERT", "data": ROW, "old": None}, "TiCDC's simple protocol"),
+    ("ticdc-canal-json", {**SIMPLE, "type": "UPDATE", "data": ROW, "old": ROW}, "TiCDC's simple protocol"),
+    ("ticdc-canal-json", {"version": 1, "type": "WATERMARK", "commitTs": 447984124732375041, "buildTs": 1708923816911}, "simple protocol"),
+    ("canal-json", batch(b'{"u":{"id":{"t":3,"h":true,"f":11,"v":1}}}'), "a batch of TiCDC's open protocol"),
+    ("ticdc-canal-json", batch(b'{"u":{"id":{"t":3,"v":1}}}', b'{"d":{"id":{"t":3,"v":1}}}'), "a batch of TiCDC's open protocol"),
+    ("maxwell-json", {"data": ROW, "type": "INSERT"}, "SeaTunnel's maxwell_json"),
+    ("canal-json", {"data": ROW, "type": "DELETE"}, "SeaTunnel's maxwell_json"),
+    ("ogg-json", {"before": None, "after": ROW, "op_type": "D", "table": "shop.parts", "op_ts": None}, "SeaTunnel's ogg_json"),
+    ("debezium-json", b'\0\0\0\0\7{"op":"c","after":{"id":1}}', "JSON behind a schema registry's frame"),
+    ("upsert-kafka", b'\0\0\0\0\7{"id":1}', "JSON behind a schema registry's frame"),
+]
+
+
+def bytes_of(message: dict[str, Any] | bytes) -> bytes:
+    return message if isinstance(message, bytes) else json.dumps(message).encode()
+
+
+@pytest.mark.parametrize(("identifier", "message", "sentence"), OTHERS)
+def test_an_error_begins_with_what_the_message_is(identifier: str, message: dict[str, Any] | bytes, sentence: str) -> None:
+    value = bytes_of(message)
+    error = error_of(identifier, value, key=b'{"id":1}')
+    assert sentence in error.split(" - at ")[0].split("] ")[1][:100]
+    assert sentence in error_of(identifier, value, key=b'{"id":1}', error_excerpt=False)
+    for target in ({}, {"target": TypedRows}):
+        assert not differences(source_of(get_format(identifier), "id INT, name STRING", ["id"]), [(b'{"id":1}', value)], **target)
+
+
+@pytest.mark.parametrize(("identifier", "message", "sentence"), OTHERS)
+def test_no_schema_is_inferred_from_another_message(identifier: str, message: dict[str, Any] | bytes, sentence: str) -> None:
+    for each in (identifier, "upsert-kafka", "debezium-flat-json"):
+        with pytest.raises(InferenceError, match=sentence):
+            infer_schema([(b'{"id":1}', bytes_of(message))], format=each)
+    profile = profile_records(sample(*[(b'{"id":1}', bytes_of(message))] * 3))
+    assert (profile.format, profile.tables) == (None, ())
+    assert sentence in profile.reason
+
+
+def test_a_truncate_of_goldengate_is_none_of_them() -> None:
+    value = json.dumps({**GOLDENGATE, "op_type": "T"}).encode()
+    with pytest.raises(InferenceError, match="ignored: 1 TRUNCATE"):
+        infer_schema([(None, value)], format="ogg-json")
+
+
+@pytest.mark.parametrize(
+    "message", [{"id": 1, "encrypted": True}, {"id": 1, "type": "io", "specversion": "1.0"}, {"data": {}, "type": "x"}]
+)
+def test_a_row_that_resembles_another_message_is_a_row(message: dict[str, Any]) -> None:
+    assert infer_schema([(b'{"id":1}', json.dumps(message).encode())], format="upsert-kafka").rows == 1

@@ -16,6 +16,8 @@ from normalize.decode.targets import TypedRows
 from tests.support.both_decoders import differences, odd_share, source_of
 from tests.support.samples import sample
 
+pytestmark = pytest.mark.usefixtures("no_other_formats")
+
 SOURCE = {"connector": "TiCDC", "db": "shop", "table": "parts", "commit_ts": 447984084414103554}
 INSERT = {"source": SOURCE, "ts_ms": 1707103832957, "transaction": None, "op": "c", "before": None, "after": {"id": 1, "name": "bolt"}}
 DELETE = {**INSERT, "op": "d", "before": {"id": 1, "name": "bolt"}, "after": None}
@@ -101,3 +103,18 @@ def test_a_topic_of_payloads_is_recognized(format: str, value: dict[str, Any]) -
     profile = profile_records(sample(*records))
     assert profile.format == format
     assert profile.tables[0].primary_key == ("id",)
+
+
+@pytest.mark.parametrize("more", [{}, {"schema": None}, {"schema": {"type": "struct", "fields": []}}])
+@pytest.mark.parametrize("value", [b'{"id":1,"name":"bolt"}', b'{"name":"bolt"}', None])
+def test_a_key_of_upsert_kafka_in_a_payload_is_read(value: bytes | None, more: dict[str, Any]) -> None:
+    key, other = wrapped({"id": 1}, **more), wrapped({"nr": 1}, **more)
+    source = source_of(get_format("upsert-kafka"), "id INT, name STRING", ["id"])
+    decoder = get_format("upsert-kafka").decoder("id INT, name STRING", unique_key=["id"])
+    assert decoder.upserts(key, value) == decoder.upserts(b'{"id":1}', value)
+    assert decoder.compare_names(key, value) == decoder.compare_names(b'{"id":1}', value)
+    for records in ([(key, value)], [(other, value)], [(wrapped({"id": "x"}, **more), value)]):
+        assert not differences(source, records)
+        assert not differences(source, records, TypedRows)
+    of_payload = get_format("upsert-kafka").decoder("payload STRING", unique_key=["payload"])
+    assert of_payload.upserts(key, None)[0].key == ('{"id":1}',)

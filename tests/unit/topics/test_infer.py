@@ -15,9 +15,11 @@ from cdc_formats.registry import get_format
 from cdc_formats.testing import damaged
 from cdc_formats.topics.inference import InferredSchema, infer_schema
 from cdc_formats.topics.inference.source_types import widened
+from cdc_formats.topics.profile import profile_records
 from cdc_formats.values.schema import SqlType
 from tests.support.paths import TOPICS
 from tests.support.replay import producers, truth
+from tests.support.samples import sample
 from tests.support.scenarios import FORMATS, SCENARIOS
 
 
@@ -319,6 +321,33 @@ def test_flattened_rows_without_keys_are_keyless_and_added_fields_are_not_column
     assert found.format_options == {"keyless": True}
     assert found.notes == ()
     assert infer([row], "debezium-flat-json", [b'{"id": 1}']).format_options == {}
+
+
+def test_deletes_are_enough_where_their_messages_declare_the_columns() -> None:
+    key, value = block(ID, {"field": "name", "type": "string", "optional": True}, op="d", id=1, name=None)
+    message = json.loads(value)
+    message["payload"] |= {"before": {"id": 1, "name": ""}, "after": None}
+    found = infer_schema([(key, json.dumps(message).encode())], format="debezium-json")
+    assert (found.ddl, found.primary_key, found.tables) == ("id INT NOT NULL, name STRING", ("id",), ("d.t",))
+    assert found.notes == ("the sample has only deletes: the columns are those that its messages declare",)
+    delete = {**canal({"id": "int", "name": "text"}, {"id": "1", "name": "a"}), "type": "DELETE"}
+    assert infer([delete], "canal-json").ddl == "id INT NOT NULL, name STRING"
+    with pytest.raises(InferenceError, match="has no row of canal-json"):
+        infer([{**delete, "mysqlType": None}], "canal-json")
+    other = {**canal({"id": "int"}, {"id": "1"}), "table": "u"}
+    with pytest.raises(InferenceError, match=r"several tables: d\.t \(1 rows\), d\.u \(1 rows\)"):
+        infer([delete, other], "canal-json")
+
+
+def test_columns_that_differ_by_case_alone_are_no_fault_of_the_producer() -> None:
+    messages = [canal(None, {"id": "1", "K1": "x"}), canal(None, {"id": "2", "k1": "y"})]
+    found = infer(messages, "canal-json")
+    assert found.same_but_for_case == ("k1", "K1")
+    (note,) = found.notes
+    assert note.startswith("columns k1 and K1 differ by case alone, as after a column was renamed")
+    (table,) = profile_records(sample(*((None, json.dumps(message).encode()) for message in messages))).tables
+    assert (table.schema, table.reason) == (None, note)
+    assert infer(messages[:1], "canal-json").notes == ()
 
 
 def canal(mysql: dict | None, row: dict, **more) -> dict:

@@ -20,6 +20,8 @@ from tests.support.samples import messages, recorded, sample
 from tests.support.scenarios import VECTORS, read_lines
 from tests.support.servers.registry_front import RegistryFront
 
+pytestmark = pytest.mark.usefixtures("no_other_formats")
+
 FORMATS = {
     "__debezium-heartbeat.dbz34-mysql-strings": "debezium-json",
     "canal-mariadb-flat": "canal-json",
@@ -38,12 +40,6 @@ FORMATS = {
     "maxwell-mariadb": "maxwell-json",
     "maxwell-mariadb-ddl": "maxwell-json",
 }
-
-
-@pytest.fixture(autouse=True)
-def no_other_formats(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without the formats that other tests registered."""
-    monkeypatch.setattr(registry, "_registered", {})
 
 
 @pytest.fixture(scope="module")

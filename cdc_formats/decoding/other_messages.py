@@ -1,0 +1,129 @@
+"""Names messages that no format reads, but that resemble those of one: a format that refuses them would blame a field.
+
+A message is looked at only after a format refused it, or before a sample's message is read as a row without an operation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from cdc_formats.errors import DecodeError, MalformedMessageError
+
+from .json_reader import read_json
+
+_FRAME = 5
+_LENGTH = 8
+
+
+def _is_goldengate_row(message: Mapping[str, Any]) -> bool:
+    if not {"op_type", "op_ts", "pos"} <= set(message) or message["op_type"] == "T":
+        return False
+    return "before" not in message and "after" not in message
+
+
+def _is_seatunnel_maxwell(message: Mapping[str, Any]) -> bool:
+    return set(message) == {"data", "type"} and message["type"] in ("INSERT", "DELETE") and isinstance(message["data"], dict)
+
+
+def _is_seatunnel_delete(message: Mapping[str, Any]) -> bool:
+    return message.get("op_type") == "D" and message.get("before") is None and isinstance(message.get("after"), dict)
+
+
+def _is_encrypted(message: Mapping[str, Any]) -> bool:
+    encrypted = message.get("encrypted")
+    return isinstance(encrypted, dict) and {"iv", "bytes"} <= set(encrypted)
+
+
+_OBJECTS: tuple[tuple[Callable[[Mapping[str, Any]], bool], str], ...] = (
+    (_is_encrypted, "Maxwell encrypted the message, and no format decrypts it: set Maxwell's encrypt=none"),
+    (
+        lambda message: "specversion" in message and str(message.get("type")).startswith("io.debezium."),
+        "the message is a CloudEvent around Debezium's, which no format reads: set the connector's value.converter to "
+        "org.apache.kafka.connect.json.JsonConverter",
+    ),
+    (
+        lambda message: {"version", "type", "commitTs", "buildTs"} <= set(message),
+        "the message is of TiCDC's simple protocol, which no format reads: set the changefeed's protocol=canal-json",
+    ),
+    (
+        lambda message: message.get("op_type") == "K" and "table" in message,
+        "GoldenGate writes this update of a primary key as op_type K, which no format reads: set its pkUpdateHandling=delete-insert",
+    ),
+    (_is_goldengate_row, "GoldenGate wrote the message in row mode, which no format reads: set its format to json (operation mode)"),
+    (
+        _is_seatunnel_maxwell,
+        "the message is of SeaTunnel's maxwell_json, which differs from Maxwell's: set its sink's format to debezium_json or canal_json",
+    ),
+    (
+        _is_seatunnel_delete,
+        "the delete is of SeaTunnel's ogg_json, with the row in `after`: set its sink's format to debezium_json or canal_json",
+    ),
+)
+"""Whether a JSON object is another message, and the sentence about it."""
+_FRAMED = (
+    "the message is JSON behind a schema registry's frame (JSON Schema), which no format reads: write it without the frame "
+    "(org.apache.kafka.connect.json.JsonConverter), or in Avro"
+)
+_OPEN_PROTOCOL = "the message is a batch of TiCDC's open protocol, which no format reads: set the changefeed's protocol=canal-json"
+
+
+def other_message(value: bytes | None) -> str:
+    """Return what a message is that no format reads, and what to do; empty for all others.
+
+    Parameters
+    ----------
+    value : bytes or None
+
+    Examples
+    --------
+    >>> other_message(b'{"encrypted": {"iv": "aXY=", "bytes": "eA=="}}')
+    "Maxwell encrypted the message, and no format decrypts it: set Maxwell's encrypt=none"
+    """
+    if not value:
+        return ""
+    data = bytes(value)
+    if data[0] == 0:
+        return _behind_bytes(data)
+    message = _json(data)
+    return next((sentence for is_other, sentence in _OBJECTS if is_other(message)), "") if isinstance(message, dict) else ""
+
+
+def _behind_bytes(data: bytes) -> str:
+    size = int.from_bytes(data[:_LENGTH], "big")
+    if 0 < size <= len(data) - _LENGTH and isinstance(_json(data[_LENGTH : _LENGTH + size]), dict):
+        return _OPEN_PROTOCOL
+    return _FRAMED if data[_FRAME : _FRAME + 1] in (b"{", b"[") and _json(data[_FRAME:]) is not None else ""
+
+
+def _json(data: bytes) -> Any:
+    try:
+        return read_json(data)
+    except (MalformedMessageError, RecursionError):
+        return None
+
+
+def named(error: DecodeError, value: bytes | None) -> DecodeError:
+    """Return the error of a refused message, which begins with what the message is if that is known.
+
+    Parameters
+    ----------
+    error : DecodeError
+    value : bytes or None
+    """
+    sentence = other_message(value)
+    if not sentence:
+        return error
+    bare = f"{sentence} ({error.bare or error.reason})"
+    return type(error)(f"{sentence} ({error.reason})", error.path, error.field, error.where, error.excerpt, bare)
+
+
+def refuse_other(value: bytes | None) -> None:
+    """Raise if a message is one that no format reads.
+
+    Raises
+    ------
+    MalformedMessageError
+    """
+    if sentence := other_message(value):
+        raise MalformedMessageError(sentence)
