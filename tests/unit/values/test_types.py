@@ -25,6 +25,7 @@ from cdc_formats.values.numbers import decimal_text, shortest
 from cdc_formats.values.schema import TYPE_NAMES
 from cdc_formats.values.times import epoch_unit
 from cdc_formats.values.types import TYPES, converter
+from tests.support.both_decoders import differences, source_of
 from tests.support.examples import examples
 
 quick = settings(max_examples=examples(100), deadline=None, derandomize=True)
@@ -446,6 +447,14 @@ def test_a_float_is_rounded_once() -> None:
     assert of("FLOAT")("340282356779733661637539395458142568447.9") == 3.4028234663852886e38
     with pytest.raises(ConversionError, match="out of its range"):
         of("FLOAT")("340282356779733661637539395458142568448")
+
+
+def test_a_negative_integer_zero_in_text_is_zero_for_both_decoders() -> None:
+    value = b'{"op": "c", "after": {"id": -0, "a": -0, "b": [-0, -0.0, {"c": -0}], "d": -0.0, "e": -0}}'
+    source = source_of(get_format("debezium-json"), "id STRING, a STRING, b STRING, d STRING, e DOUBLE", ["id"])
+    (change,) = source.decoder().upserts(None, value)
+    assert repr(change.row) == repr(("0", "0", '[0,-0.0,{"c":0}]', "-0.0", 0.0))
+    assert not differences(source, [(None, value)])
 
 
 def test_nan_is_a_double() -> None:
