@@ -374,7 +374,9 @@ class Format(SampledFormat, ABC):
         return RowNames(image.keys(), event.after is not None and not event.sparse)
 
     def position(self, message: Any) -> Position | None:
-        """Return the position of a message's event in its source's log, or None if the message has none.
+        """Return the position of a message's event in its source's log; None only for a message that never has one.
+
+        A change without a position is applied as it arrives, also if it is a redelivery. It is counted, and warned about.
 
         Parameters
         ----------
@@ -384,7 +386,7 @@ class Format(SampledFormat, ABC):
         Raises
         ------
         DecodeError
-            When the position is malformed, or the producer is not configured to write it.
+            When the position is missing or malformed, or the producer is not configured to write it.
         """
         raise NotImplementedError(f"{type(self).__name__} defines no position()")
 
@@ -445,6 +447,8 @@ class Format(SampledFormat, ABC):
         positions: bool = False,
         images: bool = False,
         tables: Sequence[str] = (),
+        require_key: bool = False,
+        completes_moved: bool = True,
     ) -> Decoder:
         """Compile a decoder.
 
@@ -460,6 +464,11 @@ class Format(SampledFormat, ABC):
             Whether `Decoder.upserts` reads `KeyedChange.position` and `KeyedChange.before`.
         tables : sequence of str
             Columns of `table_identity` whose values `Decoder.tables` collects.
+        require_key : bool
+            Whether `Decoder.decode` refuses a row without its key, as `Decoder.upserts` always does.
+        completes_moved : bool
+            Whether the caller of `Decoder.upserts` can complete a partial row whose key is new, from the row of the old key. Otherwise
+            such a row is an error, and its old row is not deleted.
 
         Raises
         ------
@@ -476,6 +485,8 @@ class Format(SampledFormat, ABC):
             positions=positions,
             images=images,
             tables=tables,
+            require_key=require_key,
+            completes_moved=completes_moved,
         )
 
     def for_topic(self: F, topic: str) -> F:
@@ -583,6 +594,8 @@ class Decoder:
         positions: bool = False,
         images: bool = False,
         tables: Sequence[str] = (),
+        require_key: bool = False,
+        completes_moved: bool = True,
     ) -> None:
         format.check(columns, unique_key)
         if positions and format.positions:
@@ -602,6 +615,7 @@ class Decoder:
         self._readers = tuple(format.metadata[name].read for name in metadata)
         self._positions, self._images = positions, images
         self._in_full = positions or images
+        self._require_key, self._completes_moved = require_key, completes_moved
         self._table_of = format.table_reader(tables) if tables else None
         self.tables: dict[tuple[Any, ...], None] = {}
         self._with_update_before = format.changelog_mode.contains(_UPDATE_BEFORE)
@@ -721,16 +735,23 @@ class Decoder:
         rows, metadata = event.rows or self._rows, self._metadata(event) if self._readers else ()
         if event.after is None:
             gone = rows.row(event.before, event.before_path)
+            if self._require_key:
+                self._check_key(gone, event.before_path)
             if event.sparse and ABSENT in gone:
                 raise self._partial(gone, event.before_path)
             changes.append(Change(event.kind, gone if ABSENT not in gone else absent_as_null(gone), metadata))
             return
         after, partial = self._after(event, rows)
+        if self._require_key:
+            self._check_key(after, event.after_path)
         if partial:
             raise self._partial(after, event.after_path)
         kind = event.kind
         if kind is _UPDATE_AFTER and self._with_update_before and not event.single:
-            changes.append(Change(_UPDATE_BEFORE, self._before(event, rows, after), metadata))
+            before = self._before(event, rows, after)
+            if self._require_key:
+                self._check_key(before, event.before_path)
+            changes.append(Change(_UPDATE_BEFORE, before, metadata))
         changes.append(Change(kind, after, metadata))
 
     def _before(self, event: Event, rows: RowConverter, after: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -743,13 +764,28 @@ class Decoder:
         if event.changed_only:
             return rows.before(event.before, after, event.before_path)
         before = rows.row(event.before, event.before_path)
-        return complete(_missing_as_null(before, rows.raw(event.before)), after)
+        return complete(self._of_before(before, rows.raw(event.before)), after)
+
+    def _of_before(self, row: tuple[Any, ...], raw: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Return the row before an update with NULL for columns that the message lacks, but for the key's, which did not change."""
+        key = self._rows.key_indices
+        return tuple([row[index] if index in key else value for index, value in enumerate(_missing_as_null(row, raw))])
+
+    def _moved(self, row: tuple[Any, ...], path: str) -> PartialImageError:
+        remedy = f": {self.format.whole_rows}" if self.format.whole_rows else ""
+        return PartialImageError(
+            f"the primary key changed, and the producer left out {self._absent(row)} (unchanged), whose values only the row of the old key "
+            f"has{remedy}",
+            path,
+        )
+
+    def _absent(self, row: tuple[Any, ...]) -> str:
+        return ", ".join(column.name for column, value in zip(self.columns, row, strict=True) if value is ABSENT)
 
     def _partial(self, row: tuple[Any, ...], path: str) -> PartialImageError:
-        names = ", ".join(column.name for column, value in zip(self.columns, row, strict=True) if value is ABSENT)
         remedy = f", or {self.format.whole_rows}" if self.format.whole_rows else ""
         return PartialImageError(
-            f"the producer left out {names} (unchanged): only ChangelogNormalize can complete the row, from its state. "
+            f"the producer left out {self._absent(row)} (unchanged): only ChangelogNormalize can complete the row, from its state. "
             f"Set a primary_key{remedy}",
             path,
         )
@@ -765,10 +801,14 @@ class Decoder:
         key = self._key_of(row)
         if None in key or (partial and ABSENT in key):
             raise self._no_key(key, event.after_path)
+        old = key
         if event.before is not None:
             old = self._unified_key(complete(rows.key(event.before, event.before_path), key))
-            if old != key:
-                changes.append(KeyedChange(self._checked(old, event.before_path), None, metadata))
+        # Debezium writes a changed key as a delete and an insert.
+        if partial and not self._completes_moved and (old != key or event.kind is _INSERT):
+            raise self._moved(row, event.after_path)
+        if old != key:
+            changes.append(KeyedChange(self._checked(old, event.before_path), None, metadata))
         changes.append(KeyedChange(key, row, metadata, partial))
 
     def _keyed_in_full(self, event: Event, changes: list[KeyedChange]) -> None:
@@ -793,9 +833,12 @@ class Decoder:
         if rows.only_key(raw) or (event.sparse and ABSENT in raw):
             return None
         # A missing column is NULL, as in an after-image; a placeholder takes the value of the row after it.
-        row = _missing_as_null(rows.row(event.before, event.before_path), raw)
-        row = row if after is None else complete(row, after)
+        row = rows.row(event.before, event.before_path)
+        row = _missing_as_null(row, raw) if after is None else complete(self._of_before(row, raw), after)
         return None if ABSENT in row else row
+
+    def _check_key(self, row: tuple[Any, ...], path: str) -> None:
+        self._checked(tuple([row[index] for index in self._rows.key_indices]), path)
 
     def _checked(self, key: tuple[Any, ...], path: str) -> tuple[Any, ...]:
         if None in key or ABSENT in key:

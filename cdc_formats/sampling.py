@@ -108,6 +108,8 @@ class SampledFormat:
     """The connectors whose messages have all values, so that text equal to the placeholder is ordinary data."""
     reads_key: ClassVar[bool] = False
     """Whether `read` needs the Kafka key."""
+    uses_key: ClassVar[bool] = False
+    """Whether `read` takes the primary key from the Kafka key if a message lacks it, and records have keys."""
     reader: Callable[..., Reader]
 
     @property

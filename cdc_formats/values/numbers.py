@@ -119,9 +119,7 @@ def _float_converter(sql_type: SqlType, handling: Handling) -> Converter:
 
 def _finite(sql_type: SqlType, value: Any, single: bool) -> float:
     try:
-        number = float(value)
-        if single:
-            (number,) = _SINGLE.unpack(_SINGLE.pack(number))
+        number = _SINGLE.unpack(_SINGLE.pack(_to_round(value)))[0] if single else float(value)
     except OverflowError:
         number = float("inf")
     if number in (float("inf"), float("-inf")):
@@ -129,8 +127,26 @@ def _finite(sql_type: SqlType, value: Any, single: bool) -> float:
     return number
 
 
-_FORMS = tuple(f"%.{digits}g" for digits in range(2, 9))
 _LEAST_NORMAL = 2.0**-126
+_BITS = struct.Struct("<d"), struct.Struct("<Q")
+_LOST_BITS, _HALF = 2**29 - 1, 2**28
+"""The bits of a 64-bit float that a 32-bit float lacks, and their value half-way between two 32-bit floats."""
+
+
+def _to_round(value: Any) -> float:
+    """Return a 64-bit float that has the same nearest 32-bit float as a number or its text."""
+    number = float(value)
+    bits: int = _BITS[1].unpack(_BITS[0].pack(number))[0]
+    if bits & _LOST_BITS != _HALF and abs(number) >= _LEAST_NORMAL:
+        return number
+    # Rounding to 64 bits hides on which side of half-way the number is: an odd last bit keeps it there.
+    exact = Decimal(value)
+    if exact == number or bits & 1:
+        return number
+    return math.nextafter(number, math.inf if exact > number else -math.inf)
+
+
+_FORMS = tuple(f"%.{digits}g" for digits in range(2, 9))
 
 
 def shortest(value: float) -> float:

@@ -80,6 +80,7 @@ _SIZED = {
     "TIMESTAMP": (0, 9),
     "TIMESTAMP_NTZ": (0, 9),
 }
+_TEXT = ("STRING", "CHAR", "VARCHAR")
 TYPE_NAMES = (*_PLAIN, *_SIZED, "DECIMAL", "INTERVAL DAY TO SECOND", "ARRAY", "MAP", "STRUCT")
 """The names of all types."""
 
@@ -236,9 +237,9 @@ class _Parser:
         word = self._take().upper()
         name = _SYNONYMS.get(word, word)
         if name in _PLAIN:
-            return SqlType(name)
+            return self._collated(SqlType(name))
         if name in _SIZED:
-            return SqlType(name, self._size(*_SIZED[name]))
+            return self._collated(SqlType(name, self._size(*_SIZED[name])))
         if name == "DECIMAL":
             return self._decimal()
         if name == "INTERVAL":
@@ -247,6 +248,16 @@ class _Parser:
             self._take("<")
             return self._nested(name)
         raise self._error(f"unknown type {word or 'nothing'!r} (known: {', '.join(TYPE_NAMES)})")
+
+    def _collated(self, sql_type: SqlType) -> SqlType:
+        if sql_type.name in _TEXT and self._accept("COLLATE"):
+            collation = self._name()
+            if collation.upper() != "UTF8_BINARY":
+                raise SchemaError(
+                    f"{sql_type} COLLATE {collation} cannot be declared, since keys and rows are compared byte by byte (UTF8_BINARY): "
+                    f"declare {sql_type}, and apply the collation in your query, as in collate(name, '{collation}')"
+                )
+        return sql_type
 
     def _nested(self, name: str) -> SqlType:
         if name == "STRUCT":

@@ -183,6 +183,11 @@ def first_deliveries(
     return FirstDeliveries(accepted, keys, group.epochs)
 
 
+def is_ordered(position: Position | None) -> bool:
+    """Whether a change has a position or at least a clock; otherwise it is accepted as it arrives."""
+    return position is not None and (position.high is not None or position.clock_ms is not None)
+
+
 def renumbered(epochs: Sequence[Epoch]) -> tuple[list[Epoch], list[int]]:
     """Return epochs with the smallest numbers that keep their order.
 
@@ -220,7 +225,7 @@ class _KeyGroup:
 
     def accept(self, source: str, position: Position | None, key: KeyOrder | None) -> KeyOrder | None:
         """Return the new order of a change's key, or None for a redelivery."""
-        if position is None or (position.high is None and position.clock_ms is None):
+        if position is None or not is_ordered(position):
             return UNORDERED
         epoch = self._by_history.get((source, position.history))
         if epoch is None:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from importlib.util import find_spec
 from itertools import chain, compress, zip_longest
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
@@ -83,11 +83,14 @@ class Decoded(NamedTuple):
         The number of records that are only counted, by their `Ignored` value: null values, and tables that the format's filter excludes.
     odd : list of int
         The indexes of the records that are to be decoded one by one, in order.
+    tables : list of (int, tuple)
+        The tables that were not found before (`base.Decoder.tables`), each with the index of its first record, in order.
     """
 
     parts: list[ChangeColumns]
     ignored: Counter[str]
     odd: list[int]
+    tables: list[tuple[int, tuple[Any, ...]]]
 
 
 class _Rows(NamedTuple):
@@ -196,7 +199,7 @@ class ColumnarDecoder:
 
     Attributes
     ----------
-    tables : dict
+    tables : set
         As of `base.Decoder`.
     """
 
@@ -205,8 +208,9 @@ class ColumnarDecoder:
         self.whole, self.fewest = source.compact or not keyed, fewest
         self.table = None if envelope.frame else _Table(envelope, rows, whole=self.whole, fewest=fewest)
         self.tables_by_block = dict[bytes, _Table | None]()
-        needs_key = keyed or source.drop_update_before or envelope.key is not None
+        needs_key = keyed or source.by_key or source.ignore_deletes or envelope.key is not None
         self.key_indices = rows.key_indices if needs_key else ()
+        self.unique_indices = rows.key_indices
         self.required = rows.required
         self.types = [column.type for column in rows.columns]
         self.other_fields = [f"c{index}" for index in range(len(self.types)) if index not in self.key_indices]
@@ -226,7 +230,7 @@ class ColumnarDecoder:
         self.identity = self._table_reader(source.identity.columns)
         filters = envelope.tables is not None and envelope.tables.set
         self.filtered = self._table_reader([name for name, option in format.table_identity.items() if option and filters])
-        self.tables: dict[tuple[Any, ...], None] = {}
+        self.tables: set[tuple[Any, ...]] = set()
 
     def _table_reader(self, names: Sequence[str]) -> _Read | None:
         """Return the reader of columns of `Format.table_identity`, as a tuple."""
@@ -306,6 +310,7 @@ class _Decoding:
         self.ignored = Counter[str]()
         self.parts: list[ChangeColumns] = []
         self.kafka_keys = dict[int, Any]()
+        self.tables: dict[tuple[Any, ...], int] = {}
 
     def result(self) -> Decoded:
         values = self.records.values
@@ -314,7 +319,9 @@ class _Decoding:
             self._take_framed(present)
         else:
             self._take_json(self.decoder.table, present)
-        return Decoded(self.parts, self.ignored, sorted(self.odd))
+        self.decoder.tables.update(self.tables)
+        tables = sorted(((place, table) for table, place in self.tables.items()), key=itemgetter(0))
+        return Decoded(self.parts, self.ignored, sorted(self.odd), tables)
 
     def _take_json(self, table: _Table, present: list[int]) -> None:
         """Decode messages without frames: in JSON, CSV or raw bytes."""
@@ -558,10 +565,15 @@ class _Decoding:
         stored = [to_stored(column.type, values) for column, values in zip(self.decoder.shape.metadata, metadata, strict=True)]
         tables = [] if self.decoder.identity is None else self._each(self.decoder.identity, rows, doubted)
         self.odd |= doubted
-        if doubted:
-            tables = list(compress(tables, [place not in doubted for place in rows.places]))
-        self.decoder.tables.update(dict.fromkeys(tables))
+        self._collect_tables(tables, rows.places, doubted)
         self._add(_Events(rows, np.array(gone, bool), keys, moved, arrays, before, befores, stored, positions), doubted)
+
+    def _collect_tables(self, tables: list[tuple[Any, ...]], places: list[int], doubted: set[int]) -> None:
+        """Add the tables that are new, with the first record of each."""
+        for new in set(tables) - self.decoder.tables:
+            of_table = [place for place, table in zip(places, tables, strict=True) if table == new and place not in doubted]
+            if of_table:
+                self.tables[new] = min(*of_table, self.tables.get(new, of_table[0]))
 
     def _add(self, events: _Events, doubted: set[int]) -> None:
         """Add the changes of events."""
@@ -585,8 +597,9 @@ class _Decoding:
         twice = np.zeros(len(events.gone), bool)
         if self.decoder.pairs and not self.source.drop_update_before:
             twice |= np.array([kind is _UPDATE_AFTER for kind in events.rows.kinds], bool)
-        elif self.decoder.pairs or (self.decoder.keyed and not self.source.ignore_deletes):
-            twice[list(events.moved)] = True
+        if self.decoder.pairs or self.decoder.keyed:
+            # The first change of an update that changed the key removes the old key's row.
+            twice[list(events.moved)] = not self.source.ignore_deletes
         return twice
 
     def _keyed(self, events: _Events, of: Ints, first: Bools, places: Ints) -> ChangeColumns:
@@ -733,7 +746,8 @@ class _Decoding:
         for index, values in cells.items():
             absent = [value is ABSENT for value in values] if ABSENT in values else []
             array, refused = table.columns[index].array([None if value is ABSENT else value for value in values] if absent else values)
-            if absent and self.envelope.before_has == "changed columns":
+            of_after = self.envelope.before_has == "changed columns" or (index in self.decoder.unique_indices and not self.decoder.keyed)
+            if absent and of_after:
                 array = pc.if_else(pa.array(absent), arrays[index].take(pa.array(updates, pa.int64())), array)
             elif absent and (self.decoder.keyed or not self.decoder.missing_before_is_null):
                 # In a compact state, a row before with only the key is unknown.

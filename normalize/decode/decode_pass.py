@@ -11,8 +11,9 @@ Records without rows are counted by reason (`counts`).
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import islice, pairwise
@@ -35,22 +36,24 @@ from cdc_formats.errors import (
     TruncateError,
     excerpt_of,
 )
+from cdc_formats.position import Position
 from cdc_formats.row_kind import RowKind
 from cdc_formats.values.schema import Column, columns as to_columns, quote
 from normalize.core.changes import Shape
 from normalize.core.guard import Identity, PartitionSummary, SourceTable
+from normalize.core.order import is_ordered
 from normalize.core.output import CONTROL_EVENT, CORRUPT_RECORD, DEAD_LETTERS, SIDE_OUTPUTS, Letter, Mode, Output, control, corrupt
 from normalize.core.records import Records, header_pairs
 from normalize.core.row_order import RowOrder
 from normalize.monitoring.counts import counts_row, with_counts_column
 from normalize.monitoring.notice import Report, log
-from normalize.monitoring.watch import COUNTS as WATCHED, Watch
+from normalize.monitoring.watch import COUNTS as WATCHED, WITHOUT_POSITION, Watch
 from normalize.worker import worker
 
 from .canonical import canonical_check
 from .columnar import ColumnarDecoder, ColumnarMaker
 from .dead_letter import Destination, send
-from .targets import Target, TargetMaker, update_before_dropper
+from .targets import Target, TargetMaker, update_before_changer
 
 COUNTS = ("RECORDS", *(reason.value for reason in Ignored), *DECODE_CONDITIONS, DecodeError.condition, DEAD_LETTERS, *WATCHED)
 """The names of the counts: records read; records ignored (also control events) by reason; bad records by condition (``DECODE``: a format's
@@ -115,6 +118,8 @@ class Source:
     row_order : {"log", "offset", "row"}
         The order of the records (`row_order`).
     streaming : bool
+    completes_moved : bool
+        Whether a row that lacks columns is completed from the row of its old key (`Format.decoder`); a stage cannot do so.
     """
 
     format: Format
@@ -137,6 +142,7 @@ class Source:
     record_columns: frozenset[str] = KAFKA_COLUMNS
     row_order: RowOrder = "log"
     streaming: bool = True
+    completes_moved: bool = False
 
     @cached_property
     def identity(self) -> Identity:
@@ -191,6 +197,12 @@ class Source:
         """The reasons whose records are not only counted."""
         return self.control_events | ({Ignored.TRUNCATE} if self.on_truncate == "fail" else set())
 
+    @property
+    def by_key(self) -> bool:
+        """Whether the rows of a plan without a stage are upserts and deletes by key."""
+        source = self.format.changelog_mode
+        return self.drop_update_before or (source.contains(RowKind.UPDATE_AFTER) and not source.contains(RowKind.UPDATE_BEFORE))
+
     def decoder(self) -> Decoder:
         """Compile the decoder."""
         return self.format.decoder(
@@ -200,6 +212,8 @@ class Source:
             positions=self.positions,
             images=self.compact,
             tables=self.identity.columns,
+            require_key=self.by_key,
+            completes_moved=self.completes_moved,
         )
 
 
@@ -235,15 +249,14 @@ class _Task:
 
     def __init__(self, source: Source, target: Target, report: Report, columnar: ColumnarDecoder | None) -> None:
         self.source, self.target = source, target
-        decoder = source.decoder()
+        self.decoder = decoder = source.decoder()
         self.watch = Watch(decoder, report)
         self.decode_record = decoder.upserts if target.keyed else decoder.decode
         self.columnar = columnar
         self.skip = self.skipped = 0
-        self.decoders: list[Decoder | ColumnarDecoder] = [decoder] if self.columnar is None else [decoder, self.columnar]
         self.tables = list[SourceTable]()
-        self.compared: tuple[Any, ...] = ()
-        self.drop = update_before_dropper(source.columns, source.unique_key) if source.drop_update_before else None
+        self.compared: tuple[str | None, int] = (None, 0)
+        self.change = self._update_before_changer()
         self.merge = _metadata_merger(source)
         self.key_places = [list(source.metadata).index(name) for name in source.key_metadata]
         # Rows come from converters. Metadata comes from the format; this library's formats return canonical values.
@@ -252,6 +265,13 @@ class _Task:
         self.counts: Counter[str] = Counter()
         self.letters: list[Letter] = []
         self.held = self.held_bytes = 0
+
+    def _update_before_changer(self) -> Callable[[Sequence[Change]], list[Change]] | None:
+        source = self.source
+        if self.target.keyed or not (source.drop_update_before or (source.ignore_deletes and source.unique_key)):
+            return None
+        drop, ignore_deletes = source.drop_update_before, source.ignore_deletes
+        return update_before_changer(source.columns, source.unique_key, drop=drop, ignore_deletes=ignore_deletes)
 
     def run(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         at, stamp = ("", -1), 0
@@ -293,11 +313,18 @@ class _Task:
         with_rows = np.zeros(len(records.values), bool)
         for part in decoded.parts:
             self.target.take_columns(records, part)
+            self.count_positions(records, zip(part.places.tolist(), [position for _, position in part.changes.positions], strict=False))
             with_rows[part.places] = True
         self.counts.update(decoded.ignored)
-        if decoded.odd:
-            rest = [kafka[place] for place in decoded.odd] if kafka else kafka
-            with_rows[decoded.odd] = list(map(bool, self.decode_messages(records.only(decoded.odd), rest)))
+        # In the order of the records, so that the first one that stops the query does so, as one by one.
+        odd, done = decoded.odd, 0
+        for place, names in [*decoded.tables, (len(records.values), None)]:
+            start, done = done, bisect_left(odd, place)
+            if alone := odd[start:done]:
+                of_alone = [kafka[at] for at in alone] if kafka else kafka
+                with_rows[alone] = list(map(bool, self.decode_messages(records.only(alone), of_alone)))
+            if names is not None:
+                self.add_table(records, place, names)
         # Reading messages twice is in vain if the next ones are of the same kind.
         in_vain = 2 * len(decoded.odd) > len(records.values)
         self.skipped = min(2 * self.skipped + 1, _MOST_SKIPPED) if in_vain else 0
@@ -322,22 +349,37 @@ class _Task:
             self.check_tables(records, index)
             decoded.append(changes)
         self.target.take(records, decoded)
+        if self.source.positions:
+            self.count_positions(records, [(place, change.position) for place, changes in enumerate(decoded) for change in changes])
         return decoded
 
+    def count_positions(self, records: Records, positions: Iterable[tuple[int, Position | None]]) -> None:
+        """Count the changes of these records that have no position."""
+        without = [place for place, position in positions if not is_ordered(position)]
+        if without:
+            self.counts[WITHOUT_POSITION] += len(without)
+            self.watch.add_without_position(records.record(min(without)), len(without))
+
     def check_tables(self, records: Records, index: int = 0) -> None:
-        """Raise an error for records of a second table, whose rows would be merged with those of the first by key."""
-        identity = self.source.identity
-        if not identity.compared:
+        """Raise an error for a record of a second table, whose rows would be merged with those of the first by key."""
+        if not self.source.identity.compared:
             return
-        # The decoders' tables only grow: if nothing was added, they were compared before.
-        compared = (records.topic, *(len(decoder.tables) for decoder in self.decoders))
+        # The decoder's tables only grow: if nothing was added, they were compared before.
+        compared = (records.topic, len(self.decoder.tables))
         if compared == self.compared:
             return
-        place = f"{records.source}@{int(records.offsets[index])}"
-        found = [names for decoder in self.decoders for names in decoder.tables] or [()]
-        named = [{name: str(value) for name, value in zip(identity.columns, names, strict=False) if value is not None} for names in found]
-        self.tables = identity.merged(self.tables, [SourceTable(names, records.topic, place) for names in named])
+        for names in islice(self.decoder.tables, self.compared[1], None):
+            self.add_table(records, index, names)
+        if not self.decoder.tables and (self.columnar is None or not self.columnar.tables):
+            self.add_table(records, index, ())
         self.compared = compared
+
+    def add_table(self, records: Records, index: int, names: tuple[Any, ...]) -> None:
+        """Compare the table of a record with the one of all records before."""
+        identity = self.source.identity
+        named = {name: str(value) for name, value in zip(identity.columns, names, strict=False) if value is not None}
+        table = SourceTable(named, records.topic, f"{records.source}@{int(records.offsets[index])}")
+        self.tables = identity.merged(self.tables, [table])
 
     def arguments(self, records: Records) -> list[Sequence[Any]]:
         if not self.source.format.reads_headers:
@@ -351,8 +393,8 @@ class _Task:
                 self.check(change.metadata)
         if self.source.ignore_deletes:
             changes = [change for change in changes if not _is_delete(change)]
-        if self.drop is not None:
-            changes = self.drop(changes)
+        if self.change is not None:
+            changes = self.change(changes)
         if (merge := self.merge) is not None:
             changes = [replace(change, metadata=merge(change.metadata, kafka)) for change in changes]
         return [self.with_metadata_key(change) for change in changes] if self.key_places else changes
@@ -436,7 +478,8 @@ def needed_columns(source: Source) -> list[str]:
     columns = ["value", "partition", "stamp"]
     if source.row_order != "row":
         columns.append("offset")
-    if source.format.reads_key or source.permissive or source.dead_letters is not None or source.control_events:
+    of_format = source.format.reads_key or (source.format.uses_key and source.unique_key)
+    if of_format or source.permissive or source.dead_letters is not None or source.control_events:
         columns += ["key"] if "key" in source.record_columns else []
     if source.topic is None:
         columns.append("topic")

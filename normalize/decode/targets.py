@@ -271,25 +271,36 @@ class TypedRows(Target):
         self.start()
 
 
-def update_before_dropper(columns: Sequence[Column], unique_key: Sequence[str]) -> Callable[[Sequence[Change]], list[Change]]:
-    """Return the function that drops ``-U`` from an event's changes, for consumers of upserts.
+def update_before_changer(
+    columns: Sequence[Column], unique_key: Sequence[str], *, drop: bool, ignore_deletes: bool
+) -> Callable[[Sequence[Change]], list[Change]]:
+    """Return the function that keeps, drops or changes the ``-U`` of an event's changes.
 
-    If the next ``+U`` has another key, the ``-U`` becomes a delete of the old key.
+    If the next ``+U`` has another key, the ``-U`` removes the row of the old key.
 
     Parameters
     ----------
     columns : sequence of Column
     unique_key : sequence of str
+    drop : bool
+        Whether ``-U`` is dropped, for consumers of upserts; one that removes a row becomes a delete.
+    ignore_deletes : bool
+        Whether the row of an old key stays.
     """
     key_of = key_getter(columns, key_indices(columns, unique_key))
 
-    def drop(changes: Sequence[Change]) -> list[Change]:
+    def removes(change: Change, after: Change | None) -> bool:
+        return after is not None and after.kind is RowKind.UPDATE_AFTER and key_of(change.row) != key_of(after.row)
+
+    def changed(changes: Sequence[Change]) -> list[Change]:
         kept = []
         for change, after in zip(changes, [*changes[1:], None], strict=False):  # there may be no change
             if change.kind is not RowKind.UPDATE_BEFORE:
                 kept.append(change)
-            elif after is not None and after.kind is RowKind.UPDATE_AFTER and key_of(change.row) != key_of(after.row):
-                kept.append(replace(change, kind=RowKind.DELETE))
+            elif not removes(change, after):
+                kept += [] if drop else [change]
+            elif not ignore_deletes:
+                kept.append(replace(change, kind=RowKind.DELETE) if drop else change)
         return kept
 
-    return drop
+    return changed

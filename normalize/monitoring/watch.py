@@ -1,4 +1,4 @@
-"""Detect columns that differ from the declared ones, and tasks in which every record is bad.
+"""Detect columns that differ from the declared ones, changes without a position, and tasks in which every record is bad.
 
 The names of columns are compared in a sample of the records with rows. A decoder skips undeclared columns and fills missing ones with NULL,
 so that each sampled record is parsed again. The sample takes less than 2 % of the decoder's time.
@@ -13,13 +13,15 @@ from typing import Any, NamedTuple
 
 from cdc_formats.base import Decoder
 from cdc_formats.errors import DecodeError
-from normalize.core.records import Records
+from normalize.core.records import KafkaRecord, Records
 
 from .notice import Notice, Report, shown_names
 
-ABSENT_COLUMNS, UNKNOWN_COLUMNS = "ABSENT_COLUMNS", "UNKNOWN_COLUMNS"
-COUNTS = (ABSENT_COLUMNS, UNKNOWN_COLUMNS)
-"""The counts of sampled records that lack a declared column, and of those with an undeclared column."""
+ABSENT_COLUMNS, UNKNOWN_COLUMNS, WITHOUT_POSITION = "ABSENT_COLUMNS", "UNKNOWN_COLUMNS", "WITHOUT_POSITION"
+_OF_COLUMNS = (ABSENT_COLUMNS, UNKNOWN_COLUMNS)
+COUNTS = (*_OF_COLUMNS, WITHOUT_POSITION)
+"""The counts of sampled records that lack a declared column, and of those with an undeclared column; of changes without a position, which
+``order="source"`` applies as they arrive."""
 
 _MOST, _ONE_IN, _SMALL_BYTES = 20, 500, 1 << 16
 _TEXTS = {
@@ -30,6 +32,11 @@ _TEXTS = {
     UNKNOWN_COLUMNS: (
         "{subject}: in {count} of {sampled} sampled records (first: {first}) but not declared: {names}. These columns are ignored; "
         "declare those that you need"
+    ),
+    WITHOUT_POSITION: (
+        "{subject}: {count} changes have no position in the source's log (first: {first}), and are applied as they arrive: order='source' "
+        "does not recognize their redelivery. If they are deletes with a null value, set ExtractNewRecordState's "
+        "delete.tombstone.handling.mode to rewrite"
     ),
 }
 
@@ -56,7 +63,8 @@ class Watch:
     def _start(self, topic: str) -> None:
         self.topic = topic
         self.records = self.sampled = 0
-        self.columns: dict[str, dict[str, _Found]] = {name: {} for name in COUNTS}
+        self.columns: dict[str, dict[str, _Found]] = {name: {} for name in _OF_COLUMNS}
+        self.without_position: tuple[KafkaRecord, int] | None = None
         self.refused: Counter[str] = Counter()
         self.first_error = ""
 
@@ -81,7 +89,7 @@ class Watch:
             if found is None:
                 continue
             self.sampled += 1
-            for name, columns in zip(COUNTS, found, strict=True):
+            for name, columns in zip(_OF_COLUMNS, found, strict=True):
                 counts[name] += bool(columns)
                 self._add(self.columns[name], columns, record.where)
         return counts
@@ -97,6 +105,12 @@ class Watch:
             before = known.get(column)
             known[column] = _Found(where) if before is None else before._replace(records=before.records + 1)
 
+    def add_without_position(self, first: KafkaRecord, changes: int) -> None:
+        """Add changes without a position, and their first record."""
+        known, before = self.without_position or (first, 0)
+        earlier = first.partition == known.partition and first.offset < known.offset
+        self.without_position = first if earlier else known, before + changes
+
     def add_bad(self, error: DecodeError) -> None:
         """Add a bad record that is not in the result."""
         self.refused[error.condition] += 1
@@ -104,7 +118,11 @@ class Watch:
 
     def report_notices(self) -> None:
         """Report the notices."""
-        notices = [self._of_columns(name) for name in COUNTS if self.columns[name]]
+        notices = [self._of_columns(name) for name in _OF_COLUMNS if self.columns[name]]
+        if self.without_position is not None:
+            first, count = self.without_position
+            text = _TEXTS[WITHOUT_POSITION].format(subject=self._subject, count=count, first=first.where)
+            notices.append(Notice((f"{WITHOUT_POSITION} {self.topic}",), text))
         if self.refused and self.refused.total() == self.records:
             notices.append(self._of_refused())
         if notices:

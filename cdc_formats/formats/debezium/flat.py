@@ -30,7 +30,9 @@ Absent and null: a column that is not in the row is NULL; the unavailable-value 
 completed by ChangelogNormalize.
 
 Types: as in `debezium_json`: with a schema block, every column is read by its schema there, otherwise as declared.
-Positions: if ``add.fields`` has the required fields (`DebeziumFlatJson.position`); a record with a null value has none.
+
+Positions: if ``add.fields`` has the required fields (`DebeziumFlatJson.position`). Without them ``order="source"`` makes a record an
+error. A record with a null value has none: it is applied as it arrives, and counted as ``WITHOUT_POSITION``, with a warning.
 
 Differs from Flink: Flink has no such format and reads such topics as upsert-kafka. This format decodes Debezium's decimals and times,
 schema blocks, ``__deleted`` and JSON's ``null``. The added fields are metadata, which is ignored when rows are compared.
@@ -51,7 +53,7 @@ from cdc_formats.base import ControlEvent, Encoder, Event, Headers, Ignored, Key
 from cdc_formats.changelog_mode import ChangelogMode
 from cdc_formats.decoding.envelope import Envelope, image_shape
 from cdc_formats.decoding.images import ABSENT
-from cdc_formats.decoding.json_reader import json_bytes, json_reader, read_json, read_object
+from cdc_formats.decoding.json_reader import json_bytes, json_reader, read_object
 from cdc_formats.decoding.metadata import epoch_ms, member, text
 from cdc_formats.decoding.other_messages import refuse_other
 from cdc_formats.decoding.rows import RowConverter
@@ -70,7 +72,7 @@ from cdc_formats.errors import (
 )
 from cdc_formats.position import Position
 from cdc_formats.row_kind import RowKind
-from cdc_formats.sampling import Declaration, Evidence, is_wrapped
+from cdc_formats.sampling import Declaration, Evidence
 from cdc_formats.topics.encodings import EMPTY, JSON_BLOCK, JSON_NULL, JSON_PAYLOAD, NULL, InspectedRecord
 from cdc_formats.values.handling import Handling
 from cdc_formats.values.schema import Column, columns as to_columns
@@ -78,6 +80,7 @@ from cdc_formats.values.schema import Column, columns as to_columns
 from .connect_schema import described, schema_of, struct_schema, written_handling
 from .envelope import COMPLETE_CONNECTORS, SCHEMAS_KEPT
 from .json import DebeziumJson
+from .kafka_key import KafkaKey, as_image
 from .position import Source, position_of_fields
 
 if TYPE_CHECKING:
@@ -206,7 +209,7 @@ class DebeziumFlatJson(DebeziumJson):
         return _Encoder(self, to_columns(columns), unique_key)
 
     def position(self, message: Any) -> Position | None:
-        """Return the change's position from the fields of ``add.fields``, or None if they do not contain it.
+        """Return the change's position from the fields of ``add.fields``; None for a record without a row, which has only the key.
 
         MySQL, MariaDB: file, pos, row, server_id, gtid; PostgreSQL: lsn, sequence; SQL Server: commit_lsn, change_lsn, event_serial_no;
         Oracle: scn, commit_scn, ssn or txSeq. All: source.ts_ms, snapshot.
@@ -218,7 +221,7 @@ class DebeziumFlatJson(DebeziumJson):
         """
         if message.value is None:
             return None
-        return position_of_fields(_source_reader(message.prefix)(message.value), f"$.{message.prefix}")
+        return position_of_fields(_source_reader(message.prefix)(message.value), f"$.{message.prefix}", _ADD_FIELDS)
 
     def control_event(self, key: bytes | None, value: bytes | None, reason: Ignored, headers: Headers = ()) -> ControlEvent:
         """Return only the reason: a record without a row has no other content."""
@@ -302,6 +305,9 @@ def _plain_shape(prefix: str) -> Any:
     return msgspec.defstruct("Plain", fields, bases=(_added_shape(prefix),), rename=rename, gc=False)
 
 
+_ADD_FIELDS = "add it with add.fields of ExtractNewRecordState, or use order='arrival'"
+
+
 @lru_cache(maxsize=100)
 def _source_reader(prefix: str) -> Callable[[bytes], Source]:
     """Return the function from a row to its source fields, named as with ``add.fields=pos`` or ``source.pos``."""
@@ -317,7 +323,10 @@ def _source_reader(prefix: str) -> Callable[[bytes], Source]:
             first, second = (msgspec.structs.asdict(reader(value)) for reader in readers)
         except MalformedMessageError as error:
             raise TypeConversionError(error.reason, error.path) from None
-        return Source(**first | {name: value for name, value in second.items() if value is not None and value is not msgspec.UNSET})
+        found = [*first.items(), *second.items()]
+        # PostgreSQL's incremental snapshots have a null.
+        null = {"lsn": None} if ("lsn", None) in found else {}
+        return Source(**null | {name: value for name, value in found if value is not None and value is not msgspec.UNSET})
 
     return read
 
@@ -344,7 +353,7 @@ class _Reader:
     """Reads the records of one table. A reader is compiled once for each schema block."""
 
     def __init__(self, format: DebeziumFlatJson, rows: RowConverter, keyed: bool) -> None:
-        self.format, self.rows, self.columns, self.unique_key = format, rows, rows.columns, rows.unique_key
+        self.format, self.rows, self.columns = format, rows, rows.columns
         self.refuses_updates = format.keyless and not keyed
         self.prefix = format.add_fields_prefix
         shape = _added_shape(self.prefix)
@@ -356,7 +365,7 @@ class _Reader:
         self.bare = {complete: _Images.of(rows, how) for complete, how in self.handling.items()}
         self.tables = TableFilter(format.database_include, format.table_include)
         self.described: dict[tuple[bytes, bool], _Images] = {}
-        self.keys: dict[bytes, RowConverter] = {}
+        self.key = KafkaKey(rows, format.handling, with_schema=format.schema_include is not False)
 
     def __call__(self, key: bytes | None, value: bytes | None) -> Sequence[Event] | Ignored:
         if value is None:
@@ -397,7 +406,7 @@ class _Reader:
             if len(self.described) >= SCHEMAS_KEPT:
                 self.described.clear()
             for each, declared in self.handling.items():
-                how = declared if block in (b"", b"null") else described(_as_image(schema_of(block)), self.columns, declared)
+                how = declared if block in (b"", b"null") else described(as_image(schema_of(block)), self.columns, declared)
                 self.described[block, each] = _Images.of(self.rows, how)
             found = self.described[block, complete]
         return found
@@ -436,47 +445,10 @@ class _Reader:
             reason = "the Kafka key is null, and so is the value: the deleted row is unknown"
             hint = ". For a table without a primary key, rewrite deletes (delete.tombstone.handling.mode=rewrite) and set keyless=True"
             raise MissingFieldError(reason + hint, "", "key")
-        try:
-            image, rows = self._key(key)
-            rows.key(image, "$")
-        except DecodeError as error:
-            raise error.at(field="key") from None
-        missing = [name for name in self.unique_key if image.get(name) is None]
-        if missing:
-            there = ", ".join(sorted(image)) or "none"
-            reason = f"`{missing[0]}` is part of the primary key and is not in the Kafka key"
-            raise MissingFieldError(f"{reason}, which has {there}", f"$.{missing[0]}", "key", bare=reason)
+        event = self.key.delete(key, self.nothing)
         if self.refuses_updates:
             raise MissingBeforeImageError("the delete has only the Kafka key, and keyless is set: set a primary_key instead", "", "key")
-        return [Event(RowKind.DELETE, image, None, self.nothing, "$", "", rows=rows)]
-
-    def _key(self, key: bytes) -> tuple[dict[str, Any], RowConverter]:
-        """Return the key's columns and their converter."""
-        value = read_json(key)
-        schema = None
-        if isinstance(value, dict) and is_wrapped(value) and self._opens_key(value):
-            schema, value = value.get("schema"), value["payload"]
-        if not isinstance(value, dict):
-            if len(self.unique_key) != 1:
-                raise MalformedMessageError("expected a JSON object with the primary key's columns", "$")
-            value = {self.unique_key[0]: value}
-            schema = {"fields": [{**schema, "field": self.unique_key[0]}]} if isinstance(schema, dict) else schema
-        return value, self._key_rows(schema)
-
-    def _opens_key(self, wrapper: dict[str, Any]) -> bool:
-        return self.format.schema_include is not False if "schema" in wrapper else "payload" not in self.unique_key
-
-    def _key_rows(self, schema: Any) -> RowConverter:
-        if not isinstance(schema, dict):
-            return self.bare[False].rows
-        block = json_bytes(schema)
-        rows = self.keys.get(block)
-        if rows is None:
-            if len(self.keys) >= SCHEMAS_KEPT:
-                self.keys.clear()
-            how = described(_as_image(schema), self.columns, self.handling[False])
-            rows = self.keys[block] = RowConverter(self.columns, how, self.unique_key)
-        return rows
+        return [event]
 
 
 def _complete(added: Any) -> bool:
@@ -490,11 +462,6 @@ def _is_deleted(deleted: Any, path: str) -> bool:
         place = f"{path}.{_DELETED_FIELD}"
         raise UnknownOperationError(f"{_DELETED_FIELD} {str(deleted)[:40]!r} {known}", place, bare=f"{_DELETED_FIELD} {known}")
     return found
-
-
-def _as_image(schema: dict[str, Any]) -> dict[str, Any]:
-    """Return a row's schema as the schema of an envelope with one image, for `described`."""
-    return {"fields": [{**schema, "field": "after"}]}
 
 
 class _Encoder(Encoder):

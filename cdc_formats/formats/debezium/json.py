@@ -17,7 +17,8 @@ op                  rows
 no op               heartbeat, transaction mark and schema change: `Ignored`
 ==================  =====================================================================
 
-Changelog mode: all. Key: not read. Null value: `Ignored.TOMBSTONE` (the ``d`` before it was the delete).
+Changelog mode: all. Key: read only for a ``d`` whose ``before`` is null (CockroachDB without ``diff``), if a primary key is declared and a
+keyed stage completes the row. Null value: `Ignored.TOMBSTONE` (the ``d`` before it was the delete).
 
 Absent and null: a column that is not in an image is NULL. The unavailable-value placeholder (an unchanged TOAST value) is `ABSENT` by the
 column's type (text: also its bytes in base64 or hex); it is taken from a full before-image or completed by ChangelogNormalize.
@@ -79,6 +80,7 @@ from .envelope import (
     refuse_cells,
     without_op,
 )
+from .kafka_key import KafkaKey
 from .position import Source, position_of, position_of_fields
 from .sampling import SCHEMA_BLOCK, block_columns, block_options, guess_notes, has_block, may_be_unsigned, unsigned_notes, unsigned_option
 
@@ -125,6 +127,7 @@ class DebeziumJson(DebeziumEnvelope):
     marks: ClassVar[tuple[str, ...]] = ("before", "after", "op", "source", "ddl", "ts_ms")
     operation_path = ("op",)
     exact_numbers = False
+    uses_key = True
     whole_rows = "configure PostgreSQL to write whole rows (REPLICA IDENTITY FULL)"
 
     timestamp_format_standard: str = "SQL"
@@ -346,16 +349,17 @@ class _Reader:
         self.whole_before = rows.images or not keyed
         self.tables = TableFilter(format.database_include, format.table_include)
         self.described: dict[tuple[bytes, bool], RowConverter] = {}
+        self.key = KafkaKey(rows, format.handling, with_schema=format.schema_include is not False) if keyed and rows.unique_key else None
 
     def read(self, key: bytes | None, value: bytes | None) -> Sequence[Event] | Ignored:
         """Return the events of one message."""
         assert value is not None  # reads_tombstones is False
         message = self.message(value)
         if message.op is None and message.payload and (message.schema or self.format.schema_include is not True):
-            return self._wrapped(message.schema, message.payload)
+            return self._wrapped(key, message.schema, message.payload)
         if self.format.schema_include is True:
             raise MalformedMessageError("the message has no schema block, and schema_include is True: set it to False or 'auto'")
-        return self._events(message, value, self.complete if self._is_complete(message) else None, "$")
+        return self._events(key, message, value, self.complete if self._is_complete(message) else None, "$")
 
     def _is_complete(self, message: Any) -> bool:
         """Whether the placeholder's text in a message is ordinary data."""
@@ -363,7 +367,7 @@ class _Reader:
         found = any(image is not None and self.rows.has_placeholder(image) for image in images)
         return found and member(message.source, "connector") in COMPLETE_CONNECTORS
 
-    def _wrapped(self, schema: msgspec.Raw, payload: msgspec.Raw) -> Sequence[Event] | Ignored:
+    def _wrapped(self, key: bytes | None, schema: msgspec.Raw, payload: msgspec.Raw) -> Sequence[Event] | Ignored:
         if self.format.schema_include is False and schema:
             raise MalformedMessageError("the message has a schema block, and schema_include is False: set it to True or 'auto'")
         if bytes(payload) == b"null":
@@ -377,7 +381,7 @@ class _Reader:
         rows = self.complete if complete else None
         if message.op is not None and bytes(schema) not in _NO_BLOCK:
             rows = self._described(bytes(schema), complete)
-        return self._events(message, bytes(payload), rows, "$.payload")
+        return self._events(key, message, bytes(payload), rows, "$.payload")
 
     def _described(self, schema: bytes, complete: bool) -> RowConverter:
         rows = self.described.get((schema, complete))
@@ -387,12 +391,14 @@ class _Reader:
             rows = self.described[schema, complete] = _described_rows(self.rows, self.handling[complete], schema)
         return rows
 
-    def _events(self, message: Any, value: bytes, rows: RowConverter | None, root: str) -> Sequence[Event] | Ignored:
+    def _events(self, key: bytes | None, message: Any, value: bytes, rows: RowConverter | None, root: str) -> Sequence[Event] | Ignored:
         op, before, after = message.op, message.before, message.after
         if op is None:
             return without_op(read_object(value), root)
         if self.tables.set and not self.tables.match(member(message.source, "db"), member(message.source, "table"), f"{root}.source"):
             return Ignored.OTHER_TABLE
+        if op == "d" and before is None and key is not None and self.key is not None:
+            return [self.key.delete(key, message)]
         return events_of(op, before, after, message, root, rows)
 
 

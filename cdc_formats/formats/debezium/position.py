@@ -49,7 +49,7 @@ MySQL and MariaDB: an offset in a file is less than 4 GiB, since the binlog stor
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -62,6 +62,7 @@ from cdc_formats.position import Position, digits, file_number, malformed, withi
 _STREAMED = (None, False, "false", "incremental")
 """The values of ``source.snapshot`` for changes from the log or at the stream's position."""
 _MOST_32 = 2**32 - 1
+_KEEP = "keep the fields of `source` if a transform removes them, or use order='arrival'"
 _LSN = re.compile(r"([0-9A-Fa-f]{8}):([0-9A-Fa-f]{8}):([0-9A-Fa-f]{4})")
 
 
@@ -95,8 +96,8 @@ _read_source: Callable[[bytes], Source | None] = json_reader(Source | None)  # t
 _read_sequence = msgspec.json.Decoder(tuple[str | None, str | None]).decode
 
 
-def position_of(source: Any) -> Position | None:
-    """Return the position in Debezium's ``source``, or None if it has none.
+def position_of(source: Any) -> Position:
+    """Return the position in Debezium's ``source``.
 
     Parameters
     ----------
@@ -108,7 +109,7 @@ def position_of(source: Any) -> Position | None:
     TypeConversionError
         When a field of the position has the wrong type or is malformed.
     MissingFieldError
-        When the block is missing, or its connector is not supported.
+        When the block is missing, it has no position, or its connector is not supported.
 
     Examples
     --------
@@ -127,28 +128,45 @@ def position_of(source: Any) -> Position | None:
     return position_of_fields(found, "$.source.")
 
 
-def position_of_fields(source: Source, path: str) -> Position | None:
-    """Return the position in the fields of a ``source``, or None if they have none.
+def position_of_fields(source: Source, path: str, remedy: str = _KEEP) -> Position:
+    """Return the position in the fields of a ``source``.
 
     Parameters
     ----------
     source : Source
     path : str
         The prefix of their names in the message, for errors.
+    remedy : str
+        How the producer writes them, for the error if there is none.
 
     Raises
     ------
     TypeConversionError, MissingFieldError
         As `position_of`.
     """
-    name = source.connector or next((name for name, field in _CONNECTOR_FIELDS.items() if getattr(source, field) is not None), None)
+    name = source.connector or _unnamed_connector(source)
     if name is None:
-        return None
+        raise _no_position(path, sorted(_CONNECTOR_FIELDS.values()), remedy)
     position_of = _CONNECTORS.get(name)
     if position_of is None:
         known = f"has no supported positions; supported are {', '.join(sorted(_CONNECTORS))}"
         raise MissingFieldError(f"connector {name[:40]!r} {known}", f"{path}connector", bare=f"the connector {known}")
-    return position_of(source, path)
+    found = position_of(source, path)
+    if found is None:
+        raise _no_position(path, [_CONNECTOR_FIELDS["mysql" if name == "mariadb" else name]], remedy)
+    return found
+
+
+def _unnamed_connector(source: Source) -> str | None:
+    there = (name for name, field in _CONNECTOR_FIELDS.items() if getattr(source, field) not in (None, msgspec.UNSET))
+    # Only PostgreSQL's snapshots have a null in place of their position.
+    return next(there, "postgresql" if source.lsn is None else None)
+
+
+def _no_position(path: str, fields: Sequence[str], remedy: str) -> MissingFieldError:
+    names = " or ".join(f"`{path.removeprefix('$.')}{field}`" for field in fields)
+    place = f"{path}{fields[0]}" if len(fields) == 1 else "$"
+    return MissingFieldError(f"the message has no position in the source's log ({names} is missing): {remedy}", place)
 
 
 def mysql(source: Source, path: str) -> Position | None:
@@ -227,7 +245,7 @@ _CONNECTORS: Mapping[str, Callable[[Source, str], Position | None]] = {
     "sqlserver": sqlserver,
 }
 _CONNECTOR_FIELDS = {"mysql": "file", "sqlserver": "commit_lsn", "oracle": "scn", "mongodb": "ord", "postgresql": "lsn"}
-"""The field that identifies an unnamed connector; `Source.lsn` is last, since it is never None if missing."""
+"""The field of each connector's position, which also identifies an unnamed connector."""
 
 
 @lru_cache(maxsize=1000)

@@ -38,6 +38,7 @@ from cdc_formats.errors import (
     MissingFieldError,
     SchemaError,
 )
+from cdc_formats.sampling import is_wrapped, key_fields
 from cdc_formats.values.handling import ConversionError, Handling
 from cdc_formats.values.schema import Column, quote
 from cdc_formats.values.types import writer
@@ -183,11 +184,21 @@ class Json(RowFormat):
         try:
             return self.rows.row(image, "$")
         except MissingFieldError:
-            return self.without_columns(read_object(data))
+            return self._wrapped(self.rows, read_object(data))
+
+    def _wrapped(self, rows: RowConverter, fields: Mapping[str, Any]) -> Row:
+        """Return the columns of a key in Connect's wrapper, as `read` does."""
+        if self.part == "key" and is_wrapped(fields) and isinstance(fields["payload"], dict):
+            fields = fields["payload"]
+            if not fields.keys().isdisjoint(self.names):
+                return rows.row(fields, "$.payload")
+        return self.without_columns(fields)
 
     def field_names(self, data: bytes, headers: Headers) -> Collection[str]:
-        """Return the object's names."""
-        return _read_names(data)
+        """Return the object's names, those in the payload for a key in Connect's wrapper."""
+        names = _read_names(data)
+        wrapped = self.part == "key" and set(names) <= {"schema", "payload"} and not set(names) & set(self.names)
+        return key_fields(data).keys() if wrapped else names
 
     def check_written(self) -> None:
         """Raise for a MAP whose keys are not text."""
@@ -212,7 +223,7 @@ class Csv(RowFormat):
         csv.field_size_limit(sys.maxsize)
         options = self.options
         self.escape = options.csv_escape_character or None
-        self.escaped = _escaped_reader(options.csv_field_delimiter, options.csv_quote_character, self.escape or "")
+        self.fields = _fields_reader(options.csv_field_delimiter, options.csv_quote_character, self.escape or "")
         self.dialect: dict[str, Any] = {
             "delimiter": options.csv_field_delimiter,
             "quotechar": options.csv_quote_character or None,
@@ -234,13 +245,14 @@ class Csv(RowFormat):
 
     def _cells(self, line: str) -> list[str] | None:
         if self.escape and self.escape in line:
-            return self.escaped(line)
+            return self.fields(line)
         self.feed(line)
         try:
             return next(self.lines, None)
-        except csv.Error as error:
+        except csv.Error:
             self.start()
-            raise MalformedMessageError(f"not a line of CSV: {error}") from None
+            # The csv module refuses blanks after a closing quote, which Flink skips.
+            return self.fields(line)
 
     def read(self, data: bytes, headers: Headers) -> Row:
         """Read a line."""
@@ -292,18 +304,25 @@ class Csv(RowFormat):
             raise self.unwritable(str(error) if self.options.error_excerpt else error.bare or str(error), name) from None
 
 
+_BLANKS = " \t"
 _ESCAPES = {"n": "\n", "r": "\r", "t": "\t", "0": "\0"}
 
 
-def _escaped_reader(delimiter: str, quote: str, escape: str) -> Callable[[str], list[str]]:
-    """Return the function from a line with escapes to its fields; the csv module reads ``n``, ``r``, ``t`` and ``0`` as letters."""
+def _fields_reader(delimiter: str, quote: str, escape: str) -> Callable[[str], list[str]]:
+    """Return the function from a line to its fields, as Flink reads them.
+
+    The csv module is faster. It reads ``n``, ``r``, ``t`` and ``0`` after an escape as letters, and refuses blanks after a closing quote.
+    """
     mark, quotes, end = re.escape(escape), re.escape(quote), rf"({re.escape(delimiter)}|\r?\n?\Z)"
     plain, inside = rf"[^{re.escape(delimiter + escape)}\r\n]*", rf"[^{re.escape(quote + escape)}]*"
-    bare = rf"({plain}(?:{mark}.{plain})*)"
-    quoted = rf"{quotes}({inside}(?:(?:{quotes}{quotes}|{mark}.){inside})*){quotes}" if quote else "((?!))"
+    escaped = rf"{mark}." if escape else "(?!)"
+    bare = rf"({plain}(?:{escaped}{plain})*)"
+    blanks = f"[{_BLANKS.replace(delimiter, '')}]*"
+    quoted = rf"{quotes}({inside}(?:(?:{quotes}{quotes}|{escaped}){inside})*){quotes}{blanks}" if quote else "((?!))"
     field = re.compile(rf"(?:{quoted}|{f'(?!{quotes})' if quote else ''}{bare}){end}", re.DOTALL)
-    in_bare = re.compile(rf"{mark}(.)", re.DOTALL)
-    in_quoted = re.compile(rf"{mark}(.)|{quotes}{quotes}", re.DOTALL)
+    letter = rf"{mark}(.)" if escape else "((?!))"
+    in_bare = re.compile(letter, re.DOTALL)
+    in_quoted = re.compile(rf"{letter}|{quotes}{quotes}" if quote else letter, re.DOTALL)
 
     def character(match: re.Match[str]) -> str:
         return _ESCAPES.get(match[1], match[1]) if match[1] else quote

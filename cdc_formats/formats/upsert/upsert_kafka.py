@@ -263,7 +263,7 @@ class UpsertKafka(Format):
         return self._read_any_avro
 
     def _read_any_json(self, key: bytes | None, value: bytes | None, headers: Headers = ()) -> Sequence[Event] | Ignored:
-        if value is None or bytes(value) == b"null":
+        if value is None or _is_json_null(value):
             return Ignored.TOMBSTONE
         refuse_other(value)
         return [Event.insert(self._with_key(key, read_object(value), headers), path="$")]
@@ -355,6 +355,10 @@ class _CanonicalRows(RowConverter):
         return len(self.key_indices) < len(self.names)
 
 
+def _is_json_null(value: bytes) -> bool:
+    return bytes(value).strip(b" \t\r\n") == b"null"
+
+
 class _Reader:
     def __init__(self, format: UpsertKafka, parts: _Parts, rows: _CanonicalRows) -> None:
         self.parts, self.rows = parts, rows
@@ -363,7 +367,7 @@ class _Reader:
 
     def read(self, key: bytes | None, value: bytes | None, headers: Headers = ()) -> Sequence[Event] | Ignored:
         key_values = self._key(key, headers)
-        if value is None or (self.json_null and bytes(value) == b"null"):
+        if value is None or (self.json_null and _is_json_null(value)):
             return [Event(_DELETE, self._with_key(key_values, [None] * self.width), None, None, "$", "", rows=self.rows)]
         values = self.parts.value.read(value, headers)
         row: list[Any] = [None] * self.width
@@ -395,7 +399,7 @@ class _NamesReader:
         self.json_null = format.json_null == "delete" and format.value_format == "json"
 
     def read(self, key: bytes | None, value: bytes | None, headers: Headers = ()) -> Sequence[Event] | Ignored:
-        if key is None or value is None or (self.json_null and bytes(value) == b"null"):
+        if key is None or value is None or (self.json_null and _is_json_null(value)):
             return []
         names = [self.prefix + name for name in self.parts.key.field_names(key, headers)]
         return [Event(_UPDATE, None, dict.fromkeys([*names, *self.parts.value.field_names(value, headers)]))]

@@ -90,6 +90,14 @@ def test_partitions_are_merged_by_timestamps(spark, tmp_path):
         run_stream(decode_changelog(stream.drop("timestamp"), **TABLE), tmp_path / "d")
 
 
+def test_a_delete_without_any_row_is_that_of_its_kafka_key(spark):
+    records = [(b'{"id": 1}', A0_MESSAGE), (b'{"id": 1}', b'{"op": "d", "before": null, "after": null}')]
+    df = spark.createDataFrame(
+        [(key, value, 0, at) for at, (key, value) in enumerate(records)], "key BINARY, value BINARY, partition INT, offset BIGINT"
+    )
+    assert sorted(map(spell, decode_changelog(df, **TABLE).collect())) == ["+I(1,a,0)", "-D(1,a,0)"]
+
+
 @pytest.mark.parametrize("bounded", [False, True], ids=["stream", "bounded"])
 def test_redeliveries_are_dropped_by_their_position(spark, tmp_path, bounded):
     again = [*HISTORY, *HISTORY[:3]]

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from cdc_formats import ABSENT, Change, Ignored, KeyedChange, RowKind, get_format
-from cdc_formats.errors import DecodeError, MissingBeforeImageError, PartialImageError, SchemaError, TypeConversionError
+from cdc_formats.errors import DecodeError, MissingBeforeImageError, MissingFieldError, PartialImageError, SchemaError, TypeConversionError
 from cdc_formats.formats.debezium.envelope import SCHEMAS_KEPT
 from cdc_formats.formats.debezium.json import DebeziumJson
+from normalize.decode.decode_pass import needed_columns
+from tests.support.both_decoders import differences, source_of
 
 PLACE = "__debezium_unavailable_value"
 
@@ -394,3 +397,59 @@ def test_a_placeholder_in_bytes_is_recognised_in_an_otherwise_plain_row() -> Non
     assert decoder.upserts(None, value) == [KeyedChange((1,), (1, ABSENT), (), True)]
     value = json.dumps({"op": "u", "before": {"id": 1, "raw": "AQ=="}, "after": after, "source": {"connector": "postgresql"}}).encode()
     assert decoder.upserts(None, value) == [KeyedChange((1,), (1, b"\x01"))]
+
+
+COCKROACH_KEY_SCHEMA = {"type": "struct", "fields": [{"field": "id", "type": "int64"}, {"field": "day", "type": "int32"}]}
+
+
+@pytest.mark.parametrize(
+    ("key", "unique_key", "expected"),
+    [
+        ({"id": 1}, ["id"], (1,)),
+        ([1], ["id"], (1,)),
+        (1, ["id"], (1,)),
+        ({"id": 1, "day": "2026-11-25"}, ["id", "day"], (1, 20782)),
+        ({"payload": {"id": 1}}, ["id"], (1,)),
+        ({"schema": COCKROACH_KEY_SCHEMA, "payload": {"id": 1, "day": 20782}}, ["id", "day"], (1, 20782)),
+        (["a"], ["name"], ("a",)),
+    ],
+)
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_a_delete_without_any_row_is_that_of_its_kafka_key(
+    key: Any, unique_key: list[str], expected: tuple[Any, ...], wrapped: bool
+) -> None:
+    message: Any = {"op": "d", "before": None, "after": None, "source": {"origin": "cockroachdb"}}
+    record = (None if key is None else json.dumps(key).encode(), json.dumps({"payload": message} if wrapped else message).encode())
+    source = source_of(get_format("debezium-json"), "id BIGINT, name STRING, day DATE", unique_key)
+    assert source.decoder().upserts(*record) == [KeyedChange(expected, None)]
+    assert not differences(source, [record])
+    assert "key" in needed_columns(replace(source, mode="FAILFAST", control_events=frozenset()))
+
+
+@pytest.mark.parametrize(
+    ("key", "error", "text"),
+    [
+        (None, MissingBeforeImageError, "CockroachDB: set the changefeed's option diff"),
+        (b'{"rowid": 1}', MissingFieldError, "`id` is part of the primary key and is not in the Kafka key, which has rowid"),
+        (b'{"id": null}', MissingFieldError, "not in the Kafka key"),
+        (b'{"id": "x"}', TypeConversionError, "BIGINT"),
+        (b'[1, "a"]', TypeConversionError, "BIGINT"),
+        (b"{", DecodeError, "at the key"),
+    ],
+)
+def test_a_delete_without_any_row_needs_its_kafka_key(key: bytes | None, error: type[DecodeError], text: str) -> None:
+    value = b'{"op": "d", "before": null, "after": null}'
+    with pytest.raises(error, match=re.escape(text)):
+        get_format("debezium-json").decoder("id BIGINT, name STRING", unique_key=["id"]).upserts(key, value)
+    assert not differences(source_of(get_format("debezium-json"), "id BIGINT, name STRING", ["id"]), [(key, value)])
+
+
+def test_the_kafka_key_is_only_read_for_a_keyed_stage_with_a_primary_key() -> None:
+    record = (b'{"id": 1}', b'{"op": "d", "before": null, "after": null}')
+    for decode in (
+        get_format("debezium-json").decoder("id BIGINT", unique_key=["id"]).decode,
+        get_format("debezium-json").decoder("id BIGINT").decode,
+    ):
+        with pytest.raises(MissingBeforeImageError):
+            decode(*record)
+    assert "key" not in needed_columns(source_of(get_format("debezium-json"), "id INT", [], mode="FAILFAST", control_events=frozenset()))

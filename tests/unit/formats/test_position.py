@@ -136,11 +136,9 @@ def at(source: dict[str, Any], **changed: Any) -> tuple[str, int | None, int]:
             Position("shop rs0 snapshot", 1558965508, 31, 1558965508000),
             id="a snapshot of MongoDB",
         ),
-        pytest.param({"connector": "mysql", "server_id": 1}, None, id="a source without its position"),
-        pytest.param({"connector": "postgresql"}, None, id="a source without its LSN"),
     ],
 )
-def test_a_source_of_debezium_has_a_position(source: dict[str, Any], expected: Position | None) -> None:
+def test_a_source_of_debezium_has_a_position(source: dict[str, Any], expected: Position) -> None:
     assert position_of(source) == position_of(msgspec.Raw(json.dumps(source).encode())) == expected
 
 
@@ -273,6 +271,13 @@ def test_a_source_of_the_wrong_form_is_an_error_with_its_path(source: Any, path:
     ("source", "path"),
     [
         pytest.param(None, "$.source", id="no source"),
+        pytest.param({"connector": "mysql", "server_id": 1}, "$.source.file", id="MySQL without a file"),
+        pytest.param({"connector": "mariadb", "file": "b.000002"}, "$.source.file", id="MariaDB without a place in the file"),
+        pytest.param({"connector": "postgresql", "name": "shop", "ts_ms": 5}, "$.source.lsn", id="PostgreSQL without an LSN"),
+        pytest.param({"connector": "sqlserver", "ts_ms": 5}, "$.source.commit_lsn", id="SQL Server without a commit's LSN"),
+        pytest.param({"connector": "oracle", "commit_scn": "7"}, "$.source.scn", id="Oracle without an SCN"),
+        pytest.param({"connector": "mongodb", "ts_ms": 5}, "$.source.ord", id="MongoDB without an ordinal"),
+        pytest.param({"db": "shop", "table": "orders"}, "$", id="no connector and no position"),
         pytest.param({**MYSQL, "connector": "vitess"}, "$.source.connector", id="a connector that is not known"),
         pytest.param({**ORACLE, "commit_scn": None}, "$.source.commit_scn", id="an event without the commit's SCN"),
     ],
@@ -364,14 +369,20 @@ def test_a_message_of_mongodb_has_a_position_in_deletes_too() -> None:
         ("__", {"__file": "b.000002", "__pos": 4, "__source_snapshot": "true"}, Position("snapshot", 2, 4 << 32, None)),
         ("__", {"__commit_lsn": "00000027:00000758:0005"}, Position("", 0x27_00000758, 0, None)),
         ("__", {"__scn": "7", "__commit_scn": "7", "__txSeq": 2}, Position("", 7, (2**32 - 1) << 32 | 2, None)),
-        ("__", {"__source_ts_ms": 5}, None),
-        ("__", {}, None),
+        ("__", {"__lsn": None, "__source_ts_ms": 5}, Position("", None, 0, 5)),
+        ("__", {"__source_lsn": None, "__source_ts_ms": 5}, Position("", None, 0, 5)),
     ],
 )
-def test_added_fields_may_include_the_position(prefix: str, added: dict[str, Any], expected: Position | None) -> None:
+def test_added_fields_may_include_the_position(prefix: str, added: dict[str, Any], expected: Position) -> None:
     for value in ({"id": 1, **added}, {"schema": None, "payload": {"id": 1, **added}}):
         (change,) = upserts("debezium-flat-json", json.dumps(value).encode(), add_fields_prefix=prefix)
         assert change.position == expected
+
+
+@pytest.mark.parametrize("added", [{}, {"__source_ts_ms": 5}, {"__connector": "postgresql", "__name": "shop"}])
+def test_added_fields_without_a_position_are_an_error_that_names_the_transformation(added: dict[str, Any]) -> None:
+    with pytest.raises(MissingFieldError, match=r"`__lsn`.* is missing\): add it with add\.fields of ExtractNewRecordState"):
+        upserts("debezium-flat-json", json.dumps({"id": 1, **added}).encode())
 
 
 def test_added_fields_of_the_wrong_form_are_an_error_with_their_path() -> None:

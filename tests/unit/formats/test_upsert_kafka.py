@@ -15,6 +15,7 @@ from hypothesis import given, strategies as st
 from cdc_formats import Change, ChangelogMode, KeyedChange, RowKind, get_format
 from cdc_formats.avro.schema_registry import Registry, framed
 from cdc_formats.errors import DecodeError, EncodeError, FormatOptionError, MalformedMessageError, MissingFieldError, SchemaError
+from tests.support.both_decoders import differences, source_of
 
 V, D = RowKind.UPDATE_AFTER, RowKind.DELETE
 DDL = "id INT, n INT, s STRING"
@@ -76,10 +77,13 @@ def test_a_key_of_several_columns_has_the_order_of_the_primary_key() -> None:
     assert found.upserts(b"3,1", b'{"b":"x"}') == [KeyedChange((3, 1), (1, "x", 3))]
 
 
-def test_the_four_bytes_of_json_null_delete_on_request() -> None:
+def test_json_null_deletes_on_request() -> None:
     with pytest.raises(MalformedMessageError, match="expected a JSON object"):
         decoder().decode(b'{"id":1}', b"null")
-    for value in (b"null", bytearray(b"null"), memoryview(b"null")):
+    for value in (b"null", bytearray(b"null"), memoryview(b"null"), b" null ", b"null\r\n", b"\tnull"):
+        assert not differences(
+            source_of(get_format("upsert-kafka", json_null="delete"), "id INT, s STRING", ["id"]), [(b'{"id":1}', bytes(value))]
+        )
         assert decoder(json_null="delete").decode(b'{"id":1}', value) == [Change(D, (1, None, None))]
     assert decoder("id INT, s STRING", json_null="delete", value_format="raw", value_fields_include="EXCEPT_KEY").decode(
         b'{"id":1}', b"null"
@@ -112,6 +116,11 @@ def test_a_table_needs_a_primary_key() -> None:
         pytest.param({"csv_null_literal": "n/a"}, "n/a,n/a", (None, None), id="a null literal"),
         pytest.param({"csv_null_literal": ""}, ",x", (None, "x"), id="an empty null literal"),
         pytest.param({"csv_field_delimiter": "|"}, "5|a,b", (5, "a,b"), id="another delimiter"),
+        pytest.param({}, '"5" ,"a,""b"" " \t\n', (5, 'a,"b" '), id="blanks after a closing quote"),
+        pytest.param({"csv_field_delimiter": " "}, '"5" "a"\t', (5, "a"), id="a blank that is the delimiter"),
+        pytest.param({}, '5, "a"', (5, ' "a"'), id="a blank before a quote"),
+        pytest.param({"csv_field_delimiter": "\t"}, '"5" \t"a" ', (5, "a"), id="a blank before a delimiter that is a tab"),
+        pytest.param({"csv_escape_character": "\\"}, r'5,"a\"" ', (5, 'a"'), id="a blank after a quote and an escape"),
         pytest.param({"csv_quote_character": "'"}, "5,'a,b'", (5, "a,b"), id="another quote"),
         pytest.param({"csv_quote_character": ""}, '5,"a"', (5, '"a"'), id="no quote"),
         pytest.param({"csv_escape_character": "\\"}, "5,a\\,b", (5, "a,b"), id="an escape"),

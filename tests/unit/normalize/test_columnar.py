@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -14,14 +15,24 @@ import pytest
 
 from cdc_formats import ChangelogMode, Ignored, RowKind, get_format
 from cdc_formats.base import KeyValue
-from cdc_formats.errors import DecodeError
+from cdc_formats.errors import ChangelogError, DecodeError, PartialImageError
 from cdc_formats.formats.debezium.json import DebeziumJson
 from cdc_formats.testing import damaged
 from normalize.decode.columnar import ColumnarDecoder, one_by_one
-from normalize.decode.decode_pass import Source
+from normalize.decode.decode_pass import Source, decode_pass
 from normalize.decode.targets import Blocks, KeyedRows, TargetMaker, TypedRows
 from normalize.decode.where import FilterRows
-from tests.support.both_decoders import all_metadata, differences, odd_places, odd_share, outcome, source_of, together
+from tests.support.both_decoders import (
+    Record,
+    all_metadata,
+    batch_of,
+    differences,
+    odd_places,
+    odd_share,
+    outcome,
+    source_of,
+    together,
+)
 from tests.support.examples import examples
 from tests.support.message_shapes import of_each_shape
 from tests.support.replay.replaying import read_recording
@@ -196,6 +207,157 @@ def test_an_update_that_changes_the_key_deletes_the_old_key(old: dict[str, str],
         for target in (Blocks, TypedRows):
             assert not differences(replace(source, compact=compact, ignore_deletes=ignore_deletes), [record], target)
     assert not any(differences(source, [record], target) for target in (KeyedRows, FilterRows))
+
+
+def kinds_and_keys(source: Source, records: Sequence[Record]) -> list[tuple[str, object, object]]:
+    """Return the rows of a plan without a stage: kind, shop and id, or the path of an error. Both decoders must agree."""
+    assert not differences(source, records, TypedRows)
+    rows: list[tuple[str, object, object]] = []
+    for batch in decode_pass(iter([batch_of(records)]), source=source, target=TypedRows):
+        for row in batch.to_pylist():
+            if row["row_kind"] is not None:
+                rows.append((row["row_kind"], row["shop"], row["id"]))
+            elif row["_corrupt_record"] is not None:
+                rows.append((row["_corrupt_record"]["error"].split("]")[0][1:], None, None))
+    return rows
+
+
+ROW_OF_SHOP = {"shop": "north", "id": 1, "name": "bolt"}
+UPDATED, MOVED = [("+U", "north", 1)], [("-D", "north", 2), ("+U", "north", 1)]
+REFUSED = [("MISSING_FIELD", None, None)]
+
+
+@pytest.mark.parametrize(
+    ("op", "before", "after", "expected"),
+    [
+        ("u", {"name": "nut"}, ROW_OF_SHOP, UPDATED),  # the key did not change
+        ("u", {"shop": "north", "name": "nut"}, ROW_OF_SHOP, UPDATED),
+        ("u", {"id": 2, "name": "nut"}, ROW_OF_SHOP, MOVED),
+        ("u", {"shop": "north", "id": 2}, ROW_OF_SHOP, MOVED),
+        ("u", {"shop": None, "id": 2}, ROW_OF_SHOP, REFUSED),
+        ("u", {"id": None}, ROW_OF_SHOP, REFUSED),
+        ("u", {}, ROW_OF_SHOP, REFUSED),
+        ("u", {"shop": "north"}, {"shop": "north", "name": "bolt"}, REFUSED),
+        ("c", None, {"shop": None, "id": 1}, REFUSED),
+        ("d", ROW_OF_SHOP, None, [("-D", "north", 1)]),
+        ("d", {"shop": "north", "id": 1}, None, [("-D", "north", 1)]),
+        ("d", {"name": "bolt"}, None, REFUSED),
+        ("d", {"id": 1, "name": "bolt"}, None, REFUSED),
+        ("d", {"shop": None, "id": 1}, None, REFUSED),
+    ],
+)
+@pytest.mark.parametrize("identifier", ["debezium-json", "ogg-json"])
+def test_upserts_without_a_stage_have_their_key(identifier, op, before, after, expected) -> None:
+    source = source_of(get_format(identifier), "shop STRING, id INT, name STRING", ["shop", "id"], drop_update_before=True)
+    message = {"before": before, "after": after}
+    message |= {"op": op} if identifier == "debezium-json" else {"op_type": {"c": "I"}.get(op, op.upper()), "table": "parts"}
+    assert kinds_and_keys(source, [(None, json.dumps(message).encode())]) == expected
+
+
+def test_upserts_of_a_format_without_update_before_have_their_key_too() -> None:
+    source = source_of(get_format("debezium-flat-json"), "shop STRING, id INT, name STRING", ["shop", "id"])
+    for value in (b'{"id": 1, "__deleted": "true"}', b'{"shop": null, "id": 1}', b'{"name": "bolt"}'):
+        assert kinds_and_keys(source, [(b"{}", value)]) == REFUSED
+    assert kinds_and_keys(source, [(b"{}", json.dumps({**ROW_OF_SHOP, "__deleted": "true"}).encode())]) == [("-D", "north", 1)]
+
+
+def test_a_row_before_has_the_key_of_the_row_after_where_it_lacks_it() -> None:
+    source = source_of(get_format("debezium-json"), "shop STRING, id INT, name STRING", ["shop", "id"])
+    record = (None, debezium("u", {"name": "nut"}, ROW_OF_SHOP))
+    assert kinds_and_keys(source, [record]) == [("-U", "north", 1), ("+U", "north", 1)]
+    # Without a declared key, a missing column is NULL.
+    assert kinds_and_keys(replace(source, unique_key=()), [record]) == [("-U", None, None), ("+U", "north", 1)]
+    for compact in (False, True):
+        assert not differences(replace(source, compact=compact), [record])
+
+
+@pytest.mark.parametrize(
+    ("drop", "ignore_deletes", "expected"),
+    [
+        (True, False, ["-D", "+U", "+U", "-D"]),
+        (True, True, ["+U", "+U"]),
+        (False, False, ["-U", "+U", "-U", "+U", "-D"]),
+        (False, True, ["+U", "-U", "+U"]),
+    ],
+)
+def test_ignored_deletes_leave_the_row_of_a_changed_key_without_a_stage(drop, ignore_deletes, expected) -> None:
+    format = get_format("debezium-json")
+    source = source_of(format, "shop STRING, id INT", ["shop", "id"], drop_update_before=drop, ignore_deletes=ignore_deletes)
+    one, two = {"shop": "north", "id": 1}, {"shop": "north", "id": 2}
+    records = [(None, debezium("u", one, two)), (None, debezium("u", two, two)), (None, debezium("d", two, None))]
+    assert odd_share(source, records, keyed=False)[0] == 0
+    assert [kind for kind, _, _ in kinds_and_keys(source, records)] == expected
+
+
+OF_PARTS, OF_TOOLS = debezium("c", None, {"id": 1}), debezium("c", None, {"id": 1}, "tools")
+ALONE = debezium("u", None, {"id": 1, "name": "__debezium_unavailable_value"})
+"""A message that is decoded alone."""
+TRUNCATE, BAD = debezium("t", None, None), b"{"
+
+
+@pytest.mark.parametrize(
+    ("values", "error"),
+    [
+        ([OF_PARTS, TRUNCATE, OF_TOOLS], "the source table was truncated - in t[0]@1"),
+        ([OF_PARTS, OF_TOOLS, TRUNCATE], "shop.parts (t[0]@0) and shop.tools (t[0]@1)"),
+        ([TRUNCATE, OF_PARTS, OF_TOOLS], "the source table was truncated - in t[0]@0"),
+        ([OF_PARTS, BAD, OF_TOOLS], "[MALFORMED_MESSAGE]"),
+        ([OF_PARTS, OF_TOOLS, BAD], "shop.parts (t[0]@0) and shop.tools (t[0]@1)"),
+        ([ALONE, TRUNCATE, OF_TOOLS], "the source table was truncated - in t[0]@1"),
+        ([ALONE, OF_TOOLS, OF_PARTS], "shop.parts (t[0]@0) and shop.tools (t[0]@1)"),
+        ([OF_TOOLS, ALONE, TRUNCATE], "shop.tools (t[0]@0) and shop.parts (t[0]@1)"),
+        ([OF_TOOLS, OF_TOOLS, ALONE], "shop.tools (t[0]@0) and shop.parts (t[0]@2)"),
+    ],
+)
+def test_the_first_record_that_stops_a_query_gives_the_error(values: list[bytes], error: str) -> None:
+    source = source_of(get_format("debezium-json"), "id INT, name STRING", ["id"], mode="FAILFAST", control_events=frozenset())
+    texts = []
+    for columnar in (False, True):
+        with pytest.raises(ChangelogError, match=re.escape(error)) as caught:
+            outcome(source, [(None, value) for value in values], columnar=columnar)
+        texts.append(str(caught.value))
+    assert texts[0] == texts[1]
+
+
+TOAST = "__debezium_unavailable_value"
+AFTER_A_MOVE = [
+    ("debezium-json", {}, {"op": "u", "before": {"id": 1}, "after": {"id": 2, "note": TOAST, "n": 5}}, "REPLICA IDENTITY FULL"),
+    ("debezium-json", {}, {"op": "c", "before": None, "after": {"id": 2, "note": TOAST, "n": 5}}, "REPLICA IDENTITY FULL"),
+    ("debezium-flat-json", {}, {"__op": "c", "id": 2, "note": TOAST, "n": 5}, "REPLICA IDENTITY FULL"),
+    ("maxwell-json", {"binlog_row_image": "MINIMAL"}, {"type": "update", "data": {"id": 2, "n": 5}, "old": {"id": 1}}, "row_image=FULL"),
+    ("maxwell-json", {}, {"type": "update", "data": {"id": 2}, "old": {"id": 1}, "primary_key_columns": ["id"]}, "row_image=FULL"),
+    (
+        "canal-json",
+        {"binlog_row_image": "MINIMAL"},
+        {"type": "UPDATE", "data": [{"id": 2, "n": 5}], "old": [{"id": 1}], "pkNames": ["id"]},
+        "row_image=FULL",
+    ),
+    ("canal-json", {}, {"type": "UPDATE", "data": [{"id": 2}], "old": [{"id": 1}], "pkNames": ["id"]}, "row_image=FULL"),
+    ("ogg-json", {}, {"op_type": "U", "before": {"id": 1}, "after": {"id": 2, "n": 5}}, "NOCOMPRESSUPDATES"),
+]
+
+
+@pytest.mark.parametrize(("identifier", "options", "message", "setting"), AFTER_A_MOVE)
+def test_a_changed_key_whose_row_lacks_columns_is_an_error_and_deletes_nothing(identifier, options, message, setting) -> None:
+    source = source_of(get_format(identifier, **options), "id INT, note STRING, n INT", ["id"], mode="FAILFAST", control_events=frozenset())
+    records = [(b'{"id": 2}', json.dumps(message).encode())]
+    with pytest.raises(PartialImageError, match=rf"the primary key changed, and the producer left out note.*{setting}.* t\[0\]@0"):
+        outcome(source, records, columnar=together)
+    for target, compact in product((Blocks, KeyedRows), (False, True)):
+        dropping = replace(source, mode="DROPMALFORMED", compact=compact)
+        found = outcome(dropping, records, columnar=together, target=target)
+        rows = [row for rows in found.changes.values() for row in rows]
+        assert not [row for row in rows if target is Blocks or "'change': b" in row]
+        assert any("'PARTIAL_IMAGE': 1" in str(each) for each in (*found.counts, *rows))
+        assert not differences(dropping, records, target)
+
+
+def test_an_update_that_keeps_its_key_may_lack_columns() -> None:
+    message = {"op": "u", "before": {"id": 1}, "after": {"id": 1, "note": TOAST, "n": 5}}
+    found = outcome(
+        source_of(get_format("debezium-json"), "id INT, note STRING, n INT", ["id"]), [(None, json.dumps(message).encode())], columnar=together
+    )
+    assert sum(map(len, found.partials.values())) == 1
 
 
 def test_keys_that_two_updates_exchange_give_the_same() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -16,6 +17,7 @@ from normalize.decode.targets import Blocks
 from normalize.monitoring.counts import COLUMN
 from normalize.monitoring.notice import Notice, OnDriver, shown_names
 from normalize.monitoring.watch import sample
+from tests.support.both_decoders import differences, outcome, source_of
 
 
 @given(st.lists(st.booleans(), max_size=30_000), st.integers(0, 2_000))
@@ -71,6 +73,27 @@ def test_a_task_reports_the_columns_of_all_its_batches_once():
     absent, unknown = (notice.text for notice in notices)
     assert "missing from 3 of 5 sampled records (first: t[0]@0): `weight`" in absent
     assert "in 3 of 5 sampled records (first: t[0]@0) but not declared: `wieght`, `more`" in unknown
+
+
+def test_changes_without_a_position_are_counted_and_reported():
+    # A delete of a flattened message has no value, and so no position; nor has a read without the source's clock.
+    snapshot = {"connector": "postgresql", "snapshot": "incremental", "lsn": None}
+    cases = {
+        "debezium-flat-json": ([(b'{"id": 1}', b'{"id": 1, "__lsn": 7}'), (b'{"id": 1}', None), (b'{"id": 2}', b"null")], 2),
+        "debezium-json": ([(None, json.dumps({"op": "r", "after": {"id": 1}, "source": snapshot}).encode())], 1),
+        "maxwell-json": ([(None, b'{"type": "bootstrap-insert", "data": {"id": 1}, "ts": 5}')], 0),
+    }
+    for identifier, (records, expected) in cases.items():
+        source = source_of(get_format(identifier), "id INT", ["id"], positions=True)
+        assert not differences(source, records)
+        assert differences(replace(source, positions=False), records) == []
+        for columnar in (False, True):
+            counts = outcome(source, records, columnar=columnar).counts
+            assert sum(each["WITHOUT_POSITION"] for each in counts if isinstance(each, dict)) == expected
+            texts = [each.text for each in counts if isinstance(each, Notice)]
+            assert [f"t: {expected} changes have no position in the source's log (first: t[0]@" in text for text in texts] == (
+                [True] if expected else []
+            )
 
 
 def test_rows_without_offsets_are_numbered_over_the_batches_of_a_task():

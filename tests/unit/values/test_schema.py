@@ -39,6 +39,11 @@ from tests.support.examples import examples
         pytest.param("s STRUCT<>", "s STRUCT<>", id="an empty struct"),
         pytest.param("  id\n\tINT ,\n name STRING  ", "id INT, name STRING", id="blanks and lines"),
         pytest.param("`` INT, s STRUCT<``: INT>", "`` INT, s STRUCT<``: INT>", id="empty names, as JSON has them"),
+        pytest.param(
+            "a string collate UTF8_BINARY NOT NULL, b ARRAY<VARCHAR(3) COLLATE utf8_binary>",
+            "a STRING NOT NULL, b ARRAY<VARCHAR(3)>",
+            id="a collation",
+        ),
         pytest.param("a$b INT, 1st INT", "`a$b` INT, `1st` INT", id="names that require quoting"),
     ],
 )
@@ -61,6 +66,11 @@ def test_ddl_is_read_and_written(ddl: str, written: str | None) -> None:
         pytest.param("id INT,", "a column is missing after the last comma", id="a comma at the end"),
         pytest.param("id INT, id STRING", "column id is declared twice", id="a name twice"),
         pytest.param("id GEOMETRY", "unknown type 'GEOMETRY'", id="an unknown type"),
+        pytest.param("id STRING COLLATE UNICODE_CI", "declare STRING, and apply the collation in your query", id="a collation"),
+        pytest.param(
+            "a STRUCT<b: CHAR(2) COLLATE UTF8_LCASE>", "CHAR\\(2\\) COLLATE UTF8_LCASE cannot be declared", id="a nested collation"
+        ),
+        pytest.param("id INT COLLATE UTF8_BINARY", "expected a comma before 'COLLATE'", id="a collation of a number"),
         pytest.param("id DECIMAL(39,0)", "from 1 to 38, got '39'", id="too much precision"),
         pytest.param("id DECIMAL(5,6)", "from 0 to 5, got '6'", id="a scale beyond the precision"),
         pytest.param("id DECIMAL(5", "expected ,|expected [)]", id="an open parenthesis"),

@@ -8,6 +8,7 @@ import struct
 import time
 from datetime import date, datetime, timedelta, timezone
 from decimal import ROUND_HALF_UP, Decimal, localcontext
+from fractions import Fraction
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -24,6 +25,7 @@ from cdc_formats.values.numbers import decimal_text, shortest
 from cdc_formats.values.schema import TYPE_NAMES
 from cdc_formats.values.times import epoch_unit
 from cdc_formats.values.types import TYPES, converter
+from tests.support.both_decoders import differences, source_of
 from tests.support.examples import examples
 
 quick = settings(max_examples=examples(100), deadline=None, derandomize=True)
@@ -415,6 +417,44 @@ def test_base64_of_more_than_64_bits_is_not_an_unsigned_bigint() -> None:
     convert = of("DECIMAL(20,0)", Handling(decimal="string", bigint_unsigned="precise"))
     with pytest.raises(ConversionError, match="out of the range of 64 bits"):
         convert(base64.b64encode((2**64).to_bytes(9, "big")).decode())
+
+
+def nearest_single(number: D) -> float:
+    """Return the 32-bit float nearest to a number, of two the one whose last bit is 0."""
+    guess = struct.unpack("<i", struct.pack("<f", abs(float(number))))[0]
+    near = [struct.unpack("<f", struct.pack("<i", bits))[0] for bits in range(max(guess - 2, 0), guess + 3)]
+    exact = Fraction(abs(number))
+    best = min(near, key=lambda each: (abs(Fraction(each) - exact), struct.unpack("<i", struct.pack("<f", each))[0] & 1))
+    return math.copysign(best, number)
+
+
+@quick
+@given(st.integers(0, 0x7F7FFFF0), st.integers(-2, 2), st.integers(1, 60), st.booleans())
+def test_a_float_is_the_nearest_to_the_digits_of_the_message(bits: int, off: int, digits: int, negative: bool) -> None:
+    low, high = (D(struct.unpack("<f", struct.pack("<i", each))[0]) for each in (bits, bits + 1))
+    with localcontext() as context:
+        context.prec = 400
+        # Around the middle of two 32-bit floats, as near as 60 digits can say.
+        number = ((low + high) / 2 + off * (high - low).scaleb(-digits)) * (-1 if negative else 1)
+        text = f"{number:f}"
+        for value in (text, D(text)):
+            assert of("FLOAT")(value) == nearest_single(number)
+
+
+def test_a_float_is_rounded_once() -> None:
+    assert of("FLOAT")("1.00000005960464477539062500000000000001") == 1 + 2.0**-23
+    assert of("FLOAT")(2**60 + 2**36 + 1) == 2.0**60 + 2.0**37
+    assert of("FLOAT")("340282356779733661637539395458142568447.9") == 3.4028234663852886e38
+    with pytest.raises(ConversionError, match="out of its range"):
+        of("FLOAT")("340282356779733661637539395458142568448")
+
+
+def test_a_negative_integer_zero_in_text_is_zero_for_both_decoders() -> None:
+    value = b'{"op": "c", "after": {"id": -0, "a": -0, "b": [-0, -0.0, {"c": -0}], "d": -0.0, "e": -0}}'
+    source = source_of(get_format("debezium-json"), "id STRING, a STRING, b STRING, d STRING, e DOUBLE", ["id"])
+    (change,) = source.decoder().upserts(None, value)
+    assert repr(change.row) == repr(("0", "0", '[0,-0.0,{"c":0}]', "-0.0", 0.0))
+    assert not differences(source, [(None, value)])
 
 
 def test_nan_is_a_double() -> None:

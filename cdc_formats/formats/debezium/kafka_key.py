@@ -1,0 +1,103 @@
+"""The primary key in a Kafka key, for a delete whose message has no row."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from cdc_formats.base import Event
+from cdc_formats.decoding.json_reader import json_bytes, read_json
+from cdc_formats.decoding.rows import RowConverter
+from cdc_formats.errors import DecodeError, MalformedMessageError, MissingFieldError
+from cdc_formats.row_kind import RowKind
+from cdc_formats.sampling import is_wrapped
+from cdc_formats.values.handling import Handling
+
+from .connect_schema import described
+from .envelope import SCHEMAS_KEPT
+
+
+class KafkaKey:
+    """Reads the Kafka keys of one table: an object, with or without a schema block, or the only column's value, also in an array.
+
+    Parameters
+    ----------
+    rows : RowConverter
+        The table's columns and key.
+    handling : Handling
+        The handling of a key without a schema block.
+    with_schema : bool
+        Whether a key can be in a schema block.
+    """
+
+    def __init__(self, rows: RowConverter, handling: Handling, *, with_schema: bool) -> None:
+        self.columns, self.unique_key, self.handling, self.with_schema = rows.columns, rows.unique_key, handling, with_schema
+        self.bare = RowConverter(rows.columns, handling, rows.unique_key, names_only=rows.names_only)
+        self.has_arrays = any(rows.columns[index].type.name == "ARRAY" for index in rows.key_indices)
+        self.described: dict[bytes, RowConverter] = {}
+
+    def delete(self, key: bytes, message: Any) -> Event:
+        """Return the delete of a key.
+
+        Parameters
+        ----------
+        key : bytes
+        message : Any
+            `Event.message`.
+
+        Raises
+        ------
+        DecodeError
+            When the key cannot be read, or lacks a column of the primary key.
+        """
+        try:
+            image, rows = self._image(key)
+            rows.key(image, "$")
+        except DecodeError as error:
+            raise error.at(field="key") from None
+        missing = [name for name in self.unique_key if image.get(name) is None]
+        if missing:
+            there = ", ".join(sorted(image)) or "none"
+            reason = f"`{missing[0]}` is part of the primary key and is not in the Kafka key"
+            raise MissingFieldError(f"{reason}, which has {there}", f"$.{missing[0]}", "key", bare=reason)
+        return Event(RowKind.DELETE, image, None, message, "$", "", rows=rows)
+
+    def _image(self, key: bytes) -> tuple[dict[str, Any], RowConverter]:
+        """Return the key's columns and their converter."""
+        value = read_json(key)
+        schema = None
+        if isinstance(value, dict) and is_wrapped(value) and self._opens(value):
+            schema, value = value.get("schema"), value["payload"]
+        if not isinstance(value, dict):
+            value = {self._only_column(): self._only_value(value)}
+            schema = {"fields": [{**schema, "field": self.unique_key[0]}]} if isinstance(schema, dict) else schema
+        return value, self._rows(schema)
+
+    def _opens(self, wrapper: Mapping[str, Any]) -> bool:
+        return self.with_schema if "schema" in wrapper else "payload" not in self.unique_key
+
+    def _only_column(self) -> str:
+        if len(self.unique_key) != 1:
+            raise MalformedMessageError("expected a JSON object with the primary key's columns", "$")
+        return self.unique_key[0]
+
+    def _only_value(self, value: Any) -> Any:
+        """Return the value of the only column: CockroachDB writes an array of the key's values, without their names."""
+        return value[0] if isinstance(value, list) and len(value) == 1 and not self.has_arrays else value
+
+    def _rows(self, schema: Any) -> RowConverter:
+        if not isinstance(schema, dict):
+            return self.bare
+        block = json_bytes(schema)
+        rows = self.described.get(block)
+        if rows is None:
+            if len(self.described) >= SCHEMAS_KEPT:
+                self.described.clear()
+            how = described(as_image(schema), self.columns, self.handling)
+            rows = self.described[block] = RowConverter(self.columns, how, self.unique_key)
+        return rows
+
+
+def as_image(schema: dict[str, Any]) -> dict[str, Any]:
+    """Return a row's schema as the schema of an envelope with one image, for `described`."""
+    return {"fields": [{**schema, "field": "after"}]}
