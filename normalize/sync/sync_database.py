@@ -13,8 +13,9 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field, fields
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -39,6 +40,7 @@ from normalize.decode.dead_letter import DeadLetter, Destination
 from normalize.decode.request import as_format
 from normalize.kafka.check import check_readable
 from normalize.kafka.reader_options import reader_options, reads_topic
+from normalize.kafka.topics import topic_descriptions
 from normalize.monitoring.explain_error import explain_error
 from normalize.monitoring.table_progress import TableProgress, publish
 from normalize.session_check import load_kafka
@@ -50,10 +52,11 @@ from normalize.sinks.table_spec import running_batch
 from normalize.sinks.targets import ConflictError, JdbcTarget, TargetError
 from normalize.spark_versions import check_kafka_source, check_version
 
+from .facts import checked_topics, same_target
 from .route import RECORD_DDL, ROUTED_DDL, Route, Router, TableSummary, decode_summary, merged, route_pass
 from .schema_store import SchemaStore
 from .table_options import Selection, SyncError, TableOptions, misspelt
-from .table_sync import BAD_RECORDS, Part, Rules, TableSync, same_targets
+from .table_sync import BAD_RECORDS, Part, Rules, TableSync
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -186,7 +189,7 @@ def sync_database(
         dead_letters=dead_letters,
     )
     records = load_kafka(spark.readStream.format("kafka").options(**kafka, includeHeaders="true"))
-    return records.writeStream.foreachBatch(SyncDatabase(spark, route, rules, on_table_error, parallel))
+    return records.writeStream.foreachBatch(SyncDatabase(spark, route, rules, on_table_error, parallel, kafka))
 
 
 def _spelled(name: str) -> str:
@@ -223,8 +226,10 @@ class SyncDatabase:
     rules : Rules
     on_table_error : {"fail", "stop_table"}
     parallel : int
+    kafka : mapping
+        The options of Spark's Kafka source.
     tables : dict
-        The tables that have appeared.
+        The tables that have appeared, in this run or in an earlier one.
     """
 
     spark: SparkSession
@@ -232,7 +237,11 @@ class SyncDatabase:
     rules: Rules
     on_table_error: str
     parallel: int
+    kafka: Mapping[str, str] = field(repr=False)
     tables: dict[str, TableSync] = field(default_factory=dict)
+    _loaded: bool = False
+    _seen: set[str] = field(default_factory=set)
+    _described: set[str] = field(default_factory=set)
 
     def __call__(self, batch: DataFrame, number: int) -> None:
         """Apply a micro-batch.
@@ -241,21 +250,45 @@ class SyncDatabase:
         ------
         SyncError
             When a table fails and `on_table_error` is ``fail``; the other tables are written.
+        TopicReplacedError
+            When a topic was deleted and created again; nothing is written.
         """
         routing: Any = partial(route_pass, route=self.route)
         with computed(_records(batch).mapInArrow(routing, ROUTED_DDL)) as rows:
             routed = _in_session(self.spark, rows)
             packed = routed.where("summary IS NOT NULL").select("summary").collect()
             summaries = merged(decode_summary(bytes(row["summary"])) for row in packed)
+            self._check_topics({topic for summary in summaries.values() for topic in summary.topics})
+            self._load(summaries)
             _report_ignored(self.spark, summaries.pop("", None))
             self._apply(summaries, routed)
 
-    def _apply(self, summaries: Mapping[str, TableSummary], routed: DataFrame) -> None:
-        new = [table for table in summaries if table not in self.tables]
-        self.tables.update({table: TableSync(table, self.rules) for table in new})
-        for name, table in misspelt(self.tables, self.rules.tables).items():
+    def _check_topics(self, topics: set[str]) -> None:
+        """Compare the ids of topics with those of earlier runs, when a run begins and when a topic appears."""
+        batch = running_batch(self.spark)
+        if batch is None or topics <= self._described:
+            return
+        self._described |= topics
+        kept = self.rules.store.read_query()
+        found = checked_topics(kept, batch.query, topic_descriptions(self.kafka))
+        if found != kept:
+            self.rules.store.write_query(found)
+
+    def _load(self, tables: Collection[str]) -> None:
+        """Read the files of all tables, also of those that have no record: their targets are taken."""
+        if not self._loaded:
+            self._loaded = True
+            self.tables = {table: TableSync(table, self.rules) for table in self.rules.store.tables()}
+            with ThreadPoolExecutor(self.parallel, "load") as pool:
+                list(pool.map(TableSync.load, self.tables.values()))
+        new = set(tables) - self._seen - {""}
+        self.tables |= {table: TableSync(table, self.rules) for table in new if table not in self.tables}
+        self._seen |= new
+        for name, table in misspelt(self._seen, self.rules.tables).items():
             if table in new:
                 _log.warning("tables= has %r, which no message names so far: if it is misspelt, correct it to %r", name, table)
+
+    def _apply(self, summaries: Mapping[str, TableSummary], routed: DataFrame) -> None:
         parts = self._parts(summaries, routed)
         failed = [failure for failure in self._in_parallel(parts) if failure is not None]
         fatal = [failure for failure in failed if self.on_table_error == "fail" or not failure.of_table]
@@ -272,7 +305,6 @@ class SyncDatabase:
         running = {}
         for table, summary in sorted(summaries.items()):
             sync = self.tables[table]
-            sync.load()
             if sync.stopped:
                 sync.miss(self.spark, summary.records)
                 _log.warning("%s is stopped and misses %s records: %s", table, sync.lost, sync.stopped)
@@ -286,25 +318,29 @@ class SyncDatabase:
         """Apply parts, several at a time, and return the error of each."""
         from pyspark import inheritable_thread_target
 
-        clashes = same_targets([table for table, sync in self.tables.items() if not sync.stopped], self.rules)
+        targets = self._targets()
         # Statements in other threads need the micro-batch's id, by which the sinks know it.
         inherit = inheritable_thread_target(self.spark)
         with ThreadPoolExecutor(self.parallel, "sync") as pool:
-            futures = [pool.submit(inherit(partial(self._apply_part, part, clashes))) for part in parts.values()]
+            futures = [pool.submit(inherit(partial(self._apply_part, part, targets))) for part in parts.values()]
             return [future.result() for future in futures]
 
-    def _apply_part(self, part: Part, clashes: Mapping[str, Sequence[str]]) -> Failure | None:
+    def _targets(self) -> dict[str, str]:
+        """Return the name of each table's target, without those of stopped tables that never had a row."""
+        found = {}
+        for table, sync in self.tables.items():
+            if sync.owns_target or not sync.stopped:
+                with suppress(TargetError):  # an error of this table alone, once it has records
+                    found[table] = sync.target_name
+        return found
+
+    def _apply_part(self, part: Part, targets: Mapping[str, str]) -> Failure | None:
         from py4j.protocol import Py4JError
         from pyspark.errors import PySparkException
 
         sync = self.tables[part.summary.table]
         try:
-            others = clashes.get(self.rules.target_name(sync.table).lower())
-            if others:
-                raise SyncError(
-                    f"the target {self.rules.target_name(sync.table)!r} is that of {' and of '.join(sorted(others))}: pass another "
-                    "template of names, such as table='{database}_{table}', or a name in tables="
-                )
+            self._require_own_target(sync.table, targets)
             sync.apply(self.spark, part)
         except (ChangelogError, PySparkException, Py4JError) as error:
             # The query's own error begins with the same condition.
@@ -312,6 +348,15 @@ class SyncDatabase:
             of_table = self._is_of_table(error, sync.table)
             return Failure(sync.table, sync.with_remedy(self.spark, part, text) if of_table else text, of_table)
         return None
+
+    def _require_own_target(self, table: str, targets: Mapping[str, str]) -> None:
+        owners = [other for other, sync in self.tables.items() if sync.owns_target]
+        others = same_target(table, targets, owners) if table in targets else []
+        if others:
+            raise SyncError(
+                f"its target {targets[table]!r} is also that of {' and of '.join(others)}: pass another name for one of them in tables=, "
+                "or, if no target has rows yet, another template of names, such as table='{database}_{table}'"
+            )
 
     def _is_of_table(self, error: Exception, table: str) -> bool:
         """Return whether an error is one of a table's records or definition: anything else, such as a broken connection, may go away."""

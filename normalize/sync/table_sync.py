@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -16,6 +16,7 @@ from cdc_formats.base import Format, Ignored
 from cdc_formats.errors import DECODE_CONDITIONS, ArgumentError, DecodeError
 from cdc_formats.values.schema import Column, SqlType, quote
 from normalize.analyzed_plan import elements
+from normalize.changelog_normalize import names_of
 from normalize.core.output import ROW_KIND, Mode
 from normalize.decode.dead_letter import Destination
 from normalize.decode.decode_pass import Source, header_lists
@@ -33,6 +34,7 @@ from normalize.sinks.table_spec import END_AT, START_AT, TableSpec, running_batc
 from normalize.sinks.targets import JdbcTarget, LakeTarget, TableTarget
 from normalize.sinks.versions import version_fields
 
+from .facts import SeenFacts, checked_facts
 from .route import Router, TableSummary
 from .schema_store import SchemaStore
 from .table_changes import PLACE, ChangeOptions, Found, changes_here, changes_on_spark, without_absent_column
@@ -198,6 +200,23 @@ class TableSync:
             self.schema, self._stored = self.rules.store.read(self.table), True
 
     @property
+    def target_name(self) -> str:
+        """The name of the target that has its rows, or will have them.
+
+        Raises
+        ------
+        TargetError
+            When the name cannot be computed.
+        """
+        kept = "" if self.schema is None else self.schema.facts.target
+        return kept or self.rules.target_name(self.table)
+
+    @property
+    def owns_target(self) -> bool:
+        """Whether its target may have rows of it."""
+        return self.schema is not None and bool(self.schema.columns)
+
+    @property
     def stopped(self) -> str:
         """Why the table is stopped; empty while it is synchronized."""
         return "" if self.schema is None else self.schema.stopped
@@ -278,10 +297,23 @@ class TableSync:
                 return None
             schema = decide_merged(self.table, self._samples(part), format=self.rules.format, given=self.rules.given, options=options)
             self._require_free_names(schema)
-            self._keep(schema)
+            schema = self._with_facts(schema, part)
             self._schema_changes += 1
             self._say(f"new table, {schema.described()}")
+        else:
+            schema = self._with_facts(schema, part)
         return self._extended(schema, part)
+
+    def _with_facts(self, schema: TableSchema, part: Part) -> TableSchema:
+        """Return the schema with the facts of a micro-batch, which are kept."""
+        rules, summary = self.rules, part.summary
+        seen = SeenFacts(rules.target_name(self.table), summary.source_keys, summary.topics)
+        user_key = bool(names_of(rules.options(self.table).primary_key))
+        facts = checked_facts(schema.facts, seen, schema.primary_key, user_key=user_key, file=rules.store.file(self.table))
+        checked = replace(schema, facts=facts)
+        if checked != self.schema:
+            self._keep(checked)
+        return checked
 
     def _require_free_names(self, schema: TableSchema) -> None:
         """Raise an error if the source has a column with a name that is used here; before the schema is kept, so that the remedy works."""
@@ -434,11 +466,3 @@ def _require_free(column: str, schema: TableSchema, what: str, option: str) -> N
         raise SyncError(
             f"its column {quote(taken[0])} has the name of {what}: pass tables={{{schema.table!r}: TableOptions({option}=...)}}"
         )
-
-
-def same_targets(tables: Sequence[str], rules: Rules) -> dict[str, list[str]]:
-    """Return the target names that several source tables have, ignoring case, with the tables."""
-    found: dict[str, list[str]] = {}
-    for table in tables:
-        found.setdefault(rules.target_name(table).lower(), []).append(table)
-    return {name: of for name, of in found.items() if len(of) > 1}

@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-from cdc_formats.base import ControlEvent, Event, Format, Ignored
+from cdc_formats.base import ControlEvent, Event, Format, Headers, Ignored
 from cdc_formats.decoding.envelope import Envelope
 from cdc_formats.decoding.json_reader import json_text, read_object
 from cdc_formats.decoding.metadata import member, named
@@ -63,6 +63,10 @@ class DebeziumEnvelope(Format):
         """Return the name of the connector in ``source``."""
         found = member(message.source, "connector")
         return None if found is None else str(found)
+
+    def source_key(self, message: Any, key: bytes | None, headers: Headers = ()) -> tuple[str, ...]:
+        """Return the fields of the Kafka key."""
+        return tuple(self.key_columns(key, headers))
 
     def evidence(self, record: InspectedRecord) -> Evidence:
         """Return whether the value has a schema block."""
