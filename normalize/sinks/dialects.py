@@ -181,15 +181,19 @@ class Dialect:
         """Return the condition of rows that are inserted or updated."""
         return f"WHERE {self.name(ROW_KIND)} IN {ADDS}"
 
-    def require_name(self, name: str) -> None:
-        """Raise an error for a column name that the database does not support.
+    def require_name(self, name: str, of: str = "column") -> None:
+        """Raise an error for the name of a column or table that the database does not support.
+
+        PostgreSQL would cut a longer name, so that two tables could become one.
 
         Raises
         ------
         SchemaError
         """
         if not name or "\0" in name or len(name.encode()) > 63:
-            raise SchemaError(f"the column name {name!r} is empty, longer than PostgreSQL's 63 bytes, or has a NUL character: rename it")
+            raise SchemaError(
+                f"the {of} name {name!r} is empty, longer than PostgreSQL's 63 bytes, or has a NUL character: choose another name"
+            )
 
     def names(self, columns: Iterable[str]) -> str:
         """Return names, quoted, with commas."""
@@ -247,11 +251,11 @@ class MySql(Dialect):
         sized = {"string": f"VARCHAR(255) CHARACTER SET utf8mb4 COLLATE {self.binary_collation}", "binary": "VARBINARY(255)"}
         return sized.get(kind) or self.types[kind].removesuffix(" NULL")
 
-    def require_name(self, name: str) -> None:
+    def require_name(self, name: str, of: str = "column") -> None:
         if not name or len(name) > 64 or name.endswith(" ") or "\0" in name or any(char > "\uffff" for char in name):
             raise SchemaError(
-                f"the column name {name!r} is empty, longer than MySQL's 64 characters, ends with a blank, or has a NUL character or one "
-                "beyond U+FFFF: rename it"
+                f"the {of} name {name!r} is empty, longer than MySQL's 64 characters, ends with a blank, or has a NUL character or one "
+                "beyond U+FFFF: choose another name"
             )
 
     def widen(self, table: str, field: StructField, *, in_key: bool) -> str:

@@ -344,7 +344,10 @@ def _options(table: JdbcTarget, dialect: Dialect) -> dict[str, str]:
 
 
 def _needed(connection: JdbcConnection, table: JdbcTarget, spec: TableSpec) -> list[str]:
-    dialect, found = connection.dialect, connection.columns(table.table)
+    dialect = connection.dialect
+    for part in table.table.split("."):
+        dialect.require_name(part, "table")
+    found = connection.columns(table.table)
     spec = written_spec(table, spec, found)
     for field in spec.fields:
         dialect.require_name(field.name)

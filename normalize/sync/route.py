@@ -69,6 +69,8 @@ class TableSummary(msgspec.Struct):
         The topics of its records.
     source_keys : set of tuple of str
         The columns of the source's primary key, as records name them.
+    unread : dict of str to str
+        The topics with records that cannot be read and stop their table, each with its first error.
     """
 
     table: str
@@ -79,6 +81,7 @@ class TableSummary(msgspec.Struct):
     reasons: dict[str, int] = msgspec.field(default_factory=dict)
     topics: set[str] = msgspec.field(default_factory=set)
     source_keys: set[tuple[str, ...]] = msgspec.field(default_factory=set)
+    unread: dict[str, str] = msgspec.field(default_factory=dict)
 
     def add(self, other: TableSummary) -> None:
         """Add what another task found."""
@@ -89,6 +92,7 @@ class TableSummary(msgspec.Struct):
         self.reasons = dict(Counter(self.reasons) + Counter(other.reasons))
         self.topics |= other.topics
         self.source_keys |= other.source_keys
+        self.unread = other.unread | self.unread
 
 
 decode_summary = msgspec.msgpack.Decoder(TableSummary).decode
@@ -232,12 +236,15 @@ class Route:
         Whether a record that cannot be read fails the query.
     dead_letters : Destination or None
         The destination of such records; None drops them.
+    stops_table : bool
+        Whether such a record stops its table.
     """
 
     format: Format
     selection: Selection
     fail: bool
     dead_letters: Destination | None
+    stops_table: bool = False
 
 
 def route_pass(batches: Iterator[pa.RecordBatch], *, route: Route) -> Iterator[pa.RecordBatch]:
@@ -261,6 +268,8 @@ def route_pass(batches: Iterator[pa.RecordBatch], *, route: Route) -> Iterator[p
                 except DecodeError as error:
                     routed = Routed("", reason=error.condition)
                     letters.append(_bad(error, batch, index, route))
+                    if route.stops_table:
+                        summaries.setdefault("", TableSummary("")).unread.setdefault(topic, str(letters[-1].error))
                 tables.append(routed.table or None)
                 sample.append(_see(summaries, chosen, routed, topic, len(value or b"")))
             if route.dead_letters is not None:

@@ -52,9 +52,10 @@ from normalize.sinks.table_spec import running_batch
 from normalize.sinks.targets import ConflictError, JdbcTarget, TargetError
 from normalize.spark_versions import check_kafka_source, check_version
 
-from .facts import checked_topics, same_target
+from .facts import checked_topics, same_target, tables_of_topic
 from .route import RECORD_DDL, ROUTED_DDL, Route, Router, TableSummary, decode_summary, merged, route_pass
 from .schema_store import SchemaStore
+from .table_errors import violation
 from .table_options import Selection, SyncError, TableOptions, misspelt
 from .table_sync import BAD_RECORDS, Part, Rules, TableSync
 
@@ -100,7 +101,8 @@ def sync_database(
         Where the tables are written, and how they are named. Missing tables are created.
     schema_location : str
         A folder, which keeps a JSON file for each table with its columns, key and the evidence for them. A restarted query reads the files
-        and infers nothing again: edit a file to change a decision while the query is stopped.
+        and infers nothing again: edit a file to change a decision while the query is stopped. The files also have facts that must stay as
+        they are: each table's target and source key, and the ids of the topics.
     options : mapping
         Options of Spark's Kafka source; ``maxOffsetsPerTrigger`` bounds a micro-batch.
     format_options : mapping or None
@@ -116,7 +118,8 @@ def sync_database(
     on_table_error : {"fail", "stop_table"}
         What an error of a table does: the query fails once the other tables are written, and repeats the micro-batch after a restart; or
         only the table stops, with a warning in each micro-batch that counts what it misses. Its file says why. To resume it, delete the
-        table's file and read its topics again in a query with ``include=`` and a new checkpoint.
+        table's file and read its topics again in a query with ``include=`` and a new checkpoint. A record that cannot be read names no
+        table: it stops that of its topic, and fails the query if the topic has several.
     on_truncate : {"fail", "ignore"}
         Whether a truncate of a source table is an error of the table. Its rows stay in the target.
     mode : {"FAILFAST", "DROPMALFORMED"} or DeadLetter
@@ -170,9 +173,9 @@ def sync_database(
     check_version(spark)
     check_kafka_source(spark)
     dead_letters = Destination.check(mode, chosen.identifier, kafka) if isinstance(mode, DeadLetter) else None
-    route = Route(
-        chosen, Selection.of(names_of(include), names_of(exclude), tables or {}), fail=mode == "FAILFAST", dead_letters=dead_letters
-    )
+    failfast, stops_table = mode == "FAILFAST", on_table_error == "stop_table"
+    selection = Selection.of(names_of(include), names_of(exclude), tables or {})
+    route = Route(chosen, selection, failfast and not stops_table, dead_letters, stops_table=failfast and stops_table)
     router = Router(chosen, route.selection)
     if check:
         check_readable(kafka, router.route, fail=route.fail)
@@ -259,9 +262,10 @@ class SyncDatabase:
             packed = routed.where("summary IS NOT NULL").select("summary").collect()
             summaries = merged(decode_summary(bytes(row["summary"])) for row in packed)
             self._check_topics({topic for summary in summaries.values() for topic in summary.topics})
+            ignored = summaries.pop("", TableSummary(""))
             self._load(summaries)
-            _report_ignored(self.spark, summaries.pop("", None))
-            self._apply(summaries, routed)
+            _report_ignored(self.spark, ignored)
+            self._apply(summaries, routed, self._with_unread(summaries, ignored.unread))
 
     def _check_topics(self, topics: set[str]) -> None:
         """Compare the ids of topics with those of earlier runs, when a run begins and when a topic appears."""
@@ -281,23 +285,57 @@ class SyncDatabase:
             self.tables = {table: TableSync(table, self.rules) for table in self.rules.store.tables()}
             with ThreadPoolExecutor(self.parallel, "load") as pool:
                 list(pool.map(TableSync.load, self.tables.values()))
-        new = set(tables) - self._seen - {""}
+        new = set(tables) - self._seen
         self.tables |= {table: TableSync(table, self.rules) for table in new if table not in self.tables}
         self._seen |= new
         for name, table in misspelt(self._seen, self.rules.tables).items():
             if table in new:
                 _log.warning("tables= has %r, which no message names so far: if it is misspelt, correct it to %r", name, table)
 
-    def _apply(self, summaries: Mapping[str, TableSummary], routed: DataFrame) -> None:
+    def _with_unread(self, summaries: Mapping[str, TableSummary], unread: Mapping[str, str]) -> dict[str, str]:
+        """Return the tables of records that cannot be read, each with its error.
+
+        Parameters
+        ----------
+        summaries : mapping
+        unread : mapping
+            The error of such a record in each topic.
+
+        Raises
+        ------
+        SyncError
+            When the topic has several tables, since the record names none.
+        """
+        topics = {table: {*sync.topics} for table, sync in self.tables.items()}
+        for table, summary in summaries.items():
+            topics[table] |= summary.topics
+        found = {}
+        for topic, text in unread.items():
+            table, *others = tables_of_topic(topic, topics)
+            if others:
+                raise SyncError(
+                    f"{text}. Its topic has the tables {', '.join([table, *others])}, and the record names none of them: pass "
+                    "mode=DeadLetter(...), or 'DROPMALFORMED'"
+                )
+            found[table] = text
+        # A topic that had no table yet is stopped itself: its first table lacks the record.
+        of_topics = {topic: sync.stopped for topic, sync in self.tables.items() if sync.stopped and not sync.owns_target}
+        found |= {table: of_topics[topic] for table in summaries for topic in topics[table] & of_topics.keys() if topic != table}
+        self.tables |= {table: TableSync(table, self.rules) for table in found if table not in self.tables}
+        return found
+
+    def _apply(self, summaries: Mapping[str, TableSummary], routed: DataFrame, unread: Mapping[str, str]) -> None:
         parts = self._parts(summaries, routed)
-        failed = [failure for failure in self._in_parallel(parts) if failure is not None]
+        failed = [Failure(table, text, of_table=True) for table, text in unread.items() if not self.tables[table].stopped]
+        readable = {table: part for table, part in parts.items() if table not in unread}
+        failed += [failure for failure in self._in_parallel(readable) if failure is not None]
         fatal = [failure for failure in failed if self.on_table_error == "fail" or not failure.of_table]
         if fatal:
             shown = "; ".join(f"{failure.table}: {failure.text}" for failure in fatal)
             raise SyncError(f"{shown}. The other tables of the micro-batch are written")
         for failure in failed:
             sync = self.tables[failure.table]
-            sync.stop(self.spark, failure.text, summaries[failure.table].records)
+            sync.stop(self.spark, failure.text, summaries[failure.table].records if failure.table in summaries else 0)
             _log.warning("%s is stopped, and the other tables go on: %s", failure.table, failure.text)
 
     def _parts(self, summaries: Mapping[str, TableSummary], routed: DataFrame) -> dict[str, Part]:
@@ -345,6 +383,7 @@ class SyncDatabase:
         except (ChangelogError, PySparkException, Py4JError) as error:
             # The query's own error begins with the same condition.
             text = explain_error(error).removeprefix(f"[{SyncError.condition}] ")
+            text = text if text.startswith("[") else violation(error) or text
             of_table = self._is_of_table(error, sync.table)
             return Failure(sync.table, sync.with_remedy(self.spark, part, text) if of_table else text, of_table)
         return None
@@ -354,8 +393,8 @@ class SyncDatabase:
         others = same_target(table, targets, owners) if table in targets else []
         if others:
             raise SyncError(
-                f"its target {targets[table]!r} is also that of {' and of '.join(others)}: pass another name for one of them in tables=, "
-                "or, if no target has rows yet, another template of names, such as table='{database}_{table}'"
+                f"the target {targets[table]!r} is that of {' and of '.join(sorted([table, *others]))}: pass another template of names, "
+                "such as table='{database}_{table}', or, if one of them has rows already, a name for the other in tables="
             )
 
     def _is_of_table(self, error: Exception, table: str) -> bool:
@@ -366,11 +405,15 @@ class SyncDatabase:
             return not isinstance(error, ConflictError) and self._is_reachable(table)
         if isinstance(error, ChangelogError):
             return isinstance(error, _OF_TABLE)
-        of_data = (AnalysisException, ArithmeticException, NumberFormatException)
-        return isinstance(error, of_data) or explain_error(error).startswith(tuple(f"[{condition}]" for condition in _CONDITIONS))
+        if isinstance(error, AnalysisException | ArithmeticException | NumberFormatException) or violation(error):
+            return True
+        return explain_error(error).startswith(tuple(f"[{condition}]" for condition in _CONDITIONS))
 
     def _is_reachable(self, table: str) -> bool:
-        target = self.rules.database.target(self.rules.target_name(table))
+        try:
+            target = self.rules.database.target(self.rules.target_name(table))
+        except TargetError:  # the name cannot be one of a table
+            return True
         if not isinstance(target, JdbcTarget):
             return True
         try:
@@ -429,9 +472,9 @@ def _of_table(records: pa.Table, table: str) -> pa.Table:
     return records.filter(pc.equal(records.column("table"), table))
 
 
-def _report_ignored(spark: SparkSession, summary: TableSummary | None) -> None:
+def _report_ignored(spark: SparkSession, summary: TableSummary) -> None:
     """Log records without rows, and publish those that cannot be read."""
-    if summary is None:
+    if not summary.records:
         return
     _log.info("%s records have no rows: %s", summary.records, summary.reasons)
     batch, bad = running_batch(spark), {name: number for name, number in summary.reasons.items() if name in BAD_RECORDS}

@@ -217,6 +217,11 @@ class TableSync:
         return self.schema is not None and bool(self.schema.columns)
 
     @property
+    def topics(self) -> tuple[str, ...]:
+        """The topics of its records."""
+        return () if self.schema is None else self.schema.facts.topics
+
+    @property
     def stopped(self) -> str:
         """Why the table is stopped; empty while it is synchronized."""
         return "" if self.schema is None else self.schema.stopped

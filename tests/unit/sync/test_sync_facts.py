@@ -9,9 +9,12 @@ import pyarrow as pa
 import pytest
 
 from cdc_formats import get_format
-from cdc_formats.errors import TopicReplacedError
+from cdc_formats.errors import SchemaError, TopicReplacedError
 from cdc_formats.topics.client import TopicDescription
 from cdc_formats.values.schema import columns
+from normalize import DeltaDatabase
+from normalize.sinks.dialects import Dialect, MySql
+from normalize.sinks.targets import TargetError
 from normalize.sync.facts import QueryFacts, SeenFacts, TableFacts, checked_facts, checked_topics, same_target, tables_of_topic
 from normalize.sync.route import Route, Router, decode_summary, merged, route_pass
 from normalize.sync.table_options import Selection, SyncError
@@ -120,6 +123,20 @@ def test_summaries_have_all_keys_and_topics_of_a_table() -> None:
     }
 
 
+def test_record_that_cannot_be_read_is_one_of_its_topic() -> None:
+    rows = [
+        {"key": None, "value": value, "topic": topic, "partition": 0, "offset": offset, "stamp": 5, "headers": None}
+        for topic in ("t", "u")
+        for offset, value in enumerate([maxwell("orders", "insert", {"id": 1})[1], b"{", b"["])
+    ]
+    route = Route(get_format("maxwell-json"), Selection(), fail=False, dead_letters=None, stops_table=True)
+    *_, last = route_pass(iter([pa.RecordBatch.from_pylist(rows, schema=RECORDS)]), route=route)
+    unread = merged(decode_summary(packed) for packed in last.column("summary").to_pylist())[""].unread
+    assert sorted(unread) == ["t", "u"]
+    assert unread["u"].startswith("[MALFORMED_MESSAGE]")
+    assert "in u[0]@1" in unread["u"]
+
+
 # ------------------------------------------------------------------------------------------------------------- the target
 
 
@@ -137,6 +154,24 @@ def test_another_name_of_the_target_is_an_error() -> None:
     with pytest.raises(SyncError, match=f"in the target 'orders', and its target is now 'shop_orders': pass .* write its name into {FILE}"):
         checked_facts(kept, seen, ("id",), user_key=False, file=FILE)
     assert checked_facts(TableFacts(), seen, ("id",), user_key=False, file=FILE).target == "shop_orders"
+
+
+@pytest.mark.parametrize("name", ["_delta_log", "_Change_Data", "_spark_metadata"])
+@pytest.mark.parametrize("database", ["/lake/shop", "shop"], ids=["path", "catalog"])
+def test_name_of_a_folder_in_tables_is_no_target_in_delta(name: str, database: str) -> None:
+    with pytest.raises(TargetError, match=f"the table name '{name}' is that of a folder in Delta tables: pass tables="):
+        DeltaDatabase(database).target(name)
+    assert DeltaDatabase(database).target("_migrations")
+
+
+@pytest.mark.parametrize(
+    ("dialect", "longest", "refused"),
+    [(Dialect(), "ä" * 31 + "a", "ä" * 32), (MySql(), "ä" * 64, "ä" * 65), (MySql(), "a", "a "), (Dialect(), "a", "a\0")],
+)
+def test_names_of_tables_that_a_database_cuts_or_refuses(dialect: Dialect, longest: str, refused: str) -> None:
+    dialect.require_name(longest, "table")
+    with pytest.raises(SchemaError, match=r"the table name '.*' is empty, longer than (PostgreSQL's 63 bytes|MySQL's 64 characters)"):
+        dialect.require_name(refused, "table")
 
 
 # ------------------------------------------------------------------------------------------------------------- the topics
