@@ -110,10 +110,15 @@ class Dialect:
         """Return the statement that gives a column another type."""
         return f"ALTER TABLE {self.table(table)} ALTER COLUMN {self.name(field.name)} TYPE {self.type(field, in_key=in_key)}"
 
-    def stage(self, staging: str, table: str, columns: Mapping[str, str], *, partial_rows: bool = False) -> str:
-        """Return the statement that creates the staging table: nullable columns of the target's types, the row kind, missing columns."""
+    def stage(
+        self, staging: str, table: str, columns: Mapping[str, str], *, partial_rows: bool = False, bases: Mapping[str, str] | None = None
+    ) -> str:
+        """Return the statement that creates the staging table: nullable columns of the target's types, the row kind, missing columns.
+
+        `bases` are the columns of the key whose row has the missing columns, as `columns`.
+        """
         kind = self.staged_kinds(len(columns), partial_rows)
-        names = ", ".join(f"{self.name(name)} AS {staged}" for name, staged in columns.items())
+        names = ", ".join(f"{self.name(name)} AS {staged}" for name, staged in [*columns.items(), *(bases or {}).items()])
         return f"CREATE UNLOGGED TABLE {self.table(staging)} AS SELECT {names}, {kind} FROM {self.table(table)} WITH NO DATA"
 
     def staged_kinds(self, columns: int, partial_rows: bool) -> str:
@@ -262,9 +267,11 @@ class MySql(Dialect):
         required = " NOT NULL" if in_key else ""
         return f"ALTER TABLE {self.table(table)} MODIFY COLUMN {self.name(field.name)} {self.type(field, in_key=in_key)}{required}"
 
-    def stage(self, staging: str, table: str, columns: Mapping[str, str], *, partial_rows: bool = False) -> str:
+    def stage(
+        self, staging: str, table: str, columns: Mapping[str, str], *, partial_rows: bool = False, bases: Mapping[str, str] | None = None
+    ) -> str:
         kind = self.staged_kinds(len(columns), partial_rows)
-        names = ", ".join(f"t.{self.name(name)} AS {staged}" for name, staged in columns.items())
+        names = ", ".join(f"t.{self.name(name)} AS {staged}" for name, staged in [*columns.items(), *(bases or {}).items()])
         # The outer join makes the columns nullable: a delete may have the key alone.
         return (
             f"CREATE TABLE {self.table(staging)} AS SELECT {names}, {kind} "

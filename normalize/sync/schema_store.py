@@ -13,7 +13,9 @@ from .table_options import SyncError
 from .table_schema import TableSchema
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
+
+    from normalize.sinks.table_spec import Batch
 
 T = TypeVar("T")
 _JSON, _NEW = ".json", ".new"
@@ -101,6 +103,24 @@ class SchemaStore:
     def write_query(self, facts: QueryFacts) -> None:
         """Write the facts about the query, over earlier ones."""
         self._write(self.query_file, msgspec.json.format(msgspec.json.encode(facts), indent=2))
+
+    def keep_rows(self, table: str, batch: Batch, rows: DataFrame) -> DataFrame:
+        """Return rows as they were when they were computed for a micro-batch first; they are stored until the next call for the table.
+
+        Parameters
+        ----------
+        table : str
+        batch : Batch
+        rows : DataFrame
+        """
+        folder = f"{self.location}/query/rows/{quote(table, safe='. $-')}"
+        path = f"{folder}/{batch.query}-{batch.number}"
+        if not self._system.exists(self._path(f"{path}{_JSON}")):
+            self._system.delete(self._path(folder), True)
+            # Names of columns come from messages, and Parquet does not support all.
+            rows.toDF(*(f"c{index}" for index in range(len(rows.columns)))).write.parquet(path)
+            self._write(f"{path}{_JSON}", b"{}")
+        return rows.sparkSession.read.parquet(path).toDF(*rows.columns)
 
     def _write(self, file: str, content: bytes) -> None:
         path, new = (self._path(file + suffix) for suffix in ("", _NEW))

@@ -142,6 +142,8 @@ def sync_database(
         During this call, when the topics or a sampled record cannot be read.
     SyncError
         While the query runs: the text names the table, and has the sentence of its error.
+    TopicReplacedError
+        While the query runs: a topic was deleted and created again, so that the checkpoint's offsets would skip records.
 
     Notes
     -----

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping
-from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
@@ -28,7 +27,7 @@ from normalize.sinks.apply import ApplyVersions, computed
 from normalize.sinks.conflicts import repeat_conflicts
 from normalize.sinks.databases import Database, JdbcDatabase, require_scd_type, table_name
 from normalize.sinks.latest import ADDS
-from normalize.sinks.partial_rows import ABSENT_COLUMN, is_absent
+from normalize.sinks.partial_rows import ABSENT_COLUMN, BASE_COLUMN, is_absent
 from normalize.sinks.soft_deletes import DELETED_AT, soft_delete_column, with_deletion_times
 from normalize.sinks.table_spec import END_AT, START_AT, TableSpec, running_batch
 from normalize.sinks.targets import JdbcTarget, LakeTarget, TableTarget
@@ -246,21 +245,34 @@ class TableSync:
         self._require_free_names(schema)
         source = self._source(schema)
         options = ChangeOptions(self._shard_column(schema), every=self.rules.scd_type(self.table) == 2)
-        changes, result = (
-            changes_here(spark, part.here, source, options)
-            if part.here is not None
-            else changes_on_spark(part.records(), source, options, number=part.summary.records)
-        )
-        with nullcontext(changes) if part.here is not None else computed(changes) as rows:
-            if options.every:
-                self._merge_versions(self._where(rows), target, schema)
-            else:
-                self._merge(self._where(without_absent_column(rows)), target, schema)
-        found = result()
+        found = self._apply(spark, part, source, options, partial(self._write, target=target, schema=schema, every=options.every))
         self._warn_of(found.counts)
         self.records += part.summary.records
         self._publish_applied(spark, part.summary.records, found)
         _log.info("%s: %s records applied in %.1f s", self.table, part.summary.records, time.monotonic() - started)
+
+    def _apply(self, spark: SparkSession, part: Part, source: Source, options: ChangeOptions, write: Callable[[DataFrame], None]) -> Found:
+        """Compute the changes of a micro-batch and write them, and return what was found."""
+        if part.here is not None:
+            changes, result = changes_here(spark, part.here, source, options)
+            write(changes)
+            return result()
+        records, number = part.records(), part.summary.records
+        changes, result = changes_on_spark(records, source, options, number=number)
+        with computed(changes) as rows:
+            if not result().moved:
+                write(rows)
+                return result()
+        changes, result = changes_on_spark(records, source, options, number=number, in_one_task=True)
+        with computed(changes) as rows:
+            write(rows)
+        return result()
+
+    def _write(self, rows: DataFrame, *, target: TableTarget, schema: TableSchema, every: bool) -> None:
+        if every:
+            self._merge_versions(self._where(rows), target, schema)
+        else:
+            self._merge(self._where(without_absent_column(rows)), target, schema)
 
     def with_remedy(self, spark: SparkSession, part: Part, text: str) -> str:
         """Return the text of an error, for a value that does not fit its column with the statements that widen it."""
@@ -322,7 +334,7 @@ class TableSync:
 
     def _require_free_names(self, schema: TableSchema) -> None:
         """Raise an error if the source has a column with a name that is used here; before the schema is kept, so that the remedy works."""
-        for name in (ROW_KIND, ABSENT_COLUMN, PLACE):
+        for name in (ROW_KIND, ABSENT_COLUMN, BASE_COLUMN, PLACE):
             _require_free(name, schema, "a column of sync_database", "exclude_columns")
         if self.rules.scd_type(self.table) == 2:
             for name in (START_AT, END_AT):
@@ -425,10 +437,18 @@ class TableSync:
         if deleted is not None:
             _require_free(deleted, schema, "deleted_column", "deleted_column")
             changes = with_deletion_times(changes, deleted)
-        fields = tuple(each for each in changes.schema.fields if each.name not in (ROW_KIND, ABSENT_COLUMN))
+        fields = tuple(each for each in changes.schema.fields if each.name not in (ROW_KIND, ABSENT_COLUMN, BASE_COLUMN))
         partial_rows = ABSENT_COLUMN in changes.columns
         spec = TableSpec(fields, self._key(schema), create=True, on_new_column="add", deleted_column=deleted, partial_rows=partial_rows)
         repeat_conflicts(partial(self._commit, changes, target, spec, schema))
+
+    def _with_moved_rows(self, changes: DataFrame, target: LakeTarget, spec: TableSpec) -> DataFrame:
+        """Return the changes with whole rows where a key changed, which are the same if the micro-batch is repeated."""
+        is_moved = f"{BASE_COLUMN} IS NOT NULL AND {ROW_KIND} IN {ADDS}"
+        whole = lake.with_values_of_bases(changes.where(is_moved), target, spec)
+        batch = running_batch(changes.sparkSession)
+        kept = whole if batch is None else self.rules.store.keep_rows(self.table, batch, whole)
+        return changes.where(f"NOT ({is_moved})").drop(BASE_COLUMN).unionByName(kept, allowMissingColumns=True)
 
     def _merge_versions(self, changes: DataFrame, target: TableTarget, schema: TableSchema) -> None:
         assert isinstance(target, LakeTarget)  # `Rules` refuses databases
@@ -445,6 +465,8 @@ class TableSync:
         if self._prepared != schema:
             sink.prepare(changes.sparkSession, target, spec)
             self._prepared = schema
+        if BASE_COLUMN in changes.columns and isinstance(target, LakeTarget):
+            changes = self._with_moved_rows(changes, target, spec)
         sink.merge(changes, target, spec)
 
 
@@ -457,7 +479,7 @@ def _require_columns_of(where: str, changes: DataFrame) -> None:
 
     filtered: Any = changes.where(where)
     read = {attribute.name() for attribute in elements(filtered._jdf.queryExecution().analyzed().condition().references().toSeq())}
-    names = [name for name in changes.columns if name not in (ROW_KIND, ABSENT_COLUMN)]
+    names = [name for name in changes.columns if name not in (ROW_KIND, ABSENT_COLUMN, BASE_COLUMN)]
     for index, name in enumerate(names):
         lost = changes.alias("s").where(F.col(ROW_KIND).isin(*ADDS)).where(is_absent(index, "s")).first() if name in read else None
         if lost is not None:

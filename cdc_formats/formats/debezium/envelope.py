@@ -19,7 +19,7 @@ from cdc_formats.decoding.rows import RowConverter
 from cdc_formats.errors import MissingBeforeImageError, MissingFieldError, UnknownOperationError
 from cdc_formats.position import Position
 from cdc_formats.row_kind import RowKind
-from cdc_formats.sampling import Evidence
+from cdc_formats.sampling import Evidence, key_fields
 from cdc_formats.topics.encodings import JSON_BLOCK, InspectedRecord
 from cdc_formats.values.handling import ConversionError, Handling
 from cdc_formats.values.schema import SqlType
@@ -67,6 +67,10 @@ class DebeziumEnvelope(Format):
     def source_key(self, message: Any, key: bytes | None, headers: Headers = ()) -> tuple[str, ...]:
         """Return the fields of the Kafka key."""
         return tuple(self.key_columns(key, headers))
+
+    def previous_key(self, headers: Headers) -> Mapping[str, Any]:
+        """Return the fields of the header ``__debezium.oldkey``."""
+        return key_fields(dict(headers).get("__debezium.oldkey"))
 
     def evidence(self, record: InspectedRecord) -> Evidence:
         """Return whether the value has a schema block."""

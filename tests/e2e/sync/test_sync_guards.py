@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from normalize import LocalKafka
-from tests.support.databases import maxwell, new_tables
+from normalize.sinks.databases import table_name
+from tests.support.databases import Message, maxwell, new_tables
+from tests.support.sinking import forget_last_commit
 from tests.support.streams import recreate_topic
-from tests.support.syncing import NewSync, Sync
+from tests.support.syncing import MINIMAL, NewSync, Sync
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -117,3 +119,45 @@ def test_tables_of_a_database_that_stop_alone(new_sync: NewSync, kind: str) -> N
         stopped = sync.file(f"shop.{long}{end}")["stopped"]
         assert stopped.startswith(f"[SCHEMA] the table name '{template.format(table=long + end)}' is empty, longer than {limit}")
     assert "has a dot: pass tables=" in json.loads((sync.folder / "schemas" / "shop.%60a.b%60.json").read_text("utf-8"))["stopped"]
+
+
+@pytest.mark.parametrize(("kind", "few"), [("delta", True), ("delta", False), ("iceberg", True), ("postgresql", True), ("mariadb", False)])
+def test_partial_rows_whose_key_changes(new_sync: NewSync, kind: str, few: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not few:
+        monkeypatch.setattr("normalize.sync.sync_database._FEW_RECORDS", 0)
+    sync = new_sync(kind)
+    table = table_name(sync.tables.database.table, "shop.orders")
+
+    def moved(earlier: int, key: int, **changed: Any) -> Message:
+        return maxwell("orders", "update", {"id": key, **changed}, {"id": earlier} | dict.fromkeys(changed, 0))
+
+    sync.produce("all", [maxwell("orders", "insert", {"id": key, "name": f"n{key}", "qty": key}) for key in (1, 2, 5, 6)])
+    sync.run(**MINIMAL)
+    sync.produce(
+        "all",
+        [
+            moved(1, 3, qty=9),
+            maxwell("orders", "insert", {"id": 1, "name": "another", "qty": 0}),
+            moved(3, 4),  # through a chain of keys
+            maxwell("orders", "delete", {"id": 2}),
+            # Two rows change places.
+            moved(5, 7),
+            moved(6, 5),
+            moved(7, 6),
+        ],
+    )
+    sync.run(**MINIMAL)
+    expected = [
+        {"id": 1, "name": "another", "qty": 0},
+        {"id": 4, "name": "n1", "qty": 9},
+        {"id": 5, "name": "n6", "qty": 6},
+        {"id": 6, "name": "n5", "qty": 5},
+    ]
+    assert sync.rows(table) == expected
+    # As after a kill between the tables' commits and Spark's commit: the earlier keys have other rows now.
+    forget_last_commit(sync.folder / "checkpoint")
+    sync.run(**MINIMAL)
+    assert sync.rows(table) == expected
+    sync.produce("all", [moved(99, 100)])
+    assert "shop.orders: [PARTIAL_IMAGE] the row lacks unchanged columns, and the target does not have its key" in sync.error(**MINIMAL)
+    assert sync.rows(table) == expected
