@@ -181,8 +181,10 @@ def with_values_of_bases(moved: DataFrame, table: LakeTarget, spec: TableSpec) -
 
     names = [name for name in spec.names if name != spec.deleted_column]
     key = [(F.col(f"s.{BASE_COLUMN}.{backquoted(name)}"), F.col(f"t.{backquoted(name)}")) for name in spec.primary_key]
-    stored = moved.sparkSession.table(table.sql_name).alias("t")
-    joined = F.broadcast(moved.alias("s")).join(stored, [earlier == there for earlier, there in key], "left")
+    same, changes = [earlier == there for earlier, there in key], moved.alias("s")
+    # Few rows change their key: the table is not shuffled.
+    stored = moved.sparkSession.table(table.sql_name).alias("t").join(F.broadcast(changes), same, "left_semi")
+    joined = changes.join(F.broadcast(stored), same, "left")
     lost = key[0][1].isNull()
     if spec.deleted_column is not None:
         lost |= F.col(f"t.{backquoted(spec.deleted_column)}").isNotNull()

@@ -274,9 +274,9 @@ class SyncDatabase:
         batch = running_batch(self.spark)
         if batch is None or topics <= self._described:
             return
-        self._described |= topics
-        kept = self.rules.store.read_query()
-        found = checked_topics(kept, batch.query, topic_descriptions(self.kafka))
+        kept, described = self.rules.store.read_query(), topic_descriptions(self.kafka)
+        self._described |= topics | described.keys()
+        found = checked_topics(kept, batch.query, described)
         if found != kept:
             self.rules.store.write_query(found)
 
