@@ -1,7 +1,8 @@
-"""Rows whose key changed and that lack columns: the row of the earlier key has them, in this micro-batch or in the target.
+"""Rows whose key changed and that lack columns: the row of the earlier key has them.
 
-A key's row is followed from change to change, and from key to key. It ends with a place for each column: the change that has its value, or
-none. Then the target has the value, in the row of the key at which the row began (its base).
+A key's row is followed from change to change, and from key to key. It ends with a place for each
+column: the change that has its value, or none. Then the target has the value, in the row of the key
+at which the row began (its base).
 """
 
 from __future__ import annotations
@@ -46,9 +47,9 @@ class _Deleted(NamedTuple):
 
 
 def in_order(sources: Ints, offsets: Ints, stamps: Ints) -> Ints:
-    """Return the order of changes: those of a partition by offset, and partitions by their timestamps, made monotone.
+    """Return the order of changes: of a partition by offset, and between partitions by timestamp.
 
-    Changes of one record keep their order.
+    Timestamps are made monotone in each partition. Changes of one record keep their order.
 
     Parameters
     ----------
@@ -101,7 +102,7 @@ def follow_moves(
         return rows[key] if key in rows and rows[key].places else FollowedRow(-1, key, (-1,) * columns)
 
     def origin(at: int, key: bytes) -> FollowedRow:
-        """Return the row that moved away from a key: the one that was deleted, if its delete was read before."""
+        """Return the row that moved away from a key: the deleted one, if its delete was read."""
         if key not in gone:
             return row_of(key)
         # Partitions are merged by time: another row may have had the key meanwhile.

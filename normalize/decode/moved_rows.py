@@ -1,4 +1,4 @@
-"""`ChangesWithMoves`: the last change of each key, where the rows of some keys have columns of other keys' rows."""
+"""`ChangesWithMoves`: the last change of each key, where rows have columns of other keys' rows."""
 
 from __future__ import annotations
 
@@ -14,11 +14,15 @@ from normalize.core.row_order import RowOrder
 from .last_changes import ABSENT, LastOfKeys, numbers_of, partial_row
 
 MOVED, BASE = "moved", "base"
-"""The column with the earlier key of a partial row whose key changed, and that with the key whose row in the target has its columns."""
+"""The column with the earlier key of a partial row whose key changed, and the one with the key whose
+row in the target has its columns."""
 
 
 class ChangesWithMoves:
-    """All changes; at the end the last of each key. They have the column `MOVED`, if a key changed, and then at the end `BASE`."""
+    """All changes; at the end the last of each key.
+
+    They have the column `MOVED`, if a key changed, and then at the end `BASE`.
+    """
 
     def __init__(self) -> None:
         self.tables: list[pa.Table] = []
@@ -35,7 +39,8 @@ class ChangesWithMoves:
         if MOVED in changes.schema.names:
             keys, moved = changes.column("key"), changes.column(MOVED)
             involved = pc.is_in(
-                keys, value_set=pa.chunked_array([*keys.filter(moved.is_valid()).chunks, *moved.drop_null().chunks], pa.binary())
+                keys,
+                value_set=pa.chunked_array([*keys.filter(moved.is_valid()).chunks, *moved.drop_null().chunks], pa.binary()),
             )
             for batch in _followed(changes.filter(involved)).combine_chunks().to_batches():
                 yield from slices(batch)

@@ -1,15 +1,18 @@
-"""Facts about the query and its tables that must stay as they are, and the checks of a micro-batch against them.
+"""Facts about the query and its tables that must stay as they are, and the checks of them.
 
-====================================  ===================  =============================================================
-fact                                  kept in              what a micro-batch that contradicts it would do
-====================================  ===================  =============================================================
-the table's target                    the table's file     write the rows of two tables into one, or of one into two
-the keys that its records named       the table's file     merge rows that a wider primary key distinguishes
-the topics of its records             the table's file     (they tell whose table a record is that cannot be read)
-the ids of the query's topics         `SchemaStore.query`  skip the records of a topic that was created again
-====================================  ===================  =============================================================
+======================  ============  ==============================================================
+fact                    kept in       what a micro-batch that contradicts it would do
+======================  ============  ==============================================================
+the table's target      its file      write the rows of two tables into one, or of one into two
+the keys that records   its file      merge rows that a wider primary key distinguishes
+of the table name
+the topics of its       its file      (they tell whose record one is that cannot be read)
+records
+the ids of the query's  `query_file`  skip the records of a topic that was created again
+topics
+======================  ============  ==============================================================
 
-All functions here are pure.
+All functions here are pure. `query_file` is that of `SchemaStore`.
 """
 
 from __future__ import annotations
@@ -34,7 +37,8 @@ class TableFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     target : str
         The name of its target; empty in a file of an earlier release.
     source_keys : tuple of tuple of str
-        The columns of the source's primary key, in each form that records named; empty if none named it.
+        The columns of the source's primary key, in each form that records named; empty if none
+        named it.
     topics : tuple of str
         The topics of its records.
     """
@@ -95,8 +99,8 @@ def checked_facts(kept: TableFacts, seen: SeenFacts, primary_key: Sequence[str],
     """
     if kept.target and kept.target != seen.target:
         raise SyncError(
-            f"its rows are in the target {kept.target!r}, and its target is now {seen.target!r}: pass its earlier name in tables=, or "
-            f"rename the target, and write its name into {file}"
+            f"its rows are in the target {kept.target!r}, and its target is now {seen.target!r}: "
+            f"pass its earlier name in tables=, or rename the target, and write its name into {file}"
         )
     known = set(map(_folded, kept.source_keys))
     other = sorted({names for names in seen.source_keys if _folded(names) not in known})
@@ -109,9 +113,11 @@ def checked_facts(kept: TableFacts, seen: SeenFacts, primary_key: Sequence[str],
     if other_rows:
         was = " or ".join(map(_shown, kept.source_keys)) or _shown(primary_key)
         raise SyncError(
-            f"the primary key of its source was {was}, and its records now name {_shown(other_rows[0])}: different rows would become one, "
-            f"or old rows would stay. Delete its file and its target, and read its topics again; or, if {_shown(primary_key)} still "
-            f"identifies its rows, add {list(other_rows[0])!r} to source_keys in {file}"
+            f"the primary key of its source was {was}, and its records now name "
+            f"{_shown(other_rows[0])}: different rows would become one, or old rows would stay. "
+            "Delete its file and its target, and read its topics again; or, if "
+            f"{_shown(primary_key)} still identifies its rows, add {list(other_rows[0])!r} to "
+            f"source_keys in {file}"
         )
     return TableFacts(seen.target, keys, tuple(sorted({*kept.topics, *seen.topics})))
 
@@ -139,8 +145,8 @@ def same_target(table: str, targets: Mapping[str, str], owners: Collection[str])
     Examples
     --------
     >>> targets = {"shop1.orders": "orders", "shop2.orders": "Orders"}
-    >>> same_target("shop2.orders", targets, ["shop1.orders"]), same_target("shop1.orders", targets, ["shop1.orders"])
-    (['shop1.orders'], [])
+    >>> [same_target(table, targets, ["shop1.orders"]) for table in targets]
+    [[], ['shop1.orders']]
     """
     others = [name for name, target in targets.items() if name != table and target.lower() == targets[table].lower()]
     return sorted(name for name in others if table not in owners or name in owners)

@@ -1,4 +1,7 @@
-"""Recognizes errors of Spark that a table's rows or definition cause, by their SQLSTATE: a CHECK, NOT NULL, a length, a read-only table."""
+"""Recognizes errors of Spark that a table's rows or definition cause, by their SQLSTATE.
+
+For example a CHECK, NOT NULL, the length of a VARCHAR, or a table that only takes new rows.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ _MOST_TEXT = 300
 
 
 def violation(error: Any) -> str:
-    """Return the text that says which rule of a table rows violate, which no restart changes; empty for other errors.
+    """Return which rule of a table its rows violate, which no restart changes; else an empty text.
 
     Parameters
     ----------

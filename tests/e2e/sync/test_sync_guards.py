@@ -32,7 +32,10 @@ def sync(spark: SparkSession, kafka: LocalKafka, tmp_path_factory: pytest.TempPa
     sync.produce("late", [(None, b"not JSON")])
     sync.run(**STOP)
     sync.tables.execute(f"ALTER TABLE delta.`{folder}/lake/checked` ADD CONSTRAINT positive CHECK (qty > 0)")
-    sync.produce("other", [maxwell("orders", "insert", {"id": 1, "note": "of another database"}, database="shop2")])
+    sync.produce(
+        "other",
+        [maxwell("orders", "insert", {"id": 1, "note": "of another database"}, database="shop2")],
+    )
     wide = json.dumps({"database": "shop", "table": "keys", "pk.id": 1, "pk.v": 2}).encode()
     sync.produce("keys", [(wide, maxwell("keys", "insert", {"id": 1, "v": 2})[1])])
     sync.produce("text", [maxwell("text", "insert", {"id": 2}), (None, b"not JSON")])
@@ -81,7 +84,10 @@ def test_violated_constraint_stops_its_table(sync: Sync) -> None:
     ("file", "text"),
     [
         ("shop...%2F..%2Fx", "the table name '../../x' cannot be a folder's name: pass tables="),
-        ("shop._delta_log", "the table name '_delta_log' is that of a folder in Delta tables: pass tables="),
+        (
+            "shop._delta_log",
+            "the table name '_delta_log' is that of a folder in Delta tables: pass tables=",
+        ),
         ("shop.``", "the table name '' cannot be a folder's name: pass tables="),
     ],
 )
@@ -92,7 +98,11 @@ def test_name_that_cannot_be_a_target_stops_its_table(sync: Sync, file: str, tex
 
 
 def test_topic_that_is_created_again_ends_the_query(sync: Sync) -> None:
-    recreate_topic(sync.kafka, f"{sync.prefix}.fine", [maxwell("fine", "insert", {"id": number, "qty": 9}) for number in (1, 2, 3)])
+    recreate_topic(
+        sync.kafka,
+        f"{sync.prefix}.fine",
+        [maxwell("fine", "insert", {"id": number, "qty": 9}) for number in (1, 2, 3)],
+    )
     before = sync.rows("fine")
     assert f"[TOPIC_REPLACED] topic {sync.prefix}.fine was deleted and created again" in sync.error(**STOP)
     assert sync.rows("fine") == before
@@ -109,7 +119,10 @@ def test_tables_of_a_database_that_stop_alone(new_sync: NewSync, kind: str) -> N
     names = {"fine": template.format(table="fine"), "checked": template.format(table="checked")}
     key = "id BIGINT PRIMARY KEY, qty BIGINT CHECK (qty > 0)"
     sync.tables.execute(f"CREATE TABLE {names['checked']} ({key})")
-    sync.produce("all", [maxwell(table, "insert", {"id": 1, "qty": 0}) for table in ("fine", "checked", "a.b", f"{long}a", f"{long}b")])
+    sync.produce(
+        "all",
+        [maxwell(table, "insert", {"id": 1, "qty": 0}) for table in ("fine", "checked", "a.b", f"{long}a", f"{long}b")],
+    )
     sync.run(**STOP)
     assert sync.rows(names["fine"]) == [{"id": 1, "qty": 0}]
     assert sync.rows(names["checked"]) == []
@@ -121,7 +134,16 @@ def test_tables_of_a_database_that_stop_alone(new_sync: NewSync, kind: str) -> N
     assert "has a dot: pass tables=" in json.loads((sync.folder / "schemas" / "shop.%60a.b%60.json").read_text("utf-8"))["stopped"]
 
 
-@pytest.mark.parametrize(("kind", "few"), [("delta", True), ("delta", False), ("iceberg", True), ("postgresql", True), ("mariadb", False)])
+@pytest.mark.parametrize(
+    ("kind", "few"),
+    [
+        ("delta", True),
+        ("delta", False),
+        ("iceberg", True),
+        ("postgresql", True),
+        ("mariadb", False),
+    ],
+)
 def test_partial_rows_whose_key_changes(new_sync: NewSync, kind: str, few: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     if not few:
         monkeypatch.setattr("normalize.sync.sync_database._FEW_RECORDS", 0)
@@ -131,7 +153,10 @@ def test_partial_rows_whose_key_changes(new_sync: NewSync, kind: str, few: bool,
     def moved(earlier: int, key: int, **changed: Any) -> Message:
         return maxwell("orders", "update", {"id": key, **changed}, {"id": earlier} | dict.fromkeys(changed, 0))
 
-    sync.produce("all", [maxwell("orders", "insert", {"id": key, "name": f"n{key}", "qty": key}) for key in (1, 2, 5, 6)])
+    sync.produce(
+        "all",
+        [maxwell("orders", "insert", {"id": key, "name": f"n{key}", "qty": key}) for key in (1, 2, 5, 6)],
+    )
     sync.run(**MINIMAL)
     sync.produce(
         "all",

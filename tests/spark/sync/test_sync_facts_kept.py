@@ -64,7 +64,12 @@ def test_rows_of_a_micro_batch_are_kept_as_they_were_first(spark: SparkSession, 
         assert found.columns == rows.columns
         return list(map(tuple, found.collect()))
 
-    assert [kept(1, 5), kept(1, 6), kept(2, 7), kept(2, 8)] == [[(1, 5)], [(1, 5)], [(1, 7)], [(1, 7)]]
+    assert [kept(1, 5), kept(1, 6), kept(2, 7), kept(2, 8)] == [
+        [(1, 5)],
+        [(1, 5)],
+        [(1, 7)],
+        [(1, 7)],
+    ]
     # Only the last micro-batch can be repeated.
     assert len([path for path in (tmp_path / "query" / "rows" / "shop.orders").iterdir() if path.is_dir()]) == 1
 
@@ -77,7 +82,15 @@ def records() -> pa.Table:
         maxwell("orders", "insert", {"id": 9, "name": "i", "qty": 9}),
     ]
     rows = [
-        {"key": key, "value": value, "topic": "t", "partition": 0, "offset": at, "stamp": at, "headers": None}
+        {
+            "key": key,
+            "value": value,
+            "topic": "t",
+            "partition": 0,
+            "offset": at,
+            "stamp": at,
+            "headers": None,
+        }
         for at, (key, value) in enumerate(messages)
     ]
     return pa.Table.from_pylist(rows, schema=RECORDS)
@@ -97,7 +110,11 @@ def test_moved_rows_are_completed_by_the_target(spark: SparkSession, tmp_path: P
     several.rows.collect()
     assert several.found().moved == 2
     one = changes_on_spark(
-        frame.repartition(1).sortWithinPartitions("offset"), source, ChangeOptions(), number=given.num_rows, in_one_task=True
+        frame.repartition(1).sortWithinPartitions("offset"),
+        source,
+        ChangeOptions(),
+        number=given.num_rows,
+        in_one_task=True,
     )
     found = [sorted(map(str, each.rows.toArrow().to_pylist())) for each in (here, one)]
     assert found[0] == found[1]
@@ -107,9 +124,18 @@ def test_moved_rows_are_completed_by_the_target(spark: SparkSession, tmp_path: P
     spark.sql(f"CREATE TABLE {table.sql_name} (id INT, name STRING, qty BIGINT) USING delta")
     spark.sql(f"INSERT INTO {table.sql_name} VALUES (1, 'one', 4), (3, 'stale', 3)")
     moved = here.rows.where(f"{BASE_COLUMN} IS NOT NULL")
-    spec = TableSpec(tuple(here.rows.schema.fields[1:4]), ("id",), create=True, on_new_column="add", partial_rows=True)
+    spec = TableSpec(
+        tuple(here.rows.schema.fields[1:4]),
+        ("id",),
+        create=True,
+        on_new_column="add",
+        partial_rows=True,
+    )
     whole = lake.with_values_of_bases(moved, table, spec)
     assert [row.asDict() for row in whole.collect()] == [{"row_kind": "+U", "id": 3, "name": "one", "qty": 5}]
     spark.sql(f"DELETE FROM {table.sql_name} WHERE id = 1")
-    with pytest.raises(Exception, match=r"the target does not have its key, and so cannot complete it.* in t\[0\]@1"):
+    with pytest.raises(
+        Exception,
+        match=r"the target does not have its key, and so cannot complete it.* in t\[0\]@1",
+    ):
         lake.with_values_of_bases(moved, table, spec).collect()

@@ -44,7 +44,10 @@ def follow(*changes: str, sources: list[int] | None = None) -> dict[str, str]:
     ("changes", "expected"),
     [
         (["1=", "2<1=a_"], {"1": "-", "2": "a 1.1"}),
-        (["2<1=a_", "1="], {"1": "-", "2": "a 1.1"}),  # the delete is read later, from another partition
+        (
+            ["2<1=a_", "1="],
+            {"1": "-", "2": "a 1.1"},
+        ),  # the delete is read later, from another partition
         (["1=xy", "1=", "2<1=a_"], {"1": "-", "2": "a y"}),
         (["1=_y", "1=", "2<1=__"], {"1": "-", "2": "1.0 y"}),
         # Through a chain of keys, and an update of the row on its way.
@@ -55,7 +58,10 @@ def follow(*changes: str, sources: list[int] | None = None) -> dict[str, str]:
         (["1=", "2<1=a_", "1=xy"], {"1": "x y", "2": "a 1.1"}),
         (["1=", "1=xy", "2<1=a_"], {"1": "x y", "2": "a 1.1"}),
         # Two rows change places.
-        (["1=", "3<1=__", "2=", "1<2=__", "3=", "2<3=__"], {"1": "2.0 2.1", "2": "1.0 1.1", "3": "-"}),
+        (
+            ["1=", "3<1=__", "2=", "1<2=__", "3=", "2<3=__"],
+            {"1": "2.0 2.1", "2": "1.0 1.1", "3": "-"},
+        ),
         # A delete that comes twice.
         (["1=xy", "1=", "1=", "2<1=a_"], {"1": "-", "2": "a y"}),
     ],
@@ -70,7 +76,9 @@ def test_row_that_lacks_columns_after_a_delete_of_its_own_key_is_unknown() -> No
 
 
 @pytest.mark.parametrize("changes", [["1=xy", "1=", "1=vw", "2<1=a_"], ["1=", "1=xy", "1=", "2<1=a_"]])
-def test_earlier_key_of_another_partition_that_had_several_rows_is_unknown(changes: list[str]) -> None:
+def test_earlier_key_of_another_partition_that_had_several_rows_is_unknown(
+    changes: list[str],
+) -> None:
     assert follow(*changes)["2"].startswith("a ")
     with pytest.raises(UnknownRowError, match="in another partition, had several rows meanwhile"):
         follow(*changes, sources=[0, 0, 0, 1])

@@ -15,7 +15,15 @@ from cdc_formats.values.schema import columns
 from normalize import DeltaDatabase
 from normalize.sinks.dialects import Dialect, MySql
 from normalize.sinks.targets import TargetError
-from normalize.sync.facts import QueryFacts, SeenFacts, TableFacts, checked_facts, checked_topics, same_target, tables_of_topic
+from normalize.sync.facts import (
+    QueryFacts,
+    SeenFacts,
+    TableFacts,
+    checked_facts,
+    checked_topics,
+    same_target,
+    tables_of_topic,
+)
 from normalize.sync.route import Route, Router, decode_summary, merged, route_pass
 from normalize.sync.table_options import Selection, SyncError
 from normalize.sync.table_schema import TableSchema
@@ -50,7 +58,10 @@ def test_source_key_that_stays_is_kept() -> None:
 @pytest.mark.parametrize("other", [("id", "v"), ("v",), ("id2",)], ids=["wider", "another", "renamed"])
 @pytest.mark.parametrize("kept", [(("id",),), ()], ids=["kept key", "file of an earlier release"])
 def test_another_source_key_is_an_error(kept: tuple[Key, ...], other: Key) -> None:
-    with pytest.raises(SyncError, match=r"source was \(id\), and its records now name \(.*\): different rows .* source_keys in /lake/"):
+    with pytest.raises(
+        SyncError,
+        match=r"source was \(id\), and its records now name \(.*\): different rows .* source_keys in /lake/",
+    ):
         after(kept, ("id",), other)
 
 
@@ -68,9 +79,26 @@ def test_key_of_the_user_may_differ_from_the_first_keys_of_the_source_alone() ->
 
 
 CONNECT_KEY = {"schema": {"type": "struct", "fields": []}, "payload": {"id": 1, "v": 2}}
-ENVELOPE = {"before": None, "after": {"id": 1, "v": 2}, "op": "c", "source": {"connector": "mysql", "db": "shop", "table": "orders"}}
-MAXWELL = {"database": "shop", "table": "orders", "type": "insert", "ts": 1, "data": {"id": 1, "v": 2}}
-CANAL = {"database": "shop", "table": "orders", "type": "INSERT", "isDdl": False, "data": [{"id": "1"}]}
+ENVELOPE = {
+    "before": None,
+    "after": {"id": 1, "v": 2},
+    "op": "c",
+    "source": {"connector": "mysql", "db": "shop", "table": "orders"},
+}
+MAXWELL = {
+    "database": "shop",
+    "table": "orders",
+    "type": "insert",
+    "ts": 1,
+    "data": {"id": 1, "v": 2},
+}
+CANAL = {
+    "database": "shop",
+    "table": "orders",
+    "type": "INSERT",
+    "isDdl": False,
+    "data": [{"id": "1"}],
+}
 OGG = {"table": "SHOP.ORDERS", "op_type": "I", "after": {"id": 1}}
 
 
@@ -84,7 +112,12 @@ OGG = {"table": "SHOP.ORDERS", "op_type": "I", "after": {"id": 1}}
         ("debezium-flat-json", {"id": 1}, {"id": 1}, ("id",)),
         ("debezium-flat-json", {"id": 1}, None, ("id",)),
         ("upsert-kafka", {"id": 1, "v": 2}, None, ("id", "v")),
-        ("debezium-mongodb-json", {"id": "7"}, {"after": '{"_id": 7}', "op": "c", "source": {}}, ("_id",)),
+        (
+            "debezium-mongodb-json",
+            {"id": "7"},
+            {"after": '{"_id": 7}', "op": "c", "source": {}},
+            ("_id",),
+        ),
         ("maxwell-json", None, MAXWELL | {"primary_key_columns": ["id", "v"]}, ("id", "v")),
         ("maxwell-json", {"database": "shop", "table": "orders", "pk.id": 1}, MAXWELL, ("id",)),
         ("maxwell-json", ["shop", "orders", [{"id": 1}, {"v": 2}]], MAXWELL, ("id", "v")),
@@ -110,7 +143,15 @@ def test_summaries_have_all_keys_and_topics_of_a_table() -> None:
         (wide, maxwell("orders", "delete", {"id": 2})[1]),
     ]
     rows = [
-        {"key": key, "value": value, "topic": topic, "partition": 0, "offset": offset, "stamp": 5, "headers": None}
+        {
+            "key": key,
+            "value": value,
+            "topic": topic,
+            "partition": 0,
+            "offset": offset,
+            "stamp": 5,
+            "headers": None,
+        }
         for topic in ("t", "u")
         for offset, (key, value) in enumerate(messages[: 2 if topic == "t" else 3])
     ]
@@ -125,7 +166,15 @@ def test_summaries_have_all_keys_and_topics_of_a_table() -> None:
 
 def test_record_that_cannot_be_read_is_one_of_its_topic() -> None:
     rows = [
-        {"key": None, "value": value, "topic": topic, "partition": 0, "offset": offset, "stamp": 5, "headers": None}
+        {
+            "key": None,
+            "value": value,
+            "topic": topic,
+            "partition": 0,
+            "offset": offset,
+            "stamp": 5,
+            "headers": None,
+        }
         for topic in ("t", "u")
         for offset, value in enumerate([maxwell("orders", "insert", {"id": 1})[1], b"{", b"["])
     ]
@@ -146,12 +195,19 @@ def test_target_of_two_tables() -> None:
     assert same_target("shop1.orders", targets, ["shop1.orders"]) == []
     # Nobody knows whose it is, or both have rows in it.
     for owners in ([], ["shop1.orders", "shop2.orders"]):
-        assert [same_target(table, targets, owners) for table in targets] == [["shop2.orders"], ["shop1.orders"], []]
+        assert [same_target(table, targets, owners) for table in targets] == [
+            ["shop2.orders"],
+            ["shop1.orders"],
+            [],
+        ]
 
 
 def test_another_name_of_the_target_is_an_error() -> None:
     kept, seen = TableFacts("orders"), SeenFacts("shop_orders", [], [])
-    with pytest.raises(SyncError, match=f"in the target 'orders', and its target is now 'shop_orders': pass .* write its name into {FILE}"):
+    with pytest.raises(
+        SyncError,
+        match=f"in the target 'orders', and its target is now 'shop_orders': pass .* write its name into {FILE}",
+    ):
         checked_facts(kept, seen, ("id",), user_key=False, file=FILE)
     assert checked_facts(TableFacts(), seen, ("id",), user_key=False, file=FILE).target == "shop_orders"
 
@@ -159,18 +215,29 @@ def test_another_name_of_the_target_is_an_error() -> None:
 @pytest.mark.parametrize("name", ["_delta_log", "_Change_Data", "_spark_metadata"])
 @pytest.mark.parametrize("database", ["/lake/shop", "shop"], ids=["path", "catalog"])
 def test_name_of_a_folder_in_tables_is_no_target_in_delta(name: str, database: str) -> None:
-    with pytest.raises(TargetError, match=f"the table name '{name}' is that of a folder in Delta tables: pass tables="):
+    with pytest.raises(
+        TargetError,
+        match=f"the table name '{name}' is that of a folder in Delta tables: pass tables=",
+    ):
         DeltaDatabase(database).target(name)
     assert DeltaDatabase(database).target("_migrations")
 
 
 @pytest.mark.parametrize(
     ("dialect", "longest", "refused"),
-    [(Dialect(), "ä" * 31 + "a", "ä" * 32), (MySql(), "ä" * 64, "ä" * 65), (MySql(), "a", "a "), (Dialect(), "a", "a\0")],
+    [
+        (Dialect(), "ä" * 31 + "a", "ä" * 32),
+        (MySql(), "ä" * 64, "ä" * 65),
+        (MySql(), "a", "a "),
+        (Dialect(), "a", "a\0"),
+    ],
 )
 def test_names_of_tables_that_a_database_cuts_or_refuses(dialect: Dialect, longest: str, refused: str) -> None:
     dialect.require_name(longest, "table")
-    with pytest.raises(SchemaError, match=r"the table name '.*' is empty, longer than (PostgreSQL's 63 bytes|MySQL's 64 characters)"):
+    with pytest.raises(
+        SchemaError,
+        match=r"the table name '.*' is empty, longer than (PostgreSQL's 63 bytes|MySQL's 64 characters)",
+    ):
         dialect.require_name(refused, "table")
 
 
@@ -205,11 +272,22 @@ def test_facts_are_in_the_file_of_the_table() -> None:
     facts = TableFacts("orders", (("id",), ("id", "v")), ("t",))
     schema = TableSchema("shop.orders", columns("id INT NOT NULL"), ("id",), facts=facts)
     assert TableSchema.from_json(schema.to_json(), FILE) == schema
-    assert json.loads(schema.to_json())["facts"] == {"target": "orders", "source_keys": [["id"], ["id", "v"]], "topics": ["t"]}
+    assert json.loads(schema.to_json())["facts"] == {
+        "target": "orders",
+        "source_keys": [["id"], ["id", "v"]],
+        "topics": ["t"],
+    }
 
 
 def test_file_of_an_earlier_release_has_no_facts() -> None:
-    old = {"table": "t", "schema": ["id INT NOT NULL"], "primary_key": ["id"], "format_options": {}, "notes": [], "stopped": ""}
+    old = {
+        "table": "t",
+        "schema": ["id INT NOT NULL"],
+        "primary_key": ["id"],
+        "format_options": {},
+        "notes": [],
+        "stopped": "",
+    }
     assert TableSchema.from_json(json.dumps(old), FILE) == TableSchema("t", columns("id INT NOT NULL"), ("id",))
     with pytest.raises(SyncError, match="is not the file of a table"):
         TableSchema.from_json(json.dumps(old | {"facts": {"targt": "t"}}), FILE)

@@ -26,7 +26,13 @@ def text(value: Any) -> bytes:
 
 
 def canal(row: dict[str, Any], old: dict[str, Any]) -> bytes:
-    message = {"database": "shop", "table": "orders", "type": "UPDATE", "isDdl": False, "pkNames": ["id"]}
+    message = {
+        "database": "shop",
+        "table": "orders",
+        "type": "UPDATE",
+        "isDdl": False,
+        "pkNames": ["id"],
+    }
     return text(message | {"data": [row], "old": [old]})
 
 
@@ -73,7 +79,15 @@ def debezium(op: str, row: dict[str, Any], earlier: int | None = None) -> tuple[
 def changes(format: str, *messages: tuple[bytes, list[dict[str, Any]]], shard: bool = False, **options: Any) -> dict[int, tuple[Any, ...]]:
     """The last change of each key: its kind, its columns, its missing columns and the key whose row has them."""
     rows = [
-        {"key": None, "value": value, "topic": "t", "partition": 0, "offset": at, "stamp": 5, "headers": headers}
+        {
+            "key": None,
+            "value": value,
+            "topic": "t",
+            "partition": 0,
+            "offset": at,
+            "stamp": 5,
+            "headers": headers,
+        }
         for at, (value, headers) in enumerate(messages)
     ]
     parts = ("database", "table") if shard else ()
@@ -89,7 +103,16 @@ def changes(format: str, *messages: tuple[bytes, list[dict[str, Any]]], shard: b
     batch = pa.RecordBatch.from_pylist(rows, schema=RECORDS)
     found = [row for part in decode_pass(iter([batch]), source=source, target=target) for row in part.to_pylist() if row["key"] is not None]
     bases = ("b0", "b1") if shard else ("b0",)
-    return {row["c0"]: (row["row_kind"], row["c1"], row["c2"], row["absent"], *(row[base] for base in bases)) for row in found}
+    return {
+        row["c0"]: (
+            row["row_kind"],
+            row["c1"],
+            row["c2"],
+            row["absent"],
+            *(row[base] for base in bases),
+        )
+        for row in found
+    }
 
 
 def test_insert_that_follows_the_delete_of_the_key_before() -> None:
@@ -98,7 +121,11 @@ def test_insert_that_follows_the_delete_of_the_key_before() -> None:
         debezium("c", {"id": 7, "name": "other", "qty": 7}),
         debezium("d", {"id": 1, "name": None, "qty": None}),
         debezium("c", {"id": 2, "name": PLACEHOLDER, "qty": 5}, earlier=1),
-    ) == {7: ("+U", "other", 7, None, None), 1: ("-D", None, None, None, None), 2: ("+U", None, 5, "010", 1)}
+    ) == {
+        7: ("+U", "other", 7, None, None),
+        1: ("-D", None, None, None, None),
+        2: ("+U", None, 5, "010", 1),
+    }
 
 
 def test_values_of_the_micro_batch_are_preferred_to_those_of_the_target() -> None:
@@ -121,7 +148,12 @@ def test_chain_of_keys_of_maxwell() -> None:
         binlog_row_image="MINIMAL",
     )
     gone = ("-D", None, None, None, None)
-    assert found == {1: gone, 2: gone, 3: ("+U", None, 5, "010", 1), 9: ("+U", "x", None, "001", None)}
+    assert found == {
+        1: gone,
+        2: gone,
+        3: ("+U", None, 5, "010", 1),
+        9: ("+U", "x", None, "001", None),
+    }
 
 
 def test_key_before_is_one_of_the_same_shard() -> None:
@@ -138,4 +170,8 @@ def test_row_that_is_unknown_is_an_error_that_names_its_record() -> None:
     ]
     moved = [("update", {"id": 5}, {"id": 2})]
     with pytest.raises(PartialImageError, match=r"the change of its key before it is a delete.* in t\[0\]@2"):
-        changes("maxwell-json", *[(maxwell("orders", *each)[1], []) for each in messages + moved], binlog_row_image="MINIMAL")
+        changes(
+            "maxwell-json",
+            *[(maxwell("orders", *each)[1], []) for each in messages + moved],
+            binlog_row_image="MINIMAL",
+        )
