@@ -355,7 +355,9 @@ def test_a_changed_key_whose_row_lacks_columns_is_an_error_and_deletes_nothing(i
 def test_an_update_that_keeps_its_key_may_lack_columns() -> None:
     message = {"op": "u", "before": {"id": 1}, "after": {"id": 1, "note": TOAST, "n": 5}}
     found = outcome(
-        source_of(get_format("debezium-json"), "id INT, note STRING, n INT", ["id"]), [(None, json.dumps(message).encode())], columnar=together
+        source_of(get_format("debezium-json"), "id INT, note STRING, n INT", ["id"]),
+        [(None, json.dumps(message).encode())],
+        columnar=together,
     )
     assert sum(map(len, found.partials.values())) == 1
 
