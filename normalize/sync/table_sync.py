@@ -362,6 +362,7 @@ class TableSync:
             dead_letters=rules.dead_letters,
             on_truncate=rules.on_truncate,
             record_columns=_RECORD_COLUMNS,
+            completes_moved=True,
         )
 
     def _where(self, changes: DataFrame) -> DataFrame:
