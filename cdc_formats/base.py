@@ -140,6 +140,8 @@ class KeyedChange(msgspec.Struct, frozen=True, gc=False):
     before : tuple or None
         The whole row of the key before the event, if images were requested. None if the key had no row (an insert, the new key of an
         update that changes the key) or the event does not carry it.
+    moved_from : tuple or None
+        Of a partial row whose key the event changed, the key before: the row of that key has the missing columns.
     """
 
     key: tuple[Any, ...]
@@ -148,6 +150,7 @@ class KeyedChange(msgspec.Struct, frozen=True, gc=False):
     partial: bool = False
     position: Position | None = None
     before: tuple[Any, ...] | None = None
+    moved_from: tuple[Any, ...] | None = None
 
 
 class Event(msgspec.Struct, gc=False):
@@ -389,6 +392,17 @@ class Format(SampledFormat, ABC):
             When the position is missing or malformed, or the producer is not configured to write it.
         """
         raise NotImplementedError(f"{type(self).__name__} defines no position()")
+
+    def previous_key(self, headers: Headers) -> Mapping[str, Any]:
+        """Return the columns of the key that a record's row had before, with the producer's values; empty if no header names it.
+
+        Only producers need it that write a change of the key as a delete and an insert, which may lack unchanged columns.
+
+        Parameters
+        ----------
+        headers : sequence of (str, bytes or None)
+        """
+        return {}
 
     def table_reader(self, names: Sequence[str]) -> Callable[[Any], tuple[Any, ...]]:
         """Return the function from `Event.message` to the values of these columns of `table_identity`.
@@ -809,7 +823,8 @@ class Decoder:
             raise self._moved(row, event.after_path)
         if old != key:
             changes.append(KeyedChange(self._checked(old, event.before_path), None, metadata))
-        changes.append(KeyedChange(key, row, metadata, partial))
+        moved_from = old if partial and old != key else None
+        changes.append(KeyedChange(key, row, metadata, partial, moved_from=moved_from))
 
     def _keyed_in_full(self, event: Event, changes: list[KeyedChange]) -> None:
         """As `_keyed`, with the position in every change and the row before the event in the first."""
@@ -819,7 +834,7 @@ class Decoder:
             position = self.format.position(event.message) if self._positions else None
             before = self._image(event, event.rows or self._rows, made[-1].row) if self._images else None
             for change in made:
-                changes.append(KeyedChange(change.key, change.row, change.metadata, change.partial, position, before))
+                changes.append(msgspec.structs.replace(change, position=position, before=before))
                 before = None
 
     def _image(self, event: Event, rows: RowConverter, after: tuple[Any, ...] | None) -> tuple[Any, ...] | None:

@@ -7,6 +7,7 @@ hook                               its use
 =================================  =================================================================================================
 `SampledFormat.declaration`        columns and primary key that a record declares
 `SampledFormat.key_columns`        the columns in a Kafka key
+`SampledFormat.source_key`         the columns of the source's primary key that a record names
 `SampledFormat.sample_reader`      events of records whose columns are unknown
 `SampledFormat.sample_value`       values of documents in another notation
 `SampledFormat.connector`          the connector that wrote a message
@@ -141,6 +142,20 @@ class SampledFormat:
         By default these are the fields of a JSON object, with or without a schema block.
         """
         return key_fields(key)
+
+    def source_key(self, message: Any, key: bytes | None, headers: Headers = ()) -> tuple[str, ...]:
+        """Return the columns of the source's primary key that a record names; empty if it names none.
+
+        By default these are `key_columns` if the format reads the Kafka key.
+
+        Parameters
+        ----------
+        message : Any
+            `Event.message`; None for a record without a value.
+        key : bytes or None
+        headers : sequence of (str, bytes or None)
+        """
+        return tuple(self.key_columns(key, headers)) if self.reads_key else ()
 
     def sample_reader(self, rows: RowConverter) -> Reader:
         """Return the reader of records whose columns are unknown: images are mappings with all their columns.

@@ -53,7 +53,7 @@ from cdc_formats.base import ControlEvent, Encoder, Event, Format, Headers, Igno
 from cdc_formats.decoding.envelope import Envelope
 from cdc_formats.decoding.images import ABSENT
 from cdc_formats.decoding.json_reader import read_object
-from cdc_formats.decoding.metadata import epoch_ms, int_map, named, text, text_list
+from cdc_formats.decoding.metadata import epoch_ms, int_map, named, text, text_list, unraw
 from cdc_formats.decoding.mysql_images import ROW_IMAGES, WHOLE_ROWS, Names, PartialRows
 from cdc_formats.decoding.rows import RowConverter, message_reader
 from cdc_formats.decoding.tables import TableFilter
@@ -115,6 +115,10 @@ class CanalFormat(Format):
         message = message_fields(value)
         source, columns = _declared_columns(message, zoned=self.time_zone is not None)
         return Declaration(source, columns, listed_names(message.get("pkNames")), "pkNames")
+
+    def source_key(self, message: Any, key: bytes | None, headers: Headers = ()) -> tuple[str, ...]:
+        """Return the columns of ``pkNames``."""
+        return listed_names(unraw(message.pk_names))
 
 
 @dataclass(frozen=True, kw_only=True)

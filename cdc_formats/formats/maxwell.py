@@ -187,6 +187,10 @@ class MaxwellJson(Format):
         names = listed_names(message_fields(value).get("primary_key_columns"))
         return Declaration(primary_key=names or tuple(self.key_columns(key)), key_source="primary_key_columns, or the Kafka key")
 
+    def source_key(self, message: Any, key: bytes | None, headers: Headers = ()) -> tuple[str, ...]:
+        """Return the columns of ``primary_key_columns``, or else of the Kafka key."""
+        return listed_names(message.primary_key_columns) or tuple(self.key_columns(key))
+
     def key_columns(self, key: bytes | None, headers: Headers = ()) -> Mapping[str, Any]:
         """Return the columns of ``{"pk.id": 1}`` or of ``["shop", "parts", [{"id": 1}]]``."""
         try:

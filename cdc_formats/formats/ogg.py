@@ -159,6 +159,10 @@ class OggJson(Format):
         """Return the primary key of ``primary_keys``."""
         return Declaration(primary_key=listed_names(message_fields(value).get("primary_keys")), key_source="primary_keys")
 
+    def source_key(self, message: Any, key: bytes | None, headers: Headers = ()) -> tuple[str, ...]:
+        """Return the columns of ``primary_keys``."""
+        return listed_names(message.primary_keys)
+
 
 class _Message(msgspec.Struct, gc=False):
     op_type: Any = None

@@ -257,14 +257,24 @@ def _topics(known: Mapping[str, _Topic], described: Mapping[str, TopicDescriptio
         if before is None:
             topics[name] = _Topic(now.topic_id, [now.partitions])
             continue
-        if before.topic_id and now.topic_id and before.topic_id != now.topic_id:
-            raise TopicReplacedError(
-                f"topic {name} was deleted and created again since the checkpoint was written (topic id {before.topic_id}, now "
-                f"{now.topic_id}): the checkpoint's offsets would skip records. Start from a new checkpoint"
-            )
+        require_same_topic(name, before.topic_id, now.topic_id)
         grown = [now.partitions] if now.partitions > before.partitions[-1] else []
         topics[name] = _Topic(before.topic_id or now.topic_id, before.partitions + grown)
     return topics
+
+
+def require_same_topic(name: str, before: str, now: str) -> None:
+    """Raise an error for a topic with another id than before; an empty id is not known.
+
+    Raises
+    ------
+    TopicReplacedError
+    """
+    if before and now and before != now:
+        raise TopicReplacedError(
+            f"topic {name} was deleted and created again since the checkpoint was written (topic id {before}, now {now}): the "
+            "checkpoint's offsets would skip records. Start from a new checkpoint"
+        )
 
 
 def _added(guard: _Guard, topics: Mapping[str, _Topic], seen: Sequence[PartitionSummary], expected: Expected) -> dict[str, dict[int, int]]:

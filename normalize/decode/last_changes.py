@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -49,6 +49,16 @@ TABLE, TOPIC = "table", "topic"
 _MOST_HELD = 65_536
 
 
+class ChangeHolder(Protocol):
+    """Holds the changes of a task."""
+
+    def add(self, changes: pa.Table) -> None:
+        """Add changes of one Kafka partition."""
+
+    def finish(self, row_order: RowOrder | None) -> Iterator[pa.RecordBatch]:
+        """Yield the changes that remain."""
+
+
 class HeldChanges(Target):
     """The last change of each key of a task, all at the end of the task: what `LastChanges` and `normalize.sync` share.
 
@@ -68,7 +78,7 @@ class HeldChanges(Target):
 
     def __init__(self, output: Output, key_groups: int, shape: Shape, *, row_order: RowOrder | None) -> None:
         self.row_order = row_order
-        self.last: LastOfKeys | AllChanges = LastOfKeys()
+        self.last: ChangeHolder = LastOfKeys()
         super().__init__(output, key_groups, shape)
 
     def start(self) -> None:
@@ -231,7 +241,7 @@ class AllChanges:
         self.tables: list[pa.Table] = []
 
     def add(self, changes: pa.Table) -> None:
-        places = last_in_records(*_numbers(changes, "key", "offset"))
+        places = last_in_records(*numbers_of(changes, "key", "offset"))
         self.tables.append(changes if len(places) == changes.num_rows else changes.take(pa.array(places)))
 
     def finish(self, row_order: RowOrder | None) -> Iterator[pa.RecordBatch]:
@@ -265,7 +275,7 @@ class LastOfKeys:
             return
         table = self._compacted()
         if row_order is not None:
-            keys, sources, stamps = _numbers(table, "key", "source", "stamp")
+            keys, sources, stamps = numbers_of(table, "key", "source", "stamp")
             if _has_partials(table):
                 table = _with_completed_rows(table, keys, sources, stamps)
             else:
@@ -275,7 +285,7 @@ class LastOfKeys:
 
     def _compacted(self) -> pa.Table:
         table = pa.concat_tables(self.tables, promote_options="default").unify_dictionaries()
-        numbers = _numbers(table, "key", "source", "offset", "stamp")
+        numbers = numbers_of(table, "key", "source", "offset", "stamp")
         if _has_partials(table):
             places, stamps = since_last_whole(*numbers, partial=table.column(ABSENT).is_valid().to_numpy())
         else:
@@ -315,7 +325,8 @@ def _with_completed_rows(changes: pa.Table, keys: Any, sources: Any, stamps: Any
     return found.set_column(found.schema.get_field_index(ABSENT), ABSENT, pa.array(flags, pa.string(), mask=~still.any(axis=1)))
 
 
-def _numbers(table: pa.Table, *names: str) -> list[Any]:
+def numbers_of(table: pa.Table, *names: str) -> list[Any]:
+    """Return columns as integers: a number for each value, in the order of the values if they are text."""
     columns = (table.column(name) for name in names)
     return [column.to_numpy() if pa.types.is_integer(column.type) else _codes(column) for column in columns]
 

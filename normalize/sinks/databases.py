@@ -15,6 +15,8 @@ from .soft_deletes import DELETED_AT, soft_delete_column
 from .targets import DeltaTarget, IcebergTarget, JdbcTarget, LakeTarget, TableTarget, TargetError
 
 _PLACES = ("database", "schema", "table")
+_FOLDERS_OF_TABLES = frozenset({"_delta_log", "_change_data", "_delta_index", "_symlink_format_manifest", "_spark_metadata", "_temporary"})
+"""Folders that Delta and Spark make in a table's folder: with a table of this name, they would take its database for a table."""
 
 
 @dataclass(frozen=True)
@@ -68,9 +70,11 @@ class DeltaDatabase(LakeDatabase):
 
     def target(self, name: str) -> TableTarget:
         """Return the table with this name; in a path, a name cannot leave the folder."""
+        if name.lower() in _FOLDERS_OF_TABLES:
+            raise TargetError(f"the table name {name!r} is that of a folder in Delta tables: pass tables={{...: TableOptions(name=...)}}")
         if "/" not in re.sub("`(?:[^`]|``)*`", "", self.name):
             return super().target(name)
-        if "/" in name or "\\" in name or name in (".", ".."):
+        if "/" in name or "\\" in name or name in ("", ".", ".."):
             raise TargetError(f"the table name {name!r} cannot be a folder's name: pass tables={{...: TableOptions(name=...)}}")
         return DeltaTarget(f"{self.name.rstrip('/')}/{name}")
 

@@ -110,10 +110,15 @@ class Dialect:
         """Return the statement that gives a column another type."""
         return f"ALTER TABLE {self.table(table)} ALTER COLUMN {self.name(field.name)} TYPE {self.type(field, in_key=in_key)}"
 
-    def stage(self, staging: str, table: str, columns: Mapping[str, str], *, partial_rows: bool = False) -> str:
-        """Return the statement that creates the staging table: nullable columns of the target's types, the row kind, missing columns."""
+    def stage(
+        self, staging: str, table: str, columns: Mapping[str, str], *, partial_rows: bool = False, bases: Mapping[str, str] | None = None
+    ) -> str:
+        """Return the statement that creates the staging table: nullable columns of the target's types, the row kind, missing columns.
+
+        `bases` are the columns of the key whose row has the missing columns, as `columns`.
+        """
         kind = self.staged_kinds(len(columns), partial_rows)
-        names = ", ".join(f"{self.name(name)} AS {staged}" for name, staged in columns.items())
+        names = ", ".join(f"{self.name(name)} AS {staged}" for name, staged in [*columns.items(), *(bases or {}).items()])
         return f"CREATE UNLOGGED TABLE {self.table(staging)} AS SELECT {names}, {kind} FROM {self.table(table)} WITH NO DATA"
 
     def staged_kinds(self, columns: int, partial_rows: bool) -> str:
@@ -181,15 +186,19 @@ class Dialect:
         """Return the condition of rows that are inserted or updated."""
         return f"WHERE {self.name(ROW_KIND)} IN {ADDS}"
 
-    def require_name(self, name: str) -> None:
-        """Raise an error for a column name that the database does not support.
+    def require_name(self, name: str, of: str = "column") -> None:
+        """Raise an error for the name of a column or table that the database does not support.
+
+        PostgreSQL would cut a longer name, so that two tables could become one.
 
         Raises
         ------
         SchemaError
         """
         if not name or "\0" in name or len(name.encode()) > 63:
-            raise SchemaError(f"the column name {name!r} is empty, longer than PostgreSQL's 63 bytes, or has a NUL character: rename it")
+            raise SchemaError(
+                f"the {of} name {name!r} is empty, longer than PostgreSQL's 63 bytes, or has a NUL character: choose another name"
+            )
 
     def names(self, columns: Iterable[str]) -> str:
         """Return names, quoted, with commas."""
@@ -247,20 +256,22 @@ class MySql(Dialect):
         sized = {"string": f"VARCHAR(255) CHARACTER SET utf8mb4 COLLATE {self.binary_collation}", "binary": "VARBINARY(255)"}
         return sized.get(kind) or self.types[kind].removesuffix(" NULL")
 
-    def require_name(self, name: str) -> None:
+    def require_name(self, name: str, of: str = "column") -> None:
         if not name or len(name) > 64 or name.endswith(" ") or "\0" in name or any(char > "\uffff" for char in name):
             raise SchemaError(
-                f"the column name {name!r} is empty, longer than MySQL's 64 characters, ends with a blank, or has a NUL character or one "
-                "beyond U+FFFF: rename it"
+                f"the {of} name {name!r} is empty, longer than MySQL's 64 characters, ends with a blank, or has a NUL character or one "
+                "beyond U+FFFF: choose another name"
             )
 
     def widen(self, table: str, field: StructField, *, in_key: bool) -> str:
         required = " NOT NULL" if in_key else ""
         return f"ALTER TABLE {self.table(table)} MODIFY COLUMN {self.name(field.name)} {self.type(field, in_key=in_key)}{required}"
 
-    def stage(self, staging: str, table: str, columns: Mapping[str, str], *, partial_rows: bool = False) -> str:
+    def stage(
+        self, staging: str, table: str, columns: Mapping[str, str], *, partial_rows: bool = False, bases: Mapping[str, str] | None = None
+    ) -> str:
         kind = self.staged_kinds(len(columns), partial_rows)
-        names = ", ".join(f"t.{self.name(name)} AS {staged}" for name, staged in columns.items())
+        names = ", ".join(f"t.{self.name(name)} AS {staged}" for name, staged in [*columns.items(), *(bases or {}).items()])
         # The outer join makes the columns nullable: a delete may have the key alone.
         return (
             f"CREATE TABLE {self.table(staging)} AS SELECT {names}, {kind} "

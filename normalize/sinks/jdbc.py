@@ -24,17 +24,18 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
+from cdc_formats.values.schema import backquoted
 from normalize.core.output import ROW_KIND
 from normalize.dataframe import positional
 
 from .dialects import Dialect, MySql, dialect_of
 from .narrowing import require_no_narrowing
-from .partial_rows import ABSENT_COLUMN, missing_row
+from .partial_rows import ABSENT_COLUMN, BASE_COLUMN, missing_row
 from .table_spec import Batch, TableSpec, missing_columns, running_batch, written_spec
 from .targets import ConflictError, JdbcTarget, TargetError
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column as SparkColumn, DataFrame, SparkSession
     from pyspark.sql.types import DataType, StructField
 
 BATCHES = "changelog_batches"
@@ -89,14 +90,27 @@ def merge(latest: DataFrame, table: JdbcTarget, spec: TableSpec) -> None:
                 f"{table}: keys ({', '.join(key)}) that differ in the changelog are equal in the table's collation: use a binary collation"
             )
         deleted = None if spec.deleted_column is None else connection.spelled(table.table, [spec.deleted_column])[0]
+        bases, batch = _bases(latest, connection, table, spec), running_batch(latest.sparkSession)
+        batches = in_same_schema(table.table, BATCHES)
+        if bases and batch is not None:
+            connection.execute(_batches(dialect, batches))
         with connection.transaction():
+            if bases and batch is not None and not _begun(connection, batches, table.table, batch):
+                return  # the earlier keys have other rows now
             if spec.partial_rows:
-                _complete(connection, staging, table, (names, key, deleted))
+                _complete(connection, staging, table, (names, bases or key, deleted))
             if deleted is None:
                 connection.execute(dialect.delete(staging, table.table, key))
             else:
                 connection.execute(dialect.soft_delete(staging, table.table, key, (deleted, names[deleted])))
             connection.execute(dialect.upsert(staging, table.table, names, key))
+
+
+def _bases(latest: DataFrame, connection: JdbcConnection, table: JdbcTarget, spec: TableSpec) -> dict[str, str]:
+    """Return the columns of the staging table with the key whose row has the missing columns; empty if it is the row's own."""
+    if BASE_COLUMN not in latest.columns:
+        return {}
+    return {name: f"b{part}" for part, name in enumerate(connection.spelled(table.table, spec.primary_key))}
 
 
 def _complete(
@@ -141,10 +155,11 @@ def _staged(rows: DataFrame, connection: JdbcConnection, table: JdbcTarget, spec
     staging, dialect = _staging(rows.sparkSession, table), connection.dialect
     drop = f"DROP TABLE IF EXISTS {dialect.table(staging)}"
     connection.execute(drop)
-    connection.execute(dialect.stage(staging, table.table, connection.staged(table.table, spec.names), partial_rows=spec.partial_rows))
+    names, bases = connection.staged(table.table, spec.names), _bases(rows, connection, table, spec)
+    connection.execute(dialect.stage(staging, table.table, names, partial_rows=spec.partial_rows, bases=bases))
     try:
         kind = [ROW_KIND] * (ROW_KIND in rows.columns) + [ABSENT_COLUMN] * spec.partial_rows
-        renamed = rows.select(*kind, *positional(spec.names))
+        renamed = rows.select(*kind, *positional(spec.names), *(_base(name, part) for part, name in enumerate(spec.primary_key) if bases))
         staged = renamed.select(*kind, *(dialect.staged(field) for field in renamed.schema.fields[len(kind) :]))
         options = connection.options | {"dbtable": dialect.table(staging)}
         with database_errors(table):
@@ -155,6 +170,13 @@ def _staged(rows: DataFrame, connection: JdbcConnection, table: JdbcTarget, spec
             connection.execute(drop)
         raise
     connection.execute(drop)
+
+
+def _base(name: str, part: int) -> SparkColumn:
+    """Return a column of the key whose row has the missing columns of a row: its earlier key, or its own."""
+    from pyspark.sql import functions as F
+
+    return F.coalesce(F.col(f"{BASE_COLUMN}.{backquoted(name)}"), F.col(backquoted(name))).alias(f"b{part}")
 
 
 def _staging(spark: SparkSession, table: JdbcTarget) -> str:
@@ -344,7 +366,10 @@ def _options(table: JdbcTarget, dialect: Dialect) -> dict[str, str]:
 
 
 def _needed(connection: JdbcConnection, table: JdbcTarget, spec: TableSpec) -> list[str]:
-    dialect, found = connection.dialect, connection.columns(table.table)
+    dialect = connection.dialect
+    for part in table.table.split("."):
+        dialect.require_name(part, "table")
+    found = connection.columns(table.table)
     spec = written_spec(table, spec, found)
     for field in spec.fields:
         dialect.require_name(field.name)

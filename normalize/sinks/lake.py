@@ -23,7 +23,7 @@ from normalize.spark_versions import package
 
 from .latest import ADDS
 from .narrowing import require_no_narrowing
-from .partial_rows import ABSENT_COLUMN, is_absent, missing_row
+from .partial_rows import ABSENT_COLUMN, BASE_COLUMN, is_absent, missing_row
 from .table_spec import END_AT, START_AT, Batch, TableSpec, missing_columns, written_spec
 from .targets import ConflictError, LakeTarget, TargetError
 
@@ -165,6 +165,36 @@ def merge(latest: DataFrame, table: LakeTarget, spec: TableSpec) -> None:
             spark.sql(merge_statement(table, changes, spec))
     finally:
         spark.catalog.dropTempView(changes)
+
+
+def with_values_of_bases(moved: DataFrame, table: LakeTarget, spec: TableSpec) -> DataFrame:
+    """Return whole rows: those whose key changed, with the values that the table has in the rows of their earlier keys.
+
+    Parameters
+    ----------
+    moved : DataFrame
+        Rows with a `BASE_COLUMN`.
+    table : LakeTarget
+    spec : TableSpec
+    """
+    from pyspark.sql import functions as F
+
+    names = [name for name in spec.names if name != spec.deleted_column]
+    key = [(F.col(f"s.{BASE_COLUMN}.{backquoted(name)}"), F.col(f"t.{backquoted(name)}")) for name in spec.primary_key]
+    same, changes = [earlier == there for earlier, there in key], moved.alias("s")
+    # Few rows change their key: the table is not shuffled.
+    stored = moved.sparkSession.table(table.sql_name).alias("t").join(F.broadcast(changes), same, "left_semi")
+    joined = changes.join(F.broadcast(stored), same, "left")
+    lost = key[0][1].isNull()
+    if spec.deleted_column is not None:
+        lost |= F.col(f"t.{backquoted(spec.deleted_column)}").isNotNull()
+    values = []
+    for index, name in enumerate(names):
+        kind, own = moved.schema[name].dataType, F.col(f"s.{backquoted(name)}")
+        kept = F.when(lost, F.expr(_RAISED).cast(kind)).otherwise(F.col(f"t.{backquoted(name)}").cast(kind))
+        values.append(F.when(F.expr(is_absent(index, "s")), kept).otherwise(own).alias(name))
+    others = [F.col(f"s.{backquoted(name)}") for name in (ROW_KIND, *([spec.deleted_column] if spec.deleted_column else []))]
+    return joined.select(*others, *values)
 
 
 def merge_statement(table: LakeTarget, changes: str, spec: TableSpec) -> str:

@@ -4,6 +4,9 @@ A change has the column `ABSENT_COLUMN` for that. It is text with a flag for eac
 record: ``010 shop[0]@8`` lacks the second of three columns. It is NULL for a whole row, and missing if all rows are whole.
 
 A partial row of a key that the table does not have is an error: the table does not have the values either.
+
+If the key of a partial row changed, the row of the earlier key has the values (`BASE_COLUMN`). A repeated micro-batch would find another
+row there. A lake's rows are therefore completed once and stored, and a database's transaction is not repeated.
 """
 
 from __future__ import annotations
@@ -12,6 +15,8 @@ from cdc_formats.errors import PartialImageError
 from normalize.decode.last_changes import partial_row
 
 ABSENT_COLUMN = "__absent"
+BASE_COLUMN = "__base"
+"""The column with the earlier key of a partial row, a struct of the key's columns; NULL for a row whose key did not change."""
 
 
 def missing_row(where: str = "") -> PartialImageError:

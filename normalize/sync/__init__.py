@@ -10,6 +10,8 @@ module             its part
 `schema_store`     the folder of these files
 `table_changes`    the decoded changes of one table: the last of each key
 `widening`         the wider type of a column that a value does not fit
+`facts`            what must stay as it is, and the checks of a micro-batch against it
+`table_errors`     the errors of Spark that a table causes
 `table_sync`       one table: its schema, its changes, its target
 =================  =============================================================================================================
 """

@@ -65,6 +65,12 @@ class TableSummary(msgspec.Struct):
         The columns that have a value in a row.
     reasons : dict
         Why records have no rows, with their number.
+    topics : set of str
+        The topics of its records.
+    source_keys : set of tuple of str
+        The columns of the source's primary key, as records name them.
+    unread : dict of str to str
+        The topics with records that cannot be read and stop their table, each with its first error.
     """
 
     table: str
@@ -73,6 +79,9 @@ class TableSummary(msgspec.Struct):
     rows: int = 0
     names: set[str] = msgspec.field(default_factory=set)
     reasons: dict[str, int] = msgspec.field(default_factory=dict)
+    topics: set[str] = msgspec.field(default_factory=set)
+    source_keys: set[tuple[str, ...]] = msgspec.field(default_factory=set)
+    unread: dict[str, str] = msgspec.field(default_factory=dict)
 
     def add(self, other: TableSummary) -> None:
         """Add what another task found."""
@@ -81,6 +90,9 @@ class TableSummary(msgspec.Struct):
         self.rows += other.rows
         self.names |= other.names
         self.reasons = dict(Counter(self.reasons) + Counter(other.reasons))
+        self.topics |= other.topics
+        self.source_keys |= other.source_keys
+        self.unread = other.unread | self.unread
 
 
 decode_summary = msgspec.msgpack.Decoder(TableSummary).decode
@@ -109,6 +121,8 @@ class Routed(msgspec.Struct, frozen=True, gc=False):
         Why the record has no rows.
     shard : str
         The source table, if it is one of several that are merged into `table`.
+    source_key : tuple of str
+        The columns of the source's primary key that it names; empty if it names none.
     """
 
     table: str
@@ -116,6 +130,7 @@ class Routed(msgspec.Struct, frozen=True, gc=False):
     names: frozenset[str] = frozenset()
     reason: str = ""
     shard: str = ""
+    source_key: tuple[str, ...] = ()
 
 
 class Router:
@@ -164,7 +179,9 @@ class Router:
         if not events:
             return Routed("", reason="MESSAGE")
         table = self._named(events[0].message) or topic
-        return self._with_names(table, events) if self._selects(table) else _OTHER
+        if not self._selects(table):
+            return _OTHER
+        return self._with_names(table, events, self.format.source_key(events[0].message, key, headers))
 
     def _of_topic(self, topic: str, key: bytes | None, value: bytes | None, headers: Headers) -> Routed:
         """Return the topic's table, also for a record without a row, which may be a delete, and for one that cannot be read."""
@@ -172,9 +189,11 @@ class Router:
             events = self.reader.events(key, value, headers)
         except DecodeError:
             return Routed(topic)
-        return Routed(topic) if isinstance(events, Ignored) else self._with_names(topic, events)
+        if isinstance(events, Ignored) or not events:
+            return Routed(topic, source_key=self.format.source_key(None, key, headers))
+        return self._with_names(topic, events, self.format.source_key(events[0].message, key, headers))
 
-    def _with_names(self, table: str, events: Sequence[Event]) -> Routed:
+    def _with_names(self, table: str, events: Sequence[Event], source_key: tuple[str, ...]) -> Routed:
         rows, names = 0, set[str]()
         for event in events:
             if event.after is not None:
@@ -182,7 +201,7 @@ class Router:
                 found = self.format.row_names(event)
                 added = () if found is None else found.added
                 names.update(name for name, each in event.after.items() if each is not None and name not in added)
-        return Routed(table, rows, frozenset(names))
+        return Routed(table, rows, frozenset(names), source_key=source_key)
 
     def _selects(self, table: str) -> bool:
         if table not in self._merged:
@@ -217,12 +236,15 @@ class Route:
         Whether a record that cannot be read fails the query.
     dead_letters : Destination or None
         The destination of such records; None drops them.
+    stops_table : bool
+        Whether such a record stops its table.
     """
 
     format: Format
     selection: Selection
     fail: bool
     dead_letters: Destination | None
+    stops_table: bool = False
 
 
 def route_pass(batches: Iterator[pa.RecordBatch], *, route: Route) -> Iterator[pa.RecordBatch]:
@@ -246,8 +268,10 @@ def route_pass(batches: Iterator[pa.RecordBatch], *, route: Route) -> Iterator[p
                 except DecodeError as error:
                     routed = Routed("", reason=error.condition)
                     letters.append(_bad(error, batch, index, route))
+                    if route.stops_table:
+                        summaries.setdefault("", TableSummary("")).unread.setdefault(topic, str(letters[-1].error))
                 tables.append(routed.table or None)
-                sample.append(_see(summaries, chosen, routed, len(value or b"")))
+                sample.append(_see(summaries, chosen, routed, topic, len(value or b"")))
             if route.dead_letters is not None:
                 send(route.dead_letters, letters)
             summary = pa.nulls(batch.num_rows, pa.binary())
@@ -268,10 +292,13 @@ def _arguments(batch: pa.RecordBatch) -> list[Sequence[Any]]:
     return [*(batch.column(name).to_pylist() for name in ("topic", "key", "value")), header_lists(batch.column("headers"))]
 
 
-def _see(summaries: dict[str, TableSummary], chosen: Counter[str], routed: Routed, size: int) -> bool:
+def _see(summaries: dict[str, TableSummary], chosen: Counter[str], routed: Routed, topic: str, size: int) -> bool:
     """Add a record to its table's summary, and return whether it belongs to the sample."""
     summary = summaries.setdefault(routed.table, TableSummary(routed.table))
     summary.records += 1
+    summary.topics.add(topic)
+    if routed.source_key:
+        summary.source_keys.add(routed.source_key)
     if not routed.table:
         summary.reasons[routed.reason] = summary.reasons.get(routed.reason, 0) + 1
         return False

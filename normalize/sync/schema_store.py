@@ -1,24 +1,33 @@
-"""The folder with a JSON file for each table, on any file system that Hadoop knows."""
+"""The folder with a JSON file for each table and one for the query, on any file system that Hadoop knows."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-from urllib.parse import quote
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import quote, unquote
 
+import msgspec
+
+from .facts import QueryFacts
 from .table_options import SyncError
 from .table_schema import TableSchema
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
-_NEW = ".new"
+    from normalize.sinks.table_spec import Batch
+
+T = TypeVar("T")
+_JSON, _NEW = ".json", ".new"
 
 
 class SchemaStore:
-    """Reads and writes the files of tables.
+    """Reads and writes the files of tables and of the query.
 
     A file is replaced by a complete one: it is written as ``.new``, and then renamed. A query that is killed meanwhile leaves the earlier
     file, or a complete ``.new``, or neither: then nothing has been written to the table yet.
+
+    The query's file is ``query/facts.json``: no table's file is in a subfolder.
 
     Parameters
     ----------
@@ -39,7 +48,20 @@ class SchemaStore:
 
     def file(self, table: str) -> str:
         """Return the path of a table's file."""
-        return f"{self.location}/{quote(table, safe='. $-')}.json"
+        return f"{self.location}/{quote(table, safe='. $-')}{_JSON}"
+
+    @property
+    def query_file(self) -> str:
+        """The path of the query's file."""
+        return f"{self.location}/query/facts{_JSON}"
+
+    def tables(self) -> list[str]:
+        """Return the names of the tables that have a file."""
+        folder = self._path(self.location)
+        if not self._system.exists(folder):
+            return []
+        names = {str(each.getPath().getName()).removesuffix(_NEW) for each in self._system.listStatus(folder) if each.isFile()}
+        return sorted(unquote(name.removesuffix(_JSON)) for name in names if name.endswith(_JSON))
 
     def read(self, table: str) -> TableSchema | None:
         """Return a table's schema, or None without a file.
@@ -49,32 +71,77 @@ class SchemaStore:
         SyncError
             When the file cannot be understood.
         """
-        text = self._read(self.file(table))
-        if text is None:
-            return self._unfinished(table)
-        self._system.delete(self._path(self.file(table) + _NEW), False)  # a query was killed before it had replaced the file
-        found = TableSchema.from_json(text, self.file(table))
-        if found.table != table:
-            raise SyncError(f"{self.file(table)} is the file of {found.table!r}: name each file as its table")
+        file = self.file(table)
+        found = self._whole(file, lambda text: TableSchema.from_json(text, file))
+        if found is not None and found.table != table:
+            raise SyncError(f"{file} is the file of {found.table!r}: name each file as its table")
         return found
 
     def write(self, schema: TableSchema) -> None:
         """Write a table's schema, over an earlier one."""
-        path, new = (self._path(self.file(schema.table) + suffix) for suffix in ("", _NEW))
+        self._write(self.file(schema.table), schema.to_json().encode())
+
+    def read_query(self) -> QueryFacts:
+        """Return the facts about the query.
+
+        Raises
+        ------
+        SyncError
+            When the file cannot be understood.
+        """
+        return self._whole(self.query_file, self._query_facts) or QueryFacts()
+
+    def _query_facts(self, text: str) -> QueryFacts:
+        try:
+            return msgspec.json.decode(text, type=QueryFacts)
+        except msgspec.DecodeError as error:
+            raise SyncError(
+                f"{self.query_file} is not the file of a query ({error}): restore it, or delete it, and the topics are no longer compared "
+                "with those of earlier runs"
+            ) from None
+
+    def write_query(self, facts: QueryFacts) -> None:
+        """Write the facts about the query, over earlier ones."""
+        self._write(self.query_file, msgspec.json.format(msgspec.json.encode(facts), indent=2))
+
+    def keep_rows(self, table: str, batch: Batch, rows: DataFrame) -> DataFrame:
+        """Return rows as they were when they were computed for a micro-batch first; they are stored until the next call for the table.
+
+        Parameters
+        ----------
+        table : str
+        batch : Batch
+        rows : DataFrame
+        """
+        folder = f"{self.location}/query/rows/{quote(table, safe='. $-')}"
+        path = f"{folder}/{batch.query}-{batch.number}"
+        if not self._system.exists(self._path(f"{path}{_JSON}")):
+            self._system.delete(self._path(folder), True)
+            # Names of columns come from messages, and Parquet does not support all.
+            rows.toDF(*(f"c{index}" for index in range(len(rows.columns)))).write.parquet(path)
+            self._write(f"{path}{_JSON}", b"{}")
+        return rows.sparkSession.read.parquet(path).toDF(*rows.columns)
+
+    def _write(self, file: str, content: bytes) -> None:
+        path, new = (self._path(file + suffix) for suffix in ("", _NEW))
         stream = self._system.create(new, True)
         try:
-            stream.write(schema.to_json().encode())
+            stream.write(content)
         finally:
             stream.close()
         self._system.delete(path, False)
         if not self._system.rename(new, path):
             raise SyncError(f"{new} could not be renamed to {path}: check that the file system is writable, and start the query again")
 
-    def _unfinished(self, table: str) -> TableSchema | None:
-        """Return the schema of a complete file that was not renamed."""
-        text = self._read(self.file(table) + _NEW)
+    def _whole(self, file: str, parse: Callable[[str], T]) -> T | None:
+        """Return the content of a file, or else of a complete one that was not renamed; None without one."""
+        text, new = self._read(file), file + _NEW
+        if text is not None:
+            self._system.delete(self._path(new), False)  # a query was killed before it had replaced the file
+            return parse(text)
+        text = self._read(new)
         try:
-            return None if text is None else TableSchema.from_json(text, self.file(table))
+            return None if text is None else parse(text)
         except SyncError:
             return None
 

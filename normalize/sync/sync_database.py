@@ -13,8 +13,9 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field, fields
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -39,6 +40,7 @@ from normalize.decode.dead_letter import DeadLetter, Destination
 from normalize.decode.request import as_format
 from normalize.kafka.check import check_readable
 from normalize.kafka.reader_options import reader_options, reads_topic
+from normalize.kafka.topics import topic_descriptions
 from normalize.monitoring.explain_error import explain_error
 from normalize.monitoring.table_progress import TableProgress, publish
 from normalize.session_check import load_kafka
@@ -50,10 +52,12 @@ from normalize.sinks.table_spec import running_batch
 from normalize.sinks.targets import ConflictError, JdbcTarget, TargetError
 from normalize.spark_versions import check_kafka_source, check_version
 
+from .facts import checked_topics, same_target, tables_of_topic
 from .route import RECORD_DDL, ROUTED_DDL, Route, Router, TableSummary, decode_summary, merged, route_pass
 from .schema_store import SchemaStore
+from .table_errors import violation
 from .table_options import Selection, SyncError, TableOptions, misspelt
-from .table_sync import BAD_RECORDS, Part, Rules, TableSync, same_targets
+from .table_sync import BAD_RECORDS, Part, Rules, TableSync
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -97,7 +101,8 @@ def sync_database(
         Where the tables are written, and how they are named. Missing tables are created.
     schema_location : str
         A folder, which keeps a JSON file for each table with its columns, key and the evidence for them. A restarted query reads the files
-        and infers nothing again: edit a file to change a decision while the query is stopped.
+        and infers nothing again: edit a file to change a decision while the query is stopped. The files also have facts that must stay as
+        they are: each table's target and source key, and the ids of the topics.
     options : mapping
         Options of Spark's Kafka source; ``maxOffsetsPerTrigger`` bounds a micro-batch.
     format_options : mapping or None
@@ -113,7 +118,8 @@ def sync_database(
     on_table_error : {"fail", "stop_table"}
         What an error of a table does: the query fails once the other tables are written, and repeats the micro-batch after a restart; or
         only the table stops, with a warning in each micro-batch that counts what it misses. Its file says why. To resume it, delete the
-        table's file and read its topics again in a query with ``include=`` and a new checkpoint.
+        table's file and read its topics again in a query with ``include=`` and a new checkpoint. A record that cannot be read names no
+        table: it stops that of its topic, and fails the query if the topic has several.
     on_truncate : {"fail", "ignore"}
         Whether a truncate of a source table is an error of the table. Its rows stay in the target.
     mode : {"FAILFAST", "DROPMALFORMED"} or DeadLetter
@@ -136,6 +142,8 @@ def sync_database(
         During this call, when the topics or a sampled record cannot be read.
     SyncError
         While the query runs: the text names the table, and has the sentence of its error.
+    TopicReplacedError
+        While the query runs: a topic was deleted and created again, so that the checkpoint's offsets would skip records.
 
     Notes
     -----
@@ -167,9 +175,9 @@ def sync_database(
     check_version(spark)
     check_kafka_source(spark)
     dead_letters = Destination.check(mode, chosen.identifier, kafka) if isinstance(mode, DeadLetter) else None
-    route = Route(
-        chosen, Selection.of(names_of(include), names_of(exclude), tables or {}), fail=mode == "FAILFAST", dead_letters=dead_letters
-    )
+    failfast, stops_table = mode == "FAILFAST", on_table_error == "stop_table"
+    selection = Selection.of(names_of(include), names_of(exclude), tables or {})
+    route = Route(chosen, selection, failfast and not stops_table, dead_letters, stops_table=failfast and stops_table)
     router = Router(chosen, route.selection)
     if check:
         check_readable(kafka, router.route, fail=route.fail)
@@ -186,7 +194,7 @@ def sync_database(
         dead_letters=dead_letters,
     )
     records = load_kafka(spark.readStream.format("kafka").options(**kafka, includeHeaders="true"))
-    return records.writeStream.foreachBatch(SyncDatabase(spark, route, rules, on_table_error, parallel))
+    return records.writeStream.foreachBatch(SyncDatabase(spark, route, rules, on_table_error, parallel, kafka))
 
 
 def _spelled(name: str) -> str:
@@ -223,8 +231,10 @@ class SyncDatabase:
     rules : Rules
     on_table_error : {"fail", "stop_table"}
     parallel : int
+    kafka : mapping
+        The options of Spark's Kafka source.
     tables : dict
-        The tables that have appeared.
+        The tables that have appeared, in this run or in an earlier one.
     """
 
     spark: SparkSession
@@ -232,7 +242,11 @@ class SyncDatabase:
     rules: Rules
     on_table_error: str
     parallel: int
+    kafka: Mapping[str, str] = field(repr=False)
     tables: dict[str, TableSync] = field(default_factory=dict)
+    _loaded: bool = False
+    _seen: set[str] = field(default_factory=set)
+    _described: set[str] = field(default_factory=set)
 
     def __call__(self, batch: DataFrame, number: int) -> None:
         """Apply a micro-batch.
@@ -241,30 +255,89 @@ class SyncDatabase:
         ------
         SyncError
             When a table fails and `on_table_error` is ``fail``; the other tables are written.
+        TopicReplacedError
+            When a topic was deleted and created again; nothing is written.
         """
         routing: Any = partial(route_pass, route=self.route)
         with computed(_records(batch).mapInArrow(routing, ROUTED_DDL)) as rows:
             routed = _in_session(self.spark, rows)
             packed = routed.where("summary IS NOT NULL").select("summary").collect()
             summaries = merged(decode_summary(bytes(row["summary"])) for row in packed)
-            _report_ignored(self.spark, summaries.pop("", None))
-            self._apply(summaries, routed)
+            self._check_topics({topic for summary in summaries.values() for topic in summary.topics})
+            ignored = summaries.pop("", TableSummary(""))
+            self._load(summaries)
+            _report_ignored(self.spark, ignored)
+            self._apply(summaries, routed, self._with_unread(summaries, ignored.unread))
 
-    def _apply(self, summaries: Mapping[str, TableSummary], routed: DataFrame) -> None:
-        new = [table for table in summaries if table not in self.tables]
-        self.tables.update({table: TableSync(table, self.rules) for table in new})
-        for name, table in misspelt(self.tables, self.rules.tables).items():
+    def _check_topics(self, topics: set[str]) -> None:
+        """Compare the ids of topics with those of earlier runs, when a run begins and when a topic appears."""
+        batch = running_batch(self.spark)
+        if batch is None or topics <= self._described:
+            return
+        kept, described = self.rules.store.read_query(), topic_descriptions(self.kafka)
+        self._described |= topics | described.keys()
+        found = checked_topics(kept, batch.query, described)
+        if found != kept:
+            self.rules.store.write_query(found)
+
+    def _load(self, tables: Collection[str]) -> None:
+        """Read the files of all tables, also of those that have no record: their targets are taken."""
+        if not self._loaded:
+            self._loaded = True
+            self.tables = {table: TableSync(table, self.rules) for table in self.rules.store.tables()}
+            with ThreadPoolExecutor(self.parallel, "load") as pool:
+                list(pool.map(TableSync.load, self.tables.values()))
+        new = set(tables) - self._seen
+        self.tables |= {table: TableSync(table, self.rules) for table in new if table not in self.tables}
+        self._seen |= new
+        for name, table in misspelt(self._seen, self.rules.tables).items():
             if table in new:
                 _log.warning("tables= has %r, which no message names so far: if it is misspelt, correct it to %r", name, table)
+
+    def _with_unread(self, summaries: Mapping[str, TableSummary], unread: Mapping[str, str]) -> dict[str, str]:
+        """Return the tables of records that cannot be read, each with its error.
+
+        Parameters
+        ----------
+        summaries : mapping
+        unread : mapping
+            The error of such a record in each topic.
+
+        Raises
+        ------
+        SyncError
+            When the topic has several tables, since the record names none.
+        """
+        topics = {table: {*sync.topics} for table, sync in self.tables.items()}
+        for table, summary in summaries.items():
+            topics[table] |= summary.topics
+        found = {}
+        for topic, text in unread.items():
+            table, *others = tables_of_topic(topic, topics)
+            if others:
+                raise SyncError(
+                    f"{text}. Its topic has the tables {', '.join([table, *others])}, and the record names none of them: pass "
+                    "mode=DeadLetter(...), or 'DROPMALFORMED'"
+                )
+            found[table] = text
+        # A topic that had no table yet is stopped itself: its first table lacks the record.
+        of_topics = {topic: sync.stopped for topic, sync in self.tables.items() if sync.stopped and not sync.owns_target}
+        found |= {table: of_topics[topic] for table in summaries for topic in topics[table] & of_topics.keys() if topic != table}
+        self.tables |= {table: TableSync(table, self.rules) for table in found if table not in self.tables}
+        return found
+
+    def _apply(self, summaries: Mapping[str, TableSummary], routed: DataFrame, unread: Mapping[str, str]) -> None:
         parts = self._parts(summaries, routed)
-        failed = [failure for failure in self._in_parallel(parts) if failure is not None]
+        failed = [Failure(table, text, of_table=True) for table, text in unread.items() if not self.tables[table].stopped]
+        readable = {table: part for table, part in parts.items() if table not in unread}
+        failed += [failure for failure in self._in_parallel(readable) if failure is not None]
         fatal = [failure for failure in failed if self.on_table_error == "fail" or not failure.of_table]
         if fatal:
             shown = "; ".join(f"{failure.table}: {failure.text}" for failure in fatal)
             raise SyncError(f"{shown}. The other tables of the micro-batch are written")
         for failure in failed:
             sync = self.tables[failure.table]
-            sync.stop(self.spark, failure.text, summaries[failure.table].records)
+            sync.stop(self.spark, failure.text, summaries[failure.table].records if failure.table in summaries else 0)
             _log.warning("%s is stopped, and the other tables go on: %s", failure.table, failure.text)
 
     def _parts(self, summaries: Mapping[str, TableSummary], routed: DataFrame) -> dict[str, Part]:
@@ -272,7 +345,6 @@ class SyncDatabase:
         running = {}
         for table, summary in sorted(summaries.items()):
             sync = self.tables[table]
-            sync.load()
             if sync.stopped:
                 sync.miss(self.spark, summary.records)
                 _log.warning("%s is stopped and misses %s records: %s", table, sync.lost, sync.stopped)
@@ -286,32 +358,46 @@ class SyncDatabase:
         """Apply parts, several at a time, and return the error of each."""
         from pyspark import inheritable_thread_target
 
-        clashes = same_targets([table for table, sync in self.tables.items() if not sync.stopped], self.rules)
+        targets = self._targets()
         # Statements in other threads need the micro-batch's id, by which the sinks know it.
         inherit = inheritable_thread_target(self.spark)
         with ThreadPoolExecutor(self.parallel, "sync") as pool:
-            futures = [pool.submit(inherit(partial(self._apply_part, part, clashes))) for part in parts.values()]
+            futures = [pool.submit(inherit(partial(self._apply_part, part, targets))) for part in parts.values()]
             return [future.result() for future in futures]
 
-    def _apply_part(self, part: Part, clashes: Mapping[str, Sequence[str]]) -> Failure | None:
+    def _targets(self) -> dict[str, str]:
+        """Return the name of each table's target, without those of stopped tables that never had a row."""
+        found = {}
+        for table, sync in self.tables.items():
+            if sync.owns_target or not sync.stopped:
+                with suppress(TargetError):  # an error of this table alone, once it has records
+                    found[table] = sync.target_name
+        return found
+
+    def _apply_part(self, part: Part, targets: Mapping[str, str]) -> Failure | None:
         from py4j.protocol import Py4JError
         from pyspark.errors import PySparkException
 
         sync = self.tables[part.summary.table]
         try:
-            others = clashes.get(self.rules.target_name(sync.table).lower())
-            if others:
-                raise SyncError(
-                    f"the target {self.rules.target_name(sync.table)!r} is that of {' and of '.join(sorted(others))}: pass another "
-                    "template of names, such as table='{database}_{table}', or a name in tables="
-                )
+            self._require_own_target(sync.table, targets)
             sync.apply(self.spark, part)
         except (ChangelogError, PySparkException, Py4JError) as error:
             # The query's own error begins with the same condition.
             text = explain_error(error).removeprefix(f"[{SyncError.condition}] ")
+            text = text if text.startswith("[") else violation(error) or text
             of_table = self._is_of_table(error, sync.table)
             return Failure(sync.table, sync.with_remedy(self.spark, part, text) if of_table else text, of_table)
         return None
+
+    def _require_own_target(self, table: str, targets: Mapping[str, str]) -> None:
+        owners = [other for other, sync in self.tables.items() if sync.owns_target]
+        others = same_target(table, targets, owners) if table in targets else []
+        if others:
+            raise SyncError(
+                f"the target {targets[table]!r} is that of {' and of '.join(sorted([table, *others]))}: pass another template of names, "
+                "such as table='{database}_{table}', or, if one of them has rows already, a name for the other in tables="
+            )
 
     def _is_of_table(self, error: Exception, table: str) -> bool:
         """Return whether an error is one of a table's records or definition: anything else, such as a broken connection, may go away."""
@@ -321,11 +407,15 @@ class SyncDatabase:
             return not isinstance(error, ConflictError) and self._is_reachable(table)
         if isinstance(error, ChangelogError):
             return isinstance(error, _OF_TABLE)
-        of_data = (AnalysisException, ArithmeticException, NumberFormatException)
-        return isinstance(error, of_data) or explain_error(error).startswith(tuple(f"[{condition}]" for condition in _CONDITIONS))
+        if isinstance(error, AnalysisException | ArithmeticException | NumberFormatException) or violation(error):
+            return True
+        return explain_error(error).startswith(tuple(f"[{condition}]" for condition in _CONDITIONS))
 
     def _is_reachable(self, table: str) -> bool:
-        target = self.rules.database.target(self.rules.target_name(table))
+        try:
+            target = self.rules.database.target(self.rules.target_name(table))
+        except TargetError:  # the name cannot be one of a table
+            return True
         if not isinstance(target, JdbcTarget):
             return True
         try:
@@ -384,9 +474,9 @@ def _of_table(records: pa.Table, table: str) -> pa.Table:
     return records.filter(pc.equal(records.column("table"), table))
 
 
-def _report_ignored(spark: SparkSession, summary: TableSummary | None) -> None:
+def _report_ignored(spark: SparkSession, summary: TableSummary) -> None:
     """Log records without rows, and publish those that cannot be read."""
-    if summary is None:
+    if not summary.records:
         return
     _log.info("%s records have no rows: %s", summary.records, summary.reasons)
     batch, bad = running_batch(spark), {name: number for name, number in summary.reasons.items() if name in BAD_RECORDS}

@@ -14,25 +14,33 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cdc_formats.decoding.rows import key_indices
+from cdc_formats.base import Format, Headers, KeyedChange
+from cdc_formats.decoding.images import ABSENT as ABSENT_VALUE
+from cdc_formats.decoding.rows import RowConverter, key_indices
+from cdc_formats.errors import DecodeError
+from cdc_formats.values.equality import row_unifier
 from cdc_formats.values.schema import Column, SqlType
 from normalize.core.arrow import arrow_type, of_stored, spark_type, to_arrow
 from normalize.core.changes import Partial, Shape
 from normalize.core.output import ROW_KIND, Output
-from normalize.core.packing import unpack
+from normalize.core.packing import pack, unpack
+from normalize.core.records import Records
 from normalize.decode.decode_pass import COUNTS, Source, decode_pass, needed_columns
 from normalize.decode.last_changes import ABSENT, AllChanges, HeldChanges, merge_pass
+from normalize.decode.moved_rows import BASE, MOVED, ChangesWithMoves
 from normalize.decode.targets import TargetMaker
 from normalize.monitoring.counts import COLUMN as COUNTS_COLUMN, counts_ddl, observe_counts
 from normalize.monitoring.notice import Notice
 from normalize.sinks.databases import source_id
-from normalize.sinks.partial_rows import ABSENT_COLUMN
+from normalize.sinks.partial_rows import ABSENT_COLUMN, BASE_COLUMN
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _ORDER = [("key", pa.binary()), ("stamp", pa.int64()), ("source", pa.string()), ("offset", pa.int64())]
 _ORDER_DDL = "key BINARY, stamp BIGINT, source STRING, offset BIGINT"
+_BASES = "b"
+"""The prefix of the columns with the key whose row in the target has the columns that a row lacks."""
 _PLACE = [("source", pa.string()), ("offset", pa.int64()), (ABSENT, pa.string())]
 _PLACE_DDL = f"source STRING, offset BIGINT, {ABSENT} STRING"
 _ROWS_OF_TASK = 50_000
@@ -55,6 +63,14 @@ def _rows_ddl(columns: Sequence[Column]) -> str:
     return ", ".join([f"{ROW_KIND} STRING", *(f"c{index} {spark_type(_written(column.type))}" for index, column in enumerate(columns))])
 
 
+def _base_fields(key: Sequence[Column]) -> list[tuple[str, pa.DataType]]:
+    return [(f"{_BASES}{part}", arrow_type(_written(column.type))) for part, column in enumerate(key)]
+
+
+def _base_ddl(key: Sequence[Column]) -> str:
+    return ", ".join(f"{_BASES}{part} {spark_type(_written(column.type))}" for part, column in enumerate(key))
+
+
 class Found(NamedTuple):
     """What was found while the changes of a table were computed.
 
@@ -66,11 +82,14 @@ class Found(NamedTuple):
         The number of changes.
     stamps : (int, int)
         The least and the greatest timestamp of the records, in ms.
+    moved : int
+        The number of partial rows whose key changed, and which are still to be followed (`changes_on_spark`).
     """
 
     counts: Mapping[str, int]
     rows: int
     stamps: tuple[int, int]
+    moved: int = 0
 
 
 class Changes(NamedTuple):
@@ -79,7 +98,7 @@ class Changes(NamedTuple):
     Attributes
     ----------
     rows : DataFrame
-        ``row_kind`` and the columns; and `ABSENT_COLUMN`, if there may be partial rows.
+        ``row_kind`` and the columns; and `ABSENT_COLUMN` and `BASE_COLUMN`, if there may be partial rows.
     found : callable
         Returns what was found, once the rows are computed.
     """
@@ -110,27 +129,45 @@ class TableChanges(HeldChanges):
     ----------
     output, key_groups, shape
         As of `Target`.
-    key : tuple of int
-        The indexes of the key's columns.
+    source : Source
     merged : bool
-        Whether `merge_pass` follows.
+        Whether `merge_pass` follows. Otherwise rows whose key changed are followed, and have their base.
     options : ChangeOptions
     """
 
-    def __init__(
-        self, output: Output, key_groups: int, shape: Shape, *, key: tuple[int, ...], merged: bool, options: ChangeOptions
-    ) -> None:
+    def __init__(self, output: Output, key_groups: int, shape: Shape, *, source: Source, merged: bool, options: ChangeOptions) -> None:
         written = _arrow_fields(_written_columns(output.columns, options.shard_column))
-        self.schema = pa.schema([*_ORDER, *written, (ABSENT, pa.string())])
-        self.key, self.by_shard = key, options.shard_column is not None
+        bases = [(MOVED, pa.binary())] if merged else _base_fields(_key_columns(source, options))
+        self.schema = pa.schema([*_ORDER, *written, (ABSENT, pa.string()), *bases])
+        self.key, self.by_shard, self.merged = key_indices(source.columns, source.unique_key), options.shard_column is not None, merged
+        self.previous_key = _previous_key(source)
+        self.moved: list[bytes | None] = []
         super().__init__(output, key_groups, shape, row_order=None if merged else "log")
         if options.every:
             self.last = AllChanges()
             self.partial_remedy = "a history cannot complete it: pass scd_type=1 for this table"
+        elif not merged:
+            self.last = ChangesWithMoves()
 
     @staticmethod
     def ddl(output: Output) -> str:
         return f"{_ORDER_DDL}, {_rows_ddl(output.columns)}, {ABSENT} STRING"
+
+    def take(self, records: Records, decoded: Sequence[Sequence[KeyedChange]]) -> None:
+        self.moved = [
+            self._moved_from(change, records, index) if change.partial else None
+            for index, of_record in enumerate(decoded)
+            for change in of_record
+        ]
+        super().take(records, decoded)
+        self.moved = []
+
+    def _moved_from(self, change: KeyedChange, records: Records, index: int) -> bytes | None:
+        """Return the packed key that a partial row had before; None if it is not known, or the same."""
+        earlier = change.moved_from
+        if earlier is None and records.headers is not None:
+            earlier = self.previous_key(records.record(index).headers)
+        return None if earlier is None or earlier == change.key else pack(earlier)
 
     def _hold(self, source: str, offsets: Any, changes: pa.RecordBatch, partials: Sequence[Partial] = ()) -> None:
         if self.by_shard:
@@ -138,8 +175,12 @@ class TableChanges(HeldChanges):
             shards = [source_id([str(name) for name in parts if name is not None]) for parts in zip(*names, strict=True)]
             topic = source.rpartition("[")[0]
             of_shard = zip(shards or [topic] * len(changes), changes.column("key").to_pylist(), strict=True)
-            keys = [(shard or topic).encode() + _END_OF_SHARD + key for shard, key in of_shard]
+            names_of_shards = [(shard or topic).encode() + _END_OF_SHARD for shard, _ in of_shard]
+            keys = [name + key for name, key in zip(names_of_shards, changes.column("key").to_pylist(), strict=True)]
             changes = changes.set_column(changes.schema.get_field_index("key"), "key", pa.array(keys, pa.binary()))
+            self.moved = [key and name + key for name, key in zip(names_of_shards, self.moved, strict=False)]
+        if any(self.moved):
+            changes = changes.append_column(MOVED, pa.array(self.moved, pa.binary()))
         super()._hold(source, offsets, changes, partials)
 
     def _typed(self, changes: pa.RecordBatch) -> pa.RecordBatch:
@@ -160,7 +201,56 @@ class TableChanges(HeldChanges):
         kinds = pc.if_else(deleted, "-D", "+U")
         order = [changes.column(name).cast(kind) for name, kind in _ORDER]
         absent = changes.column(ABSENT) if ABSENT in changes.schema.names else pa.nulls(changes.num_rows, pa.string())
-        return pa.RecordBatch.from_arrays([*order, kinds, *columns, *shards, absent], schema=self.schema)
+        return pa.RecordBatch.from_arrays([*order, kinds, *columns, *shards, absent, *self._bases(changes)], schema=self.schema)
+
+    def _bases(self, changes: pa.RecordBatch) -> list[pa.Array]:
+        """Return the column `MOVED`, or else the parts of the key in `BASE`."""
+        name = MOVED if self.merged else BASE
+        packed = changes.column(name) if name in changes.schema.names else pa.nulls(changes.num_rows, pa.binary())
+        if self.merged:
+            return [packed]
+        split = [None if key is None else key.split(_END_OF_SHARD, 1) if self.by_shard else [b"", key] for key in packed.to_pylist()]
+        keys = [None if each is None else unpack(each[1]) for each in split]
+        shards = [pa.array([each and each[0].decode() for each in split], pa.string())] if self.by_shard else []
+        parts = [
+            to_arrow(self.output.columns[index].type, [None if key is None else key[part] for key in keys])
+            for part, index in enumerate(self.key)
+        ]
+        return [*(array.cast(pa.int64()) if pa.types.is_duration(array.type) else array for array in parts), *shards]
+
+
+def _changes_ddl(source: Source, options: ChangeOptions, *, merged: bool) -> str:
+    """Return the columns of `TableChanges`."""
+    bases = f"{MOVED} BINARY" if merged else _base_ddl(_key_columns(source, options))
+    return f"{TableChanges.ddl(Output(_written_columns(source.columns, options.shard_column)))}, {bases}"
+
+
+def _previous_key(source: Source) -> Callable[[Headers], tuple[Any, ...] | None]:
+    """Return the function from a record's headers to the key that its row had before; None if they do not name it."""
+    rows = RowConverter(source.columns, source.format.handling, source.unique_key)
+    unified = row_unifier([source.columns[index] for index in rows.key_indices]) or tuple
+
+    def previous_key(headers: Headers) -> tuple[Any, ...] | None:
+        image = source.format.previous_key(headers)
+        try:
+            key = rows.key(image, "$") if image else (ABSENT_VALUE,)
+        except DecodeError:  # a type that the producer writes in another way in headers
+            return None
+        return None if None in key or ABSENT_VALUE in key else unified(key)
+
+    return previous_key
+
+
+def _key_columns(source: Source, options: ChangeOptions) -> list[Column]:
+    """Return the columns of the target's key."""
+    columns = [source.columns[index] for index in key_indices(source.columns, source.unique_key)]
+    return columns if options.shard_column is None else [*columns, options.shard_column]
+
+
+def _columns_of_records(source: Source) -> list[str]:
+    """Return the columns that are decoded, with headers if they name the earlier key of a row."""
+    needed, in_headers = needed_columns(source), type(source.format).previous_key is not Format.previous_key
+    return [*needed, "headers"] if in_headers and "headers" not in needed else needed
 
 
 def _written_columns(columns: tuple[Column, ...], shard_column: Column | None) -> tuple[Column, ...]:
@@ -179,10 +269,12 @@ def changes_here(spark: SparkSession, records: pa.Table, source: Source, options
     options : ChangeOptions
     """
     columns = _written_columns(source.columns, options.shard_column)
-    needed = records.select(needed_columns(source)).combine_chunks().to_batches()
+    needed = records.select(_columns_of_records(source)).combine_chunks().to_batches()
     decoded = list(decode_pass(iter(needed), source=source, target=_target(source, options, merged=False), report=_unreported))
     with_places = options.every or any(batch.column(ABSENT).null_count < batch.num_rows for batch in decoded)
-    schema = pa.schema(_arrow_fields(columns) + _PLACE * with_places)
+    key = _key_columns(source, options)
+    with_bases = any(batch.column(f"{_BASES}0").null_count < batch.num_rows for batch in decoded)
+    schema = pa.schema(_arrow_fields(columns) + _PLACE * with_places + _base_fields(key) * with_bases)
     # The rows of counts have no key.
     found = [batch.filter(batch.column("key").is_valid()).select(schema.names) for batch in decoded]
     table = pa.Table.from_batches(found, schema)
@@ -192,11 +284,11 @@ def changes_here(spark: SparkSession, records: pa.Table, source: Source, options
             counts.update(counted)
     stamps = pc.min_max(records.column("stamp")).as_py()
     result = Found(counts, table.num_rows, (stamps["min"], stamps["max"]))
-    ddl = ", ".join([_rows_ddl(columns), *[_PLACE_DDL] * with_places])
-    return Changes(_named(spark.createDataFrame(table, ddl), columns, every=options.every), lambda: result)
+    ddl = ", ".join([_rows_ddl(columns), *[_PLACE_DDL] * with_places, *[_base_ddl(key)] * with_bases])
+    return Changes(_named(spark.createDataFrame(table, ddl), columns, key, every=options.every), lambda: result)
 
 
-def changes_on_spark(records: DataFrame, source: Source, options: ChangeOptions, *, number: int) -> Changes:
+def changes_on_spark(records: DataFrame, source: Source, options: ChangeOptions, *, number: int, in_one_task: bool = False) -> Changes:
     """Return the changes of records, decoded by Spark.
 
     Parameters
@@ -207,47 +299,57 @@ def changes_on_spark(records: DataFrame, source: Source, options: ChangeOptions,
     options : ChangeOptions
     number : int
         The number of records.
+    in_one_task : bool
+        Whether one task decodes all records, so that rows whose key changed are followed from key to key. Otherwise they are counted.
     """
     from pyspark.sql import Observation, functions as F
 
-    columns = _written_columns(source.columns, options.shard_column)
-    ddl = TableChanges.ddl(Output(columns))
-    decode: Any = partial(decode_pass, source=source, target=_target(source, options, merged=True), report=_unreported)
-    counts, stamps, merged = Observation(), Observation(), Observation()
-    timed = records.observe(stamps, F.min("stamp").alias("least"), F.max("stamp").alias("greatest"))
-    decoded = timed.select(*needed_columns(source)).mapInArrow(decode, f"{ddl}, {counts_ddl(COUNTS)}")
+    merged = not in_one_task
+    ddl = _changes_ddl(source, options, merged=merged)
+    decode: Any = partial(decode_pass, source=source, target=_target(source, options, merged=merged), report=_unreported)
+    counts, stamps, rows_found = Observation(), Observation(), Observation()
+    timed = records.observe(stamps, F.min("stamp").alias("least"), F.max("stamp").alias("greatest")).select(*_columns_of_records(source))
+    decoded = (timed.coalesce(1) if in_one_task else timed).mapInArrow(decode, f"{ddl}, {counts_ddl(COUNTS)}")
     keyed = observe_counts(decoded, COUNTS, counts)
-    if not options.every:
+    moves = Observation()
+    if merged:
+        keyed = keyed.observe(moves, F.count(MOVED).alias("moved"))
+    if merged and not options.every:
         merge: Any = partial(merge_pass, row_order="log")
         keyed = keyed.repartition(1 + number // _ROWS_OF_TASK, "key").mapInArrow(merge, ddl)
-    rows = keyed.observe(merged, F.count(F.lit(1)).alias("rows"))
+    rows = keyed.observe(rows_found, F.count(F.lit(1)).alias("rows"))
 
     def found() -> Found:
-        return Found(counts.get, merged.get["rows"], (stamps.get["least"], stamps.get["greatest"]))
+        moved = moves.get["moved"] if merged else 0
+        return Found(counts.get, rows_found.get["rows"], (stamps.get["least"], stamps.get["greatest"]), moved)
 
-    return Changes(_named(rows, columns, every=options.every), found)
+    columns, key = _written_columns(source.columns, options.shard_column), [] if merged else _key_columns(source, options)
+    return Changes(_named(rows, columns, key, every=options.every), found)
 
 
 def _target(source: Source, options: ChangeOptions, *, merged: bool) -> TargetMaker:
-    key = key_indices(source.columns, source.unique_key)
-    return partial(TableChanges, key=key, merged=merged, options=options)
+    return partial(TableChanges, source=source, merged=merged, options=options)
 
 
 def without_absent_column(rows: DataFrame) -> DataFrame:
-    """Return the rows of `Changes` without `ABSENT_COLUMN`, if all are whole."""
-    has = ABSENT_COLUMN in rows.columns and not rows.where(f"{ABSENT_COLUMN} IS NOT NULL").isEmpty()
-    return rows if has else rows.drop(ABSENT_COLUMN)
+    """Return the rows of `Changes` without `ABSENT_COLUMN`, if all are whole, and without `BASE_COLUMN`, if none has a base."""
+    for name in (BASE_COLUMN, ABSENT_COLUMN):
+        if name in rows.columns and rows.where(f"{name} IS NOT NULL").isEmpty():
+            rows = rows.drop(name)
+    return rows
 
 
 def _unreported(notices: list[Notice]) -> None:
     """Drop notices on columns: the query itself compares them with the schema, and counts bad records."""
 
 
-def _named(changes: DataFrame, columns: tuple[Column, ...], *, every: bool) -> DataFrame:
+def _named(changes: DataFrame, columns: tuple[Column, ...], key: Sequence[Column], *, every: bool) -> DataFrame:
     from pyspark.sql import functions as F
 
     named = [F.col(f"c{index}").alias(column.name) for index, column in enumerate(columns)]
     if every:
         return changes.select(ROW_KIND, *named, F.struct(F.col("source").alias("partition"), "offset").alias(PLACE))
     absent = [F.concat(ABSENT, F.lit(" "), "source", F.lit("@"), "offset").alias(ABSENT_COLUMN)] * (ABSENT in changes.columns)
-    return changes.select(ROW_KIND, *named, *absent)
+    bases = [F.col(f"{_BASES}{part}").alias(column.name) for part, column in enumerate(key)]
+    base = [F.when(F.col(f"{_BASES}0").isNotNull(), F.struct(*bases)).alias(BASE_COLUMN)] * (f"{_BASES}0" in changes.columns)
+    return changes.select(ROW_KIND, *named, *absent, *base)

@@ -19,6 +19,7 @@ from cdc_formats.topics.inference import InferredSchema, infer_schema
 from cdc_formats.values.schema import Column, columns as to_columns, quote, to_ddl
 from normalize.changelog_normalize import names_of
 
+from .facts import TableFacts
 from .table_options import SyncError, TableOptions
 
 Record = tuple[Any, ...]
@@ -41,6 +42,7 @@ class TableSchema:
         The evidence, for the reader of the file.
     stopped : str
         Why the table is no longer synchronized; empty while it is.
+    facts : TableFacts
     """
 
     table: str
@@ -49,6 +51,7 @@ class TableSchema:
     format_options: Mapping[str, Any] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     stopped: str = ""
+    facts: TableFacts = field(default_factory=TableFacts)
 
     @property
     def names(self) -> set[str]:
@@ -64,6 +67,7 @@ class TableSchema:
             "format_options": dict(self.format_options),
             "notes": list(self.notes),
             "stopped": self.stopped,
+            "facts": self.facts,
         }
         return msgspec.json.format(msgspec.json.encode(content), indent=2).decode() + "\n"
 
@@ -90,7 +94,7 @@ class TableSchema:
                 f"{where} is not the file of a table ({error}): correct it, or delete it so that the schema is inferred again"
             ) from None
         key, notes = tuple(found.primary_key), tuple(found.notes)
-        return cls(found.table, read, key, found.format_options, notes, found.stopped)
+        return cls(found.table, read, key, found.format_options, notes, found.stopped, found.facts)
 
     def described(self) -> str:
         """Return the decision as text for the user."""
@@ -106,6 +110,7 @@ class _File(msgspec.Struct, forbid_unknown_fields=True):
     format_options: dict[str, Any] = {}
     notes: list[str] = []
     stopped: str = ""
+    facts: TableFacts = TableFacts()
 
 
 def decide(table: str, records: Sequence[Record], *, format: Format, given: Collection[str], options: TableOptions) -> TableSchema:

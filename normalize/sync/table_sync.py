@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
@@ -16,6 +15,7 @@ from cdc_formats.base import Format, Ignored
 from cdc_formats.errors import DECODE_CONDITIONS, ArgumentError, DecodeError
 from cdc_formats.values.schema import Column, SqlType, quote
 from normalize.analyzed_plan import elements
+from normalize.changelog_normalize import names_of
 from normalize.core.output import ROW_KIND, Mode
 from normalize.decode.dead_letter import Destination
 from normalize.decode.decode_pass import Source, header_lists
@@ -27,12 +27,13 @@ from normalize.sinks.apply import ApplyVersions, computed
 from normalize.sinks.conflicts import repeat_conflicts
 from normalize.sinks.databases import Database, JdbcDatabase, require_scd_type, table_name
 from normalize.sinks.latest import ADDS
-from normalize.sinks.partial_rows import ABSENT_COLUMN, is_absent
+from normalize.sinks.partial_rows import ABSENT_COLUMN, BASE_COLUMN, is_absent
 from normalize.sinks.soft_deletes import DELETED_AT, soft_delete_column, with_deletion_times
 from normalize.sinks.table_spec import END_AT, START_AT, TableSpec, running_batch
 from normalize.sinks.targets import JdbcTarget, LakeTarget, TableTarget
 from normalize.sinks.versions import version_fields
 
+from .facts import SeenFacts, checked_facts
 from .route import Router, TableSummary
 from .schema_store import SchemaStore
 from .table_changes import PLACE, ChangeOptions, Found, changes_here, changes_on_spark, without_absent_column
@@ -198,6 +199,28 @@ class TableSync:
             self.schema, self._stored = self.rules.store.read(self.table), True
 
     @property
+    def target_name(self) -> str:
+        """The name of the target that has its rows, or will have them.
+
+        Raises
+        ------
+        TargetError
+            When the name cannot be computed.
+        """
+        kept = "" if self.schema is None else self.schema.facts.target
+        return kept or self.rules.target_name(self.table)
+
+    @property
+    def owns_target(self) -> bool:
+        """Whether its target may have rows of it."""
+        return self.schema is not None and bool(self.schema.columns)
+
+    @property
+    def topics(self) -> tuple[str, ...]:
+        """The topics of its records."""
+        return () if self.schema is None else self.schema.facts.topics
+
+    @property
     def stopped(self) -> str:
         """Why the table is stopped; empty while it is synchronized."""
         return "" if self.schema is None else self.schema.stopped
@@ -222,21 +245,34 @@ class TableSync:
         self._require_free_names(schema)
         source = self._source(schema)
         options = ChangeOptions(self._shard_column(schema), every=self.rules.scd_type(self.table) == 2)
-        changes, result = (
-            changes_here(spark, part.here, source, options)
-            if part.here is not None
-            else changes_on_spark(part.records(), source, options, number=part.summary.records)
-        )
-        with nullcontext(changes) if part.here is not None else computed(changes) as rows:
-            if options.every:
-                self._merge_versions(self._where(rows), target, schema)
-            else:
-                self._merge(self._where(without_absent_column(rows)), target, schema)
-        found = result()
+        found = self._apply(spark, part, source, options, partial(self._write, target=target, schema=schema, every=options.every))
         self._warn_of(found.counts)
         self.records += part.summary.records
         self._publish_applied(spark, part.summary.records, found)
         _log.info("%s: %s records applied in %.1f s", self.table, part.summary.records, time.monotonic() - started)
+
+    def _apply(self, spark: SparkSession, part: Part, source: Source, options: ChangeOptions, write: Callable[[DataFrame], None]) -> Found:
+        """Compute the changes of a micro-batch and write them, and return what was found."""
+        if part.here is not None:
+            changes, result = changes_here(spark, part.here, source, options)
+            write(changes)
+            return result()
+        records, number = part.records(), part.summary.records
+        changes, result = changes_on_spark(records, source, options, number=number)
+        with computed(changes) as rows:
+            if not result().moved:
+                write(rows)
+                return result()
+        changes, result = changes_on_spark(records, source, options, number=number, in_one_task=True)
+        with computed(changes) as rows:
+            write(rows)
+        return result()
+
+    def _write(self, rows: DataFrame, *, target: TableTarget, schema: TableSchema, every: bool) -> None:
+        if every:
+            self._merge_versions(self._where(rows), target, schema)
+        else:
+            self._merge(self._where(without_absent_column(rows)), target, schema)
 
     def with_remedy(self, spark: SparkSession, part: Part, text: str) -> str:
         """Return the text of an error, for a value that does not fit its column with the statements that widen it."""
@@ -278,14 +314,27 @@ class TableSync:
                 return None
             schema = decide_merged(self.table, self._samples(part), format=self.rules.format, given=self.rules.given, options=options)
             self._require_free_names(schema)
-            self._keep(schema)
+            schema = self._with_facts(schema, part)
             self._schema_changes += 1
             self._say(f"new table, {schema.described()}")
+        else:
+            schema = self._with_facts(schema, part)
         return self._extended(schema, part)
+
+    def _with_facts(self, schema: TableSchema, part: Part) -> TableSchema:
+        """Return the schema with the facts of a micro-batch, which are kept."""
+        rules, summary = self.rules, part.summary
+        seen = SeenFacts(rules.target_name(self.table), summary.source_keys, summary.topics)
+        user_key = bool(names_of(rules.options(self.table).primary_key))
+        facts = checked_facts(schema.facts, seen, schema.primary_key, user_key=user_key, file=rules.store.file(self.table))
+        checked = replace(schema, facts=facts)
+        if checked != self.schema:
+            self._keep(checked)
+        return checked
 
     def _require_free_names(self, schema: TableSchema) -> None:
         """Raise an error if the source has a column with a name that is used here; before the schema is kept, so that the remedy works."""
-        for name in (ROW_KIND, ABSENT_COLUMN, PLACE):
+        for name in (ROW_KIND, ABSENT_COLUMN, BASE_COLUMN, PLACE):
             _require_free(name, schema, "a column of sync_database", "exclude_columns")
         if self.rules.scd_type(self.table) == 2:
             for name in (START_AT, END_AT):
@@ -389,10 +438,18 @@ class TableSync:
         if deleted is not None:
             _require_free(deleted, schema, "deleted_column", "deleted_column")
             changes = with_deletion_times(changes, deleted)
-        fields = tuple(each for each in changes.schema.fields if each.name not in (ROW_KIND, ABSENT_COLUMN))
+        fields = tuple(each for each in changes.schema.fields if each.name not in (ROW_KIND, ABSENT_COLUMN, BASE_COLUMN))
         partial_rows = ABSENT_COLUMN in changes.columns
         spec = TableSpec(fields, self._key(schema), create=True, on_new_column="add", deleted_column=deleted, partial_rows=partial_rows)
         repeat_conflicts(partial(self._commit, changes, target, spec, schema))
+
+    def _with_moved_rows(self, changes: DataFrame, target: LakeTarget, spec: TableSpec) -> DataFrame:
+        """Return the changes with whole rows where a key changed, which are the same if the micro-batch is repeated."""
+        is_moved = f"{BASE_COLUMN} IS NOT NULL AND {ROW_KIND} IN {ADDS}"
+        whole = lake.with_values_of_bases(changes.where(is_moved), target, spec)
+        batch = running_batch(changes.sparkSession)
+        kept = whole if batch is None else self.rules.store.keep_rows(self.table, batch, whole)
+        return changes.where(f"NOT ({is_moved})").drop(BASE_COLUMN).unionByName(kept, allowMissingColumns=True)
 
     def _merge_versions(self, changes: DataFrame, target: TableTarget, schema: TableSchema) -> None:
         assert isinstance(target, LakeTarget)  # `Rules` refuses databases
@@ -409,6 +466,8 @@ class TableSync:
         if self._prepared != schema:
             sink.prepare(changes.sparkSession, target, spec)
             self._prepared = schema
+        if BASE_COLUMN in changes.columns and isinstance(target, LakeTarget):
+            changes = self._with_moved_rows(changes, target, spec)
         sink.merge(changes, target, spec)
 
 
@@ -421,7 +480,7 @@ def _require_columns_of(where: str, changes: DataFrame) -> None:
 
     filtered: Any = changes.where(where)
     read = {attribute.name() for attribute in elements(filtered._jdf.queryExecution().analyzed().condition().references().toSeq())}
-    names = [name for name in changes.columns if name not in (ROW_KIND, ABSENT_COLUMN)]
+    names = [name for name in changes.columns if name not in (ROW_KIND, ABSENT_COLUMN, BASE_COLUMN)]
     for index, name in enumerate(names):
         lost = changes.alias("s").where(F.col(ROW_KIND).isin(*ADDS)).where(is_absent(index, "s")).first() if name in read else None
         if lost is not None:
@@ -435,11 +494,3 @@ def _require_free(column: str, schema: TableSchema, what: str, option: str) -> N
         raise SyncError(
             f"its column {quote(taken[0])} has the name of {what}: pass tables={{{schema.table!r}: TableOptions({option}=...)}}"
         )
-
-
-def same_targets(tables: Sequence[str], rules: Rules) -> dict[str, list[str]]:
-    """Return the target names that several source tables have, ignoring case, with the tables."""
-    found: dict[str, list[str]] = {}
-    for table in tables:
-        found.setdefault(rules.target_name(table).lower(), []).append(table)
-    return {name: of for name, of in found.items() if len(of) > 1}

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka.admin import AdminClient
 from pyspark.sql import DataFrame
 
 from normalize import encode_changelog
@@ -19,6 +21,17 @@ def new_topic(kafka: Any, records: list[tuple[bytes | None, bytes | None]], part
     kafka.create_topic(topic, partitions=partitions)
     kafka.produce(topic, records)
     return topic
+
+
+def recreate_topic(kafka: Any, topic: str, records: list[tuple[bytes | None, bytes | None]]) -> None:
+    """Delete a topic and create it again with other records."""
+    client = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
+    client.delete_topics([topic])[topic].result()
+    deadline = time.monotonic() + 60
+    while topic in client.list_topics(timeout=10).topics and time.monotonic() < deadline:
+        time.sleep(0.1)
+    kafka.create_topic(topic)
+    kafka.produce(topic, records)
 
 
 def servers(kafka: Any, **more: Any) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-from cdc_formats.base import ControlEvent, Event, Format, Ignored
+from cdc_formats.base import ControlEvent, Event, Format, Headers, Ignored
 from cdc_formats.decoding.envelope import Envelope
 from cdc_formats.decoding.json_reader import json_text, read_object
 from cdc_formats.decoding.metadata import member, named
@@ -19,7 +19,7 @@ from cdc_formats.decoding.rows import RowConverter
 from cdc_formats.errors import MalformedMessageError, MissingBeforeImageError, MissingFieldError, UnknownOperationError
 from cdc_formats.position import Position
 from cdc_formats.row_kind import RowKind
-from cdc_formats.sampling import Evidence
+from cdc_formats.sampling import Evidence, key_fields
 from cdc_formats.topics.encodings import JSON_BLOCK, InspectedRecord
 from cdc_formats.values.handling import ConversionError, Handling
 from cdc_formats.values.schema import SqlType
@@ -70,6 +70,14 @@ class DebeziumEnvelope(Format):
         """Return the name of the connector in ``source``."""
         found = member(message.source, "connector")
         return None if found is None else str(found)
+
+    def source_key(self, message: Any, key: bytes | None, headers: Headers = ()) -> tuple[str, ...]:
+        """Return the fields of the Kafka key."""
+        return tuple(self.key_columns(key, headers))
+
+    def previous_key(self, headers: Headers) -> Mapping[str, Any]:
+        """Return the fields of the header ``__debezium.oldkey``."""
+        return key_fields(dict(headers).get("__debezium.oldkey"))
 
     def evidence(self, record: InspectedRecord) -> Evidence:
         """Return whether the value has a schema block."""

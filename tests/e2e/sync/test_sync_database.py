@@ -4,115 +4,28 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING, Any
-from uuid import uuid4
+from typing import Any
 
 import pytest
-from pyspark.errors import StreamingQueryException
 
 from cdc_formats.errors import ArgumentError
-from normalize import DeadLetter, JdbcDatabase, LocalKafka, TableOptions, explain_error, sync_database
+from normalize import DeadLetter, JdbcDatabase, TableOptions
 from normalize.local_kafka import ProducerRecord
 from normalize.sinks import lake
 from normalize.sinks.databases import table_name
 from normalize.sinks.targets import ConflictError, LakeTarget
-from tests.support.databases import Message, Tables, canal, debezium, maxwell, new_tables
-from tests.support.sinking import fails_after_repeating, forget_last_commit
+from tests.support.databases import Message, canal, debezium, maxwell
+from tests.support.sinking import forget_last_commit
+from tests.support.syncing import MINIMAL, ORDER, NewSync, Sync
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-ORDER = {"id": 1, "name": "a"}
 TYPES = {"id": "int(11)", "name": "varchar(20)", "price": "decimal(10,2)"}
-
-
-class Sync:
-    """A query over new topics, which each call of `run` starts from the checkpoint."""
-
-    def __init__(self, spark: SparkSession, kafka: LocalKafka, tables: Tables, folder: Path) -> None:
-        self.spark, self.kafka, self.tables, self.folder = spark, kafka, tables, folder
-        self.prefix = f"sync.{uuid4().hex[:8]}"
-        self.known: set[str] = set()
-
-    def produce(self, topic: str, messages: Sequence[Message | ProducerRecord], *, partitions: int = 1) -> str:
-        """Write messages to a topic, which is created first, and return its name."""
-        name = f"{self.prefix}.{topic}"
-        if name not in self.known:
-            self.kafka.create_topic(name, partitions=partitions)
-            self.known.add(name)
-        self.kafka.produce(name, messages)
-        return name
-
-    def start(self, **options: Any) -> Any:
-        """Start the query over all topics, which ends after their records."""
-        return self.writer(**options).trigger(availableNow=True).start()
-
-    def writer(self, **options: Any) -> Any:
-        """Return the query's writer."""
-        arguments = {
-            "format": "maxwell-json",
-            "target": self.tables.database,
-            "schema_location": str(self.folder / "schemas"),
-            "options": {"kafka.bootstrap.servers": self.kafka.bootstrap_servers},
-            **options,
-        }
-        writer = sync_database(self.spark, re.compile(f"{re.escape(self.prefix)}[.].*"), **arguments)
-        return writer.option("checkpointLocation", str(self.folder / "checkpoint"))
-
-    def run(self, **options: Any) -> None:
-        """Run the query until it has read all records."""
-        query = self.start(**options)
-        try:
-            query.awaitTermination()
-        except StreamingQueryException as error:
-            if not fails_after_repeating(self.spark, error):
-                raise
-            self.run(**options)
-        finally:
-            query.stop()
-
-    def error(self, **options: Any) -> str:
-        """Run the query until it fails, and return the sentence of its error."""
-        with pytest.raises(StreamingQueryException) as failed:
-            self.run(**options)
-        return explain_error(failed.value)
-
-    def rows(self, table: str) -> list[dict[str, Any]]:
-        """The rows of a target without NULLs."""
-        return self.tables.rows(table)
-
-    def file(self, table: str) -> dict[str, Any]:
-        """The file of a table."""
-        found: dict[str, Any] = json.loads((self.folder / "schemas" / f"{table}.json").read_text("utf-8"))
-        return found
-
-
-NewSync = Callable[[str], Sync]
-
-
-@pytest.fixture
-def new_sync(spark: SparkSession, kafka: LocalKafka, request: pytest.FixtureRequest, tmp_path: Path) -> NewSync:
-    """A function from a kind of target to a query."""
-
-    def new(kind: str) -> Sync:
-        server = {"postgresql": "postgres", "mariadb": "mariadb"}.get(kind)
-        tables = new_tables(spark, kind, tmp_path, server and request.getfixturevalue(server))
-        return Sync(spark, kafka, tables, tmp_path)
-
-    return new
-
-
-@pytest.fixture
-def sync(spark: SparkSession, kafka: LocalKafka, tmp_path: Path) -> Sync:
-    """A query into Delta tables."""
-    return Sync(spark, kafka, new_tables(spark, "delta", tmp_path), tmp_path)
 
 
 @pytest.mark.parametrize("kind", ["delta", "iceberg", "postgresql", "mariadb"])
@@ -705,10 +618,6 @@ def test_shards_whose_types_differ(sync: Sync) -> None:
     assert "shop.orders: its shards shop_1.orders and shop_2.orders have the column name as STRING and as BIGINT: pass its type" in text
     sync.run(tables={"shop.orders": TableOptions(shards="shop_.*[.]orders", types={"name": "STRING"})})
     assert sync.rows("orders") == [{"id": 1, "name": "a"}, {"id": 2, "name": "5"}]
-
-
-MINIMAL = {"format_options": {"binlog_row_image": "MINIMAL"}}
-"""A column that a message does not have did not change."""
 
 
 @pytest.mark.parametrize(

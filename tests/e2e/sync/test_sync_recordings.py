@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from pyspark.errors import StreamingQueryException
 
 from cdc_formats import get_format
 from normalize import DeltaDatabase, LocalKafka, TableOptions, sync_database
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, *([pytest.mark.slow] if FOLDER != SMALL else [])]
 
 TOAST_OF_OLD_KEYS = "toasted"
-"""The table in which rows with unchanged TOAST values change their key: the values are those of the old key's row."""
+"""The table in which rows with unchanged TOAST values change their key: the target has the values in the old key's row."""
 MOVING_KEYS = "maxwell-mariadb-full"
 """The recording whose keys move between partitions, so that their order is known in one micro-batch only."""
 
@@ -80,6 +80,10 @@ def assert_is_the_truth(spark: SparkSession, topic: Topic, path: Path, registry:
     table = spark.read.format("delta").load(str(path)).selectExpr(*(cast(name, kind) for name, kind in typed.items()))
     found = [Row("+I", tuple(row.values()), (0, 0)) for row in table.toArrow().to_pylist(maps_as_pydicts="strict")]
     backs = {name: column.back for name, column in topic.columns.items()}
+    if topic.table == TOAST_OF_OLD_KEYS:
+        # A replay without a target lacks these rows, and so their places.
+        assert_truth(replace(topic, differences=()), Replay(changelog=found), read_recording(topic.path))
+        return
     places = final_places(topic, registry)
     placed = []
     for row, (_, final) in zip(found, spelled(found, backs), strict=True):
@@ -116,10 +120,6 @@ def test_recorded_database_ends_in_the_truth(
         on_truncate="ignore",
     )
     query = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True).start()
-    if [topic.table for topic in keyed] == [TOAST_OF_OLD_KEYS]:
-        with pytest.raises(StreamingQueryException, match=r"inventory.toasted: \[PARTIAL_IMAGE\] the row lacks unchanged columns"):
-            query.awaitTermination()
-        return
     query.awaitTermination()
     for topic in keyed:
         assert_is_the_truth(spark, topic, tmp_path / "lake" / topic.table, recorded_registry)

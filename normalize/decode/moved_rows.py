@@ -1,0 +1,80 @@
+"""`ChangesWithMoves`: the last change of each key, where rows have columns of other keys' rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from normalize.core.arrow import slices
+from normalize.core.moves import UnknownRowError, follow_moves, in_order
+from normalize.core.row_order import RowOrder
+
+from .last_changes import ABSENT, LastOfKeys, numbers_of, partial_row
+
+MOVED, BASE = "moved", "base"
+"""The column with the earlier key of a partial row whose key changed, and the one with the key whose
+row in the target has its columns."""
+
+
+class ChangesWithMoves:
+    """All changes; at the end the last of each key.
+
+    They have the column `MOVED`, if a key changed, and then at the end `BASE`.
+    """
+
+    def __init__(self) -> None:
+        self.tables: list[pa.Table] = []
+
+    def add(self, changes: pa.Table) -> None:
+        self.tables.append(changes)
+
+    def finish(self, row_order: RowOrder | None) -> Iterator[pa.RecordBatch]:
+        """Yield the last change of each key."""
+        if not self.tables:
+            return
+        changes = pa.concat_tables(self.tables, promote_options="default").unify_dictionaries()
+        others = LastOfKeys()
+        if MOVED in changes.schema.names:
+            keys, moved = changes.column("key"), changes.column(MOVED)
+            involved = pc.is_in(
+                keys,
+                value_set=pa.chunked_array([*keys.filter(moved.is_valid()).chunks, *moved.drop_null().chunks], pa.binary()),
+            )
+            for batch in _followed(changes.filter(involved)).combine_chunks().to_batches():
+                yield from slices(batch)
+            changes = changes.filter(pc.invert(involved)).drop_columns([MOVED])
+        others.add(changes)
+        yield from others.finish(row_order)
+
+
+def _followed(changes: pa.Table) -> pa.Table:
+    """Return the last change of each key, with the values that it lacks from the changes before it.
+
+    Raises
+    ------
+    PartialImageError
+    """
+    changes = changes.take(pa.array(in_order(*numbers_of(changes, "source", "offset", "stamp"))))
+    texts = changes.column(ABSENT).to_pylist()
+    absent = [None if text is None else [flag == "1" for flag in text] for text in texts]
+    columns = len(next(text for text in texts if text is not None))
+    keys, moved, deleted = (changes.column(name).to_pylist() for name in ("key", MOVED, "deleted"))
+    (sources,) = numbers_of(changes, "source")
+    try:
+        rows = follow_moves(keys, moved, deleted, absent, sources.tolist(), columns)
+    except UnknownRowError as error:
+        at, reason = error.args
+        raise partial_row(reason, f"{changes.column('source')[at]}@{changes.column('offset')[at]}") from None
+    last = [row.change for row in rows.values()]
+    found = changes.take(pa.array(last, pa.int64())).drop_columns([MOVED])
+    for index in range(columns):
+        # Where no change has a value, the last one has NULL.
+        places = [row.places[index] if row.places and row.places[index] >= 0 else row.change for row in rows.values()]
+        values = changes.column(f"c{index}").take(pa.array(places, pa.int64()))
+        found = found.set_column(found.schema.get_field_index(f"c{index}"), f"c{index}", values)
+    flags = ["".join("1" if place < 0 else "0" for place in row.places) if -1 in row.places else None for row in rows.values()]
+    bases = [row.base if row.base != key else None for key, row in rows.items()]
+    found = found.set_column(found.schema.get_field_index(ABSENT), ABSENT, pa.array(flags, pa.string()))
+    return found.append_column(BASE, pa.array(bases, pa.binary()))

@@ -1,0 +1,187 @@
+"""Facts about the query and its tables that must stay as they are, and the checks of them.
+
+======================  ============  ==============================================================
+fact                    kept in       what a micro-batch that contradicts it would do
+======================  ============  ==============================================================
+the table's target      its file      write the rows of two tables into one, or of one into two
+the keys that records   its file      merge rows that a wider primary key distinguishes
+of the table name
+the topics of its       its file      (they tell whose record one is that cannot be read)
+records
+the ids of the query's  `query_file`  skip the records of a topic that was created again
+topics
+======================  ============  ==============================================================
+
+All functions here are pure. `query_file` is that of `SchemaStore`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+import msgspec
+from msgspec.structs import replace
+
+from cdc_formats.topics.client import TopicDescription
+from normalize.core.guard import require_same_topic
+
+from .table_options import SyncError
+
+
+class TableFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What is kept about a table.
+
+    Attributes
+    ----------
+    target : str
+        The name of its target; empty in a file of an earlier release.
+    source_keys : tuple of tuple of str
+        The columns of the source's primary key, in each form that records named; empty if none
+        named it.
+    topics : tuple of str
+        The topics of its records.
+    """
+
+    target: str = ""
+    source_keys: tuple[tuple[str, ...], ...] = ()
+    topics: tuple[str, ...] = ()
+
+
+class SeenFacts(NamedTuple):
+    """What a micro-batch shows of a table.
+
+    Attributes
+    ----------
+    target : str
+    source_keys : collection of tuple of str
+    topics : collection of str
+    """
+
+    target: str
+    source_keys: Collection[tuple[str, ...]]
+    topics: Collection[str]
+
+
+class QueryFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What is kept about a query.
+
+    Attributes
+    ----------
+    query : str
+        The query's id, which its checkpoint has: another checkpoint has other offsets.
+    topics : dict of str to str
+        The ids of its topics.
+    """
+
+    query: str = ""
+    topics: dict[str, str] = {}
+
+
+def checked_facts(kept: TableFacts, seen: SeenFacts, primary_key: Sequence[str], *, user_key: bool, file: str) -> TableFacts:
+    """Return the facts about a table after a micro-batch.
+
+    Parameters
+    ----------
+    kept : TableFacts
+    seen : SeenFacts
+    primary_key : sequence of str
+        The key by which the table's rows are merged.
+    user_key : bool
+        Whether the user passed it.
+    file : str
+        The table's file, for errors.
+
+    Raises
+    ------
+    SyncError
+        When the micro-batch contradicts a fact.
+    """
+    if kept.target and kept.target != seen.target:
+        raise SyncError(
+            f"its rows are in the target {kept.target!r}, and its target is now {seen.target!r}: "
+            f"pass its earlier name in tables=, or rename the target, and write its name into {file}"
+        )
+    known = set(map(_folded, kept.source_keys))
+    other = sorted({names for names in seen.source_keys if _folded(names) not in known})
+    if not known:
+        # A key that is part of the table's key distinguishes no more rows than it.
+        other_rows = [] if user_key else [names for names in other if not _folded(names) <= _folded(primary_key)]
+        keys = tuple(other)
+    else:
+        other_rows, keys = other, kept.source_keys
+    if other_rows:
+        was = " or ".join(map(_shown, kept.source_keys)) or _shown(primary_key)
+        raise SyncError(
+            f"the primary key of its source was {was}, and its records now name "
+            f"{_shown(other_rows[0])}: different rows would become one, or old rows would stay. "
+            "Delete its file and its target, and read its topics again; or, if "
+            f"{_shown(primary_key)} still identifies its rows, add {list(other_rows[0])!r} to "
+            f"source_keys in {file}"
+        )
+    return TableFacts(seen.target, keys, tuple(sorted({*kept.topics, *seen.topics})))
+
+
+def _folded(names: Iterable[str]) -> frozenset[str]:
+    # Maxwell writes the names of a key in lower case.
+    return frozenset(name.lower() for name in names)
+
+
+def _shown(names: Iterable[str]) -> str:
+    return f"({', '.join(names)})"
+
+
+def same_target(table: str, targets: Mapping[str, str], owners: Collection[str]) -> list[str]:
+    """Return the other tables that have a table's target, ignoring case.
+
+    Parameters
+    ----------
+    table : str
+    targets : mapping
+        The name of each table's target.
+    owners : collection of str
+        The tables that have rows in their target: a table without rows in it does not stop them.
+
+    Examples
+    --------
+    >>> targets = {"shop1.orders": "orders", "shop2.orders": "Orders"}
+    >>> [same_target(table, targets, ["shop1.orders"]) for table in targets]
+    [[], ['shop1.orders']]
+    """
+    others = [name for name, target in targets.items() if name != table and target.lower() == targets[table].lower()]
+    return sorted(name for name in others if table not in owners or name in owners)
+
+
+def checked_topics(kept: QueryFacts, query: str, described: Mapping[str, TopicDescription]) -> QueryFacts:
+    """Return the facts about a query after Kafka described its topics.
+
+    Parameters
+    ----------
+    kept : QueryFacts
+    query : str
+        The query's id.
+    described : mapping
+        Kafka's description of topics.
+
+    Raises
+    ------
+    TopicReplacedError
+        When a topic was deleted and created again.
+    """
+    known = dict(kept.topics) if kept.query == query else {}
+    for name, topic in described.items():
+        require_same_topic(name, known.get(name, ""), topic.topic_id)
+        known[name] = known.get(name) or topic.topic_id
+    return replace(kept, query=query, topics=known)
+
+
+def tables_of_topic(topic: str, tables: Mapping[str, Collection[str]]) -> list[str]:
+    """Return the tables that have records in a topic; the topic's own name if there are none.
+
+    Parameters
+    ----------
+    topic : str
+    tables : mapping
+        The topics of each table.
+    """
+    return sorted(table for table, topics in tables.items() if topic in topics) or [topic]
