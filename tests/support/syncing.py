@@ -1,35 +1,92 @@
-"""Queries of `sync_database` over new topics, into tables of any kind."""
+"""`sync_database` in tests: as a query over new topics, and as a function of bounded micro-batches, into tables of any kind."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Sequence
+import time
+import zlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import reduce
+from itertools import pairwise
 from pathlib import Path
+from random import Random
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
+import pyarrow as pa
 import pytest
-from pyspark.errors import StreamingQueryException
+from pyspark.errors import PySparkException, StreamingQueryException
 
+from cdc_formats.errors import ChangelogError
 from normalize import LocalKafka, explain_error, sync_database
 from normalize.local_kafka import ProducerRecord
-from tests.support.databases import Message, Tables
-from tests.support.sinking import fails_after_repeating
+from normalize.sinks.databases import table_name
+from normalize.sync.sync_database import SyncDatabase
+from tests.support.databases import Message, Row, Tables, maxwell
+from tests.support.sinking import fails_after_repeating, forget_last_commit
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 ORDER = {"id": 1, "name": "a"}
 MINIMAL = {"format_options": {"binlog_row_image": "MINIMAL"}}
 """A column that a message does not have did not change."""
+_KAFKA_DDL = (
+    "key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP, timestampType INT, "
+    "headers ARRAY<STRUCT<key: STRING, value: BINARY>>"
+)
+_KAFKA = pa.schema(
+    [
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+        ("timestamp", pa.timestamp("us", "UTC")),
+        ("timestampType", pa.int32()),
+        ("headers", pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))),
+    ]
+)
+"""The columns of Spark's Kafka source."""
 
 
-class Sync:
+class SyncedTables:
+    """The targets and files of a query."""
+
+    def __init__(self, spark: SparkSession, tables: Tables, folder: Path) -> None:
+        self.spark, self.tables, self.folder = spark, tables, folder
+
+    def rows(self, table: str) -> list[dict[str, Any]]:
+        """The rows of a target without NULLs."""
+        return self.tables.rows(table)
+
+    def rows_of(self, table: str) -> list[dict[str, Any]]:
+        """The rows without NULLs of a table of the database ``shop``, named by the template."""
+        return self.rows(table_name(self.tables.database.table, f"shop.{table}"))
+
+    def file(self, table: str) -> dict[str, Any]:
+        """The file of a table."""
+        found: dict[str, Any] = json.loads(self.path(table).read_text("utf-8"))
+        return found
+
+    def path(self, table: str) -> Path:
+        """The path of a table's file."""
+        return self.folder / "schemas" / f"{table}.json"
+
+    def edit(self, table: str, before: str, after: str) -> None:
+        """Replace text in the file of a table."""
+        text = self.path(table).read_text("utf-8")
+        assert before in text
+        self.path(table).write_text(text.replace(before, after), "utf-8")
+
+
+class Sync(SyncedTables):
     """A query over new topics, which each call of `run` starts from the checkpoint."""
 
     def __init__(self, spark: SparkSession, kafka: LocalKafka, tables: Tables, folder: Path) -> None:
-        self.spark, self.kafka, self.tables, self.folder = spark, kafka, tables, folder
+        super().__init__(spark, tables, folder)
+        self.kafka = kafka
         self.prefix = f"sync.{uuid4().hex[:8]}"
         self.known: set[str] = set()
 
@@ -76,15 +133,150 @@ class Sync:
             self.run(**options)
         return explain_error(failed.value)
 
-    def rows(self, table: str) -> list[dict[str, Any]]:
-        """The rows of a target without NULLs."""
-        return self.tables.rows(table)
+    def forget_last_commit(self) -> None:
+        """Make the query repeat its last micro-batch, as after a kill between the tables' commits and Spark's commit."""
+        forget_last_commit(self.folder / "checkpoint")
 
-    def file(self, table: str) -> dict[str, Any]:
-        """The file of a table."""
-        found: dict[str, Any] = json.loads((self.folder / "schemas" / f"{table}.json").read_text("utf-8"))
-        return found
+
+class BoundedSync(SyncedTables):
+    """The function of a query, called with bounded micro-batches of records that no broker has.
+
+    As in a query, a micro-batch is of another session, and a failed one is repeated before the next.
+    """
+
+    def __init__(self, spark: SparkSession, tables: Tables, folder: Path) -> None:
+        super().__init__(spark, tables, folder)
+        self.number, self.session = 0, spark.newSession()
+        self.offsets: dict[tuple[str, int], int] = {}
+        self.stamp = int(time.time() * 1000)
+        self.written: list[dict[str, Any]] = []
+        self.planned: list[dict[str, Any]] = []
+        self.last: list[dict[str, Any]] = []
+
+    def produce(self, topic: str, messages: Sequence[Message | ProducerRecord], *, partitions: int = 1) -> str:
+        """Write messages to a topic, each a millisecond after the one before it, and return the topic's name."""
+        for number, message in enumerate(messages):
+            record = message if isinstance(message, ProducerRecord) else ProducerRecord(*message)
+            by_key = number if record.key is None else zlib.crc32(bytes(record.key))  # type: ignore[arg-type]
+            place = topic, by_key % partitions if record.partition is None else record.partition
+            self.offsets[place] = self.offsets.get(place, -1) + 1
+            self.stamp += 1
+            found = {"topic": topic, "partition": place[1], "offset": self.offsets[place], "timestamp": self.stamp * 1000}
+            self.written.append({**found, "key": record.key, "value": record.value})
+        return topic
+
+    def job(self, **options: Any) -> SyncDatabase:
+        """Return the function of a query with these options."""
+        arguments = {
+            "format": "maxwell-json",
+            "target": self.tables.database,
+            "schema_location": str(self.folder / "schemas"),
+            "options": {"kafka.bootstrap.servers": "localhost:1"},
+            "check": False,
+            **options,
+        }
+        with pytest.MonkeyPatch.context() as patch:
+            # The query's function, which Spark's writer would keep to itself.
+            patch.setattr("pyspark.sql.streaming.DataStreamWriter.foreachBatch", lambda _, function: function)
+            job: Any = sync_database(self.spark, "any", **arguments)
+        assert isinstance(job, SyncDatabase)
+        return job
+
+    def run(self, *, by_spark: bool = False, **options: Any) -> None:
+        """Start a query, and apply all records: first those of a micro-batch that failed."""
+        job = self.job(**options)
+        if self.planned:
+            self.apply(job, by_spark=by_spark)
+        if self.written:
+            self.apply(job, by_spark=by_spark)
+
+    def apply(self, job: SyncDatabase, *, by_spark: bool = False) -> None:
+        """Apply a micro-batch; decoded by Spark, as a large one."""
+        if not self.planned:
+            self.planned, self.written = self.written, []
+        with pytest.MonkeyPatch.context() as patch:
+            if by_spark:
+                patch.setattr("normalize.sync.sync_database._FEW_RECORDS", 0)
+            job(self._frame(), self.number)
+        self.last, self.planned, self.number = self.planned, [], self.number + 1
+
+    def error(self, **options: Any) -> str:
+        """Apply all records until it fails, and return the sentence of the error."""
+        with pytest.raises((ChangelogError, PySparkException)) as failed:
+            self.run(**options)
+        return explain_error(failed.value)
+
+    def forget_last_commit(self) -> None:
+        """Make the next `run` repeat the last micro-batch, as after a kill between the tables' commits and Spark's commit."""
+        self.planned, self.number = self.last, self.number - 1
+
+    def _frame(self) -> DataFrame:
+        """Return the planned micro-batch, with a task for each number of a Kafka partition."""
+        of_tasks: dict[int, list[dict[str, Any]]] = {}
+        for row in sorted(self.planned, key=lambda row: row["topic"]):
+            of_tasks.setdefault(row["partition"], []).append(row)
+        frames = [self.session.createDataFrame(pa.Table.from_pylist(rows, _KAFKA), _KAFKA_DDL).coalesce(1) for rows in of_tasks.values()]
+        return reduce(lambda left, right: left.union(right), frames)
 
 
 NewSync = Callable[[str], Sync]
 """From a kind of target (`tests.support.databases.new_tables`) to a query."""
+NewBoundedSync = Callable[[str], BoundedSync]
+"""From a kind of target to the function of a query."""
+Change = tuple[Any, ...]
+"""The arguments of `maxwell` after the table; a database may be the fourth."""
+
+
+def write(sync: Sync | BoundedSync, changes: Mapping[str, Sequence[Change]]) -> None:
+    """Write changes of tables, each to a topic of its own."""
+    for table, each in changes.items():
+        sync.produce(table, [message(table, *change) for change in each])
+
+
+def message(table: str, kind: str, row: Row, old: Row | None = None, database: str = "shop") -> Message:
+    """A message of Maxwell."""
+    return maxwell(table, kind, row, old, database=database)
+
+
+def rows_of(sync: SyncedTables, tables: Iterable[str]) -> dict[str, list[dict[str, Any]]]:
+    """The rows of tables without NULLs."""
+    return {table: sync.rows_of(table) for table in tables}
+
+
+class Story:
+    """Random changes of the rows of two tables, whose messages have the row's key, and the history that they must make."""
+
+    def __init__(self, random: Random) -> None:
+        self.random = random
+        self.rows: dict[tuple[str, int], str] = {}
+        self.versions: dict[tuple[str, int], list[tuple[str, bool]]] = {}
+
+    def messages(self, number: int) -> list[Message]:
+        """Return new messages: an update always changes the row, so that each version has another name."""
+        found = []
+        for _ in range(number):
+            place = table, key = self.random.choice(["orders", "items"]), self.random.randrange(20)
+            before, versions = self.rows.pop(place, None), self.versions.setdefault(place, [])
+            if before is not None:
+                versions[-1] = (before, True)
+            if before is not None and self.random.random() < 0.3:
+                found.append(maxwell(table, "delete", {"id": key, "name": before}))
+                continue
+            name = self.rows[place] = f"{len(versions)}{self.random.choice('abc')}"
+            versions.append((name, False))
+            found.append(maxwell(table, "insert" if before is None else "update", {"id": key, "name": name}, before and {"name": before}))
+        return found
+
+    def history(self, table: str) -> list[tuple[int, str, bool]]:
+        """Return the versions of a table in their order: key, name, whether the version has ended."""
+        return [(key, *version) for (of, key), versions in sorted(self.versions.items()) if of == table for version in versions]
+
+
+def versions(sync: SyncedTables, table: str) -> list[tuple[int, str, bool]]:
+    """Return the versions of a history in the same form."""
+    rows = sorted(sync.rows(table), key=lambda row: (row["id"], row["__START_AT"]))
+    for row, after in pairwise(rows):
+        if row["id"] == after["id"]:
+            # A delete may be before the next insert.
+            assert row["__START_AT"] < row["__END_AT"] <= after["__START_AT"]
+    return [(row["id"], row["name"], "__END_AT" in row) for row in rows]

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.slow
 
 TABLES = [f"t{number}" for number in range(6)]
-CHANGES = 180  # three micro-batches
+OF_MICRO_BATCH = 60
 
 
 def start(*arguments: str) -> subprocess.Popen[str]:
@@ -43,11 +43,11 @@ def kill_after(job: subprocess.Popen[str], tables: int) -> int:
     return tables + rest.count("merged")
 
 
-def history() -> tuple[list[Message], dict[str, dict[int, dict[str, Any]]]]:
-    """Messages that touch each table in each micro-batch, and the tables after them. A column appears half way."""
+def history(changes: int) -> tuple[list[Message], dict[str, dict[int, dict[str, Any]]]]:
+    """So many messages that touch each table in each micro-batch, and the tables after them. A column appears half way."""
     random, messages = Random(7), []
     truth: dict[str, dict[int, dict[str, Any]]] = {table: {} for table in TABLES}
-    for number in range(CHANGES):
+    for number in range(changes):
         name = TABLES[number % len(TABLES)]
         rows, key = truth[name], random.randrange(4)
         if key in rows and random.random() < 0.3:
@@ -55,25 +55,33 @@ def history() -> tuple[list[Message], dict[str, dict[int, dict[str, Any]]]]:
             continue
         old = {"v": rows[key]["v"]} if key in rows else None
         row = {"id": key, "v": number}
-        rows[key] = row if number < CHANGES // 2 else {**row, "note": f"n{number}"}
+        rows[key] = row if number < changes // 2 else {**row, "note": f"n{number}"}
         messages.append(maxwell(name, "update" if old else "insert", rows[key], old))
     return messages, truth
 
 
+def long(*case: Any) -> Any:
+    """A case of the long form."""
+    return pytest.param(*case, marks=pytest.mark.soak)
+
+
 @pytest.mark.parametrize(
-    ("kind", "kills"),
+    ("kind", "batches", "kills"),
     [
-        # In the first micro-batch, in its repetition, and in a later one.
-        ("delta", (2, 1, len(TABLES) + 4)),
-        ("iceberg", (len(TABLES) + 2,)),
-        ("postgresql", (len(TABLES) + 2,)),
+        ("delta", 2, (2,)),
+        # In the first micro-batch, in its repetition, and in later ones.
+        long("delta", 6, (2, 1, len(TABLES) + 4, len(TABLES) + 1, len(TABLES) + 5)),
+        long("iceberg", 3, (len(TABLES) + 2,)),
+        long("postgresql", 3, (len(TABLES) + 2,)),
+        long("mariadb", 3, (2, len(TABLES) + 2)),
     ],
 )
 def test_sigkill_between_merges_and_restart_ends_in_the_right_tables(
-    spark: SparkSession, kafka: LocalKafka, request: pytest.FixtureRequest, tmp_path: Path, kind: str, kills: tuple[int, ...]
+    spark: SparkSession, kafka: LocalKafka, request: pytest.FixtureRequest, tmp_path: Path, kind: str, batches: int, kills: tuple[int, ...]
 ) -> None:
-    messages, truth = history()
-    found = new_tables(spark, kind, tmp_path, request.getfixturevalue("postgres") if kind == "postgresql" else None)
+    messages, truth = history(batches * OF_MICRO_BATCH)
+    server = {"postgresql": "postgres", "mariadb": "mariadb"}.get(kind)
+    found = new_tables(spark, kind, tmp_path, server and request.getfixturevalue(server))
     (tmp_path / "target").write_bytes(pickle.dumps(found.database))
     warehouse = Path(spark.conf.get("spark.sql.catalog.lake.warehouse", ""))
     arguments = kafka.bootstrap_servers, new_topic(kafka, messages), str(tmp_path), str(warehouse.parent)

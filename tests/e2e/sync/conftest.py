@@ -2,29 +2,41 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from normalize import LocalKafka
-from tests.support.databases import new_tables
-from tests.support.syncing import NewSync, Sync
+from tests.support.databases import Tables, new_tables
+from tests.support.syncing import BoundedSync, NewBoundedSync, NewSync, Sync
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
 @pytest.fixture
-def new_sync(spark: SparkSession, kafka: LocalKafka, request: pytest.FixtureRequest, tmp_path: Path) -> NewSync:
-    """A function from a kind of target to a query."""
+def tables_of(spark: SparkSession, request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[str], Tables]:
+    """A function from a kind of target to tables that do not exist yet."""
 
-    def new(kind: str) -> Sync:
+    def new(kind: str) -> Tables:
         server = {"postgresql": "postgres", "mariadb": "mariadb"}.get(kind)
-        tables = new_tables(spark, kind, tmp_path, server and request.getfixturevalue(server))
-        return Sync(spark, kafka, tables, tmp_path)
+        return new_tables(spark, kind, tmp_path, server and request.getfixturevalue(server))
 
     return new
+
+
+@pytest.fixture
+def new_sync(spark: SparkSession, kafka: LocalKafka, tables_of: Callable[[str], Tables], tmp_path: Path) -> NewSync:
+    """A function from a kind of target to a query."""
+    return lambda kind: Sync(spark, kafka, tables_of(kind), tmp_path)
+
+
+@pytest.fixture
+def new_bounded_sync(spark: SparkSession, tables_of: Callable[[str], Tables], tmp_path: Path) -> NewBoundedSync:
+    """A function from a kind of target to the function of a query."""
+    return lambda kind: BoundedSync(spark, tables_of(kind), tmp_path)
 
 
 @pytest.fixture

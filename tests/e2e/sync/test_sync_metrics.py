@@ -12,7 +12,6 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from normalize import DeltaDatabase, LocalKafka, MetricsListener, sync_database
-from normalize.sync import sync_database as module
 from tests.support.databases import Message, maxwell
 
 if TYPE_CHECKING:
@@ -39,13 +38,8 @@ def served(listener: MetricsListener) -> dict[tuple[str, ...], float]:
     return {(each.name.removeprefix("changelog_table_"), *dict(sorted(each.labels.items())).values()): each.value for each in of_tables}
 
 
-@pytest.mark.parametrize("on_driver", [True, False])
-def test_metrics_of_tables(
-    spark: SparkSession, kafka: LocalKafka, listener: MetricsListener, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, on_driver: bool
-) -> None:
-    if not on_driver:
-        monkeypatch.setattr(module, "_FEW_RECORDS", 0)
-    topic = f"metrics-{on_driver}-{tmp_path.name}"
+def test_metrics_of_tables(spark: SparkSession, kafka: LocalKafka, listener: MetricsListener, tmp_path: Path) -> None:
+    topic = f"metrics-{tmp_path.name}"
     kafka.create_topic(topic)
 
     def run(*messages: Message) -> dict[tuple[str, ...], float]:

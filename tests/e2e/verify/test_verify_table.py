@@ -104,8 +104,9 @@ def delta(spark: SparkSession, tmp_path: Path) -> Callable[[int], DeltaTarget]:
     def create(rows: int = 3) -> DeltaTarget:
         target = DeltaTarget(str(tmp_path / table_name()))
         spark.sql(f"CREATE TABLE {target.sql_name} (id BIGINT, {COLUMNS}) USING delta")
-        spark.sql(f"INSERT INTO {target.sql_name} SELECT id, {VALUES} FROM range(1, {rows})")
-        spark.sql(f"INSERT INTO {target.sql_name} (id) VALUES ({rows})")
+        # One commit.
+        nulls = ", ".join(["NULL"] * len(CHANGED))
+        spark.sql(f"INSERT INTO {target.sql_name} SELECT id, {VALUES} FROM range(1, {rows}) UNION ALL SELECT {rows}, {nulls}")
         return target
 
     return create
@@ -136,23 +137,26 @@ def test_empty_tables_are_equal(spark: SparkSession, database: Database, delta: 
     assert (result.equal, result.source_rows, result.target_rows) == (True, 0, 0)
 
 
-def test_each_changed_value_is_found_with_its_column(spark: SparkSession, database: Database, delta: Callable[..., DeltaTarget]) -> None:
-    rows = len(CHANGED) + 2
+def test_changed_missing_extra_and_duplicate_rows_are_found(
+    spark: SparkSession, database: Database, delta: Callable[..., DeltaTarget]
+) -> None:
+    rows = len(CHANGED) + 3
+    missing = rows - 1
     source, target = database.table(rows), delta(rows)
-    for number, (column, value) in enumerate(CHANGED.items(), 1):
-        spark.sql(f"UPDATE {target.sql_name} SET {column} = {value} WHERE id = {number}")
+    # A row for each column, in which only that value is another.
+    changes = [
+        f"{column} = CASE id WHEN {number} THEN {value} ELSE {column} END" for number, (column, value) in enumerate(CHANGED.items(), 1)
+    ]
+    spark.sql(f"UPDATE {target.sql_name} SET {', '.join(changes)} WHERE id <= {len(CHANGED)}")
+    spark.sql(f"DELETE FROM {target.sql_name} WHERE id = {missing}")
+    spark.sql(f"INSERT INTO {target.sql_name} (id) VALUES (77), ({rows}), (NULL)")
     result = verify(spark, database.source(source), target)
-    assert found(result) == [("different", str(number), (column,)) for number, column in enumerate(CHANGED, 1)]
-    assert (result.equal, result.counts["different"], result.counts["missing"], result.is_complete) == (False, len(CHANGED), 0, True)
-
-
-def test_missing_extra_and_duplicate_rows_are_found(spark: SparkSession, database: Database, delta: Callable[..., DeltaTarget]) -> None:
-    source, target = database.table(5), delta(5)
-    spark.sql(f"DELETE FROM {target.sql_name} WHERE id = 2")
-    spark.sql(f"INSERT INTO {target.sql_name} (id) VALUES (77), (5), (NULL)")
-    result = verify(spark, database.source(source), target)
-    kinds = [("missing", "2", ()), ("extra", "77", ()), ("duplicate", "5", ()), ("extra", None, ())]
-    assert sorted(found(result), key=str) == sorted(kinds, key=str)
+    changed = [("different", str(number), (column,)) for number, column in enumerate(CHANGED, 1)]
+    assert [each for each in found(result) if each[0] == "different"] == changed
+    kinds = [("missing", str(missing), ()), ("extra", "77", ()), ("duplicate", str(rows), ()), ("extra", None, ())]
+    assert sorted(found(result), key=str) == sorted([*changed, *kinds], key=str)
+    assert (result.equal, result.is_complete) == (False, True)
+    assert result.counts == {"different": len(CHANGED), "missing": 1, "extra": 2, "duplicate": 1}
     assert "`id` = 77" in str(result)
     assert "NOT equal" in str(result)
 

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
 
 from cdc_formats import get_format
-from cdc_formats.values.schema import columns
+from cdc_formats.values.schema import Column, SqlType, columns
 from normalize.decode.decode_pass import Source
+from normalize.sinks.partial_rows import ABSENT_COLUMN
 from normalize.sync.route import RECORD_DDL
-from normalize.sync.table_changes import ChangeOptions, changes_here, changes_on_spark, without_absent_column
+from normalize.sync.table_changes import PLACE, ChangeOptions, changes_here, changes_on_spark, without_absent_column
 from normalize.sync.table_sync import _RECORD_COLUMNS
-from tests.support.databases import RECORDS
+from tests.support.databases import RECORDS, maxwell
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -40,17 +42,22 @@ ROW = {
 
 def records(*changes: tuple[str, dict[str, Any]], partitions: int = 1) -> pa.Table:
     """Messages of changelog-json in the order of their offsets and times."""
+    return records_of([json.dumps({"op": op, "data": row}).encode() for op, row in changes], partitions=partitions)
+
+
+def records_of(values: Sequence[bytes | None], *, partitions: int = 1) -> pa.Table:
+    """Messages without keys in the order of their offsets and times."""
     rows = [
         {
             "key": None,
-            "value": json.dumps({"op": op, "data": row}).encode(),
+            "value": value,
             "topic": "t",
             "partition": number % partitions,
             "offset": number,
             "stamp": 1_000 + number,
             "headers": None,
         }
-        for number, (op, row) in enumerate(changes)
+        for number, value in enumerate(values)
     ]
     return pa.Table.from_pylist(rows, schema=RECORDS)
 
@@ -85,3 +92,80 @@ def test_rows_are_the_same_on_the_driver_and_on_spark(spark: SparkSession, zone:
     kinds = {(str(row["k"]), row["row_kind"], row["flag"], str(row["day"])) for row in here.rows.collect()}
     day = "2026-01-02"
     assert kinds == {("1.50", "+U", False, day), ("2.00", "+U", None, day), ("3.00", "-D", None, day), ("4.00", "+U", True, day)}
+
+
+def test_what_is_found_is_the_same_on_the_driver_and_on_spark(spark: SparkSession) -> None:
+    source = Source(
+        format=get_format("changelog-json"),
+        columns=columns("k INT NOT NULL, name STRING"),
+        unique_key=("k",),
+        mode="DROPMALFORMED",
+        record_columns=_RECORD_COLUMNS,
+    )
+    given = records(("+I", {"k": 1}), ("+I", {"k": "x"}), ("+I", {"k": 2}), ("-D", {"k": 1}), ("+I", {"k": "y"}), partitions=3)
+    found = []
+    for changes in (
+        changes_here(spark, given, source, ChangeOptions()),
+        changes_on_spark(spark.createDataFrame(given, RECORD_DDL).repartition(3), source, ChangeOptions(), number=given.num_rows),
+    ):
+        assert sorted((row["row_kind"], row["k"]) for row in changes.rows.collect()) == [("+U", 2), ("-D", 1)]
+        result = changes.found()
+        found.append((result.counts["TYPE_CONVERSION"], result.rows, result.stamps))
+    assert found == [(2, 2, (1_000, 1_004))] * 2
+
+
+def both(spark: SparkSession, given: pa.Table, source: Source, options: ChangeOptions) -> list[list[dict[str, Any]]]:
+    """Return the changes that are decoded on the driver, and by Spark in several tasks."""
+    tasks = spark.createDataFrame(given, RECORD_DDL).repartition(3)
+    found = []
+    for changes in (changes_here(spark, given, source, options), changes_on_spark(tasks, source, options, number=given.num_rows)):
+        rows = [row.asDict(recursive=True) for row in changes.rows.collect()]
+        found.append(sorted(rows, key=lambda row: repr(sorted(row.items(), key=lambda item: item[0]))))
+    return found
+
+
+def test_partial_rows_are_completed_in_the_order_of_their_times(spark: SparkSession) -> None:
+    changes = [maxwell("t", "insert", {"id": 1, "a": 0, "b": 0, "c": 0})]
+    changes += [maxwell("t", "update", {"id": 1, name: number}, {name: 0}) for number, name in enumerate("abacb", 1)]
+    changes += [maxwell("t", "update", {"id": 2, "b": None}, {"b": 1}), maxwell("t", "update", {"id": 2, "c": 5}, {"c": 1})]
+    format = get_format("maxwell-json", binlog_row_image="MINIMAL")
+    source = Source(
+        format=format, columns=columns("id INT NOT NULL, a INT, b INT, c INT"), unique_key=("id",), record_columns=_RECORD_COLUMNS
+    )
+    for rows in both(spark, records_of([value for _, value in changes], partitions=3), source, ChangeOptions()):
+        found = sorted((row["id"], row["a"], row["b"], row["c"], row[ABSENT_COLUMN] is None) for row in rows)
+        assert found == [(1, 3, 5, 4, True), (2, None, None, 5, False)]
+
+
+def test_keys_of_shards_are_of_their_source_table(spark: SparkSession) -> None:
+    changes = [maxwell("t", "insert", {"id": 1, "name": "a"}, database=database) for database in ("x", "y", "z")]
+    changes += [
+        maxwell("t", "update", {"id": 1, "name": "b"}, {"name": "a"}, database="y"),
+        maxwell("t", "delete", {"id": 1, "name": "a"}, database="z"),
+    ]
+    format = get_format("maxwell-json")
+    source = Source(
+        format=format,
+        columns=columns("id INT NOT NULL, name STRING"),
+        unique_key=("id",),
+        metadata={name: name for name in format.table_identity},
+        distinguished_by=(*format.table_identity, "topic"),
+        record_columns=_RECORD_COLUMNS,
+    )
+    options = ChangeOptions(shard_column=Column("shard", SqlType("STRING"), nullable=False))
+    for rows in both(spark, records_of([value for _, value in changes], partitions=2), source, options):
+        found = sorted((row["shard"], row["row_kind"], row["id"], row["name"]) for row in rows)
+        assert found == [("x.t", "+U", 1, "a"), ("y.t", "+U", 1, "b"), ("z.t", "-D", 1, None)]
+
+
+def test_every_change_of_a_history_has_its_place(spark: SparkSession) -> None:
+    source = Source(
+        format=get_format("changelog-json"),
+        columns=columns("k INT NOT NULL, name STRING"),
+        unique_key=("k",),
+        record_columns=_RECORD_COLUMNS,
+    )
+    changes = [("+I", {"k": 1, "name": "a"}), ("+I", {"k": 2, "name": "b"}), ("+U", {"k": 1, "name": "c"}), ("-D", {"k": 1, "name": "c"})]
+    for rows in both(spark, records(*changes, partitions=2), source, ChangeOptions(every=True)):
+        places = sorted((row[PLACE]["partition"], row[PLACE]["offset"], row["row_kind"], row["k"], row["name"]) for row in rows)
+        assert places == [("t[0]", 0, "+U", 1, "a"), ("t[0]", 2, "+U", 1, "c"), ("t[1]", 1, "+U", 2, "b"), ("t[1]", 3, "-D", 1, None)]

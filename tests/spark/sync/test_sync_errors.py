@@ -1,0 +1,192 @@
+"""Errors of tables, which are cases of one query: each names its table, the others are written, and its remedy works."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from cdc_formats.errors import ArgumentError
+from normalize import JdbcDatabase, TableOptions
+from normalize.local_kafka import ProducerRecord
+from tests.support.databases import Message, debezium, maxwell
+from tests.support.syncing import MINIMAL, ORDER, BoundedSync, rows_of, write
+
+OTHER = {"id": 2, "name": "b"}
+
+
+def test_errors_of_tables_and_their_remedies(sync: BoundedSync) -> None:
+    write(sync, {"rows": [("insert", ORDER)], "typed": [("insert", ORDER)]})
+    sync.run()
+    lost = sync.folder / "lake" / "lost"
+    sync.spark.sql(f"CREATE TABLE delta.`{lost}` (id BIGINT) USING delta")
+    names = {"kinds": "row_kind", "absent": "__Absent", "placed": "__place"}
+    shards = {"shards": "shop_[0-9][.]sharded"}
+    tables = {
+        "shop.rows": TableOptions(scd_type=2),
+        "shop.softly": TableOptions(deletes="soft"),
+        "shop.started": TableOptions(scd_type=2),
+        "shop.sharded": TableOptions(**shards),  # type: ignore[arg-type]
+    }
+    write(
+        sync,
+        {
+            "fine": [("insert", ORDER)],
+            "typed": [("insert", {"id": "x"})],
+            "rows": [("insert", {"id": 2})],
+            "softly": [("insert", ORDER | {"Deleted_At": "-"})],
+            **{table: [("insert", {"id": 1, name: "x"})] for table, name in names.items()},
+            "started": [("insert", {"id": 1, "__start_at": 1})],
+            "sharded": [("insert", {"id": 1, "name": "a"}, None, "shop_1"), ("insert", {"id": 2, "name": 5}, None, "shop_2")],
+            "twice": [("insert", ORDER, None, "a"), ("insert", OTHER, None, "b")],
+            "lost": [("delete", ORDER)],
+        },
+    )
+    text = sync.error(tables=tables)
+    reserved = "has the name of a column of sync_database: pass tables={{'shop.{}': TableOptions(exclude_columns=...)}}"
+    expected = {
+        "shop.typed": "[TYPE_CONVERSION] expected `BIGINT`, got `str` 'x' - at `$.data.id`",
+        "shop.softly": "its column Deleted_At has the name of deleted_column: pass tables={'shop.softly': TableOptions(deleted_column=",
+        **{f"shop.{table}": f"its column {name} {reserved.format(table)}" for table, name in names.items()},
+        "shop.started": "its column __start_at has the name of a column of a history: pass tables={'shop.started': TableOptions(excl",
+        "shop.sharded": "its shards shop_1.sharded and shop_2.sharded have the column name as STRING and as BIGINT: pass its type",
+        "a.twice": "the target 'twice' is that of a.twice and of b.twice: pass another template of names",
+        "b.twice": "the target 'twice' is that of a.twice and of b.twice: pass another template of names",
+        "shop.lost": "its first records are deletes, from which no schema can be inferred, and ",
+        "shop.rows": "[SCHEMA] ",
+    }
+    assert [f"{table}: {sentence}" for table, sentence in expected.items() if f"{table}: {sentence}" not in text] == []
+    assert "has no column __START_AT, __END_AT, which scd_type=2 requires: run ALTER TABLE" in text
+    assert text.startswith("[SYNC] a.twice: ")
+    assert text.endswith(". The other tables of the micro-batch are written")
+    assert "shop.fine" not in text
+    assert sorted(path.name for path in (sync.folder / "lake").iterdir()) == ["fine", "lost", "rows", "typed"]
+    assert rows_of(sync, ["fine", "typed", "rows"]) == {table: [ORDER] for table in ("fine", "typed", "rows")}
+    remedies = {
+        "shop.softly": TableOptions(deletes="soft", deleted_column="gone_at"),
+        **{f"shop.{table}": TableOptions(exclude_columns=name) for table, name in names.items()},
+        "shop.started": TableOptions(scd_type=2, exclude_columns="__start_at"),
+        "shop.sharded": TableOptions(**shards, types={"name": "STRING"}),  # type: ignore[arg-type]
+        "a.twice": TableOptions(name="once"),
+        "shop.lost": TableOptions(schema="id BIGINT", primary_key="id"),
+    }
+    sync.run(tables=remedies, exclude="shop[.]typed")
+    assert rows_of(sync, ["fine", "rows", "softly", *names, "sharded", "once", "twice", "lost"]) == {
+        "fine": [ORDER],
+        "rows": [ORDER, {"id": 2}],
+        "softly": [ORDER | {"Deleted_At": "-"}],
+        **{table: [{"id": 1}] for table in names},
+        "sharded": [{"id": 1, "name": "a"}, {"id": 2, "name": "5"}],
+        "once": [ORDER],
+        "twice": [OTHER],
+        "lost": [],
+    }
+    assert [row["id"] for row in sync.rows("started")] == [1]
+
+
+def test_stopped_table_stays_stopped_and_the_others_go_on(sync: BoundedSync, caplog: pytest.LogCaptureFixture) -> None:
+    write(sync, {"orders": [("insert", ORDER)], "items": [("insert", {"id": 1})]})
+    sync.run(on_table_error="stop_table")
+    write(sync, {"orders": [("insert", {"id": "x"})], "items": [("insert", {"id": 2})]})
+    sync.run(on_table_error="stop_table")
+    assert "shop.orders is stopped, and the other tables go on: [TYPE_CONVERSION]" in caplog.text
+    assert sync.file("shop.orders")["stopped"].startswith("[TYPE_CONVERSION]")
+    write(sync, {"orders": [("insert", {"id": 3})], "items": [("insert", {"id": 3})]})
+    sync.run(on_table_error="stop_table")
+    assert "shop.orders is stopped and misses 1 records: [TYPE_CONVERSION]" in caplog.text
+    assert rows_of(sync, ["orders", "items"]) == {"orders": [ORDER], "items": [{"id": 1}, {"id": 2}, {"id": 3}]}
+
+
+def test_partial_rows_that_nothing_completes(sync: BoundedSync) -> None:
+    rows = [{"id": number, "name": "a", "qty": 1} for number in (1, 2)]
+    options = {
+        **MINIMAL,
+        "tables": {
+            **dict.fromkeys(["shop.filtered", "shop.unread"], TableOptions(where="qty < 9")),
+            "shop.parts": TableOptions(primary_key="id"),
+            "shop.history": TableOptions(scd_type=2),
+        },
+    }
+    write(sync, {table: [("insert", row) for row in rows] for table in ("filtered", "unread")})
+    sync.produce("parts", [(None, maxwell("parts", "insert", {"id": 1, "a": 0, "b": 0, "c": 0})[1])])
+    sync.run(**options)
+    updates = [("update", {"id": 1, "qty": 5}, {"qty": 1}), ("update", {"id": 2, "qty": 9}, {"qty": 1})]
+    write(sync, {table: updates for table in ("filtered", "unread")})
+    for number, name in enumerate("abacb", 1):
+        # Each has its own timestamp, and the partitions take turns.
+        value = maxwell("parts", "update", {"id": 1, name: number}, {name: 0})[1]
+        sync.produce("parts", [ProducerRecord(None, value, partition=number % 3)])
+    sync.run(**options)
+    filtered = [{"id": 1, "name": "a", "qty": 5}]
+    assert rows_of(sync, ["filtered", "unread", "parts"]) == {
+        "filtered": filtered,
+        "unread": filtered,
+        "parts": [{"id": 1, "a": 3, "b": 5, "c": 4}],
+    }
+    write(
+        sync,
+        {
+            # The target does not have a row that did not match.
+            "filtered": [("update", {"id": 2, "qty": 8}, {"qty": 9})],
+            "unread": [("update", {"id": 1, "name": "b"}, {"name": "a"})],
+            "history": [("insert", ORDER), ("update", {"id": 1}, {"id": 1})],
+            "deleted": [("insert", ORDER), ("delete", ORDER), ("update", {"id": 1}, {"id": 1})],
+        },
+    )
+    text = sync.error(**options)
+    expected = {
+        "filtered": "and the target does not have its key, and so cannot complete it",
+        "unread": "and where reads its column qty",
+        "history": "and a history cannot complete it: pass scd_type=1",
+        "deleted": "and the change of its key before it is a delete",
+    }
+    sentences = [f"shop.{table}: [PARTIAL_IMAGE] the row lacks unchanged columns, {sentence}" for table, sentence in expected.items()]
+    assert [sentence for sentence in sentences if sentence not in text] == []
+    assert rows_of(sync, ["filtered", "unread"]) == {"filtered": filtered, "unread": filtered}
+
+
+def test_unchanged_values_and_truncates_of_debezium(sync: BoundedSync, caplog: pytest.LogCaptureFixture) -> None:
+    order, source = ORDER | {"photo": "AAEC/w=="}, {"connector": "postgresql", "db": "shop"}
+
+    def toasted(quantity: int) -> Message:
+        # Of a text and of bytes.
+        unchanged = {"name": "__debezium_unavailable_value", "photo": "X19kZWJleml1bV91bmF2YWlsYWJsZV92YWx1ZQ=="}
+        event = {"before": None, "after": {"id": 1, "qty": quantity, **unchanged}, "op": "u", "source": source | {"table": "orders"}}
+        return b'{"id": 1}', json.dumps(event).encode()
+
+    truncate = json.dumps({"before": None, "after": None, "op": "t", "source": source | {"table": "emptied"}}).encode()
+    sync.produce("orders", [debezium("orders", "c", None, order | {"qty": 1})])
+    sync.run(format="debezium-json")
+    sync.produce("orders", [toasted(2)])
+    sync.run(format="debezium-json")
+    assert sync.rows("orders") == [order | {"qty": 2}]
+    # Without the table's file, no value of the columns is known.
+    sync.path("shop.orders").unlink()
+    sync.produce("orders", [toasted(3)])
+    sync.produce("emptied", [debezium("emptied", "c", None, ORDER), (None, truncate)])
+    text = sync.error(format="debezium-json")
+    assert "shop.orders: the type of its new column 'name' is unknown, because no record has a value" in text
+    assert "shop.emptied: [TRUNCATE] the source table was truncated" in text
+    assert sync.rows("orders") == [order | {"qty": 2}]
+    sync.run(
+        format="debezium-json",
+        tables={"shop.orders": TableOptions(types={"name": "STRING", "photo": "STRING"})},
+        on_truncate="ignore",
+    )
+    assert rows_of(sync, ["orders", "emptied"]) == {"orders": [order | {"qty": 3}], "emptied": [ORDER]}
+    assert "shop.emptied: 1 records not applied (TRUNCATE)" in caplog.text
+
+
+def test_options_without_effect(sync: BoundedSync) -> None:
+    soft = replace(sync.tables.database, deletes="soft")
+    for options, database, text in (
+        ({"deleted_column": "gone_at"}, sync.tables.database, "deleted_column has no effect with hard deletes"),
+        ({"scd_type": 2}, JdbcDatabase("jdbc:postgresql://db/shop"), "scd_type=2 is not supported for JdbcDatabase"),
+        ({"scd_type": 2, "deletes": "soft"}, sync.tables.database, "scd_type=2 and deletes='soft' cannot be combined"),
+        ({"scd_type": 2}, soft, "scd_type=2 and deletes='soft' cannot be combined"),
+    ):
+        with pytest.raises(ArgumentError, match=f"tables has wrong options for 'shop.orders': {text}"):
+            sync.job(target=database, tables={"shop.orders": TableOptions(**options)})  # type: ignore[arg-type]
+    with pytest.raises(ArgumentError, match="deletes='sft' is unknown"):
+        replace(sync.tables.database, deletes="sft")  # type: ignore[arg-type]
