@@ -571,9 +571,10 @@ class _Decoding:
     def _collect_tables(self, tables: list[tuple[Any, ...]], places: list[int], doubted: set[int]) -> None:
         """Add the tables that are new, with the first record of each."""
         for new in set(tables) - self.decoder.tables:
-            of_table = [place for place, table in zip(places, tables, strict=True) if table == new and place not in doubted]
-            if of_table:
-                self.tables[new] = min(*of_table, self.tables.get(new, of_table[0]))
+            found = (place for place, table in zip(places, tables, strict=True) if table == new and place not in doubted)
+            first = min(found, default=None)
+            if first is not None:
+                self.tables[new] = min(first, self.tables.get(new, first))
 
     def _add(self, events: _Events, doubted: set[int]) -> None:
         """Add the changes of events."""

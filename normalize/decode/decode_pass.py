@@ -313,7 +313,9 @@ class _Task:
         with_rows = np.zeros(len(records.values), bool)
         for part in decoded.parts:
             self.target.take_columns(records, part)
-            self.count_positions(records, zip(part.places.tolist(), [position for _, position in part.changes.positions], strict=False))
+            if self.source.positions:
+                positions = [position for _, position in part.changes.positions]
+                self.count_positions(records, zip(part.places.tolist(), positions, strict=True))
             with_rows[part.places] = True
         self.counts.update(decoded.ignored)
         # In the order of the records, so that the first one that stops the query does so, as one by one.
