@@ -174,11 +174,10 @@ class TableChanges(HeldChanges):
             names = [changes.column(f"m{index}").to_pylist() for index in range(len(self.output.metadata))]
             shards = [source_id([str(name) for name in parts if name is not None]) for parts in zip(*names, strict=True)]
             topic = source.rpartition("[")[0]
-            of_shard = zip(shards or [topic] * len(changes), changes.column("key").to_pylist(), strict=True)
-            names_of_shards = [(shard or topic).encode() + _END_OF_SHARD for shard, _ in of_shard]
-            keys = [name + key for name, key in zip(names_of_shards, changes.column("key").to_pylist(), strict=True)]
+            prefixes = [(shard or topic).encode() + _END_OF_SHARD for shard in shards or [topic] * len(changes)]
+            keys = [prefix + key for prefix, key in zip(prefixes, changes.column("key").to_pylist(), strict=True)]
             changes = changes.set_column(changes.schema.get_field_index("key"), "key", pa.array(keys, pa.binary()))
-            self.moved = [key and name + key for name, key in zip(names_of_shards, self.moved, strict=False)]
+            self.moved = [key and prefix + key for prefix, key in zip(prefixes, self.moved, strict=False)]
         if any(self.moved):
             changes = changes.append_column(MOVED, pa.array(self.moved, pa.binary()))
         super()._hold(source, offsets, changes, partials)
@@ -209,6 +208,8 @@ class TableChanges(HeldChanges):
         packed = changes.column(name) if name in changes.schema.names else pa.nulls(changes.num_rows, pa.binary())
         if self.merged:
             return [packed]
+        if packed.null_count == len(packed):
+            return [pa.nulls(len(packed), kind) for kind in self.schema.types[self.schema.get_field_index(f"{_BASES}0") :]]
         split = [None if key is None else key.split(_END_OF_SHARD, 1) if self.by_shard else [b"", key] for key in packed.to_pylist()]
         keys = [None if each is None else unpack(each[1]) for each in split]
         shards = [pa.array([each and each[0].decode() for each in split], pa.string())] if self.by_shard else []
