@@ -815,7 +815,7 @@ class Decoder:
         key = self._key_of(row)
         if None in key or (partial and ABSENT in key):
             raise self._no_key(key, event.after_path)
-        old, moved_from = key, None
+        old = key
         if event.before is not None:
             old = self._unified_key(complete(rows.key(event.before, event.before_path), key))
         # Debezium writes a changed key as a delete and an insert.
@@ -823,7 +823,7 @@ class Decoder:
             raise self._moved(row, event.after_path)
         if old != key:
             changes.append(KeyedChange(self._checked(old, event.before_path), None, metadata))
-            moved_from = changes[-1].key if partial else None
+        moved_from = old if partial and old != key else None
         changes.append(KeyedChange(key, row, metadata, partial, moved_from=moved_from))
 
     def _keyed_in_full(self, event: Event, changes: list[KeyedChange]) -> None:

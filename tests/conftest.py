@@ -92,7 +92,7 @@ def _longest_first(items: list[pytest.Item]) -> None:
 @pytest.fixture
 def no_other_formats(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the formats that other tests registered."""
-    monkeypatch.setattr("cdc_formats.registry._registered", {})
+    monkeypatch.setattr("cdc_formats.registry.registered", {})
 
 
 @pytest.fixture(scope="session")

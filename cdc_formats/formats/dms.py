@@ -21,7 +21,8 @@ Changelog mode: all. Key: not read (it is the partition key, text such as ``shop
 Before-images are disabled by default; then updates need ChangelogNormalize. ``before_image_field`` is the ``FieldName`` of the task's
 BeforeImageSettings, ``before_image_prefix`` the ``column-prefix`` of a transformation rule (``BI_``). With the default
 ``before_image_column_filter="pk-only"`` they only contain the key before an update. With ``"all"`` they are read as whole rows. This is
-correct for MySQL; Oracle's have only the changed columns, and PostgreSQL's only the key, unless REPLICA IDENTITY is FULL.
+correct for MySQL; Oracle's have only the changed columns, and PostgreSQL's only the key, unless REPLICA IDENTITY is FULL. Inference
+recognizes the prefix ``BI_`` by a column ``BI_id`` next to ``id``.
 
 Absent and null: DMS omits NULL and empty text, so that a missing column is NULL, and ``''`` becomes NULL. With
 ``include_null_and_empty=True`` (the endpoint's IncludeNullAndEmpty) every column is written. Then a column that an update lacks is

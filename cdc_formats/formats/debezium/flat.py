@@ -1,7 +1,8 @@
 """Debezium's rows without the envelope, as written by ExtractNewRecordState (vectors: Debezium 3.4).
 
-A message is the row, bare (``schemas.enable=false``) or with a schema block; its key is the Kafka key. ``add.fields`` and the modes that
-rewrite deletes add fields next to the columns::
+A message is the row, bare (``schemas.enable=false``), with a schema block, or in a payload without one (``{"payload": <row>}``, unless a
+column ``payload`` is declared); its key is the Kafka key. ``add.fields`` and the modes that rewrite deletes add fields next to the
+columns::
 
     {"id": 106, "name": "hammer", "weight": "1.000", "__deleted": "false", "__op": "u", "__table": "products", "__source_ts_ms": 1}
 

@@ -102,6 +102,7 @@ def test_moved_rows_are_completed_by_the_target(spark: SparkSession, tmp_path: P
         columns=columns("id INT NOT NULL, name STRING, qty INT"),
         unique_key=("id",),
         distinguished_by=("database", "table", "topic"),
+        completes_moved=True,
     )
     given = records()
     here = changes_here(spark, given, source, ChangeOptions())

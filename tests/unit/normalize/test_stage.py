@@ -21,7 +21,7 @@ from normalize.core.key_group import COUNTS, KeyGroupResult, Stage
 from normalize.core.output import Output
 from normalize.core.records import Records
 from normalize.core.row_order import RowOrderError
-from normalize.decode.targets import Blocks, KeyedRows, update_before_dropper
+from normalize.decode.targets import Blocks, KeyedRows, update_before_changer
 from normalize.engines.bounded import fold_pass
 from normalize.engines.key_groups import normalize
 from normalize.monitoring.counts import COLUMN
@@ -241,7 +241,7 @@ def test_blocks_in_any_order_and_partitions_merged_by_time_give_the_order_of_wri
 
 @pytest.mark.parametrize(("before", "after", "kinds"), [(NAN, OTHER_NAN, ["+U"]), (0.0, -0.0, ["+U"]), (NAN, 0.0, ["-D", "+U"])])
 def test_upserts_without_a_stage_delete_a_key_only_if_it_changed(before, after, kinds):
-    drop = update_before_dropper(columns("id DOUBLE"), ["id"])
+    drop = update_before_changer(columns("id DOUBLE"), ["id"], drop=True, ignore_deletes=False)
     kept = drop([Change(RowKind.UPDATE_BEFORE, (before,)), Change(RowKind.UPDATE_AFTER, (after,))])
     assert [change.kind.short_string for change in kept] == kinds
 

@@ -97,6 +97,7 @@ def changes(format: str, *messages: tuple[bytes, list[dict[str, Any]]], shard: b
         unique_key=("id",),
         metadata=dict(zip(parts, parts, strict=True)),
         distinguished_by=(*parts, "topic"),
+        completes_moved=True,
     )
     column = Column("shard", SqlType("STRING")) if shard else None
     target = partial(TableChanges, source=source, merged=False, options=ChangeOptions(column))

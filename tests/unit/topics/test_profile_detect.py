@@ -42,12 +42,6 @@ FORMATS = {
 }
 
 
-@pytest.fixture(autouse=True)
-def no_other_formats(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without the formats that other tests registered."""
-    monkeypatch.setattr(registry, "registered", {})
-
-
 @pytest.fixture(scope="module")
 def schemas() -> Iterator[str]:
     """A registry with the schemas of the recorded topics."""
