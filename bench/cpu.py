@@ -130,13 +130,13 @@ def parsed(stat: str, cmdline: str) -> Process:
     return Process(int(fields[1]), cmdline.replace("\0", " "), sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK"))
 
 
-def most_resident(process: int) -> tuple[int, int]:
-    """Return the peak resident bytes of the JVM, and of all Python workers, among the descendants of a process."""
-    found = {}
+def resident_bytes(process: int, *, now: bool = False) -> tuple[int, int]:
+    """Return the resident bytes of the JVM, and of all Python workers, among the descendants of a process: their peaks, or those of now."""
+    found, field = {}, "VmRSS" if now else "VmHWM"
     for status in Path("/proc").glob("[0-9]*/status"):
         with suppress(OSError):  # the process has ended meanwhile
             fields = dict(field.split(":", 1) for field in status.read_text().splitlines())
-            kilobytes = int(fields["VmHWM"].split()[0]) if "VmHWM" in fields else 0
+            kilobytes = int(fields[field].split()[0]) if field in fields else 0
             found[int(status.parent.name)] = (int(fields["PPid"]), fields["Name"].strip(), kilobytes * 1024)
     below = {process}
     while more := {number for number, (parent, _, _) in found.items() if parent in below} - below:

@@ -45,7 +45,7 @@ from typing import Any, NamedTuple
 
 from normalize import ChangelogNormalize, LocalKafka, NativeEngine, from_kafka_changelog
 
-from .cpu import is_known, most_resident
+from .cpu import is_known, resident_bytes
 from .flink import run_flink
 from .history import FORMAT_OPTIONS, SCHEMA, Row, message
 from .spark import start_session, use_state
@@ -317,7 +317,7 @@ class Query:
         progress, _ = self.run(self.options.batch)
         later = progress[1:]
         rate = sum(batch["numInputRows"] for batch in later) / sum(map(seconds, later)) if later else None
-        keys, resident = self.setting.keys, most_resident(os.getpid())
+        keys, resident = self.setting.keys, resident_bytes(os.getpid())
         disk = sum(files_of(self.folder).values()) / keys
         memory = sum(operator["memoryUsedBytes"] for operator in progress[-1]["stateOperators"]) / keys
         stored = None if self.setting.layout == NATIVE else self.stored() / keys
@@ -340,7 +340,7 @@ class Query:
             new = {file: length for file, length in files_of(self.folder).items() if file not in before and file.suffix in _OF_A_BATCH}
             events = median(batch["numInputRows"] for batch in progress[1:])
             measured.append(Batches(events, median(map(seconds, progress[1:])) * 1000, sum(new.values()) / len(progress), restart))
-        return {"batches": measured, "resident": most_resident(os.getpid())}
+        return {"batches": measured, "resident": resident_bytes(os.getpid())}
 
     def stage(self) -> ChangelogNormalize:
         """Return the options of the stage."""

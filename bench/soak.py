@@ -3,11 +3,16 @@
 python -m bench.soak                                                          # 10,000,000 messages over 1,000,000 keys
 python -m bench.soak --messages 200000 --keys 20000 --batch 10000 --kill-every 5   # a short one
 python -m bench.soak --engine native --kill-every 60
+python -m bench.soak --minutes 60 --batch 10000                               # without a kill: is the memory flat?
 
 The topic is the benchmark's history in Debezium's messages; each Kafka partition has its own keys. The expected table is computed while
 the topic is written. The job is a process with its state in RocksDB; each micro-batch overwrites a folder of Parquet files. Its process
 group gets SIGKILL some seconds after its first micro-batch began, and is started again, until the topic is read. The peak memory of each
 start is printed.
+
+With ``--minutes`` the job is not killed, and each micro-batch waits, so that the job runs for at least that time. The peak memory of each
+quarter of that time is printed. The run fails if the peak of the last quarter, of the JVM or of the Python workers, is more than 25 % above
+that of the second quarter: in the first one the memory still grows to its size. A run of a few minutes may be too short for that.
 
 Then the folders are applied in order, and these conditions are checked:
 
@@ -42,7 +47,7 @@ from typing import Any, NamedTuple
 from normalize import ChangelogNormalize, LocalKafka, NativeEngine, from_kafka_changelog
 from normalize.changelog_normalize import KEY_GROUPS
 
-from .cpu import most_resident
+from .cpu import is_known, resident_bytes
 from .history import FORMAT_OPTIONS, SCHEMA, Expected, Row, events, message
 from .spark import start_session, use_state
 from .topics import PARTITIONS
@@ -50,6 +55,7 @@ from .topics import PARTITIONS
 TOPIC = "soak"
 NATIVE = "native"
 _FRUITLESS = 5  # starts in a row in which no micro-batch was committed
+_GROWTH = 1.25  # the most by which the memory of the last quarter may exceed that of the second
 
 
 class Truth(NamedTuple):
@@ -67,13 +73,22 @@ class Truth(NamedTuple):
     rows: Counter[str]
 
 
+class Sample(NamedTuple):
+    """The resident bytes of the JVM and of all Python workers, some seconds after the first micro-batch began."""
+
+    seconds: float
+    java: int
+    python: int
+
+
 class Runs(NamedTuple):
-    """The job's statistics: kills, micro-batches, micro-batches that were repeated, and seconds."""
+    """The job's statistics: kills, micro-batches, micro-batches that were repeated, seconds, and the memory of its last start."""
 
     kills: int
     batches: int
     again: int
     seconds: float
+    samples: list[Sample]
 
 
 def main() -> None:
@@ -82,6 +97,8 @@ def main() -> None:
     if options.job:
         job(options)
         return
+    if options.minutes and not is_known():
+        raise SystemExit("--minutes measures memory in /proc: run it on Linux")
     # The job runs in its own session and must end with this process.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("terminated"))
     folder = Path(options.folder or tempfile.mkdtemp(prefix="soak-"))
@@ -101,6 +118,8 @@ def main() -> None:
     print("every retraction matches its row, and the changelog results in the expected table")
     if not options.folder:
         shutil.rmtree(folder)
+    if options.minutes:
+        require_flat(peaks_of_quarters(runs.samples, options.minutes * 60))
 
 
 def parse(arguments: list[str] | None = None) -> argparse.Namespace:
@@ -109,6 +128,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--messages", type=int, default=10_000_000)
     parser.add_argument("--keys", type=int, default=1_000_000)
     parser.add_argument("--kill-every", type=float, default=120, help="seconds from the first micro-batch of each start to its kill")
+    parser.add_argument("--minutes", type=float, help="run for this time without a kill, and require that the memory is flat")
     parser.add_argument("--batch", type=int, default=100_000, help="messages in a micro-batch")
     parser.add_argument("--key-groups", type=int, default=KEY_GROUPS)
     parser.add_argument("--layout", choices=("full", "compact"), default="full", help="layout of the state")
@@ -197,11 +217,16 @@ def job(options: argparse.Namespace) -> None:
     # Snapshots are written once a minute by default: a job that is killed more often replays more micro-batches at each start.
     spark.conf.set("spark.sql.streaming.stateStore.maintenanceInterval", f"{min(60, max(1, options.kill_every / 4)):.0f}s")
 
+    # A run for a given time has its micro-batches at equal distances.
+    least = (options.minutes or 0) * 60 * options.batch / options.messages
+
     def keep(batch: Any, number: int) -> None:
+        begin = time.monotonic()
         with open(f"{folder}/begun", "a") as numbers:
             numbers.write(f"{number}\n")
         # A micro-batch that is repeated after a kill overwrites its folder.
         batch.write.mode("overwrite").parquet(f"{folder}/changelog/{number:06d}")
+        time.sleep(max(0.0, begin + least - time.monotonic()))
 
     native = options.engine == NATIVE
     # Each Kafka partition has its own keys.
@@ -236,12 +261,15 @@ def run(servers: str, options: argparse.Namespace, folder: Path) -> Runs:
         "layout": options.layout,
         "engine": options.engine,
         "kill-every": options.kill_every,
+        "messages": options.messages,
+        "minutes": options.minutes or 0,
     }
     settings = [argument for name, value in job_options.items() for argument in (f"--{name}", str(value))]
     command = [sys.executable, "-m", "bench.soak", "--job", servers, str(folder), *settings]
     begin, kills, fruitless, done = time.monotonic(), 0, 0, 0
+    until_kill = float("inf") if options.minutes else options.kill_every
     with (folder / "job.log").open("wb") as log:
-        while (start := killed_or_ended(command, folder, log, options.kill_every)).code is None:
+        while (start := killed_or_ended(command, folder, log, until_kill)).code is None:
             kills += 1
             before, done = done, committed(folder)
             fruitless = 0 if done > before else fruitless + 1
@@ -254,14 +282,15 @@ def run(servers: str, options: argparse.Namespace, folder: Path) -> Runs:
             f"the job exited with code {start.code}; the end of {folder / 'job.log'}:\n{(folder / 'job.log').read_text()[-5000:]}"
         )
     numbers = begun(folder)
-    return Runs(kills, len(set(numbers)), len(numbers) - len(set(numbers)), time.monotonic() - begin)
+    return Runs(kills, len(set(numbers)), len(numbers) - len(set(numbers)), time.monotonic() - begin, start.samples)
 
 
 class Start(NamedTuple):
-    """A start of the job: its exit code, None if it was killed; the peak resident bytes of the JVM and of all Python workers."""
+    """A start of the job: its exit code, None if it was killed; the peak resident bytes of the JVM and of all Python workers; samples."""
 
     code: int | None
     resident: tuple[int, int]
+    samples: list[Sample]
 
     @property
     def memory(self) -> str:
@@ -276,20 +305,44 @@ def killed_or_ended(command: list[str], folder: Path, log: Any, seconds: float) 
     shutil.rmtree(scratch, ignore_errors=True)
     environment = {**os.environ, "SPARK_LOCAL_DIRS": str(scratch)}
     running = subprocess.Popen(command, stdout=log, stderr=log, env=environment, start_new_session=True)
-    before, end, resident = begun(folder), float("inf"), (0, 0)
+    before, first, resident, samples = len(begun(folder)), float("inf"), (0, 0), list[Sample]()
     try:
-        while running.poll() is None and time.monotonic() < end:
+        while running.poll() is None and time.monotonic() < first + seconds:
             time.sleep(0.5)
-            java, python = most_resident(running.pid)
+            java, python = resident_bytes(running.pid)
             resident = (max(resident[0], java), max(resident[1], python))
-            if end == float("inf") and len(begun(folder)) > len(before):
-                end = time.monotonic() + seconds
-        return Start(running.returncode, resident)
+            if first == float("inf") and len(begun(folder)) > before:
+                first = time.monotonic()
+            if first < float("inf"):
+                samples.append(Sample(time.monotonic() - first, *resident_bytes(running.pid, now=True)))
+        return Start(running.returncode, resident, samples)
     finally:
         # The driver's Python and its JVM; Python workers end with the JVM.
         with suppress(ProcessLookupError):
             os.killpg(running.pid, signal.SIGKILL)
         running.wait()
+
+
+def peaks_of_quarters(samples: list[Sample], seconds: float) -> list[tuple[int, int]]:
+    """Return the peak resident bytes of the JVM and of the Python workers in each quarter of this time; what comes later is in the last."""
+    peaks = [(0, 0)] * 4
+    for sample in samples:
+        quarter = min(3, int(4 * sample.seconds / seconds))
+        java, python = peaks[quarter]
+        peaks[quarter] = (max(java, sample.java), max(python, sample.python))
+    return peaks
+
+
+def require_flat(peaks: list[tuple[int, int]]) -> None:
+    """Print the memory of the quarters; exit if that of the last one is above that of the second one."""
+    growing = []
+    for place, (name, verb) in enumerate((("JVM", "has"), ("Python workers", "have"))):
+        sizes = [peak[place] for peak in peaks]
+        print(f"peak memory of the {name} by quarter: {', '.join(f'{size >> 20:,}' for size in sizes)} MB")
+        if sizes[3] > sizes[1] * _GROWTH:
+            growing.append(f"the {name} {verb} {sizes[3] / sizes[1] - 1:.0%} more")
+    if growing:
+        raise SystemExit(f"the memory is not flat: in the last quarter, {' and '.join(growing)} than in the second one")
 
 
 def begun(folder: Path) -> list[str]:

@@ -24,7 +24,7 @@ from typing import Any
 from normalize import DeltaDatabase, LocalKafka, sync_database
 from normalize.sinks.databases import table_name
 
-from .cpu import is_known, most_resident
+from .cpu import is_known, resident_bytes
 from .spark import micro_batch, start_session
 
 TOPIC = "shop"
@@ -113,7 +113,7 @@ def main() -> None:
         query.stop()
         _print(batches, source)
         if is_known():
-            java, python = (size >> 20 for size in most_resident(os.getpid()))
+            java, python = (size >> 20 for size in resident_bytes(os.getpid()))
             print(f"peak memory: JVM {java:,} MB, Python workers {python:,} MB")
         _check(spark, source, database)
         spark.stop()

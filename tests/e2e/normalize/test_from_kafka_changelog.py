@@ -13,6 +13,7 @@ from pyspark.sql import DataFrame, Observation
 
 from cdc_formats import Event, Format, read_object
 from normalize import ChangelogNormalize, from_kafka_changelog
+from normalize.local_kafka import ProducerRecord
 from tests.support.histories import TABLE, changes, random_history, records_of, rows_by_key
 from tests.support.paths import REPOSITORY
 from tests.support.strategies import by_key, fold_history, last_rows, table_of
@@ -94,7 +95,10 @@ def test_restarts_give_new_rows_only_and_other_columns_read_the_old_state(spark,
 
 
 def test_a_state_ttl_is_forgotten_in_processing_time(spark, kafka, tmp_path):
-    topic = new_topic(kafka, [(b"1", debezium("c", None, {"id": 1, "name": name, "qty": 1})) for name in "ab"])
+    # Their timestamps are equal: by event time, neither would expire.
+    of_2020 = 1_600_000_000_000
+    records = [ProducerRecord(b"1", debezium("c", None, {"id": 1, "name": name, "qty": 1}), 0, of_2020) for name in "ab"]
+    topic = new_topic(kafka, records)
     stage = ChangelogNormalize(state_ttl=timedelta(milliseconds=1), key_groups=2)
     options = servers(kafka, maxOffsetsPerTrigger=1)
     run = run_stream(from_kafka_changelog(spark, topic, **TABLE, options=options, normalize=stage), tmp_path / "checkpoint")

@@ -54,11 +54,11 @@ def blocks_of(history, stage: Stage, start: int = 0) -> list[tuple[int, Block]]:
     return blocks_of_changes(keyed(history), stage, start)
 
 
-def blocks_of_changes(changes, stage: Stage, start: int = 0) -> list[tuple[int, Block]]:
+def blocks_of_changes(changes, stage: Stage, start: int = 0, written_ms: int = 0) -> list[tuple[int, Block]]:
     target = Blocks(Output(stage.shape.columns), stage.layout.key_groups, stage.shape)
     offsets = range(start, start + len(changes))
     if changes:
-        target.take(records(offsets, offsets), changes)
+        target.take(records(offsets, [written_ms + offset for offset in offsets]), changes)
     return flushed(target)
 
 
@@ -67,10 +67,10 @@ def flushed(target: Blocks) -> list[tuple[int, Block]]:
 
 
 class Stream:
-    """Runs micro-batches through `normalize` and keeps the state by key group, like Spark."""
+    """Runs micro-batches through `normalize` and keeps the state, like Spark. The first record has the timestamp `written_ms`."""
 
-    def __init__(self, stage: Stage) -> None:
-        self.stage = stage
+    def __init__(self, stage: Stage, written_ms: int = 0) -> None:
+        self.stage, self.written_ms = stage, written_ms
         self.state: dict[int, bytes] = {}
         self.counts = dict.fromkeys(COUNTS, 0)
         self.offset = 0
@@ -79,7 +79,7 @@ class Stream:
         return self.run_changes(keyed(history), now_ms)
 
     def run_changes(self, changes, now_ms: int = 0) -> list[tuple[RowKind, tuple]]:
-        rows = blocks_of_changes(changes, self.stage, self.offset)
+        rows = blocks_of_changes(changes, self.stage, self.offset, self.written_ms)
         self.offset += len(changes)
         changelog = []
         for group in sorted({row[0] for row in rows}):
@@ -273,6 +273,16 @@ def test_a_ttl_removes_rows_that_were_not_written_and_suppresses_no_change():
     assert [kind.short_string for kind, _ in stream.run([(1, row)], now_ms=1300)] == ["+I"]
     assert stream.run([(1, None)], now_ms=1500) == []
     assert stream.counts["EXPIRED"] == 2
+
+
+@pytest.mark.parametrize("years", [-10, 0, 10])
+def test_a_ttl_counts_from_the_write_to_the_state_and_not_from_the_timestamps_of_the_records(years):
+    day_ms, now_ms = 86_400_000, 1_700_000_000_000
+    stream = Stream(stage_of(1, state_ttl=timedelta(days=30)), written_ms=now_ms + years * 365 * day_ms)
+    row = (1, "a", 0)
+    assert [kind.short_string for kind, _ in stream.run([(1, row)], now_ms)] == ["+I"]
+    assert [kind.short_string for kind, _ in stream.run([(1, row)], now_ms + 30 * day_ms)] == ["-U", "+U"]
+    assert [kind.short_string for kind, _ in stream.run([(1, row)], now_ms + 61 * day_ms)] == ["+I"]
 
 
 def test_a_partial_row_is_completed_from_the_stored_one():
