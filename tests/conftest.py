@@ -52,7 +52,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items[:] = [item for item in items if item not in absent]
     _longest_first(items)
     yield
-    if problem := mixed(item.keywords for item in items):
+    if problem := mixed({marker.name for marker in item.iter_markers()} for item in items):
         raise pytest.UsageError(problem)
 
 

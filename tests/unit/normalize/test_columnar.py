@@ -312,7 +312,7 @@ TRUNCATE, BAD = debezium("t", None, None), b"{"
 def test_the_first_record_that_stops_a_query_gives_the_error(values: list[bytes], error: str) -> None:
     source = source_of(get_format("debezium-json"), "id INT, name STRING", ["id"], mode="FAILFAST", control_events=frozenset())
     texts = []
-    for columnar in (False, True):
+    for columnar in (one_by_one, together):
         with pytest.raises(ChangelogError, match=re.escape(error)) as caught:
             outcome(source, [(None, value) for value in values], columnar=columnar)
         texts.append(str(caught.value))

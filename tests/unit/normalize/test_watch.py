@@ -12,12 +12,13 @@ import pytest
 from hypothesis import given, strategies as st
 
 from cdc_formats import columns, get_format
+from normalize.decode.columnar import one_by_one
 from normalize.decode.decode_pass import Source, decode_pass
 from normalize.decode.targets import Blocks
 from normalize.monitoring.counts import COLUMN
 from normalize.monitoring.notice import Notice, OnDriver, shown_names
 from normalize.monitoring.watch import sample
-from tests.support.both_decoders import differences, outcome, source_of
+from tests.support.both_decoders import differences, outcome, source_of, together
 
 
 @given(st.lists(st.booleans(), max_size=30_000), st.integers(0, 2_000))
@@ -87,7 +88,7 @@ def test_changes_without_a_position_are_counted_and_reported():
         source = source_of(get_format(identifier), "id INT", ["id"], positions=True)
         assert not differences(source, records)
         assert differences(replace(source, positions=False), records) == []
-        for columnar in (False, True):
+        for columnar in (one_by_one, together):
             counts = outcome(source, records, columnar=columnar).counts
             assert sum(each["WITHOUT_POSITION"] for each in counts if isinstance(each, dict)) == expected
             texts = [each.text for each in counts if isinstance(each, Notice)]

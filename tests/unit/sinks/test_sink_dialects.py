@@ -96,7 +96,7 @@ def test_the_merge_of_soft_deletes_and_of_versions() -> None:
 )
 def test_a_name_that_a_database_cannot_hold_is_refused(dialect: Dialect, refused: list[str], accepted: list[str]) -> None:
     for name in refused:
-        with pytest.raises(SchemaError, match=r"^\[SCHEMA\] the column name '.*: rename it$"):
+        with pytest.raises(SchemaError, match=r"^\[SCHEMA\] the column name '.*: choose another name$"):
             dialect.require_name(name)
     for name in accepted:
         dialect.require_name(name)

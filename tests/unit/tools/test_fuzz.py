@@ -83,14 +83,14 @@ class Lossy(ColumnarDecoder):
     """A decoder that loses every message."""
 
     def decode(self, records, kafka):
-        return Decoded([], Counter(), [])
+        return Decoded([], Counter(), [], [])
 
 
 class Doubtful(ColumnarDecoder):
     """A decoder that leaves every message to be decoded alone."""
 
     def decode(self, records, kafka):
-        return Decoded([], Counter(), list(range(len(records.values))))
+        return Decoded([], Counter(), list(range(len(records.values))), [])
 
 
 def test_a_difference_is_printed_with_the_message_that_has_it(capsys) -> None:
