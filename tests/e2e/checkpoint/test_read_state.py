@@ -21,7 +21,7 @@ def test_the_rows_of_a_query(spark, kafka, tmp_path):
         spark,
         new_topic(kafka, records_of(history)),
         **TABLE,
-        options=servers(kafka, maxOffsetsPerTrigger=250),
+        options=servers(kafka, maxOffsetsPerTrigger=400),
         normalize=ChangelogNormalize(key_groups=5),
     )
     last = run_stream(stream, tmp_path / "checkpoint").progress[-1]["batchId"]
@@ -32,7 +32,7 @@ def test_the_rows_of_a_query(spark, kafka, tmp_path):
     assert len(rows) == len(last_rows(history))
     assert all(row._key_group == key_group_of(pack((row.id,)), 5) for row in rows)
     earlier = read_state(spark, str(tmp_path / "checkpoint"), batch_id=0).collect()
-    assert {row.id: tuple(row)[:3] for row in earlier} == last_rows(history[:250]) != last_rows(history)
+    assert {row.id: tuple(row)[:3] for row in earlier} == last_rows(history[:400]) != last_rows(history)
     assert last > 0
 
 
