@@ -377,9 +377,10 @@ class Format(SampledFormat, ABC):
         return RowNames(image.keys(), event.after is not None and not event.sparse)
 
     def position(self, message: Any) -> Position | None:
-        """Return the position of a message's event in its source's log; None only for a message that never has one.
+        """Return the position of a message's event in its source's log.
 
-        A change without a position is applied as it arrives, also if it is a redelivery. It is counted, and warned about.
+        None is only for a message that never has one. Its change is applied as it arrives, also if
+        it is a redelivery. It is counted, and warned about.
 
         Parameters
         ----------
@@ -389,7 +390,8 @@ class Format(SampledFormat, ABC):
         Raises
         ------
         DecodeError
-            When the position is missing or malformed, or the producer is not configured to write it.
+            When the position is missing or malformed, or the producer is not configured to write
+            it.
         """
         raise NotImplementedError(f"{type(self).__name__} defines no position()")
 
@@ -479,10 +481,12 @@ class Format(SampledFormat, ABC):
         tables : sequence of str
             Columns of `table_identity` whose values `Decoder.tables` collects.
         require_key : bool
-            Whether `Decoder.decode` refuses a row without its key, as `Decoder.upserts` always does.
+            Whether `Decoder.decode` refuses a row without its key, as `Decoder.upserts` always
+            does.
         completes_moved : bool
-            Whether the caller of `Decoder.upserts` can complete a partial row whose key is new, from the row of the old key. Otherwise
-            such a row is an error, and its old row is not deleted.
+            Whether the caller of `Decoder.upserts` can complete a partial row whose key is new,
+            from the row of the old key. Otherwise such a row is an error, and its old row is not
+            deleted.
 
         Raises
         ------
@@ -781,20 +785,24 @@ class Decoder:
         return complete(self._of_before(before, rows.raw(event.before)), after)
 
     def _of_before(self, row: tuple[Any, ...], raw: tuple[Any, ...]) -> tuple[Any, ...]:
-        """Return the row before an update with NULL for columns that the message lacks, but for the key's, which did not change."""
-        key = self._rows.key_indices
-        return tuple([row[index] if index in key else value for index, value in enumerate(_missing_as_null(row, raw))])
+        """Return the row before an update with NULL for columns that the message lacks.
+
+        Columns of the key that it lacks did not change, and stay absent.
+        """
+        key, nulled = self._rows.key_indices, _missing_as_null(row, raw)
+        return tuple([row[index] if index in key else value for index, value in enumerate(nulled)])
 
     def _moved(self, row: tuple[Any, ...], path: str) -> PartialImageError:
         remedy = f": {self.format.whole_rows}" if self.format.whole_rows else ""
         return PartialImageError(
-            f"the primary key changed, and the producer left out {self._absent(row)} (unchanged), whose values only the row of the old key "
-            f"has{remedy}",
+            f"the primary key changed, and the producer left out {self._absent(row)} (unchanged), "
+            f"whose values only the row of the old key has{remedy}",
             path,
         )
 
     def _absent(self, row: tuple[Any, ...]) -> str:
-        return ", ".join(column.name for column, value in zip(self.columns, row, strict=True) if value is ABSENT)
+        pairs = zip(self.columns, row, strict=True)
+        return ", ".join(column.name for column, value in pairs if value is ABSENT)
 
     def _partial(self, row: tuple[Any, ...], path: str) -> PartialImageError:
         remedy = f", or {self.format.whole_rows}" if self.format.whole_rows else ""

@@ -110,7 +110,7 @@ class SampledFormat:
     reads_key: ClassVar[bool] = False
     """Whether `read` needs the Kafka key."""
     uses_key: ClassVar[bool] = False
-    """Whether `read` takes the primary key from the Kafka key if a message lacks it, and records have keys."""
+    """Whether `read` takes the primary key from the Kafka key if a message lacks it."""
     reader: Callable[..., Reader]
 
     @property

@@ -95,8 +95,9 @@ class ChangelogNormalize:
         Columns that are ignored when rows are compared (``updated_at``): an update of these columns alone is dropped, and the row stays as
         it was last emitted.
     ignore_deletes : bool
-        Whether deletes are dropped: their rows stay. An event that changes the primary key also leaves the old row, unless the producer
-        writes the ``-U`` and the ``+U`` as separate messages (changelog-json), and the plan has no ChangelogNormalize.
+        Whether deletes are dropped: their rows stay. An event that changes the primary key also
+        leaves the old row, unless the producer writes the ``-U`` and the ``+U`` as separate messages
+        (changelog-json), and the plan has no ChangelogNormalize.
     state_layout : {"full", "compact"}
         What the state stores for a key: ``full``, its row; ``compact``, hashes of key and row (and the position), at most 32 bytes.
         ``compact`` requires a reader, and events with the full before-image: ``-U`` and ``-D`` are taken from the event, and one that

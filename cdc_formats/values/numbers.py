@@ -130,7 +130,7 @@ def _finite(sql_type: SqlType, value: Any, single: bool) -> float:
 _LEAST_NORMAL = 2.0**-126
 _BITS = struct.Struct("<d"), struct.Struct("<Q")
 _LOST_BITS, _HALF = 2**29 - 1, 2**28
-"""The bits of a 64-bit float that a 32-bit float lacks, and their value half-way between two 32-bit floats."""
+"""The bits of a 64-bit float that a 32-bit float lacks, and their value half-way between two."""
 
 
 def _to_round(value: Any) -> float:
@@ -139,7 +139,7 @@ def _to_round(value: Any) -> float:
     bits: int = _BITS[1].unpack(_BITS[0].pack(number))[0]
     if bits & _LOST_BITS != _HALF and abs(number) >= _LEAST_NORMAL:
         return number
-    # Rounding to 64 bits hides on which side of half-way the number is: an odd last bit keeps it there.
+    # Rounding to 64 bits hides on which side of half-way the number is: an odd last bit shows it.
     exact = Decimal(value)
     if exact == number or bits & 1:
         return number

@@ -254,8 +254,9 @@ class _Parser:
             collation = self._name()
             if collation.upper() != "UTF8_BINARY":
                 raise SchemaError(
-                    f"{sql_type} COLLATE {collation} cannot be declared, since keys and rows are compared byte by byte (UTF8_BINARY): "
-                    f"declare {sql_type}, and apply the collation in your query, as in collate(name, '{collation}')"
+                    f"{sql_type} COLLATE {collation} cannot be declared, since keys and rows are "
+                    f"compared byte by byte (UTF8_BINARY): declare {sql_type}, and apply the "
+                    f"collation in your query, as in collate(name, '{collation}')"
                 )
         return sql_type
 

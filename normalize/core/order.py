@@ -184,7 +184,7 @@ def first_deliveries(
 
 
 def is_ordered(position: Position | None) -> bool:
-    """Whether a change has a position or at least a clock; otherwise it is accepted as it arrives."""
+    """Whether a change has a position or a clock; otherwise it is accepted as it arrives."""
     return position is not None and (position.high is not None or position.clock_ms is not None)
 
 

@@ -82,7 +82,8 @@ class Decoded(NamedTuple):
     odd : list of int
         The indexes of the records that are to be decoded one by one, in order.
     tables : list of (int, tuple)
-        The tables that were not found before (`base.Decoder.tables`), each with the index of its first record, in order.
+        The tables that were not found before (`base.Decoder.tables`), each with the index of its
+        first record, in order.
     """
 
     parts: list[ChangeColumns]
@@ -557,9 +558,11 @@ class _Decoding:
     def _collect_tables(self, tables: list[tuple[Any, ...]], places: list[int], doubted: set[int]) -> None:
         """Add the tables that are new, with the first record of each."""
         for new in set(tables) - self.decoder.tables:
-            of_table = [place for place, table in zip(places, tables, strict=True) if table == new and place not in doubted]
-            if of_table:
-                self.tables[new] = min(*of_table, self.tables.get(new, of_table[0]))
+            pairs = zip(places, tables, strict=True)
+            sound = (place for place, table in pairs if table == new and place not in doubted)
+            first = min(sound, default=None)
+            if first is not None:
+                self.tables[new] = min(first, self.tables.get(new, first))
 
     def _add(self, events: _Events, doubted: set[int]) -> None:
         """Add the changes of events."""
@@ -732,8 +735,8 @@ class _Decoding:
         for index, values in cells.items():
             absent = [value is ABSENT for value in values] if ABSENT in values else []
             array, refused = table.columns[index].array([None if value is ABSENT else value for value in values] if absent else values)
-            of_after = self.envelope.before_has == "changed columns" or (index in self.decoder.unique_indices and not self.decoder.keyed)
-            if absent and of_after:
+            of_key = index in self.decoder.unique_indices and not self.decoder.keyed
+            if absent and (of_key or self.envelope.before_has == "changed columns"):
                 array = pc.if_else(pa.array(absent), arrays[index].take(pa.array(updates, pa.int64())), array)
             elif absent and (self.decoder.keyed or not self.decoder.missing_before_is_null):
                 # In a compact state, a row before with only the key is unknown.

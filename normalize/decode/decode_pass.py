@@ -119,7 +119,8 @@ class Source:
         The order of the records (`row_order`).
     streaming : bool
     completes_moved : bool
-        Whether a row that lacks columns is completed from the row of its old key (`Format.decoder`); a stage cannot do so.
+        Whether a row that lacks columns is completed from the row of its old key
+        (`Format.decoder`); a stage cannot do so.
     """
 
     format: Format
@@ -200,8 +201,9 @@ class Source:
     @property
     def by_key(self) -> bool:
         """Whether the rows of a plan without a stage are upserts and deletes by key."""
-        source = self.format.changelog_mode
-        return self.drop_update_before or (source.contains(RowKind.UPDATE_AFTER) and not source.contains(RowKind.UPDATE_BEFORE))
+        has = self.format.changelog_mode.contains
+        is_upsert = has(RowKind.UPDATE_AFTER) and not has(RowKind.UPDATE_BEFORE)
+        return self.drop_update_before or is_upsert
 
     def decoder(self) -> Decoder:
         """Compile the decoder."""
@@ -260,10 +262,15 @@ class _Task:
 
     def _update_before_changer(self) -> Callable[[Sequence[Change]], list[Change]] | None:
         source = self.source
-        if self.target.keyed or not (source.drop_update_before or (source.ignore_deletes and source.unique_key)):
-            return None
         drop, ignore_deletes = source.drop_update_before, source.ignore_deletes
-        return update_before_changer(source.columns, source.unique_key, drop=drop, ignore_deletes=ignore_deletes)
+        if self.target.keyed or not (drop or (ignore_deletes and source.unique_key)):
+            return None
+        return update_before_changer(
+            source.columns,
+            source.unique_key,
+            drop=drop,
+            ignore_deletes=ignore_deletes,
+        )
 
     def run(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         at, stamp = ("", -1), 0
@@ -304,16 +311,19 @@ class _Task:
         with_rows = np.zeros(len(records.values), bool)
         for part in decoded.parts:
             self.target.take_columns(records, part)
-            self.count_positions(records, zip(part.places.tolist(), [position for _, position in part.changes.positions], strict=False))
+            if self.source.positions:
+                positions = [position for _, position in part.changes.positions]
+                self.count_positions(records, zip(part.places.tolist(), positions, strict=True))
             with_rows[part.places] = True
         self.counts.update(decoded.ignored)
-        # In the order of the records, so that the first one that stops the query does so, as one by one.
+        # In the order of the records: the first one that stops the query does so, as one by one.
         odd, done = decoded.odd, 0
         for place, names in [*decoded.tables, (len(records.values), None)]:
             start, done = done, bisect_left(odd, place)
             if alone := odd[start:done]:
                 of_alone = [kafka[at] for at in alone] if kafka else kafka
-                with_rows[alone] = list(map(bool, self.decode_messages(records.only(alone), of_alone)))
+                changes = self.decode_messages(records.only(alone), of_alone)
+                with_rows[alone] = list(map(bool, changes))
             if names is not None:
                 self.add_table(records, place, names)
         # Reading messages twice is in vain if the next ones are of the same kind.
@@ -341,7 +351,8 @@ class _Task:
             decoded.append(changes)
         self.target.take(records, decoded)
         if self.source.positions:
-            self.count_positions(records, [(place, change.position) for place, changes in enumerate(decoded) for change in changes])
+            each = ((place, change) for place, changes in enumerate(decoded) for change in changes)
+            self.count_positions(records, ((place, change.position) for place, change in each))
         return decoded
 
     def count_positions(self, records: Records, positions: Iterable[tuple[int, Position | None]]) -> None:
@@ -352,7 +363,7 @@ class _Task:
             self.watch.add_without_position(records.record(min(without)), len(without))
 
     def check_tables(self, records: Records, index: int = 0) -> None:
-        """Raise an error for a record of a second table, whose rows would be merged with those of the first by key."""
+        """Raise an error for a record of a second table, whose rows would be merged by key."""
         if not self.source.identity.compared:
             return
         # The decoder's tables only grow: if nothing was added, they were compared before.

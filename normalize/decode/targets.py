@@ -283,14 +283,17 @@ def update_before_changer(
     columns : sequence of Column
     unique_key : sequence of str
     drop : bool
-        Whether ``-U`` is dropped, for consumers of upserts; one that removes a row becomes a delete.
+        Whether ``-U`` is dropped, for consumers of upserts. One that removes a row becomes a
+        delete.
     ignore_deletes : bool
         Whether the row of an old key stays.
     """
     key_of = key_getter(columns, key_indices(columns, unique_key))
 
     def removes(change: Change, after: Change | None) -> bool:
-        return after is not None and after.kind is RowKind.UPDATE_AFTER and key_of(change.row) != key_of(after.row)
+        if after is None or after.kind is not RowKind.UPDATE_AFTER:
+            return False
+        return bool(key_of(change.row) != key_of(after.row))
 
     def changed(changes: Sequence[Change]) -> list[Change]:
         kept = []

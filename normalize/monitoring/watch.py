@@ -1,4 +1,4 @@
-"""Detect columns that differ from the declared ones, changes without a position, and tasks in which every record is bad.
+"""Detect differing columns, changes without a position, and tasks whose records are all bad.
 
 The names of columns are compared in a sample of the records with rows. A decoder skips undeclared columns and fills missing ones with NULL,
 so that each sampled record is parsed again. The sample takes less than 2 % of the decoder's time.
@@ -17,11 +17,12 @@ from normalize.core.records import KafkaRecord, Records
 
 from .notice import Notice, Report, shown_names
 
-ABSENT_COLUMNS, UNKNOWN_COLUMNS, WITHOUT_POSITION = "ABSENT_COLUMNS", "UNKNOWN_COLUMNS", "WITHOUT_POSITION"
+ABSENT_COLUMNS, UNKNOWN_COLUMNS = "ABSENT_COLUMNS", "UNKNOWN_COLUMNS"
+WITHOUT_POSITION = "WITHOUT_POSITION"
 _OF_COLUMNS = (ABSENT_COLUMNS, UNKNOWN_COLUMNS)
 COUNTS = (*_OF_COLUMNS, WITHOUT_POSITION)
-"""The counts of sampled records that lack a declared column, and of those with an undeclared column; of changes without a position, which
-``order="source"`` applies as they arrive."""
+"""The counts of sampled records that lack a declared column, and of those with an undeclared column;
+of changes without a position, which ``order="source"`` applies as they arrive."""
 
 _MOST, _ONE_IN, _SMALL_BYTES = 20, 500, 1 << 16
 _TEXTS = {
@@ -34,9 +35,10 @@ _TEXTS = {
         "declare those that you need"
     ),
     WITHOUT_POSITION: (
-        "{subject}: {count} changes have no position in the source's log (first: {first}), and are applied as they arrive: order='source' "
-        "does not recognize their redelivery. If they are deletes with a null value, set ExtractNewRecordState's "
-        "delete.tombstone.handling.mode to rewrite"
+        "{subject}: {count} changes have no position in the source's log (first: {first}), and are "
+        "applied as they arrive: order='source' does not recognize their redelivery. If they are "
+        "deletes with a null value, set ExtractNewRecordState's delete.tombstone.handling.mode to "
+        "rewrite"
     ),
 }
 

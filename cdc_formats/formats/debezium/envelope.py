@@ -43,8 +43,8 @@ _INSERT, _UPDATE, _DELETE = RowKind.INSERT, RowKind.UPDATE_AFTER, RowKind.DELETE
 KINDS = {"c": _INSERT, "r": _INSERT, "u": _UPDATE, "d": _DELETE}
 """The operations with rows."""
 _REMEDY = (
-    "is null. PostgreSQL: set the table's REPLICA IDENTITY to FULL, or to DEFAULT with a primary key; MySQL: binlog_row_image=FULL; "
-    "CockroachDB: set the changefeed's option diff"
+    "is null. PostgreSQL: set the table's REPLICA IDENTITY to FULL, or to DEFAULT with a primary "
+    "key; MySQL: binlog_row_image=FULL; CockroachDB: set the changefeed's option diff"
 )
 
 

@@ -31,8 +31,9 @@ completed by ChangelogNormalize.
 
 Types: as in `debezium_json`: with a schema block, every column is read by its schema there, otherwise as declared.
 
-Positions: if ``add.fields`` has the required fields (`DebeziumFlatJson.position`). Without them ``order="source"`` makes a record an
-error. A record with a null value has none: it is applied as it arrives, and counted as ``WITHOUT_POSITION``, with a warning.
+Positions: if ``add.fields`` has the required fields (`DebeziumFlatJson.position`). Without them
+``order="source"`` makes a record an error. A record with a null value has none: it is applied as it
+arrives, and counted as ``WITHOUT_POSITION``, with a warning.
 
 Differs from Flink: Flink has no such format and reads such topics as upsert-kafka. This format decodes Debezium's decimals and times,
 schema blocks, ``__deleted`` and JSON's ``null``. The added fields are metadata, which is ignored when rows are compared.
@@ -209,7 +210,7 @@ class DebeziumFlatJson(DebeziumJson):
         return _Encoder(self, to_columns(columns), unique_key)
 
     def position(self, message: Any) -> Position | None:
-        """Return the change's position from the fields of ``add.fields``; None for a record without a row, which has only the key.
+        """Return the change's position from the fields of ``add.fields``; None for a key without a row.
 
         MySQL, MariaDB: file, pos, row, server_id, gtid; PostgreSQL: lsn, sequence; SQL Server: commit_lsn, change_lsn, event_serial_no;
         Oracle: scn, commit_scn, ssn or txSeq. All: source.ts_ms, snapshot.

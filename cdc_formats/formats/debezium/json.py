@@ -17,8 +17,9 @@ op                  rows
 no op               heartbeat, transaction mark and schema change: `Ignored`
 ==================  =====================================================================
 
-Changelog mode: all. Key: read only for a ``d`` whose ``before`` is null (CockroachDB without ``diff``), if a primary key is declared and a
-keyed stage completes the row. Null value: `Ignored.TOMBSTONE` (the ``d`` before it was the delete).
+Changelog mode: all. Key: read only for a ``d`` whose ``before`` is null (CockroachDB without
+``diff``), if a primary key is declared and a keyed stage completes the row. Null value:
+`Ignored.TOMBSTONE` (the ``d`` before it was the delete).
 
 Absent and null: a column that is not in an image is NULL. The unavailable-value placeholder (an unchanged TOAST value) is `ABSENT` by the
 column's type (text: also its bytes in base64 or hex); it is taken from a full before-image or completed by ChangelogNormalize.
@@ -349,7 +350,8 @@ class _Reader:
         self.whole_before = rows.images or not keyed
         self.tables = TableFilter(format.database_include, format.table_include)
         self.described: dict[tuple[bytes, bool], RowConverter] = {}
-        self.key = KafkaKey(rows, format.handling, with_schema=format.schema_include is not False) if keyed and rows.unique_key else None
+        with_schema, reads_key = format.schema_include is not False, keyed and bool(rows.unique_key)
+        self.key = KafkaKey(rows, format.handling, with_schema=with_schema) if reads_key else None
 
     def read(self, key: bytes | None, value: bytes | None) -> Sequence[Event] | Ignored:
         """Return the events of one message."""

@@ -18,7 +18,9 @@ from .envelope import SCHEMAS_KEPT
 
 
 class KafkaKey:
-    """Reads the Kafka keys of one table: an object, with or without a schema block, or the only column's value, also in an array.
+    """Reads the Kafka keys of one table.
+
+    A key is an object, with or without a schema block, or the only column's value, also in an array.
 
     Parameters
     ----------
@@ -31,9 +33,16 @@ class KafkaKey:
     """
 
     def __init__(self, rows: RowConverter, handling: Handling, *, with_schema: bool) -> None:
-        self.columns, self.unique_key, self.handling, self.with_schema = rows.columns, rows.unique_key, handling, with_schema
-        self.bare = RowConverter(rows.columns, handling, rows.unique_key, names_only=rows.names_only)
-        self.has_arrays = any(rows.columns[index].type.name == "ARRAY" for index in rows.key_indices)
+        self.columns, self.unique_key = rows.columns, rows.unique_key
+        self.handling, self.with_schema = handling, with_schema
+        self.bare = RowConverter(
+            rows.columns,
+            handling,
+            rows.unique_key,
+            names_only=rows.names_only,
+        )
+        types = [rows.columns[index].type.name for index in rows.key_indices]
+        self.has_arrays = "ARRAY" in types
         self.described: dict[bytes, RowConverter] = {}
 
     def delete(self, key: bytes, message: Any) -> Event:
@@ -59,7 +68,8 @@ class KafkaKey:
         if missing:
             there = ", ".join(sorted(image)) or "none"
             reason = f"`{missing[0]}` is part of the primary key and is not in the Kafka key"
-            raise MissingFieldError(f"{reason}, which has {there}", f"$.{missing[0]}", "key", bare=reason)
+            text, path = f"{reason}, which has {there}", f"$.{missing[0]}"
+            raise MissingFieldError(text, path, "key", bare=reason)
         return Event(RowKind.DELETE, image, None, message, "$", "", rows=rows)
 
     def _image(self, key: bytes) -> tuple[dict[str, Any], RowConverter]:
@@ -69,8 +79,10 @@ class KafkaKey:
         if isinstance(value, dict) and is_wrapped(value) and self._opens(value):
             schema, value = value.get("schema"), value["payload"]
         if not isinstance(value, dict):
-            value = {self._only_column(): self._only_value(value)}
-            schema = {"fields": [{**schema, "field": self.unique_key[0]}]} if isinstance(schema, dict) else schema
+            name = self._only_column()
+            value = {name: self._only_value(value)}
+            if isinstance(schema, dict):
+                schema = {"fields": [{**schema, "field": name}]}
         return value, self._rows(schema)
 
     def _opens(self, wrapper: Mapping[str, Any]) -> bool:
@@ -78,12 +90,15 @@ class KafkaKey:
 
     def _only_column(self) -> str:
         if len(self.unique_key) != 1:
-            raise MalformedMessageError("expected a JSON object with the primary key's columns", "$")
+            reason = "expected a JSON object with the primary key's columns"
+            raise MalformedMessageError(reason, "$")
         return self.unique_key[0]
 
     def _only_value(self, value: Any) -> Any:
-        """Return the value of the only column: CockroachDB writes an array of the key's values, without their names."""
-        return value[0] if isinstance(value, list) and len(value) == 1 and not self.has_arrays else value
+        """Return the value of the only column."""
+        # CockroachDB writes an array of the key's values, without their names.
+        alone = isinstance(value, list) and len(value) == 1 and not self.has_arrays
+        return value[0] if alone else value
 
     def _rows(self, schema: Any) -> RowConverter:
         if not isinstance(schema, dict):

@@ -153,7 +153,8 @@ def position_of_fields(source: Source, path: str, remedy: str = _KEEP) -> Positi
         raise MissingFieldError(f"connector {name[:40]!r} {known}", f"{path}connector", bare=f"the connector {known}")
     found = position_of(source, path)
     if found is None:
-        raise _no_position(path, [_CONNECTOR_FIELDS["mysql" if name == "mariadb" else name]], remedy)
+        field = _CONNECTOR_FIELDS["mysql" if name == "mariadb" else name]
+        raise _no_position(path, [field], remedy)
     return found
 
 
@@ -166,7 +167,8 @@ def _unnamed_connector(source: Source) -> str | None:
 def _no_position(path: str, fields: Sequence[str], remedy: str) -> MissingFieldError:
     names = " or ".join(f"`{path.removeprefix('$.')}{field}`" for field in fields)
     place = f"{path}{fields[0]}" if len(fields) == 1 else "$"
-    return MissingFieldError(f"the message has no position in the source's log ({names} is missing): {remedy}", place)
+    reason = f"the message has no position in the source's log ({names} is missing)"
+    return MissingFieldError(f"{reason}: {remedy}", place)
 
 
 def mysql(source: Source, path: str) -> Position | None:

@@ -311,7 +311,8 @@ _ESCAPES = {"n": "\n", "r": "\r", "t": "\t", "0": "\0"}
 def _fields_reader(delimiter: str, quote: str, escape: str) -> Callable[[str], list[str]]:
     """Return the function from a line to its fields, as Flink reads them.
 
-    The csv module is faster. It reads ``n``, ``r``, ``t`` and ``0`` after an escape as letters, and refuses blanks after a closing quote.
+    The csv module is faster. It reads ``n``, ``r``, ``t`` and ``0`` after an escape as letters, and
+    refuses blanks after a closing quote.
     """
     mark, quotes, end = re.escape(escape), re.escape(quote), rf"({re.escape(delimiter)}|\r?\n?\Z)"
     plain, inside = rf"[^{re.escape(delimiter + escape)}\r\n]*", rf"[^{re.escape(quote + escape)}]*"

@@ -98,6 +98,15 @@ def test_a_delete_without_any_row_is_that_of_its_kafka_key(spark):
     assert sorted(map(spell, decode_changelog(df, **TABLE).collect())) == ["+I(1,a,0)", "-D(1,a,0)"]
 
 
+def test_a_changed_key_whose_row_lacks_columns_leaves_the_old_row(spark):
+    moved = b'{"op": "u", "before": {"id": 1}, "after": {"id": 2, "name": "__debezium_unavailable_value", "qty": 5}}'
+    rows = decode_changelog(frame(spark, [A0_MESSAGE, moved], "value, timestamp"), **TABLE, mode="PERMISSIVE").collect()
+    assert [spell(row) for row in rows if row.row_kind] == ["+I(1,a,0)"]
+    (corrupt,) = [row["_corrupt_record"]["error"] for row in rows if not row.row_kind]
+    assert "[PARTIAL_IMAGE] the primary key changed, and the producer left out name (unchanged)" in corrupt
+    assert "REPLICA IDENTITY FULL" in corrupt
+
+
 @pytest.mark.parametrize("bounded", [False, True], ids=["stream", "bounded"])
 def test_redeliveries_are_dropped_by_their_position(spark, tmp_path, bounded):
     again = [*HISTORY, *HISTORY[:3]]

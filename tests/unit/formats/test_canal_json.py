@@ -72,7 +72,7 @@ def test_an_update_that_lacks_the_key_names_the_servers_setting() -> None:
 
 def test_an_update_of_the_key_that_lacks_columns_has_none_of_the_old_row() -> None:
     value = b'{"type":"UPDATE","data":[{"id":"2"}],"old":[{"id":"1"}],"pkNames":["id"]}'
-    assert upserts(value) == [KeyedChange((1,), None), KeyedChange((2,), (2, ABSENT, ABSENT), partial=True)]
+    assert upserts(value) == [KeyedChange((1,), None), KeyedChange((2,), (2, ABSENT, ABSENT), partial=True, moved_from=(1,))]
 
 
 @pytest.mark.parametrize(("old", "partial"), [(b"{}", True), (b'{"a":["1"]}', False), (b'{"other":[]}', False)])

@@ -125,7 +125,7 @@ def test_an_update_without_old_has_no_row_before_it() -> None:
 
 def test_an_update_of_the_key_that_lacks_columns_has_none_of_the_old_row() -> None:
     value = b'{"type":"update","data":{"id":2},"old":{"id":1}}'
-    assert upserts(value) == [KeyedChange((1,), None), KeyedChange((2,), (2, ABSENT, ABSENT), partial=True)]
+    assert upserts(value) == [KeyedChange((1,), None), KeyedChange((2,), (2, ABSENT, ABSENT), partial=True, moved_from=(1,))]
 
 
 def test_a_column_in_old_that_is_missing_in_data_is_null() -> None:
@@ -169,7 +169,7 @@ def test_missing_columns_are_unchanged_if_declared_so() -> None:
     value = b'{"type":"update","data":{"id":2,"n":5},"old":{"id":1,"n":4}}'
     for image in ("MINIMAL", "NOBLOB"):
         found = upserts(value, binlog_row_image=image)
-        assert found == [KeyedChange((1,), None), KeyedChange((2,), (2, 5, ABSENT), partial=True)]
+        assert found == [KeyedChange((1,), None), KeyedChange((2,), (2, 5, ABSENT), partial=True, moved_from=(1,))]
     assert upserts(value, binlog_row_image="FULL") == upserts(value) == [KeyedChange((1,), None), KeyedChange((2,), (2, 5, None))]
     with pytest.raises(FormatOptionError, match="binlog_row_image is 'full'; it is one of None, 'FULL', 'MINIMAL', 'NOBLOB'"):
         upserts(value, binlog_row_image="full")
@@ -179,7 +179,7 @@ def test_undeclared_columns_show_that_a_row_is_complete() -> None:
     ddl = "id INT, added INT"
     whole, minimal = (b'{"type":"update","data":{"id":2%s},"old":{"id":1}}' % rest for rest in (b',"n":5', b""))
     assert upserts(whole, ddl) == [KeyedChange((1,), None), KeyedChange((2,), (2, None))]
-    assert upserts(minimal, ddl) == [KeyedChange((1,), None), KeyedChange((2,), (2, ABSENT), partial=True)]
+    assert upserts(minimal, ddl) == [KeyedChange((1,), None), KeyedChange((2,), (2, ABSENT), partial=True, moved_from=(1,))]
     assert decode(whole, ddl) == [Change(U, (1, None)), Change(V, (2, None))]
     with pytest.raises(PartialImageError):
         decode(minimal, ddl)

@@ -30,7 +30,7 @@ def test_null_in_a_compressed_update_is_null() -> None:
 
 def test_an_update_of_only_the_key() -> None:
     value = b'{"op_type":"U","before":{"id":1},"after":{"id":2}}'
-    assert DECODER.upserts(None, value) == [KeyedChange((1,), None), KeyedChange((2,), (2, ABSENT, ABSENT), (), True)]
+    assert DECODER.upserts(None, value) == [KeyedChange((1,), None), KeyedChange((2,), (2, ABSENT, ABSENT), (), True, moved_from=(1,))]
 
 
 def test_missing_columns_of_an_insert_or_delete_are_null() -> None:
