@@ -1,22 +1,23 @@
-"""`apply_batch` within a ``foreachBatch`` of the user: the order of a key's rows is that of the query's plan."""
+"""`apply_batch` within a ``foreachBatch`` of the user: the order of a key's rows is that of the query's plan.
+
+A table and its change feeds, which one ``foreachBatch`` writes, are in `test_sink_change_feeds`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 import pytest
 
 from normalize import LocalKafka, apply_batch, encode_changelog, from_kafka_changelog
 from normalize.sinks.arrival import ChangeOrderError
-from tests.support.sinking import Sink, changelog, forget_last_commit
+from tests.support.sinking import STORY, Sink, changelog, for_each_batch
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-STORY = [("+I", 1, "a"), ("+I", 2, "b"), ("-U", 1, "a"), ("+U", 1, "c"), ("-D", 2, "b"), ("+I", 2, "d"), ("-U", 2, "d"), ("+U", 2, "e")]
 
 
 def stream(spark: SparkSession, kafka: LocalKafka, **options: Any) -> DataFrame:
@@ -29,22 +30,10 @@ def stream(spark: SparkSession, kafka: LocalKafka, **options: Any) -> DataFrame:
     )
 
 
-def run(changes: DataFrame, checkpoint: Path, function: Callable[[DataFrame, int], None]) -> None:
-    """Run a query of one micro-batch."""
-    writer = changes.writeStream.foreachBatch(function).option("checkpointLocation", str(checkpoint))
-    query = writer.trigger(availableNow=True).start()
-    try:
-        query.awaitTermination()
-    finally:
-        query.stop()
-
-
-@pytest.mark.parametrize("normalize", [False, None])
-def test_a_table_and_its_change_feed(
-    spark: SparkSession, kafka: LocalKafka, new_sink: Callable[[str], Sink], normalize: Literal[False] | None, tmp_path: Path
+def test_rows_of_the_keyed_stage_are_in_order(
+    spark: SparkSession, kafka: LocalKafka, new_sink: Callable[[str], Sink], tmp_path: Path
 ) -> None:
     table, history = new_sink("delta"), new_sink("delta")
-    changes = stream(spark, kafka, normalize=normalize)
 
     def apply(batch: DataFrame, number: int) -> None:
         rows = batch.where("id > 0").persist()
@@ -52,12 +41,10 @@ def test_a_table_and_its_change_feed(
         apply_batch(rows, history.table, change_feed=True)
         rows.unpersist()
 
-    for _ in range(2):  # the second run repeats the micro-batch
-        run(changes, tmp_path / "checkpoint", apply)
-        assert table.rows() == [(1, "c"), (2, "e")]
-        assert history.read().count() == len(STORY)
-        assert {row[0] for row in history.rows("_commit_version")} == {0}
-        forget_last_commit(tmp_path / "checkpoint")
+    for_each_batch(stream(spark, kafka), tmp_path, apply)
+    assert table.rows() == [(1, "c"), (2, "e")]
+    assert history.read().count() == len(STORY)
+    assert {row[0] for row in history.rows("_commit_version")} == {0}
 
 
 def test_rows_that_the_query_shuffled_need_an_order(
@@ -73,6 +60,6 @@ def test_rows_that_the_query_shuffled_need_an_order(
         found.append(caught.value)
         apply_batch(batch, sink.table, keys="id", sequence_by="offset", column_list=["id", "name", "other"])
 
-    run(changes, tmp_path / "checkpoint", apply)
+    for_each_batch(changes, tmp_path, apply)
     assert len(found) == 1
     assert sink.rows() == [(1, "c", "x"), (2, "e", "y")]
