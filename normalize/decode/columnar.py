@@ -257,7 +257,7 @@ class ColumnarDecoder:
         if format.validate or format.unknown_columns == "fail" or not ours:
             return None
         rows = RowConverter(source.columns, format.handling, source.unique_key)
-        if not issubclass(rows.shape, msgspec.Struct):  # a struct cannot have all names that JSON can have
+        if not isinstance(rows.shape, type(msgspec.Struct)):  # a struct cannot have all names that JSON can have
             return None
         envelope = format.envelope(rows, source.format_metadata, positions=source.positions)
         if envelope is None or not envelope.can_hold(rows) or (envelope.frame and find_spec("polars") is None):

@@ -25,9 +25,12 @@ class Losing:
             raise self.error
 
 
-def test_a_conflict_is_retried_after_growing_pauses() -> None:
+def test_a_conflict_is_logged_and_retried_after_growing_pauses(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "normalize")
     commit = Losing(TRIES - 1, ConflictError("another writer changed t at the same time (X)"))
     repeat_conflicts(commit, pause=commit.pauses.append)
+    lines = [f"another writer changed t at the same time (X): attempt {attempt} of 10" for attempt in range(1, TRIES)]
+    assert caplog.messages == lines
     assert commit.calls == TRIES
     assert len(commit.pauses) == TRIES - 1
     for tried, pause in enumerate(commit.pauses):
