@@ -18,7 +18,7 @@ from normalize.local_kafka import KAFKA_VERSION
 
 # Only the quick compiler: the optimising one costs more CPU than it saves in short runs. No warnings about unusable archives.
 # Room for the code of many tables: without the optimising compiler, Java reserves a fifth of its usual code cache.
-QUICK = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=128m -XX:+UseSerialGC -Xshare:auto -Xlog:cds=off -Xlog:cds+dynamic=off"
+QUICK = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC -Xshare:auto -Xlog:cds=off -Xlog:cds+dynamic=off"
 VARIABLES = {"SPARK_SUBMIT_OPTS": "spark", "KAFKA_JVM_PERFORMANCE_OPTS": "kafka"}
 
 

@@ -47,6 +47,8 @@ def settings(folder: Path) -> dict[str, object]:
         "spark.sql.catalog.lake.warehouse": str(folder / "lake"),
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
         "spark.sql.shuffle.partitions": 2,
+        # Spark keeps 100 compiled classes by default. A MERGE of one table needs some 50, which each test would compile again.
+        "spark.sql.codegen.cache.maxEntries": 1000,
         "spark.sql.session.timeZone": "UTC",
         "spark.ui.enabled": False,
         "spark.driver.memory": "2g",
