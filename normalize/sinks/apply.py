@@ -366,9 +366,9 @@ class AppendChangeFeed:
         changes = to_change_feed(batch.select(ROW_KIND, *(backquoted(field.name) for field in self.written)))
         version = F.lit(None if running is None else running.number).cast("bigint")
         stamped = changes.withColumns({COMMIT_VERSION: version, COMMIT_TIMESTAMP: F.current_timestamp()})
-        # All rows are counted, also of a batch that is then skipped: computing them writes the query's state.
+        # Also for a batch that is then skipped: computing the rows writes the query's state.
         with computed(stamped) as rows:
-            if rows.count():
+            if not rows.isEmpty():
                 repeat_conflicts(partial(self._append, rows, running))
 
     def _running(self, spark: SparkSession, number: int) -> Batch | None:
@@ -385,13 +385,14 @@ class AppendChangeFeed:
 
 @contextmanager
 def computed(df: DataFrame) -> Iterator[DataFrame]:
-    """Yield a DataFrame whose rows are computed once and stored; the caller's first action reads all of them.
+    """Yield a DataFrame whose rows are computed once, now and all of them, also those of a micro-batch that is then skipped.
 
     Executors hold the rows. Spark computes those of a lost executor again, from the same offsets and the same version of the state.
     `localCheckpoint` would forget how, and the query would end with the executor.
     """
     rows = df.persist()
     try:
+        rows.count()
         yield rows
     finally:
         rows.unpersist()

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import pyarrow as pa
 
 from cdc_formats.base import Format, Ignored
-from cdc_formats.errors import DECODE_CONDITIONS, ArgumentError, DecodeError
+from cdc_formats.errors import DECODE_CONDITIONS, ArgumentError, DecodeError, PartialImageError
 from cdc_formats.values.schema import Column, SqlType, quote
 from normalize.analyzed_plan import elements
 from normalize.changelog_normalize import names_of
@@ -20,6 +21,7 @@ from normalize.core.output import ROW_KIND, Mode
 from normalize.decode.dead_letter import Destination
 from normalize.decode.decode_pass import Source, header_lists
 from normalize.decode.last_changes import partial_row
+from normalize.monitoring.explain_error import explain_error
 from normalize.monitoring.notice import shown_names
 from normalize.monitoring.table_progress import TableProgress, publish
 from normalize.sinks import jdbc, lake
@@ -260,7 +262,7 @@ class TableSync:
             return result()
         records, number = part.records(), part.summary.records
         changes, result = changes_on_spark(records, source, options, number=number)
-        with computed(changes) as rows:
+        with _partial_rows_again(), computed(changes) as rows:
             if not result().moved:
                 write(rows)
                 return result()
@@ -470,6 +472,18 @@ class TableSync:
         if BASE_COLUMN in changes.columns and isinstance(target, LakeTarget):
             changes = self._with_moved_rows(changes, target, spec)
         sink.merge(changes, target, spec)
+
+
+@contextmanager
+def _partial_rows_again() -> Iterator[None]:
+    """Suppress the error for a row that lacks columns: one task completes it if its key changed, and otherwise raises the error again."""
+    from pyspark.errors import PySparkException
+
+    try:
+        yield
+    except PySparkException as error:
+        if not explain_error(error).startswith(f"[{PartialImageError.condition}]"):
+            raise
 
 
 def _require_columns_of(where: str, changes: DataFrame) -> None:
