@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 from uuid import uuid4
 
 from cdc_formats.errors import ArgumentError
@@ -388,14 +388,27 @@ def computed(df: DataFrame) -> Iterator[DataFrame]:
     """Yield a DataFrame whose rows are computed once, now and all of them, also those of a micro-batch that is then skipped.
 
     Executors hold the rows. Spark computes those of a lost executor again, from the same offsets and the same version of the state.
-    `localCheckpoint` would forget how, and the query would end with the executor.
+    `localCheckpoint` would forget how, and the query would end with the executor; on Spark Connect there is nothing else.
     """
-    rows = df.persist()
+    if is_connect(df):
+        yield df.localCheckpoint()
+        return
+    stored = df.persist()
     try:
-        rows.count()
-        yield rows
+        stored.count()
+        yield _rows_of(stored)
     finally:
-        rows.unpersist()
+        stored.unpersist()
+
+
+def _rows_of(stored: DataFrame) -> DataFrame:
+    """Return stored rows without the plan that computed them: ``MERGE`` refuses a source with a plan that is not deterministic."""
+    from pyspark.sql.classic.dataframe import DataFrame
+
+    session: Any = stored.sparkSession
+    plan: Any = stored
+    rows = session._jsparkSession.internalCreateDataFrame(plan._jdf.queryExecution().toRdd(), plan._jdf.schema(), False)
+    return DataFrame(rows, session)
 
 
 def lake_target(spark: SparkSession, name: str) -> LakeTarget:
