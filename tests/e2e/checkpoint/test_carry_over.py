@@ -15,6 +15,7 @@ from cdc_formats.errors import ArgumentError, StateVersionError
 from normalize import ChangelogNormalize, carry_over, explain_error, from_kafka_changelog, read_state
 from normalize.local_kafka import ProducerRecord
 from normalize.spark_versions import installed_version
+from tests.support.events import HISTORY as WITH_POSITIONS
 from tests.support.histories import TABLE, changes, random_history, records_of
 from tests.support.strategies import last_rows, table_of
 from tests.support.streams import new_topic, servers
@@ -125,7 +126,7 @@ def test_the_new_checkpoint_knows_the_primary_key(spark, kafka, tmp_path):
 
 
 def test_what_cannot_be_carried_over_is_refused(spark, kafka, tmp_path):
-    topic = new_topic(kafka, placed(HISTORY[:50]), partitions=2)
+    topic = new_topic(kafka, WITH_POSITIONS)
     old, native = str(tmp_path / "old"), read(spark, kafka, topic, NATIVE)
     by_groups = read(spark, kafka, topic, ChangelogNormalize(order="source", key_groups=2))
     run(by_groups, tmp_path / "old", "append")
