@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import re
-import time
 from typing import Any
 
 import pytest
-from confluent_kafka.admin import AdminClient
 from pyspark.errors import StreamingQueryException
 
 from normalize import ChangelogNormalize, DeadLetter, NativeEngine, explain_error, from_kafka_changelog, to_kafka_changelog
@@ -15,7 +13,7 @@ from normalize.local_kafka import ProducerRecord
 from normalize.spark_versions import installed_version
 from tests.support.histories import TABLE, random_history, records_of
 from tests.support.strategies import last_rows, table_of
-from tests.support.streams import debezium, new_topic, run_stream, servers
+from tests.support.streams import debezium, new_topic, recreate_topic, run_stream, servers
 
 pytestmark = pytest.mark.skipif(installed_version() < "4.2", reason="Spark 4.1 and older have no max_by with a number of rows")
 
@@ -66,13 +64,7 @@ def test_a_topic_that_was_replaced_is_an_error(spark, kafka, tmp_path):
     message = debezium("c", None, {"id": 1, "name": "a", "qty": 0})
     topic = new_topic(kafka, [(b"1", message)])
     run_stream(read(spark, kafka, topic), tmp_path, "update")
-    client = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
-    client.delete_topics([topic])[topic].result()
-    deadline = time.monotonic() + 60
-    while topic in client.list_topics(timeout=10).topics and time.monotonic() < deadline:
-        time.sleep(0.1)
-    kafka.create_topic(topic)
-    kafka.produce(topic, [(b"1", message)] * 3)
+    recreate_topic(kafka, topic, [(b"1", message)] * 3)
     with pytest.raises(StreamingQueryException) as failed:
         run_stream(read(spark, kafka, topic, options={"failOnDataLoss": "false"}), tmp_path, "update")
     assert explain_error(failed.value).startswith(f"[TOPIC_REPLACED] the topic id of {topic} was another one")

@@ -15,7 +15,7 @@ from cdc_formats.errors import ArgumentError
 from normalize import ChangelogNormalize, NativeEngine, explain_error, from_kafka_changelog
 from normalize.local_kafka import ProducerRecord
 from normalize.spark_versions import installed_version
-from tests.support.streams import new_topic, run_stream, servers, spelled
+from tests.support.streams import new_topic, recreate_topic, run_stream, servers, spelled
 
 SCHEMA = "id INT, name STRING"
 KEY_GROUPS = 64
@@ -141,21 +141,10 @@ def test_what_a_checkpoint_fixes_is_compared_before_anything_is_committed(spark,
 # --------------------------------------------------------------------------------------------------------------- topics
 
 
-def recreate(kafka, topic: str, records: list) -> None:
-    """Delete a topic and create it again with other records."""
-    client = admin(kafka)
-    client.delete_topics([topic])[topic].result()
-    deadline = time.monotonic() + 60
-    while topic in client.list_topics(timeout=10).topics and time.monotonic() < deadline:
-        time.sleep(0.1)
-    kafka.create_topic(topic)
-    kafka.produce(topic, records)
-
-
 def test_a_recreated_topic_is_not_read_from_the_old_offsets(spark, kafka, tmp_path):
     topic = new_topic(kafka, [(b"1", message(key, "old")) for key in range(20)])
     assert len(run_stream(read(spark, kafka, topic), tmp_path).rows) == 20
-    recreate(kafka, topic, [(b"1", message(key, "new")) for key in range(60)])
+    recreate_topic(kafka, topic, [(b"1", message(key, "new")) for key in range(60)])
     refuses(read(spark, kafka, topic), tmp_path, "TOPIC_REPLACED", f"topic {topic} was deleted and created again")
 
 

@@ -193,7 +193,7 @@ def test_target_of_two_tables() -> None:
     targets = {"shop1.orders": "orders", "shop2.orders": "Orders", "shop1.items": "items"}
     assert same_target("shop2.orders", targets, ["shop1.orders"]) == ["shop1.orders"]
     assert same_target("shop1.orders", targets, ["shop1.orders"]) == []
-    # Nobody knows whose it is, or both have rows in it.
+    # Neither table has rows in it, or both have.
     for owners in ([], ["shop1.orders", "shop2.orders"]):
         assert [same_target(table, targets, owners) for table in targets] == [
             ["shop2.orders"],
