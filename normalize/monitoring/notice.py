@@ -7,7 +7,7 @@ A worker's log is hidden from the user of a cluster. A Spark accumulator sends a
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from cdc_formats.printable import printable
@@ -40,16 +40,24 @@ Report = Callable[[list[Notice]], Any]
 
 
 class _Shown:
-    """Logs each notice once."""
+    """Logs each notice once.
 
-    def __init__(self) -> None:
+    Parameters
+    ----------
+    logged : set of str
+        Subjects that were logged before. They do not count against the limit.
+    """
+
+    def __init__(self, logged: Iterable[str] = ()) -> None:
+        self.logged = frozenset(logged)
         self.subjects: set[str] = set()
 
     def show(self, notices: Sequence[Notice]) -> None:
         for notice in notices:
+            new = set(notice.subjects) - self.logged - self.subjects
             # The limit is for producers that generate column names.
-            if not self.subjects.issuperset(notice.subjects) and len(self.subjects) < _MOST_SUBJECTS:
-                self.subjects.update(notice.subjects)
+            if new and len(self.subjects) < _MOST_SUBJECTS:
+                self.subjects |= new
                 LOGGER.warning("%s", notice.text)
 
 
@@ -86,8 +94,7 @@ class OnDriver(_InTask):
     """The parameter on the driver: it logs the notices of each finished task, and keeps none."""
 
     def __init__(self) -> None:
-        self.shown = _Shown()
-        self.shown.subjects.update(_checked)
+        self.shown = _Shown(_checked)
 
     def addInPlace(self, value1: list[Notice], value2: list[Notice]) -> list[Notice]:  # noqa: N802 - Spark's name
         self.shown.show(value2)

@@ -165,7 +165,7 @@ class TopicSample:
             )
         filters = [option for option in reversed(list(self.format.table_identity.values())) if option]
         if len(self.tables) > 1 and all(getattr(self.format, name) is None for name in filters):
-            listed = ", ".join(f"{'.'.join(table)} ({count} rows)" for table, count in self.tables.most_common(20))
+            listed = ", ".join(f"{'.'.join(table)} ({count} changes)" for table, count in self.tables.most_common(20))
             more = f" and {len(self.tables) - 20} more" if len(self.tables) > 20 else ""
             choose = f"choose one with {filters[0]}, a regular expression" if filters else "pass schema"
             raise InferenceError(f"the topic has several tables: {listed}{more}; {choose}")

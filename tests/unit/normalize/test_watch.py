@@ -16,7 +16,7 @@ from normalize.decode.columnar import one_by_one
 from normalize.decode.decode_pass import Source, decode_pass
 from normalize.decode.targets import Blocks
 from normalize.monitoring.counts import COLUMN
-from normalize.monitoring.notice import Notice, OnDriver, shown_names
+from normalize.monitoring.notice import Notice, OnDriver, log_check, shown_names
 from normalize.monitoring.watch import sample
 from tests.support.both_decoders import differences, outcome, source_of, together
 
@@ -133,10 +133,13 @@ def test_a_notice_is_logged_once_and_only_on_the_driver(caplog):
 
 
 def test_a_producer_with_many_new_names_does_not_fill_the_log(caplog):
+    log_check([Notice((f"checked {number}",), "at the call") for number in range(10)])
+    caplog.clear()
     driver = OnDriver()
     for number in range(3_000):
-        driver.addInPlace([], [Notice((str(number),), "new")])
-    assert len(caplog.messages) == 1_000
+        driver.addInPlace([], [Notice((f"checked {number}",), "new")])
+    assert caplog.messages == ["new"] * 1_000
+    assert driver.shown.subjects == {f"checked {number}" for number in range(10, 1_010)}
 
 
 @pytest.mark.parametrize(

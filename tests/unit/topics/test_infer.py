@@ -335,7 +335,7 @@ def test_deletes_are_enough_where_their_messages_declare_the_columns() -> None:
     with pytest.raises(InferenceError, match="has no row of canal-json"):
         infer([{**delete, "mysqlType": None}], "canal-json")
     other = {**canal({"id": "int"}, {"id": "1"}), "table": "u"}
-    with pytest.raises(InferenceError, match=r"several tables: d\.t \(1 rows\), d\.u \(1 rows\)"):
+    with pytest.raises(InferenceError, match=r"several tables: d\.t \(1 changes\), d\.u \(1 changes\)"):
         infer([delete, other], "canal-json")
 
 
@@ -455,7 +455,7 @@ def test_deletes_are_not_evidence_because_their_rows_may_be_fillers() -> None:
 def test_several_tables_are_an_error_that_lists_them_unless_a_filter_selects_them() -> None:
     rows = [("a", 1), ("b", 2), ("a", 3)]
     messages = [{"type": "insert", "database": "d", "table": table, "data": {"id": number}} for table, number in rows]
-    with pytest.raises(InferenceError, match=r"several tables: d\.a \(2 rows\), d\.b \(1 rows\); choose one with table_include"):
+    with pytest.raises(InferenceError, match=r"several tables: d\.a \(2 changes\), d\.b \(1 changes\); choose one with table_include"):
         infer(messages, "maxwell-json")
     one = infer(messages, "maxwell-json", table_include="a")
     assert (one.rows, one.tables, one.ignored) == (2, ("d.a",), {"OTHER_TABLE": 1})

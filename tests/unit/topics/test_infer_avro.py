@@ -217,7 +217,7 @@ def test_envelopes_of_a_schema_that_changes_and_of_several_tables() -> None:
     assert (found.ddl, found.primary_key, found.tables) == ("id BIGINT NOT NULL, more STRING", ("id",), ("d.a",))
     assert found.notes == ()
     records.append(event("b", narrow, {"id": 1}))
-    with pytest.raises(InferenceError, match=r"several tables: d\.a \(2 rows\), d\.b \(1 rows\); choose one with table_include"):
+    with pytest.raises(InferenceError, match=r"several tables: d\.a \(2 changes\), d\.b \(1 changes\); choose one with table_include"):
         infer_schema(records, format="debezium-avro-confluent", url=URL)
     one = infer_schema(records, format="debezium-avro-confluent", url=URL, table_include="b")
     assert (one.ddl, one.ignored) == ("id INT NOT NULL", {"OTHER_TABLE": 2})
