@@ -12,8 +12,9 @@ from collections.abc import Iterator, Sequence
 import pyarrow as pa
 
 from cdc_formats import columns, get_format
-from cdc_formats.base import Format, KeyValue
 from cdc_formats.errors import ChangelogError
+from cdc_formats.events import KeyValue
+from cdc_formats.format import Format
 from normalize.decode.columnar import ColumnarDecoder, ColumnarMaker, one_by_one
 from normalize.decode.decode_pass import Source, decode_pass, needed_columns
 from normalize.decode.targets import Blocks

@@ -12,8 +12,8 @@ from typing import Any
 
 import typer
 
-from cdc_formats.base import Format
 from cdc_formats.errors import ArgumentError, FormatOptionError
+from cdc_formats.format import Format
 from cdc_formats.registry import format_class, get_format, list_formats
 
 _VARIABLE = re.compile(r"env:([A-Za-z_]\w*)", re.ASCII)

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from enum import Enum
 from typing import Any
 
-from cdc_formats.base import Decoder, Ignored, KeyedChange
+from cdc_formats.decoder import Decoder
 from cdc_formats.decoding.images import complete
 from cdc_formats.errors import (
     ArgumentError,
@@ -21,6 +21,7 @@ from cdc_formats.errors import (
     TruncateError,
     excerpt_of,
 )
+from cdc_formats.events import Ignored, KeyedChange
 from cdc_formats.row_kind import SHORT_STRINGS, RowKind
 
 from .records import Record

@@ -8,10 +8,11 @@ from contextlib import ExitStack
 from itertools import chain, islice
 from typing import Any, Protocol
 
-from cdc_formats.base import Encoder, KeyValue
 from cdc_formats.decoding.rows import key_indices
 from cdc_formats.encoding.pairing import pair_updates
 from cdc_formats.errors import EncodeError
+from cdc_formats.events import KeyValue
+from cdc_formats.format import Encoder
 from cdc_formats.row_kind import RowKind
 
 from .changelog import Changelog, Rows

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from cdc_formats.base import Format
+from cdc_formats.format import Format
 from cdc_formats.row_kind import RowKind
 
 from .arguments import make_format, pairs

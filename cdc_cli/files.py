@@ -24,7 +24,7 @@ from typing import IO, Any
 
 import msgspec
 
-from cdc_formats.base import Format
+from cdc_formats.format import Format
 
 from .errors import FileError, LineError
 from .records import Record

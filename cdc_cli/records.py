@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from cdc_formats.base import Headers
+from cdc_formats.events import Headers
 
 
 class Record(NamedTuple):

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from cdc_formats.base import Format
+from cdc_formats.format import Format
 from cdc_formats.values.schema import Column, columns as to_columns, quote
 
 from .arguments import names, spelled

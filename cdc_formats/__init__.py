@@ -16,8 +16,11 @@ from cdc_formats.values.handling import Handling
 from cdc_formats.values.schema import Column, SqlType, columns, to_ddl
 from cdc_formats.values.types import to_python
 
-from .base import Change, ControlEvent, Decoder, Encoder, Event, Format, Ignored, KeyedChange, MetadataColumn
 from .changelog_mode import ChangelogMode
+from .decoder import Decoder
+from .events import Change, ControlEvent, Event, Ignored, KeyedChange
+from .format import Encoder, Format
+from .message_format import MetadataColumn
 from .registry import get_format, list_formats, register_format
 from .row_kind import RowKind
 

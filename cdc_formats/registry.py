@@ -17,8 +17,8 @@ from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, TypeVar
 
-from .base import Format
 from .errors import AmbiguousFormatError, MissingDependencyError, UnknownFormatError
+from .format import Format
 
 F = TypeVar("F", bound=type[Format])
 

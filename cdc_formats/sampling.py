@@ -30,8 +30,8 @@ from cdc_formats.values.schema import Column
 
 if TYPE_CHECKING:
     from cdc_formats.avro.schema_registry import Registry
-    from cdc_formats.base import Headers, Reader
     from cdc_formats.decoding.rows import RowConverter
+    from cdc_formats.events import Headers, Reader
     from cdc_formats.topics.encodings import InspectedRecord
     from cdc_formats.topics.inference.observed import ColumnValues
     from cdc_formats.topics.inference.sample import TopicSample

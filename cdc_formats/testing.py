@@ -34,8 +34,10 @@ from cdc_formats.values import times
 from cdc_formats.values.schema import Column, SqlType, columns as to_columns
 from cdc_formats.values.types import to_python
 
-from .base import Change, Decoder, Encoder, Event, Format, Ignored, KeyedChange, KeyValue
+from .decoder import Decoder
 from .errors import ChangelogError, DecodeError, FormatOptionError, InferenceError
+from .events import Change, Event, Ignored, KeyedChange, KeyValue
+from .format import Encoder, Format
 from .registry import get_format
 from .row_kind import RowKind
 from .sampling import Evidence

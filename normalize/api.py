@@ -8,8 +8,8 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
-from cdc_formats.base import Format
 from cdc_formats.errors import ArgumentError, SchemaError
+from cdc_formats.format import Format
 from cdc_formats.values.schema import Column
 from normalize.analyzed_plan import has_native_engine
 from normalize.core.arrow import spark_type

@@ -20,7 +20,7 @@ _FORMAT = """\
 ## Options
 
 Pass them as `format_options` to `from_kafka_changelog`, or to `get_format("{identifier}", ...)`. Every format also has the options of
-[Format](../reference/cdc_formats.md#cdc_formats.Format).
+[MessageFormat](../reference/cdc_formats.md#cdc_formats.message_format.MessageFormat).
 
 ::: {module}.{name}
     options: {{heading_level: 3, members: false, show_bases: false, show_root_full_path: false, show_docstring_description: false}}

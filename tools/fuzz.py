@@ -28,8 +28,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from cdc_formats import Ignored, get_format, list_formats
-from cdc_formats.base import Decoder, Format, KeyValue
+from cdc_formats.decoder import Decoder
 from cdc_formats.errors import DecodeError, FormatOptionError, InferenceError, SchemaError
+from cdc_formats.events import KeyValue
+from cdc_formats.format import Format
 from cdc_formats.testing import check_record, damaged
 from cdc_formats.topics.inference import infer_schema
 from tests.support.paths import REPOSITORY

@@ -22,8 +22,8 @@ from functools import partial
 from typing import Any
 
 from cdc_formats import get_format
-from cdc_formats.base import KeyValue
 from cdc_formats.errors import DecodeError, SchemaError, SeveralTablesError
+from cdc_formats.events import KeyValue
 from normalize.decode.columnar import ColumnarMaker, one_by_one
 from normalize.decode.decode_pass import Source
 from normalize.decode.targets import Blocks, KeyedRows, TargetMaker, TypedRows

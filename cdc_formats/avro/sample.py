@@ -5,8 +5,8 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Any
 
-from cdc_formats.base import Headers
 from cdc_formats.errors import DecodeError, SchemaError, WriterSchemaError
+from cdc_formats.events import Headers
 from cdc_formats.sampling import DeclaredColumn
 from cdc_formats.values.handling import Converter, null_or
 

@@ -24,8 +24,8 @@ from typing import Any, TypeVar
 from urllib.parse import unquote, urlsplit
 from uuid import UUID
 
-from cdc_formats.base import Headers
 from cdc_formats.errors import FormatOptionError, MalformedMessageError, MissingDependencyError, SchemaRegistryError, WriterSchemaError
+from cdc_formats.events import Headers
 
 from .reader import AvroSchema
 

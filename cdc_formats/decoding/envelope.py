@@ -1,6 +1,6 @@
 """What a format declares about its messages, so that many of them can be decoded together, column by column.
 
-`normalize.decode.columnar` decodes the messages of an `Envelope`. It decodes only what it can decode exactly as `base.Decoder.upserts`
+`normalize.decode.columnar` decodes the messages of an `Envelope`. It decodes only what it can decode exactly as `decoder.Decoder.upserts`
 does, which is the specification: the same rows and the same errors. All other messages are left to that decoder, one by one.
 """
 
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import msgspec
 
-from cdc_formats.base import Ignored
+from cdc_formats.events import Ignored
 from cdc_formats.position import Position
 from cdc_formats.row_kind import RowKind
 from cdc_formats.values.numbers import INTEGER_BITS

@@ -40,7 +40,7 @@ class RowConverter:
     images : bool
         Whether before-images are read in full where otherwise only their key is used.
     names_only : bool
-        Whether an image is a dict of all names in the message, declared or not, whose values are ignored (`base.Decoder.compare_names`).
+        Whether an image is a dict of all names in the message, declared or not, whose values are ignored (`decoder.Decoder.compare_names`).
 
     Attributes
     ----------

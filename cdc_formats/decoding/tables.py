@@ -8,8 +8,8 @@ from typing import Any
 
 import msgspec
 
-from cdc_formats.base import Event, Headers, Ignored, Reader
 from cdc_formats.errors import DecodeError, FormatOptionError, MissingFieldError
+from cdc_formats.events import Event, Headers, Ignored, Reader
 
 from .json_reader import json_reader, read_json
 

@@ -6,10 +6,11 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
-from cdc_formats.base import Encoder, Format, KeyValue
 from cdc_formats.decoding.json_reader import json_bytes
 from cdc_formats.encoding.rows import RowWriter
 from cdc_formats.errors import FormatOptionError
+from cdc_formats.events import KeyValue
+from cdc_formats.format import Encoder, Format
 from cdc_formats.row_kind import RowKind
 from cdc_formats.values.handling import Handling
 from cdc_formats.values.schema import Column, columns as to_columns

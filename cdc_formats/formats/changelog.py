@@ -38,13 +38,14 @@ from typing import Any
 
 import msgspec
 
-from cdc_formats.base import Encoder, Event, Format, Ignored, KeyValue, Reader
 from cdc_formats.decoding.envelope import Envelope
 from cdc_formats.decoding.json_reader import json_bytes
 from cdc_formats.decoding.rows import RowConverter, message_reader
 from cdc_formats.encoding.envelope import TIMESTAMP_STANDARDS, writes_iso
 from cdc_formats.encoding.rows import RowWriter
 from cdc_formats.errors import MissingFieldError, UnknownOperationError
+from cdc_formats.events import Event, Ignored, KeyValue, Reader
+from cdc_formats.format import Encoder, Format
 from cdc_formats.position import Position
 from cdc_formats.row_kind import SHORT_STRINGS, RowKind
 from cdc_formats.values.handling import Handling

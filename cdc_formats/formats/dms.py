@@ -45,7 +45,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import msgspec
 
-from cdc_formats.base import ControlEvent, Encoder, Event, Format, Headers, Ignored, MetadataColumn, Reader, RowNames
 from cdc_formats.decoding.envelope import Envelope
 from cdc_formats.decoding.images import ABSENT
 from cdc_formats.decoding.json_reader import json_reader, json_text, read_object
@@ -54,6 +53,9 @@ from cdc_formats.decoding.rows import RowConverter, message_reader, row_shape
 from cdc_formats.decoding.tables import TableFilter
 from cdc_formats.encoding.envelope import EnvelopeEncoder, Row
 from cdc_formats.errors import FormatOptionError, MissingFieldError, UnknownOperationError
+from cdc_formats.events import ControlEvent, Event, Headers, Ignored, Reader
+from cdc_formats.format import Encoder, Format
+from cdc_formats.message_format import MetadataColumn, RowNames
 from cdc_formats.row_kind import RowKind
 from cdc_formats.values.handling import Handling
 from cdc_formats.values.schema import Column, columns as to_columns

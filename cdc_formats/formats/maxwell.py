@@ -54,7 +54,6 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from cdc_formats.base import ControlEvent, Encoder, Event, Format, Headers, Ignored, MetadataColumn, Reader
 from cdc_formats.decoding.envelope import Envelope
 from cdc_formats.decoding.json_reader import read_json, read_object
 from cdc_formats.decoding.metadata import bigint, epoch_s, named, text, text_list, unraw
@@ -63,6 +62,9 @@ from cdc_formats.decoding.rows import RowConverter, message_reader
 from cdc_formats.decoding.tables import TableFilter
 from cdc_formats.encoding.envelope import TIMESTAMP_STANDARDS, EnvelopeEncoder, Row
 from cdc_formats.errors import MalformedMessageError, MissingBeforeImageError, MissingFieldError, UnknownOperationError
+from cdc_formats.events import ControlEvent, Event, Headers, Ignored, Reader
+from cdc_formats.format import Encoder, Format
+from cdc_formats.message_format import MetadataColumn
 from cdc_formats.position import Position, digits, file_number, integer, malformed
 from cdc_formats.row_kind import RowKind
 from cdc_formats.sampling import Declaration, listed_names, message_fields

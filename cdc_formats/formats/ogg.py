@@ -45,7 +45,6 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from cdc_formats.base import ControlEvent, Encoder, Event, Format, Headers, Ignored, MetadataColumn, Reader
 from cdc_formats.decoding.envelope import Envelope
 from cdc_formats.decoding.json_reader import read_object
 from cdc_formats.decoding.metadata import named, text, text_list, timestamp, unraw
@@ -53,6 +52,9 @@ from cdc_formats.decoding.rows import RowConverter, message_reader
 from cdc_formats.decoding.tables import TableFilter
 from cdc_formats.encoding.envelope import TIMESTAMP_STANDARDS, EnvelopeEncoder, Row
 from cdc_formats.errors import MissingBeforeImageError, MissingFieldError, UnknownOperationError
+from cdc_formats.events import ControlEvent, Event, Headers, Ignored, Reader
+from cdc_formats.format import Encoder, Format
+from cdc_formats.message_format import MetadataColumn
 from cdc_formats.position import Position, digits, malformed
 from cdc_formats.row_kind import RowKind
 from cdc_formats.sampling import Declaration, listed_names, message_fields

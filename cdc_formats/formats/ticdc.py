@@ -45,7 +45,6 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from cdc_formats.base import ControlEvent, Event, Headers, Ignored, MetadataColumn, Reader
 from cdc_formats.decoding.envelope import Envelope
 from cdc_formats.decoding.images import ABSENT
 from cdc_formats.decoding.json_reader import read_object
@@ -53,6 +52,8 @@ from cdc_formats.decoding.metadata import bigint, member, text, unraw
 from cdc_formats.decoding.rows import RowConverter, message_reader
 from cdc_formats.decoding.tables import TableFilter
 from cdc_formats.errors import DecodeError, MissingBeforeImageError, MissingFieldError, PartialImageError, UnknownOperationError
+from cdc_formats.events import ControlEvent, Event, Headers, Ignored, Reader
+from cdc_formats.message_format import MetadataColumn
 from cdc_formats.position import Position, integer
 from cdc_formats.row_kind import RowKind
 from cdc_formats.sampling import Evidence

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from cdc_formats.base import Headers
 from cdc_formats.decoding.json_reader import read_json
 from cdc_formats.errors import MalformedMessageError
+from cdc_formats.events import Headers
 from cdc_formats.sampling import is_wrapped
 
 if TYPE_CHECKING:

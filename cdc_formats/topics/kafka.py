@@ -13,8 +13,8 @@ from collections.abc import Collection, Iterator, Mapping
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from cdc_formats.base import Format
 from cdc_formats.errors import ArgumentError, KafkaUnavailableError, MissingDependencyError, SampleError, UnknownTopicError
+from cdc_formats.format import Format
 from cdc_formats.printable import printable
 from cdc_formats.topics.profile.progress import tracked
 

@@ -32,8 +32,8 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from cdc_formats.base import KeyedChange
 from cdc_formats.decoding.images import ABSENT, absent_as_null
+from cdc_formats.events import KeyedChange
 from cdc_formats.position import Position
 from cdc_formats.values.equality import row_unifier
 from cdc_formats.values.schema import Column

@@ -14,8 +14,8 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 import pyarrow as pa
 
-from cdc_formats.base import ControlEvent
 from cdc_formats.errors import DecodeError
+from cdc_formats.events import ControlEvent
 from cdc_formats.row_kind import SHORT_STRINGS
 from cdc_formats.values.schema import Column, columns as to_columns
 

@@ -1,7 +1,7 @@
 """Decode many messages of a format together, column by column.
 
-The result is that of `base.Decoder.upserts` for each message, or of `base.Decoder.decode` in a plan without a stage. A format declares its
-messages as an `Envelope`. Messages in doubt are left to that decoder, which returns their rows or their error: a null value, a message
+The result is that of `decoder.Decoder.upserts` for each message, or of `decoder.Decoder.decode` in a plan without a stage. A format
+declares its messages as an `Envelope`. Messages in doubt are left to that decoder, which returns their rows or their error: a null value, a message
 that is not of the declared shape, one without rows, an unavailable value, a value that its column's converter refuses, NULL where it
 is not allowed, and a before-image that is not whole where it has to be.
 """
@@ -21,12 +21,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cdc_formats.base import Ignored
 from cdc_formats.decoding.envelope import Envelope
 from cdc_formats.decoding.images import ABSENT
 from cdc_formats.decoding.json_reader import BatchReader, batch_reader
 from cdc_formats.decoding.rows import RowConverter
 from cdc_formats.errors import DecodeError
+from cdc_formats.events import Ignored
 from cdc_formats.position import Position
 from cdc_formats.row_kind import RowKind
 from cdc_formats.values.equality import row_unifier
@@ -84,7 +84,7 @@ class Decoded(NamedTuple):
     odd : list of int
         The indexes of the records that are to be decoded one by one, in order.
     tables : list of (int, tuple)
-        The tables that were not found before (`base.Decoder.tables`), each with the index of its
+        The tables that were not found before (`decoder.Decoder.tables`), each with the index of its
         first record, in order.
     """
 
@@ -201,7 +201,7 @@ class ColumnarDecoder:
     Attributes
     ----------
     tables : set
-        As of `base.Decoder`.
+        As of `decoder.Decoder`.
     """
 
     def __init__(self, source: Source, envelope: Envelope, rows: RowConverter, *, keyed: bool, fewest: int) -> None:

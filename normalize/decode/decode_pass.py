@@ -25,7 +25,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec.structs import replace
 
-from cdc_formats.base import Change, ControlEvent, Decoder, Format, Headers, Ignored, KeyedChange
+from cdc_formats.decoder import Decoder
 from cdc_formats.errors import (
     DECODE_CONDITIONS,
     ArgumentError,
@@ -36,6 +36,8 @@ from cdc_formats.errors import (
     TruncateError,
     excerpt_of,
 )
+from cdc_formats.events import Change, ControlEvent, Headers, Ignored, KeyedChange
+from cdc_formats.format import Format
 from cdc_formats.position import Position
 from cdc_formats.row_kind import RowKind
 from cdc_formats.values.schema import Column, columns as to_columns, quote

@@ -26,8 +26,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cdc_formats.base import KeyedChange
 from cdc_formats.errors import PartialImageError, PartitionsAddedError
+from cdc_formats.events import KeyedChange
 from cdc_formats.values.schema import Column, SqlType
 from normalize.core import added_partitions
 from normalize.core.added_partitions import FirstRecord

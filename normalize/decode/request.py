@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
-from cdc_formats.base import Format, Ignored
 from cdc_formats.errors import ArgumentError, SchemaError
+from cdc_formats.events import Ignored
+from cdc_formats.format import Format
 from cdc_formats.registry import get_format
 from cdc_formats.values.schema import Column
 from normalize.analyzed_plan import with_changelog_mode

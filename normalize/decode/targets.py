@@ -16,8 +16,8 @@ import numpy as np
 import pyarrow as pa
 from msgspec.structs import replace
 
-from cdc_formats.base import Change, KeyedChange
 from cdc_formats.decoding.rows import key_indices
+from cdc_formats.events import Change, KeyedChange
 from cdc_formats.row_kind import RowKind
 from cdc_formats.values.equality import key_getter
 from cdc_formats.values.schema import Column

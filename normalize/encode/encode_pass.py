@@ -9,10 +9,11 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
-from cdc_formats.base import Encoder, Format, KeyValue
 from cdc_formats.decoding.rows import key_indices
 from cdc_formats.encoding.pairing import pair_updates
 from cdc_formats.errors import ArgumentError, EncodeError
+from cdc_formats.events import KeyValue
+from cdc_formats.format import Encoder, Format
 from cdc_formats.row_kind import SHORT_STRINGS, RowKind
 from cdc_formats.values.handling import ConversionError
 from cdc_formats.values.schema import Column, quote

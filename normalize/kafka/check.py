@@ -29,8 +29,9 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from cdc_formats.base import Format, Ignored
 from cdc_formats.errors import DECODE_CONDITIONS, ArgumentError, ChangelogError, DecodeError, MissingDependencyError, TlsError
+from cdc_formats.events import Ignored
+from cdc_formats.format import Format
 from normalize.decode.decode_pass import Source, decode_pass, needed_columns
 from normalize.decode.targets import Blocks, KeyedRows, Target, TypedRows
 from normalize.monitoring.counts import COLUMN as COUNTS

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-from cdc_formats.base import Decoder
+from cdc_formats.decoder import Decoder
 from cdc_formats.errors import DecodeError
 from normalize.core.records import KafkaRecord, Records
 

@@ -27,8 +27,9 @@ import msgspec
 import pyarrow as pa
 from msgspec.structs import replace
 
-from cdc_formats.base import Event, Format, Headers, Ignored
 from cdc_formats.errors import DecodeError, excerpt_of
+from cdc_formats.events import Event, Headers, Ignored
+from cdc_formats.format import Format
 from cdc_formats.topics.inference.reading import AnyColumns
 from normalize.core.output import Letter
 from normalize.core.packing import encode

@@ -23,7 +23,6 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cdc_formats.base import Format
 from cdc_formats.errors import (
     DECODE_CONDITIONS,
     ArgumentError,
@@ -34,6 +33,7 @@ from cdc_formats.errors import (
     SchemaError,
     TruncateError,
 )
+from cdc_formats.format import Format
 from normalize.changelog_normalize import check_choice, names_of
 from normalize.connect import require_jvm
 from normalize.decode.dead_letter import DeadLetter, Destination

@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cdc_formats.base import Format, Headers, KeyedChange
 from cdc_formats.decoding.images import ABSENT as ABSENT_VALUE
 from cdc_formats.decoding.rows import RowConverter, key_indices
 from cdc_formats.errors import DecodeError
+from cdc_formats.events import Headers, KeyedChange
+from cdc_formats.format import Format
 from cdc_formats.values.equality import row_unifier
 from cdc_formats.values.schema import Column, SqlType
 from normalize.core.arrow import arrow_type, of_stored, spark_type, to_arrow

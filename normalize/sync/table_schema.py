@@ -12,8 +12,8 @@ from typing import Any
 
 import msgspec
 
-from cdc_formats.base import Format
 from cdc_formats.errors import InferenceError, SchemaError
+from cdc_formats.format import Format
 from cdc_formats.printable import printable
 from cdc_formats.topics.inference import InferredSchema, infer_schema
 from cdc_formats.values.schema import Column, columns as to_columns, quote, to_ddl

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 
-from cdc_formats.base import Format, Ignored
 from cdc_formats.errors import DECODE_CONDITIONS, ArgumentError, DecodeError, PartialImageError
+from cdc_formats.events import Ignored
+from cdc_formats.format import Format
 from cdc_formats.values.schema import Column, SqlType, quote
 from normalize.analyzed_plan import elements
 from normalize.changelog_normalize import names_of

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from cdc_formats.base import Format
 from cdc_formats.errors import InferenceError, TypeConversionError
+from cdc_formats.format import Format
 from cdc_formats.topics.inference import infer_schema
 from cdc_formats.values.schema import Column, columns as to_columns, quote
 from normalize.core.arrow import spark_type

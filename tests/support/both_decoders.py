@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from cdc_formats import Ignored
-from cdc_formats.base import Format, Headers, KeyValue
+from cdc_formats.events import Headers, KeyValue
+from cdc_formats.format import Format
 from cdc_formats.values.schema import columns
 from normalize.core.changes import ChangeBatch, decode_block
 from normalize.core.guard import GUARD, decode_summary

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Hashable, Iterable
 from typing import Any
 
-from cdc_formats.base import KeyValue
+from cdc_formats.events import KeyValue
 
 _NAMED = {"op", "type", "table", "__op", "__deleted", "op_type", "snapshot"}
 """Fields whose texts say what a message is."""

@@ -55,13 +55,15 @@ from cdc_formats.avro.reader import AvroSchema, row_converter
 from cdc_formats.avro.sample import REGISTRY_SCHEMA, key_record, plain_value, record_columns
 from cdc_formats.avro.schema_registry import FRAME_SIZE, VALUE_HEADER, Registry, SchemaId, framed, number_of, schema_id
 from cdc_formats.avro.writer import RECORD, AvroRows, avro_bytes, record_schema
-from cdc_formats.base import ControlEvent, Encoder, Event, Headers, Ignored, KeyValue, MetadataColumn, Reader
 from cdc_formats.decoding.envelope import Envelope
 from cdc_formats.decoding.metadata import member
 from cdc_formats.decoding.rows import RowConverter, key_indices
 from cdc_formats.decoding.tables import TableFilter
 from cdc_formats.encoding.envelope import refuse_filters
 from cdc_formats.errors import FormatOptionError, MalformedMessageError, MissingFieldError, WriterSchemaError
+from cdc_formats.events import ControlEvent, Event, Headers, Ignored, KeyValue, Reader
+from cdc_formats.format import Encoder
+from cdc_formats.message_format import MetadataColumn
 from cdc_formats.row_kind import RowKind
 from cdc_formats.sampling import Declaration
 from cdc_formats.values.handling import BINARY_MODES, Handling

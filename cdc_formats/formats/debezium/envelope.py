@@ -11,12 +11,13 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-from cdc_formats.base import ControlEvent, Event, Format, Headers, Ignored
 from cdc_formats.decoding.envelope import Envelope
 from cdc_formats.decoding.json_reader import json_text, read_object
 from cdc_formats.decoding.metadata import member, named
 from cdc_formats.decoding.rows import RowConverter
 from cdc_formats.errors import MalformedMessageError, MissingBeforeImageError, MissingFieldError, UnknownOperationError
+from cdc_formats.events import ControlEvent, Event, Headers, Ignored
+from cdc_formats.format import Format
 from cdc_formats.position import Position
 from cdc_formats.row_kind import RowKind
 from cdc_formats.sampling import Evidence, key_fields

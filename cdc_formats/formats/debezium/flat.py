@@ -51,7 +51,6 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NamedTuple
 
 import msgspec
 
-from cdc_formats.base import ControlEvent, Encoder, Event, Headers, Ignored, KeyValue, MetadataColumn, Reader, RowNames
 from cdc_formats.changelog_mode import ChangelogMode
 from cdc_formats.decoding.envelope import Envelope, image_shape
 from cdc_formats.decoding.images import ABSENT
@@ -72,6 +71,9 @@ from cdc_formats.errors import (
     TypeConversionError,
     UnknownOperationError,
 )
+from cdc_formats.events import ControlEvent, Event, Headers, Ignored, KeyValue, Reader
+from cdc_formats.format import Encoder
+from cdc_formats.message_format import MetadataColumn, RowNames
 from cdc_formats.position import Position
 from cdc_formats.row_kind import RowKind
 from cdc_formats.sampling import Declaration, Evidence

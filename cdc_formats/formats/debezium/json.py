@@ -52,7 +52,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import msgspec
 
-from cdc_formats.base import ControlEvent, Encoder, Event, Headers, Ignored, KeyValue, MetadataColumn, Reader
 from cdc_formats.decoding.envelope import Envelope
 from cdc_formats.decoding.json_reader import json_bytes, read_object
 from cdc_formats.decoding.metadata import epoch_ms, member, text, text_map
@@ -60,6 +59,9 @@ from cdc_formats.decoding.rows import RowConverter, message_reader, undeclared
 from cdc_formats.decoding.tables import TableFilter
 from cdc_formats.encoding.envelope import TIMESTAMP_STANDARDS, EnvelopeEncoder, Row
 from cdc_formats.errors import FormatOptionError, MalformedMessageError, SchemaError
+from cdc_formats.events import ControlEvent, Event, Headers, Ignored, KeyValue, Reader
+from cdc_formats.format import Encoder
+from cdc_formats.message_format import MetadataColumn
 from cdc_formats.position import Position
 from cdc_formats.row_kind import RowKind
 from cdc_formats.sampling import Declaration, Evidence, message_fields

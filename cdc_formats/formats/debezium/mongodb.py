@@ -43,7 +43,6 @@ from typing import Any, ClassVar, Literal
 
 import msgspec
 
-from cdc_formats.base import ControlEvent, Encoder, Event, Headers, Ignored, KeyValue, MetadataColumn, Reader, RowNames
 from cdc_formats.decoding.images import ABSENT
 from cdc_formats.decoding.json_reader import json_bytes, json_reader, json_text, read_json, read_object
 from cdc_formats.decoding.metadata import epoch_ms, member, text, text_map
@@ -60,6 +59,9 @@ from cdc_formats.errors import (
     SchemaError,
     UnknownOperationError,
 )
+from cdc_formats.events import ControlEvent, Event, Headers, Ignored, KeyValue, Reader
+from cdc_formats.format import Encoder
+from cdc_formats.message_format import MetadataColumn, RowNames
 from cdc_formats.row_kind import RowKind
 from cdc_formats.sampling import Declaration, Evidence, is_wrapped, key_fields
 from cdc_formats.topics.encodings import InspectedRecord

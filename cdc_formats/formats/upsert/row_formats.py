@@ -24,7 +24,6 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
-from cdc_formats.base import Headers
 from cdc_formats.decoding.images import ABSENT
 from cdc_formats.decoding.json_reader import BatchReader, json_bytes, json_reader, read_object
 from cdc_formats.decoding.rows import RowConverter
@@ -38,6 +37,7 @@ from cdc_formats.errors import (
     MissingFieldError,
     SchemaError,
 )
+from cdc_formats.events import Headers
 from cdc_formats.sampling import is_wrapped, key_fields
 from cdc_formats.values.handling import ConversionError, Handling
 from cdc_formats.values.schema import Column, quote

@@ -51,7 +51,6 @@ from dataclasses import dataclass, field, fields, replace
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
-from cdc_formats.base import Encoder, Event, Format, Headers, Ignored, KeyValue, Reader
 from cdc_formats.changelog_mode import ChangelogMode
 from cdc_formats.decoding.envelope import Envelope, image_shape
 from cdc_formats.decoding.images import ABSENT
@@ -60,6 +59,8 @@ from cdc_formats.decoding.other_messages import refuse_other
 from cdc_formats.decoding.rows import RowConverter, key_indices
 from cdc_formats.encoding.envelope import TIMESTAMP_STANDARDS
 from cdc_formats.errors import DecodeError, FormatOptionError, InferenceError, MissingDependencyError, MissingFieldError, SchemaError
+from cdc_formats.events import Event, Headers, Ignored, KeyValue, Reader
+from cdc_formats.format import Encoder, Format
 from cdc_formats.row_kind import RowKind
 from cdc_formats.sampling import Declaration, Evidence, key_fields
 from cdc_formats.topics.encodings import JSON_BLOCK, JSON_PAYLOAD, NULL, InspectedRecord

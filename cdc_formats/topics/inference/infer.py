@@ -21,8 +21,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from cdc_formats.base import Format
 from cdc_formats.errors import ArgumentError, DecodeError, FormatOptionError, MissingBeforeImageError, PartialImageError, SchemaError
+from cdc_formats.format import Format
 from cdc_formats.printable import printable
 from cdc_formats.registry import get_format
 from cdc_formats.values.schema import Column, quote, to_ddl

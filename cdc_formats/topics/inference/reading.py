@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from cdc_formats.base import Event, Format, Headers, Ignored
 from cdc_formats.decoding.other_messages import named
 from cdc_formats.decoding.rows import RowConverter
 from cdc_formats.errors import DecodeError, MalformedMessageError
+from cdc_formats.events import Event, Headers, Ignored
+from cdc_formats.format import Format
 from cdc_formats.values.schema import Column
 
 from .source_types import STRING

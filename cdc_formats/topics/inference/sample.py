@@ -8,8 +8,9 @@ from dataclasses import dataclass, field, replace
 from functools import reduce
 from typing import Any
 
-from cdc_formats.base import Event, Format, Headers, Ignored
 from cdc_formats.errors import DecodeError, InferenceError, MalformedMessageError
+from cdc_formats.events import Event, Headers, Ignored
+from cdc_formats.format import Format
 from cdc_formats.sampling import Declaration, DeclaredColumn
 from cdc_formats.values.numbers import INTEGER_BITS
 from cdc_formats.values.schema import Column, SqlType

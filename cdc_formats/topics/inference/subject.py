@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from cdc_formats.base import Format
 from cdc_formats.errors import ArgumentError, InferenceError, SchemaError
+from cdc_formats.format import Format
 from cdc_formats.registry import get_format
 
 from .infer import InferredSchema

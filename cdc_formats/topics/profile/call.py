@@ -6,8 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from textwrap import wrap
 from typing import Any
 
-from cdc_formats.base import Format, Ignored
 from cdc_formats.changelog_mode import ChangelogMode
+from cdc_formats.events import Ignored
+from cdc_formats.format import Format
 from cdc_formats.printable import printable
 from cdc_formats.row_kind import RowKind
 

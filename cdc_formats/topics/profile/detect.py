@@ -17,9 +17,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from cdc_formats.base import Format, Ignored
 from cdc_formats.decoding.other_messages import other_message
 from cdc_formats.errors import FormatOptionError, SchemaRegistryError
+from cdc_formats.events import Ignored
+from cdc_formats.format import Format
 from cdc_formats.registry import BUILT_IN, get_format, list_formats
 from cdc_formats.sampling import Evidence
 from cdc_formats.topics.encodings import CONFLUENT, Encoded, InspectedRecord

@@ -9,8 +9,9 @@ from datetime import datetime, timedelta, timezone
 from statistics import median_low
 from typing import TYPE_CHECKING
 
-from cdc_formats.base import Event, Format
 from cdc_formats.errors import DecodeError
+from cdc_formats.events import Event
+from cdc_formats.format import Format
 from cdc_formats.position import Position
 from cdc_formats.topics.encodings import NULL, InspectedRecord
 

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from cdc_formats.base import Format
+from cdc_formats.format import Format
 from cdc_formats.topics.encodings import JSON_BLOCK, NULL
 from cdc_formats.topics.inference import InferredSchema
 from cdc_formats.topics.inference.observed import unavailable_forms

@@ -7,8 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from cdc_formats.base import Format, Ignored
 from cdc_formats.errors import ArgumentError, ChangelogError
+from cdc_formats.events import Ignored
+from cdc_formats.format import Format
 from cdc_formats.registry import format_class
 from cdc_formats.topics.encodings import InspectedRecord
 from cdc_formats.topics.inference.reading import AnyColumns

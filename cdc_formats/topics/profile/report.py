@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from cdc_formats.base import Ignored
+from cdc_formats.events import Ignored
 
 from .detect import Candidate
 

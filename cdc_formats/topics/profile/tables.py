@@ -8,9 +8,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields, replace
 from typing import Any
 
-from cdc_formats.base import Event, Format, Ignored
 from cdc_formats.changelog_mode import ChangelogMode
 from cdc_formats.errors import ChangelogError
+from cdc_formats.events import Event, Ignored
+from cdc_formats.format import Format
 from cdc_formats.row_kind import SHORT_STRINGS, RowKind
 from cdc_formats.topics.encodings import InspectedRecord
 from cdc_formats.topics.inference import InferredSchema, infer_schema

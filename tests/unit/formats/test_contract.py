@@ -15,9 +15,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
 from cdc_formats import Change, Ignored, RowKind, get_format, list_formats
-from cdc_formats.base import Decoder, KeyedChange
+from cdc_formats.decoder import Decoder
 from cdc_formats.decoding.rows import key_indices
 from cdc_formats.errors import DecodeError, MalformedMessageError, TypeConversionError
+from cdc_formats.events import KeyedChange
 from cdc_formats.testing import (
     Reject,
     check_buffers,

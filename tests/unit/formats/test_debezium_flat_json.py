@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from cdc_formats import Change, ChangelogMode, Ignored, RowKind, get_format
-from cdc_formats.base import ControlEvent, KeyedChange
 from cdc_formats.decoding.images import ABSENT
 from cdc_formats.errors import FormatOptionError, MalformedMessageError, MissingBeforeImageError, PartialImageError, SchemaError
+from cdc_formats.events import ControlEvent, KeyedChange
 from cdc_formats.formats.debezium.envelope import SCHEMAS_KEPT
 from cdc_formats.formats.debezium.json import UNAVAILABLE_VALUE_PLACEHOLDER as PLACEHOLDER
 

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from cdc_formats import Change, Ignored, RowKind, get_format
-from cdc_formats.base import ControlEvent, KeyedChange
 from cdc_formats.decoding.images import ABSENT
 from cdc_formats.errors import DecodeError, EncodeError, FormatOptionError, MissingBeforeImageError, PartialImageError, SchemaError
+from cdc_formats.events import ControlEvent, KeyedChange
 from cdc_formats.testing import check_record
 
 MONGO = get_format("debezium-mongodb-json")

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from cdc_formats import Change, Ignored, RowKind, get_format
-from cdc_formats.base import ControlEvent, KeyedChange
 from cdc_formats.errors import MissingBeforeImageError, PartialImageError
+from cdc_formats.events import ControlEvent, KeyedChange
 
 TICDC = get_format("ticdc-canal-json")
 COLUMNS = "id INT, name STRING, flags INT, data BINARY"

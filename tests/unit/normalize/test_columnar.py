@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from cdc_formats import ChangelogMode, Ignored, RowKind, get_format
-from cdc_formats.base import KeyValue
 from cdc_formats.errors import ChangelogError, DecodeError, PartialImageError
+from cdc_formats.events import KeyValue
 from cdc_formats.formats.debezium.json import DebeziumJson
 from cdc_formats.testing import damaged
 from normalize.decode.columnar import ColumnarDecoder, one_by_one

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import example, given, settings, strategies as st
 
 from cdc_formats import Event, Format, get_format, read_object
-from cdc_formats.base import Decoder
+from cdc_formats.decoder import Decoder
 from cdc_formats.errors import ArgumentError, ChangelogError, DecodeError, EncodeError, FormatBugError, InferenceError, SchemaError
 from cdc_formats.printable import printable
 from cdc_formats.registry import BUILT_IN

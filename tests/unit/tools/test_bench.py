@@ -13,7 +13,7 @@ from bench.steady import KindCounter, Run, Side, boundary, require_counts
 from bench.tables import Source
 from bench.topics import FORMATS, PARTITIONS, producer_of, records
 from cdc_formats import get_format
-from cdc_formats.base import Ignored
+from cdc_formats.events import Ignored
 
 
 def test_parse_formats_separated_by_commas():

@@ -1,0 +1,399 @@
+"""A format compiled for one table: `Decoder`, from the bytes of Kafka records to changes.
+
+It completes before-images, converts types, projects metadata and adds the path to every error.
+
+Decoding is pure: the same bytes always give the same changes, independent of earlier records, the clock, the machine's time zone and the
+network.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, TypeVar
+
+import msgspec
+
+from .decoding.images import ABSENT, absent_as_null, complete
+from .decoding.other_messages import named
+from .decoding.rows import RowConverter
+from .decoding.validation import message_validator
+from .errors import (
+    DecodeError,
+    FormatOptionError,
+    InferenceError,
+    MalformedMessageError,
+    MissingBeforeImageError,
+    MissingFieldError,
+    PartialImageError,
+    SchemaError,
+    UnknownColumnError,
+    excerpt_of,
+)
+from .events import Change, Event, Headers, Ignored, KeyedChange, Reader
+from .message_format import MessageFormat
+from .row_kind import RowKind
+from .values.equality import key_getter, row_unifier
+from .values.schema import Column, SqlType
+
+C = TypeVar("C")
+
+# Member lookup on an Enum is slow up to Python 3.11.
+_INSERT, _UPDATE_BEFORE, _UPDATE_AFTER, _DELETE = RowKind.INSERT, RowKind.UPDATE_BEFORE, RowKind.UPDATE_AFTER, RowKind.DELETE
+
+
+class NameDifference(NamedTuple):
+    """The differences between the declared columns and those of a message.
+
+    Attributes
+    ----------
+    absent : tuple of str
+        Declared columns that the message's table lacks.
+    unknown : tuple of str
+        Columns of the message that are not declared.
+    """
+
+    absent: tuple[str, ...]
+    unknown: tuple[str, ...]
+
+
+class Decoder:
+    """A format compiled for one table; `Format.decoder` returns it.
+
+    `decode` returns the changelog of the message. `upserts` returns one change per key, for a keyed stage. Flink's planner puts
+    DropUpdateBefore under its ChangelogNormalize; likewise, `upserts` reads only the key of a before-image. An event that changes the key
+    becomes a delete of the old key and an upsert of the new one (Flink drops the old key's ``-U`` and leaves a stale row). With `images`,
+    before-images are read in full, for a stage that does not store rows. With `positions`, each change has its position in the source's
+    log.
+
+    Attributes
+    ----------
+    tables : dict
+        The tables of all messages with rows decoded so far, in the order of their first message. Each is a tuple of the values of the
+        columns `tables` of `Format.decoder`. No result depends on it.
+    """
+
+    def __init__(
+        self,
+        format: MessageFormat,
+        columns: tuple[Column, ...],
+        unique_key: tuple[str, ...],
+        metadata: tuple[str, ...],
+        *,
+        positions: bool = False,
+        images: bool = False,
+        tables: Sequence[str] = (),
+        require_key: bool = False,
+        completes_moved: bool = True,
+    ) -> None:
+        format.check(columns, unique_key)
+        if positions and format.positions:
+            raise FormatOptionError(f"{format.identifier} has no positions that order changes: {format.positions}")
+        self.format = format
+        self.columns = columns
+        self.unique_key = unique_key
+        self.metadata_columns = tuple(self._metadata_column(name) for name in metadata)
+        self._rows = RowConverter(columns, format.handling, unique_key, images=images)
+        self._read = format.reader(self._rows)
+        self._read_keyed = format.reader(self._rows, keyed=True)
+        self._key_of = key_getter(columns, self._rows.key_indices)
+        self._unified_key = row_unifier([columns[index] for index in self._rows.key_indices]) or tuple
+        self._read_names: Reader | None = None
+        self._tombstones = format.reads_tombstones
+        self._headers = format.reads_headers
+        self._readers = tuple(format.metadata[name].read for name in metadata)
+        self._positions, self._images = positions, images
+        self._in_full = positions or images
+        self._require_key, self._completes_moved = require_key, completes_moved
+        self._table_of = format.table_reader(tables) if tables else None
+        self.tables: dict[tuple[Any, ...], None] = {}
+        self._with_update_before = format.changelog_mode.contains(_UPDATE_BEFORE)
+        if format.validate:
+            check = message_validator(format.identifier, format.json_schema())
+            self._read, self._read_keyed = _validated(self._read, check), _validated(self._read_keyed, check)
+        self._require_known = _known_columns(format, columns) if format.unknown_columns == "fail" else None
+
+    def _metadata_column(self, name: str) -> Column:
+        known = self.format.metadata
+        if name not in known:
+            listed = ", ".join(sorted(known)) or "none"
+            raise SchemaError(f"{self.format.identifier} has no metadata column {name!r}; it has {listed}")
+        return Column(name, known[name].sql_type)
+
+    def decode(self, key: bytes | None, value: bytes | None, headers: Headers = ()) -> list[Change] | Ignored:
+        """Return the changelog rows of one Kafka record, in order, or the reason why it has none.
+
+        Raises
+        ------
+        DecodeError
+            When the record cannot be decoded; the caller adds the record's topic and offset.
+        """
+        return self._decoded(self._read, self._changes, key, value, headers)
+
+    def upserts(self, key: bytes | None, value: bytes | None, headers: Headers = ()) -> list[KeyedChange] | Ignored:
+        """Return the upserts and deletes of one Kafka record, in order, or the reason why it has none.
+
+        Raises
+        ------
+        DecodeError
+            As `decode`; a missing before-image is an error only for a delete whose key it holds.
+        """
+        return self._decoded(self._read_keyed, self._keyed_in_full if self._in_full else self._keyed, key, value, headers)
+
+    def _decoded(
+        self, read: Reader, add: Callable[[Event, list[C]], None], key: bytes | None, value: bytes | None, headers: Headers
+    ) -> list[C] | Ignored:
+        """Return the changes of a record's events."""
+        try:
+            if not value and not self._tombstones:
+                return Ignored.TOMBSTONE
+            events = read(key, value, headers) if self._headers else read(key, value)
+            if isinstance(events, Ignored):
+                return events
+            if self._table_of is not None:
+                self._collect_tables(self._table_of, events)
+            if self._require_known is not None:
+                self._require_known(key, value, headers)
+            changes: list[C] = []
+            for event in events:
+                add(event, changes)
+            return changes
+        except DecodeError as error:
+            raise self._with_excerpt(named(error, value), key, value) from None
+        except RecursionError:
+            # A value that the JSON reader accepts can be nested too deeply for code further down the stack.
+            raise self._with_excerpt(MalformedMessageError("nested too deeply"), key, value) from None
+
+    def _collect_tables(self, table_of: Callable[[Any], tuple[Any, ...]], events: Sequence[Event]) -> None:
+        message: Any = events  # no event's message
+        for event in events:
+            if event.message is not message:
+                message = event.message
+                self.tables[table_of(message)] = None
+
+    def compare_names(self, key: bytes | None, value: bytes | None, headers: Headers = ()) -> NameDifference | None:
+        """Return the differences between the declared columns and those of a record's first row; None if it names no columns.
+
+        Parameters
+        ----------
+        key, value : bytes or None
+        headers : sequence of (str, bytes or None)
+
+        Raises
+        ------
+        DecodeError
+            When the record cannot be decoded; an undeclared column may be the cause.
+        """
+        if not value and not self._tombstones:
+            return None
+        if self._read_names is None:
+            rows = RowConverter(self.columns, self.format.handling, self.unique_key, names_only=True)
+            self._read_names = self.format.reader(rows, keyed=True)
+        events = self._read_names(key, value, headers) if self._headers else self._read_names(key, value)
+        found = self.format.row_names(events[0]) if not isinstance(events, Ignored) and events else None
+        if found is None:
+            return None
+        absent = [name for name in self._rows.names if name not in found.names] if found.whole else []
+        unknown = [name for name in found.names if name not in self._rows.names and name not in found.added]
+        return NameDifference(tuple(absent), tuple(unknown))
+
+    def _with_excerpt(self, error: DecodeError, key: bytes | None, value: bytes | None) -> DecodeError:
+        if not self.format.error_excerpt:
+            return error.without_data()
+        return error.at(excerpt=excerpt_of(key if error.field == "key" else value))
+
+    def _metadata(self, event: Event) -> tuple[Any, ...]:
+        return tuple([read(event.message) for read in self._readers])
+
+    def _after(self, event: Event, rows: RowConverter) -> tuple[tuple[Any, ...], bool]:
+        """Return the row after an event, and whether it contains `ABSENT`."""
+        row = rows.row(event.after, event.after_path)
+        if partial := ABSENT in row:
+            if not event.sparse:
+                row = _missing_as_null(row, rows.raw(event.after))
+            elif event.changed_only and event.before is not None:
+                row = _changed_as_null(row, rows.raw(event.before))
+            if ABSENT in row and event.before is not None and not event.changed_only:
+                row = complete(row, rows.row(event.before, event.before_path))
+            partial = ABSENT in row
+        if rows.required:
+            rows.require(row, event.after, event.after_path, self.format.whole_rows)
+        return row, partial
+
+    def _changes(self, event: Event, changes: list[Change]) -> None:
+        rows, metadata = event.rows or self._rows, self._metadata(event) if self._readers else ()
+        if event.after is None:
+            gone = rows.row(event.before, event.before_path)
+            if self._require_key:
+                self._check_key(gone, event.before_path)
+            if event.sparse and ABSENT in gone:
+                raise self._partial(gone, event.before_path)
+            changes.append(Change(event.kind, gone if ABSENT not in gone else absent_as_null(gone), metadata))
+            return
+        after, partial = self._after(event, rows)
+        if self._require_key:
+            self._check_key(after, event.after_path)
+        if partial:
+            raise self._partial(after, event.after_path)
+        kind = event.kind
+        if kind is _UPDATE_AFTER and self._with_update_before and not event.single:
+            before = self._before(event, rows, after)
+            if self._require_key:
+                self._check_key(before, event.before_path)
+            changes.append(Change(_UPDATE_BEFORE, before, metadata))
+        changes.append(Change(kind, after, metadata))
+
+    def _before(self, event: Event, rows: RowConverter, after: tuple[Any, ...]) -> tuple[Any, ...]:
+        if event.before is None:
+            raise MissingBeforeImageError(
+                "an update without its before-image cannot give -U. Configure the producer to write it (PostgreSQL: REPLICA IDENTITY FULL; "
+                "MySQL: binlog_row_image=FULL), or set a primary_key so that ChangelogNormalize builds -U from its state",
+                event.before_path,
+            )
+        if event.changed_only:
+            return rows.before(event.before, after, event.before_path)
+        before = rows.row(event.before, event.before_path)
+        return complete(self._of_before(before, rows.raw(event.before)), after)
+
+    def _of_before(self, row: tuple[Any, ...], raw: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Return the row before an update with NULL for columns that the message lacks.
+
+        Columns of the key that it lacks did not change, and stay absent.
+        """
+        key, nulled = self._rows.key_indices, _missing_as_null(row, raw)
+        return tuple([row[index] if index in key else value for index, value in enumerate(nulled)])
+
+    def _moved(self, row: tuple[Any, ...], path: str) -> PartialImageError:
+        remedy = f": {self.format.whole_rows}" if self.format.whole_rows else ""
+        return PartialImageError(
+            f"the primary key changed, and the producer left out {self._absent(row)} (unchanged), "
+            f"whose values only the row of the old key has{remedy}",
+            path,
+        )
+
+    def _absent(self, row: tuple[Any, ...]) -> str:
+        pairs = zip(self.columns, row, strict=True)
+        return ", ".join(column.name for column, value in pairs if value is ABSENT)
+
+    def _partial(self, row: tuple[Any, ...], path: str) -> PartialImageError:
+        remedy = f", or {self.format.whole_rows}" if self.format.whole_rows else ""
+        return PartialImageError(
+            f"the producer left out {self._absent(row)} (unchanged): only ChangelogNormalize can complete the row, from its state. "
+            f"Set a primary_key{remedy}",
+            path,
+        )
+
+    def _keyed(self, event: Event, changes: list[KeyedChange]) -> None:
+        rows, metadata = event.rows or self._rows, self._metadata(event) if self._readers else ()
+        if event.after is None:
+            if event.kind is _DELETE:
+                key = rows.key(event.before, event.before_path)
+                changes.append(KeyedChange(self._checked(key, event.before_path), None, metadata))
+            return
+        row, partial = self._after(event, rows)
+        key = self._key_of(row)
+        if None in key or (partial and ABSENT in key):
+            raise self._no_key(key, event.after_path)
+        old = key
+        if event.before is not None:
+            old = self._unified_key(complete(rows.key(event.before, event.before_path), key))
+        # Debezium writes a changed key as a delete and an insert.
+        if partial and not self._completes_moved and (old != key or event.kind is _INSERT):
+            raise self._moved(row, event.after_path)
+        if old != key:
+            changes.append(KeyedChange(self._checked(old, event.before_path), None, metadata))
+        moved_from = old if partial and old != key else None
+        changes.append(KeyedChange(key, row, metadata, partial, moved_from=moved_from))
+
+    def _keyed_in_full(self, event: Event, changes: list[KeyedChange]) -> None:
+        """As `_keyed`, with the position in every change and the row before the event in the first."""
+        made: list[KeyedChange] = []
+        self._keyed(event, made)
+        if made:
+            position = self.format.position(event.message) if self._positions else None
+            before = self._image(event, event.rows or self._rows, made[-1].row) if self._images else None
+            for change in made:
+                changes.append(msgspec.structs.replace(change, position=position, before=before))
+                before = None
+
+    def _image(self, event: Event, rows: RowConverter, after: tuple[Any, ...] | None) -> tuple[Any, ...] | None:
+        """Return the whole row before an event, or None if the event does not carry it."""
+        if event.before is None:
+            return None
+        if event.changed_only and after is not None:
+            row = rows.before(event.before, after, event.before_path)
+            return None if ABSENT in row else row
+        raw = rows.raw(event.before)
+        if rows.only_key(raw) or (event.sparse and ABSENT in raw):
+            return None
+        # A missing column is NULL, as in an after-image; a placeholder takes the value of the row after it.
+        row = rows.row(event.before, event.before_path)
+        row = _missing_as_null(row, raw) if after is None else complete(self._of_before(row, raw), after)
+        return None if ABSENT in row else row
+
+    def _check_key(self, row: tuple[Any, ...], path: str) -> None:
+        self._checked(tuple([row[index] for index in self._rows.key_indices]), path)
+
+    def _checked(self, key: tuple[Any, ...], path: str) -> tuple[Any, ...]:
+        if None in key or ABSENT in key:
+            raise self._no_key(key, path)
+        return self._unified_key(key)
+
+    def _no_key(self, key: tuple[Any, ...], path: str) -> MissingFieldError:
+        # A key is required in every mode: a row without a key cannot be identified.
+        index, part = next(each for each in zip(self._rows.key_indices, key, strict=True) if each[1] is None or each[1] is ABSENT)
+        name = self.columns[index].name
+        remedy = f": {self.format.whole_rows}" if part is ABSENT and self.format.whole_rows else ""
+        return MissingFieldError(f"`{name}` is part of the primary key and is null or missing{remedy}", f"{path}.{name}")
+
+
+def _validated(read: Reader, check: Callable[[bytes], None]) -> Reader:
+    def validated(key: bytes | None, value: bytes | None, *headers: Headers) -> Sequence[Event] | Ignored:
+        try:
+            events = read(key, value, *headers)
+        except DecodeError:
+            if value is not None:
+                check(value)
+            raise
+        # Messages of other tables are not validated.
+        if value is not None and events is not Ignored.OTHER_TABLE:
+            check(value)
+        return events
+
+    return validated
+
+
+def _known_columns(format: MessageFormat, columns: Sequence[Column]) -> Callable[[bytes | None, bytes | None, Headers], None]:
+    """Return a function that raises an error for a record with a value in a column that is not declared."""
+    declared = {column.name for column in columns}
+    try:
+        # msgspec has no field for this name, so that the reader returns images with all their columns.
+        read = format.sample_reader(RowConverter((Column('"', SqlType("STRING")),), format.handling))
+    except InferenceError:
+        raise FormatOptionError(
+            f"{format.identifier}: its messages have no column names here, which unknown_columns='fail' needs"
+        ) from None
+
+    def require_known(key: bytes | None, value: bytes | None, headers: Headers) -> None:
+        events = read(key, value, headers) if format.reads_headers else read(key, value)
+        for event in () if isinstance(events, Ignored) else events:
+            names = format.row_names(event) if event.after is not None else None
+            added = () if names is None else names.added
+            for name, given in (event.after or {}).items():
+                if given is not None and name not in declared and name not in added:
+                    raise UnknownColumnError(
+                        f"column `{name}` has a value and is not declared: add it to the schema and start the query again (a checkpoint "
+                        "of engine='native' first needs carry_over). unknown_columns='ignore' loses its values",
+                        f"{event.after_path}.{name}",
+                    )
+
+    return require_known
+
+
+def _missing_as_null(row: tuple[Any, ...], raw: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return `row` with NULL for columns that the message lacks (as Flink does); a placeholder stays `ABSENT`."""
+    return tuple([None if was is ABSENT else value for was, value in zip(raw, row, strict=True)])
+
+
+def _changed_as_null(row: tuple[Any, ...], before: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return `row` with NULL for missing columns that changed, for a producer that omits NULLs."""
+    return tuple([None if value is ABSENT and was is not ABSENT else value for value, was in zip(row, before, strict=True)])

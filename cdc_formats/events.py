@@ -1,0 +1,161 @@
+"""What decoding returns: the events of a message, the changes of a table, and the reasons why a record has none."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from enum import Enum
+from typing import Any, NamedTuple
+
+import msgspec
+
+from .decoding.rows import Image, RowConverter
+from .position import Position
+from .row_kind import RowKind
+
+# Member lookup on an Enum is slow up to Python 3.11.
+_INSERT, _UPDATE_AFTER, _DELETE = RowKind.INSERT, RowKind.UPDATE_AFTER, RowKind.DELETE
+
+Headers = Sequence[tuple[str, "bytes | None"]]
+"""The headers of a Kafka record, in order; a name may occur twice."""
+KeyValue = tuple["bytes | None", "bytes | None"]
+"""The key and the value of a Kafka record."""
+Reader = Callable[..., "Sequence[Event] | Ignored"]
+"""A function from the key and value of a Kafka record (and its headers if `Format.reads_headers`) to its events."""
+
+
+class Ignored(Enum):
+    """The reason why a valid record gives no rows. Such records are counted by reason."""
+
+    TOMBSTONE = "TOMBSTONE"
+    """A null (or empty) value in a format whose deletes are messages."""
+    DDL = "DDL"
+    """A statement that changes the schema."""
+    HEARTBEAT = "HEARTBEAT"
+    TRANSACTION = "TRANSACTION"
+    """The begin or end of a transaction."""
+    TRUNCATE = "TRUNCATE"
+    """All rows of the table are gone."""
+    MESSAGE = "MESSAGE"
+    """A logical message, or a statement without rows."""
+    SNAPSHOT_MARK = "SNAPSHOT_MARK"
+    """The begin or end of a snapshot."""
+    OTHER_TABLE = "OTHER_TABLE"
+    """A table that the format's filters exclude."""
+
+
+class ControlEvent(NamedTuple):
+    """The content of a record that has no rows, such as a schema change or a truncate.
+
+    Attributes
+    ----------
+    type : Ignored
+    database, schema, table : str or None
+        The table concerned; None if the record does not name it or concerns all.
+    statement : str or None
+        The SQL text of a DDL; the prefix and content of a logical message (as a JSON object); ``BEGIN`` or ``END`` and the id of a
+        transaction; the producer's name for a snapshot's begin or end.
+    """
+
+    type: Ignored
+    database: str | None = None
+    schema: str | None = None
+    table: str | None = None
+    statement: str | None = None
+
+
+class Change(msgspec.Struct, frozen=True, gc=False):
+    """One row of a changelog.
+
+    Attributes
+    ----------
+    kind : RowKind
+    row : tuple
+        Canonical values (see `cdc_formats.values.types`) in the order of the declared columns.
+    metadata : tuple
+        Canonical values of the requested metadata columns, in the requested order.
+    """
+
+    kind: RowKind
+    row: tuple[Any, ...]
+    metadata: tuple[Any, ...] = ()
+
+
+class KeyedChange(msgspec.Struct, frozen=True, gc=False):
+    """The effect of one event on one key: its newest row, or its deletion.
+
+    Attributes
+    ----------
+    key : tuple
+        Canonical values of the unique key's columns, the same ones for equal keys (`equality`).
+    row : tuple or None
+        The row after the event, with `ABSENT` for columns that the event lacks; ``None``: deleted.
+    metadata : tuple
+    partial : bool
+        Whether `row` contains `ABSENT`.
+    position : Position or None
+        The event's position in its source's log, if positions were requested; None if the message has none.
+    before : tuple or None
+        The whole row of the key before the event, if images were requested. None if the key had no row (an insert, the new key of an
+        update that changes the key) or the event does not carry it.
+    moved_from : tuple or None
+        Of a partial row whose key the event changed, the key before: the row of that key has the missing columns.
+    """
+
+    key: tuple[Any, ...]
+    row: tuple[Any, ...] | None
+    metadata: tuple[Any, ...] = ()
+    partial: bool = False
+    position: Position | None = None
+    before: tuple[Any, ...] | None = None
+    moved_from: tuple[Any, ...] | None = None
+
+
+class Event(msgspec.Struct, gc=False):
+    """One event of a message (or of one element of its arrays), with unconverted values.
+
+    Parameters
+    ----------
+    kind : RowKind
+        ``INSERT`` has `after`, ``UPDATE_AFTER`` has `after` and may have `before`, ``DELETE`` has `before`.
+    before, after : mapping, `RowConverter.shape` or None
+        Row images: column name to the message's value.
+    message : Any
+        The object from which the format's metadata is read.
+    before_path, after_path : str
+        The paths of the images in the message, for errors.
+    changed_only : bool
+        Whether `before` has only the columns that changed (Canal's and Maxwell's ``old``).
+    sparse : bool
+        Whether a column that is missing in `after`, or in `before` of a delete, is unknown and not NULL (OGG's compressed updates).
+        With `changed_only`, a column that is in `before` and not in `after` is NULL.
+    rows : RowConverter or None
+        The converter of this message's images, where the message describes its columns itself.
+    single : bool
+        Whether each message holds one changelog row, so that the ``-U`` of an update is a separate message (changelog-json).
+    """
+
+    kind: RowKind
+    before: Any = None
+    after: Any = None
+    message: Any = None
+    before_path: str = "$.before"
+    after_path: str = "$.after"
+    changed_only: bool = False
+    sparse: bool = False
+    rows: RowConverter | None = None
+    single: bool = False
+
+    @classmethod
+    def insert(cls, after: Image, message: Any = None, path: str = "$.after") -> Event:
+        """A row that was inserted, or read by a snapshot."""
+        return cls(_INSERT, None, after, message, "", path)
+
+    @classmethod
+    def update(cls, before: Image | None, after: Image, message: Any = None, paths: tuple[str, str] = ("$.before", "$.after")) -> Event:
+        """A row that was updated; `before` is None if the producer does not write it."""
+        return cls(_UPDATE_AFTER, before, after, message, *paths)
+
+    @classmethod
+    def delete(cls, before: Image, message: Any = None, path: str = "$.before") -> Event:
+        """A row that was deleted."""
+        return cls(_DELETE, before, None, message, path, "")

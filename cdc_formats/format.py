@@ -1,0 +1,167 @@
+"""The interface of a format: `Format` (configuration), from which a `Decoder` and an `Encoder` are compiled.
+
+Like Flink's DecodingFormat and DeserializationSchema, configuration and decoding are separate. A format is a small frozen description made
+on the driver; each worker compiles a decoder from it once.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar, TypeVar
+
+from .decoder import Decoder
+from .errors import FormatOptionError
+from .events import KeyValue
+from .message_format import MessageFormat
+from .row_kind import RowKind
+from .values.schema import Column, columns as to_columns
+
+F = TypeVar("F", bound="Format")
+
+_FLINK_OPTIONS_ELSEWHERE = {
+    "basic_auth_credentials_source": "basic_auth_user_info, or a user in the url, is enough",
+    "bearer_auth_credentials_source": "bearer_auth_token is enough",
+    "ignore_parse_errors": "Flink's ignore-parse-errors is from_kafka_changelog(mode='DROPMALFORMED') here, or 'PERMISSIVE'",
+    "encode_decimal_as_plain_number": "Decimals are always written as plain numbers",
+    "encode_ignore_null_fields": "NULL is always written: in a before-image, and in ogg-json, a missing column is unchanged and not NULL",
+    "json_encode_ignore_null_fields": "NULL is always written",
+    "ssl_keystore_location": "Java's key stores are not read: ssl_certificate_location and ssl_key_location are PEM files",
+    "ssl_truststore_location": "Java's key stores are not read: ssl_ca_location is a PEM file",
+}
+"""Flink's options that formats here do not have, and what to use instead."""
+
+
+class Encoder(ABC):
+    """Encodes rows as the key and value of a Kafka record."""
+
+    pairs_updates: ClassVar[bool] = True
+    """Whether an update is one record, with the ``-U`` row as `before` of its ``+U``. Otherwise each row is encoded separately."""
+    writes_source: ClassVar[bool] = False
+    """Whether messages have a ``source`` block, like Debezium's, with the position in the source's log."""
+    source: Any = None
+    """The ``source`` block: a JSON object, or its text as `msgspec.Raw`; set it before each `encode`. None: no block is written."""
+
+    @abstractmethod
+    def encode(self, kind: RowKind, row: tuple[Any, ...], before: tuple[Any, ...] | None = None) -> KeyValue | None:
+        """Return the key and value of the record for a change, or None if the format has no record for it.
+
+        Parameters
+        ----------
+        kind : RowKind
+            ``UPDATE_BEFORE`` is passed only if the matching ``+U`` is missing or has another key. Formats without a record for half an
+            update then write a delete, and an insert for such a ``+U`` (Flink does so for every update).
+        row : tuple
+            Canonical values in the order of the columns.
+        before : tuple or None
+            The row before an ``UPDATE_AFTER``, if known; then the record is an update.
+
+        Raises
+        ------
+        EncodeError
+            When a value would not be read back as the same value.
+        """
+
+
+@dataclass(frozen=True, kw_only=True)
+class Format(MessageFormat):
+    """A changelog format: its name, its declarations, and its options (the dataclass's fields).
+
+    Subclass it, set `identifier` and `changelog_mode`, write `read`, and decorate the class with `cdc_formats.register_format`; options
+    are fields of a ``@dataclass(frozen=True, kw_only=True)``.
+    """
+
+    def decoder(
+        self,
+        columns: str | Sequence[Column],
+        *,
+        unique_key: Sequence[str] = (),
+        metadata: Sequence[str] = (),
+        positions: bool = False,
+        images: bool = False,
+        tables: Sequence[str] = (),
+        require_key: bool = False,
+        completes_moved: bool = True,
+    ) -> Decoder:
+        """Compile a decoder.
+
+        Parameters
+        ----------
+        columns : str or sequence of Column
+            DDL text, or its columns.
+        unique_key : sequence of str
+            The columns of the primary key; `Decoder.upserts` needs it.
+        metadata : sequence of str
+            Names of `metadata` to read.
+        positions, images : bool
+            Whether `Decoder.upserts` reads `KeyedChange.position` and `KeyedChange.before`.
+        tables : sequence of str
+            Columns of `table_identity` whose values `Decoder.tables` collects.
+        require_key : bool
+            Whether `Decoder.decode` refuses a row without its key, as `Decoder.upserts` always
+            does.
+        completes_moved : bool
+            Whether the caller of `Decoder.upserts` can complete a partial row whose key is new,
+            from the row of the old key. Otherwise such a row is an error, and its old row is not
+            deleted.
+
+        Raises
+        ------
+        SchemaError
+            When the columns, the key or the metadata do not exist or cannot be read by this format.
+        FormatOptionError
+            When positions are requested and the format has none; the text includes the reason.
+        """
+        return Decoder(
+            self,
+            to_columns(columns),
+            tuple(unique_key),
+            tuple(metadata),
+            positions=positions,
+            images=images,
+            tables=tables,
+            require_key=require_key,
+            completes_moved=completes_moved,
+        )
+
+    def for_topic(self: F, topic: str) -> F:
+        """Return the format for writing a topic; override it if option defaults depend on the topic."""
+        return self
+
+    def encoder(self, columns: str | Sequence[Column], *, unique_key: Sequence[str] = ()) -> Encoder:
+        """Compile an encoder, if the format has one.
+
+        Parameters
+        ----------
+        columns : str or sequence of Column
+        unique_key : sequence of str
+            The columns of the Kafka key; records have no key if empty.
+
+        Raises
+        ------
+        FormatOptionError
+            When the format cannot be written.
+        """
+        raise FormatOptionError(f"{self.identifier} cannot be written")
+
+    @classmethod
+    def from_options(cls: type[F], options: Mapping[str, Any]) -> F:
+        """Make the format from named options; dots and dashes in names (Flink's spelling) count as underscores.
+
+        Raises
+        ------
+        FormatOptionError
+            When an option does not exist (the text lists the existing ones), or its value cannot be used.
+        """
+        known = {field.name: field.type for field in fields(cls)}
+        given = {name.replace("-", "_").replace(".", "_"): value for name, value in options.items()}
+        unknown = sorted(set(given) - set(known))
+        if unknown:
+            hint = "".join(f". {_FLINK_OPTIONS_ELSEWHERE[name]}" for name in unknown if name in _FLINK_OPTIONS_ELSEWHERE)
+            raise FormatOptionError(f"{cls.identifier} has no option {', '.join(unknown)}; it has {', '.join(sorted(known))}{hint}")
+        return cls(**{name: _boolean(value) if known[name] in ("bool", bool) else value for name, value in given.items()})
+
+
+def _boolean(value: Any) -> Any:
+    return {"true": True, "false": False}.get(value.lower(), value) if isinstance(value, str) else value

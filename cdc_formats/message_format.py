@@ -1,0 +1,259 @@
+"""How a format's messages are read: its declarations, its options, and `MessageFormat.read`.
+
+The author of a format writes one method, `MessageFormat.read`, which turns the bytes of a Kafka record into `Event` values with
+unconverted row images. `cdc_formats.decoder.Decoder` does the rest for all formats. Formats are subclasses of `cdc_formats.Format`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
+
+from .changelog_mode import ChangelogMode
+from .decoding.rows import RowConverter
+from .decoding.validation import packaged_schema
+from .errors import FormatOptionError
+from .events import ControlEvent, Event, Headers, Ignored, Reader
+from .position import Position
+from .sampling import SampledFormat
+from .values.handling import ROUNDING, Handling
+from .values.schema import Column, SqlType, columns as to_columns
+
+if TYPE_CHECKING:
+    from .decoding.envelope import Envelope
+
+
+class RowNames(NamedTuple):
+    """The columns of a row in a message.
+
+    Attributes
+    ----------
+    names : collection of str
+        The names in the row.
+    whole : bool
+        Whether the producer writes all columns of the table; then a column that is missing here is missing in the table.
+    added : collection of str
+        The members of `names` that the producer adds to the table's columns.
+    """
+
+    names: Collection[str]
+    whole: bool
+    added: Collection[str] = ()
+
+
+@dataclass(frozen=True)
+class MetadataColumn:
+    """A readable metadata column: its type and the function that reads it from `Event.message`.
+
+    Parameters
+    ----------
+    type : str
+        DDL text.
+    read : callable
+        From the message to the canonical value, or None if the message has none.
+    """
+
+    type: str
+    read: Callable[[Any], Any]
+
+    @property
+    def sql_type(self) -> SqlType:
+        """The type, parsed."""
+        return to_columns(f"value {self.type}")[0].type
+
+
+@dataclass(frozen=True, kw_only=True)
+class MessageFormat(SampledFormat, ABC):
+    """A changelog format: its name, its declarations, and its options (the dataclass's fields).
+
+    Subclass it, set `identifier` and `changelog_mode`, write `read`, and decorate the class with
+    `cdc_formats.register_format`; options are fields of a ``@dataclass(frozen=True, kw_only=True)``. The hooks of
+    `cdc_formats.sampling.SampledFormat` help inference and profiling; all of them have defaults.
+
+    Parameters
+    ----------
+    error_excerpt : bool
+        Whether errors show the first bytes of the message (at most 200) and the invalid value. Turn it off if messages contain personal
+        data.
+    validate : bool
+        Whether each message is validated against `json_schema` before it is decoded. This is slow and requires the package ``jsonschema``.
+    rounding : {"error", "half_up"}
+        The treatment of a decimal with more digits after the point than its column holds. ``error`` rejects the record. ``half_up``
+        rounds the value, as Flink does: 9.995 becomes 10.00 in a ``DECIMAL(10,2)`` column. Zeros at the end always fit.
+    unknown_columns : {"ignore", "fail"}
+        The treatment of columns that are not declared. ``ignore`` skips them. ``fail`` rejects a record whose row has a value in one, so
+        that no value of a new column is lost. Each record is then parsed twice. Only formats with column names support it.
+    """
+
+    identifier: ClassVar[str]
+    changelog_mode: ClassVar[ChangelogMode] = ChangelogMode.all()
+    reads_tombstones: ClassVar[bool] = False
+    """Whether null values are passed to `read`; otherwise they are `Ignored.TOMBSTONE`."""
+    reads_headers: ClassVar[bool] = False
+    """Whether the reader needs the Kafka headers; then it is called with three arguments."""
+    whole_rows: ClassVar[str] = ""
+    """The producer setting for whole rows, quoted in errors about a missing column; empty if there is no such setting."""
+    positions: ClassVar[str] = "the format does not implement `Format.position`"
+    """The reason why messages have no position in their source's log; empty if `position` reads one."""
+    metadata: ClassVar[Mapping[str, MetadataColumn]] = {}
+    """Readable metadata columns, by Flink's names."""
+    table_identity: ClassVar[Mapping[str, str]] = {}
+    """The `metadata` columns that together identify the table of a message, from the outermost to the table's own name.
+
+    Each has the option that selects its values by a regular expression, or empty text if there is none. Without entries, messages do not
+    name their table, and the topic identifies it.
+    """
+
+    error_excerpt: bool = True
+    validate: bool = False
+    rounding: Literal["error", "half_up"] = "error"
+    unknown_columns: Literal["ignore", "fail"] = "ignore"
+
+    def __post_init__(self) -> None:
+        self._check_choice("rounding", ROUNDING)
+        self._check_choice("unknown_columns", ("ignore", "fail"))
+
+    @classmethod
+    def json_schema(cls) -> dict[str, Any] | None:
+        """Return the JSON Schema (draft 2020-12) of this format's messages, or None; override it in your own format."""
+        return packaged_schema(cls.identifier)
+
+    def read(self, key: bytes | None, value: bytes | None) -> Sequence[Event] | Ignored:
+        """Return the events of one Kafka record, or the reason why it has none.
+
+        Raises
+        ------
+        DecodeError
+            When the record is not valid in this format. No input may raise another exception.
+        """
+        raise NotImplementedError(f"{type(self).__name__} defines neither read() nor reader()")
+
+    def reader(self, rows: RowConverter, *, keyed: bool = False) -> Reader:
+        """Return `read` compiled for one table; override it for speed.
+
+        Parameters
+        ----------
+        rows : RowConverter
+            The table's columns and key, and the msgspec shapes for its images.
+        keyed : bool
+            Whether only the key's columns of a before-image are used (`Decoder.upserts`).
+        """
+        return self.read
+
+    def envelope(self, rows: RowConverter, metadata: Sequence[str] = (), *, positions: bool = False) -> Envelope | None:
+        """Return the places of the operation and the rows in messages, so that many messages are decoded together.
+
+        None: each message is decoded alone, by `read`. The rows are the same. Only the formats of this library are asked.
+
+        Parameters
+        ----------
+        rows : RowConverter
+            The table's columns and key.
+        metadata : sequence of str
+            The names of the requested metadata.
+        positions : bool
+            Whether `position` is called for each message.
+        """
+        return None
+
+    def row_names(self, event: Event) -> RowNames | None:
+        """Return the columns of an event's row, or None if the format has no column names.
+
+        By default these are the names in the after-image, or in the before-image of a delete, which may be incomplete. Override it if rows
+        have additional columns or omit columns that are NULL.
+
+        Parameters
+        ----------
+        event : Event
+            Its images are mappings with all names in the message; only the names are used.
+        """
+        image = event.before if event.after is None else event.after
+        if not isinstance(image, Mapping):
+            return None
+        return RowNames(image.keys(), event.after is not None and not event.sparse)
+
+    def position(self, message: Any) -> Position | None:
+        """Return the position of a message's event in its source's log.
+
+        None is only for a message that never has one. Its change is applied as it arrives, also if
+        it is a redelivery. It is counted, and warned about.
+
+        Parameters
+        ----------
+        message : Any
+            `Event.message`.
+
+        Raises
+        ------
+        DecodeError
+            When the position is missing or malformed, or the producer is not configured to write
+            it.
+        """
+        raise NotImplementedError(f"{type(self).__name__} defines no position()")
+
+    def previous_key(self, headers: Headers) -> Mapping[str, Any]:
+        """Return the columns of the key that a record's row had before, with the producer's values; empty if no header names it.
+
+        Only producers need it that write a change of the key as a delete and an insert, which may lack unchanged columns.
+
+        Parameters
+        ----------
+        headers : sequence of (str, bytes or None)
+        """
+        return {}
+
+    def table_reader(self, names: Sequence[str]) -> Callable[[Any], tuple[Any, ...]]:
+        """Return the function from `Event.message` to the values of these columns of `table_identity`.
+
+        The decoder calls it for every message.
+
+        Parameters
+        ----------
+        names : sequence of str
+        """
+        readers = [self.metadata[name].read for name in names]
+        return lambda message: tuple([read(message) for read in readers])
+
+    def control_event(self, key: bytes | None, value: bytes | None, reason: Ignored, headers: Headers = ()) -> ControlEvent:
+        """Return the control event of a record that `read` ignored for `reason`; called only if the user requests control events.
+
+        Parameters
+        ----------
+        key, value : bytes or None
+        reason : Ignored
+        headers : sequence of (str, bytes or None)
+            Empty unless `reads_headers`.
+
+        Raises
+        ------
+        DecodeError
+            When the record is not one of this format's.
+        """
+        return ControlEvent(reason)
+
+    @property
+    def encodings(self) -> Handling:
+        """The producer's value encodings; override it in formats with options for them."""
+        return Handling()
+
+    @property
+    def handling(self) -> Handling:
+        """The rules for reading and writing values: `encodings` and the options of all formats."""
+        return replace(self.encodings, rounding=self.rounding)
+
+    def check(self, columns: Sequence[Column], unique_key: Sequence[str] = ()) -> None:
+        """Reject columns or a key that this format cannot read as configured; called on the driver.
+
+        Raises
+        ------
+        SchemaError, FormatOptionError
+        """
+        return None
+
+    def _check_choice(self, name: str, choices: Sequence[Any]) -> None:
+        value = getattr(self, name)
+        if value not in choices:
+            listed = ", ".join(repr(choice) for choice in choices)
+            raise FormatOptionError(f"{self.identifier}: {name} is {value!r}; it is one of {listed}")
