@@ -33,7 +33,7 @@ from .events import Change, Event, Headers, Ignored, KeyedChange, Reader
 from .message_format import MessageFormat
 from .row_kind import RowKind
 from .values.equality import key_getter, row_unifier
-from .values.schema import Column, SqlType
+from .values.schema import Column
 
 C = TypeVar("C")
 
@@ -366,8 +366,7 @@ def _known_columns(format: MessageFormat, columns: Sequence[Column]) -> Callable
     """Return a function that raises an error for a record with a value in a column that is not declared."""
     declared = {column.name for column in columns}
     try:
-        # msgspec has no field for this name, so that the reader returns images with all their columns.
-        read = format.sample_reader(RowConverter((Column('"', SqlType("STRING")),), format.handling))
+        read = format.untyped_reader()
     except InferenceError:
         raise FormatOptionError(
             f"{format.identifier}: its messages have no column names here, which unknown_columns='fail' needs"

@@ -17,7 +17,6 @@ from .decoding.validation import packaged_schema
 from .errors import FormatOptionError
 from .events import ControlEvent, Event, Headers, Ignored, Reader
 from .position import Position
-from .sampling import SampledFormat
 from .values.handling import ROUNDING, Handling
 from .values.schema import Column, SqlType, columns as to_columns
 
@@ -65,12 +64,10 @@ class MetadataColumn:
 
 
 @dataclass(frozen=True, kw_only=True)
-class MessageFormat(SampledFormat, ABC):
-    """A changelog format: its name, its declarations, and its options (the dataclass's fields).
+class MessageFormat(ABC):
+    """What a format declares, its options (the dataclass's fields), and how it reads messages.
 
-    Subclass it, set `identifier` and `changelog_mode`, write `read`, and decorate the class with
-    `cdc_formats.register_format`; options are fields of a ``@dataclass(frozen=True, kw_only=True)``. The hooks of
-    `cdc_formats.sampling.SampledFormat` help inference and profiling; all of them have defaults.
+    Subclasses inherit from `cdc_formats.Format`. They set `identifier` and `changelog_mode`, and write `read`.
 
     Parameters
     ----------
@@ -93,6 +90,10 @@ class MessageFormat(SampledFormat, ABC):
     """Whether null values are passed to `read`; otherwise they are `Ignored.TOMBSTONE`."""
     reads_headers: ClassVar[bool] = False
     """Whether the reader needs the Kafka headers; then it is called with three arguments."""
+    reads_key: ClassVar[bool] = False
+    """Whether `read` needs the Kafka key."""
+    uses_key: ClassVar[bool] = False
+    """Whether `read` takes the primary key from the Kafka key if a message lacks it."""
     whole_rows: ClassVar[str] = ""
     """The producer setting for whole rows, quoted in errors about a missing column; empty if there is no such setting."""
     positions: ClassVar[str] = "the format does not implement `Format.position`"
@@ -104,6 +105,12 @@ class MessageFormat(SampledFormat, ABC):
 
     Each has the option that selects its values by a regular expression, or empty text if there is none. Without entries, messages do not
     name their table, and the topic identifies it.
+    """
+
+    sampler: ClassVar[str] = ""
+    """The class that detection, profiles and inference ask about the format, as ``module:Class``: a `cdc_formats.topics.sampler.Sampler`.
+
+    Decoding does not import it. Empty: the defaults.
     """
 
     error_excerpt: bool = True
@@ -141,6 +148,17 @@ class MessageFormat(SampledFormat, ABC):
             Whether only the key's columns of a before-image are used (`Decoder.upserts`).
         """
         return self.read
+
+    def untyped_reader(self) -> Reader:
+        """Return the reader of records whose columns are unknown: images are mappings with all names and the producer's values.
+
+        Raises
+        ------
+        InferenceError
+            When the messages have no column names.
+        """
+        # msgspec has no field for this name, so that the reader returns images exactly as in the message.
+        return self.reader(RowConverter((Column('"', SqlType("STRING")),), self.handling), keyed=True)
 
     def envelope(self, rows: RowConverter, metadata: Sequence[str] = (), *, positions: bool = False) -> Envelope | None:
         """Return the places of the operation and the rows in messages, so that many messages are decoded together.

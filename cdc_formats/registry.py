@@ -21,6 +21,7 @@ from .errors import AmbiguousFormatError, MissingDependencyError, UnknownFormatE
 from .format import Format
 
 F = TypeVar("F", bound=type[Format])
+C = TypeVar("C")
 
 GROUP = "cdc_formats.formats"
 BUILT_IN: Mapping[str, str] = {
@@ -125,7 +126,7 @@ def format_class(identifier: str) -> type[Format]:
     if len(claims) > 1:
         raise AmbiguousFormatError(f"{identifier!r} is claimed by {' and by '.join(claims)}; uninstall one")
     if claims:
-        return _load(identifier, claims[0])
+        return load_class(f"format {identifier!r}", claims[0], Format)
     near = get_close_matches(identifier, list_formats(), 1)
     hint = f"; did you mean {near[0]!r}?" if near else "."
     raise UnknownFormatError(f"no format {identifier!r}{hint} Known: {', '.join(list_formats())}. Your own: see register_format")
@@ -162,16 +163,32 @@ def _entry_points(_: tuple[tuple[str, int | None], ...]) -> dict[str, list[Entry
     return found
 
 
-def _load(identifier: str, path: str) -> type[Format]:
+def load_class(what: str, path: str, base: type[C]) -> type[C]:
+    """Return the subclass of `base` that a path names.
+
+    Parameters
+    ----------
+    what : str
+        What names it, for errors.
+    path : str
+        ``module:Class``.
+    base : type
+
+    Raises
+    ------
+    MissingDependencyError
+        When the module needs a package that is not installed.
+    UnknownFormatError
+        When there is no such class, or it is not a subclass of `base`.
+    """
     module, _, name = path.partition(":")
     try:
         cls = getattr(import_module(module), name)
     except ModuleNotFoundError as error:
         missing = error.name or str(error)
-        raise MissingDependencyError(f"format {identifier!r} ({path}) needs {missing}: pip install {missing}") from error
+        raise MissingDependencyError(f"{what} ({path}) needs {missing}: pip install {missing}") from error
     except AttributeError as error:
-        raise UnknownFormatError(f"{identifier!r} is registered as {path}, and this class does not exist: {error}") from error
-    if not (issubclass(type(cls), type) and issubclass(cls, Format)):
-        raise UnknownFormatError(f"{identifier!r} is registered as {path}, which is not a subclass of cdc_formats.Format")
-    found: type[Format] = cls
-    return found
+        raise UnknownFormatError(f"{what} is registered as {path}, and this class does not exist: {error}") from error
+    if not (isinstance(cls, type) and issubclass(cls, base)):
+        raise UnknownFormatError(f"{what} is registered as {path}, which is not a subclass of {base.__name__}")
+    return cls

@@ -40,10 +40,10 @@ from .events import Change, Event, Ignored, KeyedChange, KeyValue
 from .format import Encoder, Format
 from .registry import get_format
 from .row_kind import RowKind
-from .sampling import Evidence
+from .topics.encodings import SampledRecord
 from .topics.inference.reading import AnyColumns
-from .topics.kafka import SampledRecord
 from .topics.profile.read import inspect_all
+from .topics.sampler import Evidence, sampler_class
 
 Result = list[Change] | list[KeyedChange] | Ignored
 
@@ -458,7 +458,7 @@ def check_damaged(format: Format, vector: Vector, *, mutations: int = 200, seed:
 
 
 def check_sampling(format: Format, vector: Vector, *, mutations: int = 200, seed: int = 1) -> None:
-    """Check that the hooks of `cdc_formats.sampling` accept a vector's records, and raise only a `DecodeError` for damaged ones.
+    """Check that the hooks of the format's `Sampler` accept a vector's records, and raise only a `DecodeError` for damaged ones.
 
     A format whose messages have no column names may refuse samples with an `InferenceError`.
     """
@@ -479,23 +479,23 @@ def check_sampling(format: Format, vector: Vector, *, mutations: int = 200, seed
 
 def _check_detected_options(format: Format, vector: Vector) -> None:
     records = inspect_all([SampledRecord("", 0, number, 0, *record, ()) for number, record in enumerate(vector.records)])
-    options = format.detected_options(records, vector.options)
+    options = sampler_class(type(format)).detected_options(records, vector.options)
     unknown = sorted(set(options) - {option.name for option in fields(format)})
     _require(not unknown, f"{format.identifier}: detected_options gives {', '.join(unknown)}, which are no options of the format")
 
 
 def _check_hooks(reader: AnyColumns, key: bytes | None, value: bytes | None, *, valid: bool = False) -> None:
     """Check that the hooks accept any record, or raise a `DecodeError`, which they may not for a valid one."""
-    format, what = reader.format, f"{reader.format.identifier}: a sample with {_excerpt_of((key, value))}"
+    sampler, what = reader.sampler, f"{reader.format.identifier}: a sample with {_excerpt_of((key, value))}"
     (inspected,) = inspect_all([SampledRecord("", 0, 0, 0, key, value, ())])
     events: Sequence[Event] | Ignored = ()
     try:
-        columns, evidence = format.key_columns(key), format.evidence(inspected)
+        columns, evidence = sampler.key_columns(key), sampler.evidence(inspected)
         events = reader.events(key, value)
         for event in () if isinstance(events, Ignored) else events:
-            format.declaration(key, value or b"")
-            format.connector(event.message)
-            format.row_names(event)
+            sampler.declaration(key, value or b"")
+            sampler.connector(event.message)
+            reader.format.row_names(event)
     except DecodeError as error:
         _require(not (valid and events), f"{what} is refused by a hook: {error}")
         _check_error(error, what)

@@ -52,7 +52,7 @@ import msgspec
 from cdc_formats.decoding.envelope import Envelope
 from cdc_formats.decoding.images import ABSENT
 from cdc_formats.decoding.json_reader import read_object
-from cdc_formats.decoding.metadata import epoch_ms, int_map, named, text, text_list, unraw
+from cdc_formats.decoding.metadata import epoch_ms, int_map, named, text, text_list
 from cdc_formats.decoding.mysql_images import ROW_IMAGES, WHOLE_ROWS, Names, PartialRows
 from cdc_formats.decoding.rows import RowConverter, message_reader
 from cdc_formats.decoding.tables import TableFilter
@@ -62,9 +62,8 @@ from cdc_formats.events import ControlEvent, Event, Headers, Ignored, Reader
 from cdc_formats.format import Encoder, Format
 from cdc_formats.message_format import MetadataColumn
 from cdc_formats.row_kind import RowKind
-from cdc_formats.sampling import Declaration, DeclaredColumn, listed_names, message_fields
 from cdc_formats.values.handling import Handling
-from cdc_formats.values.schema import Column, SqlType
+from cdc_formats.values.schema import Column
 
 _INSERT, _UPDATE, _DELETE = RowKind.INSERT, RowKind.UPDATE_AFTER, RowKind.DELETE
 KINDS = {"INSERT": _INSERT, "UPDATE": _UPDATE, "DELETE": _DELETE}
@@ -91,7 +90,6 @@ class CanalFormat(Format):
         "event-timestamp": MetadataColumn("TIMESTAMP(3)", lambda message: epoch_ms(message.es, "$.es")),
     }
     table_identity: ClassVar[Mapping[str, str]] = {"database": "database_include", "table": "table_include"}
-    operation_path = ("type",)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -111,16 +109,6 @@ class CanalFormat(Format):
         """Return the event's database, table and statement."""
         message = read_object(value) if value else {}
         return ControlEvent(reason, named(message.get("database")), None, named(message.get("table")), named(message.get("sql")))
-
-    def declaration(self, key: bytes | None, value: bytes, headers: Headers = ()) -> Declaration:
-        """Return the columns of ``mysqlType``, or else of ``sqlType``, and the primary key of ``pkNames``."""
-        message = message_fields(value)
-        source, columns = _declared_columns(message, zoned=self.time_zone is not None)
-        return Declaration(source, columns, listed_names(message.get("pkNames")), "pkNames")
-
-    def source_key(self, message: Any, key: bytes | None, headers: Headers = ()) -> tuple[str, ...]:
-        """Return the columns of ``pkNames``."""
-        return listed_names(unraw(message.pk_names))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,7 +130,7 @@ class CanalJson(CanalFormat):
     """
 
     identifier = "canal-json"
-    marks = ("data", "old", "type", "isDdl", "database", "table", "es")
+    sampler = "cdc_formats.topics.samplers.canal:CanalSampler"
     positions = (
         "Canal writes no binlog position (`es` is the source's time in whole seconds, `ts` is Canal's own clock, `id` numbers "
         "its batches and starts again when Canal restarts)"
@@ -290,22 +278,6 @@ def _row(row: Any, path: str) -> Any:
     if row is None:
         raise MissingFieldError("a row is null", path)
     return row
-
-
-def _declared_columns(message: Mapping[str, Any], *, zoned: bool) -> tuple[str, list[DeclaredColumn]]:
-    from cdc_formats.topics.inference.source_types import jdbc_type, mysql_type  # decoding does not need the type mappings
-
-    mysql, jdbc = message.get("mysqlType"), message.get("sqlType")
-    if isinstance(mysql, dict):
-        return "mysqlType", [_declared(name, str(said), *mysql_type(str(said), zoned=zoned)) for name, said in mysql.items()]
-    if isinstance(jdbc, dict):
-        numbers = {name: number for name, number in jdbc.items() if isinstance(number, int)}
-        return "sqlType", [_declared(name, f"java.sql.Types {number}", jdbc_type(number)) for name, number in numbers.items()]
-    return "", []
-
-
-def _declared(name: str, said: str, sql_type: SqlType | None, note: str = "") -> DeclaredColumn:
-    return DeclaredColumn(Column(name, sql_type or SqlType("")), said, note)
 
 
 class _Encoder(EnvelopeEncoder):

@@ -69,8 +69,7 @@ class ChangelogJson(Format):
     """
 
     identifier = "changelog-json"
-    marks = ("data", "op")
-    operation_path = ("op",)
+    sampler = "cdc_formats.topics.samplers.changelog:ChangelogSampler"
     positions = ""
 
     timestamp_format_standard: str = "SQL"

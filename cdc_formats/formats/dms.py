@@ -41,7 +41,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import msgspec
 
@@ -61,12 +61,9 @@ from cdc_formats.values.handling import Handling
 from cdc_formats.values.schema import Column, columns as to_columns
 from cdc_formats.values.times import TIMESTAMP_TYPES
 
-if TYPE_CHECKING:
-    from cdc_formats.topics.encodings import InspectedRecord
-    from cdc_formats.topics.inference.sample import TopicSample
-
 _INSERT, _UPDATE, _DELETE = RowKind.INSERT, RowKind.UPDATE_AFTER, RowKind.DELETE
-_USUAL_PREFIX = "BI_"
+USUAL_PREFIX = "BI_"
+"""The documentation's prefix of before-images."""
 _KINDS = {"load": _INSERT, "insert": _INSERT, "update": _UPDATE, "delete": _DELETE}
 
 
@@ -91,8 +88,7 @@ class DmsJson(Format):
     """
 
     identifier = "dms-json"
-    marks = ("data", "metadata", "control")
-    operation_path = ("metadata", "operation")
+    sampler = "cdc_formats.topics.samplers.dms:DmsSampler"
     positions = "DMS writes `stream-position` in a different form for each engine, and omits it in a full load"
 
     before_image_field: str | None = None
@@ -162,7 +158,7 @@ class DmsJson(Format):
             return None
         prefix = self.before_image_prefix
         if prefix is None:
-            added = [] if self.before_image_field else _before_image(found.names)
+            added = [] if self.before_image_field else before_image_names(found.names)
         else:
             added = [name for name in found.names if name.startswith(prefix)]
         return RowNames(found.names, found.whole and self.include_null_and_empty, added)
@@ -175,29 +171,15 @@ class DmsJson(Format):
         statement = operation if not operation or not definition else f"{operation} {json_text(definition)}"
         return ControlEvent(reason, None, named(member(metadata, "schema-name")), named(member(metadata, "table-name")), statement)
 
-    @classmethod
-    def detected_options(cls, records: Sequence[InspectedRecord], given: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return the documentation's prefix of before-images if a row has columns with it."""
-        rows = [each.value.fields.get("data") for each in records]
-        found = any(_before_image(row) for row in rows if isinstance(row, dict))
-        return {"before_image_prefix": _USUAL_PREFIX} if found and "before_image_field" not in given else {}
-
-    def inferred_options(self, sample: TopicSample) -> Mapping[str, tuple[Any, str]]:
-        """Return the documentation's prefix of before-images if rows have columns with it."""
-        if self.before_image_prefix is not None or not sample.with_added:
-            return {}
-        reason = f"{sample.with_added} of {sample.rows} rows have columns with this prefix, the before-image, next to those without it"
-        return {"before_image_prefix": (_USUAL_PREFIX, reason)}
-
     def encoder(self, columns: str | Sequence[Column], *, unique_key: Sequence[str] = ()) -> Encoder:
         """Return the encoder of one table's rows; it requires the option for whole before-images."""
         return _Encoder(self, columns, unique_key)
 
 
-def _before_image(names: Collection[str]) -> list[str]:
+def before_image_names(names: Collection[str]) -> list[str]:
     """Return the names with the documentation's prefix if a column without it is next to one: a before-image has no others."""
-    found = [name for name in names if name.startswith(_USUAL_PREFIX)]
-    return found if any(name[len(_USUAL_PREFIX) :] in names for name in found) else []
+    found = [name for name in names if name.startswith(USUAL_PREFIX)]
+    return found if any(name[len(USUAL_PREFIX) :] in names for name in found) else []
 
 
 class _Metadata(msgspec.Struct, gc=False, rename="kebab"):

@@ -55,19 +55,18 @@ from typing import Any, ClassVar
 import msgspec
 
 from cdc_formats.decoding.envelope import Envelope
-from cdc_formats.decoding.json_reader import read_json, read_object
+from cdc_formats.decoding.json_reader import read_object
 from cdc_formats.decoding.metadata import bigint, epoch_s, named, text, text_list, unraw
 from cdc_formats.decoding.mysql_images import ROW_IMAGES, WHOLE_ROWS, PartialRows
 from cdc_formats.decoding.rows import RowConverter, message_reader
 from cdc_formats.decoding.tables import TableFilter
 from cdc_formats.encoding.envelope import TIMESTAMP_STANDARDS, EnvelopeEncoder, Row
-from cdc_formats.errors import MalformedMessageError, MissingBeforeImageError, MissingFieldError, UnknownOperationError
+from cdc_formats.errors import MissingBeforeImageError, MissingFieldError, UnknownOperationError
 from cdc_formats.events import ControlEvent, Event, Headers, Ignored, Reader
 from cdc_formats.format import Encoder, Format
 from cdc_formats.message_format import MetadataColumn
 from cdc_formats.position import Position, digits, file_number, integer, malformed
 from cdc_formats.row_kind import RowKind
-from cdc_formats.sampling import Declaration, listed_names, message_fields
 from cdc_formats.values.handling import Handling
 from cdc_formats.values.schema import Column
 
@@ -98,10 +97,9 @@ class MaxwellJson(Format):
     """
 
     identifier = "maxwell-json"
-    marks = ("database", "table", "type", "ts", "data", "sql")
-    operation_path = ("type",)
     positions = ""
     whole_rows = WHOLE_ROWS
+    sampler = "cdc_formats.topics.samplers.maxwell:MaxwellSampler"
 
     timestamp_format_standard: str = "SQL"
     database_include: str | None = None
@@ -183,27 +181,6 @@ class MaxwellJson(Format):
         message = read_object(value) if value else {}
         statement = message.get("type") if reason is Ignored.SNAPSHOT_MARK else message.get("sql")
         return ControlEvent(reason, named(message.get("database")), None, named(message.get("table")), named(statement))
-
-    def declaration(self, key: bytes | None, value: bytes, headers: Headers = ()) -> Declaration:
-        """Return the primary key of ``primary_key_columns``, or else of the Kafka key."""
-        names = listed_names(message_fields(value).get("primary_key_columns"))
-        return Declaration(primary_key=names or tuple(self.key_columns(key)), key_source="primary_key_columns, or the Kafka key")
-
-    def source_key(self, message: Any, key: bytes | None, headers: Headers = ()) -> tuple[str, ...]:
-        """Return the columns of ``primary_key_columns``, or else of the Kafka key."""
-        return listed_names(message.primary_key_columns) or tuple(self.key_columns(key))
-
-    def key_columns(self, key: bytes | None, headers: Headers = ()) -> Mapping[str, Any]:
-        """Return the columns of ``{"pk.id": 1}`` or of ``["shop", "parts", [{"id": 1}]]``."""
-        try:
-            value = read_json(key) if key else None
-        except MalformedMessageError:
-            return {}  # producer_partition_by may write any text
-        if isinstance(value, dict):
-            return {name[3:]: part for name, part in value.items() if name.startswith("pk.")}
-        if isinstance(value, list) and len(value) == 3 and isinstance(value[2], list):
-            return {name: part for each in value[2] if isinstance(each, dict) for name, part in each.items()}
-        return {}
 
 
 class _Message(msgspec.Struct, gc=False):

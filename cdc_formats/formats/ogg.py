@@ -57,7 +57,6 @@ from cdc_formats.format import Encoder, Format
 from cdc_formats.message_format import MetadataColumn
 from cdc_formats.position import Position, digits, malformed
 from cdc_formats.row_kind import RowKind
-from cdc_formats.sampling import Declaration, listed_names, message_fields
 from cdc_formats.values.handling import Handling
 from cdc_formats.values.schema import Column
 
@@ -79,9 +78,8 @@ class OggJson(Format):
     """
 
     identifier = "ogg-json"
-    marks = ("op_type", "before", "after", "table", "pos")
-    operation_path = ("op_type",)
     positions = ""
+    sampler = "cdc_formats.topics.samplers.ogg:OggSampler"
     whole_rows = "configure GoldenGate to write whole rows (NOCOMPRESSUPDATES, NOCOMPRESSDELETES)"
 
     timestamp_format_standard: str = "SQL"
@@ -156,14 +154,6 @@ class OggJson(Format):
         parts = table.split(".") if table and table.count(".") < 3 else [table]
         database, schema, name = [None] * (3 - len(parts)) + parts
         return ControlEvent(reason, database, schema, name)
-
-    def declaration(self, key: bytes | None, value: bytes, headers: Headers = ()) -> Declaration:
-        """Return the primary key of ``primary_keys``."""
-        return Declaration(primary_key=listed_names(message_fields(value).get("primary_keys")), key_source="primary_keys")
-
-    def source_key(self, message: Any, key: bytes | None, headers: Headers = ()) -> tuple[str, ...]:
-        """Return the columns of ``primary_keys``."""
-        return listed_names(message.primary_keys)
 
 
 class _Message(msgspec.Struct, gc=False):

@@ -56,8 +56,6 @@ from cdc_formats.events import ControlEvent, Event, Headers, Ignored, Reader
 from cdc_formats.message_format import MetadataColumn
 from cdc_formats.position import Position, integer
 from cdc_formats.row_kind import RowKind
-from cdc_formats.sampling import Evidence
-from cdc_formats.topics.encodings import InspectedRecord
 
 from .canal import KINDS, CanalFormat, Message
 
@@ -76,7 +74,7 @@ class TicdcCanalJson(CanalFormat):
     """
 
     identifier = "ticdc-canal-json"
-    marks = ("_tidb", "data", "type", "isDdl", "database", "table")
+    sampler = "cdc_formats.topics.samplers.canal:TicdcSampler"
     positions = ""
 
     metadata: ClassVar[Mapping[str, MetadataColumn]] = {
@@ -132,12 +130,6 @@ class TicdcCanalJson(CanalFormat):
         if reason is not Ignored.HEARTBEAT or not value:
             return event
         return event._replace(statement=text(member(read_object(value).get("_tidb"), "watermarkTs")))
-
-    def evidence(self, record: InspectedRecord) -> Evidence:
-        """Return whether the value has ``_tidb``, or the id 0: Canal numbers its batches from 1."""
-        fields = record.value.fields
-        zero = fields.get("id") == 0
-        return Evidence("_tidb" in fields or (zero and "isDdl" in fields), ("{} have id 0, as TiCDC writes it",) if zero else ())
 
 
 class _Tidb(msgspec.Struct, gc=False, rename="camel"):

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from cdc_formats.decoding.json_reader import read_json
+from cdc_formats.decoding.wrappers import is_wrapped
 from cdc_formats.errors import MalformedMessageError
 from cdc_formats.events import Headers
-from cdc_formats.sampling import is_wrapped
-
-if TYPE_CHECKING:
-    from cdc_formats.topics.kafka import SampledRecord
 
 NULL, EMPTY = "null", "empty"
 JSON_OBJECT, JSON_BLOCK, JSON_VALUE, JSON_NULL = "JSON object", "JSON with a schema block", "JSON value", "JSON null"
@@ -43,6 +40,28 @@ class Encoded(NamedTuple):
     def fields(self) -> dict[str, Any]:
         """The fields of a JSON object; empty for other values."""
         return self.value if isinstance(self.value, dict) else {}
+
+
+class SampledRecord(NamedTuple):
+    """A Kafka record.
+
+    Attributes
+    ----------
+    topic : str
+    partition, offset : int
+    timestamp : int
+        Milliseconds since 1970-01-01 UTC; -1 if there is none.
+    key, value : bytes or None
+    headers : tuple of (str, bytes or None)
+    """
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...]
 
 
 class InspectedRecord(NamedTuple):

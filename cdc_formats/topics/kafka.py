@@ -19,6 +19,7 @@ from cdc_formats.printable import printable
 from cdc_formats.topics.profile.progress import tracked
 
 from .client import READ_ONLY, UNAVAILABLE, UNKNOWN_TOPIC, BrokerErrors, TopicDescription, option_in, typed_error
+from .encodings import SampledRecord
 from .inference import InferredSchema, infer_schema
 from .profile import TopicProfile, profile_records
 
@@ -44,28 +45,6 @@ _DEFAULTS = {
     # The errors here contain what librdkafka logs; its log would repeat the servers' names.
     "log_level": 0,
 }
-
-
-class SampledRecord(NamedTuple):
-    """A Kafka record.
-
-    Attributes
-    ----------
-    topic : str
-    partition, offset : int
-    timestamp : int
-        Milliseconds since 1970-01-01 UTC; -1 if there is none.
-    key, value : bytes or None
-    headers : tuple of (str, bytes or None)
-    """
-
-    topic: str
-    partition: int
-    offset: int
-    timestamp: int
-    key: bytes | None
-    value: bytes | None
-    headers: tuple[tuple[str, bytes | None], ...]
 
 
 def sample_topic(

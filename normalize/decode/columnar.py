@@ -1,9 +1,9 @@
 """Decode many messages of a format together, column by column.
 
 The result is that of `decoder.Decoder.upserts` for each message, or of `decoder.Decoder.decode` in a plan without a stage. A format
-declares its messages as an `Envelope`. Messages in doubt are left to that decoder, which returns their rows or their error: a null value, a message
-that is not of the declared shape, one without rows, an unavailable value, a value that its column's converter refuses, NULL where it
-is not allowed, and a before-image that is not whole where it has to be.
+declares its messages as an `Envelope`. Messages in doubt are left to that decoder, which returns their rows or their error: a null
+value, a message that is not of the declared shape, one without rows, an unavailable value, a value that its column's converter refuses,
+NULL where it is not allowed, and a before-image that is not whole where it has to be.
 """
 
 from __future__ import annotations

@@ -41,7 +41,8 @@ from .client_options import librdkafka_options
 from .topics import selected_topics
 
 if TYPE_CHECKING:
-    from cdc_formats.topics.kafka import SampledRecord, TopicEnds
+    from cdc_formats.topics.encodings import SampledRecord
+    from cdc_formats.topics.kafka import TopicEnds
 
 _log = logging.getLogger("normalize")
 

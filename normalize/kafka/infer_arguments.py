@@ -10,8 +10,9 @@ from typing import Any, NamedTuple
 from cdc_formats.errors import ArgumentError
 from cdc_formats.format import Format
 from cdc_formats.printable import printable
+from cdc_formats.topics.encodings import SampledRecord
 from cdc_formats.topics.inference import InferredSchema, infer_schema
-from cdc_formats.topics.kafka import SAMPLE, SampledRecord, key_values, sample_topic
+from cdc_formats.topics.kafka import SAMPLE, key_values, sample_topic
 from cdc_formats.values.schema import quote
 
 from .client_options import librdkafka_options

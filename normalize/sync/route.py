@@ -182,7 +182,7 @@ class Router:
         table = self._named(events[0].message) or topic
         if not self._selects(table):
             return _OTHER
-        return self._with_names(table, events, self.format.source_key(events[0].message, key, headers))
+        return self._with_names(table, events, self.reader.sampler.source_key(events[0].message, key, headers))
 
     def _of_topic(self, topic: str, key: bytes | None, value: bytes | None, headers: Headers) -> Routed:
         """Return the topic's table, also for a record without a row, which may be a delete, and for one that cannot be read."""
@@ -191,8 +191,8 @@ class Router:
         except DecodeError:
             return Routed(topic)
         if isinstance(events, Ignored) or not events:
-            return Routed(topic, source_key=self.format.source_key(None, key, headers))
-        return self._with_names(topic, events, self.format.source_key(events[0].message, key, headers))
+            return Routed(topic, source_key=self.reader.sampler.source_key(None, key, headers))
+        return self._with_names(topic, events, self.reader.sampler.source_key(events[0].message, key, headers))
 
     def _with_names(self, table: str, events: Sequence[Event], source_key: tuple[str, ...]) -> Routed:
         rows, names = 0, set[str]()

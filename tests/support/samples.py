@@ -8,7 +8,7 @@ import gzip
 import json
 from typing import Any
 
-from cdc_formats.topics.kafka import SampledRecord
+from cdc_formats.topics.encodings import SampledRecord
 from tests.support.paths import RECORDS
 
 

@@ -44,15 +44,15 @@ AvroSchemaConverter; Debezium's connector pages.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import msgspec
 
+from cdc_formats.avro.plain_values import plain_value
 from cdc_formats.avro.reader import AvroSchema, row_converter
-from cdc_formats.avro.sample import REGISTRY_SCHEMA, key_record, plain_value, record_columns
 from cdc_formats.avro.schema_registry import FRAME_SIZE, VALUE_HEADER, Registry, SchemaId, framed, number_of, schema_id
 from cdc_formats.avro.writer import RECORD, AvroRows, avro_bytes, record_schema
 from cdc_formats.decoding.envelope import Envelope
@@ -65,7 +65,6 @@ from cdc_formats.events import ControlEvent, Event, Headers, Ignored, KeyValue, 
 from cdc_formats.format import Encoder
 from cdc_formats.message_format import MetadataColumn
 from cdc_formats.row_kind import RowKind
-from cdc_formats.sampling import Declaration
 from cdc_formats.values.handling import BINARY_MODES, Handling
 from cdc_formats.values.schema import Column, columns as to_columns
 
@@ -82,11 +81,6 @@ from .envelope import (
     without_op,
 )
 from .json import ATTRIBUTES, NO_SOURCE, DebeziumJson, PositionSource, SourceFields, position_of_struct
-from .sampling import may_be_unsigned, unsigned_notes, unsigned_option
-
-if TYPE_CHECKING:
-    from cdc_formats.topics.inference.observed import ColumnValues
-    from cdc_formats.topics.inference.sample import TopicSample
 
 _COMPLETE_SOURCES = tuple(f"io.debezium.connector.{name}.Source" for name in COMPLETE_CONNECTORS)
 
@@ -120,6 +114,7 @@ class DebeziumAvro(DebeziumEnvelope):
     identifier = "debezium-avro-confluent"
     whole_rows = "configure PostgreSQL to write whole rows (REPLICA IDENTITY FULL)"
     reads_headers = True
+    sampler = "cdc_formats.topics.samplers.debezium_avro:DebeziumAvroSampler"
 
     url: str = ""
     basic_auth_user_info: str | None = field(default=None, repr=False)
@@ -209,7 +204,7 @@ class DebeziumAvro(DebeziumEnvelope):
             message = plain_value(self.registry, "value", bytes(value or b""), headers)
         return control_event_of(message if isinstance(message, dict) else {}, reason, self.handling)
 
-    def sample_reader(self, rows: RowConverter) -> Reader:
+    def untyped_reader(self) -> Reader:
         """Return the reader of messages with any columns; images keep the writer's values."""
         tables, registry = TableFilter(self.database_include, self.table_include), self.registry
 
@@ -224,28 +219,9 @@ class DebeziumAvro(DebeziumEnvelope):
             if tables.set and not tables.match(member(source, "db"), member(source, "table"), "$.source"):
                 return Ignored.OTHER_TABLE
             found = _Message(source, message.get("ts_ms"))
-            return events_of(message["op"], message.get("before"), message.get("after"), found, "$", rows)
+            return events_of(message["op"], message.get("before"), message.get("after"), found, "$", None)
 
         return read
-
-    def declaration(self, key: bytes | None, value: bytes, headers: Headers = ()) -> Declaration:
-        """Return the columns of the value's schema, and the primary key of the Kafka key."""
-        return Declaration(REGISTRY_SCHEMA, record_columns(self.registry, "value", value, headers), tuple(self.key_columns(key, headers)))
-
-    def key_columns(self, key: bytes | None, headers: Headers = ()) -> Mapping[str, Any]:
-        """Return the fields of the Kafka key's record."""
-        return key_record(self.registry, key, headers)
-
-    def column_notes(
-        self, column: Column, values: ColumnValues, notes: Sequence[str], *, guessed: bool, connectors: Collection[str]
-    ) -> Iterable[str]:
-        """Return the notes, and the connector's option for an unsigned BIGINT."""
-        yield from notes
-        yield from unsigned_notes(column, values) if may_be_unsigned(connectors) else ()
-
-    def inferred_options(self, sample: TopicSample) -> Mapping[str, tuple[Any, str]]:
-        """Return the connector's option for an unsigned BIGINT."""
-        return unsigned_option(sample)
 
 
 class _Message(NamedTuple):

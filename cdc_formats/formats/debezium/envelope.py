@@ -1,4 +1,4 @@
-"""The common parts of the formats with Debezium's envelope: operations, control events, positions, and the hooks for sampling.
+"""The common parts of the formats with Debezium's envelope: operations, control events, positions.
 
 The envelope is ``{"before": ..., "after": ..., "op": "u", "source": {...}}``; `events_of` has the meaning of ``op``.
 """
@@ -15,13 +15,12 @@ from cdc_formats.decoding.envelope import Envelope
 from cdc_formats.decoding.json_reader import json_text, read_object
 from cdc_formats.decoding.metadata import member, named
 from cdc_formats.decoding.rows import RowConverter
+from cdc_formats.decoding.wrappers import key_fields
 from cdc_formats.errors import MalformedMessageError, MissingBeforeImageError, MissingFieldError, UnknownOperationError
 from cdc_formats.events import ControlEvent, Event, Headers, Ignored
 from cdc_formats.format import Format
 from cdc_formats.position import Position
 from cdc_formats.row_kind import RowKind
-from cdc_formats.sampling import Evidence, key_fields
-from cdc_formats.topics.encodings import JSON_BLOCK, InspectedRecord
 from cdc_formats.values.handling import ConversionError, Handling
 from cdc_formats.values.schema import SqlType
 from cdc_formats.values.types import converter
@@ -38,7 +37,6 @@ ROW_CONNECTORS = ("mysql", "mariadb", "postgresql", "sqlserver", "oracle", "db2"
 """Connectors that are known to write rows, whose messages are decoded together."""
 CELL_CONNECTORS = ("cassandra", "scylla", "yugabytedb")
 """Connectors that write cells instead of rows, in which null means unchanged."""
-BLOCK_REMARK = ("{} of {} have a schema block",)
 _PATHS = {root: (f"{root}.before", f"{root}.after") for root in ("$", "$.payload")}
 _INSERT, _UPDATE, _DELETE = RowKind.INSERT, RowKind.UPDATE_AFTER, RowKind.DELETE
 KINDS = {"c": _INSERT, "r": _INSERT, "u": _UPDATE, "d": _DELETE}
@@ -53,7 +51,6 @@ class DebeziumEnvelope(Format):
     """A format of Debezium's envelope, whose ``source`` has the position in the log."""
 
     positions = ""
-    complete_connectors = COMPLETE_CONNECTORS
 
     def position(self, message: Any) -> Position | None:
         """Return the change's position from ``source``.
@@ -67,22 +64,9 @@ class DebeziumEnvelope(Format):
         """
         return position_of(message.source)
 
-    def connector(self, message: Any) -> str | None:
-        """Return the name of the connector in ``source``."""
-        found = member(message.source, "connector")
-        return None if found is None else str(found)
-
-    def source_key(self, message: Any, key: bytes | None, headers: Headers = ()) -> tuple[str, ...]:
-        """Return the fields of the Kafka key."""
-        return tuple(self.key_columns(key, headers))
-
     def previous_key(self, headers: Headers) -> Mapping[str, Any]:
         """Return the fields of the header ``__debezium.oldkey``."""
         return key_fields(dict(headers).get("__debezium.oldkey"))
-
-    def evidence(self, record: InspectedRecord) -> Evidence:
-        """Return whether the value has a schema block."""
-        return Evidence(remarks=BLOCK_REMARK if record.value.encoding == JSON_BLOCK else ())
 
 
 def envelope_of(**more: Any) -> Envelope:

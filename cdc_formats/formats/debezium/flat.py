@@ -47,7 +47,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NamedTuple
+from typing import Annotated, Any, ClassVar, NamedTuple
 
 import msgspec
 
@@ -55,7 +55,7 @@ from cdc_formats.changelog_mode import ChangelogMode
 from cdc_formats.decoding.envelope import Envelope, image_shape
 from cdc_formats.decoding.images import ABSENT
 from cdc_formats.decoding.json_reader import json_bytes, json_reader, read_object
-from cdc_formats.decoding.metadata import epoch_ms, member, text
+from cdc_formats.decoding.metadata import epoch_ms, text
 from cdc_formats.decoding.other_messages import refuse_other
 from cdc_formats.decoding.rows import RowConverter
 from cdc_formats.decoding.tables import TableFilter
@@ -76,8 +76,6 @@ from cdc_formats.format import Encoder
 from cdc_formats.message_format import MetadataColumn, RowNames
 from cdc_formats.position import Position
 from cdc_formats.row_kind import RowKind
-from cdc_formats.sampling import Declaration, Evidence
-from cdc_formats.topics.encodings import EMPTY, JSON_BLOCK, JSON_NULL, JSON_PAYLOAD, NULL, InspectedRecord
 from cdc_formats.values.handling import Handling
 from cdc_formats.values.schema import Column, columns as to_columns
 
@@ -86,9 +84,6 @@ from .envelope import COMPLETE_CONNECTORS, SCHEMAS_KEPT
 from .json import DebeziumJson
 from .kafka_key import KafkaKey, as_image
 from .position import Source, position_of_fields
-
-if TYPE_CHECKING:
-    from cdc_formats.topics.inference.sample import TopicSample
 
 _KINDS = {
     None: RowKind.UPDATE_AFTER,
@@ -125,8 +120,7 @@ class DebeziumFlatJson(DebeziumJson):
     """
 
     identifier = "debezium-flat-json"
-    marks = ("__deleted", "__op", "__table", "__db", "__source_ts_ms")
-    operation_path = ("__op",)
+    sampler = "cdc_formats.topics.samplers.debezium_flat:DebeziumFlatSampler"
     whole_rows = "configure PostgreSQL to write whole rows (REPLICA IDENTITY FULL)"
     reads_key = True
     reads_tombstones = True
@@ -138,9 +132,9 @@ class DebeziumFlatJson(DebeziumJson):
         "op": MetadataColumn("STRING", lambda m: text(m.added.op)),
         "ingestion-timestamp": MetadataColumn("TIMESTAMP(3)", lambda m: epoch_ms(m.added.ts_ms, f"$.{m.prefix}ts_ms")),
         "source.timestamp": MetadataColumn("TIMESTAMP(3)", lambda m: epoch_ms(m.added.source_ts_ms, f"$.{m.prefix}source_ts_ms")),
-        "source.database": MetadataColumn("STRING", lambda m: text(_either(m.added.db, m.added.source_db))),
-        "source.schema": MetadataColumn("STRING", lambda m: text(_either(m.added.schema, m.added.source_schema))),
-        "source.table": MetadataColumn("STRING", lambda m: text(_either(m.added.table, m.added.source_table))),
+        "source.database": MetadataColumn("STRING", lambda m: text(either(m.added.db, m.added.source_db))),
+        "source.schema": MetadataColumn("STRING", lambda m: text(either(m.added.schema, m.added.source_schema))),
+        "source.table": MetadataColumn("STRING", lambda m: text(either(m.added.table, m.added.source_table))),
         "source.properties": MetadataColumn("MAP<STRING, STRING>", lambda m: _properties(m)),
     }
     table_identity: ClassVar[Mapping[str, str]] = {
@@ -196,11 +190,11 @@ class DebeziumFlatJson(DebeziumJson):
         found = super().row_names(event)
         if found is None or event.message.value is None:
             return None
-        return found._replace(added=[name for name in found.names if self._is_added(name)])
+        return found._replace(added=[name for name in found.names if self.is_added(name)])
 
-    def sample_reader(self, rows: RowConverter) -> Reader:
+    def untyped_reader(self) -> Reader:
         """Return the reader of rows with any columns, without messages that would be rows of another producer's fields."""
-        read = super().sample_reader(rows)
+        read = super().untyped_reader()
 
         def read_row(key: bytes | None, value: bytes | None) -> Sequence[Event] | Ignored:
             refuse_other(value)
@@ -231,45 +225,13 @@ class DebeziumFlatJson(DebeziumJson):
         """Return only the reason: a record without a row has no other content."""
         return ControlEvent(reason)
 
-    def declaration(self, key: bytes | None, value: bytes, headers: Headers = ()) -> Declaration:
-        """Return the columns of a schema block without the added fields, and the primary key of the Kafka key."""
-        found = super().declaration(key, value)
-        return found._replace(columns=[each for each in found.columns if not self._is_added(each.column.name)])
-
-    def _is_added(self, name: str) -> bool:
+    def is_added(self, name: str) -> bool:
+        """Whether a field is not a column of the table."""
         return name.startswith(self.add_fields_prefix) or name == _DELETED_FIELD
 
-    def _connector_in(self, payload: Any) -> Any:
-        prefix = self.add_fields_prefix
-        return _either(member(payload, f"{prefix}source_connector"), member(payload, f"{prefix}connector"))
 
-    def connector(self, message: Any) -> str | None:
-        """Return the added field ``connector``."""
-        return text(_either(message.added.connector, message.added.source_connector))
-
-    def inferred_options(self, sample: TopicSample) -> Mapping[str, tuple[Any, str]]:
-        """Return the connector's options that the schema blocks show, and `keyless`."""
-        keyless = {} if sample.with_key or self.keyless else {"keyless": (True, "no record has a Kafka key")}
-        return {**keyless, **super().inferred_options(sample)}
-
-    @classmethod
-    def detected_options(cls, records: Sequence[InspectedRecord], given: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return `keyless` if no record has a key."""
-        return {} if any(each.key.encoding not in (NULL, EMPTY) for each in records) else {"keyless": True}
-
-    def evidence(self, record: InspectedRecord) -> Evidence:
-        """Return whether the value has a schema block or added fields, or is JSON's null; a plain object without a key has nothing."""
-        value = record.value
-        distinctive = value.encoding in (JSON_BLOCK, JSON_PAYLOAD, JSON_NULL) or any(name in value.fields for name in self.marks)
-        remarks = super().evidence(record).remarks
-        if value.encoding == JSON_NULL:
-            remarks = ("{} are JSON's null, which this format writes for a delete",)
-        if record.key.encoding != NULL or distinctive:
-            return Evidence(distinctive, remarks)
-        return Evidence(False, remarks, DecodeError("the Kafka key is null, and the value has none of Debezium's fields", field="key"))
-
-
-def _either(first: Any, second: Any) -> Any:
+def either(first: Any, second: Any) -> Any:
+    """Return the first value that is not None."""
     return second if first is None else first
 
 
@@ -416,7 +378,7 @@ class _Reader:
         return found
 
     def _row(self, added: Any, value: bytes, images: _Images, path: str) -> Sequence[Event] | Ignored:
-        if self.tables.set and not self.tables.match(_either(added.db, added.source_db), _either(added.table, added.source_table), path):
+        if self.tables.set and not self.tables.match(either(added.db, added.source_db), either(added.table, added.source_table), path):
             return Ignored.OTHER_TABLE
         if added.op == "t":
             return Ignored.TRUNCATE
@@ -456,7 +418,7 @@ class _Reader:
 
 
 def _complete(added: Any) -> bool:
-    return _either(added.connector, added.source_connector) in COMPLETE_CONNECTORS
+    return either(added.connector, added.source_connector) in COMPLETE_CONNECTORS
 
 
 def _is_deleted(deleted: Any, path: str) -> bool:

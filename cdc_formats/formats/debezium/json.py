@@ -45,10 +45,10 @@ Source: io.debezium.data.Envelope, io.debezium.time.*; Flink's DebeziumJsonDeser
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import msgspec
 
@@ -64,8 +64,6 @@ from cdc_formats.format import Encoder
 from cdc_formats.message_format import MetadataColumn
 from cdc_formats.position import Position
 from cdc_formats.row_kind import RowKind
-from cdc_formats.sampling import Declaration, Evidence, message_fields
-from cdc_formats.topics.encodings import InspectedRecord
 from cdc_formats.values.handling import BINARY_MODES, DECIMAL_MODES, TIME_MODES, Handling
 from cdc_formats.values.schema import Column, columns as to_columns
 
@@ -85,11 +83,6 @@ from .envelope import (
 )
 from .kafka_key import KafkaKey
 from .position import Source, position_of, position_of_fields
-from .sampling import SCHEMA_BLOCK, block_columns, block_options, guess_notes, has_block, may_be_unsigned, unsigned_notes, unsigned_option
-
-if TYPE_CHECKING:
-    from cdc_formats.topics.inference.observed import ColumnValues
-    from cdc_formats.topics.inference.sample import TopicSample
 
 _SOURCE_MEMBERS = {"source.database": "db", "source.schema": "schema", "source.table": "table"}
 
@@ -127,9 +120,7 @@ class DebeziumJson(DebeziumEnvelope):
     """
 
     identifier = "debezium-json"
-    marks: ClassVar[tuple[str, ...]] = ("before", "after", "op", "source", "ddl", "ts_ms")
-    operation_path = ("op",)
-    exact_numbers = False
+    sampler = "cdc_formats.topics.samplers.debezium:DebeziumSampler"
     uses_key = True
     whole_rows = "configure PostgreSQL to write whole rows (REPLICA IDENTITY FULL)"
 
@@ -220,32 +211,6 @@ class DebeziumJson(DebeziumEnvelope):
     def control_event(self, key: bytes | None, value: bytes | None, reason: Ignored, headers: Headers = ()) -> ControlEvent:
         """Return the control event of a schema change, transaction mark, truncate or logical message."""
         return control_event_of(payload_of(value), reason, self.handling)
-
-    def declaration(self, key: bytes | None, value: bytes, headers: Headers = ()) -> Declaration:
-        """Return the columns of a schema block, and the primary key of the Kafka key."""
-        message, primary_key = message_fields(value), tuple(self.key_columns(key))
-        if not has_block(message):
-            return Declaration(primary_key=primary_key)
-        return Declaration(SCHEMA_BLOCK, block_columns(message["schema"], self._connector_in(message["payload"])), primary_key)
-
-    def _connector_in(self, payload: Any) -> Any:
-        return member(member(payload, "source"), "connector")
-
-    def column_notes(
-        self, column: Column, values: ColumnValues, notes: Sequence[str], *, guessed: bool, connectors: Collection[str]
-    ) -> Iterable[str]:
-        """Return the notes with the connector's options that a bare message does not show."""
-        unsigned = may_be_unsigned(connectors)
-        yield from guess_notes(column, values, notes, unsigned=unsigned) if guessed else notes
-        yield from unsigned_notes(column, values) if unsigned else ()
-
-    def inferred_options(self, sample: TopicSample) -> Mapping[str, tuple[Any, str]]:
-        """Return the connector's options that the schema blocks show."""
-        return {**unsigned_option(sample), **(dict(block_options(sample)) if sample.sources[SCHEMA_BLOCK] else {})}
-
-    def evidence(self, record: InspectedRecord) -> Evidence:
-        """Return whether the value has a schema block, and whether it is a schema change, which only this format has."""
-        return super().evidence(record)._replace(distinctive="ddl" in record.value.fields)
 
 
 def _properties(source: Any) -> list[Any] | None:

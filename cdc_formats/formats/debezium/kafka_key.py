@@ -7,10 +7,10 @@ from typing import Any
 
 from cdc_formats.decoding.json_reader import json_bytes, read_json
 from cdc_formats.decoding.rows import RowConverter
+from cdc_formats.decoding.wrappers import is_wrapped
 from cdc_formats.errors import DecodeError, MalformedMessageError, MissingFieldError
 from cdc_formats.events import Event
 from cdc_formats.row_kind import RowKind
-from cdc_formats.sampling import is_wrapped
 from cdc_formats.values.handling import Handling
 
 from .connect_schema import described

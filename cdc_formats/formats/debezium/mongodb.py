@@ -48,6 +48,7 @@ from cdc_formats.decoding.json_reader import json_bytes, json_reader, json_text,
 from cdc_formats.decoding.metadata import epoch_ms, member, text, text_map
 from cdc_formats.decoding.rows import RowConverter
 from cdc_formats.decoding.tables import TableFilter
+from cdc_formats.decoding.wrappers import is_wrapped
 from cdc_formats.encoding.envelope import EnvelopeEncoder, Row
 from cdc_formats.encoding.rows import RowWriter
 from cdc_formats.errors import (
@@ -63,8 +64,6 @@ from cdc_formats.events import ControlEvent, Event, Headers, Ignored, KeyValue, 
 from cdc_formats.format import Encoder
 from cdc_formats.message_format import MetadataColumn, RowNames
 from cdc_formats.row_kind import RowKind
-from cdc_formats.sampling import Declaration, Evidence, is_wrapped, key_fields
-from cdc_formats.topics.encodings import InspectedRecord
 from cdc_formats.values.handling import Handling
 from cdc_formats.values.schema import Column, columns as to_columns
 
@@ -94,9 +93,8 @@ class DebeziumMongodbJson(DebeziumEnvelope):
     """
 
     identifier = "debezium-mongodb-json"
-    marks = ("op", "source", "after", "updateDescription")
-    operation_path = ("op",)
     reads_key = True
+    sampler = "cdc_formats.topics.samplers.debezium_mongodb:DebeziumMongodbSampler"
     whole_rows = "set the connector's capture.mode=change_streams_update_full_with_pre_image"
 
     schema_include: Literal["auto"] | bool = "auto"
@@ -147,24 +145,9 @@ class DebeziumMongodbJson(DebeziumEnvelope):
         """Return the encoder of one collection's documents: bare messages, in the strict mode of Extended JSON's version 1."""
         return _Encoder(self, to_columns(columns), unique_key)
 
-    def declaration(self, key: bytes | None, value: bytes, headers: Headers = ()) -> Declaration:
-        """Return ``_id``, the primary key of every collection."""
-        return Declaration(primary_key=("_id",), key_source="of every collection")
-
-    def key_columns(self, key: bytes | None, headers: Headers = ()) -> Mapping[str, Any]:
-        """Return ``_id``, which is Extended JSON as text in the Kafka key."""
-        fields = key_fields(key)
-        if "id" not in fields:
-            return {}
-        document = str(fields["id"])
-        try:
-            return {"_id": read_json(document.encode())}
-        except MalformedMessageError:
-            return {"_id": document}
-
-    def sample_reader(self, rows: RowConverter) -> Reader:
+    def untyped_reader(self) -> Reader:
         """Return the reader of messages with any fields, without the paths to parts of fields that an update may have."""
-        read = self.reader(rows, keyed=True)
+        read = super().untyped_reader()
 
         def read_fields(key: bytes | None, value: bytes | None) -> Sequence[Event] | Ignored:
             events = read(key, value)
@@ -174,17 +157,6 @@ class DebeziumMongodbJson(DebeziumEnvelope):
             return events
 
         return read_fields
-
-    def sample_value(self, value: Any) -> Any:
-        """Return a value of Extended JSON as JSON writes it."""
-        from cdc_formats.topics.inference.observed import of_document  # decoding does not need it
-
-        return of_document(value)
-
-    def evidence(self, record: InspectedRecord) -> Evidence:
-        """Return whether the value has a document as text, or an update's description."""
-        fields = record.value.fields
-        return super().evidence(record)._replace(distinctive=isinstance(fields.get("after"), str) or "updateDescription" in fields)
 
 
 class _Description(msgspec.Struct, gc=False, rename="camel"):

@@ -27,6 +27,7 @@ import msgspec
 from cdc_formats.decoding.images import ABSENT
 from cdc_formats.decoding.json_reader import BatchReader, json_bytes, json_reader, read_object
 from cdc_formats.decoding.rows import RowConverter
+from cdc_formats.decoding.wrappers import is_wrapped, key_fields
 from cdc_formats.encoding.rows import RowWriter
 from cdc_formats.errors import (
     DecodeError,
@@ -38,7 +39,6 @@ from cdc_formats.errors import (
     SchemaError,
 )
 from cdc_formats.events import Headers
-from cdc_formats.sampling import is_wrapped, key_fields
 from cdc_formats.values.handling import ConversionError, Handling
 from cdc_formats.values.schema import Column, quote
 from cdc_formats.values.types import writer

@@ -46,7 +46,7 @@ Source: Flink's UpsertKafkaDynamicTableFactory, DynamicKafkaDeserializationSchem
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
@@ -57,22 +57,19 @@ from cdc_formats.decoding.images import ABSENT
 from cdc_formats.decoding.json_reader import read_object
 from cdc_formats.decoding.other_messages import refuse_other
 from cdc_formats.decoding.rows import RowConverter, key_indices
+from cdc_formats.decoding.wrappers import key_fields
 from cdc_formats.encoding.envelope import TIMESTAMP_STANDARDS
 from cdc_formats.errors import DecodeError, FormatOptionError, InferenceError, MissingDependencyError, MissingFieldError, SchemaError
 from cdc_formats.events import Event, Headers, Ignored, KeyValue, Reader
 from cdc_formats.format import Encoder, Format
 from cdc_formats.row_kind import RowKind
-from cdc_formats.sampling import Declaration, Evidence, key_fields
-from cdc_formats.topics.encodings import JSON_BLOCK, JSON_PAYLOAD, NULL, InspectedRecord
 from cdc_formats.values.handling import Handling
 from cdc_formats.values.schema import Column, columns as to_columns
 
-from .detection import upsert_options
 from .row_formats import ROW_FORMATS, Row, RowFormat
 
 if TYPE_CHECKING:
     from cdc_formats.avro.schema_registry import Registry
-    from cdc_formats.topics.inference.sample import TopicSample
 
 _REGISTRY = "avro_confluent_"
 _UPDATE, _DELETE = RowKind.UPDATE_AFTER, RowKind.DELETE  # member lookup on an Enum is slow up to Python 3.11
@@ -111,7 +108,7 @@ class UpsertKafka(Format):
     """
 
     identifier = "upsert-kafka"
-    plain_rows = True
+    sampler = "cdc_formats.topics.samplers.upsert_kafka:UpsertKafkaSampler"
     changelog_mode = ChangelogMode(frozenset({RowKind.UPDATE_AFTER, RowKind.DELETE}), key_only_deletes=True)
     reads_key = True
     reads_tombstones = True
@@ -249,7 +246,7 @@ class UpsertKafka(Format):
         parts.value.check_written()
         return _Encoder(parts)
 
-    def sample_reader(self, rows: RowConverter) -> Reader:
+    def untyped_reader(self) -> Reader:
         """Return the reader of JSON or Avro rows with any columns.
 
         Raises
@@ -270,7 +267,7 @@ class UpsertKafka(Format):
         return [Event.insert(self._with_key(key, read_object(value), headers), path="$")]
 
     def _read_any_avro(self, key: bytes | None, value: bytes | None, headers: Headers = ()) -> Sequence[Event] | Ignored:
-        from cdc_formats.avro.sample import plain_value
+        from cdc_formats.avro.plain_values import plain_value
 
         if value is None:
             return Ignored.TOMBSTONE
@@ -281,47 +278,15 @@ class UpsertKafka(Format):
         """Return a row with the columns of the key that it lacks, as records are read."""
         return {**{name: part for name, part in self.key_columns(key, headers).items() if name not in row}, **row}
 
-    def declaration(self, key: bytes | None, value: bytes, headers: Headers = ()) -> Declaration:
-        """Return the columns of the registry schemas of value and key, and the primary key of the Kafka key."""
-        primary_key = tuple(self.key_columns(key, headers))
-        if self.value_format != "avro-confluent":
-            return Declaration(primary_key=primary_key)
-        from cdc_formats.avro.sample import REGISTRY_SCHEMA, record_columns
-
-        columns = record_columns(self.registry, "value", value, headers)
-        names = {each.column.name for each in columns}
-        in_key = record_columns(self.registry, "key", key, headers) if key and primary_key and self.key_format == "avro-confluent" else ()
-        renamed = [each._replace(column=replace(each.column, name=self.key_fields_prefix + each.column.name)) for each in in_key]
-        return Declaration(REGISTRY_SCHEMA, [*(each for each in renamed if each.column.name not in names), *columns], primary_key)
-
     def key_columns(self, key: bytes | None, headers: Headers = ()) -> Mapping[str, Any]:
         """Return the fields of a JSON or Avro key, with the prefix of the row's columns."""
         if self.key_format == "avro-confluent":
-            from cdc_formats.avro.sample import key_record
+            from cdc_formats.avro.plain_values import key_record
 
-            found = key_record(self.registry, key, headers)
+            values = key_record(self.registry, key, headers)
         else:
-            found = key_fields(key) if self.key_format == "json" else {}
-        return {self.key_fields_prefix + name: part for name, part in found.items()}
-
-    def sample_notes(self, sample: TopicSample) -> Iterable[str]:
-        """Return a note on JSON's null, which can be a delete."""
-        if sample.json_nulls and self.json_null == "fail":
-            yield (
-                f"{sample.json_nulls} values are JSON's null, which Debezium's ExtractNewRecordState writes for a delete: "
-                "if they are deletes, set json_null='delete', or read the topic as debezium-flat-json"
-            )
-
-    @classmethod
-    def detected_options(cls, records: Sequence[InspectedRecord], given: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return the formats of key and value."""
-        return upsert_options(records, given)
-
-    def evidence(self, record: InspectedRecord) -> Evidence:
-        """Refuse a schema block and a null key."""
-        if record.value.encoding in (JSON_BLOCK, JSON_PAYLOAD):
-            return Evidence(refusal=DecodeError("a payload, with or without a schema block, would be a column of the row"))
-        return Evidence(refusal=DecodeError("the Kafka key is null", field="key") if record.key.encoding == NULL else None)
+            values = key_fields(key) if self.key_format == "json" else {}
+        return {self.key_fields_prefix + name: part for name, part in values.items()}
 
 
 class _Parts:

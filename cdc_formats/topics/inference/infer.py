@@ -2,7 +2,7 @@
 
 ``infer_schema(records, format=...)`` prefers declarations to values, in this order:
 
-1. the columns and the primary key that records declare (`Format.declaration`): Connect's schema blocks, Avro schemas of a registry,
+1. the columns and the primary key that records declare (`Sampler.declaration`): Connect's schema blocks, Avro schemas of a registry,
    names of the source's types, the fields of the Kafka key
 2. the values (`observed` has the rules)
 
@@ -175,7 +175,7 @@ def infer_schema(
     sample.require_rows()
     key, reason = (tuple(primary_key), "as given") if primary_key else sample.primary_key()
     evidence = tuple(sample.evidence(key))
-    detected = {name: value for name, value in chosen.inferred_options(sample).items() if name not in options}
+    detected = {name: value for name, value in sample.sampler.inferred_options(sample).items() if name not in options}
     inferred = InferredSchema(
         format=chosen.identifier,
         evidence=evidence,

@@ -27,7 +27,7 @@ from __future__ import annotations
 import base64
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from datetime import datetime
 from decimal import Decimal
 from typing import Any, ClassVar
@@ -286,48 +286,3 @@ def _decimal(whole: int, scale: int) -> SqlType:
 def _shown(value: Any) -> str:
     text = str(value)
     return text if len(text) <= _EXAMPLE else text[:_EXAMPLE] + "..."
-
-
-# ------------------------------------------------------------------------------------------------- documents of MongoDB
-
-
-def of_document(value: Any) -> Any:
-    """Return a MongoDB Extended JSON value as a Python value of the same kind; the value itself may differ."""
-    if isinstance(value, list):
-        return [of_document(item) for item in value]
-    if isinstance(value, Decimal):
-        return float(value)
-    if not isinstance(value, dict):
-        return value
-    marks = {name: part for name, part in value.items() if name.startswith("$")}
-    if not marks:
-        return {name: of_document(part) for name, part in value.items()}
-    name, part = next(iter(marks.items()))
-    return _BSON[name](part) if name in _BSON else str(value)
-
-
-def _of_number(text: Any) -> Any:
-    if not isinstance(text, str) or not re.fullmatch(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,4})?", text):
-        return str(text)  # NaN and Infinity too
-    number = Decimal(text)
-    # Without an exponent, because an exponent marks a double.
-    return Decimal(f"{number:f}") if number.adjusted() < MOST_DIGITS else float(number)
-
-
-def _of_integer(text: Any) -> Any:
-    return int(text) if isinstance(text, str) and re.fullmatch("[+-]?[0-9]{1,19}", text) else str(text)
-
-
-_AN_INSTANT = datetime(2000, 1, 1)
-_BSON: Mapping[str, Callable[[Any], Any]] = {
-    "$oid": str,
-    "$numberInt": _of_integer,
-    "$numberLong": _of_integer,
-    "$numberDouble": lambda _: 0.0,
-    "$numberDecimal": _of_number,
-    "$date": lambda _: _AN_INSTANT,
-    "$timestamp": lambda _: _AN_INSTANT,
-    "$binary": lambda _: b"",
-    "$uuid": lambda _: b"",
-    "$undefined": lambda _: None,
-}

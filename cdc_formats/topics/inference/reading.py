@@ -6,13 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from cdc_formats.decoding.other_messages import named
-from cdc_formats.decoding.rows import RowConverter
 from cdc_formats.errors import DecodeError, MalformedMessageError
 from cdc_formats.events import Event, Headers, Ignored
 from cdc_formats.format import Format
-from cdc_formats.values.schema import Column
-
-from .source_types import STRING
+from cdc_formats.topics.sampler import sampler_of
 
 
 class AnyColumns:
@@ -30,8 +27,8 @@ class AnyColumns:
 
     def __init__(self, format: Format) -> None:
         self.format = format
-        # msgspec has no field for this name, so that the reader returns images exactly as in the message, with all their columns.
-        self._read = format.sample_reader(RowConverter((Column('"', STRING),), format.handling))
+        self.sampler = sampler_of(format)
+        self._read = format.untyped_reader()
 
     def events(self, key: bytes | None, value: bytes | None, headers: Headers = ()) -> Sequence[Event] | Ignored:
         """Return the events of one record with the producer's values, or the reason why it has none.

@@ -11,7 +11,7 @@ from typing import Any
 from cdc_formats.errors import DecodeError, InferenceError, MalformedMessageError
 from cdc_formats.events import Event, Headers, Ignored
 from cdc_formats.format import Format
-from cdc_formats.sampling import Declaration, DeclaredColumn
+from cdc_formats.topics.sampler import Declaration, DeclaredColumn, SampleCounts
 from cdc_formats.values.numbers import INTEGER_BITS
 from cdc_formats.values.schema import Column, SqlType
 
@@ -63,44 +63,31 @@ class ColumnEvidence:
         return f"{self.column}: {said}; {seen or 'no value'}{lengths}{shown}"
 
 
-class TopicSample:
+class TopicSample(SampleCounts):
     """Collects the evidence of a sample, record by record.
 
-    Attributes
+    Parameters
     ----------
-    messages, rows : int
-        The number of records with a value that have rows, and of after-images.
-    with_key : int
-        The number of records with a Kafka key.
-    with_added : int
-        The number of after-images with names that are no columns (`RowNames.added`).
-    json_nulls : int
-        The number of values that are JSON's null.
-    declared : dict
-        The declarations of each column, in the order of their first message.
-    sources : Counter
-        The number of messages by the source of their columns' declarations; empty text for none.
-    connectors : set of str
-        The connectors of the messages (`Format.connector`).
+    format : Format
+    examples : int
+        How many example values of each column to keep.
     """
 
     def __init__(self, format: Format, examples: int) -> None:
+        super().__init__()
         self.format, self.examples = format, examples
         self.reader = AnyColumns(format)
+        self.sampler = self.reader.sampler
         self.observed: dict[str, ColumnValues] = {}
         self.missing: Counter[str] = Counter()
-        self.declared: dict[str, list[DeclaredColumn]] = {}
         self.certainty: dict[str, str] = {}
         self.order: list[str] = []
         self.declared_order: list[str] = []
         self.tables: Counter[tuple[str, ...]] = Counter()
         self.keys: Counter[tuple[str, ...]] = Counter()
         self.key_sources: dict[tuple[str, ...], str] = {}
-        self.sources: Counter[str] = Counter()
         self.ignored: Counter[Ignored] = Counter()
         self.refused: list[DecodeError] = []
-        self.connectors: set[str] = set()
-        self.messages = self.rows = self.json_nulls = self.with_key = self.with_added = 0
 
     def add(self, key: bytes | None, value: bytes | None, headers: Headers = ()) -> None:
         """Add a record."""
@@ -112,11 +99,11 @@ class TopicSample:
                 self.ignored[events] += 1
                 return
             if value:
-                self._add_message(self.format.declaration(key, value, headers))
+                self._add_message(self.sampler.declaration(key, value, headers))
             for event in events:
                 if event.after is not None:
                     self._add_row(event)
-                self.connectors.add(str(self.format.connector(event.message) or ""))
+                self.connectors.add(str(self.sampler.connector(event.message) or ""))
                 if (table := self.reader.table(event.message)) is not None:
                     self.tables[table] += 1
         except (DecodeError, RecursionError) as error:
@@ -148,7 +135,7 @@ class TopicSample:
             if name not in self.observed:
                 self.observed[name] = ColumnValues(self.format.handling.placeholder)
                 self.missing[name] = self.rows - 1
-            self.observed[name].add(self.format.sample_value(value), self.examples)
+            self.observed[name].add(self.sampler.plain_value(value), self.examples)
         for name in self.observed.keys() - row.keys():
             self.missing[name] += 1
         if len(row) >= len(self.order):
@@ -202,9 +189,9 @@ class TopicSample:
         missing = self.missing[name] if name in self.observed else self.rows
         column, said, notes = self._declared(name, seen, declared)
         if column is None:
-            column = Column(name, seen.type(exact_numbers=self.format.exact_numbers))
+            column = Column(name, seen.type(exact_numbers=self.sampler.exact_numbers))
             notes = [*notes, *self._guess_notes(seen, column.type)]
-        notes = list(self.format.column_notes(column, seen, notes, guessed=not said, connectors=self.connectors))
+        notes = list(self.sampler.column_notes(column, seen, notes, guessed=not said, connectors=self.connectors))
         if missing:
             notes = [*notes, f"not in {missing} of {self.rows} rows"]
         column = replace(column, nullable=not of_key and (column.nullable or missing > 0))
@@ -242,7 +229,7 @@ class TopicSample:
         types = set(_leaves(sql_type))
         if any(each.name == "DECIMAL" and each.scale for each in types):
             yield _DECIMAL_NOTE
-        elif not self.format.exact_numbers and SqlType("DOUBLE") in types:
+        elif not self.sampler.exact_numbers and SqlType("DOUBLE") in types:
             yield _DOUBLE_NOTE
 
     def notes(self) -> Iterator[str]:
@@ -253,7 +240,7 @@ class TopicSample:
             yield "the sample has only deletes: the columns are those that its messages declare"
         if len(self.tables) > 1:
             yield f"the filters select {len(self.tables)} tables, which are read as one"
-        yield from self.format.sample_notes(self)
+        yield from self.sampler.sample_notes(self)
         if "" in self.observed:
             yield "a column without a name cannot be declared and is left out"
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from cdc_formats.errors import ArgumentError, InferenceError, SchemaError
 from cdc_formats.format import Format
 from cdc_formats.registry import get_format
+from cdc_formats.topics.sampler import sampler_of
 
 from .infer import InferredSchema
 from .sample import ColumnEvidence
@@ -41,7 +42,7 @@ def infer_subject(subject: str, *, format: str | Format, **options: Any) -> Infe
         When the registry does not answer.
     """
     chosen = format if isinstance(format, Format) else get_format(format, **options)
-    registry = chosen.registry
+    registry = sampler_of(chosen).registry
     if registry is None:
         raise ArgumentError(f"{chosen.identifier} does not use a schema registry: call infer_schema() with a sample")
     registry.require_url("url")

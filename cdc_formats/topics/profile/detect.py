@@ -22,9 +22,9 @@ from cdc_formats.errors import FormatOptionError, SchemaRegistryError
 from cdc_formats.events import Ignored
 from cdc_formats.format import Format
 from cdc_formats.registry import BUILT_IN, get_format, list_formats
-from cdc_formats.sampling import Evidence
 from cdc_formats.topics.encodings import CONFLUENT, Encoded, InspectedRecord
 from cdc_formats.topics.inference.reading import AnyColumns
+from cdc_formats.topics.sampler import Evidence, Sampler, sampler_class, sampler_of
 
 from .read import Reading, read_all
 
@@ -139,9 +139,14 @@ def candidate(format: Format, records: Sequence[InspectedRecord]) -> Candidate:
     InferenceError
         When the format has no column names.
     """
+    return _read(format, [each for each in records if each.record.value])
+
+
+def _read(format: Format, records: Sequence[InspectedRecord]) -> Candidate:
+    """Read the records with a value."""
     reader = AnyColumns(format)
-    readings = list(read_all(reader, [each for each in records if each.record.value]))
-    return _counted(format, readings, not format.plain_rows and _refuses_decoy(reader))
+    specific = not reader.sampler.plain_rows and _refuses_decoy(reader)
+    return _counted(reader.sampler, list(read_all(reader, records)), specific)
 
 
 def choose(tried: Sequence[Candidate], records: Sequence[InspectedRecord]) -> tuple[Candidate | None, str]:
@@ -175,7 +180,8 @@ def _rank(each: Candidate) -> tuple[Any, ...]:
     telling = each.understood - each.ignored.get(Ignored.TOMBSTONE.value, 0)
     specific = each.specific and _SPECIFIC_SHARE * telling >= each.values > 0
     built_in = each.identifier in BUILT_IN
-    order = (not (each.format and each.format.plain_rows), not built_in, each.identifier if built_in else "")
+    plain_rows = each.format is not None and sampler_class(type(each.format)).plain_rows
+    order = (not plain_rows, not built_in, each.identifier if built_in else "")
     return not specific, -each.understood, -each.distinctive, order
 
 
@@ -186,7 +192,9 @@ def _as_good(other: Candidate, best: Candidate) -> bool:
 def _known(identifier: str) -> Format | str:
     """Return a format with its defaults, or why it failed to load: a format of another package may raise anything."""
     try:
-        return get_format(identifier)
+        format = get_format(identifier)
+        sampler_of(format)
+        return format
     except Exception as error:
         return f"it cannot be tried: {error}"
 
@@ -200,13 +208,10 @@ def _tried(default: Format, records: Sequence[InspectedRecord], given: Mapping[s
     identifier = default.identifier
     own = {name: value for name, value in given.items() if name in _names(default)}
     try:
-        options = {**default.detected_options(records, given), **own}
-        format = type(default).from_options(options)
+        format = type(default).from_options({**sampler_class(type(default)).detected_options(records, given), **own})
         if requirement := _requirement(format, records):
             return Candidate(identifier, values=len(records), requirement=requirement, format=default)
-        reader = AnyColumns(format)
-        readings = list(read_all(reader, records))
-        return _counted(format, readings, not format.plain_rows and _refuses_decoy(reader))
+        return _read(format, records)
     except SchemaRegistryError:
         raise
     except Exception as error:
@@ -219,7 +224,7 @@ def _requirement(format: Format, records: Sequence[InspectedRecord]) -> str:
     if not ids or _NEEDED_SHARE * len(ids) < len(records):
         return ""
     # A format has a registry only when fastavro is installed (the extra `avro`).
-    registry = format.registry
+    registry = sampler_of(format).registry
     if registry is None or registry.url:
         return ""
     return f"{len(ids)} of {len(records)} values name a schema of a registry (id {_first(ids)}): pass url='https://...'"
@@ -232,37 +237,37 @@ def _refuses_decoy(reader: AnyColumns) -> bool:
         return True
 
 
-def _counted(format: Format, readings: Sequence[Reading], specific: bool) -> Candidate:
-    found = [format.evidence(each.inspected) for each in readings]
-    refusals = [reading.error or each.refusal for reading, each in zip(readings, found, strict=True)]
+def _counted(sampler: Sampler, readings: Sequence[Reading], specific: bool) -> Candidate:
+    evidence = [sampler.evidence(each.inspected) for each in readings]
+    refusals = [reading.error or each.refusal for reading, each in zip(readings, evidence, strict=True)]
     rows = sum(bool(each.events) and refusal is None for each, refusal in zip(readings, refusals, strict=True))
     errors = [error for error in refusals if error is not None]
     ignored = Counter(each.ignored.value for each in readings if each.ignored)
     return Candidate(
-        format.identifier,
-        evidence=_evidence(format, readings, found, rows, specific),
+        sampler.format.identifier,
+        evidence=_sentence(sampler.marks, readings, evidence, rows, specific),
         values=len(readings),
         read=rows,
         ignored=dict(ignored),
         refused=len(errors),
         error=str(errors[0]) if errors else "",
         specific=specific,
-        distinctive=sum(each.distinctive for each in found),
-        format=format,
+        distinctive=sum(each.distinctive for each in evidence),
+        format=sampler.format,
     )
 
 
-def _evidence(format: Format, readings: Sequence[Reading], found: Sequence[Evidence], rows: int, specific: bool) -> str:
+def _sentence(marks: Sequence[str], readings: Sequence[Reading], evidence: Sequence[Evidence], rows: int, specific: bool) -> str:
     if not readings:
         return ""
     values, total = [each.inspected.value for each in readings], len(readings)
     framed = [value.schema_id for value in values if value.encoding == CONFLUENT]
     if rows and framed:
         return f"{rows} of {total} values are Avro with a registry schema: id {_first(framed)}"
-    remarks = Counter(remark for each in found for remark in each.remarks)
-    said = [*_marked(format.marks, values), *(remark.format(count, total) for remark, count in remarks.items())]
+    remarks = Counter(remark for each in evidence for remark in each.remarks)
+    sentences = [*_marked(marks, values), *(remark.format(count, total) for remark, count in remarks.items())]
     any_object = f"reads any JSON object as a row: {rows} of {total} values"
-    return ", ".join(said) or (f"{rows} of {total} values are messages of this format" if specific else any_object)
+    return ", ".join(sentences) or (f"{rows} of {total} values are messages of this format" if specific else any_object)
 
 
 def _marked(known: Sequence[str], values: Sequence[Encoded]) -> Iterator[str]:

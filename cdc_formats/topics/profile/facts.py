@@ -7,18 +7,14 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from statistics import median_low
-from typing import TYPE_CHECKING
 
 from cdc_formats.errors import DecodeError
 from cdc_formats.events import Event
 from cdc_formats.format import Format
 from cdc_formats.position import Position
-from cdc_formats.topics.encodings import NULL, InspectedRecord
+from cdc_formats.topics.encodings import NULL, InspectedRecord, SampledRecord
 
 from .read import Reading
-
-if TYPE_CHECKING:
-    from cdc_formats.topics.kafka import SampledRecord
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _MOST_SHOWN = 5

@@ -10,6 +10,7 @@ from cdc_formats.format import Format
 from cdc_formats.topics.encodings import JSON_BLOCK, NULL
 from cdc_formats.topics.inference import InferredSchema
 from cdc_formats.topics.inference.observed import unavailable_forms
+from cdc_formats.topics.sampler import Sampler, sampler_of
 from cdc_formats.values import times
 
 from .read import Reading
@@ -28,7 +29,7 @@ def handling(readings: Sequence[Reading], found: Sequence[TableProfile], format:
         ("times", lambda: _typed(schemas, tuple(times.TYPES))),
         ("not in the messages", lambda: _untold(schemas)),
         ("nulls", lambda: _nulls(schemas)),
-        ("unavailable values", lambda: _placeholders(readings, format)),
+        ("unavailable values", lambda: _placeholders(readings, sampler_of(format))),
         ("before-images", lambda: _images(found)),
     ]
     return tuple((name, said) for name, say in made if (said := say()))
@@ -71,11 +72,11 @@ def _nulls(schemas: Sequence[InferredSchema]) -> str:
     return f"in {len(some)} of {len(found)} columns: {shown}" if some else ""
 
 
-def _placeholders(readings: Sequence[Reading], format: Format) -> str:
-    placeholder = format.handling.placeholder
+def _placeholders(readings: Sequence[Reading], sampler: Sampler) -> str:
+    placeholder = sampler.format.handling.placeholder
     if placeholder is None:
         return ""
-    events = [event for each in readings for event in each.events if format.connector(event.message) not in format.complete_connectors]
+    events = [event for each in readings for event in each.events if sampler.connector(event.message) not in sampler.complete_connectors]
     forms = unavailable_forms(placeholder)
     names = Counter(name for event in events for name in _having(event.after, forms))
     shown = _some([f"{name} ({count})" for name, count in names.most_common()])

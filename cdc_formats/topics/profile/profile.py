@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from cdc_formats.errors import ArgumentError, ChangelogError
 from cdc_formats.events import Ignored
 from cdc_formats.format import Format
 from cdc_formats.registry import format_class
-from cdc_formats.topics.encodings import InspectedRecord
+from cdc_formats.topics.encodings import InspectedRecord, SampledRecord
 from cdc_formats.topics.inference.reading import AnyColumns
+from cdc_formats.topics.sampler import sampler_class
 
 from .call import call_text, topic_notes
 from .detect import Candidate, candidate, candidates, choose
@@ -34,9 +35,6 @@ from .facts import (
 from .handling import handling
 from .read import Reading, inspect_all, read_all
 from .tables import TableProfile, tables
-
-if TYPE_CHECKING:
-    from cdc_formats.topics.kafka import SampledRecord
 
 _MOST_ERRORS = 5
 _MOST_STATEMENTS = 3
@@ -255,7 +253,7 @@ def profile_records(
 
     Examples
     --------
-    >>> from cdc_formats.topics.kafka import SampledRecord
+    >>> from cdc_formats.topics.encodings import SampledRecord
     >>> value = b'{"type": "insert", "database": "shop", "table": "parts", "data": {"id": 1, "price": 9.50}}'
     >>> found = profile_records([SampledRecord("parts", 0, 7, 0, b'{"pk.id": 1}', value, ())])
     >>> found.format, found.tables[0].name, found.tables[0].ddl, found.tables[0].kafka_key
@@ -311,8 +309,8 @@ def _chosen(
         return [candidate(format, records)], format, "as given"
     if format is not None:
         cls = format_class(format)
-        given = cls.from_options({**cls.detected_options(records, options), **options})
-        return [candidate(given, records)], given, "as given"
+        chosen = cls.from_options({**sampler_class(cls).detected_options(records, options), **options})
+        return [candidate(chosen, records)], chosen, "as given"
     tried = candidates(records, options)
     best, reason = choose(tried, records)
     return tried, best.format if best else None, reason

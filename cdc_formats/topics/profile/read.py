@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from cdc_formats.errors import ChangelogError, DecodeError, FormatBugError, MalformedMessageError, SchemaRegistryError, excerpt_of
 from cdc_formats.events import Event, Ignored
 from cdc_formats.format import Format
-from cdc_formats.topics.encodings import InspectedRecord, inspect_part
+from cdc_formats.topics.encodings import InspectedRecord, SampledRecord, inspect_part
 from cdc_formats.topics.inference.reading import AnyColumns
-
-if TYPE_CHECKING:
-    from cdc_formats.topics.kafka import SampledRecord
 
 
 class Reading(NamedTuple):

@@ -17,6 +17,7 @@ from cdc_formats.topics.encodings import InspectedRecord
 from cdc_formats.topics.inference import InferredSchema, infer_schema
 from cdc_formats.topics.inference.infer import case_note
 from cdc_formats.topics.inference.reading import AnyColumns
+from cdc_formats.topics.sampler import Sampler
 
 from .read import Reading
 
@@ -99,17 +100,17 @@ def tables(readings: Sequence[Reading], reader: AnyColumns) -> tuple[TableProfil
     reader : AnyColumns
         The reader that made the readings.
     """
-    groups = _groups(readings, reader.format)
+    groups = _groups(readings, reader.sampler)
     named = [names for names in groups if names]
     made = [_table(names, group, reader, _filters(names, named, reader.format)) for names, group in groups.items()]
     return tuple(sorted(made, key=lambda each: -each.records))
 
 
-def _groups(readings: Sequence[Reading], format: Format) -> dict[tuple[str, ...], list[Reading]]:
+def _groups(readings: Sequence[Reading], sampler: Sampler) -> dict[tuple[str, ...], list[Reading]]:
     """Return the records that have rows, by table. If only one table is named, it gets the records that name none."""
     found: dict[tuple[str, ...], list[Reading]] = {}
     for each in readings:
-        if each.events or _is_tombstone(each, format):
+        if each.events or _is_tombstone(each, sampler):
             found.setdefault(each.table or (), []).append(each)
     if () in found and len(found) == 2:
         nameless = found.pop(())
@@ -118,9 +119,9 @@ def _groups(readings: Sequence[Reading], format: Format) -> dict[tuple[str, ...]
     return found
 
 
-def _is_tombstone(reading: Reading, format: Format) -> bool:
+def _is_tombstone(reading: Reading, sampler: Sampler) -> bool:
     """Whether a record is a tombstone that deletes its key."""
-    return format.plain_rows and reading.ignored is Ignored.TOMBSTONE
+    return sampler.plain_rows and reading.ignored is Ignored.TOMBSTONE
 
 
 def _filters(names: Sequence[str], all_names: Sequence[tuple[str, ...]], format: Format) -> dict[str, str]:
@@ -136,15 +137,15 @@ def _filters(names: Sequence[str], all_names: Sequence[tuple[str, ...]], format:
 
 def _table(names: Sequence[str], readings: Sequence[Reading], reader: AnyColumns, filters: Mapping[str, str]) -> TableProfile:
     format = replace(reader.format, **filters)  # type: ignore[arg-type]
-    schema, reason = _schema(readings, format)
+    schema, reason = _schema(readings, format, single_key=reader.sampler.plain_rows)
     key = schema.primary_key if schema else ()
     agrees, kafka_key = _key_agreement(readings, reader, key)
     detected = {name: schema.format_options[name] for name in schema.option_reasons} if schema else {}
     return TableProfile(
         name=".".join(names),
         records=len(readings),
-        kinds=_kinds(readings, reader.format),
-        operations=_operations(readings, reader.format),
+        kinds=_kinds(readings, reader.sampler),
+        operations=_operations(readings, reader.sampler.operation_path),
         before=_before(readings, key),
         kafka_key=kafka_key,
         key_agrees=agrees,
@@ -164,10 +165,10 @@ def set_options(format: Format) -> dict[str, Any]:
     return found
 
 
-def _schema(readings: Sequence[Reading], format: Format) -> tuple[InferredSchema | None, str]:
+def _schema(readings: Sequence[Reading], format: Format, *, single_key: bool) -> tuple[InferredSchema | None, str]:
     """Return the schema inferred from a table's records, or the reason why inference failed."""
     records = [(each.record.key, each.record.value, each.record.headers) for each in sorted(readings, key=_age)]
-    single = _key_column([each.inspected for each in readings]) if format.plain_rows else None
+    single = _key_column([each.inspected for each in readings]) if single_key else None
     try:
         found = infer_schema(records, format=format, primary_key=() if single is None else (single,))
     except ChangelogError as error:
@@ -182,13 +183,13 @@ def _age(reading: Reading) -> tuple[int, int]:
 # ----------------------------------------------------------------------------------------------------------- operations
 
 
-def _kinds(readings: Sequence[Reading], format: Format) -> dict[str, int]:
+def _kinds(readings: Sequence[Reading], sampler: Sampler) -> dict[str, int]:
     """Return the number of changelog rows by kind."""
     counts: Counter[RowKind] = Counter()
     for each in readings:
         for event in each.events:
-            counts.update(_rows(event, format.changelog_mode))
-        counts[RowKind.DELETE] += _is_tombstone(each, format)
+            counts.update(_rows(event, sampler.format.changelog_mode))
+        counts[RowKind.DELETE] += _is_tombstone(each, sampler)
     return {SHORT_STRINGS[kind]: counts[kind] for kind in RowKind if counts[kind]}
 
 
@@ -200,9 +201,8 @@ def _rows(event: Event, mode: ChangelogMode) -> list[RowKind]:
     return [event.kind]
 
 
-def _operations(readings: Sequence[Reading], format: Format) -> dict[str, int]:
-    path = format.operation_path
-    counts = Counter(found for each in readings if path and (found := _operation(each.inspected, path)))
+def _operations(readings: Sequence[Reading], path: Sequence[str]) -> dict[str, int]:
+    counts = Counter(operation for each in readings if path and (operation := _operation(each.inspected, path)))
     return dict(counts.most_common())
 
 
@@ -274,7 +274,7 @@ def _key_agreement(readings: Sequence[Reading], reader: AnyColumns, primary_key:
 
 
 def _key_of(reading: Reading, reader: AnyColumns, primary_key: Sequence[str]) -> Mapping[str, Any]:
-    found = reader.format.key_columns(reading.record.key, reading.record.headers)
+    found = reader.sampler.key_columns(reading.record.key, reading.record.headers)
     if found or len(primary_key) > 1 or isinstance(reading.inspected.key.value, (dict, list)):
         return found
     value = reading.inspected.key.value

@@ -11,7 +11,8 @@ import pytest
 
 from cdc_formats import Ignored, get_format
 from cdc_formats.testing import render
-from cdc_formats.topics.kafka import SampledRecord, sample_topic
+from cdc_formats.topics.encodings import SampledRecord
+from cdc_formats.topics.kafka import sample_topic
 from normalize.local_kafka import ProducerRecord
 from tests.support.commands import cdc, interrupted, quick, running
 from tests.support.paths import RECORDS

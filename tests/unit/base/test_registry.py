@@ -136,9 +136,7 @@ def test_a_package_that_claims_a_built_in_name_wins_or_is_ambiguous(site: Path) 
             id="a need",
         ),
         pytest.param("acme_name:Nothing", {"acme_name": CODE}, UnknownFormatError, "this class does not exist", id="a missing class"),
-        pytest.param(
-            "acme_class:NoFormat", {"acme_class": CODE}, UnknownFormatError, "not a subclass of cdc_formats.Format", id="no format"
-        ),
+        pytest.param("acme_class:NoFormat", {"acme_class": CODE}, UnknownFormatError, "not a subclass of Format", id="no format"),
     ],
 )
 def test_a_format_that_cannot_be_loaded_is_an_error_with_the_reason(

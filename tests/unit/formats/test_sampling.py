@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -10,35 +12,21 @@ from typing import Any, ClassVar
 import pytest
 
 from cdc_formats import Column, Event, Format, MetadataColumn, SqlType, read_object, register_format, registry
-from cdc_formats.errors import DecodeError, MissingFieldError
-from cdc_formats.sampling import Declaration, DeclaredColumn, Evidence
+from cdc_formats.errors import DecodeError, MissingDependencyError, MissingFieldError, UnknownFormatError
 from cdc_formats.testing import Vector, check_format, check_sampling
+from cdc_formats.topics.encodings import SampledRecord
 from cdc_formats.topics.inference import infer_schema
-from cdc_formats.topics.kafka import SampledRecord
 from cdc_formats.topics.profile import TopicProfile, profile_records
+from cdc_formats.topics.sampler import Declaration, DeclaredColumn, Evidence, Sampler, sampler_class, sampler_of
 
 TYPES = {"int": SqlType("INT"), "money": SqlType("DECIMAL", 12, 2)}
 
 
-@dataclass(frozen=True, kw_only=True)
-class Till(Format):
-    """Messages with the names of the columns' types: ``{"act": "put", "of": "shop", "row": {...}, "types": {...}}``."""
+class TillSampler(Sampler):
+    """Names of types in the messages, and a key in a notation of its own."""
 
-    identifier = "till-json"
     marks = ("act", "of", "row", "types")
     operation_path = ("act",)
-    metadata: ClassVar[Mapping[str, MetadataColumn]] = {"shop": MetadataColumn("STRING", lambda message: message["of"])}
-    table_identity: ClassVar[Mapping[str, str]] = {"shop": "only"}
-
-    only: str | None = None
-    euro: bool = False
-
-    def read(self, key: bytes | None, value: bytes | None) -> list[Event]:
-        message = read_object(value or b"")
-        row = message.get("row")
-        if "act" not in message or "of" not in message or not isinstance(row, dict):
-            raise MissingFieldError("`act`, `of` or `row` is missing", "$")
-        return [Event.insert(row, message, "$.row")]
 
     def declaration(self, key: bytes | None, value: bytes, headers: Sequence[Any] = ()) -> Declaration:
         types = read_object(value).get("types")
@@ -64,12 +52,32 @@ class Till(Format):
         yield f"{sample.rows} rows of a till"
 
     @classmethod
-    def detected_options(cls, records: Sequence[Any], given: Mapping[str, Any]) -> Mapping[str, Any]:
+    def detected_options(cls, records: Sequence[Any], options: Mapping[str, Any]) -> Mapping[str, Any]:
         return {"euro": len(records) > 1}
 
     def evidence(self, record: Any) -> Evidence:
         refusal = DecodeError("a message without types") if "types" not in record.value.fields else None
         return Evidence(True, ("{} of {} have an act",) if "act" in record.value.fields else (), refusal)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Till(Format):
+    """Messages with the names of the columns' types: ``{"act": "put", "of": "shop", "row": {...}, "types": {...}}``."""
+
+    identifier = "till-json"
+    sampler = f"{__name__}:TillSampler"
+    metadata: ClassVar[Mapping[str, MetadataColumn]] = {"shop": MetadataColumn("STRING", lambda message: message["of"])}
+    table_identity: ClassVar[Mapping[str, str]] = {"shop": "only"}
+
+    only: str | None = None
+    euro: bool = False
+
+    def read(self, key: bytes | None, value: bytes | None) -> list[Event]:
+        message = read_object(value or b"")
+        row = message.get("row")
+        if "act" not in message or "of" not in message or not isinstance(row, dict):
+            raise MissingFieldError("`act`, `of` or `row` is missing", "$")
+        return [Event.insert(row, message, "$.row")]
 
 
 @pytest.fixture(autouse=True)
@@ -164,13 +172,37 @@ def fails(error: Exception) -> Any:
         ({"evidence": lambda self, record: True}, "evidence gives True, not an Evidence"),
         ({"evidence": fails(KeyError("act"))}, "raises KeyError, which is not a DecodeError"),
         (
-            {"detected_options": classmethod(lambda cls, records, given: {"dollar": 1})},
+            {"detected_options": classmethod(lambda cls, records, options: {"dollar": 1})},
             "detected_options gives dollar, which are no",
         ),
     ],
 )
-def test_a_broken_hook_is_a_violation_of_the_contract(members: dict[str, Any], sentence: str) -> None:
-    members = {"declaration": Format.declaration, **members}
-    cls = type("Broken", (Till,), {"identifier": "broken-till-json", **members})
+def test_a_broken_hook_is_a_violation_of_the_contract(members: dict[str, Any], sentence: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, member in {"declaration": Sampler.declaration, **members}.items():
+        monkeypatch.setattr(TillSampler, name, member)
     with pytest.raises(AssertionError, match=sentence):
-        check_sampling(cls(), VECTOR)
+        check_sampling(Till(), VECTOR)
+
+
+@pytest.mark.parametrize("path", [f"{__name__}:Missing", f"{__name__}:Till", "no_such_module_of_a_till:Sampler"])
+def test_a_sampler_that_cannot_be_loaded_is_named_and_hides_no_other_format(path: str) -> None:
+    register_format(type("Lost", (Till,), {"identifier": "lost-json", "sampler": path}))
+    with pytest.raises((UnknownFormatError, MissingDependencyError), match=f"the sampler of 'lost-json' .*{path.partition(':')[0]}"):
+        sampler_of(registry.get_format("lost-json"))
+    found = profile(message(1), message(2))
+    assert found.format == "till-json"
+    assert "the sampler of 'lost-json'" in next(each.requirement for each in found.candidates if each.identifier == "lost-json")
+
+
+def test_a_format_without_a_sampler_has_the_defaults() -> None:
+    assert sampler_class(type("Plain", (Format,), {"identifier": "plain-json"})) is Sampler
+
+
+def test_decoding_loads_no_sampler() -> None:
+    script = (
+        "import sys, cdc_formats\n"
+        "for name in ('maxwell-json', 'debezium-json', 'debezium-flat-json', 'upsert-kafka', 'canal-json'):\n"
+        "    cdc_formats.get_format(name).decoder('id INT', unique_key=['id'])\n"
+        "print([name for name in sys.modules if name.startswith('cdc_formats.topics')])"
+    )
+    assert subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True).stdout.strip() == "[]"

@@ -14,9 +14,9 @@ from cdc_formats import get_format
 from cdc_formats.avro.schema_registry import Registry
 from cdc_formats.errors import ArgumentError, FormatOptionError, InferenceError, SchemaError
 from cdc_formats.formats.debezium.connect_schema import CONNECT
+from cdc_formats.topics.encodings import SampledRecord
 from cdc_formats.topics.inference import infer_schema, infer_subject
 from cdc_formats.topics.inference.source_types import avro_columns, connect_columns, jdbc_type, mysql_type
-from cdc_formats.topics.kafka import SampledRecord
 from cdc_formats.topics.profile import profile_records
 from tests.support.scenarios import SCENARIOS
 

@@ -11,7 +11,7 @@ from cdc_formats import columns
 from cdc_formats.errors import ArgumentError
 from cdc_formats.formats.debezium.json import DebeziumJson
 from cdc_formats.formats.upsert.upsert_kafka import UpsertKafka
-from cdc_formats.topics.kafka import SampledRecord
+from cdc_formats.topics.encodings import SampledRecord
 from cdc_formats.topics.profile import Partition, Sizes, TopicProfile, profile_records
 from tests.support.samples import call_of, messages, recorded, sample
 

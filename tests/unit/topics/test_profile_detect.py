@@ -13,7 +13,7 @@ import pytest
 
 from cdc_formats import Event, Format, Ignored, read_object, registry
 from cdc_formats.errors import FormatOptionError, MissingFieldError, UnknownFormatError
-from cdc_formats.topics.kafka import SampledRecord
+from cdc_formats.topics.encodings import SampledRecord
 from cdc_formats.topics.profile import TopicProfile, profile_records
 from tests.support.paths import RECORDS
 from tests.support.samples import messages, recorded, sample
@@ -208,7 +208,7 @@ def test_formats_of_other_packages_are_candidates(others: None) -> None:
 def test_rows_by_key_in_json_are_found_without_fastavro(value: str) -> None:
     code = (
         "import sys; sys.modules['fastavro'] = None\n"
-        "from cdc_formats.topics.kafka import SampledRecord\n"
+        "from cdc_formats.topics.encodings import SampledRecord\n"
         "from cdc_formats.topics.profile import profile_records\n"
         f"values = [b'{value}', b'{value}', b'{value}', None]\n"
         "records = [SampledRecord('t', 0, at, 0, b'{\"id\":%d}' % at, value, ()) for at, value in enumerate(values)]\n"

@@ -15,7 +15,7 @@ from hypothesis import given, settings, strategies as st
 from rich.console import Console
 
 from cdc_formats.printable import printable
-from cdc_formats.topics.kafka import SampledRecord
+from cdc_formats.topics.encodings import SampledRecord
 from cdc_formats.topics.profile import TopicProfile, profile_records
 from cdc_formats.topics.profile.progress import tracked
 from tests.support.examples import examples

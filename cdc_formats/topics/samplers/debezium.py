@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any, ClassVar
 
+from cdc_formats.decoding.metadata import member
+from cdc_formats.decoding.wrappers import message_fields
 from cdc_formats.errors import MalformedMessageError, SchemaError
-from cdc_formats.sampling import DeclaredColumn
+from cdc_formats.events import Headers
+from cdc_formats.formats.debezium.connect_schema import CONNECT, DEBEZIUM_TIME
+from cdc_formats.formats.debezium.envelope import COMPLETE_CONNECTORS
+from cdc_formats.topics.encodings import JSON_BLOCK
+from cdc_formats.topics.inference.observed import BASE64, DIGITS, ColumnValues
+from cdc_formats.topics.inference.source_types import MYSQL_CONNECTORS, connect_columns, row_schema
+from cdc_formats.topics.sampler import Declaration, DeclaredColumn, Evidence, InspectedRecord, SampleCounts, Sampler
 from cdc_formats.values.schema import Column
-
-from .connect_schema import CONNECT, DEBEZIUM_TIME
-
-if TYPE_CHECKING:
-    from cdc_formats.topics.inference.observed import ColumnValues
-    from cdc_formats.topics.inference.sample import TopicSample
 
 SCHEMA_BLOCK = "schema block"
 """The source of columns that a schema block declares."""
@@ -32,6 +34,62 @@ _BASE64_NOTE = (
     "every value is base64: if it is BINARY, declare it; if it is a DECIMAL, declare it, and decimal_handling_mode='precise' "
     "(its scale is not in the message)"
 )
+
+
+_BLOCK_REMARK = ("{} of {} have a schema block",)
+
+
+class EnvelopeSampler(Sampler):
+    """The hooks of the formats with Debezium's envelope."""
+
+    operation_path = ("op",)
+    complete_connectors = COMPLETE_CONNECTORS
+
+    def connector(self, message: Any) -> str | None:
+        """Return the name of the connector in ``source``."""
+        found = member(message.source, "connector")
+        return None if found is None else str(found)
+
+    def source_key(self, message: Any, key: bytes | None, headers: Headers = ()) -> tuple[str, ...]:
+        """Return the fields of the Kafka key."""
+        return tuple(self.key_columns(key, headers))
+
+    def evidence(self, record: InspectedRecord) -> Evidence:
+        """Return whether the value has a schema block."""
+        return Evidence(remarks=_BLOCK_REMARK if record.value.encoding == JSON_BLOCK else ())
+
+
+class DebeziumSampler(EnvelopeSampler):
+    """The hooks of ``debezium-json``."""
+
+    marks: ClassVar[tuple[str, ...]] = ("before", "after", "op", "source", "ddl", "ts_ms")
+    exact_numbers = False
+
+    def declaration(self, key: bytes | None, value: bytes, headers: Headers = ()) -> Declaration:
+        """Return the columns of a schema block, and the primary key of the Kafka key."""
+        message, primary_key = message_fields(value), tuple(self.key_columns(key))
+        if not has_block(message):
+            return Declaration(primary_key=primary_key)
+        return Declaration(SCHEMA_BLOCK, block_columns(message["schema"], self._connector_in(message["payload"])), primary_key)
+
+    def _connector_in(self, payload: Any) -> Any:
+        return member(member(payload, "source"), "connector")
+
+    def column_notes(
+        self, column: Column, values: ColumnValues, notes: Sequence[str], *, guessed: bool, connectors: Collection[str]
+    ) -> Iterable[str]:
+        """Return the notes with the connector's options that a bare message does not show."""
+        unsigned = may_be_unsigned(connectors)
+        yield from guess_notes(column, values, notes, unsigned=unsigned) if guessed else notes
+        yield from unsigned_notes(column, values) if unsigned else ()
+
+    def inferred_options(self, sample: SampleCounts) -> Mapping[str, tuple[Any, str]]:
+        """Return the connector's options that the schema blocks show."""
+        return {**unsigned_option(sample), **(dict(block_options(sample)) if sample.sources[SCHEMA_BLOCK] else {})}
+
+    def evidence(self, record: InspectedRecord) -> Evidence:
+        """Return whether the value has a schema block, and whether it is a schema change, which only this format has."""
+        return super().evidence(record)._replace(distinctive="ddl" in record.value.fields)
 
 
 def has_block(message: Mapping[str, Any]) -> bool:
@@ -53,21 +111,19 @@ def block_columns(schema: Mapping[str, Any], connector: Any) -> list[DeclaredCol
     MalformedMessageError
         When it is not a Connect schema of a row.
     """
-    from cdc_formats.topics.inference.source_types import connect_columns, row_schema  # decoding does not need the type mappings
-
     try:
         return connect_columns(row_schema(schema), str(connector or ""))
     except SchemaError as error:
         raise MalformedMessageError(str(error.args[0]), "$.schema") from None
 
 
-def unsigned_option(sample: TopicSample) -> dict[str, tuple[Any, str]]:
+def unsigned_option(sample: SampleCounts) -> dict[str, tuple[Any, str]]:
     """Return the option for an unsigned BIGINT if a schema declares one as a signed number."""
     unsigned = any(_UNSIGNED in each.note for declared in sample.declared.values() for each in declared)
     return {_UNSIGNED: ("long", "the schema declares an unsigned BIGINT as a signed number")} if unsigned else {}
 
 
-def block_options(sample: TopicSample) -> Iterator[tuple[str, tuple[Any, str]]]:
+def block_options(sample: SampleCounts) -> Iterator[tuple[str, tuple[Any, str]]]:
     """Return the options that the schema blocks of a sample show, each with its value and the reason for it."""
     said = {each.source_type for declared in sample.declared.values() for each in declared}
     names = {text.partition(",")[0].rpartition(".")[2] for text in said}
@@ -85,8 +141,6 @@ def block_options(sample: TopicSample) -> Iterator[tuple[str, tuple[Any, str]]]:
 
 def may_be_unsigned(connectors: Collection[str]) -> bool:
     """Whether the source may have unsigned integers: MySQL, MariaDB, or unknown."""
-    from cdc_formats.topics.inference.source_types import MYSQL_CONNECTORS
-
     return set(connectors) <= {"", *MYSQL_CONNECTORS}
 
 
@@ -108,8 +162,6 @@ def guess_notes(column: Column, values: ColumnValues, notes: Sequence[str], *, u
     unsigned : bool
         Whether the source may have unsigned integers.
     """
-    from cdc_formats.topics.inference.observed import BASE64, DIGITS
-
     named = {DIGITS: _DIGITS_NOTE, BASE64: _BASE64_NOTE}
     for note in notes:
         yield named.get(note, note)

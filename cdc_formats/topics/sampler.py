@@ -1,0 +1,227 @@
+"""What detection, profiles and inference know about a format: its `Sampler`.
+
+A format names its sampler in `Format.sampler`; without one it has the hooks' defaults. Then it is detected by the records that it reads,
+and its columns are inferred from values.
+
+===========================  =======================================================================================================
+hook                         its use
+===========================  =======================================================================================================
+`Sampler.declaration`        columns and primary key that a record declares
+`Sampler.key_columns`        the columns in a Kafka key
+`Sampler.source_key`         the columns of the source's primary key that a record names
+`Sampler.plain_value`        values of documents in another notation
+`Sampler.connector`          the connector that wrote a message
+`Sampler.column_notes`       notes on a column's type
+`Sampler.inferred_options`   options that follow from a sample's rows
+`Sampler.sample_notes`       notes on a sample
+`Sampler.detected_options`   options that follow from the encodings of a sample, before it is read
+`Sampler.evidence`           what speaks for and against the format in a record
+===========================  =======================================================================================================
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from cdc_formats.decoding.wrappers import key_fields
+from cdc_formats.events import Headers
+from cdc_formats.format import Format
+from cdc_formats.registry import load_class
+from cdc_formats.values.schema import Column
+
+from .declarations import Declaration, DeclaredColumn, Evidence
+from .encodings import InspectedRecord
+
+if TYPE_CHECKING:
+    from cdc_formats.avro.schema_registry import Registry
+
+    from .inference.observed import ColumnValues
+
+__all__ = ["Declaration", "DeclaredColumn", "Evidence", "InspectedRecord", "SampleCounts", "Sampler", "sampler_class", "sampler_of"]
+
+
+@dataclass(kw_only=True)
+class SampleCounts:
+    """What a sample has, for `Sampler.inferred_options` and `Sampler.sample_notes`.
+
+    Parameters
+    ----------
+    messages, rows : int
+        The number of records with a value that have rows, and of after-images.
+    with_key : int
+        The number of records with a Kafka key.
+    with_added : int
+        The number of after-images with names that are no columns (`RowNames.added`).
+    json_nulls : int
+        The number of values that are JSON's null.
+    declared : dict
+        The declarations of each column, in the order of their first message.
+    sources : Counter
+        The number of messages by the source of their columns' declarations; empty text for none.
+    connectors : set of str
+        The connectors of the messages (`Sampler.connector`).
+    """
+
+    messages: int = 0
+    rows: int = 0
+    with_key: int = 0
+    with_added: int = 0
+    json_nulls: int = 0
+    declared: dict[str, list[DeclaredColumn]] = field(default_factory=dict)
+    sources: Counter[str] = field(default_factory=Counter)
+    connectors: set[str] = field(default_factory=set)
+
+
+class Sampler:
+    """The hooks for samples of a format, each with a default.
+
+    Parameters
+    ----------
+    format : Format
+    """
+
+    marks: ClassVar[tuple[str, ...]] = ()
+    """Top-level fields of messages. Detection counts the values that have them."""
+    operation_path: ClassVar[tuple[str, ...]] = ()
+    """The path to the operation in a message, which a profile counts; empty if there is none."""
+    plain_rows: ClassVar[bool] = False
+    """Whether a value is a row without an operation, so that any object can be one, and a null value is a delete of the key."""
+    exact_numbers: ClassVar[bool] = True
+    """Whether the producer writes decimals as JSON numbers. Otherwise a number with a fraction is a DOUBLE."""
+    complete_connectors: ClassVar[Collection[str]] = ()
+    """The connectors whose messages have all values, so that text equal to the placeholder is ordinary data."""
+
+    def __init__(self, format: Format) -> None:
+        self.format = format
+
+    @property
+    def registry(self) -> Registry | None:
+        """The schema registry of the format's options; None if the format uses none."""
+        return None
+
+    def declaration(self, key: bytes | None, value: bytes, headers: Headers = ()) -> Declaration:
+        """Return the columns and the primary key that a record with rows declares.
+
+        By default the primary key is `key_columns` if the format reads the Kafka key.
+
+        Parameters
+        ----------
+        key : bytes or None
+        value : bytes
+        headers : sequence of (str, bytes or None)
+
+        Raises
+        ------
+        DecodeError
+            When a declaration is malformed.
+        """
+        return Declaration(primary_key=tuple(self.key_columns(key, headers)) if self.format.reads_key else ())
+
+    def key_columns(self, key: bytes | None, headers: Headers = ()) -> Mapping[str, Any]:
+        """Return the columns in a Kafka key with their values; empty if the key is a single value or cannot be read.
+
+        By default these are the fields of a JSON object, with or without a schema block.
+        """
+        return key_fields(key)
+
+    def source_key(self, message: Any, key: bytes | None, headers: Headers = ()) -> tuple[str, ...]:
+        """Return the columns of the source's primary key that a record names; empty if it names none.
+
+        By default these are `key_columns` if the format reads the Kafka key.
+
+        Parameters
+        ----------
+        message : Any
+            `Event.message`; None for a record without a value.
+        key : bytes or None
+        headers : sequence of (str, bytes or None)
+        """
+        return tuple(self.key_columns(key, headers)) if self.format.reads_key else ()
+
+    def plain_value(self, value: Any) -> Any:
+        """Return an image's value as JSON writes it; override it if rows are documents in another notation."""
+        return value
+
+    def connector(self, message: Any) -> str | None:
+        """Return the connector that wrote a message, for example ``mysql``; None if the message does not name it.
+
+        Parameters
+        ----------
+        message : Any
+            `Event.message`.
+        """
+        return None
+
+    def column_notes(
+        self, column: Column, values: ColumnValues, notes: Sequence[str], *, guessed: bool, connectors: Collection[str]
+    ) -> Iterable[str]:
+        """Return the notes for the user on a column's type; override it to name the options that the type depends on.
+
+        Parameters
+        ----------
+        column : Column
+            With the chosen type.
+        values : ColumnValues
+        notes : sequence of str
+            The notes without this hook.
+        guessed : bool
+            Whether the type is inferred from the values.
+        connectors : collection of str
+            The connectors of all messages; empty text for a message that does not name it.
+        """
+        return notes
+
+    def inferred_options(self, sample: SampleCounts) -> Mapping[str, tuple[Any, str]]:
+        """Return the options that follow from a sample's rows, each with its value and the reason for it."""
+        return {}
+
+    def sample_notes(self, sample: SampleCounts) -> Iterable[str]:
+        """Return notes for the user on a sample."""
+        return ()
+
+    @classmethod
+    def detected_options(cls, records: Sequence[InspectedRecord], options: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the options with which the format reads a sample.
+
+        Parameters
+        ----------
+        records : sequence of InspectedRecord
+        options : mapping
+            The user's options, which have precedence; they may be of other formats.
+        """
+        return {}
+
+    def evidence(self, record: InspectedRecord) -> Evidence:
+        """Return what speaks for and against the format in a record.
+
+        Parameters
+        ----------
+        record : InspectedRecord
+            A record with the encodings of its key and value.
+        """
+        return Evidence()
+
+
+def sampler_class(format: type[Format]) -> type[Sampler]:
+    """Return the sampler's class of a format's class.
+
+    Raises
+    ------
+    UnknownFormatError, MissingDependencyError
+        When `Format.sampler` does not name a subclass of `Sampler`, or it needs a package that is not installed.
+    """
+    return load_class(f"the sampler of {format.identifier!r}", format.sampler, Sampler) if format.sampler else Sampler
+
+
+def sampler_of(format: Format) -> Sampler:
+    """Return the sampler of a format.
+
+    Raises
+    ------
+    UnknownFormatError, MissingDependencyError
+        As `sampler_class`.
+    """
+    return sampler_class(type(format))(format)

@@ -1,0 +1,109 @@
+"""Samples of upsert-kafka: the formats of its key and value, and columns of registry schemas."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+from cdc_formats.errors import DecodeError
+from cdc_formats.events import Headers
+from cdc_formats.formats.upsert.upsert_kafka import UpsertKafka
+from cdc_formats.topics.encodings import (
+    CONFLUENT,
+    JSON_BLOCK,
+    JSON_NULL,
+    JSON_OBJECT,
+    JSON_PAYLOAD,
+    JSON_VALUE,
+    NULL,
+)
+from cdc_formats.topics.sampler import Declaration, Evidence, InspectedRecord, SampleCounts, Sampler
+
+if TYPE_CHECKING:
+    from cdc_formats.avro.schema_registry import Registry
+
+_KEY_FORMATS = {JSON_OBJECT: "json", JSON_BLOCK: "json", JSON_PAYLOAD: "json", CONFLUENT: "avro-confluent"}
+_REGISTRY = ("url", "basic_auth_user_info", "bearer_auth_token", "properties", "retry_seconds")
+_SSL = ("ssl_ca_location", "ssl_certificate_location", "ssl_key_location", "ssl_key_password")
+
+
+class UpsertKafkaSampler(Sampler):
+    """The hooks of ``upsert-kafka``."""
+
+    format: UpsertKafka
+    plain_rows = True
+
+    @property
+    def registry(self) -> Registry:
+        """The registry of the options."""
+        return self.format.registry
+
+    def declaration(self, key: bytes | None, value: bytes, headers: Headers = ()) -> Declaration:
+        """Return the columns of the registry schemas of value and key, and the primary key of the Kafka key."""
+        primary_key = tuple(self.key_columns(key, headers))
+        if self.format.value_format != "avro-confluent":
+            return Declaration(primary_key=primary_key)
+        from .registry_schema import REGISTRY_SCHEMA, record_columns
+
+        registry = self.format.registry
+        columns = record_columns(registry, "value", value, headers)
+        names = {each.column.name for each in columns}
+        in_key = record_columns(registry, "key", key, headers) if key and primary_key and self.format.key_format == "avro-confluent" else ()
+        renamed = [each._replace(column=replace(each.column, name=self.format.key_fields_prefix + each.column.name)) for each in in_key]
+        return Declaration(REGISTRY_SCHEMA, [*(each for each in renamed if each.column.name not in names), *columns], primary_key)
+
+    def key_columns(self, key: bytes | None, headers: Headers = ()) -> Mapping[str, Any]:
+        """Return the fields of a JSON or Avro key, with the prefix of the row's columns."""
+        return self.format.key_columns(key, headers)
+
+    def sample_notes(self, sample: SampleCounts) -> Iterable[str]:
+        """Return a note on JSON's null, which can be a delete."""
+        if sample.json_nulls and self.format.json_null == "fail":
+            yield (
+                f"{sample.json_nulls} values are JSON's null, which Debezium's ExtractNewRecordState writes for a delete: "
+                "if they are deletes, set json_null='delete', or read the topic as debezium-flat-json"
+            )
+
+    @classmethod
+    def detected_options(cls, records: Sequence[InspectedRecord], options: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the formats of key and value; registry options without a prefix apply to both."""
+        key, value = _most(each.key.encoding for each in records), _most(each.value.encoding for each in records)
+        detected: dict[str, Any] = {}
+        if CONFLUENT in (key, value):
+            detected = {f"avro_confluent_{name}": options[name] for name in (*_REGISTRY, *_SSL) if name in options}
+        if key is not None:
+            detected["key_format"] = _KEY_FORMATS.get(key) or _plain_key(records)
+        if value == CONFLUENT:
+            detected["value_format"] = "avro-confluent"
+        if _key_apart(records):
+            detected["value_fields_include"] = "EXCEPT_KEY"
+        if any(each.value.encoding == JSON_NULL for each in records):
+            detected["json_null"] = "delete"
+        changed = {name: option for name, option in detected.items() if option not in ("json", "")}
+        return {name: option for name, option in changed.items() if name not in options}
+
+    def evidence(self, record: InspectedRecord) -> Evidence:
+        """Refuse a schema block and a null key."""
+        if record.value.encoding in (JSON_BLOCK, JSON_PAYLOAD):
+            return Evidence(refusal=DecodeError("a payload, with or without a schema block, would be a column of the row"))
+        return Evidence(refusal=DecodeError("the Kafka key is null", field="key") if record.key.encoding == NULL else None)
+
+
+def _most(encodings: Any) -> str | None:
+    counted = Counter(each for each in encodings if each != NULL).most_common(1)
+    return counted[0][0] if counted else None
+
+
+def _plain_key(records: Sequence[InspectedRecord]) -> str:
+    """Return the key format of single-value keys: ``csv`` for numbers, ``raw`` for text."""
+    numbers = sum(isinstance(each.key.value, (int, Decimal)) for each in records if each.key.encoding == JSON_VALUE)
+    return "csv" if 2 * numbers > len(records) else "raw"
+
+
+def _key_apart(records: Sequence[InspectedRecord]) -> bool:
+    """Whether no value has a column of the key."""
+    both = [each for each in records if each.key.fields and each.value.fields]
+    return bool(both) and not any(set(each.key.fields) & set(each.value.fields) for each in both)
