@@ -40,11 +40,11 @@ from uuid import UUID
 import fastavro
 from fastavro.schema import SchemaParseException
 
+from cdc_formats.decoding.connect_schema import CONNECT, EPOCH_UNITS
 from cdc_formats.decoding.images import ABSENT
 from cdc_formats.decoding.json_reader import json_text
 from cdc_formats.decoding.rows import RowConverter
 from cdc_formats.errors import MalformedMessageError, WriterSchemaError
-from cdc_formats.formats.debezium.connect_schema import CONNECT, EPOCH_UNITS
 from cdc_formats.values.binary import UNDECLARED_BINARY
 from cdc_formats.values.equality import sorted_entries
 from cdc_formats.values.handling import Converter, Handling, null_or, refuse

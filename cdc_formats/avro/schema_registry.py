@@ -18,16 +18,16 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import fields
 from functools import lru_cache
 from typing import Any, TypeVar
-from urllib.parse import unquote, urlsplit
 from uuid import UUID
 
 from cdc_formats.errors import FormatOptionError, MalformedMessageError, MissingDependencyError, SchemaRegistryError, WriterSchemaError
 from cdc_formats.events import Headers
 
 from .reader import AvroSchema
+from .registry_options import RegistryOptions
 
 T = TypeVar("T")
 SchemaId = int | UUID
@@ -95,56 +95,8 @@ def framed(number: int, avro: bytes) -> bytes:
     return b"\0" + number.to_bytes(4, "big") + avro
 
 
-# --------------------------------------------------------------------------------------------------------------- options
-
-
-@dataclass(frozen=True, kw_only=True)
-class Registry:
-    """The connection to a schema registry. Secrets never appear in its ``repr`` or in errors.
-
-    Parameters
-    ----------
-    url : str
-        ``http://...`` or ``https://...``, several separated by commas; ``mock://...`` is an in-process registry for tests.
-    basic_auth_user_info : str or None
-        ``user:password``; also taken out of the URL.
-    bearer_auth_token : str or None
-    ssl_ca_location : str or None
-        A PEM file or a folder of trusted certificates.
-    ssl_certificate_location, ssl_key_location, ssl_key_password : str or None
-        The client's certificate and key as PEM files, and the key's password.
-    properties : mapping or sequence of (str, Any)
-        Other options of confluent_kafka's SchemaRegistryClient, by its own names (``proxy``, ``bearer.auth.*``, ``timeout``).
-    retry_seconds : float
-        How long requests are repeated if the registry does not answer, not counting the time of the requests.
-    """
-
-    url: str = ""
-    basic_auth_user_info: str | None = field(default=None, repr=False)
-    bearer_auth_token: str | None = field(default=None, repr=False)
-    ssl_ca_location: str | None = None
-    ssl_certificate_location: str | None = None
-    ssl_key_location: str | None = None
-    ssl_key_password: str | None = field(default=None, repr=False)
-    properties: Any = field(default=(), repr=False)
-    retry_seconds: float = 30.0
-
-    def __post_init__(self) -> None:
-        urls = [part.strip() for part in self.url.split(",")] if self.url else []
-        for url in urls:
-            if not url.startswith(("http://", "https://", "mock://")):
-                raise FormatOptionError(f"url {_without_user(url)!r} is not a registry's URL: it must begin with http:// or https://")
-        users = {user for url in urls if (user := _user_of(url))} | ({self.basic_auth_user_info} if self.basic_auth_user_info else set())
-        if len(users) > 1:
-            raise FormatOptionError("url and basic_auth_user_info name different users: set only one of them")
-        if users and self.bearer_auth_token:
-            raise FormatOptionError("basic_auth_user_info and bearer_auth_token cannot be combined: remove one of them")
-        if users and ":" not in next(iter(users)):
-            raise FormatOptionError("basic_auth_user_info is 'user:password'")
-        object.__setattr__(self, "url", ",".join(map(_without_user, urls)))
-        object.__setattr__(self, "basic_auth_user_info", next(iter(users), None))
-        object.__setattr__(self, "properties", _pairs(self.properties))
-        object.__setattr__(self, "retry_seconds", _seconds(self.retry_seconds))
+class Registry(RegistryOptions):
+    """The connection to a schema registry. Secrets never appear in its ``repr`` or in errors."""
 
     @property
     def client(self) -> RegistryClient:
@@ -181,36 +133,6 @@ class Registry:
             named |= {"bearer.auth.logical.cluster": "", "bearer.auth.identity.pool.id": ""}
         given = {name: value for name, value in named.items() if value is not None}
         return {"timeout": _REQUEST_SECONDS, "max.retries": 0, **given, **dict(self.properties)}
-
-
-def _user_of(url: str) -> str:
-    head, at, _ = urlsplit(url).netloc.rpartition("@")
-    return unquote(head) if at else ""
-
-
-def _without_user(url: str) -> str:
-    head, slashes, rest = url.partition("://") if "://" in url else ("", "", url)
-    host, slash, path = rest.partition("/")
-    return head + slashes + host.rpartition("@")[2] + slash + path
-
-
-def _pairs(properties: Any) -> tuple[tuple[str, Any], ...]:
-    try:
-        pairs = tuple(sorted(dict(properties).items()))
-        hash(pairs)
-        return pairs
-    except (TypeError, ValueError):
-        raise FormatOptionError("properties must be a mapping of options of confluent_kafka's SchemaRegistryClient") from None
-
-
-def _seconds(value: Any) -> float:
-    try:
-        seconds = float(value)
-    except (TypeError, ValueError):
-        seconds = -1.0
-    if not 0 <= seconds < 86_400:
-        raise FormatOptionError(f"retry_seconds is {value!r}; it must be a number of seconds, 0 for no second request")
-    return seconds
 
 
 # ---------------------------------------------------------------------------------------------------------------- client

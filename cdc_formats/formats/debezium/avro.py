@@ -46,13 +46,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar, NamedTuple
 
 import msgspec
 
 from cdc_formats.avro.plain_values import plain_value
 from cdc_formats.avro.reader import AvroSchema, row_converter
+from cdc_formats.avro.registry_options import RegistryOptions
 from cdc_formats.avro.schema_registry import FRAME_SIZE, VALUE_HEADER, Registry, SchemaId, framed, number_of, schema_id
 from cdc_formats.avro.writer import RECORD, AvroRows, avro_bytes, record_schema
 from cdc_formats.decoding.envelope import Envelope
@@ -86,13 +87,15 @@ _COMPLETE_SOURCES = tuple(f"io.debezium.connector.{name}.Source" for name in COM
 
 
 @dataclass(frozen=True, kw_only=True)
-class DebeziumAvro(DebeziumEnvelope):
+class DebeziumAvro(DebeziumEnvelope, RegistryOptions):
     """Debezium's envelope in Avro, through a schema registry.
 
     Parameters
     ----------
-    url, basic_auth_user_info, bearer_auth_token, ssl_ca_location, ssl_certificate_location, ssl_key_location, ssl_key_password, properties, retry_seconds
-        The registry's options, as in `schema_registry.Registry`.
+    url, basic_auth_user_info, bearer_auth_token, ssl_ca_location, ssl_certificate_location, ssl_key_location, ssl_key_password
+        The registry's options, as in `registry_options.RegistryOptions`.
+    properties, retry_seconds
+        As in `registry_options.RegistryOptions`.
     subject, key_subject : str or None
         The subjects for writing the schemas of values and keys; `for_topic` sets ``<topic>-value`` and ``<topic>-key``. Without
         `key_subject` records have no key.
@@ -109,22 +112,13 @@ class DebeziumAvro(DebeziumEnvelope):
         The zone of zone-less text in a TIMESTAMP column.
     database_include, table_include : str or None
         Regular expressions that ``source.db`` and ``source.table`` must match in full; other tables are ignored.
-    """  # noqa: E501
+    """
 
     identifier = "debezium-avro-confluent"
     whole_rows = "configure PostgreSQL to write whole rows (REPLICA IDENTITY FULL)"
     reads_headers = True
     sampler = "cdc_formats.topics.samplers.debezium_avro:DebeziumAvroSampler"
 
-    url: str = ""
-    basic_auth_user_info: str | None = field(default=None, repr=False)
-    bearer_auth_token: str | None = field(default=None, repr=False)
-    ssl_ca_location: str | None = None
-    ssl_certificate_location: str | None = None
-    ssl_key_location: str | None = None
-    ssl_key_password: str | None = field(default=None, repr=False)
-    properties: Any = field(default=(), repr=False)
-    retry_seconds: float = 30.0
     subject: str | None = None
     key_subject: str | None = None
     auto_register_schemas: bool = True
@@ -141,9 +135,7 @@ class DebeziumAvro(DebeziumEnvelope):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        registry = self.registry
-        for option in fields(registry):  # the URL without its user, properties as pairs
-            object.__setattr__(self, option.name, getattr(registry, option.name))
+        RegistryOptions.__post_init__(self)
         self._check_choice("binary_handling_mode", BINARY_MODES)
         self._check_choice("bigint_unsigned_handling_mode", (None, "long", "precise"))
         if not self.unavailable_value_placeholder:

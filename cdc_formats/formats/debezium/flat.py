@@ -52,6 +52,7 @@ from typing import Annotated, Any, ClassVar, NamedTuple
 import msgspec
 
 from cdc_formats.changelog_mode import ChangelogMode
+from cdc_formats.decoding.connect_schema import described, schema_of, struct_schema, written_handling
 from cdc_formats.decoding.envelope import Envelope, image_shape
 from cdc_formats.decoding.images import ABSENT
 from cdc_formats.decoding.json_reader import json_bytes, json_reader, read_object
@@ -79,7 +80,6 @@ from cdc_formats.row_kind import RowKind
 from cdc_formats.values.handling import Handling
 from cdc_formats.values.schema import Column, columns as to_columns
 
-from .connect_schema import described, schema_of, struct_schema, written_handling
 from .envelope import COMPLETE_CONNECTORS, SCHEMAS_KEPT
 from .json import DebeziumJson
 from .kafka_key import KafkaKey, as_image

@@ -52,6 +52,7 @@ from typing import Any, ClassVar, Literal
 
 import msgspec
 
+from cdc_formats.decoding.connect_schema import described, schema_of, struct_schema, written_handling
 from cdc_formats.decoding.envelope import Envelope
 from cdc_formats.decoding.json_reader import json_bytes, read_object
 from cdc_formats.decoding.metadata import epoch_ms, member, text, text_map
@@ -67,7 +68,6 @@ from cdc_formats.row_kind import RowKind
 from cdc_formats.values.handling import BINARY_MODES, DECIMAL_MODES, TIME_MODES, Handling
 from cdc_formats.values.schema import Column, columns as to_columns
 
-from .connect_schema import described, schema_of, struct_schema, written_handling
 from .envelope import (
     COMPLETE_CONNECTORS,
     ROW_CONNECTORS,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from cdc_formats.decoding.connect_schema import described
 from cdc_formats.decoding.json_reader import json_bytes, read_json
 from cdc_formats.decoding.rows import RowConverter
 from cdc_formats.decoding.wrappers import is_wrapped
@@ -13,7 +14,6 @@ from cdc_formats.events import Event
 from cdc_formats.row_kind import RowKind
 from cdc_formats.values.handling import Handling
 
-from .connect_schema import described
 from .envelope import SCHEMAS_KEPT
 
 

@@ -43,11 +43,12 @@ from cdc_formats.values.handling import ConversionError, Handling
 from cdc_formats.values.schema import Column, quote
 from cdc_formats.values.types import writer
 
+from .options import ROW_FORMAT_NAMES, UpsertOptions
+
 if TYPE_CHECKING:
     from cdc_formats.avro.reader import AvroSchema
     from cdc_formats.avro.schema_registry import SchemaId
 
-    from .upsert_kafka import UpsertKafka
 
 Row = tuple[Any, ...]
 
@@ -60,7 +61,7 @@ class RowFormat(ABC):
 
     Parameters
     ----------
-    options : UpsertKafka
+    options : UpsertOptions
     part : {"key", "value"}
     columns : sequence of Column
         The columns, with their names in the part.
@@ -71,7 +72,7 @@ class RowFormat(ABC):
         When the format cannot hold the columns.
     """
 
-    def __init__(self, options: UpsertKafka, part: Literal["key", "value"], columns: Sequence[Column]) -> None:
+    def __init__(self, options: UpsertOptions, part: Literal["key", "value"], columns: Sequence[Column]) -> None:
         self.options, self.part, self.columns = options, part, tuple(columns)
         self.names = tuple(column.name for column in columns)
         self.rows = RowConverter(columns, options.handling) if columns else None
@@ -500,7 +501,7 @@ class AvroConfluent(Avro):
         return framed(self.number, super().write(row))
 
 
-ROW_FORMATS: Mapping[str, type[RowFormat]] = {"json": Json, "csv": Csv, "raw": Raw, "avro": Avro, "avro-confluent": AvroConfluent}
+ROW_FORMATS: Mapping[str, type[RowFormat]] = dict(zip(ROW_FORMAT_NAMES, (Json, Csv, Raw, Avro, AvroConfluent), strict=True))
 """The row formats by Flink's names."""
 
 

@@ -47,9 +47,9 @@ Source: Flink's UpsertKafkaDynamicTableFactory, DynamicKafkaDeserializationSchem
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, replace
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from cdc_formats.changelog_mode import ChangelogMode
 from cdc_formats.decoding.envelope import Envelope, image_shape
@@ -58,25 +58,21 @@ from cdc_formats.decoding.json_reader import read_object
 from cdc_formats.decoding.other_messages import refuse_other
 from cdc_formats.decoding.rows import RowConverter, key_indices
 from cdc_formats.decoding.wrappers import key_fields
-from cdc_formats.encoding.envelope import TIMESTAMP_STANDARDS
-from cdc_formats.errors import DecodeError, FormatOptionError, InferenceError, MissingDependencyError, MissingFieldError, SchemaError
+from cdc_formats.errors import DecodeError, InferenceError, MissingFieldError, SchemaError
 from cdc_formats.events import Event, Headers, Ignored, KeyValue, Reader
-from cdc_formats.format import Encoder, Format
+from cdc_formats.format import Encoder
 from cdc_formats.row_kind import RowKind
 from cdc_formats.values.handling import Handling
 from cdc_formats.values.schema import Column, columns as to_columns
 
+from .options import UpsertOptions
 from .row_formats import ROW_FORMATS, Row, RowFormat
 
-if TYPE_CHECKING:
-    from cdc_formats.avro.schema_registry import Registry
-
-_REGISTRY = "avro_confluent_"
 _UPDATE, _DELETE = RowKind.UPDATE_AFTER, RowKind.DELETE  # member lookup on an Enum is slow up to Python 3.11
 
 
 @dataclass(frozen=True, kw_only=True)
-class UpsertKafka(Format):
+class UpsertKafka(UpsertOptions):
     """Rows by key.
 
     Parameters
@@ -98,7 +94,7 @@ class UpsertKafka(Format):
     avro_confluent_url, avro_confluent_basic_auth_user_info, avro_confluent_bearer_auth_token : str or None
     avro_confluent_ssl_ca_location, avro_confluent_ssl_certificate_location, avro_confluent_ssl_key_location : str or None
     avro_confluent_ssl_key_password, avro_confluent_properties, avro_confluent_retry_seconds
-        The registry of ``avro-confluent``, with the options of `schema_registry.Registry`.
+        The registry of ``avro-confluent``, with the options of `registry_options.RegistryOptions`.
     key_avro_confluent_subject, value_avro_confluent_subject : str or None
         The subjects for writing the schemas; `for_topic` sets ``<topic>-key`` and ``<topic>-value``.
     avro_confluent_auto_register_schemas : bool
@@ -114,81 +110,10 @@ class UpsertKafka(Format):
     reads_tombstones = True
     positions = "a record has a key and its newest row, but no position in a log"
 
-    key_format: str = "json"
-    value_format: str = "json"
-    key_fields_prefix: str = ""
-    value_fields_include: str = "ALL"
-    json_null: str = "fail"
-    json_timestamp_format_standard: str = "SQL"
-    csv_field_delimiter: str = ","
-    csv_quote_character: str = '"'
-    csv_escape_character: str | None = None
-    csv_null_literal: str | None = None
-    csv_array_element_delimiter: str = ";"
-    raw_charset: str = "UTF-8"
-    raw_endianness: str = "big-endian"
-    avro_confluent_url: str = ""
-    avro_confluent_basic_auth_user_info: str | None = field(default=None, repr=False)
-    avro_confluent_bearer_auth_token: str | None = field(default=None, repr=False)
-    avro_confluent_ssl_ca_location: str | None = None
-    avro_confluent_ssl_certificate_location: str | None = None
-    avro_confluent_ssl_key_location: str | None = None
-    avro_confluent_ssl_key_password: str | None = field(default=None, repr=False)
-    avro_confluent_properties: Any = field(default=(), repr=False)
-    avro_confluent_retry_seconds: float = 30.0
-    avro_confluent_auto_register_schemas: bool = True
-    key_avro_confluent_subject: str | None = None
-    value_avro_confluent_subject: str | None = None
-    time_zone: str | None = None
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._check_choice("key_format", tuple(ROW_FORMATS))
-        self._check_choice("value_format", tuple(ROW_FORMATS))
-        self._check_choice("value_fields_include", ("ALL", "EXCEPT_KEY"))
-        self._check_choice("json_null", ("fail", "delete"))
-        self._check_choice("json_timestamp_format_standard", TIMESTAMP_STANDARDS)
-        self._check_choice("raw_endianness", ("big-endian", "little-endian"))
-        if self.key_fields_prefix and self.value_fields_include == "ALL":
-            raise FormatOptionError("upsert-kafka: key_fields_prefix needs value_fields_include='EXCEPT_KEY', or the fields would overlap")
-        for name in ("csv_field_delimiter", "csv_quote_character", "csv_escape_character"):
-            optional = name != "csv_field_delimiter"
-            if len(getattr(self, name) or " " * optional) != 1:
-                raise FormatOptionError(f"upsert-kafka: {name} must be one character, not {getattr(self, name)!r}")
-        characters = [each for each in (self.csv_field_delimiter, self.csv_quote_character, self.csv_escape_character) if each]
-        if len(set(characters)) < len(characters):
-            raise FormatOptionError("upsert-kafka: csv_field_delimiter, csv_quote_character and csv_escape_character must differ")
-        try:
-            "".encode(self.raw_charset)  # raises for codecs that do not encode text, such as hex
-        except (LookupError, TypeError):
-            raise FormatOptionError(f"upsert-kafka: raw_charset {self.raw_charset!r} is unknown") from None
-        if self._set_registry_options():
-            registry = self.registry
-            for option in fields(registry):  # the URL without its user, properties as pairs
-                object.__setattr__(self, _REGISTRY + option.name, getattr(registry, option.name))
-
-    def _set_registry_options(self) -> list[str]:
-        options = [option for option in fields(self) if option.name.startswith(_REGISTRY)]
-        return [option.name for option in options if getattr(self, option.name) != option.default]
-
-    @property
-    def registry(self) -> Registry:
-        """The registry of the options."""
-        try:
-            from cdc_formats.avro.schema_registry import Registry
-        except ImportError as error:
-            raise MissingDependencyError(f"avro-confluent needs {error.name}: pip install 'pyspark-kafka-changelog[avro]'") from error
-        return Registry(**{option.name: getattr(self, _REGISTRY + option.name) for option in fields(Registry)})
-
     @property
     def reads_headers(self) -> bool:  # type: ignore[override]
         """Whether a schema id can be in a header."""
         return "avro-confluent" in (self.key_format, self.value_format)
-
-    @property
-    def encodings(self) -> Handling:
-        """Text and numbers, base64."""
-        return Handling(time_zone=self.time_zone)
 
     def check(self, columns: Sequence[Column], unique_key: Sequence[str] = ()) -> None:
         """Raise for a missing primary key, a key without the prefix, and columns that a format cannot hold."""

@@ -30,8 +30,8 @@ from dataclasses import replace
 from typing import Any
 
 from cdc_formats.avro.logical_types import LOGICAL_TIMES
+from cdc_formats.decoding.connect_schema import CONNECT, DEBEZIUM_TIME
 from cdc_formats.errors import SchemaError
-from cdc_formats.formats.debezium.connect_schema import CONNECT, DEBEZIUM_TIME
 from cdc_formats.topics.declarations import DeclaredColumn
 from cdc_formats.values import times
 from cdc_formats.values.numbers import INTEGER_BITS

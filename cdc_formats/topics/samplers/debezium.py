@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
+from cdc_formats.decoding.connect_schema import CONNECT, DEBEZIUM_TIME
 from cdc_formats.decoding.metadata import member
 from cdc_formats.decoding.wrappers import message_fields
 from cdc_formats.errors import MalformedMessageError, SchemaError
 from cdc_formats.events import Headers
-from cdc_formats.formats.debezium.connect_schema import CONNECT, DEBEZIUM_TIME
 from cdc_formats.formats.debezium.envelope import COMPLETE_CONNECTORS
 from cdc_formats.topics.encodings import JSON_BLOCK
 from cdc_formats.topics.inference.observed import BASE64, DIGITS, ColumnValues

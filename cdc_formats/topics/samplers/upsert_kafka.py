@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
+from cdc_formats.avro.registry_options import RegistryOptions
 from cdc_formats.errors import DecodeError
 from cdc_formats.events import Headers
 from cdc_formats.formats.upsert.upsert_kafka import UpsertKafka
@@ -25,9 +26,8 @@ from cdc_formats.topics.sampler import Declaration, Evidence, InspectedRecord, S
 if TYPE_CHECKING:
     from cdc_formats.avro.schema_registry import Registry
 
+_REGISTRY = [option.name for option in fields(RegistryOptions)]
 _KEY_FORMATS = {JSON_OBJECT: "json", JSON_BLOCK: "json", JSON_PAYLOAD: "json", CONFLUENT: "avro-confluent"}
-_REGISTRY = ("url", "basic_auth_user_info", "bearer_auth_token", "properties", "retry_seconds")
-_SSL = ("ssl_ca_location", "ssl_certificate_location", "ssl_key_location", "ssl_key_password")
 
 
 class UpsertKafkaSampler(Sampler):
@@ -73,7 +73,7 @@ class UpsertKafkaSampler(Sampler):
         key, value = _most(each.key.encoding for each in records), _most(each.value.encoding for each in records)
         detected: dict[str, Any] = {}
         if CONFLUENT in (key, value):
-            detected = {f"avro_confluent_{name}": options[name] for name in (*_REGISTRY, *_SSL) if name in options}
+            detected = {f"avro_confluent_{name}": options[name] for name in _REGISTRY if name in options}
         if key is not None:
             detected["key_format"] = _KEY_FORMATS.get(key) or _plain_key(records)
         if value == CONFLUENT:

@@ -15,8 +15,8 @@ from cdc_formats import get_format
 from cdc_formats.avro.logical_types import LOGICAL_TIMES
 from cdc_formats.avro.schema_registry import Registry, framed
 from cdc_formats.avro.writer import avro_bytes
+from cdc_formats.decoding.connect_schema import EPOCH_UNITS
 from cdc_formats.errors import SchemaRegistryError
-from cdc_formats.formats.debezium.connect_schema import EPOCH_UNITS
 from normalize.decode.columnar import ColumnarDecoder, one_by_one
 from normalize.decode.targets import Blocks, TypedRows
 from tests.support.both_decoders import all_metadata, differences, odd_share, outcome, source_of, together

@@ -12,8 +12,8 @@ from confluent_kafka.schema_registry import Schema
 
 from cdc_formats import get_format
 from cdc_formats.avro.schema_registry import Registry
+from cdc_formats.decoding.connect_schema import CONNECT
 from cdc_formats.errors import ArgumentError, FormatOptionError, InferenceError, SchemaError
-from cdc_formats.formats.debezium.connect_schema import CONNECT
 from cdc_formats.topics.encodings import SampledRecord
 from cdc_formats.topics.inference import infer_schema, infer_subject
 from cdc_formats.topics.inference.source_types import avro_columns, connect_columns, jdbc_type, mysql_type

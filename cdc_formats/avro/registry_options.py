@@ -1,0 +1,88 @@
+"""The options of a schema registry: declared, checked and documented once, for every format that has them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from cdc_formats.errors import FormatOptionError
+
+
+@dataclass(frozen=True, kw_only=True)
+class RegistryOptions:
+    """The options of a schema registry, which formats have, too.
+
+    Parameters
+    ----------
+    url : str
+        ``http://...`` or ``https://...``, several separated by commas; ``mock://...`` is an in-process registry for tests.
+    basic_auth_user_info : str or None
+        ``user:password``; also taken out of the URL.
+    bearer_auth_token : str or None
+    ssl_ca_location : str or None
+        A PEM file or a folder of trusted certificates.
+    ssl_certificate_location, ssl_key_location, ssl_key_password : str or None
+        The client's certificate and key as PEM files, and the key's password.
+    properties : mapping or sequence of (str, Any)
+        Other options of confluent_kafka's SchemaRegistryClient, by its own names (``proxy``, ``bearer.auth.*``, ``timeout``).
+    retry_seconds : float
+        How long requests are repeated if the registry does not answer, not counting the time of the requests.
+    """
+
+    url: str = ""
+    basic_auth_user_info: str | None = field(default=None, repr=False)
+    bearer_auth_token: str | None = field(default=None, repr=False)
+    ssl_ca_location: str | None = None
+    ssl_certificate_location: str | None = None
+    ssl_key_location: str | None = None
+    ssl_key_password: str | None = field(default=None, repr=False)
+    properties: Any = field(default=(), repr=False)
+    retry_seconds: float = 30.0
+
+    def __post_init__(self) -> None:
+        urls = [part.strip() for part in self.url.split(",")] if self.url else []
+        for url in urls:
+            if not url.startswith(("http://", "https://", "mock://")):
+                raise FormatOptionError(f"url {_without_user(url)!r} is not a registry's URL: it must begin with http:// or https://")
+        users = {user for url in urls if (user := _user_of(url))} | ({self.basic_auth_user_info} if self.basic_auth_user_info else set())
+        if len(users) > 1:
+            raise FormatOptionError("url and basic_auth_user_info name different users: set only one of them")
+        if users and self.bearer_auth_token:
+            raise FormatOptionError("basic_auth_user_info and bearer_auth_token cannot be combined: remove one of them")
+        if users and ":" not in next(iter(users)):
+            raise FormatOptionError("basic_auth_user_info is 'user:password'")
+        object.__setattr__(self, "url", ",".join(map(_without_user, urls)))
+        object.__setattr__(self, "basic_auth_user_info", next(iter(users), None))
+        object.__setattr__(self, "properties", _pairs(self.properties))
+        object.__setattr__(self, "retry_seconds", _seconds(self.retry_seconds))
+
+
+def _user_of(url: str) -> str:
+    head, at, _ = urlsplit(url).netloc.rpartition("@")
+    return unquote(head) if at else ""
+
+
+def _without_user(url: str) -> str:
+    head, slashes, rest = url.partition("://") if "://" in url else ("", "", url)
+    host, slash, path = rest.partition("/")
+    return head + slashes + host.rpartition("@")[2] + slash + path
+
+
+def _pairs(properties: Any) -> tuple[tuple[str, Any], ...]:
+    try:
+        pairs = tuple(sorted(dict(properties).items()))
+        hash(pairs)
+        return pairs
+    except (TypeError, ValueError):
+        raise FormatOptionError("properties must be a mapping of options of confluent_kafka's SchemaRegistryClient") from None
+
+
+def _seconds(value: Any) -> float:
+    try:
+        seconds = float(value)
+    except (TypeError, ValueError):
+        seconds = -1.0
+    if not 0 <= seconds < 86_400:
+        raise FormatOptionError(f"retry_seconds is {value!r}; it must be a number of seconds, 0 for no second request")
+    return seconds

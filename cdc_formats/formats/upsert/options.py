@@ -1,0 +1,97 @@
+"""The options of upsert-kafka, for the format and for the row formats of its key and value."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, TypeVar
+
+from cdc_formats.avro.registry_options import RegistryOptions
+from cdc_formats.encoding.envelope import TIMESTAMP_STANDARDS
+from cdc_formats.errors import FormatOptionError, MissingDependencyError
+from cdc_formats.format import Format
+from cdc_formats.values.handling import Handling
+
+if TYPE_CHECKING:
+    from cdc_formats.avro.schema_registry import Registry
+
+C = TypeVar("C", bound=type)
+
+ROW_FORMAT_NAMES = ("json", "csv", "raw", "avro", "avro-confluent")
+"""Flink's names of the row formats."""
+_REGISTRY = "avro_confluent_"
+
+
+def _with_registry_options(cls: C) -> C:
+    """Add the fields of `RegistryOptions`, whose names here have a prefix, to a class that will be a dataclass."""
+    for option in fields(RegistryOptions):
+        cls.__annotations__[_REGISTRY + option.name] = option.type
+        setattr(cls, _REGISTRY + option.name, field(default=option.default, repr=option.repr))
+    return cls
+
+
+@dataclass(frozen=True, kw_only=True)
+@_with_registry_options
+class UpsertOptions(Format):
+    """The options of `UpsertKafka`, which documents them."""
+
+    key_format: str = "json"
+    value_format: str = "json"
+    key_fields_prefix: str = ""
+    value_fields_include: str = "ALL"
+    json_null: str = "fail"
+    json_timestamp_format_standard: str = "SQL"
+    csv_field_delimiter: str = ","
+    csv_quote_character: str = '"'
+    csv_escape_character: str | None = None
+    csv_null_literal: str | None = None
+    csv_array_element_delimiter: str = ";"
+    raw_charset: str = "UTF-8"
+    raw_endianness: str = "big-endian"
+    avro_confluent_auto_register_schemas: bool = True
+    key_avro_confluent_subject: str | None = None
+    value_avro_confluent_subject: str | None = None
+    time_zone: str | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._check_choice("key_format", ROW_FORMAT_NAMES)
+        self._check_choice("value_format", ROW_FORMAT_NAMES)
+        self._check_choice("value_fields_include", ("ALL", "EXCEPT_KEY"))
+        self._check_choice("json_null", ("fail", "delete"))
+        self._check_choice("json_timestamp_format_standard", TIMESTAMP_STANDARDS)
+        self._check_choice("raw_endianness", ("big-endian", "little-endian"))
+        if self.key_fields_prefix and self.value_fields_include == "ALL":
+            raise FormatOptionError("upsert-kafka: key_fields_prefix needs value_fields_include='EXCEPT_KEY', or the fields would overlap")
+        for name in ("csv_field_delimiter", "csv_quote_character", "csv_escape_character"):
+            optional = name != "csv_field_delimiter"
+            if len(getattr(self, name) or " " * optional) != 1:
+                raise FormatOptionError(f"upsert-kafka: {name} must be one character, not {getattr(self, name)!r}")
+        characters = [each for each in (self.csv_field_delimiter, self.csv_quote_character, self.csv_escape_character) if each]
+        if len(set(characters)) < len(characters):
+            raise FormatOptionError("upsert-kafka: csv_field_delimiter, csv_quote_character and csv_escape_character must differ")
+        try:
+            "".encode(self.raw_charset)  # raises for codecs that do not encode text, such as hex
+        except (LookupError, TypeError):
+            raise FormatOptionError(f"upsert-kafka: raw_charset {self.raw_charset!r} is unknown") from None
+        if self._set_registry_options():
+            registry = self.registry
+            for option in fields(registry):  # the URL without its user, properties as pairs
+                object.__setattr__(self, _REGISTRY + option.name, getattr(registry, option.name))
+
+    def _set_registry_options(self) -> list[str]:
+        options = [option for option in fields(self) if option.name.startswith(_REGISTRY)]
+        return [option.name for option in options if getattr(self, option.name) != option.default]
+
+    @property
+    def registry(self) -> Registry:
+        """The registry of the options."""
+        try:
+            from cdc_formats.avro.schema_registry import Registry
+        except ImportError as error:
+            raise MissingDependencyError(f"avro-confluent needs {error.name}: pip install 'pyspark-kafka-changelog[avro]'") from error
+        return Registry(**{option.name: getattr(self, _REGISTRY + option.name) for option in fields(Registry)})
+
+    @property
+    def encodings(self) -> Handling:
+        """Text and numbers, base64."""
+        return Handling(time_zone=self.time_zone)
