@@ -21,6 +21,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import msgspec
+
 from cdc_formats.errors import ArgumentError, DecodeError, FormatOptionError, MissingBeforeImageError, PartialImageError, SchemaError
 from cdc_formats.format import Format
 from cdc_formats.printable import printable
@@ -89,33 +91,9 @@ class InferredSchema:
 
     def to_dict(self) -> dict[str, Any]:
         """Return all fields as JSON values."""
-        return {
-            "format": self.format,
-            "schema": self.ddl,
-            "primary_key": list(self.primary_key),
-            "primary_key_reason": self.primary_key_reason,
-            "format_options": dict(self.format_options),
-            "option_reasons": dict(self.option_reasons),
-            "tables": list(self.tables),
-            "records": self.records,
-            "rows": self.rows,
-            "ignored": dict(self.ignored),
-            "columns": [
-                {
-                    "name": each.column.name,
-                    "type": str(each.column.type),
-                    "nullable": each.column.nullable,
-                    "certainty": each.certainty,
-                    "source_type": each.source_type,
-                    "seen": dict(each.seen),
-                    "lengths": None if each.lengths is None else list(each.lengths),
-                    "examples": list(each.examples),
-                    "notes": list(each.notes),
-                }
-                for each in self.evidence
-            ],
-            "notes": list(self.notes),
-        }
+        values = {**vars(self), "schema": self.ddl, "columns": [each.to_dict() for each in self.evidence]}
+        del values["evidence"]
+        return dict(msgspec.to_builtins(values, enc_hook=repr))
 
     def __str__(self) -> str:
         of = f" of {', '.join(self.tables)}" if self.tables else ""

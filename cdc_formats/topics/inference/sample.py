@@ -8,6 +8,8 @@ from dataclasses import dataclass, field, replace
 from functools import reduce
 from typing import Any
 
+import msgspec
+
 from cdc_formats.errors import DecodeError, InferenceError, MalformedMessageError
 from cdc_formats.events import Event, Headers, Ignored
 from cdc_formats.format import Format
@@ -54,6 +56,12 @@ class ColumnEvidence:
     lengths: tuple[int, int] | None = None
     examples: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return all fields as JSON values."""
+        values = {"name": self.column.name, "type": str(self.column.type), "nullable": self.column.nullable, **vars(self)}
+        del values["column"]
+        return dict(msgspec.to_builtins(values))
 
     def __str__(self) -> str:
         seen = ", ".join(f"{count} {kind}" for kind, count in self.seen.items())

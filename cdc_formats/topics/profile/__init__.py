@@ -5,8 +5,9 @@
 
 from .detect import Candidate
 from .facts import Keys, Partition, Positions, Sizes
-from .profile import CorruptRecord, TopicProfile, profile_records
+from .profile import profile_records
 from .tables import BeforeImages, TableProfile
+from .topic_profile import CorruptRecord, TopicProfile
 
 __all__ = [
     "BeforeImages",

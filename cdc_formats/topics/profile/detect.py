@@ -30,6 +30,7 @@ from .read import Reading, read_all
 
 _DECOY = b'{"a field that no format has": 1}'
 _MOST_SHOWN = 5
+_NOT_SHOWN = ("identifier", "distinctive", "format")
 _NEEDED_SHARE = 2  # at least one of two values must be understood
 _SPECIFIC_SHARE = 10  # one of ten is enough to prefer a specific format
 
@@ -82,17 +83,7 @@ class Candidate:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the result as JSON values."""
-        return {
-            "format": self.identifier,
-            "evidence": self.evidence,
-            "values": self.values,
-            "read": self.read,
-            "ignored": dict(self.ignored),
-            "refused": self.refused,
-            "error": self.error,
-            "specific": self.specific,
-            "requirement": self.requirement,
-        }
+        return {"format": self.identifier, **{name: value for name, value in vars(self).items() if name not in _NOT_SHOWN}}
 
 
 def candidates(records: Sequence[InspectedRecord], options: Mapping[str, Any]) -> list[Candidate]:

@@ -1,16 +1,12 @@
-"""Renders a profile for a notebook: HTML with inline styles, readable on light and dark themes. All data is escaped."""
+"""Renders a report for a notebook: HTML with inline styles, readable on light and dark themes. All data is escaped."""
 
 from __future__ import annotations
 
 from html import escape
-from typing import TYPE_CHECKING
 
 from cdc_formats.printable import printable
 
-from .report import Grid, Section, headline, sections
-
-if TYPE_CHECKING:
-    from .profile import TopicProfile
+from .report import Grid, Report, Section
 
 _LINE = "rgba(128,128,128,.35)"
 _SHADE = "rgba(128,128,128,.10)"
@@ -20,16 +16,16 @@ _KIND_COLORS = {"+I": "#22a861", "-U": "#d18f00", "+U": "#3a95d6", "-D": "#e5533
 _MOST_OPEN = 12
 
 
-def html_text(profile: TopicProfile) -> str:
-    """Return a profile as HTML."""
-    badge = "#1a9850" if profile.format else "#d7301f"
-    identifier, _, rest = headline(profile).partition(": ")
+def html_text(report: Report) -> str:
+    """Return a report as HTML."""
+    badge = "#1a9850" if report.good else "#d7301f"
+    identifier, _, rest = report.headline.partition(": ")
     head = (
-        f'<div style="margin-bottom:8px"><span style="font-size:17px;font-weight:600">{_text(profile.topic)}</span> '
+        f'<div style="margin-bottom:8px"><span style="font-size:17px;font-weight:600">{_text(report.title)}</span> '
         f'<span style="margin-left:8px;padding:2px 9px;border-radius:10px;background:{badge};color:#fff;font-weight:600">'
         f'{_text(identifier)}</span> <span style="margin-left:8px;opacity:.75">{_text(rest)}</span></div>'
     )
-    return f'<div style="{_FONT};max-width:1100px;text-align:left">{head}{"".join(map(_section, sections(profile)))}</div>'
+    return f'<div style="{_FONT};max-width:1100px;text-align:left">{head}{"".join(map(_section, report.sections))}</div>'
 
 
 def _text(text: str) -> str:

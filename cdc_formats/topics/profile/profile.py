@@ -1,10 +1,9 @@
-"""Profiles the records of a sample: `profile_records` and `TopicProfile`."""
+"""Profiles the records of a sample: `profile_records`."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
 from typing import Any
 
 from cdc_formats.errors import ArgumentError, ChangelogError
@@ -18,10 +17,6 @@ from cdc_formats.topics.sampler import sampler_class
 from .call import call_text, topic_notes
 from .detect import Candidate, candidate, candidates, choose
 from .facts import (
-    Keys,
-    Partition,
-    Positions,
-    Sizes,
     encodings,
     headers,
     keys,
@@ -34,184 +29,11 @@ from .facts import (
 )
 from .handling import handling
 from .read import Reading, inspect_all, read_all
-from .tables import TableProfile, tables
+from .tables import tables
+from .topic_profile import CorruptRecord, TopicProfile
 
 _MOST_ERRORS = 5
 _MOST_STATEMENTS = 3
-
-
-@dataclass(frozen=True)
-class CorruptRecord:
-    """A record that the format cannot read.
-
-    Parameters
-    ----------
-    place : str
-        ``topic[partition]@offset``.
-    error : str
-    """
-
-    place: str
-    error: str
-
-
-@dataclass(frozen=True)
-class TopicProfile:
-    """The profile of a topic, made from a sample.
-
-    Print it or show it in a notebook. `to_dict` returns JSON values, `call` the text of the call that reads a table.
-
-    Parameters
-    ----------
-    topic, servers : str
-    connection : tuple of str
-        The names of the Kafka client's other options; a profile never has their values.
-    records : int
-        The number of records in the sample.
-    format : str or None
-        The identifier; None when no format reads most of the sample.
-    reason : str
-        Why this format was chosen, or none.
-    candidates : tuple of Candidate
-        The tried formats, the best first.
-    values : mapping
-        The number of values by encoding.
-    keys : Keys
-    tables : tuple of TableProfile
-        Sorted by number of records, the largest first.
-    handling : tuple of (str, str)
-        Encodings that depend on the producer's configuration, with the evidence.
-    positions : Positions or None
-    repeated : int
-        The number of records that repeat an earlier key and value.
-    tombstones : int
-    ignored : mapping
-        The number of records that were understood and have no rows, by reason.
-    control_events : tuple of str
-        Some of the ignored records, with their statements.
-    corrupt : int
-        The number of unreadable records.
-    errors : tuple of CorruptRecord
-        The first unreadable records.
-    key_sizes, value_sizes : Sizes or None
-    times : tuple of (str, str) or None
-        The first and the last Kafka timestamp, as ISO text in UTC.
-    partitions : tuple of Partition
-    headers : mapping
-        The number of records by header name.
-    notes : tuple of str
-        Decisions that a reader of the topic has to make.
-    calls : mapping
-        The text of the call that reads each table, by the table's name.
-    """
-
-    topic: str
-    servers: str
-    connection: tuple[str, ...]
-    records: int
-    format: str | None
-    reason: str
-    candidates: tuple[Candidate, ...]
-    values: Mapping[str, int]
-    keys: Keys
-    tables: tuple[TableProfile, ...]
-    handling: tuple[tuple[str, str], ...]
-    positions: Positions | None
-    repeated: int
-    tombstones: int
-    ignored: Mapping[str, int]
-    control_events: tuple[str, ...]
-    corrupt: int
-    errors: tuple[CorruptRecord, ...]
-    key_sizes: Sizes | None
-    value_sizes: Sizes | None
-    times: tuple[str, str] | None
-    partitions: tuple[Partition, ...]
-    headers: Mapping[str, int]
-    notes: tuple[str, ...]
-    calls: Mapping[str, str]
-
-    def call(self, table: str | None = None) -> str:
-        """Return the call of ``from_kafka_changelog`` that reads a table, as Python text.
-
-        Parameters
-        ----------
-        table : str or None
-            A table's full name or its last part; None selects the table with the most records.
-
-        Raises
-        ------
-        ArgumentError
-            When the sample has no such table, or its columns are unknown.
-        """
-        if not self.calls:
-            raise ArgumentError(f"the sample of {self.topic!r} has no table with known columns: {self.reason}")
-        names = [name for name in self.calls if table is None or table in (name, name.rpartition(".")[2])]
-        if not names:
-            raise ArgumentError(f"the sample of {self.topic!r} has no table {table!r} with known columns: choose {', '.join(self.calls)}")
-        return self.calls[names[0]]
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return all fields as JSON values."""
-        return {
-            "topic": self.topic,
-            "servers": self.servers,
-            "connection": list(self.connection),
-            "records": self.records,
-            "format": self.format,
-            "reason": self.reason,
-            "candidates": [each.to_dict() for each in self.candidates],
-            "values": dict(self.values),
-            "keys": asdict(self.keys),
-            "tables": [_table_dict(each) for each in self.tables],
-            "handling": dict(self.handling),
-            "positions": None if self.positions is None else asdict(self.positions),
-            "repeated": self.repeated,
-            "tombstones": self.tombstones,
-            "ignored": dict(self.ignored),
-            "control_events": list(self.control_events),
-            "corrupt": self.corrupt,
-            "errors": [asdict(each) for each in self.errors],
-            "key_sizes": None if self.key_sizes is None else asdict(self.key_sizes),
-            "value_sizes": None if self.value_sizes is None else asdict(self.value_sizes),
-            "times": None if self.times is None else list(self.times),
-            "partitions": [asdict(each) for each in self.partitions],
-            "headers": dict(self.headers),
-            "notes": list(self.notes),
-            "calls": dict(self.calls),
-        }
-
-    def __str__(self) -> str:
-        from .terminal import plain_text
-
-        return plain_text(self)
-
-    def __rich__(self) -> Any:
-        from .terminal import renderable
-
-        return renderable(self)
-
-    def _repr_html_(self) -> str:
-        from .html import html_text
-
-        return html_text(self)
-
-
-def _table_dict(table: TableProfile) -> dict[str, Any]:
-    return {
-        "name": table.name,
-        "records": table.records,
-        "kinds": dict(table.kinds),
-        "operations": dict(table.operations),
-        "before_images": asdict(table.before),
-        "kafka_key": table.kafka_key,
-        "key_agrees": table.key_agrees,
-        "ddl": table.ddl,
-        "primary_key": list(table.primary_key),
-        "schema": None if table.schema is None else table.schema.to_dict(),
-        "reason": table.reason,
-        "options": {name: value if isinstance(value, (bool, int, str)) else repr(value) for name, value in table.options.items()},
-    }
 
 
 def profile_records(

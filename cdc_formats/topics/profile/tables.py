@@ -8,6 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields, replace
 from typing import Any
 
+import msgspec
+
 from cdc_formats.changelog_mode import ChangelogMode
 from cdc_formats.errors import ChangelogError
 from cdc_formats.events import Event, Ignored
@@ -89,6 +91,14 @@ class TableProfile:
     def primary_key(self) -> tuple[str, ...]:
         """The primary key; empty if unknown."""
         return () if self.schema is None else self.schema.primary_key
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return all fields as JSON values."""
+        schema = None if self.schema is None else self.schema.to_dict()
+        options = {name: value if isinstance(value, (bool, int, str)) else repr(value) for name, value in self.options.items()}
+        values = {**vars(self), "before_images": self.before, "ddl": self.ddl, "primary_key": self.primary_key}
+        del values["before"]
+        return dict(msgspec.to_builtins({**values, "schema": schema, "options": options}))
 
 
 def tables(readings: Sequence[Reading], reader: AnyColumns) -> tuple[TableProfile, ...]:

@@ -1,4 +1,4 @@
-"""Renders a profile for a terminal, as plain text or with rich. Markup and control codes in messages are escaped."""
+"""Renders a report for a terminal, as plain text or with rich. Markup and control codes in messages are escaped."""
 
 from __future__ import annotations
 
@@ -7,23 +7,21 @@ from typing import TYPE_CHECKING
 
 from cdc_formats.printable import printable
 
-from .report import Grid, Section, headline, sections
+from .report import Grid, Report, Section
 
 if TYPE_CHECKING:
     from rich.console import Group, RenderableType
     from rich.table import Table
-
-    from .profile import TopicProfile
 
 _WIDTH = 120
 _LEAST_COLUMN = 8
 _KIND_STYLES = {"+I": "green", "-U": "yellow", "+U": "cyan", "-D": "red"}
 
 
-def plain_text(profile: TopicProfile) -> str:
-    """Return a profile as plain text, at most 120 columns wide except for the call."""
-    title = f"{profile.topic}  {headline(profile)}"
-    return "\n".join([printable(title), *(line for section in sections(profile) for line in _plain(section))])
+def plain_text(report: Report) -> str:
+    """Return a report as plain text, at most 120 columns wide except for code."""
+    title = f"{report.title}  {report.headline}"
+    return "\n".join([printable(title), *(line for section in report.sections for line in _plain(section))])
 
 
 def _plain(section: Section) -> list[str]:
@@ -73,8 +71,8 @@ def _widths(rows: list[list[str]]) -> list[int]:
 # ------------------------------------------------------------------------------------------------------------------ rich
 
 
-def renderable(profile: TopicProfile) -> Group:
-    """Return a profile as a rich renderable.
+def renderable(report: Report) -> Group:
+    """Return a report as a rich renderable.
 
     Raises
     ------
@@ -84,8 +82,8 @@ def renderable(profile: TopicProfile) -> Group:
     from rich.console import Group
     from rich.text import Text
 
-    title = Text.assemble((printable(profile.topic), "bold"), "  ", (printable(headline(profile)), "green" if profile.format else "red"))
-    return Group(title, *(part for section in sections(profile) for part in _drawn(section)))
+    title = Text.assemble((printable(report.title), "bold"), "  ", (printable(report.headline), "green" if report.good else "red"))
+    return Group(title, *(part for section in report.sections for part in _drawn(section)))
 
 
 def _drawn(section: Section) -> list[RenderableType]:

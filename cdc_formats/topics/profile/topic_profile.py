@@ -1,0 +1,294 @@
+"""The profile of a topic: its facts, and the report that shows them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from cdc_formats.errors import ArgumentError
+from cdc_formats.events import Ignored
+
+from .detect import Candidate
+from .facts import Keys, Partition, Positions, Sizes
+from .html import html_text
+from .report import Grid, Report, Section, clipped
+from .tables import TableProfile
+from .terminal import plain_text, renderable
+
+KINDS = ("+I", "-U", "+U", "-D")
+_MOST_CODE = 20_000
+_MOST_CANDIDATES = 4
+_MOST_ROWS = 40
+
+
+@dataclass(frozen=True)
+class CorruptRecord:
+    """A record that the format cannot read.
+
+    Parameters
+    ----------
+    place : str
+        ``topic[partition]@offset``.
+    error : str
+    """
+
+    place: str
+    error: str
+
+
+@dataclass(frozen=True)
+class TopicProfile:
+    """The profile of a topic, made from a sample.
+
+    Print it or show it in a notebook. `to_dict` returns JSON values, `call` the text of the call that reads a table.
+
+    Parameters
+    ----------
+    topic, servers : str
+    connection : tuple of str
+        The names of the Kafka client's other options; a profile never has their values.
+    records : int
+        The number of records in the sample.
+    format : str or None
+        The identifier; None when no format reads most of the sample.
+    reason : str
+        Why this format was chosen, or none.
+    candidates : tuple of Candidate
+        The tried formats, the best first.
+    values : mapping
+        The number of values by encoding.
+    keys : Keys
+    tables : tuple of TableProfile
+        Sorted by number of records, the largest first.
+    handling : tuple of (str, str)
+        Encodings that depend on the producer's configuration, with the evidence.
+    positions : Positions or None
+    repeated : int
+        The number of records that repeat an earlier key and value.
+    tombstones : int
+    ignored : mapping
+        The number of records that were understood and have no rows, by reason.
+    control_events : tuple of str
+        Some of the ignored records, with their statements.
+    corrupt : int
+        The number of unreadable records.
+    errors : tuple of CorruptRecord
+        The first unreadable records.
+    key_sizes, value_sizes : Sizes or None
+    times : tuple of (str, str) or None
+        The first and the last Kafka timestamp, as ISO text in UTC.
+    partitions : tuple of Partition
+    headers : mapping
+        The number of records by header name.
+    notes : tuple of str
+        Decisions that a reader of the topic has to make.
+    calls : mapping
+        The text of the call that reads each table, by the table's name.
+    """
+
+    topic: str
+    servers: str
+    connection: tuple[str, ...]
+    records: int
+    format: str | None
+    reason: str
+    candidates: tuple[Candidate, ...]
+    values: Mapping[str, int]
+    keys: Keys
+    tables: tuple[TableProfile, ...]
+    handling: tuple[tuple[str, str], ...]
+    positions: Positions | None
+    repeated: int
+    tombstones: int
+    ignored: Mapping[str, int]
+    control_events: tuple[str, ...]
+    corrupt: int
+    errors: tuple[CorruptRecord, ...]
+    key_sizes: Sizes | None
+    value_sizes: Sizes | None
+    times: tuple[str, str] | None
+    partitions: tuple[Partition, ...]
+    headers: Mapping[str, int]
+    notes: tuple[str, ...]
+    calls: Mapping[str, str]
+
+    def call(self, table: str | None = None) -> str:
+        """Return the call of ``from_kafka_changelog`` that reads a table, as Python text.
+
+        Parameters
+        ----------
+        table : str or None
+            A table's full name or its last part; None selects the table with the most records.
+
+        Raises
+        ------
+        ArgumentError
+            When the sample has no such table, or its columns are unknown.
+        """
+        if not self.calls:
+            raise ArgumentError(f"the sample of {self.topic!r} has no table with known columns: {self.reason}")
+        names = [name for name in self.calls if table is None or table in (name, name.rpartition(".")[2])]
+        if not names:
+            raise ArgumentError(f"the sample of {self.topic!r} has no table {table!r} with known columns: choose {', '.join(self.calls)}")
+        return self.calls[names[0]]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return all fields as JSON values."""
+        candidates, tables = ([each.to_dict() for each in items] for items in (self.candidates, self.tables))
+        values = {**vars(self), "candidates": candidates, "tables": tables, "handling": dict(self.handling)}
+        return dict(msgspec.to_builtins(values))
+
+    def report(self) -> Report:
+        """Return the profile as text, without empty sections."""
+        made = (_format, _tables, _columns, _keys, _handling, _order, _beside, _partitions, _call)
+        sections = [clipped(each) for make in made if (each := make(self)) and (each.facts or each.grid or each.warnings or each.code)]
+        return Report(self.topic, _headline(self), self.format is not None, tuple(sections))
+
+    def __str__(self) -> str:
+        return plain_text(self.report())
+
+    def __rich__(self) -> Any:
+        return renderable(self.report())
+
+    def _repr_html_(self) -> str:
+        return html_text(self.report())
+
+
+def _headline(profile: TopicProfile) -> str:
+    """Return one line with the format and the sample's size."""
+    there = sum(each.end - each.begin for each in profile.partitions)
+    of = f" of {there:,}" if there > profile.records else ""
+    return f"{profile.format or 'no format'}: {_count(profile.records, 'record')}{of} in {_count(len(profile.partitions), 'partition')}"
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
+
+
+def _counts(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{number:,} {name}" for name, number in counts.items())
+
+
+def _format(profile: TopicProfile) -> Section:
+    shown = [each for each in profile.candidates if each.understood or each.requirement][:_MOST_CANDIDATES] or list(profile.candidates[:2])
+    rows = tuple(
+        (each.identifier, f"{each.read:,}", f"{sum(each.ignored.values()):,}", f"{each.refused:,}", _said(each, profile)) for each in shown
+    )
+    header = ("format", "rows", "no rows", "errors", "evidence")
+    grid = Grid(header, rows, frozenset(header[1:4])) if profile.candidates and profile.candidates[0].values else None
+    return Section("Format", (("why", profile.reason),), grid)
+
+
+def _said(each: Candidate, profile: TopicProfile) -> str:
+    return each.requirement or (each.error if each.error and each.identifier != profile.format else each.evidence)
+
+
+def _tables(profile: TopicProfile) -> Section:
+    header = ("table", "records", *KINDS, "operations", "primary key", "is the Kafka key")
+    rows = tuple(
+        (
+            each.name or "-",
+            f"{each.records:,}",
+            *(f"{each.kinds[kind]:,}" if kind in each.kinds else "-" for kind in KINDS),
+            _counts(each.operations) or "-",
+            f"({', '.join(each.primary_key)})" if each.primary_key else "none known",
+            each.kafka_key,
+        )
+        for each in profile.tables[:_MOST_ROWS]
+    )
+    return Section("Tables", grid=Grid(header, rows, frozenset(header[1:6])) if rows else None)
+
+
+def _columns(profile: TopicProfile) -> Section:
+    if len(profile.tables) > 1:
+        facts = tuple((each.name or "-", each.ddl or each.reason) for each in profile.tables[:_MOST_ROWS])
+        return Section("Columns", facts)
+    rows: list[tuple[str, ...]] = []
+    for each in (evidence for table in profile.tables if table.schema for evidence in table.schema.evidence):
+        known = f"{each.certainty}: {each.source_type}" if each.source_type else "guessed from values"
+        null = f"{each.seen.get('null', 0):,}" if each.column.nullable else "NOT NULL"
+        rows.append((each.column.name, str(each.column.type), null, known))
+    reasons = tuple(("columns", each.reason) for each in profile.tables if each.reason)
+    grid = Grid(("column", "type", "nulls", "known by"), tuple(rows), frozenset({"nulls"})) if rows else None
+    return Section("Columns", reasons, grid)
+
+
+def _keys(profile: TopicProfile) -> Section:
+    keys = profile.keys
+    facts = [("keys", _counts(keys.encodings)), ("values", _counts(profile.values))] if profile.records else []
+    if keys.distinct:
+        moved = f", {keys.moved:,} of them in more than one partition" if keys.moved else ", each in one partition"
+        facts.append(("distinct keys", f"{keys.distinct:,}{moved if keys.partitions > 1 else ''}"))
+    for name, sizes in (("key bytes", profile.key_sizes), ("value bytes", profile.value_sizes)):
+        if sizes:
+            facts.append((name, f"{sizes.least:,} to {sizes.most:,}, median {sizes.median:,}"))
+    if profile.headers:
+        facts.append(("headers", ", ".join(f"{name} ({number:,})" for name, number in profile.headers.items())))
+    if profile.times:
+        facts.append(("timestamps", f"{profile.times[0]} to {profile.times[1]}"))
+    return Section("Records", tuple(facts))
+
+
+def _handling(profile: TopicProfile) -> Section:
+    return Section("What the producer writes", profile.handling)
+
+
+def _order(profile: TopicProfile) -> Section:
+    found = profile.positions
+    facts: list[tuple[str, str]] = []
+    if found and not found.placed and found.unplaced:
+        facts.append(("positions", f"none: {found.reason}"))
+    elif found and found.placed:
+        total = found.placed + found.unplaced
+        facts.append(("positions", f"{found.placed:,} of {total:,} events" + (f": {found.reason}" if found.reason else "")))
+        facts.append(("histories", _some(f"{name or '(unnamed)'} ({number:,})" for name, number in found.histories.items())))
+        back = f"no: {_count(found.backwards, 'step')} back" if found.backwards else "yes, in each partition and history"
+        facts.append(("in order", back))
+        facts.append(("redelivered", _count(found.redelivered, "event") if found.redelivered else "none seen"))
+    if profile.repeated:
+        facts.append(("repeated", f"{_count(profile.repeated, 'record')} with the key and the value of an earlier one"))
+    return Section("Order", tuple(facts))
+
+
+def _some(texts: Iterable[str], most: int = 6) -> str:
+    found = list(texts)
+    return ", ".join(found[:most]) + (f" and {len(found) - most} more" if len(found) > most else "")
+
+
+def _beside(profile: TopicProfile) -> Section:
+    facts = [("tombstones", f"{profile.tombstones:,}")] if profile.tombstones else []
+    if others := {name: number for name, number in profile.ignored.items() if name != Ignored.TOMBSTONE.value}:
+        facts.append(("control events", _counts(others)))
+    facts += [("statement", text) for text in profile.control_events]
+    return Section("Records without rows", tuple(facts), warnings=tuple(_faults(profile)))
+
+
+def _faults(profile: TopicProfile) -> Iterator[str]:
+    if profile.corrupt:
+        yield f"{_count(profile.corrupt, 'record')} cannot be read, the first:"
+        yield from (each.error for each in profile.errors)
+
+
+def _partitions(profile: TopicProfile) -> Section:
+    header = ("partition", "first offset", "end offset", "sampled", "offsets without a record")
+    parts = profile.partitions[:_MOST_ROWS]
+    rows = tuple((str(p.number), f"{p.begin:,}", f"{p.end:,}", f"{p.records:,}", f"{p.missing:,}" if p.missing else "-") for p in parts)
+    hints = []
+    if any(each.missing for each in profile.partitions):
+        hints.append(("holes", "the topic is compacted, or was written in transactions"))
+    if any(each.begin > 0 and each.records for each in profile.partitions):
+        hints.append(("beginning", "the first offsets are gone (retention): rows that changed before are not in the topic"))
+    return Section("Partitions", tuple(hints), Grid(header, rows, frozenset(header)) if rows else None)
+
+
+def _call(profile: TopicProfile) -> Section:
+    if not profile.calls:
+        return Section("Read it")
+    code = profile.call()
+    shown = code if len(code) <= _MOST_CODE else code[:_MOST_CODE] + "\n# ... cut: print(profile.call()) shows all of it"
+    others = [name for name in profile.calls][1:]
+    facts = (("other tables", f"print(profile.call(name)) for {_some(others)}"),) if others else ()
+    return Section("Read it", facts, code=shown)
