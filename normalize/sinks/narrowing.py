@@ -18,17 +18,13 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from cdc_formats.errors import SchemaError
-from cdc_formats.values.schema import backquoted
+from cdc_formats.values import lattice
+from cdc_formats.values.schema import Column, SqlType, backquoted
 
 if TYPE_CHECKING:
     from pyspark.sql.types import DataType, StructField
 
     from .table_spec import TableSpec
-
-_DIGITS = {"tinyint": 3, "smallint": 5, "int": 10, "bigint": 19}
-"""The digits of the largest value of each integer type."""
-_APPROXIMATE = ("float", "double")
-_MOST_DIGITS = 38
 
 
 def require_no_narrowing(
@@ -68,36 +64,12 @@ def require_no_narrowing(
 
 
 def is_narrower(kind: DataType, given: DataType) -> bool:
-    """Return whether a column of the type `kind` silently loses part of a value of the type `given`.
-
-    Examples
-    --------
-    >>> from pyspark.sql.types import DecimalType
-    >>> is_narrower(DecimalType(10, 2), DecimalType(12, 4)), is_narrower(DecimalType(10, 2), DecimalType(12, 2))
-    (True, False)
-    """
-    from pyspark.sql.types import ArrayType, DecimalType, MapType, StructType
-
-    if isinstance(kind, ArrayType) and isinstance(given, ArrayType):
-        return is_narrower(kind.elementType, given.elementType)
-    if isinstance(kind, MapType) and isinstance(given, MapType):
-        return is_narrower(kind.keyType, given.keyType) or is_narrower(kind.valueType, given.valueType)
-    if isinstance(kind, StructType) and isinstance(given, StructType):
-        fields = {field.name.lower(): field.dataType for field in kind.fields}
-        return any(is_narrower(fields[each.name.lower()], each.dataType) for each in given.fields if each.name.lower() in fields)
-    have, name = kind.simpleString(), given.simpleString()
-    scale = given.scale if isinstance(given, DecimalType) else 0
-    if have in _DIGITS:
-        return scale > 0 or name in _APPROXIMATE
-    if isinstance(kind, DecimalType):
-        return scale > kind.scale or name in _APPROXIMATE
-    if have == "boolean":
-        return name in _DIGITS or name in _APPROXIMATE or isinstance(given, DecimalType)
-    return have == "date" and name.startswith("timestamp")
+    """Return whether a column of the type `kind` silently loses part of a value of the type `given` (`lattice.cuts`)."""
+    return lattice.cuts(_sql_type(kind), _sql_type(given))
 
 
 def wider(kind: DataType, given: DataType) -> DataType | None:
-    """Return a type that has every value of both; None if there is none.
+    """Return a type that has every value of both, which a column can be given; None if there is none, and for nested types.
 
     Examples
     --------
@@ -109,14 +81,28 @@ def wider(kind: DataType, given: DataType) -> DataType | None:
     """
     from pyspark.sql.types import DateType, DecimalType, DoubleType
 
-    have = kind.simpleString()
-    if have in _DIGITS and given.simpleString() in _DIGITS:
-        return max(kind, given, key=lambda each: _DIGITS[each.simpleString()])
-    if isinstance(given, DecimalType) and (have in _DIGITS or isinstance(kind, DecimalType)):
-        whole, scale = (kind.precision - kind.scale, kind.scale) if isinstance(kind, DecimalType) else (_DIGITS[have], 0)
-        scale = max(scale, given.scale)
-        digits = max(whole, given.precision - given.scale) + scale
-        return DecimalType(digits, scale) if digits <= _MOST_DIGITS else None
-    if have in ("tinyint", "smallint", "int") and given.simpleString() in _APPROXIMATE:
-        return DoubleType()
-    return given if isinstance(kind, DateType) and given.simpleString().startswith("timestamp") else None
+    if isinstance(kind, DateType) and given.simpleString().startswith("timestamp"):
+        return given  # a table can convert its days, while a message's DATE is no timestamp
+    wide = lattice.wider(_sql_type(kind), _sql_type(given))
+    if wide is None or wide.fields:
+        return None
+    if wide.name == "DECIMAL":
+        return DecimalType(wide.precision or 10, wide.scale or 0)
+    return next((each for each in (kind, given) if _sql_type(each) == wide), DoubleType())
+
+
+def _sql_type(kind: DataType) -> SqlType:
+    """Return a type of Spark for comparisons; one that no column of a changelog has keeps its name."""
+    from pyspark.sql.types import ArrayType, DecimalType, MapType, StructType
+
+    if isinstance(kind, DecimalType):
+        return SqlType("DECIMAL", kind.precision, kind.scale)
+    parts: dict[str, DataType] = {}
+    if isinstance(kind, StructType):
+        parts = {field.name: field.dataType for field in kind.fields}
+    elif isinstance(kind, MapType):
+        parts = {"key": kind.keyType, "value": kind.valueType}
+    elif isinstance(kind, ArrayType):
+        parts = {"element": kind.elementType}
+    name = kind.simpleString().partition("<")[0].upper()
+    return SqlType(name, fields=tuple(Column(part, _sql_type(of)) for part, of in parts.items()))

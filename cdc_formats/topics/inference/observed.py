@@ -34,11 +34,12 @@ from typing import Any, ClassVar
 
 from cdc_formats.decoding.json_reader import NumberWithText
 from cdc_formats.values.handling import ConversionError, Handling
+from cdc_formats.values.lattice import MOST_DIGITS
 from cdc_formats.values.schema import Column, SqlType
 from cdc_formats.values.times import GUESSED_FROM_TEXT
 from cdc_formats.values.types import converter
 
-from .source_types import MOST_DIGITS, STRING, UNSIGNED_BIGINT
+from .source_types import STRING, UNSIGNED_BIGINT
 
 _KINDS = {
     bool: "boolean",
@@ -54,7 +55,7 @@ _KINDS = {
     type(None): "null",
 }
 _PLAIN = {"boolean": "BOOLEAN", "bytes": "BINARY", "timestamp": "TIMESTAMP"}
-_NUMBERS = ("integer", "number", "double")
+_NUMBERS = {"integer", "number", "double"}
 _SPECIAL_FLOATS = ("NaN", "Infinity", "-Infinity")
 _DOUBLE_DIGITS = 17
 _ROOMY_SCALE = 18  # as Spark's own default, DECIMAL(38,18)
@@ -209,24 +210,32 @@ class ColumnValues:
         exact_numbers : bool
             Whether the producer writes exact decimals as JSON numbers.
         """
-        kinds = {kind for kind in self.kinds if kind != "null"}
-        if len(kinds) == 1 and (plain := _PLAIN.get(next(iter(kinds)))):
-            return SqlType(plain)
+        kinds = set(self.kinds) - {"null"}
+        if kinds and kinds <= _NUMBERS:
+            return self._number(kinds, exact_numbers)
+        if self._special and self._special == self.kinds["string"] and kinds <= {*_NUMBERS, "string"}:
+            return SqlType("DOUBLE")
+        return self._of_kind(kinds.pop(), exact_numbers) if len(kinds) == 1 else STRING
+
+    def _number(self, kinds: set[str], exact_numbers: bool) -> SqlType:
+        """Return the type of numbers: of integers, of a double's values, or of decimals."""
         if kinds == {"integer"}:
             if self._least >= -(2**63) and self._most < 2**63:
                 return SqlType("BIGINT")
             unsigned = self._least >= 0 and self._most < 2**64
             return UNSIGNED_BIGINT if unsigned else SqlType("DECIMAL", MOST_DIGITS, 0) if self._whole <= MOST_DIGITS else STRING
-        if self._special and self._special == self.kinds["string"] and kinds <= {*_NUMBERS, "string"}:
-            return SqlType("DOUBLE")
-        if kinds and kinds <= {*_NUMBERS}:
-            doubles = "double" in kinds or self._exponent or not (exact_numbers or self._beyond_double)
-            return SqlType("DOUBLE") if doubles or self._whole + self._scale > MOST_DIGITS else _decimal(self._whole, self._scale)
-        if kinds == {"string"}:
+        doubles = "double" in kinds or self._exponent or not (exact_numbers or self._beyond_double)
+        return SqlType("DOUBLE") if doubles or self._whole + self._scale > MOST_DIGITS else _decimal(self._whole, self._scale)
+
+    def _of_kind(self, kind: str, exact_numbers: bool) -> SqlType:
+        """Return the type of values that are of one kind, and no numbers."""
+        if kind == "string":
             return next((SqlType(name) for name in _TIMES if name in self._shapes), STRING)
-        if kinds == {"array"} and self._elements is not None:
+        if kind == "array" and self._elements is not None:
             return SqlType("ARRAY", fields=(Column("element", self._elements.type(exact_numbers=exact_numbers)),))
-        return self._object(exact_numbers) if kinds == {"object"} else STRING
+        if kind == "object":
+            return self._object(exact_numbers)
+        return SqlType(_PLAIN.get(kind, "STRING"))
 
     def digits(self) -> SqlType | None:
         """Return a DECIMAL when every value is text of digits, otherwise None."""
@@ -241,6 +250,11 @@ class ColumnValues:
             return SqlType("MAP", fields=(Column("key", STRING, nullable=False), Column("value", value)))
         # A field without a name cannot be declared.
         return STRING if "" in fields else SqlType("STRUCT", fields=tuple(Column(name, of) for name, of in fields.items()))
+
+    @property
+    def are_labels(self) -> bool:
+        """Whether the values are text other than digits and times, as of an ENUM or SET that is not written as numbers."""
+        return self.kinds["string"] > 0 and self.type() == STRING and DIGITS not in self.notes()
 
     @property
     def conflict(self) -> bool:

@@ -14,14 +14,17 @@ from cdc_formats.errors import DecodeError, InferenceError, MalformedMessageErro
 from cdc_formats.events import Event, Headers, Ignored
 from cdc_formats.format import Format
 from cdc_formats.topics.sampler import Declaration, DeclaredColumn, SampleCounts
+from cdc_formats.values.lattice import wider
 from cdc_formats.values.numbers import INTEGER_BITS
 from cdc_formats.values.schema import Column, SqlType
 
 from .observed import DIGITS, ColumnValues
 from .reading import AnyColumns
-from .source_types import STRING, widened
+from .source_types import STRING
 
 VALUES = "values"
+_UNSIZED = SqlType("DECIMAL")
+"""A number whose digits no declaration has."""
 _CELL = {"value", "set", "deletion_ts"}
 _DECIMAL_NOTE = (
     "a number with a fraction, and a value with more digits than this type is an error: declare the source's DECIMAL(p,s), or DOUBLE"
@@ -217,20 +220,19 @@ class TopicSample(SampleCounts):
         """Return the column as its producer declares it, the producer's name of its type, and notes."""
         notes = [each.note for each in declared if each.note]
         types = [each.column.type for each in declared]
-        if types and all(each == SqlType("DECIMAL") for each in types):
-            types = [digits for digits in [seen.digits()] if digits is not None]
-        if not types or any(each in (SqlType(""), SqlType("DECIMAL")) for each in types):
+        if all(each == _UNSIZED for each in types):
+            types = [seen.digits() or _UNSIZED for _ in types]
+        if not types or not {SqlType(""), _UNSIZED}.isdisjoint(types):
             return None, "", notes
-        sql_type = reduce(widened, types)
-        if sql_type.name in INTEGER_BITS and seen.kinds["string"] and seen.type() == STRING and DIGITS not in seen.notes():
-            # An ENUM or SET that is written as labels instead of numbers.
+        sql_type = reduce(_wider_or_text, types)
+        if sql_type.name in INTEGER_BITS and seen.are_labels:
             return Column(name, STRING), declared[-1].source_type, ["its values are text"]
         if sql_type == STRING and DIGITS in seen.notes():
             notes.append(DIGITS)
-        said = ", then ".join(dict.fromkeys(each.source_type for each in declared))
         if len(set(types)) > 1:
             notes.append("its type changes in the sample: the wider one is used")
-        return Column(name, sql_type, any(each.column.nullable for each in declared)), said, notes
+        source_types = ", then ".join(dict.fromkeys(each.source_type for each in declared))
+        return Column(name, sql_type, any(each.column.nullable for each in declared)), source_types, notes
 
     def _guess_notes(self, seen: ColumnValues, sql_type: SqlType) -> Iterator[str]:
         yield from seen.notes()
@@ -251,6 +253,10 @@ class TopicSample(SampleCounts):
         yield from self.sampler.sample_notes(self)
         if "" in self.observed:
             yield "a column without a name cannot be declared and is left out"
+
+
+def _wider_or_text(first: SqlType, second: SqlType) -> SqlType:
+    return wider(first, second, STRING) or STRING
 
 
 def _has_cells(row: Mapping[str, Any]) -> bool:

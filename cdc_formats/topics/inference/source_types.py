@@ -26,55 +26,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from cdc_formats.avro.logical_types import LOGICAL_TIMES
 from cdc_formats.decoding.connect_schema import CONNECT, DEBEZIUM_TIME
 from cdc_formats.errors import SchemaError
 from cdc_formats.topics.declarations import DeclaredColumn
-from cdc_formats.values import times
-from cdc_formats.values.numbers import INTEGER_BITS
+from cdc_formats.values.lattice import MOST_DIGITS
 from cdc_formats.values.schema import Column, SqlType
 
-MOST_DIGITS = 38
 UNSIGNED_BIGINT = SqlType("DECIMAL", 20, 0)
 STRING = SqlType("STRING")
 MYSQL_CONNECTORS = ("mysql", "mariadb")
-
-
-def widened(first: SqlType, second: SqlType) -> SqlType:
-    """Return the type that holds the values of both: the larger integer, float or decimal, otherwise STRING.
-
-    Examples
-    --------
-    >>> str(widened(SqlType("DECIMAL", 10, 2), SqlType("DECIMAL", 8, 4)))
-    'DECIMAL(12,4)'
-    """
-    names = (first.name, second.name)
-    if first == second:
-        return first
-    if all(name in INTEGER_BITS for name in names):
-        return max(first, second, key=lambda each: INTEGER_BITS[each.name])
-    if set(names) == {"FLOAT", "DOUBLE"}:
-        return SqlType("DOUBLE")
-    if first.name == second.name and first.name in times.TYPES:
-        return replace(first, precision=max(first.precision or 6, second.precision or 6))
-    if all(name == "DECIMAL" or name in INTEGER_BITS for name in names):
-        sizes = [_digits(each) for each in (first, second)]
-        scale = max(scale for _, scale in sizes)
-        whole = max(whole for whole, _ in sizes)
-        return SqlType("DECIMAL", whole + scale, scale) if whole + scale <= MOST_DIGITS else STRING
-    if names == ("ARRAY", "ARRAY"):
-        element = first.fields[0]
-        return replace(first, fields=(replace(element, type=widened(element.type, second.fields[0].type)),))
-    return STRING
-
-
-def _digits(sql_type: SqlType) -> tuple[int, int]:
-    if sql_type.name == "DECIMAL":
-        return (sql_type.precision or 10) - (sql_type.scale or 0), sql_type.scale or 0
-    return len(str(2 ** INTEGER_BITS[sql_type.name])), 0
 
 
 # -------------------------------------------------------------------------------------------------------- Kafka Connect

@@ -12,8 +12,8 @@ from cdc_formats.decoding.json_reader import read_json
 from cdc_formats.decoding.wrappers import key_fields
 from cdc_formats.errors import MalformedMessageError
 from cdc_formats.events import Headers
-from cdc_formats.topics.inference.source_types import MOST_DIGITS
 from cdc_formats.topics.sampler import Declaration, Evidence, InspectedRecord
+from cdc_formats.values.lattice import MOST_DIGITS
 
 from .debezium import EnvelopeSampler
 

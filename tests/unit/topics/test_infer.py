@@ -14,9 +14,7 @@ from cdc_formats.errors import ArgumentError, DecodeError, InferenceError
 from cdc_formats.registry import get_format
 from cdc_formats.testing import damaged
 from cdc_formats.topics.inference import InferredSchema, infer_schema
-from cdc_formats.topics.inference.source_types import widened
 from cdc_formats.topics.profile import profile_records
-from cdc_formats.values.schema import SqlType
 from tests.support.paths import TOPICS
 from tests.support.replay import producers, truth
 from tests.support.samples import sample
@@ -563,26 +561,6 @@ def test_the_text_shows_the_schema_and_the_evidence() -> None:
         "  name STRING: guessed from values; 1 string of 2 to 2 characters",
         "primary key (id): pkNames, in 1 records",
     ]
-
-
-@pytest.mark.parametrize(
-    ("first", "second", "expected"),
-    [
-        ("INT", "BIGINT", "BIGINT"),
-        ("FLOAT", "DOUBLE", "DOUBLE"),
-        ("DECIMAL(10,2)", "INT", "DECIMAL(12,2)"),
-        ("DECIMAL(38,2)", "DECIMAL(38,10)", "STRING"),
-        ("TIMESTAMP_NTZ(3)", "TIMESTAMP_NTZ(6)", "TIMESTAMP_NTZ(6)"),
-        ("ARRAY<INT>", "ARRAY<BIGINT>", "ARRAY<BIGINT>"),
-        ("INT", "DATE", "STRING"),
-        ("INT", "STRING", "STRING"),
-    ],
-)
-def test_widened(first: str, second: str, expected: str) -> None:
-    def parsed(text: str) -> SqlType:
-        return columns(f"x {text}")[0].type
-
-    assert str(widened(parsed(first), parsed(second))) == expected == str(widened(parsed(second), parsed(first)))
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name)
