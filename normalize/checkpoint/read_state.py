@@ -20,12 +20,13 @@ import pyarrow.compute as pc
 
 from cdc_formats.decoding.rows import key_indices
 from cdc_formats.errors import ArgumentError, StateDamagedError
+from cdc_formats.values.lattice import holds
 from cdc_formats.values.schema import Column, columns as to_columns
 from normalize.connect import analyze
 from normalize.core.arrow import arrow_type, of_stored, slices, spark_ddl, to_arrow
 from normalize.core.guard import GUARD
 from normalize.core.packing import unpack
-from normalize.core.state import KeyGroup, Layout, holds, read
+from normalize.core.state import KeyGroup, Layout, read
 from normalize.engines.key_groups import STATE_DDL
 from normalize.monitoring.explain_error import explain_error
 from normalize.worker import worker

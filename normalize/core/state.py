@@ -42,10 +42,8 @@ import numpy as np
 import pyarrow as pa
 
 from cdc_formats.errors import StateDamagedError, StateVersionError
-from cdc_formats.values import times
-from cdc_formats.values.numbers import INTEGER_BITS
-from cdc_formats.values.schema import Column, SqlType, columns as to_columns, to_ddl
-from cdc_formats.values.text import TEXT_TYPES
+from cdc_formats.values.lattice import holds
+from cdc_formats.values.schema import Column, columns as to_columns, to_ddl
 
 from .arrow import stored_type, to_stored
 from .hashing import SPARE_BITS
@@ -374,17 +372,3 @@ def _places(stored: tuple[Column, ...], wanted: tuple[Column, ...]) -> tuple[int
                 "from a new checkpoint"
             )
     return tuple(old[column.name][0] if column.name in old else None for column in wanted)
-
-
-def holds(wide: SqlType, narrow: SqlType) -> bool:
-    """Return whether a type can represent all stored values of another."""
-    if wide == narrow or (wide.name in TEXT_TYPES and narrow.name in TEXT_TYPES):
-        return True
-    if wide.name == narrow.name and wide.name in times.TYPES:
-        return True  # microseconds are stored for every precision
-    if wide.name in INTEGER_BITS and narrow.name in INTEGER_BITS:
-        return INTEGER_BITS[wide.name] > INTEGER_BITS[narrow.name]
-    if wide.name == "DECIMAL" and narrow.name == "DECIMAL":
-        more = (wide.scale or 0) - (narrow.scale or 0)
-        return more >= 0 and (wide.precision or 10) - (narrow.precision or 10) >= more
-    return wide.name == "DOUBLE" and narrow.name == "FLOAT"
