@@ -4,33 +4,21 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import typer
 
-from cdc_formats.errors import ArgumentError, KafkaUnavailableError, MissingDependencyError, SampleError
-from cdc_formats.topics import client as kafka_client
-from cdc_formats.topics.client import READ_ONLY, UNAVAILABLE, BrokerErrors, option_in
+from cdc_formats.errors import ArgumentError, KafkaUnavailableError
+from cdc_formats.topics.reader import TopicReader
 
 from .connection import Connection
 from .records import Record
 from .terminal import print_message
 
-if TYPE_CHECKING:
-    from confluent_kafka import Consumer
-
-_BATCH = 1000
-_POLL_SECONDS = 0.2  # the longest delay of Ctrl-C, and of a single row
-_TRY_SECONDS = 0.5  # Ctrl-C has no effect inside the client
-_DEFAULTS = {
-    "group.id": "cdc",  # librdkafka requires one for every consumer
-    "isolation.level": "read_uncommitted",  # as Spark's Kafka source
-    "log_level": 0,
-}
-_OURS = {**READ_ONLY, "auto.offset.reset": "error"}
+_REMEDY = "check -b and the connection properties; -v prints details"
 
 
 @dataclass(frozen=True)
@@ -114,57 +102,28 @@ class Topic:
     """
 
     def __init__(self, connection: Connection, name: str, partitions: Sequence[int] = ()) -> None:
-        self.connection, self.name = connection, name
-        self._lost, self._errors = False, BrokerErrors()
-        self._consumer = _consumer(connection, self._hear)
+        self.connection, self.name, self._lost = connection, name, False
+        seconds = connection.timeout_seconds
+        config = {**connection.client_config(self._hear), "auto.offset.reset": "error"}
+        self._reader = TopicReader(connection.servers, config, remedy=_REMEDY)
         try:
-            known = self._partitions()
-            missing = sorted(set(partitions) - set(known))
+            every = self._reader.partitions(name, seconds)
+            missing = sorted(set(partitions) - set(every))
             if missing:
-                raise ArgumentError(f"{name} has no partition {', '.join(map(str, missing))}; it has {', '.join(map(str, known))}")
-            self.ranges = {partition: self._range(partition) for partition in sorted(partitions or known)}
+                raise ArgumentError(f"{name} has no partition {', '.join(map(str, missing))}; it has {', '.join(map(str, every))}")
+            self.ranges = {partition: self._reader.offsets(name, partition, seconds) for partition in sorted(partitions or every)}
         except BaseException:
-            self._consumer.close()
+            self._reader.close()
             raise
 
     def __enter__(self) -> Topic:
         return self
 
     def __exit__(self, *exc_info: object) -> None:
-        self._consumer.close()
+        self._reader.close()
 
     def _hear(self, error: Any) -> None:
         self._lost = self._lost or error.name() == "_ALL_BROKERS_DOWN"
-        self._errors.hear(error)
-
-    def _partitions(self) -> list[int]:
-        found = self._metadata()
-        if found.error is not None:
-            raise typed_error(found.error, self.name)
-        return sorted(found.partitions)
-
-    def _metadata(self) -> Any:
-        from confluent_kafka import KafkaException
-
-        deadline = time.monotonic() + self.connection.timeout_seconds
-        while True:
-            try:
-                return self._consumer.list_topics(self.name, timeout=_TRY_SECONDS).topics[self.name]
-            except KafkaException as error:
-                _heard(self._consumer.poll, 0)  # calls the callbacks with the brokers' errors
-                if refusal := self._errors.refusal():
-                    raise refusal from None
-                if time.monotonic() >= deadline or error.args[0].name() not in UNAVAILABLE:
-                    raise typed_error(error.args[0], self.name, self._errors) from None
-
-    def _range(self, partition: int) -> tuple[int, int]:
-        from confluent_kafka import KafkaException, TopicPartition
-
-        try:
-            low, high = self._consumer.get_watermark_offsets(TopicPartition(self.name, partition), timeout=self.connection.timeout_seconds)
-        except KafkaException as error:
-            raise typed_error(error.args[0], self.name) from None
-        return low, high
 
     def batches(self, start: Start, *, follow: bool) -> Iterator[list[Record]]:
         """Return the records in batches, one every few tenths of a second; a batch may be empty.
@@ -181,78 +140,32 @@ class Topic:
             When no record arrives in time although there are more.
         UnknownTopicError, SampleError
         """
-        begins = self._begins(start)
+        begins, ends = self._begins(start), {partition: high for partition, (_, high) in self.ranges.items()}
         if self.connection.verbose:
             print_message("reading " + ", ".join(f"{self.name}[{partition}]@{offset}" for partition, offset in begins.items()))
-        ends = {partition: high for partition, (_, high) in self.ranges.items() if follow or begins[partition] < high}
-        self._assign({partition: begins[partition] for partition in ends})
         waited_since = time.monotonic()
-        while ends:
-            records, ended = self._consume()
-            if follow and self._lost:
-                print_message("no Kafka broker answers: waiting for one", "yellow")
-                self._lost = False
-            if not follow:
-                records = [record for record in records if record.offset < ends.get(record.partition, 0)]
-                ended += [record.partition for record in records if record.offset == ends[record.partition] - 1]
-                self._leave(ended, ends)
-                if records or ended:
-                    waited_since = time.monotonic()
-                elif time.monotonic() - waited_since > self.connection.timeout_seconds:
-                    raise KafkaUnavailableError(
-                        f"no record of {self.name} arrived for {self.connection.timeout_seconds:g} s, although there are more: check the "
-                        "brokers, or raise --timeout"
-                    )
-            yield records
+        for batch in self._reader.batches(self.name, begins, None if follow else ends):
+            if batch:
+                waited_since = time.monotonic()
+            elif follow:
+                self._say_that_it_waits()
+            elif time.monotonic() - waited_since > self.connection.timeout_seconds:
+                raise KafkaUnavailableError(
+                    f"no record of {self.name} arrived for {self.connection.timeout_seconds:g} s, although there are more: check the "
+                    "brokers, or raise --timeout"
+                )
+            yield [Record(self.name, each.partition, each.offset, each.key, each.value, each.headers) for each in batch]
+
+    def _say_that_it_waits(self) -> None:
+        if self._lost:
+            print_message("no Kafka broker answers: waiting for one", "yellow")
+            self._lost = False
 
     def _begins(self, start: Start) -> dict[int, int]:
-        from confluent_kafka import KafkaException, TopicPartition
-
         if start.timestamp_ms is None:
             return {partition: start.among(low, high) for partition, (low, high) in self.ranges.items()}
-        asked = [TopicPartition(self.name, partition, start.timestamp_ms) for partition in self.ranges]
-        try:
-            found = self._consumer.offsets_for_times(asked, timeout=self.connection.timeout_seconds)
-        except KafkaException as error:
-            raise typed_error(error.args[0], self.name) from None
-        # Negative: the partition has no record of this time or later.
-        return {each.partition: each.offset if each.offset >= 0 else self.ranges[each.partition][1] for each in found}
-
-    def _assign(self, begins: Mapping[int, int]) -> None:
-        from confluent_kafka import TopicPartition
-
-        if begins:
-            self._consumer.assign([TopicPartition(self.name, partition, offset) for partition, offset in begins.items()])
-
-    def _leave(self, ended: Sequence[int], ends: dict[int, int]) -> None:
-        from confluent_kafka import TopicPartition
-
-        left = [partition for partition in dict.fromkeys(ended) if ends.pop(partition, None) is not None]
-        self._consumer.pause([TopicPartition(self.name, partition) for partition in left])
-
-    def _consume(self) -> tuple[list[Record], list[int]]:
-        """Return records, and the partitions read to the end (the last offsets of a compacted topic may have no record)."""
-        records: list[Record] = []
-        ended: list[int] = []
-        messages: list[Any] = _heard(self._consumer.consume, _BATCH, timeout=_POLL_SECONDS)
-        for message in messages:
-            error = message.error()
-            if error is None:
-                headers = message.headers() or ()
-                records.append(Record(self.name, message.partition(), message.offset(), message.key(), message.value(), headers))
-            elif error.name() == "_PARTITION_EOF":
-                ended.append(message.partition())
-            else:
-                raise typed_error(error, self.name)
-        return records, ended
-
-
-def _heard(call: Callable[..., Any], *args: Any, **more: Any) -> Any:
-    """Call the client. During a callback, the client turns a Ctrl-C into a SystemError: raise KeyboardInterrupt instead."""
-    try:
-        return call(*args, **more)
-    except SystemError as error:
-        raise KeyboardInterrupt from error
+        offsets = self._reader.offsets_at(self.name, self.ranges, start.timestamp_ms, self.connection.timeout_seconds)
+        return {partition: offsets.get(partition, high) for partition, (_, high) in self.ranges.items()}
 
 
 def check_topic(connection: Connection, topic: str) -> None:
@@ -265,24 +178,3 @@ def check_topic(connection: Connection, topic: str) -> None:
     """
     with Topic(connection, topic):
         pass
-
-
-def _consumer(connection: Connection, hear: Callable[[Any], None]) -> Consumer:
-    try:
-        from confluent_kafka import Consumer, KafkaException
-    except ImportError as error:
-        raise MissingDependencyError("reading Kafka requires confluent-kafka: pip install 'pyspark-kafka-changelog[cli]'") from error
-    try:
-        return Consumer({**_DEFAULTS, **connection.client_config(hear), "bootstrap.servers": connection.servers, **_OURS})
-    except (KafkaException, TypeError, ValueError) as error:
-        raise refused_property(error, connection) from None
-
-
-def refused_property(error: Exception, connection: Connection) -> ArgumentError:
-    """Return the error for a client that cannot be created, with the property's name and without its value."""
-    return ArgumentError(f"the Kafka client refuses a property: {option_in(error, connection.config)}")
-
-
-def typed_error(error: Any, topic: str, heard: BrokerErrors | None = None) -> SampleError:
-    """Return a Kafka error as an error of this package, with advice for the command line."""
-    return kafka_client.typed_error(error, topic, remedy="check -b and the connection properties; -v prints details", heard=heard)

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from cdc_formats.errors import ArgumentError, MissingDependencyError
+from cdc_formats.topics.client import refused_property
 
 from .connection import Connection
 from .errors import DeliveryError
-from .reading import refused_property
 from .terminal import delay_interrupt
 
 if TYPE_CHECKING:
@@ -124,4 +124,4 @@ def _producer(connection: Connection) -> Producer:
     try:
         return Producer({**_DEFAULTS, **properties, "bootstrap.servers": connection.servers})
     except (KafkaException, TypeError, ValueError) as error:
-        raise refused_property(error, connection) from None
+        raise refused_property(error, connection.config) from None

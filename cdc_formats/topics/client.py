@@ -1,24 +1,30 @@
-"""Client options without side effects and error messages, shared by all readers of topics."""
+"""Errors of Kafka clients, and the brokers' descriptions of topics."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+import time
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, NamedTuple
 
-from cdc_formats.errors import KafkaUnavailableError, LoginRefusedError, SampleError, TlsError, UnknownTopicError
+from cdc_formats.errors import (
+    ArgumentError,
+    KafkaUnavailableError,
+    LoginRefusedError,
+    MissingDependencyError,
+    SampleError,
+    TlsError,
+    UnknownTopicError,
+)
 
 UNAVAILABLE = ("_TRANSPORT", "_ALL_BROKERS_DOWN", "_TIMED_OUT", "_RESOLVE")
 """Names of Kafka's errors when no broker answers."""
 UNKNOWN_TOPIC = ("UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC", "TOPIC_EXCEPTION")
-READ_ONLY = {
-    "enable.auto.commit": False,
-    "enable.auto.offset.store": False,
-    "enable.partition.eof": True,
-    "allow.auto.create.topics": False,
-}
-"""Options of a consumer that has no side effects and reports the end of a partition."""
+INSTALL = "pip install 'pyspark-kafka-changelog[kafka]'"
+REMEDY = "check bootstrap.servers, and how the client connects to them"
 
-
+_NO_ID = "AAAAAAAAAAAAAAAAAAAAAA"
+_DESCRIBE_POLL_SECONDS = 0.05
 _DOWN = "_ALL_BROKERS_DOWN"
 _REASONS = {
     "Connection refused": "the connection was refused",
@@ -30,9 +36,16 @@ _REASONS = {
 
 
 class BrokerErrors:
-    """The errors of its brokers that a client reports, by callback."""
+    """The errors of its brokers that a client reports, by callback.
 
-    def __init__(self) -> None:
+    Parameters
+    ----------
+    listener : callable or None
+        Receives each error, too.
+    """
+
+    def __init__(self, listener: Callable[[Any], None] | None = None) -> None:
+        self.listener = listener
         self.names: set[str] = set()
         self.reasons: dict[str, None] = {}
 
@@ -41,6 +54,8 @@ class BrokerErrors:
         self.names.add(error.name())
         text = error.str()
         self.reasons.update(dict.fromkeys(reason for part, reason in _REASONS.items() if part in text))
+        if self.listener is not None:
+            self.listener(error)
 
     @property
     def all_down(self) -> bool:
@@ -56,17 +71,13 @@ class BrokerErrors:
         return None
 
 
-def option_in(error: Exception, config: Mapping[str, Any]) -> str:
-    """Return the name of the option that an error of creating a client concerns, without its value."""
-    text = str(error)
-    named = [name for name in (*config, "bootstrap.servers") if f'"{name}"' in text]
-    return ", ".join(named) or type(error).__name__
+def refused_property(error: Exception, config: Mapping[str, Any]) -> ArgumentError:
+    """Return the error for a client that cannot be created, with the property's name and without its value."""
+    named = [name for name in (*config, "bootstrap.servers") if f'"{name}"' in str(error)]
+    return ArgumentError(f"the Kafka client refuses a property: {', '.join(named) or type(error).__name__}")
 
 
-_REMEDY = "check bootstrap.servers, and how the client connects to them"
-
-
-def typed_error(error: Any, topic: str, *, remedy: str = _REMEDY, heard: BrokerErrors | None = None) -> SampleError:
+def typed_error(error: Any, topic: str, *, remedy: str = REMEDY, heard: BrokerErrors | None = None) -> SampleError:
     """Return a Kafka error as a `SampleError` with the error's name; its text is omitted, since it may contain a broker's answer.
 
     Parameters
@@ -100,3 +111,70 @@ class TopicDescription(NamedTuple):
 
     topic_id: str
     partitions: int
+
+
+def describe_topics(
+    servers: str, topics: Collection[str] | re.Pattern[str], config: Mapping[str, Any], *, timeout_seconds: float = 10.0
+) -> dict[str, TopicDescription]:
+    """Return the id and the number of partitions of each topic that exists.
+
+    Parameters
+    ----------
+    servers : str
+        ``bootstrap.servers``.
+    topics : collection of str or re.Pattern
+        Names, or a pattern that a whole name must match.
+    config : mapping
+        The connection options, with librdkafka's names.
+    timeout_seconds : float
+
+    Raises
+    ------
+    MissingDependencyError, ArgumentError, SampleError
+    """
+    try:
+        from confluent_kafka import KafkaException, TopicCollection
+    except ImportError as error:
+        raise MissingDependencyError(f"describing topics requires confluent-kafka: {INSTALL}") from error
+    heard = BrokerErrors()
+    client = _admin_client(servers, config, heard)
+    deadline = time.monotonic() + timeout_seconds
+    subject = topics.pattern if isinstance(topics, re.Pattern) else ", ".join(topics)
+    try:
+        if isinstance(topics, re.Pattern):
+            topics = [name for name in client.list_topics(timeout=timeout_seconds).topics if topics.fullmatch(name)]
+        pending = client.describe_topics(TopicCollection(list(topics))) if topics else {}
+        described = {name: _described(client, name, future, heard, deadline) for name, future in pending.items()}
+    except KafkaException as error:
+        raise typed_error(error.args[0], subject) from None
+    return {name: description for name, description in described.items() if description is not None}
+
+
+def _admin_client(servers: str, config: Mapping[str, Any], heard: BrokerErrors) -> Any:
+    from confluent_kafka import KafkaException
+    from confluent_kafka.admin import AdminClient
+
+    options: dict[str, Any] = {"log_level": 0, **config, "bootstrap.servers": servers, "error_cb": heard.hear}
+    try:
+        return AdminClient(options)
+    except (KafkaException, TypeError, ValueError) as error:
+        raise refused_property(error, config) from None
+
+
+def _described(client: Any, topic: str, future: Any, heard: BrokerErrors, deadline: float) -> TopicDescription | None:
+    """Return the description of a topic, None if it does not exist."""
+    from confluent_kafka import KafkaException
+
+    while not future.done():
+        if time.monotonic() >= deadline or heard.refusal() or heard.all_down:
+            errors = ", ".join(sorted(heard.names)) or "no answer"
+            raise heard.refusal() or KafkaUnavailableError(f"Kafka does not describe topic {topic!r}: {errors}")
+        client.poll(_DESCRIBE_POLL_SECONDS)
+    try:
+        described = future.result()
+    except KafkaException as error:
+        if error.args[0].name() in UNKNOWN_TOPIC:
+            return None
+        raise
+    topic_id = str(described.topic_id)
+    return TopicDescription("" if topic_id == _NO_ID else topic_id, len(described.partitions))

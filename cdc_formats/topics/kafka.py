@@ -1,7 +1,6 @@
-"""Samples of a topic's records, and schemas and profiles from them: the part of this package that reads Kafka, with ``confluent-kafka``.
+"""Samples of a topic's records, and schemas and profiles from them.
 
-Partitions are assigned manually. No consumer group is joined, and no offset is stored or committed, so that reading a sample has no side
-effects. The client's configuration has a ``group.id`` because librdkafka requires one.
+`TopicReader` reads them, without side effects.
 """
 
 from __future__ import annotations
@@ -10,41 +9,24 @@ import re
 import time
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
-from difflib import get_close_matches
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
-from cdc_formats.errors import ArgumentError, KafkaUnavailableError, MissingDependencyError, SampleError, UnknownTopicError
+from cdc_formats.errors import ArgumentError, SampleError
 from cdc_formats.format import Format
 from cdc_formats.printable import printable
 from cdc_formats.topics.profile.progress import tracked
 
-from .client import READ_ONLY, UNAVAILABLE, UNKNOWN_TOPIC, BrokerErrors, TopicDescription, option_in, typed_error
 from .encodings import SampledRecord
 from .inference import InferredSchema, infer_schema
 from .profile import TopicProfile, profile_records
-
-if TYPE_CHECKING:
-    from confluent_kafka import Consumer
+from .reader import READ_ONLY, TopicReader
 
 SAMPLE = 1000
 """The default number of records in a sample."""
 TIMEOUT_SECONDS = 30.0
 """The default timeout of sampling."""
 
-_GROUP = "cdc-formats-sample"
-_NO_ID = "AAAAAAAAAAAAAAAAAAAAAA"
-_DESCRIBE_POLL_SECONDS = 0.05
-_POLL_SECONDS = 1.0
 _MOST_TOPICS, _MOST_PARTITIONS = 5, 8  # of which `sample_ends` reads
-_TRY_SECONDS = 1.0
-_DOWN_SECONDS = 3.0  # a broker that restarts may be back by then
-_DEFAULTS = {
-    "isolation.level": "read_uncommitted",  # as Spark's source
-    "fetch.wait.max.ms": 20,  # another read would wait for the end of one at the topic's end
-    "queued.max.messages.kbytes": 16384,  # per partition: a sample needs only its share
-    # The errors here contain what librdkafka logs; its log would repeat the servers' names.
-    "log_level": 0,
-}
 
 
 def sample_topic(
@@ -139,32 +121,17 @@ def sample_ends(
         As `sample_topic`.
     """
     deadline = time.monotonic() + timeout_seconds
-    heard = BrokerErrors()
-    consumer = _consumer(servers, config, heard)
     oldest: list[SampledRecord] = []
     newest: list[SampledRecord] = []
-    try:
-        names = _names(consumer, topics, deadline, heard)
+    with _reader(servers, config) as reader:
+        names = reader.topics(topics, timeout_seconds) if isinstance(topics, re.Pattern) else sorted(topics)
         share = -(-sample // min(max(len(names), 1), _MOST_TOPICS))
         for topic in names[:_MOST_TOPICS]:
-            ranges = _ranges(consumer, topic, deadline, heard, _MOST_PARTITIONS)
+            ranges = _ranges(reader, topic, deadline, _MOST_PARTITIONS)
             first, last = _old_and_new(ranges, share, (starts or {}).get(topic, {})) if sample else ([], [])
-            oldest += _read(consumer, topic, first, deadline)
-            newest += _read(consumer, topic, last, deadline)
-    finally:
-        consumer.close()
+            oldest += _read(reader, topic, first, deadline)
+            newest += _read(reader, topic, last, deadline)
     return TopicEnds(tuple(names), oldest, newest)
-
-
-def _names(consumer: Consumer, topics: Collection[str] | re.Pattern[str], deadline: float, heard: BrokerErrors) -> list[str]:
-    from confluent_kafka import KafkaException
-
-    if not isinstance(topics, re.Pattern):
-        return sorted(topics)
-    try:
-        return sorted(name for name in _metadata(consumer, None, deadline, heard) if topics.fullmatch(name))
-    except KafkaException as error:
-        raise typed_error(error.args[0], topics.pattern, heard=heard) from None
 
 
 def _old_and_new(ranges: Mapping[int, tuple[int, int]], sample: int, starts: Mapping[int, int]) -> tuple[list[_Part], list[_Part]]:
@@ -190,22 +157,17 @@ def _sampled(servers: str, topic: str, sample: int, config: Mapping[str, Any], t
     if sample < 1:
         raise ArgumentError(f"sample is {sample}; it must be at least 1")
     deadline = time.monotonic() + timeout_seconds
-    heard = BrokerErrors()
-    consumer = _consumer(servers, config, heard)
-    try:
-        ranges = _ranges(consumer, topic, deadline, heard)
+    with _reader(servers, config) as reader:
+        ranges = _ranges(reader, topic, deadline)
         share = -(-sample // max(len(ranges), 1))
-        wanted = [part for partition, (low, high) in ranges.items() for part in _ends(partition, low, high, share)]
-        read = tracked(
-            _read(consumer, topic, wanted, deadline), sum(part.end - part.begin for part in wanted), printable(topic), progress=progress
-        )
-        records = {(record.partition, record.offset): record for record in read}
-    finally:
-        consumer.close()
-    if wanted and not records and time.monotonic() >= deadline:
+        parts = [part for partition, (low, high) in ranges.items() for part in _ends(partition, low, high, share)]
+        read = _read(reader, topic, parts, deadline)
+        most = sum(part.end - part.begin for part in parts)
+        records = {(record.partition, record.offset): record for record in tracked(read, most, printable(topic), progress=progress)}
+    if parts and not records and time.monotonic() >= deadline:
         raise SampleError(f"no record of {topic} arrived in {timeout_seconds:g} s, but it has records: increase the timeout")
     asked: Counter[int] = Counter()
-    for part in wanted:
+    for part in parts:
         asked[part.partition] += part.end - part.begin
     # After the deadline, unread offsets may have records.
     return _Sample([record for _, record in sorted(records.items())], ranges, asked if time.monotonic() < deadline else None)
@@ -283,147 +245,27 @@ def key_values(records: list[SampledRecord]) -> Iterator[tuple[bytes | None, byt
         yield record.key, record.value, record.headers
 
 
-def describe_topics(
-    servers: str, topics: Collection[str] | re.Pattern[str], config: Mapping[str, Any], *, timeout_seconds: float = 10.0
-) -> dict[str, TopicDescription]:
-    """Return the id and the number of partitions of each topic that exists.
-
-    Parameters
-    ----------
-    servers : str
-        ``bootstrap.servers``.
-    topics : collection of str or re.Pattern
-        Names, or a pattern that a whole name must match.
-    config : mapping
-        The connection options, with librdkafka's names.
-    timeout_seconds : float
-
-    Raises
-    ------
-    MissingDependencyError, ArgumentError, SampleError
-    """
-    try:
-        from confluent_kafka import KafkaException, TopicCollection
-        from confluent_kafka.admin import AdminClient
-    except ImportError as error:
-        raise MissingDependencyError("describing topics requires confluent-kafka: pip install 'pyspark-kafka-changelog[kafka]'") from error
-    heard = BrokerErrors()
-    try:
-        listener: dict[str, Any] = {"error_cb": heard.hear}
-        client = AdminClient({"log_level": 0, **config, "bootstrap.servers": servers, **listener})
-    except (KafkaException, TypeError, ValueError) as error:
-        raise ArgumentError(f"the Kafka client refuses an option: {option_in(error, config)}") from None
-    deadline = time.monotonic() + timeout_seconds
-    try:
-        if isinstance(topics, re.Pattern):
-            topics = [name for name in client.list_topics(timeout=timeout_seconds).topics if topics.fullmatch(name)]
-        found = {}
-        for name, described in client.describe_topics(TopicCollection(list(topics))).items() if topics else ():
-            while not described.done() and time.monotonic() < deadline and heard.refusal() is None and not heard.all_down:
-                client.poll(_DESCRIBE_POLL_SECONDS)
-            if not described.done():
-                said = ", ".join(sorted(heard.names)) or "no answer"
-                raise heard.refusal() or KafkaUnavailableError(f"Kafka does not describe topic {name!r}: {said}")
-            found[name] = _description(described)
-    except KafkaException as error:
-        raise typed_error(error.args[0], ", ".join(topics) if not isinstance(topics, re.Pattern) else topics.pattern) from None
-    return {name: description for name, description in found.items() if description is not None}
+# ------------------------------------------------------------------------------------------------------------ the sample
 
 
-def _description(described: Any) -> TopicDescription | None:
-    from confluent_kafka import KafkaException
-
-    try:
-        topic = described.result()
-    except KafkaException as error:
-        if error.args[0].name() in UNKNOWN_TOPIC:
-            return None
-        raise
-    topic_id = str(topic.topic_id)
-    return TopicDescription("" if topic_id == _NO_ID else topic_id, len(topic.partitions))
+def _reader(servers: str, config: Mapping[str, Any]) -> TopicReader:
+    own = [name for name in config if name in READ_ONLY or name == "bootstrap.servers"]
+    if own:
+        raise ArgumentError(f"config has {', '.join(sorted(own))}, which sampling sets itself: remove it")
+    # Per partition: a sample needs only its share.
+    return TopicReader(servers, {"queued.max.messages.kbytes": 16384, **config})
 
 
-# ------------------------------------------------------------------------------------------------------------ the client
-
-
-def _consumer(servers: str, config: Mapping[str, Any], heard: BrokerErrors) -> Consumer:
-    """Return a consumer; `heard` receives its asynchronous errors (such as a rejected login)."""
-    try:
-        from confluent_kafka import Consumer, KafkaException
-    except ImportError as error:
-        raise MissingDependencyError("sampling a topic requires confluent-kafka: pip install 'pyspark-kafka-changelog[kafka]'") from error
-    kept = [name for name in config if name in READ_ONLY or name == "bootstrap.servers"]
-    if kept:
-        raise ArgumentError(f"config has {', '.join(sorted(kept))}, which sampling sets itself: remove it")
-    listener = config.get("error_cb")
-
-    def hear(error: Any) -> None:
-        heard.hear(error)
-        if listener is not None:
-            listener(error)
-
-    try:
-        return Consumer({"group.id": _GROUP, **_DEFAULTS, **config, "bootstrap.servers": servers, **READ_ONLY, "error_cb": hear})
-    except (KafkaException, TypeError, ValueError) as error:
-        raise ArgumentError(f"the Kafka client refuses an option: {option_in(error, config)}") from None
-
-
-def _metadata(consumer: Consumer, topic: str | None, deadline: float, heard: BrokerErrors) -> dict[str, Any]:
-    """Return the brokers' descriptions of one topic or all. The client would repeat a rejected login forever; this function raises."""
-    from confluent_kafka import KafkaException
-
-    begin = time.monotonic()
-    while True:
-        try:
-            topics: dict[str, Any] = consumer.list_topics(topic, timeout=min(_left(deadline), _TRY_SECONDS)).topics
-            return topics
-        except KafkaException as error:
-            consumer.poll(0)  # lets the client report its errors
-            if refusal := heard.refusal():
-                raise refusal from None
-            down = heard.all_down and time.monotonic() >= begin + _DOWN_SECONDS
-            if error.args[0].name() not in UNAVAILABLE or down or time.monotonic() >= deadline:
-                raise
-
-
-def _ranges(consumer: Consumer, topic: str, deadline: float, heard: BrokerErrors, most: int | None = None) -> dict[int, tuple[int, int]]:
+def _ranges(reader: TopicReader, topic: str, deadline: float, most: int | None = None) -> dict[int, tuple[int, int]]:
     """Return the first offset and the one after the last of each non-empty partition, or of `most` partitions."""
-    from confluent_kafka import KafkaException, TopicPartition
-
-    try:
-        found = _metadata(consumer, topic, deadline, heard)[topic]
-        if found.error is not None:
-            raise KafkaException(found.error)
-        partitions = sorted(found.partitions)
-        ranges = {}
-        for partition in partitions[:: -(-len(partitions) // most) if most else 1]:
-            low, high = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=_left(deadline))
-            if high > low:
-                ranges[partition] = (low, high)
-        return ranges
-    except KafkaException as error:
-        if error.args[0].name() in UNKNOWN_TOPIC:
-            raise _unknown_topic(consumer, topic, error.args[0].name(), deadline, heard) from None
-        raise typed_error(error.args[0], topic, heard=heard) from None
-
-
-def _unknown_topic(consumer: Consumer, topic: str, name: str, deadline: float, heard: BrokerErrors) -> UnknownTopicError:
-    """Return the error for a topic that does not exist, with similar names."""
-    from confluent_kafka import KafkaException
-
-    try:
-        similar = get_close_matches(topic, _metadata(consumer, None, deadline, heard), n=3)
-    except KafkaException:
-        similar = []
-    hint = f". Did you mean {' or '.join(map(repr, similar))}?" if similar else ""
-    return UnknownTopicError(f"topic {topic!r} does not exist, or this user may not see it ({name}){hint}")
+    partitions = reader.partitions(topic, _left(deadline))
+    chosen = partitions[:: -(-len(partitions) // most) if most else 1]
+    ranges = {partition: reader.offsets(topic, partition, _left(deadline)) for partition in chosen}
+    return {partition: (low, high) for partition, (low, high) in ranges.items() if high > low}
 
 
 def _left(deadline: float) -> float:
     return max(deadline - time.monotonic(), 0.1)
-
-
-# ------------------------------------------------------------------------------------------------------------ the sample
 
 
 class _Part(NamedTuple):
@@ -448,45 +290,16 @@ def _ends(partition: int, low: int, high: int, share: int) -> list[_Part]:
     return [part for part in (_Part(partition, low, low + share - last), _Part(partition, high - last, high)) if part.begin < part.end]
 
 
-def _read(consumer: Consumer, topic: str, wanted: list[_Part], deadline: float) -> Iterator[SampledRecord]:
+def _read(reader: TopicReader, topic: str, parts: list[_Part], deadline: float) -> Iterator[SampledRecord]:
     """Read all parts, those of different partitions concurrently."""
-    from confluent_kafka import TopicPartition
-
     first: dict[int, _Part] = {}
     rest: list[_Part] = []
-    for each in wanted:
+    for each in parts:
         rest.append(each) if each.partition in first else first.setdefault(each.partition, each)
-    if not first:
-        return
-    starts = [TopicPartition(topic, part.partition, part.begin) for part in first.values()]
-    consumer.assign(starts)
-    consumer.resume(starts)  # a paused partition stays paused when it is assigned again
-    while first and time.monotonic() < deadline:
-        message: Any = consumer.poll(min(_POLL_SECONDS, _left(deadline)))
-        part = None if message is None else first.get(message.partition())
-        if part is None:
-            continue
-        ended = _ended(message, topic)
-        if not ended and message.offset() < part.end:
-            yield _record(message)
-        if ended or message.offset() >= part.end - 1:
-            consumer.pause([TopicPartition(topic, part.partition)])
-            del first[part.partition]
+    begins, ends = ({number: part[place] for number, part in first.items()} for place in (1, 2))
+    for records in reader.batches(topic, begins, ends):
+        yield from records
+        if time.monotonic() >= deadline:
+            return
     if rest:
-        yield from _read(consumer, topic, rest, deadline)
-
-
-def _ended(message: Any, topic: str) -> bool:
-    """Whether a message marks the end of its partition (a compacted topic's last offsets may have no record)."""
-    error = message.error()
-    if error is None:
-        return False
-    if error.name() == "_PARTITION_EOF":
-        return True
-    raise typed_error(error, topic)
-
-
-def _record(message: Any) -> SampledRecord:
-    headers = tuple((name, value) for name, value in message.headers() or ())
-    _, timestamp = message.timestamp()
-    return SampledRecord(message.topic(), message.partition(), message.offset(), timestamp, message.key(), message.value(), headers)
+        yield from _read(reader, topic, rest, deadline)

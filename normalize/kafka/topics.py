@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping
 import msgspec
 
 from cdc_formats.errors import ArgumentError, MissingDependencyError, SampleError
-from cdc_formats.topics.client import TopicDescription
+from cdc_formats.topics.client import TopicDescription, describe_topics
 
 from .client_options import librdkafka_options
 
@@ -31,8 +31,6 @@ def topic_descriptions(options: Mapping[str, str]) -> dict[str, TopicDescription
     options : mapping
         Options of Spark's Kafka source.
     """
-    from cdc_formats.topics.kafka import describe_topics  # imports inference, which workers do not need
-
     try:
         connection = librdkafka_options(options)
         return describe_topics(connection.pop("bootstrap.servers"), selected_topics(options), connection)

@@ -20,9 +20,11 @@ EXTRAS = {
     "avro/schema_registry.py": {"confluent_kafka", "time", "urllib"},
     "avro/writer.py": {"fastavro"},
     "decoding/validation.py": {"jsonschema", "referencing"},
-    "topics/kafka.py": {"confluent_kafka", "time"},
+    "topics/client.py": {"confluent_kafka", "time"},
+    "topics/kafka.py": {"time"},
     "topics/profile/progress.py": {"rich"},
     "topics/profile/terminal.py": {"rich"},
+    "topics/reader.py": {"confluent_kafka", "time"},
 }
 """Additional imports of some modules: Kafka and registry clients with their deadlines, lazy imports, and packages of an extra."""
 CLOCKS = {"now", "utcnow", "today", "fromtimestamp", "utcfromtimestamp", "astimezone"}
