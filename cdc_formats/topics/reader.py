@@ -154,18 +154,25 @@ class TopicReader:
             self._consumer.assign(places)
             self._consumer.resume(places)  # a paused partition stays paused when it is assigned again
         while at:
-            most = _MOST_RECORDS if ends is None else min(_MOST_RECORDS, sum(ends[partition] - offset for partition, offset in at.items()))
-            records, ended = self._consume(topic, most)
-            if ends is not None:
-                records = [record for record in records if record.partition in at]
-                # The last offsets of a compacted topic may have no record.
-                ended |= {record.partition for record in records if record.offset >= ends[record.partition] - 1}
-                records = [record for record in records if record.offset < ends[record.partition]]
-                at |= {record.partition: record.offset + 1 for record in records}
-                for partition in ended & at.keys():
-                    self._consumer.pause([TopicPartition(topic, partition)])
-                    del at[partition]
-            yield records
+            if ends is None:
+                yield self._consume(topic, _MOST_RECORDS)[0]
+            else:
+                yield self._consume_until(topic, at, ends)
+
+    def _consume_until(self, topic: str, at: dict[int, int], ends: Mapping[int, int]) -> list[SampledRecord]:
+        """Return records before the ends; `at` has the next offset of each partition that was not read to its end."""
+        from confluent_kafka import TopicPartition
+
+        records, ended = self._consume(topic, min(_MOST_RECORDS, sum(ends[partition] - offset for partition, offset in at.items())))
+        records = [record for record in records if record.partition in at]
+        # The last offsets of a compacted topic may have no record.
+        ended |= {record.partition for record in records if record.offset >= ends[record.partition] - 1}
+        records = [record for record in records if record.offset < ends[record.partition]]
+        at |= {record.partition: record.offset + 1 for record in records}
+        for partition in ended & at.keys():
+            self._consumer.pause([TopicPartition(topic, partition)])
+            del at[partition]
+        return records
 
     def _consume(self, topic: str, most: int) -> tuple[list[SampledRecord], set[int]]:
         """Return records, and the partitions that were read to their end."""

@@ -219,10 +219,8 @@ class TopicSample(SampleCounts):
     def _declared(self, name: str, seen: ColumnValues, declared: Sequence[DeclaredColumn]) -> tuple[Column | None, str, list[str]]:
         """Return the column as its producer declares it, the producer's name of its type, and notes."""
         notes = [each.note for each in declared if each.note]
-        types = [each.column.type for each in declared]
-        if all(each == _UNSIZED for each in types):
-            types = [seen.digits() or _UNSIZED for _ in types]
-        if not types or not {SqlType(""), _UNSIZED}.isdisjoint(types):
+        types = _types_of(declared, seen)
+        if not types:
             return None, "", notes
         sql_type = reduce(_wider_or_text, types)
         if sql_type.name in INTEGER_BITS and seen.are_labels:
@@ -253,6 +251,14 @@ class TopicSample(SampleCounts):
         yield from self.sampler.sample_notes(self)
         if "" in self.observed:
             yield "a column without a name cannot be declared and is left out"
+
+
+def _types_of(declared: Sequence[DeclaredColumn], seen: ColumnValues) -> list[SqlType]:
+    """Return the declared types; empty if one of them depends on the values."""
+    types = [each.column.type for each in declared]
+    if all(each == _UNSIZED for each in types):
+        types = [seen.digits() or _UNSIZED for _ in types]
+    return [] if SqlType("") in types or _UNSIZED in types else types
 
 
 def _wider_or_text(first: SqlType, second: SqlType) -> SqlType:

@@ -397,19 +397,25 @@ def mysql_type(text: str, *, zoned: bool) -> tuple[SqlType | None, str]:
         return None, ""
     kind, size, rest = _SYNONYMS.get(match[1], match[1]), match[2] or "", match[3]
     if kind in _SIGNED:
-        unsigned = _UNSIGNED.get(kind) if "unsigned" in rest or "zerofill" in rest else None
-        return (UNSIGNED_BIGINT if unsigned == "" else SqlType(unsigned or _SIGNED[kind])), ""
+        return _mysql_integer(kind, unsigned="unsigned" in rest or "zerofill" in rest), ""
     if kind in ("decimal", "numeric", "dec", "fixed"):
         precision, _, scale = size.partition(",")
         return (_decimal(precision.strip(), scale.strip()), "") if precision else (SqlType("DECIMAL"), _NO_PRECISION)
     if kind in ("datetime", "timestamp"):
-        digits = int(size) if size.isdigit() else 0
-        if kind == "timestamp" and not zoned:
-            note = "an instant in the zone of the producer's session: set time_zone to read it as TIMESTAMP"
-            return SqlType("TIMESTAMP_NTZ", digits), note
-        return SqlType("TIMESTAMP" if kind == "timestamp" else "TIMESTAMP_NTZ", digits), ""
+        return _mysql_timestamp(int(size) if size.isdigit() else 0, instant=kind == "timestamp", zoned=zoned)
     note = "the label's number (SET: one bit per label): only the table definition has the labels" if kind in _LABELLED else ""
     return _MYSQL_OTHER.get(kind), note
+
+
+def _mysql_integer(kind: str, *, unsigned: bool) -> SqlType:
+    if unsigned and _UNSIGNED.get(kind) == "":
+        return UNSIGNED_BIGINT
+    return SqlType((unsigned and _UNSIGNED.get(kind)) or _SIGNED[kind])
+
+
+def _mysql_timestamp(digits: int, *, instant: bool, zoned: bool) -> tuple[SqlType, str]:
+    note = "" if zoned or not instant else "an instant in the zone of the producer's session: set time_zone to read it as TIMESTAMP"
+    return SqlType("TIMESTAMP" if instant and zoned else "TIMESTAMP_NTZ", digits), note
 
 
 _JDBC = {

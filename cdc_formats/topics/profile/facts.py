@@ -17,7 +17,6 @@ from cdc_formats.topics.encodings import NULL, InspectedRecord, SampledRecord
 from .read import Reading
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
-_MOST_SHOWN = 5
 
 
 @dataclass(frozen=True)

@@ -14,9 +14,9 @@ from cdc_formats.topics.sampler import Sampler, sampler_of
 from cdc_formats.values import times
 
 from .read import Reading
+from .report import shortened
 from .tables import TableProfile
 
-_MOST_SHOWN = 6
 _UNTOLD = ("decimal_handling_mode", "time_precision_mode", "bigint_unsigned_handling_mode", "time_zone")
 
 
@@ -58,17 +58,13 @@ def _untold(schemas: Sequence[InferredSchema]) -> str:
     for each in (evidence for schema in schemas for evidence in schema.evidence):
         for option in (option for option in _UNTOLD if any(option in note for note in each.notes)):
             found.setdefault(option, []).append(each.column.name)
-    return "; ".join(f"{option} (perhaps for {_some(names)})" for option, names in found.items())
-
-
-def _some(names: Sequence[str]) -> str:
-    return ", ".join(names[:_MOST_SHOWN]) + (f" and {len(names) - _MOST_SHOWN} more" if len(names) > _MOST_SHOWN else "")
+    return "; ".join(f"{option} (perhaps for {shortened(names)})" for option, names in found.items())
 
 
 def _nulls(schemas: Sequence[InferredSchema]) -> str:
     found = [(each.column.name, each.seen.get("null", 0)) for schema in schemas for each in schema.evidence]
     some = [(name, count) for name, count in found if count]
-    shown = _some([f"{name} ({count})" for name, count in some])
+    shown = shortened([f"{name} ({count})" for name, count in some])
     return f"in {len(some)} of {len(found)} columns: {shown}" if some else ""
 
 
@@ -79,7 +75,7 @@ def _placeholders(readings: Sequence[Reading], sampler: Sampler) -> str:
     events = [event for each in readings for event in each.events if sampler.connector(event.message) not in sampler.complete_connectors]
     forms = unavailable_forms(placeholder)
     names = Counter(name for event in events for name in _having(event.after, forms))
-    shown = _some([f"{name} ({count})" for name, count in names.most_common()])
+    shown = shortened([f"{name} ({count})" for name, count in names.most_common()])
     return f"{names.total()}, written as {placeholder!r}: {shown}" if names else ""
 
 

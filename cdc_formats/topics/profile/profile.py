@@ -83,15 +83,7 @@ def profile_records(
     """
     inspected = inspect_all(records)
     tried, chosen, reason = _chosen(inspected, format, options)
-    reader = AnyColumns(chosen) if chosen else None
-    readings = list(read_all(reader, inspected)) if reader else []
-    found = tables(readings, reader) if reader else ()
-    placed = positions(readings, chosen) if chosen else None
-    ignored = Counter(each.ignored.value for each in readings if each.ignored)
-    wrong = [each for each in readings if each.error]
-    notes = tuple(topic_notes(ignored, len(wrong), placed)) if placed else ()
     name = topic or next((each.topic for each in records), "")
-    known = [each for each in found if each.schema]
     return TopicProfile(
         topic=name,
         servers=servers,
@@ -102,23 +94,36 @@ def profile_records(
         candidates=tuple(tried),
         values=encodings(inspected),
         keys=keys(inspected),
-        tables=found,
-        handling=handling(readings, found, chosen) if chosen else (),
-        positions=placed,
         repeated=repeated(records),
         tombstones=tombstones(inspected),
-        ignored=dict(ignored),
-        control_events=tuple(_statements(readings, chosen)) if chosen else (),
-        corrupt=len(wrong),
-        errors=tuple(CorruptRecord(each.error.where, str(each.error)) for each in wrong[:_MOST_ERRORS] if each.error),
         key_sizes=sizes(each.key for each in records),
         value_sizes=sizes(each.value for each in records),
         times=time_range(records),
         partitions=partitions(records, ranges or {}, asked),
         headers=headers(records),
-        notes=notes,
-        calls={each.name: call_text(name, servers, connection, chosen, each, notes) for each in known if chosen},
+        **(_content(inspected, chosen, name, servers, connection) if chosen else {}),
     )
+
+
+def _content(records: Sequence[InspectedRecord], format: Format, topic: str, servers: str, connection: Sequence[str]) -> dict[str, Any]:
+    """Return the fields of a profile that come from reading the records in a format."""
+    reader = AnyColumns(format)
+    readings = list(read_all(reader, records))
+    profiles, places = tables(readings, reader), positions(readings, format)
+    ignored = Counter(each.ignored.value for each in readings if each.ignored)
+    errors = [CorruptRecord(each.error.where, str(each.error)) for each in readings if each.error]
+    notes = tuple(topic_notes(ignored, len(errors), places))
+    return {
+        "tables": profiles,
+        "handling": handling(readings, profiles, format),
+        "positions": places,
+        "ignored": dict(ignored),
+        "control_events": tuple(_statements(readings, format)),
+        "corrupt": len(errors),
+        "errors": tuple(errors[:_MOST_ERRORS]),
+        "notes": notes,
+        "calls": {each.name: call_text(topic, servers, connection, format, each, notes) for each in profiles if each.schema},
+    }
 
 
 def _chosen(

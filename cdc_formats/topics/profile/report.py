@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 _MOST_TEXT = 400
+_MOST_LISTED = 6
 
 
 @dataclass(frozen=True)
@@ -77,3 +79,8 @@ def clipped(section: Section) -> Section:
 
 def _clip(text: str) -> str:
     return text if len(text) <= _MOST_TEXT else f"{text[:_MOST_TEXT]}... ({len(text):,} characters)"
+
+
+def shortened(texts: Sequence[str]) -> str:
+    """Return the first texts as a list in a sentence, and how many more there are."""
+    return ", ".join(texts[:_MOST_LISTED]) + (f" and {len(texts) - _MOST_LISTED} more" if len(texts) > _MOST_LISTED else "")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields, replace
 from typing import Any
 
@@ -267,20 +267,27 @@ def _key_agreement(readings: Sequence[Reading], reader: AnyColumns, primary_key:
     if not primary_key:
         return None, "unknown: no primary key was found"
     shown = f"({', '.join(primary_key)})"
-    parts = [(_key_of(each, reader, primary_key), each) for each in keyed]
-    names = Counter(tuple(found) for found, _ in parts if found)
+    parts = [_key_of(each, reader, primary_key) for each in keyed]
+    names = Counter(map(tuple, filter(None, parts))).most_common(1)
     if not names:
         return False, f"no: the key is {keyed[0].inspected.key.encoding}, and not {shown}"
-    most = names.most_common(1)[0][0]
-    if {name.lower() for name in most} != {name.lower() for name in primary_key}:
-        return False, f"no: the key has ({', '.join(most)}), the primary key is {shown}"
-    compared = [same for found, each in parts for event in each.events if (same := _same(found, event)) is not None]
+    if {name.lower() for name in names[0][0]} != {name.lower() for name in primary_key}:
+        return False, f"no: the key has ({', '.join(names[0][0])}), the primary key is {shown}"
+    compared = list(_compared(keyed, parts))
     if not compared:
         return True, f"yes: {shown}; the values do not have these columns"
     if not all(compared):
         return False, f"no: {shown} differs from the row in {compared.count(False)} of {len(compared)} events"
     some = "" if len(keyed) == len(readings) else f"; {len(readings) - len(keyed)} records have no key"
-    return len(keyed) == len(readings), f"{'in part' if some else 'yes'}: {shown}, equal to the row's in {len(compared)} events{some}"
+    return not some, f"{'in part' if some else 'yes'}: {shown}, equal to the row's in {len(compared)} events{some}"
+
+
+def _compared(readings: Sequence[Reading], keys: Sequence[Mapping[str, Any]]) -> Iterator[bool]:
+    """Return whether each row with columns of its record's key has the values of the key."""
+    for reading, key in zip(readings, keys, strict=True):
+        for event in reading.events:
+            if (same := _same(key, event)) is not None:
+                yield same
 
 
 def _key_of(reading: Reading, reader: AnyColumns, primary_key: Sequence[str]) -> Mapping[str, Any]:

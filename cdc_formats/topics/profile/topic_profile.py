@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
@@ -14,7 +14,7 @@ from cdc_formats.events import Ignored
 from .detect import Candidate
 from .facts import Keys, Partition, Positions, Sizes
 from .html import html_text
-from .report import Grid, Report, Section, clipped
+from .report import Grid, Report, Section, clipped, shortened
 from .tables import TableProfile
 from .terminal import plain_text, renderable
 
@@ -39,7 +39,7 @@ class CorruptRecord:
     error: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class TopicProfile:
     """The profile of a topic, made from a sample.
 
@@ -98,22 +98,22 @@ class TopicProfile:
     candidates: tuple[Candidate, ...]
     values: Mapping[str, int]
     keys: Keys
-    tables: tuple[TableProfile, ...]
-    handling: tuple[tuple[str, str], ...]
-    positions: Positions | None
+    tables: tuple[TableProfile, ...] = ()
+    handling: tuple[tuple[str, str], ...] = ()
+    positions: Positions | None = None
     repeated: int
     tombstones: int
-    ignored: Mapping[str, int]
-    control_events: tuple[str, ...]
-    corrupt: int
-    errors: tuple[CorruptRecord, ...]
+    ignored: Mapping[str, int] = field(default_factory=dict)
+    control_events: tuple[str, ...] = ()
+    corrupt: int = 0
+    errors: tuple[CorruptRecord, ...] = ()
     key_sizes: Sizes | None
     value_sizes: Sizes | None
     times: tuple[str, str] | None
     partitions: tuple[Partition, ...]
     headers: Mapping[str, int]
-    notes: tuple[str, ...]
-    calls: Mapping[str, str]
+    notes: tuple[str, ...] = ()
+    calls: Mapping[str, str] = field(default_factory=dict)
 
     def call(self, table: str | None = None) -> str:
         """Return the call of ``from_kafka_changelog`` that reads a table, as Python text.
@@ -244,18 +244,13 @@ def _order(profile: TopicProfile) -> Section:
     elif found and found.placed:
         total = found.placed + found.unplaced
         facts.append(("positions", f"{found.placed:,} of {total:,} events" + (f": {found.reason}" if found.reason else "")))
-        facts.append(("histories", _some(f"{name or '(unnamed)'} ({number:,})" for name, number in found.histories.items())))
+        facts.append(("histories", shortened([f"{name or '(unnamed)'} ({number:,})" for name, number in found.histories.items()])))
         back = f"no: {_count(found.backwards, 'step')} back" if found.backwards else "yes, in each partition and history"
         facts.append(("in order", back))
         facts.append(("redelivered", _count(found.redelivered, "event") if found.redelivered else "none seen"))
     if profile.repeated:
         facts.append(("repeated", f"{_count(profile.repeated, 'record')} with the key and the value of an earlier one"))
     return Section("Order", tuple(facts))
-
-
-def _some(texts: Iterable[str], most: int = 6) -> str:
-    found = list(texts)
-    return ", ".join(found[:most]) + (f" and {len(found) - most} more" if len(found) > most else "")
 
 
 def _beside(profile: TopicProfile) -> Section:
@@ -290,5 +285,5 @@ def _call(profile: TopicProfile) -> Section:
     code = profile.call()
     shown = code if len(code) <= _MOST_CODE else code[:_MOST_CODE] + "\n# ... cut: print(profile.call()) shows all of it"
     others = [name for name in profile.calls][1:]
-    facts = (("other tables", f"print(profile.call(name)) for {_some(others)}"),) if others else ()
+    facts = (("other tables", f"print(profile.call(name)) for {shortened(others)}"),) if others else ()
     return Section("Read it", facts, code=shown)

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from cdc_formats.avro.schema_registry import Registry
 
 _REGISTRY = [option.name for option in fields(RegistryOptions)]
+_DEFAULTS = {option.name: option.default for option in fields(UpsertKafka)}
 _KEY_FORMATS = {JSON_OBJECT: "json", JSON_BLOCK: "json", JSON_PAYLOAD: "json", CONFLUENT: "avro-confluent"}
 
 
@@ -71,19 +72,12 @@ class UpsertKafkaSampler(Sampler):
     def detected_options(cls, records: Sequence[InspectedRecord], options: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return the formats of key and value; registry options without a prefix apply to both."""
         key, value = _most(each.key.encoding for each in records), _most(each.value.encoding for each in records)
-        detected: dict[str, Any] = {}
-        if CONFLUENT in (key, value):
-            detected = {f"avro_confluent_{name}": options[name] for name in _REGISTRY if name in options}
-        if key is not None:
-            detected["key_format"] = _KEY_FORMATS.get(key) or _plain_key(records)
-        if value == CONFLUENT:
-            detected["value_format"] = "avro-confluent"
-        if _key_apart(records):
-            detected["value_fields_include"] = "EXCEPT_KEY"
-        if any(each.value.encoding == JSON_NULL for each in records):
-            detected["json_null"] = "delete"
-        changed = {name: option for name, option in detected.items() if option not in ("json", "")}
-        return {name: option for name, option in changed.items() if name not in options}
+        detected = {f"avro_confluent_{name}": options[name] for name in _REGISTRY if name in options and CONFLUENT in (key, value)}
+        detected["key_format"] = "json" if key is None else _KEY_FORMATS.get(key) or _plain_key(records)
+        detected["value_format"] = "avro-confluent" if value == CONFLUENT else "json"
+        detected["value_fields_include"] = "EXCEPT_KEY" if _key_apart(records) else "ALL"
+        detected["json_null"] = "delete" if any(each.value.encoding == JSON_NULL for each in records) else "fail"
+        return {name: option for name, option in detected.items() if name not in options and option != _DEFAULTS[name]}
 
     def evidence(self, record: InspectedRecord) -> Evidence:
         """Refuse a schema block and a null key."""
