@@ -110,6 +110,88 @@ def test_public_names_exist_and_are_documented(name: str) -> None:
     assert list(cdc_formats.__all__) == sorted(cdc_formats.__all__)
 
 
+ROOT = PACKAGE.parent
+PACKAGES = {
+    "cdc_formats": set(),
+    "capture": {"cdc_formats"},
+    "normalize": {"cdc_formats", "capture"},
+    "cdc_cli": {"cdc_formats", "normalize"},
+}
+"""The packages that each package may import."""
+LAYERS = (
+    ("errors", "printable", "row_kind", "changelog_mode"),
+    ("decoding.json_reader", "decoding.images", "decoding.wrappers"),
+    ("position", "values"),
+    ("decoding", "events", "fold"),
+    ("avro",),
+    ("message_format",),
+    ("decoder",),
+    ("format",),
+    ("registry", "encoding"),
+    ("formats",),
+    ("topics",),
+    ("testing",),
+)
+"""The rooms of cdc_formats: a module imports from its own layer and from those above it. The longest name that fits is a module's room."""
+
+
+def arrows(package: str, *, types: bool) -> dict[str, set[str]]:
+    """The modules of a package, each with the modules that it imports, for its types too if `types`."""
+    paths = {
+        ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path for path in (ROOT / package).rglob("*.py")
+    }
+    return {name: {each for each in imports(path, types=types) if each in paths} - {name} for name, path in paths.items()}
+
+
+def imports(path: Path, *, types: bool) -> set[str]:
+    """The names that a module imports anywhere, as modules and as members of modules."""
+    package = path.relative_to(ROOT).parts[:-1]
+    names: set[str] = set()
+    todo: list[ast.AST] = [ast.parse(path.read_text("utf-8"))]
+    while todo:
+        node = todo.pop()
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING" and not types:
+            continue
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            above = package[: len(package) - node.level + 1] if node.level else ()
+            base = ".".join([*above, *([node.module] if node.module else [])])
+            names |= {base, *(f"{base}.{alias.name}" for alias in node.names)}
+        todo += ast.iter_child_nodes(node)
+    return names
+
+
+def layer(module: str) -> int:
+    rooms = [name for names in LAYERS for name in names if f"{module}.".startswith(f"cdc_formats.{name}.")]
+    return next(index for index, names in enumerate(LAYERS) if max(rooms, key=len, default="") in names)
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_packages_are_imported_in_one_direction(package: str) -> None:
+    imported_packages = {name.partition(".")[0] for path in (ROOT / package).rglob("*.py") for name in imports(path, types=True)}
+    assert imported_packages & PACKAGES.keys() <= {package, *PACKAGES[package]}
+
+
+def test_rooms_are_imported_in_one_direction() -> None:
+    graph = arrows("cdc_formats", types=False)
+    graph.pop("cdc_formats")
+    assert len(graph) > 50
+    wrong = [
+        f"{name} -> {each}" for name, others in graph.items() for each in others if each != "cdc_formats" and layer(each) > layer(name)
+    ]
+    assert wrong == []
+
+
+@pytest.mark.parametrize("package", ["cdc_formats", "capture", "cdc_cli"])
+def test_no_modules_import_each_other(package: str) -> None:
+    graph = arrows(package, types=True)
+    while ends := [name for name, others in graph.items() if not others & graph.keys()]:
+        for name in ends:
+            del graph[name]
+    assert graph == {}
+
+
 CORE = PACKAGE.parent / "normalize" / "core"
 
 
