@@ -93,15 +93,11 @@ def _said(found: InferredSchema, told: Mapping[str, Any], option: str) -> str:
         *([f"--primary-key {shlex.quote(','.join(found.primary_key))}"] if found.primary_key else []),
         *(f"{option} {shlex.quote(f'{name}={value}')}" for name, value in told.items()),
     ]
-    noted: dict[str, list[str]] = {}
-    for each in found.evidence:
-        for note in each.notes:
-            noted.setdefault(note, []).append(each.column.name)
     return "\n".join(
         [
             f"inferred from {found.records:,} records, {found.rows:,} rows; to declare it, pass",
             *(f"  {each}" for each in options),
-            *(f"  {', '.join(map(quote, columns))}: {note}" for note, columns in noted.items()),
+            *(f"  {', '.join(map(quote, columns))}: {note}" for note, columns in found.noted_columns.items()),
             *(f"  {note}" for note in found.notes),
         ]
     )

@@ -110,7 +110,7 @@ def arguments_text(
             printable(f"primary_key={list(key)!r}  # {why}"),
             *([f"format_options={dict(inferred_options)!r}"] if inferred_options else []),
             *(printable(f"# {name}: {found.option_reasons[name]}") for name in inferred_options),
-            *(printable(f"# {', '.join(map(quote, names))}: {note}") for note, names in noted.items()),
+            *(printable(f"# {', '.join(map(quote, names))}: {note}") for note, names in found.noted_columns.items()),
             *(printable(f"# {note}") for note in found.notes),
             "Pass these arguments to pin them: another sample may lead to other results.",
         ]

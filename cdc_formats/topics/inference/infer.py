@@ -85,6 +85,15 @@ class InferredSchema:
         return tuple(column.name for column in self.columns if lower[column.name.lower()] > 1)
 
     @property
+    def noted_columns(self) -> dict[str, list[str]]:
+        """The names of the columns that have each note."""
+        noted: dict[str, list[str]] = {}
+        for each in self.evidence:
+            for note in each.notes:
+                noted.setdefault(note, []).append(each.column.name)
+        return noted
+
+    @property
     def ddl(self) -> str:
         """The columns as DDL text, for ``schema=``."""
         return to_ddl(self.columns)
@@ -98,16 +107,12 @@ class InferredSchema:
     def __str__(self) -> str:
         of = f" of {', '.join(self.tables)}" if self.tables else ""
         key = f"({', '.join(map(quote, self.primary_key))})" if self.primary_key else "none"
-        noted: dict[str, list[str]] = {}
-        for each in self.evidence:
-            for note in each.notes:
-                noted.setdefault(note, []).append(each.column.name)
         lines = [
             f"{self.format}: {self.rows} rows{of} in {self.records} records",
             *(f"  {each}" for each in self.evidence),
             f"primary key {key}: {self.primary_key_reason}",
             *(f"{name}={self.format_options[name]!r}: {reason}" for name, reason in self.option_reasons.items()),
-            *(f"note on {', '.join(map(quote, names))}: {note}" for note, names in noted.items()),
+            *(f"note on {', '.join(map(quote, names))}: {note}" for note, names in self.noted_columns.items()),
             *(f"note: {note}" for note in self.notes),
         ]
         return "\n".join(map(printable, lines))  # names come from messages

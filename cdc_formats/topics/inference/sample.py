@@ -60,6 +60,11 @@ class ColumnEvidence:
     examples: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
+    @property
+    def origin(self) -> str:
+        """Where the type comes from, in words."""
+        return f"{self.certainty}: {self.source_type}" if self.source_type else f"guessed from {self.certainty}"
+
     def to_dict(self) -> dict[str, Any]:
         """Return all fields as JSON values."""
         values = {"name": self.column.name, "type": str(self.column.type), "nullable": self.column.nullable, **vars(self)}
@@ -69,9 +74,8 @@ class ColumnEvidence:
     def __str__(self) -> str:
         seen = ", ".join(f"{count} {kind}" for kind, count in self.seen.items())
         lengths = f" of {self.lengths[0]} to {self.lengths[1]} characters" if self.lengths else ""
-        said = f"{self.certainty}: {self.source_type}" if self.source_type else f"guessed from {self.certainty}"
         shown = f"; for example {', '.join(self.examples)}" if self.examples else ""
-        return f"{self.column}: {said}; {seen or 'no value'}{lengths}{shown}"
+        return f"{self.column}: {self.origin}; {seen or 'no value'}{lengths}{shown}"
 
 
 class TopicSample(SampleCounts):

@@ -106,11 +106,7 @@ def _table_notes(format: Format, table: TableProfile) -> Iterator[str]:
         yield "an update of a table without a key does not identify the replaced row and is an error: see mode"
     if table.schema is None:
         return
-    noted: dict[str, list[str]] = {}
-    for each in table.schema.evidence:
-        for note in each.notes:
-            noted.setdefault(note, []).append(each.column.name)
-    yield from (f"{', '.join(names)}: {note}" for note, names in noted.items())
+    yield from (f"{', '.join(names)}: {note}" for note, names in table.schema.noted_columns.items())
     guessed = [each.column.name for each in table.schema.evidence if not each.source_type]
     if guessed:
         yield f"types guessed from the sample's values; other values may not fit: {', '.join(guessed)}"

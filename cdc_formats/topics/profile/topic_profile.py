@@ -208,9 +208,8 @@ def _columns(profile: TopicProfile) -> Section:
         return Section("Columns", facts)
     rows: list[tuple[str, ...]] = []
     for each in (evidence for table in profile.tables if table.schema for evidence in table.schema.evidence):
-        known = f"{each.certainty}: {each.source_type}" if each.source_type else "guessed from values"
         null = f"{each.seen.get('null', 0):,}" if each.column.nullable else "NOT NULL"
-        rows.append((each.column.name, str(each.column.type), null, known))
+        rows.append((each.column.name, str(each.column.type), null, each.origin))
     reasons = tuple(("columns", each.reason) for each in profile.tables if each.reason)
     grid = Grid(("column", "type", "nulls", "known by"), tuple(rows), frozenset({"nulls"})) if rows else None
     return Section("Columns", reasons, grid)
