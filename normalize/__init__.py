@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from normalize.checkpoint.carry_over import carry_over
     from normalize.checkpoint.read_state import read_state
     from normalize.checkpoint.status import CheckpointStatus, checkpoint_status
-    from normalize.decode.dead_letter import DeadLetter
     from normalize.engines.native import NativeEngine
+    from normalize.kafka.dead_letter import DeadLetter
     from normalize.monitoring.explain_error import explain_error
     from normalize.monitoring.metrics_listener import MetricsListener
     from normalize.monitoring.progress import observe_lag
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 _HOME = {
     "ChangelogNormalize": "changelog_normalize",
     "CheckpointStatus": "checkpoint.status",
-    "DeadLetter": "decode.dead_letter",
+    "DeadLetter": "kafka.dead_letter",
     "DeltaDatabase": "sinks.databases",
     "DeltaTarget": "sinks.targets",
     "Difference": "verify.verification",

@@ -15,13 +15,13 @@ from normalize.analyzed_plan import has_native_engine
 from normalize.core.arrow import spark_type
 from normalize.core.output import ROW_KIND, SIDE_OUTPUTS, Mode
 from normalize.dataframe import positional, require_changelog, require_distinct, table_columns
-from normalize.decode.dead_letter import DeadLetter
+from normalize.decode.check import check_records
 from normalize.decode.decode_pass import needed_columns
 from normalize.decode.record_input import RecordInput, input_of
 from normalize.decode.request import Arguments, Request, as_format, make_options
 from normalize.encode.encode_pass import encode_pass
 from normalize.encode.source_block import columns_of, source_block
-from normalize.kafka.check import check_records
+from normalize.kafka.dead_letter import DeadLetter
 from normalize.kafka.option_names import SINK_OPTIONS, check_option_names
 from normalize.kafka.reader_options import READER_DEFAULTS, only_topic, reader_options, reads_topic, require_servers, splits_partitions
 from normalize.kafka.topics import topic_descriptions
@@ -118,7 +118,7 @@ def from_kafka_changelog(
         For a stream, the prefix of the observed metrics in the query's progress (``<prefix>_decode`` and ``<prefix>_normalize``),
         ``changelog`` by default. For a bounded read, an Observation that receives the counts of both.
     check : bool
-        Whether the driver tries the broker, the login, the topic and a sample of its records during this call (`normalize.kafka.check`).
+        Whether the driver tries the broker, the login, the topic and a sample of its records during this call (`normalize.decode.check`).
         A wrong password, topic, format or type is then one sentence at once.
 
     Returns

@@ -16,11 +16,10 @@ from normalize.analyzed_plan import with_changelog_mode
 from normalize.core.changes import Shape
 from normalize.core.guard import NOTHING_EXPECTED, Expected
 from normalize.core.key_group import Stage
-from normalize.core.output import ROW_KIND, SIDE_OUTPUTS, Mode, Output
+from normalize.core.output import ROW_KIND, SIDE_OUTPUTS, Destination, Mode, Output
 from normalize.core.row_order import RowOrder
 from normalize.core.state import Layout
 from normalize.dataframe import positional, require_changelog, require_distinct, table_columns
-from normalize.decode.dead_letter import Destination
 from normalize.decode.last_changes import LastChanges
 from normalize.decode.pack_pass import pack_pass
 from normalize.decode.targets import Blocks, KeyedRows, TargetMaker

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -25,12 +25,9 @@ from .fold_columns import Bools, FoldResult, History, Ints
 from .guard import NOTHING_EXPECTED, Expected
 from .hashing import SPARE_BITS
 from .order import first_deliveries, renumbered
-from .output import DEAD_LETTERS, Letter, Mode, SideOutput, corrupt
+from .output import DEAD_LETTERS, Destination, Letter, Mode, SideOutput, corrupt
 from .row_order import RowOrder
 from .state import POSITION, KeyGroup, Layout
-
-if TYPE_CHECKING:
-    from normalize.decode.dead_letter import Destination
 
 COUNTS = (
     "CHANGES",

@@ -42,9 +42,21 @@ from cdc_formats.values.schema import Column, columns as to_columns, quote
 from normalize.core.changes import Shape
 from normalize.core.guard import Identity, PartitionSummary, SourceTable
 from normalize.core.order import is_ordered
-from normalize.core.output import CONTROL_EVENT, CORRUPT_RECORD, DEAD_LETTERS, SIDE_OUTPUTS, Letter, Mode, Output, control, corrupt
+from normalize.core.output import (
+    CONTROL_EVENT,
+    CORRUPT_RECORD,
+    DEAD_LETTERS,
+    SIDE_OUTPUTS,
+    Destination,
+    Letter,
+    Mode,
+    Output,
+    control,
+    corrupt,
+)
 from normalize.core.records import Records, header_pairs
 from normalize.core.row_order import RowOrder
+from normalize.kafka.dead_letter import send
 from normalize.monitoring.counts import counts_row, with_counts_column
 from normalize.monitoring.notice import Report, log
 from normalize.monitoring.watch import COUNTS as WATCHED, WITHOUT_POSITION, Watch
@@ -52,7 +64,6 @@ from normalize.worker import worker
 
 from .canonical import canonical_check
 from .columnar import ColumnarDecoder, ColumnarMaker
-from .dead_letter import Destination, send
 from .targets import Target, TargetMaker, update_before_changer
 
 COUNTS = ("RECORDS", *(reason.value for reason in Ignored), *DECODE_CONDITIONS, DecodeError.condition, DEAD_LETTERS, *WATCHED)

@@ -20,11 +20,11 @@ from normalize.dataframe import table_columns
 from normalize.engines.bounded import normalize_bounded
 from normalize.engines.key_groups import normalize_stream
 from normalize.engines.native import NativeEngine, check_session, normalize_native, target_of
+from normalize.kafka.dead_letter import DeadLetter, destination_of
 from normalize.monitoring.counts import COLUMN as COUNTS_COLUMN, counts_ddl, observe_counts
 from normalize.monitoring.notice import reporter
 from normalize.plan import Plan, make_plan
 
-from .dead_letter import DeadLetter, Destination
 from .decode_pass import COUNTS, KAFKA_METADATA, RECORD_COLUMNS, Source, decode_pass
 from .last_changes import LastChanges
 from .record_input import RecordInput, records as records_of
@@ -108,7 +108,7 @@ class Request:
             unique_key=key,
             metadata=metadata,
             mode="FAILFAST" if isinstance(mode, DeadLetter) else mode,
-            dead_letters=Destination.check(mode, given.format.identifier, kafka_options) if isinstance(mode, DeadLetter) else None,
+            dead_letters=destination_of(mode, given.format.identifier, kafka_options) if isinstance(mode, DeadLetter) else None,
             control_events=_control_events(given.control_events),
             on_truncate=given.on_truncate,
             topic=records.topic,

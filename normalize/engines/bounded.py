@@ -24,8 +24,8 @@ from normalize.core.output import Output, SideOutput, decode_side_outputs
 from normalize.core.row_order import RowOrder, unknown_order
 from normalize.core.state import KeyGroup
 from normalize.decode import decode_pass as decode
-from normalize.decode.dead_letter import send
 from normalize.decode.where import MATCHES, require_known
+from normalize.kafka.dead_letter import send
 from normalize.monitoring.counts import COLUMN, counts_ddl, counts_row, observe_counts, with_counts_column
 from normalize.worker import worker
 

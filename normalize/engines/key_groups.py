@@ -20,7 +20,7 @@ from normalize.core.guard import GUARD, check, decode_summary
 from normalize.core.key_group import COUNTS, KeyGroupResult, Stage, fold_changes
 from normalize.core.output import Output, decode_side_outputs
 from normalize.core.packing import encode
-from normalize.decode.dead_letter import send
+from normalize.kafka.dead_letter import send
 from normalize.monitoring.notice import Notice, Report, log, reporter
 from normalize.worker import keep_archives, worker
 

@@ -36,9 +36,9 @@ from cdc_formats.errors import (
 )
 from normalize.changelog_normalize import check_choice, names_of
 from normalize.connect import require_jvm
-from normalize.decode.dead_letter import DeadLetter, Destination
+from normalize.decode.check import check_readable
 from normalize.decode.request import as_format
-from normalize.kafka.check import check_readable
+from normalize.kafka.dead_letter import DeadLetter, destination_of
 from normalize.kafka.reader_options import reader_options, reads_topic
 from normalize.kafka.topics import topic_descriptions
 from normalize.monitoring.explain_error import explain_error
@@ -174,7 +174,7 @@ def sync_database(
         raise ArgumentError(f"{mode.topic!r} is also a topic that is read, so that dead letters would loop: choose another topic")
     check_version(spark)
     check_kafka_source(spark)
-    dead_letters = Destination.check(mode, chosen.identifier, kafka) if isinstance(mode, DeadLetter) else None
+    dead_letters = destination_of(mode, chosen.identifier, kafka) if isinstance(mode, DeadLetter) else None
     failfast, stops_table = mode == "FAILFAST", on_table_error == "stop_table"
     selection = Selection.of(names_of(include), names_of(exclude), tables or {})
     route = Route(chosen, selection, failfast and not stops_table, dead_letters, stops_table=failfast and stops_table)

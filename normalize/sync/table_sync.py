@@ -17,8 +17,7 @@ from cdc_formats.errors import DECODE_CONDITIONS, ArgumentError, DecodeError, Pa
 from cdc_formats.values.schema import Column, SqlType, quote
 from normalize.analyzed_plan import elements
 from normalize.changelog_normalize import names_of
-from normalize.core.output import ROW_KIND, Mode
-from normalize.decode.dead_letter import Destination
+from normalize.core.output import ROW_KIND, Destination, Mode
 from normalize.decode.decode_pass import Source, header_lists
 from normalize.decode.last_changes import partial_row
 from normalize.monitoring.explain_error import explain_error

@@ -31,13 +31,13 @@ import pyarrow as pa
 
 from cdc_formats.base import Format, Ignored
 from cdc_formats.errors import DECODE_CONDITIONS, ArgumentError, ChangelogError, DecodeError, MissingDependencyError, TlsError
-from normalize.decode.decode_pass import Source, decode_pass, needed_columns
-from normalize.decode.targets import Blocks, KeyedRows, Target, TypedRows
+from normalize.kafka.client_options import librdkafka_options
+from normalize.kafka.topics import selected_topics
 from normalize.monitoring.counts import COLUMN as COUNTS
 from normalize.monitoring.notice import Notice, log_check
 
-from .client_options import librdkafka_options
-from .topics import selected_topics
+from .decode_pass import Source, decode_pass, needed_columns
+from .targets import Blocks, KeyedRows, Target, TypedRows
 
 if TYPE_CHECKING:
     from cdc_formats.topics.kafka import SampledRecord, TopicEnds
