@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from cdc_formats import columns, get_format
 from normalize.api import READER_DEFAULTS
 from normalize.changelog_normalize import ChangelogNormalize, make_stage
-from normalize.decode.decode_pass import COUNTS, Source, decode_pass, needed_columns
+from normalize.decode.decode_pass import COUNTS, decode_pass
+from normalize.decode.source import DecodePlan, needed_columns
 from normalize.decode.targets import Blocks
 from normalize.engines.key_groups import DDL, STATE_DDL, normalize_group, normalize_stream
 from normalize.monitoring.counts import counts_ddl, observe_counts
@@ -72,7 +73,7 @@ def queries(spark: Any, options: argparse.Namespace, format: str, topic: Topic, 
     from pyspark.sql import functions as F
 
     chosen = settings_of(settings, format)
-    source = Source(
+    source = DecodePlan(
         format=get_format(format, **chosen.format_options),
         columns=columns(SCHEMA),
         unique_key=("id",),

@@ -16,9 +16,9 @@ from normalize.core.arrow import spark_type
 from normalize.core.output import ROW_KIND, SIDE_OUTPUTS, Mode
 from normalize.dataframe import positional, require_changelog, require_distinct, table_columns
 from normalize.decode.check import check_records
-from normalize.decode.decode_pass import needed_columns
 from normalize.decode.record_input import RecordInput, input_of
 from normalize.decode.request import Arguments, Request, as_format, make_options
+from normalize.decode.source import needed_columns
 from normalize.encode.encode_pass import encode_pass
 from normalize.encode.source_block import columns_of, source_block
 from normalize.kafka.dead_letter import DeadLetter

@@ -38,10 +38,11 @@ from normalize.core.message_columns import MessageColumn
 from normalize.core.packing import pack
 from normalize.core.records import Records
 
+from .source import DecodePlan
+
 if TYPE_CHECKING:
     from cdc_formats.avro.reader import AvroSchema
 
-    from .decode_pass import Source
 
 _BLOCKS_KEPT = 1000
 FEWEST_IN_AVRO = 64
@@ -190,7 +191,7 @@ class ColumnarDecoder:
 
     Parameters
     ----------
-    source : Source
+    source : DecodePlan
     envelope : Envelope
     rows : RowConverter
     keyed : bool
@@ -204,7 +205,7 @@ class ColumnarDecoder:
         As of `base.Decoder`.
     """
 
-    def __init__(self, source: Source, envelope: Envelope, rows: RowConverter, *, keyed: bool, fewest: int) -> None:
+    def __init__(self, source: DecodePlan, envelope: Envelope, rows: RowConverter, *, keyed: bool, fewest: int) -> None:
         self.source, self.envelope, self.shape, self.keyed = source, envelope, source.shape, keyed
         self.whole, self.fewest = source.compact or not keyed, fewest
         self.table = None if envelope.frame else _Table(envelope, rows, whole=self.whole, fewest=fewest)
@@ -249,7 +250,7 @@ class ColumnarDecoder:
         return read if convert is None else lambda message: convert(read(message))
 
     @classmethod
-    def of(cls, source: Source, *, keyed: bool = True, fewest: int = FEWEST_IN_AVRO) -> ColumnarDecoder | None:
+    def of(cls, source: DecodePlan, *, keyed: bool = True, fewest: int = FEWEST_IN_AVRO) -> ColumnarDecoder | None:
         """Return the decoder of a plan; None if all its messages have to be decoded one by one."""
         format = source.format
         # A subclass of another package may read messages differently than the envelope that it inherits.
@@ -273,7 +274,7 @@ class ColumnarDecoder:
         ----------
         records : Records
         kafka : sequence of tuple
-            The metadata of each Kafka record, in the order of `Source.kafka_metadata`; empty if none is requested.
+            The metadata of each Kafka record, in the order of `DecodePlan.kafka_metadata`; empty if none is requested.
         """
         return _Decoding(self, records, kafka).result()
 
@@ -297,7 +298,7 @@ ColumnarMaker = Callable[..., ColumnarDecoder | None]
 """Called as `ColumnarDecoder.of`."""
 
 
-def one_by_one(source: Source, *, keyed: bool = True) -> None:
+def one_by_one(source: DecodePlan, *, keyed: bool = True) -> None:
     """Return no decoder: each message is decoded alone."""
 
 

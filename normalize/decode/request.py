@@ -25,9 +25,10 @@ from normalize.monitoring.counts import COLUMN as COUNTS_COLUMN, counts_ddl, obs
 from normalize.monitoring.notice import reporter
 from normalize.plan import Plan, make_plan
 
-from .decode_pass import COUNTS, KAFKA_METADATA, RECORD_COLUMNS, Source, decode_pass
+from .decode_pass import COUNTS, decode_pass
 from .last_changes import LastChanges
 from .record_input import RecordInput, records as records_of
+from .source import KAFKA_METADATA, RECORD_COLUMNS, DecodePlan
 from .targets import Blocks, KeyedRows, Target, TargetMaker, TypedRows
 from .where import FilterRows, evaluate_where, filtered_blocks
 
@@ -62,14 +63,14 @@ class Request:
 
     Parameters
     ----------
-    source : Source
+    source : DecodePlan
     options : ChangelogNormalize
     plan : Plan
     records : RecordInput
     observation : str, Observation or None
     """
 
-    source: Source
+    source: DecodePlan
     options: ChangelogNormalize
     plan: Plan
     records: RecordInput
@@ -102,7 +103,7 @@ class Request:
         table = table_columns(given.schema)
         key, key_metadata = _split_key(table, names_of(options.primary_key), metadata)
         _require_stage(plan, options, key_metadata)
-        source = Source(
+        source = DecodePlan(
             format=given.format,
             columns=table,
             unique_key=key,
@@ -270,7 +271,7 @@ def _require_stage(plan: Plan, options: ChangelogNormalize, key_metadata: Sequen
         raise ArgumentError(f"{', '.join(options.set_options)} requires ChangelogNormalize, which the plan does not have: {plan.reason}")
 
 
-def _check_order(source: Source, plan: Plan) -> None:
+def _check_order(source: DecodePlan, plan: Plan) -> None:
     """Raise an error for a DataFrame that lacks columns which the order of its records requires."""
     if source.format.reads_key and "key" not in source.record_columns:
         raise ArgumentError(f"{source.format.identifier} reads the record's key: add the column key to the DataFrame")
@@ -287,7 +288,7 @@ def _check_order(source: Source, plan: Plan) -> None:
         )
 
 
-def _check_native(source: Source) -> None:
+def _check_native(source: DecodePlan) -> None:
     """Raise an error for arguments that the native engine refuses."""
     if source.permissive:
         raise ArgumentError(
@@ -317,7 +318,7 @@ def _check_observation(observation: Any, streaming: bool) -> None:
         raise ArgumentError("observation of a stream must be a string: the prefix of the metrics' names in the query's progress")
 
 
-def _check_names(source: Source) -> None:
+def _check_names(source: DecodePlan) -> None:
     # Spark ignores case in names by default: names that differ in case alone would be ambiguous.
     output = source.output
     reserved = [ROW_KIND, *SIDE_OUTPUTS, COUNTS_COLUMN]
@@ -333,7 +334,7 @@ def _check_names(source: Source) -> None:
 
 @dataclass(frozen=True)
 class _Query:
-    """Builds the query on the columns of `decode_pass.needed_columns`."""
+    """Builds the query on the columns of `source.needed_columns`."""
 
     request: Request
     records: DataFrame

@@ -30,7 +30,7 @@ from normalize.core.packing import unpack
 from normalize.dataframe import unused
 from normalize.worker import worker
 
-from .decode_pass import Source
+from .source import DecodePlan
 from .targets import Blocks, KeyedRows
 
 if TYPE_CHECKING:
@@ -146,12 +146,12 @@ def _used(rows: DataFrame, names: Sequence[str], where: Any) -> list[str]:
     return []
 
 
-def filtered_blocks(keyed: DataFrame, source: Source) -> DataFrame:
+def filtered_blocks(keyed: DataFrame, source: DecodePlan) -> DataFrame:
     """Return `targets.Blocks` of keyed changes with `MATCHES`."""
     return keyed.mapInArrow(partial(block_pass, source=source), Blocks.ddl(source.output))
 
 
-def block_pass(batches: Iterator[pa.RecordBatch], *, source: Source) -> Iterator[pa.RecordBatch]:
+def block_pass(batches: Iterator[pa.RecordBatch], *, source: DecodePlan) -> Iterator[pa.RecordBatch]:
     """Turn keyed changes, in the order of their partition, into blocks; for ``mapInArrow``."""
     with worker():
         for batch in batches:

@@ -25,9 +25,10 @@ from normalize.core.changes import Partial, Shape
 from normalize.core.output import ROW_KIND, Output
 from normalize.core.packing import pack, unpack
 from normalize.core.records import Records
-from normalize.decode.decode_pass import COUNTS, Source, decode_pass, needed_columns
+from normalize.decode.decode_pass import COUNTS, decode_pass
 from normalize.decode.last_changes import ABSENT, AllChanges, HeldChanges, merge_pass
 from normalize.decode.moved_rows import BASE, MOVED, ChangesWithMoves
+from normalize.decode.source import DecodePlan, needed_columns
 from normalize.decode.targets import TargetMaker
 from normalize.monitoring.counts import COLUMN as COUNTS_COLUMN, counts_ddl, observe_counts
 from normalize.monitoring.notice import Notice
@@ -129,13 +130,13 @@ class TableChanges(HeldChanges):
     ----------
     output, key_groups, shape
         As of `Target`.
-    source : Source
+    source : DecodePlan
     merged : bool
         Whether `merge_pass` follows. Otherwise rows whose key changed are followed, and have their base.
     options : ChangeOptions
     """
 
-    def __init__(self, output: Output, key_groups: int, shape: Shape, *, source: Source, merged: bool, options: ChangeOptions) -> None:
+    def __init__(self, output: Output, key_groups: int, shape: Shape, *, source: DecodePlan, merged: bool, options: ChangeOptions) -> None:
         written = _arrow_fields(_written_columns(output.columns, options.shard_column))
         bases = [(MOVED, pa.binary())] if merged else _base_fields(_key_columns(source, options))
         self.schema = pa.schema([*_ORDER, *written, (ABSENT, pa.string()), *bases])
@@ -220,13 +221,13 @@ class TableChanges(HeldChanges):
         return [*(array.cast(pa.int64()) if pa.types.is_duration(array.type) else array for array in parts), *shards]
 
 
-def _changes_ddl(source: Source, options: ChangeOptions, *, merged: bool) -> str:
+def _changes_ddl(source: DecodePlan, options: ChangeOptions, *, merged: bool) -> str:
     """Return the columns of `TableChanges`."""
     bases = f"{MOVED} BINARY" if merged else _base_ddl(_key_columns(source, options))
     return f"{TableChanges.ddl(Output(_written_columns(source.columns, options.shard_column)))}, {bases}"
 
 
-def _previous_key(source: Source) -> Callable[[Headers], tuple[Any, ...] | None]:
+def _previous_key(source: DecodePlan) -> Callable[[Headers], tuple[Any, ...] | None]:
     """Return the function from a record's headers to the key that its row had before; None if they do not name it."""
     rows = RowConverter(source.columns, source.format.handling, source.unique_key)
     unified = row_unifier([source.columns[index] for index in rows.key_indices]) or tuple
@@ -242,13 +243,13 @@ def _previous_key(source: Source) -> Callable[[Headers], tuple[Any, ...] | None]
     return previous_key
 
 
-def _key_columns(source: Source, options: ChangeOptions) -> list[Column]:
+def _key_columns(source: DecodePlan, options: ChangeOptions) -> list[Column]:
     """Return the columns of the target's key."""
     columns = [source.columns[index] for index in key_indices(source.columns, source.unique_key)]
     return columns if options.shard_column is None else [*columns, options.shard_column]
 
 
-def _columns_of_records(source: Source) -> list[str]:
+def _columns_of_records(source: DecodePlan) -> list[str]:
     """Return the columns that are decoded, with headers if they name the earlier key of a row."""
     needed, in_headers = needed_columns(source), type(source.format).previous_key is not Format.previous_key
     return [*needed, "headers"] if in_headers and "headers" not in needed else needed
@@ -258,7 +259,7 @@ def _written_columns(columns: tuple[Column, ...], shard_column: Column | None) -
     return columns if shard_column is None else (*columns, shard_column)
 
 
-def changes_here(spark: SparkSession, records: pa.Table, source: Source, options: ChangeOptions) -> Changes:
+def changes_here(spark: SparkSession, records: pa.Table, source: DecodePlan, options: ChangeOptions) -> Changes:
     """Return the changes of records, decoded on the driver.
 
     Parameters
@@ -266,7 +267,7 @@ def changes_here(spark: SparkSession, records: pa.Table, source: Source, options
     spark : SparkSession
     records : pyarrow.Table
         The columns of `route.RECORD_DDL`.
-    source : Source
+    source : DecodePlan
     options : ChangeOptions
     """
     columns = _written_columns(source.columns, options.shard_column)
@@ -289,14 +290,14 @@ def changes_here(spark: SparkSession, records: pa.Table, source: Source, options
     return Changes(_named(spark.createDataFrame(table, ddl), columns, key, every=options.every), lambda: result)
 
 
-def changes_on_spark(records: DataFrame, source: Source, options: ChangeOptions, *, number: int, in_one_task: bool = False) -> Changes:
+def changes_on_spark(records: DataFrame, source: DecodePlan, options: ChangeOptions, *, number: int, in_one_task: bool = False) -> Changes:
     """Return the changes of records, decoded by Spark.
 
     Parameters
     ----------
     records : DataFrame
         The columns of `route.RECORD_DDL`.
-    source : Source
+    source : DecodePlan
     options : ChangeOptions
     number : int
         The number of records.
@@ -328,7 +329,7 @@ def changes_on_spark(records: DataFrame, source: Source, options: ChangeOptions,
     return Changes(_named(rows, columns, key, every=options.every), found)
 
 
-def _target(source: Source, options: ChangeOptions, *, merged: bool) -> TargetMaker:
+def _target(source: DecodePlan, options: ChangeOptions, *, merged: bool) -> TargetMaker:
     return partial(TableChanges, source=source, merged=merged, options=options)
 
 

@@ -19,7 +19,8 @@ from cdc_formats.errors import ChangelogError, DecodeError, PartialImageError
 from cdc_formats.formats.debezium.json import DebeziumJson
 from cdc_formats.testing import damaged
 from normalize.decode.columnar import ColumnarDecoder, one_by_one
-from normalize.decode.decode_pass import Source, decode_pass
+from normalize.decode.decode_pass import decode_pass
+from normalize.decode.source import DecodePlan
 from normalize.decode.targets import Blocks, KeyedRows, TargetMaker, TypedRows
 from normalize.decode.where import FilterRows
 from tests.support.both_decoders import (
@@ -209,7 +210,7 @@ def test_an_update_that_changes_the_key_deletes_the_old_key(old: dict[str, str],
     assert not any(differences(source, [record], target) for target in (KeyedRows, FilterRows))
 
 
-def kinds_and_keys(source: Source, records: Sequence[Record]) -> list[tuple[str, object, object]]:
+def kinds_and_keys(source: DecodePlan, records: Sequence[Record]) -> list[tuple[str, object, object]]:
     """Return the rows of a plan without a stage: kind, shop and id, or the path of an error. Both decoders must agree."""
     assert not differences(source, records, TypedRows)
     rows: list[tuple[str, object, object]] = []
@@ -564,7 +565,7 @@ Cases = Sequence[tuple[KeyValue, int]]
 """Records, and 1 for each that is decoded one by one."""
 
 
-def same_in_every_plan(source: Source, cases: Cases) -> None:
+def same_in_every_plan(source: DecodePlan, cases: Cases) -> None:
     """Check that both decoders agree in the plans with and without a stage, and which records are decoded one by one in each."""
     sound = [case for case in cases if not case[1]]
     for part in (sound, cases):  # records without any in doubt are read in another way
