@@ -372,6 +372,24 @@ class ChangeBatch:
         return flags
 
 
+class ChangeColumns(NamedTuple):
+    """Changes as columns.
+
+    Attributes
+    ----------
+    changes : ChangeBatch
+        In a plan without a stage, its rows are those of the topic's changelog (`Shape.changelog_schema`).
+    places : array of int
+        The index of each change's record.
+    keys : list of bytes
+        The packed key of each change; empty in a plan without a stage.
+    """
+
+    changes: ChangeBatch
+    places: Ints
+    keys: list[bytes]
+
+
 def _rows(columns: Sequence[Column], arrays: Sequence[pa.Array]) -> list[tuple[Any, ...]]:
     return list(zip(*(from_stored(column.type, array) for column, array in zip(columns, arrays, strict=True)), strict=True))
 

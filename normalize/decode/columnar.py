@@ -31,7 +31,7 @@ from cdc_formats.position import Position
 from cdc_formats.row_kind import RowKind
 from cdc_formats.values.equality import row_unifier
 from normalize.core.arrow import from_stored, to_stored
-from normalize.core.changes import ChangeBatch
+from normalize.core.changes import ChangeBatch, ChangeColumns
 from normalize.core.fold_columns import Bools, Ints
 from normalize.core.hashing import key_hashes
 from normalize.core.message_columns import MessageColumn
@@ -53,24 +53,6 @@ _REFUSALS = (DecodeError, RecursionError)
 _UPDATE_BEFORE, _UPDATE_AFTER, _DELETE = RowKind.UPDATE_BEFORE, RowKind.UPDATE_AFTER, RowKind.DELETE
 _EXACT = (str, int, type(None))
 """The types of key values that are equal if, and only if, the values of their column are equal."""
-
-
-class ChangeColumns(NamedTuple):
-    """Changes as columns.
-
-    Attributes
-    ----------
-    changes : ChangeBatch
-        In a plan without a stage, its rows are those of the topic's changelog (`Shape.changelog_schema`).
-    places : array of int
-        The index of each change's record.
-    keys : list of bytes
-        The packed key of each change; empty in a plan without a stage.
-    """
-
-    changes: ChangeBatch
-    places: Ints
-    keys: list[bytes]
 
 
 class Decoded(NamedTuple):

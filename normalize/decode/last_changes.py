@@ -32,7 +32,7 @@ from cdc_formats.values.schema import Column, SqlType
 from normalize.core import added_partitions
 from normalize.core.added_partitions import FirstRecord
 from normalize.core.arrow import arrow_type, of_stored, slices, spark_type
-from normalize.core.changes import ChangeBuilder, Partial, Shape
+from normalize.core.changes import ChangeBuilder, ChangeColumns, Partial, Shape
 from normalize.core.guard import PartitionSummary, SourceTable
 from normalize.core.last import completed, last_in_partitions, last_in_records, last_of_keys, since_last_whole
 from normalize.core.output import ROW_KIND, Output, SideOutput
@@ -40,7 +40,6 @@ from normalize.core.records import Records
 from normalize.core.row_order import RowOrder
 from normalize.worker import worker
 
-from .columnar import ChangeColumns
 from .targets import Target
 
 METADATA = "metadata"
