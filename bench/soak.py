@@ -45,7 +45,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from normalize import ChangelogNormalize, LocalKafka, NativeEngine, from_kafka_changelog
-from normalize.changelog_normalize import KEY_GROUPS
+from normalize.stage_options import KEY_GROUPS
 
 from .cpu import is_known, resident_bytes
 from .history import FORMAT_OPTIONS, SCHEMA, Expected, Row, events, message

@@ -11,15 +11,16 @@ if TYPE_CHECKING:
     from normalize.checkpoint.carry_over import carry_over
     from normalize.checkpoint.read_state import read_state
     from normalize.checkpoint.status import CheckpointStatus, checkpoint_status
-    from normalize.engines.native import NativeEngine
     from normalize.kafka.dead_letter import DeadLetter
     from normalize.monitoring.explain_error import explain_error
     from normalize.monitoring.metrics_listener import MetricsListener
     from normalize.monitoring.progress import observe_lag
+    from normalize.query import ChangelogNormalize
     from normalize.sinks.apply import apply_batch, apply_changes
     from normalize.sinks.change_feed import from_change_feed, to_change_feed
     from normalize.sinks.databases import DeltaDatabase, IcebergDatabase, JdbcDatabase
     from normalize.sinks.targets import DeltaTarget, IcebergTarget, JdbcTarget
+    from normalize.stage_options import NativeEngine
     from normalize.sync.sync_database import sync_database
     from normalize.sync.table_options import TableOptions
     from normalize.verify.verification import Difference, Verification
@@ -33,13 +34,12 @@ if TYPE_CHECKING:
         from_kafka_changelog,
         to_kafka_changelog,
     )
-    from .changelog_normalize import ChangelogNormalize
     from .local_kafka import LocalKafka
     from .session import local_session
     from .spark_versions import spark_packages
 
 _HOME = {
-    "ChangelogNormalize": "changelog_normalize",
+    "ChangelogNormalize": "query",
     "CheckpointStatus": "checkpoint.status",
     "DeadLetter": "kafka.dead_letter",
     "DeltaDatabase": "sinks.databases",
@@ -52,7 +52,7 @@ _HOME = {
     "JdbcTarget": "sinks.targets",
     "LocalKafka": "local_kafka",
     "MetricsListener": "monitoring.metrics_listener",
-    "NativeEngine": "engines.native",
+    "NativeEngine": "stage_options",
     "READER_DEFAULTS": "api",
     "TableOptions": "sync.table_options",
     "Verification": "verify.verification",

@@ -28,7 +28,7 @@ from cdc_formats.errors import ArgumentError
 from cdc_formats.row_kind import RowKind
 
 if TYPE_CHECKING:
-    from .changelog_normalize import ChangelogNormalize
+    from normalize.stage_options import StageOptions
 
 CONSUMER_MODES = {"all": ChangelogMode.all(), "upsert": ChangelogMode.upsert(key_only_deletes=False)}
 """The changelog modes that a consumer can request: with retractions, or upserts and deletes by key."""
@@ -143,7 +143,7 @@ def _stage(needs_before: bool, reason: str) -> Plan:
     return Plan(True, needs_before, False, reason, CONSUMER_MODES["all" if needs_before else "upsert"])
 
 
-def explain(plan: Plan, options: ChangelogNormalize, *, format: str, source: ChangelogMode, topic: str) -> str:
+def explain(plan: Plan, options: StageOptions, *, format: str, source: ChangelogMode, topic: str) -> str:
     """Return the plan as text, like Flink's ``EXPLAIN CHANGELOG_MODE``."""
     key = ", ".join(options.primary_key)
     lines = []
@@ -171,7 +171,7 @@ def explain(plan: Plan, options: ChangelogNormalize, *, format: str, source: Cha
     return "\n".join([*tree, _engine(options)] if plan.normalize else tree)
 
 
-def _engine(options: ChangelogNormalize) -> str:
+def _engine(options: StageOptions) -> str:
     """Return whether the native engine could serve, and why not, as text."""
     if options.native is not None:
         return "engine='native': write in output mode update; each micro-batch gives the last change of each key"

@@ -19,10 +19,11 @@ from normalize.analyzed_plan import has_native_engine
 from normalize.connect import require_jvm
 from normalize.core.arrow import arrow_type, slices, spark_type
 from normalize.core.guard import GUARD, tables_and_topic_ids
+from normalize.core.last import METADATA, table_fact
 from normalize.core.output import ROW_KIND, Output
 from normalize.core.state import Layout, holds
 from normalize.dataframe import table_columns
-from normalize.decode.last_changes import METADATA, struct_of, struct_type, table_fact
+from normalize.decode.last_changes import struct_of, struct_type
 from normalize.engines.native import COLUMNS, PRIMARY_KEY, TOPIC_ID, newest_two
 from normalize.worker import worker
 

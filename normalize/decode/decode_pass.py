@@ -6,7 +6,7 @@ A record that cannot be decoded fails the task, is dropped, becomes a row, or is
 exception that a format raises for a record, also because of a bug in the format. Infrastructure errors (an unreachable registry, a missing
 package) always fail the task.
 
-Records without rows are counted by reason (`counts`).
+Records without rows are counted by reason (`monitoring.counts`).
 """
 
 from __future__ import annotations
@@ -25,7 +25,6 @@ from msgspec.structs import replace
 
 from cdc_formats.base import Change, ControlEvent, Format, Headers, Ignored, KeyedChange
 from cdc_formats.errors import (
-    DECODE_CONDITIONS,
     ArgumentError,
     ChangelogError,
     DecodeError,
@@ -47,19 +46,15 @@ from normalize.core.output import (
 )
 from normalize.core.records import Records, header_pairs
 from normalize.kafka.dead_letter import send
-from normalize.monitoring.counts import counts_row, with_counts_column
+from normalize.monitoring.counts import DECODE_COUNTS, counts_row, with_counts_column
 from normalize.monitoring.notice import Report, log
-from normalize.monitoring.watch import COUNTS as WATCHED, WITHOUT_POSITION, Watch
+from normalize.monitoring.watch import WITHOUT_POSITION, Watch
 from normalize.worker import worker
 
 from .canonical import canonical_check
 from .columnar import ColumnarDecoder, ColumnarMaker
 from .source import DecodePlan
 from .targets import Target, TargetMaker, update_before_changer
-
-COUNTS = ("RECORDS", *(reason.value for reason in Ignored), *DECODE_CONDITIONS, DecodeError.condition, DEAD_LETTERS, *WATCHED)
-"""The names of the counts: records read; records ignored (also control events) by reason; bad records by condition (``DECODE``: a format's
-own condition); and bad records written as dead letters."""
 
 _TIMESTAMP_TYPES = {0: "CreateTime", 1: "LogAppendTime"}
 _MOST_CHANGES = 65_536
@@ -148,7 +143,7 @@ class _Task:
         self.watch.report_notices()
         yield from self.flush()
         for last in self.target.finish():
-            yield with_counts_column(last, COUNTS)
+            yield with_counts_column(last, DECODE_COUNTS)
 
     def decode(self, records: Records, kafka: Sequence[tuple[Any, ...]]) -> None:
         records = records._replace(numbers=self.counts["RECORDS"] + np.arange(len(records.values)))
@@ -290,7 +285,7 @@ class _Task:
         error = error.at(where=record.where)
         if source.mode == "FAILFAST" and source.dead_letters is None:
             raise error from cause
-        self.counts[error.condition if error.condition in COUNTS else DecodeError.condition] += 1
+        self.counts[error.condition if error.condition in DECODE_COUNTS else DecodeError.condition] += 1
         if source.permissive:
             self.target.add_side_output(records, index, corrupt(error, record))
             return
@@ -304,9 +299,9 @@ class _Task:
             send(self.source.dead_letters, self.letters)
             self.letters.clear()
         for batch in self.target.flush():
-            yield with_counts_column(batch, COUNTS)
+            yield with_counts_column(batch, DECODE_COUNTS)
         if self.counts:
-            yield counts_row(self.target.schema, COUNTS, self.counts)
+            yield counts_row(self.target.schema, DECODE_COUNTS, self.counts)
         self.counts.clear()
         self.held = self.held_bytes = 0
 

@@ -13,7 +13,7 @@ from cdc_formats.errors import ArgumentError
 from cdc_formats.row_kind import SHORT_STRINGS
 from cdc_formats.values.schema import backquoted
 from normalize.analyzed_plan import has_native_engine
-from normalize.changelog_normalize import check_choice, names_of
+from normalize.arguments import check_choice, names_of
 from normalize.connect import is_connect, require_jvm
 from normalize.core.output import ROW_KIND, SIDE_OUTPUTS
 from normalize.dataframe import require_changelog, require_distinct

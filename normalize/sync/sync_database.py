@@ -34,10 +34,9 @@ from cdc_formats.errors import (
     SchemaError,
     TruncateError,
 )
-from normalize.changelog_normalize import check_choice, names_of
+from normalize.arguments import as_format, check_choice, names_of
 from normalize.connect import require_jvm
 from normalize.decode.check import check_readable
-from normalize.decode.request import as_format
 from normalize.kafka.dead_letter import DeadLetter, destination_of
 from normalize.kafka.reader_options import reader_options, reads_topic
 from normalize.kafka.topics import topic_descriptions

@@ -25,12 +25,12 @@ from normalize.core.changes import Partial, Shape
 from normalize.core.output import ROW_KIND, Output
 from normalize.core.packing import pack, unpack
 from normalize.core.records import Records
-from normalize.decode.decode_pass import COUNTS, decode_pass
+from normalize.decode.decode_pass import decode_pass
 from normalize.decode.last_changes import ABSENT, AllChanges, HeldChanges, merge_pass
 from normalize.decode.moved_rows import BASE, MOVED, ChangesWithMoves
 from normalize.decode.source import DecodePlan, needed_columns
 from normalize.decode.targets import TargetMaker
-from normalize.monitoring.counts import COLUMN as COUNTS_COLUMN, counts_ddl, observe_counts
+from normalize.monitoring.counts import COLUMN as COUNTS_COLUMN, DECODE_COUNTS, counts_ddl, observe_counts
 from normalize.monitoring.notice import Notice
 from normalize.sinks.databases import source_id
 from normalize.sinks.partial_rows import ABSENT_COLUMN, BASE_COLUMN
@@ -311,8 +311,8 @@ def changes_on_spark(records: DataFrame, source: DecodePlan, options: ChangeOpti
     decode: Any = partial(decode_pass, source=source, target=_target(source, options, merged=merged), report=_unreported)
     counts, stamps, rows_found = Observation(), Observation(), Observation()
     timed = records.observe(stamps, F.min("stamp").alias("least"), F.max("stamp").alias("greatest")).select(*_columns_of_records(source))
-    decoded = (timed.coalesce(1) if in_one_task else timed).mapInArrow(decode, f"{ddl}, {counts_ddl(COUNTS)}")
-    keyed = observe_counts(decoded, COUNTS, counts)
+    decoded = (timed.coalesce(1) if in_one_task else timed).mapInArrow(decode, f"{ddl}, {counts_ddl(DECODE_COUNTS)}")
+    keyed = observe_counts(decoded, DECODE_COUNTS, counts)
     moves = Observation()
     if merged:
         keyed = keyed.observe(moves, F.count(MOVED).alias("moved"))

@@ -16,7 +16,7 @@ from cdc_formats.base import Format, Ignored
 from cdc_formats.errors import DECODE_CONDITIONS, ArgumentError, DecodeError, PartialImageError
 from cdc_formats.values.schema import Column, SqlType, quote
 from normalize.analyzed_plan import elements
-from normalize.changelog_normalize import names_of
+from normalize.arguments import names_of
 from normalize.core.output import ROW_KIND, Destination, Mode
 from normalize.decode.decode_pass import header_lists
 from normalize.decode.last_changes import partial_row

@@ -27,7 +27,7 @@ from urllib.parse import urlsplit
 
 from cdc_formats.errors import ArgumentError, MissingDependencyError, SchemaError
 from cdc_formats.values.schema import backquoted
-from normalize.changelog_normalize import names_of
+from normalize.arguments import names_of
 from normalize.connect import require_jvm
 from normalize.sinks.apply import lake_target
 from normalize.sinks.targets import JdbcTarget, LakeTarget, TableTarget

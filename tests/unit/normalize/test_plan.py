@@ -7,8 +7,8 @@ import pytest
 from cdc_formats import ChangelogMode, get_format
 from cdc_formats.errors import ArgumentError
 from normalize.api import explain_changelog
-from normalize.changelog_normalize import ChangelogNormalize
 from normalize.plan import make_plan
+from normalize.query import ChangelogNormalize
 
 UPSERT = get_format("upsert-kafka").changelog_mode
 CHANGELOG = ChangelogMode.all()

@@ -14,7 +14,6 @@ from cdc_formats import ABSENT, Change, KeyedChange, RowKind, columns
 from cdc_formats.errors import PartialImageError, StateVersionError
 from cdc_formats.fold import FoldOptions, fold
 from cdc_formats.values.equality import row_unifier
-from normalize.changelog_normalize import ChangelogNormalize, make_stage
 from normalize.core.arrow import from_arrow
 from normalize.core.changes import Block, Shape, decode_block
 from normalize.core.key_group import COUNTS, KeyGroupResult, Stage
@@ -25,6 +24,8 @@ from normalize.decode.targets import Blocks, KeyedRows, update_before_changer
 from normalize.engines.bounded import fold_pass
 from normalize.engines.key_groups import normalize
 from normalize.monitoring.counts import COLUMN
+from normalize.query import ChangelogNormalize
+from normalize.stage_options import make_stage
 from tests.support.strategies import DDL, HISTORIES, NAN, OTHER_NAN, by_key, exact, fold_history, last_rows, table_of, unified
 
 SHAPE = Shape(columns("id BIGINT, name STRING, qty INT"))
