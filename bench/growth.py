@@ -43,7 +43,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
 
-from normalize import ChangelogNormalize, LocalKafka, NativeEngine, from_kafka_changelog
+from normalize import ChangelogNormalize, LocalKafka, from_kafka_changelog
+from normalize.stage_options import NativeEngine
 
 from .cpu import is_known, resident_bytes
 from .flink import run_flink

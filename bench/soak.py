@@ -44,8 +44,8 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from normalize import ChangelogNormalize, LocalKafka, NativeEngine, from_kafka_changelog
-from normalize.stage_options import KEY_GROUPS
+from normalize import ChangelogNormalize, LocalKafka, from_kafka_changelog
+from normalize.stage_options import KEY_GROUPS, NativeEngine
 
 from .cpu import is_known, resident_bytes
 from .history import FORMAT_OPTIONS, SCHEMA, Expected, Row, events, message

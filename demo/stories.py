@@ -9,7 +9,8 @@ from functools import reduce
 from pathlib import Path
 from typing import Any
 
-from normalize import ChangelogNormalize, aggregate_changes, encode_changelog, from_kafka_changelog
+from normalize import ChangelogNormalize, aggregate_changes, from_kafka_changelog
+from normalize.api import encode_changelog
 
 from .recordings import collect, table_of
 from .report import Result, Say, aligned, show_changes

@@ -23,7 +23,7 @@ from normalize.encode.encode_pass import encode_pass
 from normalize.encode.source_block import columns_of, source_block
 from normalize.kafka.dead_letter import DeadLetter
 from normalize.kafka.option_names import SINK_OPTIONS, check_option_names
-from normalize.kafka.reader_options import READER_DEFAULTS, only_topic, reader_options, reads_topic, require_servers, splits_partitions
+from normalize.kafka.reader_options import only_topic, reader_options, reads_topic, require_servers, splits_partitions
 from normalize.kafka.topics import topic_descriptions
 from normalize.query import ChangelogNormalize, Request, make_options
 
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 __all__ = [
-    "READER_DEFAULTS",
     "decode_changelog",
     "encode_changelog",
     "explain_changelog",

@@ -12,17 +12,9 @@ from uuid import uuid4
 import pytest
 
 from cdc_formats.errors import ArgumentError
-from normalize import (
-    DeltaDatabase,
-    JdbcTarget,
-    LocalKafka,
-    aggregate_changes,
-    apply_batch,
-    apply_changes,
-    encode_changelog,
-    from_kafka_changelog,
-    sync_database,
-)
+from normalize import DeltaDatabase, JdbcTarget, LocalKafka, aggregate_changes, apply_changes, from_kafka_changelog, sync_database
+from normalize.api import encode_changelog
+from normalize.sinks.apply import apply_batch
 from normalize.sinks.arrival import ChangeOrderError, require_arrival_order
 from normalize.sinks.change_feed import CHANGE_TYPES
 from tests.support.sinking import STORY, Sink, apply_stream, finish_all, forget_last_commit, lake_sink

@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from demo import recordings
-from normalize import LocalKafka, spark_packages
+from normalize import LocalKafka
 from normalize.session import package_jars
-from normalize.spark_versions import KINDS, has_package
+from normalize.spark_versions import KINDS, has_package, spark_packages
 from tests.support import quick_java
 
 if TYPE_CHECKING:

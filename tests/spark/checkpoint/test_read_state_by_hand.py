@@ -9,7 +9,8 @@ from pyspark.errors import PythonException
 
 from cdc_formats import columns
 from cdc_formats.errors import ArgumentError
-from normalize import ChangelogNormalize, read_state
+from normalize import ChangelogNormalize
+from normalize.checkpoint.read_state import read_state
 from normalize.checkpoint.rescale import rescale
 from normalize.core.packing import pack
 from normalize.core.state import Layout

@@ -6,8 +6,7 @@ import pytest
 from pyspark.errors import PythonException
 
 from cdc_formats.errors import ArgumentError
-from normalize import read_state
-from normalize.checkpoint.read_state import find_state
+from normalize.checkpoint.read_state import find_state, read_state
 from normalize.checkpoint.rescale import rescale
 from normalize.core.order import Epoch
 from normalize.core.packing import key_group_of, pack

@@ -17,19 +17,12 @@ from pyspark.errors import StreamingQueryException
 
 from cdc_formats import columns
 from cdc_formats.errors import ArgumentError
-from normalize import (
-    ChangelogNormalize,
-    DeltaTarget,
-    NativeEngine,
-    aggregate_changes,
-    apply_changes,
-    decode_changelog,
-    explain_error,
-    read_state,
-)
-from normalize.checkpoint.read_state import find_state
+from normalize import ChangelogNormalize, DeltaTarget, aggregate_changes, apply_changes, decode_changelog
+from normalize.checkpoint.read_state import find_state, read_state
 from normalize.core.arrow import spark_ddl, to_arrow
+from normalize.monitoring.explain_error import explain_error
 from normalize.spark_versions import installed_version
+from normalize.stage_options import NativeEngine
 from tests.support.canonical_values import TYPES, values_of
 from tests.support.examples import examples
 from tests.support.frames import BEGIN as BEGIN_OF_FRAMES

@@ -13,18 +13,12 @@ from hypothesis import HealthCheck, given, settings
 
 from cdc_formats.errors import SchemaError
 from cdc_formats.values.schema import to_ddl
-from normalize import (
-    ChangelogNormalize,
-    DeltaTarget,
-    IcebergTarget,
-    aggregate_changes,
-    apply_batch,
-    encode_changelog,
-    from_change_feed,
-    to_change_feed,
-)
+from normalize import ChangelogNormalize, DeltaTarget, IcebergTarget, aggregate_changes
+from normalize.api import encode_changelog
 from normalize.core.arrow import spark_ddl
 from normalize.dataframe import type_ddl
+from normalize.sinks.apply import apply_batch
+from normalize.sinks.change_feed import from_change_feed, to_change_feed
 from normalize.sinks.lake import column_definition, merge_statement
 from normalize.sinks.table_spec import TableSpec
 from tests.support.examples import examples

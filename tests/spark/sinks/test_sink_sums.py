@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from normalize import ChangelogNormalize, aggregate_changes, apply_batch, signed_count, signed_sum
+from normalize import ChangelogNormalize, aggregate_changes, signed_count, signed_sum
+from normalize.sinks.apply import apply_batch
 from normalize.sinks.arrival import ChangeOrderError
 from tests.support.sinking import Sink, apply_stream
 
