@@ -260,10 +260,15 @@ def find_state(
     ours = [state for state in states if state.is_stage(spark) or (native and state.is_native(spark))]
     if len(ours) != 1:
         there = ", ".join(sorted({f"{operator.operatorId} ({operator.operatorName})" for operator in operators}))
-        asked = "" if operator_id is None else f"operator {operator_id} is not a ChangelogNormalize; "
-        fix = "pass operator_id" if len(ours) > 1 else "none of them is a ChangelogNormalize" if not asked else "pass another operator_id"
-        raise ArgumentError(f"{asked}the query in {checkpoint} has the stateful operators {there}: {fix}")
+        raise _not_one_stage(checkpoint, there, operator_id, several=len(ours) > 1)
     return ours[0]
+
+
+def _not_one_stage(checkpoint: str, operators: str, operator_id: int | None, *, several: bool) -> ArgumentError:
+    """Return the error for a checkpoint without a keyed stage, or with several."""
+    asked = "" if operator_id is None else f"operator {operator_id} is not a ChangelogNormalize; "
+    fix = "pass operator_id" if several else "none of them is a ChangelogNormalize" if not asked else "pass another operator_id"
+    return ArgumentError(f"{asked}the query in {checkpoint} has the stateful operators {operators}: {fix}")
 
 
 def _exists(spark: SparkSession, path: str) -> bool:

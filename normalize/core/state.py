@@ -385,6 +385,10 @@ def holds(wide: SqlType, narrow: SqlType) -> bool:
     if wide.name in INTEGER_BITS and narrow.name in INTEGER_BITS:
         return INTEGER_BITS[wide.name] > INTEGER_BITS[narrow.name]
     if wide.name == "DECIMAL" and narrow.name == "DECIMAL":
-        more = (wide.scale or 0) - (narrow.scale or 0)
-        return more >= 0 and (wide.precision or 10) - (narrow.precision or 10) >= more
+        return _holds_decimals(wide, narrow)
     return wide.name == "DOUBLE" and narrow.name == "FLOAT"
+
+
+def _holds_decimals(wide: SqlType, narrow: SqlType) -> bool:
+    more = (wide.scale or 0) - (narrow.scale or 0)
+    return more >= 0 and (wide.precision or 10) - (narrow.precision or 10) >= more

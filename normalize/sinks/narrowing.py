@@ -76,15 +76,11 @@ def is_narrower(kind: DataType, given: DataType) -> bool:
     >>> is_narrower(DecimalType(10, 2), DecimalType(12, 4)), is_narrower(DecimalType(10, 2), DecimalType(12, 2))
     (True, False)
     """
-    from pyspark.sql.types import ArrayType, DecimalType, MapType, StructType
+    from pyspark.sql.types import DecimalType
 
-    if isinstance(kind, ArrayType) and isinstance(given, ArrayType):
-        return is_narrower(kind.elementType, given.elementType)
-    if isinstance(kind, MapType) and isinstance(given, MapType):
-        return is_narrower(kind.keyType, given.keyType) or is_narrower(kind.valueType, given.valueType)
-    if isinstance(kind, StructType) and isinstance(given, StructType):
-        fields = {field.name.lower(): field.dataType for field in kind.fields}
-        return any(is_narrower(fields[each.name.lower()], each.dataType) for each in given.fields if each.name.lower() in fields)
+    parts = _parts(kind, given)
+    if parts:
+        return any(is_narrower(*part) for part in parts)
     have, name = kind.simpleString(), given.simpleString()
     scale = given.scale if isinstance(given, DecimalType) else 0
     if have in _DIGITS:
@@ -94,6 +90,20 @@ def is_narrower(kind: DataType, given: DataType) -> bool:
     if have == "boolean":
         return name in _DIGITS or name in _APPROXIMATE or isinstance(given, DecimalType)
     return have == "date" and name.startswith("timestamp")
+
+
+def _parts(kind: DataType, given: DataType) -> list[tuple[DataType, DataType]]:
+    """Return the types inside two nested types that belong together; none of types that are not nested alike."""
+    from pyspark.sql.types import ArrayType, MapType, StructType
+
+    if isinstance(kind, ArrayType) and isinstance(given, ArrayType):
+        return [(kind.elementType, given.elementType)]
+    if isinstance(kind, MapType) and isinstance(given, MapType):
+        return [(kind.keyType, given.keyType), (kind.valueType, given.valueType)]
+    if isinstance(kind, StructType) and isinstance(given, StructType):
+        fields = {field.name.lower(): field.dataType for field in kind.fields}
+        return [(fields[each.name.lower()], each.dataType) for each in given.fields if each.name.lower() in fields]
+    return []
 
 
 def wider(kind: DataType, given: DataType) -> DataType | None:

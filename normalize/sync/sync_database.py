@@ -180,10 +180,9 @@ def sync_database(
     router = Router(chosen, route.selection)
     if check:
         check_readable(kafka, router.route, fail=route.fail)
-    given = {each.name for each in fields(chosen)} if isinstance(format, Format) else {_spelled(name) for name in format_options or {}}
     rules = Rules(
         format=chosen,
-        given=frozenset(given),
+        given=_named_options(format, format_options or {}),
         database=target,
         tables=dict(tables or {}),
         store=SchemaStore(spark, schema_location),
@@ -196,8 +195,11 @@ def sync_database(
     return records.writeStream.foreachBatch(SyncDatabase(spark, route, rules, on_table_error, parallel, kafka))
 
 
-def _spelled(name: str) -> str:
-    return name.replace("-", "_").replace(".", "_")
+def _named_options(format: str | Format, format_options: Mapping[str, Any]) -> frozenset[str]:
+    """Return the names of the format's options that the user set: of a `Format`, all."""
+    if isinstance(format, Format):
+        return frozenset(each.name for each in fields(format))
+    return frozenset(name.replace("-", "_").replace(".", "_") for name in format_options)
 
 
 def _check_arguments(

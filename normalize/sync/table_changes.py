@@ -193,15 +193,14 @@ class TableChanges(HeldChanges):
         columns = [of_stored(column.type, changes.column(f"c{index}")) for index, column in enumerate(self.output.columns)]
         if pc.any(deleted).as_py():
             keys, flags = packed if self.by_shard else changes.column("key").to_pylist(), deleted.to_pylist()
-            gone = [unpack(key) if there else None for key, there in zip(keys, flags, strict=True)]
-            for part, index in enumerate(self.key):
-                values = to_arrow(self.output.columns[index].type, [None if key is None else key[part] for key in gone])
+            deleted_keys = [unpack(key) if there else None for key, there in zip(keys, flags, strict=True)]
+            for index, values in zip(self.key, self._key_arrays(deleted_keys), strict=True):
                 columns[index] = pc.if_else(deleted, values, columns[index])
-        columns = [array.cast(pa.int64()) if pa.types.is_duration(array.type) else array for array in columns]
         kinds = pc.if_else(deleted, "-D", "+U")
         order = [changes.column(name).cast(kind) for name, kind in _ORDER]
         absent = changes.column(ABSENT) if ABSENT in changes.schema.names else pa.nulls(changes.num_rows, pa.string())
-        return pa.RecordBatch.from_arrays([*order, kinds, *columns, *shards, absent, *self._bases(changes)], schema=self.schema)
+        rows = map(_duration_as_integer, columns)
+        return pa.RecordBatch.from_arrays([*order, kinds, *rows, *shards, absent, *self._bases(changes)], schema=self.schema)
 
     def _bases(self, changes: pa.RecordBatch) -> list[pa.Array]:
         """Return the column `MOVED`, or else the parts of the key in `BASE`."""
@@ -212,13 +211,18 @@ class TableChanges(HeldChanges):
         if packed.null_count == len(packed):
             return [pa.nulls(len(packed), kind) for kind in self.schema.types[self.schema.get_field_index(f"{_BASES}0") :]]
         split = [None if key is None else key.split(_END_OF_SHARD, 1) if self.by_shard else [b"", key] for key in packed.to_pylist()]
-        keys = [None if each is None else unpack(each[1]) for each in split]
+        parts = self._key_arrays([None if each is None else unpack(each[1]) for each in split])
         shards = [pa.array([each and each[0].decode() for each in split], pa.string())] if self.by_shard else []
-        parts = [
-            to_arrow(self.output.columns[index].type, [None if key is None else key[part] for key in keys])
-            for part, index in enumerate(self.key)
-        ]
-        return [*(array.cast(pa.int64()) if pa.types.is_duration(array.type) else array for array in parts), *shards]
+        return [*map(_duration_as_integer, parts), *shards]
+
+    def _key_arrays(self, keys: Sequence[tuple[Any, ...] | None]) -> list[pa.Array]:
+        """Return the columns of keys."""
+        types = [self.output.columns[index].type for index in self.key]
+        return [to_arrow(kind, [None if key is None else key[part] for key in keys]) for part, kind in enumerate(types)]
+
+
+def _duration_as_integer(array: pa.Array) -> pa.Array:
+    return array.cast(pa.int64()) if pa.types.is_duration(array.type) else array
 
 
 def _changes_ddl(source: DecodePlan, options: ChangeOptions, *, merged: bool) -> str:

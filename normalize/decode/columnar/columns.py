@@ -81,8 +81,7 @@ class ColumnConverter:
 
     def __init__(self, plan: DecodePlan, envelope: Envelope, rows: RowConverter, needs: Needs) -> None:
         self.envelope, self.needs = envelope, needs
-        needs_key = needs.keyed or plan.by_key or plan.ignore_deletes or envelope.key is not None
-        self.key_indices = rows.key_indices if needs_key else ()
+        self.key_indices = rows.key_indices if needs.key else ()
         # An update repeats the key of its row before in the topic's changelog.
         self.repeated = () if needs.keyed else rows.key_indices
         self.required = rows.required

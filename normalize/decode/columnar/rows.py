@@ -33,18 +33,22 @@ class Needs(NamedTuple):
         Whether it has rows before their changes, with all columns.
     pairs : bool
         Whether an update has a ``-U`` and a ``+U``.
+    key : bool
+        Whether the key of each row is read.
     """
 
     keyed: bool
     whole: bool
     pairs: bool
+    key: bool
 
     @classmethod
     def of(cls, plan: DecodePlan, envelope: Envelope, *, keyed: bool) -> Needs:
         """Return what a plan needs."""
         # Where each ``-U`` is a message of its own, an update needs none.
         together = plan.format.changelog_mode.contains(_UPDATE_BEFORE) and _UPDATE_BEFORE not in envelope.kinds.values()
-        return cls(keyed, whole=plan.compact or not keyed, pairs=together and not keyed)
+        key = keyed or plan.by_key or plan.ignore_deletes or envelope.key is not None
+        return cls(keyed, whole=plan.compact or not keyed, pairs=together and not keyed, key=key)
 
 
 class Rows(NamedTuple):
@@ -156,6 +160,10 @@ class RowSelector:
         if all(map(_is_single, rows.kinds, rows.images, rows.befores)):
             befores = [old[0] if old else None for old in rows.befores]
             return rows._replace(images=[images[0] for images in rows.images], befores=befores), set()
+        return self._of_arrays(rows)
+
+    def _of_arrays(self, rows: Rows) -> tuple[Rows, set[int]]:
+        """Return a row for each element of arrays of any length."""
         uneven, exploded = set(), []
         one = self.envelope.rows == "array of one"
         for place, message, kind, images, old in zip(*rows[:5], strict=True):
