@@ -17,7 +17,8 @@ def test_the_modules_of_a_worker_are_left_out_of_collections_once(spark) -> None
         later = [[number] for number in range(1_000)]
         prepare()
         rows = sum(batch.num_rows for batch in batches)
-        yield pa.RecordBatch.from_pydict({"before": [before], "frozen": [frozen], "again": [gc.get_freeze_count()], "rows": [rows], "later": [len(later)]})
+        counts = {"before": before, "frozen": frozen, "again": gc.get_freeze_count(), "rows": rows, "later": len(later)}
+        yield pa.RecordBatch.from_pylist([counts])
 
     (row,) = spark.range(3).coalesce(1).mapInArrow(freeze, "before LONG, frozen LONG, again LONG, rows LONG, later LONG").collect()
     assert row.rows == 3
