@@ -525,7 +525,7 @@ class Format(SampledFormat, ABC):
         FormatOptionError
             When the format cannot be written.
         """
-        raise FormatOptionError(f"{self.identifier} cannot be written")
+        raise FormatOptionError(f"{self.identifier} cannot be written, only read: choose another format, such as debezium-json")
 
     @classmethod
     def from_options(cls: type[F], options: Mapping[str, Any]) -> F:
