@@ -9,7 +9,7 @@ import tempfile
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from normalize.api import READER_DEFAULTS
+from normalize.kafka.reader_options import READER_DEFAULTS
 from normalize.spark_versions import spark_packages
 
 SETTINGS = {
