@@ -17,6 +17,8 @@ from normalize.decode.source import DecodePlan
 from .columns import ConvertedRows
 from .rows import Needs
 
+_UPDATE_AFTER = RowKind.UPDATE_AFTER
+
 
 class ChangeMaker:
     """Makes the changes of converted rows.
@@ -54,7 +56,7 @@ class ChangeMaker:
         """Whether each row has two changes."""
         twice = np.zeros(len(converted.gone), bool)
         if self.needs.pairs and not self.drop_update_before:
-            twice |= np.array([kind is RowKind.UPDATE_AFTER for kind in converted.rows.kinds], bool)
+            twice |= np.array([kind is _UPDATE_AFTER for kind in converted.rows.kinds], bool)
         if self.needs.pairs or self.needs.keyed:
             # The first change of an update that changed the key removes the old key's row.
             twice[list(converted.moved)] = not self.ignore_deletes

@@ -23,6 +23,7 @@ from normalize.decode.source import DecodePlan
 from .messages import Encoding, Read, read_each, table_reader
 from .rows import Needs, Rows
 
+_UPDATE_BEFORE, _UPDATE_AFTER, _DELETE = RowKind.UPDATE_BEFORE, RowKind.UPDATE_AFTER, RowKind.DELETE
 _EXACT = (str, int, type(None))
 """The types of key values that are equal if, and only if, the values of their column are equal."""
 _Cells = dict[int, list[Any]]
@@ -106,7 +107,7 @@ class ColumnConverter:
         kafka : sequence of tuple
             The metadata of each Kafka record.
         """
-        gone = [kind is RowKind.DELETE or kind is RowKind.UPDATE_BEFORE for kind in rows.kinds]
+        gone = [kind is _DELETE or kind is _UPDATE_BEFORE for kind in rows.kinds]
         cells, lacking = self._cells(encoding, rows, gone)
         of_key, keyless = self._keys(encoding, rows, cells)
         arrays, unconverted = self._arrays(encoding, cells, of_key, gone)
@@ -114,7 +115,7 @@ class ColumnConverter:
         key_metadata = list(zip(*(metadata[place] for place in self.key_places), strict=True))
         incomplete = [row for row, values in enumerate(key_metadata) if None in values]
         keys = self._tuples(list(of_key.values()), key_metadata)
-        updates = [row for row, kind in enumerate(rows.kinds) if kind is RowKind.UPDATE_AFTER and rows.befores[row] is not None]
+        updates = [row for row, kind in enumerate(rows.kinds) if kind is _UPDATE_AFTER and rows.befores[row] is not None]
         moved, without_old_key = self._moved(encoding, rows, updates, keys, key_metadata)
         before = self._before(rows, gone, updates)
         befores, without_before = self._befores(encoding, rows, updates, arrays)
@@ -162,7 +163,7 @@ class ColumnConverter:
         if self.envelope.key_of_rows or not keys:
             # A row without any of the declared columns is an error, although its key is known or not needed.
             only_key = self.envelope.key_of_rows
-            refused += [row for row in _empty(cells, len(rows.places)) if not only_key or rows.kinds[row] is not RowKind.DELETE]
+            refused += [row for row in _empty(cells, len(rows.places)) if not only_key or rows.kinds[row] is not _DELETE]
         return keys, refused
 
     def _arrays(self, encoding: Encoding, cells: _Cells, keys: _Cells, gone: list[bool]) -> tuple[list[pa.Array], _Refused]:
