@@ -169,17 +169,17 @@ class _Task:
             with_rows[part.places] = True
         self.counts.update(decoded.ignored)
         # In the order of the records: the first one that stops the query does so, as one by one.
-        odd, done = decoded.odd, 0
+        refused, done = decoded.refused, 0
         for place, names in [*decoded.tables, (len(records.values), None)]:
-            start, done = done, bisect_left(odd, place)
-            if alone := odd[start:done]:
+            start, done = done, bisect_left(refused, place)
+            if alone := refused[start:done]:
                 of_alone = [kafka[at] for at in alone] if kafka else kafka
                 changes = self.decode_messages(records.only(alone), of_alone)
                 with_rows[alone] = list(map(bool, changes))
             if names is not None:
                 self.add_table(records, place, names)
         # Reading messages twice is in vain if the next ones are of the same kind.
-        in_vain = 2 * len(decoded.odd) > len(records.values)
+        in_vain = 2 * len(decoded.refused) > len(records.values)
         self.skipped = min(2 * self.skipped + 1, _MOST_SKIPPED) if in_vain else 0
         self.skip = self.skipped
         return with_rows

@@ -134,7 +134,7 @@ def odd_places(source: DecodePlan, records: Sequence[Record], *, keyed: bool = T
     decoder = columnar(source, keyed=keyed)
     assert decoder is not None
     ((part, kafka),) = records_of(batch_of(records), source)
-    return decoder.decode(part, kafka).odd
+    return decoder.decode(part, kafka).refused
 
 
 def odd_share(source: DecodePlan, records: Sequence[Record], *, keyed: bool = True) -> tuple[int, int]:

@@ -40,7 +40,7 @@ class Decoded(NamedTuple):
         Their changes are not in the order of the records; those of a record are adjacent, and in their order.
     ignored : Counter
         The number of records that are only counted, by their `Ignored` value: null values, and tables that the format's filter excludes.
-    odd : list of int
+    refused : list of int
         The indexes of the records that are to be decoded one by one, in order.
     tables : list of (int, tuple)
         The tables that were not found before (`base.Decoder.tables`), each with the index of its
@@ -49,7 +49,7 @@ class Decoded(NamedTuple):
 
     parts: list[ChangeColumns]
     ignored: Counter[str]
-    odd: list[int]
+    refused: list[int]
     tables: list[tuple[int, tuple[Any, ...]]]
 
 
@@ -96,8 +96,8 @@ class ColumnarDecoder:
         if envelope is None or not envelope.can_hold(rows) or (envelope.frame and find_spec("polars") is None):
             return None
         # A delete that has only a key is no row of a changelog.
-        known = keyed or envelope.before_has != "some columns"
-        return cls(plan, envelope, rows, keyed=keyed, fewest=fewest) if known else None
+        has_rows = keyed or envelope.before_has != "some columns"
+        return cls(plan, envelope, rows, keyed=keyed, fewest=fewest) if has_rows else None
 
     def decode(self, records: Records, kafka: Sequence[tuple[Any, ...]]) -> Decoded:
         """Decode records.

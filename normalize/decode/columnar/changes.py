@@ -59,7 +59,7 @@ class ChangeMaker:
 
     def _twice(self, converted: ConvertedRows) -> Bools:
         """Whether each row has two changes."""
-        twice = np.zeros(len(converted.gone), bool)
+        twice = np.zeros(len(converted.removed), bool)
         if self.needs.pairs and not self.drop_update_before:
             twice |= np.array([kind is _UPDATE_AFTER for kind in converted.rows.kinds], bool)
         if self.needs.pairs or self.needs.keyed:
@@ -69,7 +69,7 @@ class ChangeMaker:
 
     def _keyed(self, records: Records, converted: ConvertedRows, of: Ints, first: Bools, places: Ints) -> ChangeColumns:
         """Return the newest row or the delete of each key; the first change of two is the delete of the old key."""
-        deleted = first | converted.gone[of]
+        deleted = first | converted.removed[of]
         keys, moved = converted.keys, converted.moved
         packed = [pack(moved[row] if old else keys[row]) for row, old in zip(of.tolist(), first.tolist(), strict=True)]
         arrays = _taken(converted.arrays, of, deleted if self.needs.whole else first)

@@ -38,7 +38,7 @@ class ConvertedRows(NamedTuple):
     Attributes
     ----------
     rows : Rows
-    gone : array of bool
+    removed : array of bool
         Whether each is a row before its change: of a delete, or a separate ``-U``.
     keys : list of tuple
         The key after each change; empty without a key.
@@ -58,7 +58,7 @@ class ConvertedRows(NamedTuple):
     """
 
     rows: Rows
-    gone: Bools
+    removed: Bools
     keys: list[tuple[Any, ...]]
     moved: dict[int, tuple[Any, ...]]
     arrays: list[pa.Array]
@@ -109,31 +109,31 @@ class ColumnConverter:
         kafka : sequence of tuple
             The metadata of each Kafka record.
         """
-        gone = [kind is _DELETE or kind is _UPDATE_BEFORE for kind in rows.kinds]
-        cells, lacking = self._cells(encoding, rows, gone)
+        removed = [kind is _DELETE or kind is _UPDATE_BEFORE for kind in rows.kinds]
+        cells, lacking = self._cells(encoding, rows, removed)
         of_key, keyless = self._keys(encoding, rows, cells)
-        arrays, unconverted = self._arrays(encoding, cells, of_key, gone)
+        arrays, unconverted = self._arrays(encoding, cells, of_key, removed)
         metadata, without_metadata = self._metadata(rows, kafka)
         key_metadata = list(zip(*(metadata[place] for place in self.key_places), strict=True))
         incomplete = [row for row, values in enumerate(key_metadata) if None in values]
         keys = self._tuples(list(of_key.values()), key_metadata)
         updates = [row for row, kind in enumerate(rows.kinds) if kind is _UPDATE_AFTER and rows.befores[row] is not None]
         moved, without_old_key = self._moved(encoding, rows, updates, keys, key_metadata)
-        before = self._before(rows, gone, updates)
+        before = self._before(rows, removed, updates)
         befores, without_before = self._befores(encoding, rows, updates, arrays)
         positions, misplaced = ([], []) if self.position is None else read_each(self.position, rows.messages)
         tables, without_table = ([], []) if self.table is None else read_each(self.table, rows.messages)
         stored = [to_stored(sql_type, values) for sql_type, values in zip(self.metadata_types, metadata, strict=True)]
-        converted = ConvertedRows(rows, np.array(gone, bool), keys, moved, arrays, before, befores, stored, positions, tables)
+        converted = ConvertedRows(rows, np.array(removed, bool), keys, moved, arrays, before, befores, stored, positions, tables)
         of_values = chain(lacking, keyless, unconverted, without_old_key, without_before)
         of_metadata = chain(without_metadata, incomplete, misplaced, without_table)
         return converted, {rows.places[row] for row in chain(of_values, of_metadata)}
 
-    def _cells(self, encoding: Encoding, rows: Rows, gone: list[bool]) -> tuple[_Cells, _Refused]:
+    def _cells(self, encoding: Encoding, rows: Rows, removed: list[bool]) -> tuple[_Cells, _Refused]:
         """Return the values of the rows by the index of their column."""
         if not self.needs.whole:
             # Of a deleted row only the key is read.
-            cells = encoding.cells([encoding.nothing if out else image for out, image in zip(gone, rows.images, strict=True)])
+            cells = encoding.cells([encoding.nothing if out else image for out, image in zip(removed, rows.images, strict=True)])
             for index in cells.keys() & self.key_indices:
                 cells[index] = list(map(encoding.getters[index], rows.images))
             return cells, []
@@ -141,7 +141,7 @@ class ColumnConverter:
         for index, values in cells.items():
             if ABSENT in values:
                 if not self.missing_before_is_null:
-                    lacking += [row for row, (value, out) in enumerate(zip(values, gone, strict=True)) if out and value is ABSENT]
+                    lacking += [row for row, (value, out) in enumerate(zip(values, removed, strict=True)) if out and value is ABSENT]
                 cells[index] = _absent_as_null(values)
         return cells, lacking
 
@@ -151,13 +151,13 @@ class ColumnConverter:
         nameless = set(range(len(rows.keys)))
         for index in self.key_indices:
             column = encoding.columns[index]
-            values, odd = column.canonical(cells[index]) if index in cells else ([None] * len(rows.places), [])
+            values, unconverted = column.canonical(cells[index]) if index in cells else ([None] * len(rows.places), [])
             if self.envelope.key_of_rows:
-                parts, odd_parts = column.canonical([getattr(key, f"c{index}") for key in rows.keys])
+                parts, unread = column.canonical([getattr(key, f"c{index}") for key in rows.keys])
                 nameless &= {row for row, part in enumerate(parts) if part is None}
                 values = [part if value is None else value for value, part in zip(values, parts, strict=True)]
-                odd = [*odd, *odd_parts]
-            refused += odd
+                unconverted = [*unconverted, *unread]
+            refused += unconverted
             refused += _null_rows(values)
             keys[index] = values
         # A key without any of its columns is decoded alone.
@@ -168,20 +168,20 @@ class ColumnConverter:
             refused += [row for row in _empty(cells, len(rows.places)) if not only_key or rows.kinds[row] is not _DELETE]
         return keys, refused
 
-    def _arrays(self, encoding: Encoding, cells: _Cells, keys: _Cells, gone: list[bool]) -> tuple[list[pa.Array], _Refused]:
+    def _arrays(self, encoding: Encoding, cells: _Cells, keys: _Cells, removed: list[bool]) -> tuple[list[pa.Array], _Refused]:
         """Return the columns of the rows."""
         arrays, refused = [], list[int]()
-        nulls = 0 if self.needs.whole else sum(gone)
+        nulls = 0 if self.needs.whole else sum(removed)
         for index, sql_type in enumerate(self.types):
             if index in keys:
-                values = [None if out else value for out, value in zip(gone, keys[index], strict=True)] if nulls else keys[index]
+                values = [None if out else value for out, value in zip(removed, keys[index], strict=True)] if nulls else keys[index]
                 array = to_stored(sql_type, values)
             else:
-                array, odd = encoding.columns[index].array(cells[index])
-                refused += odd
+                array, unconverted = encoding.columns[index].array(cells[index])
+                refused += unconverted
             if index in self.required and array.null_count > nulls:
                 valid = array.is_valid().to_pylist()
-                refused += [row for row, (there, out) in enumerate(zip(valid, gone, strict=True)) if not there and not out]
+                refused += [row for row, (there, out) in enumerate(zip(valid, removed, strict=True)) if not there and not out]
             arrays.append(array)
         return arrays, refused
 
@@ -205,8 +205,8 @@ class ColumnConverter:
             # A part of the key that is not in the row before did not change.
             olds = [get(rows.befores[row]) for row in changed]
             values = [get(rows.images[row]) if old is ABSENT else old for row, old in zip(changed, olds, strict=True)]
-            canonical, odd = encoding.columns[index].canonical(values)
-            refused += [changed[at] for at in (*odd, *_null_rows(canonical))]
+            canonical, unconverted = encoding.columns[index].canonical(values)
+            refused += [changed[at] for at in (*unconverted, *_null_rows(canonical))]
             columns.append(canonical)
         old_keys = self._tuples(columns, [key_metadata[row] for row in changed] if key_metadata else [])
         return {row: key for row, key in zip(changed, old_keys, strict=True) if key != keys[row]}, refused
@@ -223,14 +223,14 @@ class ColumnConverter:
             changed.update(row for row, old, new in pairs if old is not ABSENT and not (old == new and type(old) is type(new) in _EXACT))
         return sorted(changed)
 
-    def _before(self, rows: Rows, gone: list[bool], updates: list[int]) -> Ints:
+    def _before(self, rows: Rows, removed: list[bool], updates: list[int]) -> Ints:
         """Return the place of the row before each change among the rows and the rows before updates; -1: none."""
         before = np.full(len(rows.places), -1)
         if self.needs.whole:
-            known = np.flatnonzero(gone)
-            before[known] = known
+            places = np.flatnonzero(removed)
+            before[places] = places
             if self.needs.keyed:
-                before[[row for row in known if self._has_only_key(rows.images[row])]] = -1
+                before[[row for row in places if self._has_only_key(rows.images[row])]] = -1
             before[updates] = len(before) + np.arange(len(updates))
         return before
 
@@ -245,10 +245,10 @@ class ColumnConverter:
         befores = []
         for index, values in cells.items():
             if ABSENT in values:
-                array, odd = self._partial_before(encoding, index, values, arrays[index], updates)
+                array, unconverted = self._partial_before(encoding, index, values, arrays[index], updates)
             else:
-                array, odd = encoding.columns[index].array(values)
-            refused += odd
+                array, unconverted = encoding.columns[index].array(values)
+            refused += unconverted
             befores.append(array)
         return befores, [updates[at] for at in refused]
 
@@ -272,9 +272,9 @@ class ColumnConverter:
         """Return the metadata's columns, in the requested order."""
         columns, refused = list[list[Any]](), list[int]()
         for read in self.metadata_readers:
-            values, odd = read_each(read, rows.messages)
+            values, unread = read_each(read, rows.messages)
             columns.append(values)
-            refused += odd
+            refused += unread
         columns += [[kafka[place][index] for place in rows.places] for index in self.kafka_metadata]
         return [columns[index] for index in self.metadata_order], refused
 

@@ -93,8 +93,8 @@ class TableMatcher:
     def matches(self, messages: Sequence[Any]) -> list[bool | None]:
         """Return for each message whether the filter includes its table; None if the message has to be decoded alone."""
         tables, _ = read_each(self.read, messages)
-        known = {table: self._match(table) for table in set(tables)}
-        return [known[table] for table in tables]
+        by_table = {table: self._match(table) for table in set(tables)}
+        return [by_table[table] for table in tables]
 
     def _match(self, table: tuple[Any, ...] | None) -> bool | None:
         if table is None:
