@@ -215,7 +215,7 @@ class TableChanges(HeldChanges):
         shards = [pa.array([each and each[0].decode() for each in split], pa.string())] if self.by_shard else []
         return [*map(_duration_as_integer, parts), *shards]
 
-    def _key_arrays(self, keys: Sequence[tuple[Any, ...] | None]) -> list[pa.Array]:
+    def _key_arrays(self, keys: Sequence[Sequence[Any] | None]) -> list[pa.Array]:
         """Return the columns of keys."""
         types = [self.output.columns[index].type for index in self.key]
         return [to_arrow(kind, [None if key is None else key[part] for key in keys]) for part, kind in enumerate(types)]

@@ -64,7 +64,7 @@ class Rows(NamedTuple):
         The row after the change; of a delete the deleted row.
     befores : list
         The row before an update, or None.
-    keys : list
+    keys : sequence
         The record's key; empty if it is not read.
     """
 
@@ -73,7 +73,7 @@ class Rows(NamedTuple):
     kinds: list[Any]
     images: list[Any]
     befores: list[Any]
-    keys: list[Any]
+    keys: Sequence[Any] = ()
 
     def where(self, kept: Sequence[Any]) -> Rows:
         """Return the rows whose element of `kept` is true."""
@@ -133,7 +133,7 @@ class RowSelector:
         if self.envelope.message is not None:
             texts = records.values
             messages = [self.envelope.message(message, texts[place]) for message, place in zip(messages, part.places, strict=True)]
-        return Rows(part.places, messages, kinds, images, befores, [])
+        return Rows(part.places, messages, kinds, images, befores)
 
     def _of_this_table(self, rows: Rows) -> tuple[Rows, Counter[str], set[int]]:
         """Return the rows of messages of the tables that the format's filter includes."""
@@ -172,8 +172,7 @@ class RowSelector:
                 uneven.add(place)
             else:
                 exploded += [(place, message, kind, image, before) for image, before in zip(images, befores, strict=True)]
-        columns = map(list, zip(*exploded, strict=True)) if exploded else ([] for _ in range(5))
-        return Rows(*columns, []), uneven
+        return Rows(*map(list, zip(*exploded, strict=True))) if exploded else Rows([], [], [], [], []), uneven
 
     def _complete(self, rows: Rows) -> tuple[Rows, set[int]]:
         """Return the rows of the messages that have all images which the plan needs."""
@@ -198,7 +197,7 @@ class RowSelector:
         if self.envelope.message is not None:
             nothing = self.envelope.message(nothing, None)
         images, count = [keys[place] for place in deleted], len(deleted)
-        added = Rows(deleted, [nothing] * count, [_DELETE] * count, images, [None] * count, [])
+        added = Rows(deleted, [nothing] * count, [_DELETE] * count, images, [None] * count)
         rows = Rows(*(list(chain(*each)) for each in zip(rows, added, strict=True))) if deleted else rows
         return rows._replace(keys=[keys[place] for place in rows.places] if self.envelope.key_of_rows else []), refused
 
