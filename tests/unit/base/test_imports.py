@@ -170,7 +170,7 @@ MAY_IMPORT = {
     "normalize.worker": "",
 }
 """The rooms of its own package that each room may import. A module of `normalize` that is in no folder is a room of its own; the package
-itself exports names of all of them. The room `cdc_formats` has the modules of the package that are in no folder."""
+itself exports names of all of them, and a folder within a room belongs to it. The room `cdc_formats` has the modules of the package that are in no folder."""
 PACKAGES_MAY_IMPORT = {
     "capture": {"cdc_formats"},
     "cdc_cli": {"cdc_formats", "normalize"},
@@ -202,7 +202,9 @@ IMPORTED = {name: imported_modules(name) for name in PATHS}
 
 
 def room_of(name: str) -> str:
-    return name if PATHS[name].parent.name == "normalize" or PATHS[name].name == "__init__.py" else name.rpartition(".")[0]
+    if name.startswith("normalize."):
+        return ".".join(name.split(".")[:2])
+    return name if PATHS[name].name == "__init__.py" else name.rpartition(".")[0]
 
 
 def test_every_room_is_in_the_table() -> None:
