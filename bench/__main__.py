@@ -22,12 +22,13 @@ import numpy as np
 
 from cdc_formats import columns, get_format
 from cdc_formats.errors import ChangelogError
-from normalize.changelog_normalize import KEY_GROUPS, ChangelogNormalize, make_stage
 from normalize.core.changes import Shape, decode_block
 from normalize.core.output import Output
 from normalize.core.records import Records
 from normalize.decode.targets import Blocks
 from normalize.engines.key_groups import normalize
+from normalize.query import ChangelogNormalize
+from normalize.stage_options import KEY_GROUPS, make_stage
 
 from .costs import costs
 from .first_pass import first_pass

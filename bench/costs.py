@@ -18,13 +18,15 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from cdc_formats import columns, get_format
-from normalize.api import READER_DEFAULTS
-from normalize.changelog_normalize import ChangelogNormalize, make_stage
-from normalize.decode.decode_pass import COUNTS, Source, decode_pass, needed_columns
+from normalize.decode.decode_pass import decode_pass
+from normalize.decode.source import DecodePlan, needed_columns
 from normalize.decode.targets import Blocks
 from normalize.engines.key_groups import DDL, STATE_DDL, normalize_group, normalize_stream
-from normalize.monitoring.counts import counts_ddl, observe_counts
-from normalize.worker import keep_archives, worker
+from normalize.kafka.reader_options import READER_DEFAULTS
+from normalize.monitoring.counts import DECODE_COUNTS, counts_ddl, observe_counts
+from normalize.query import ChangelogNormalize
+from normalize.stage_options import make_stage
+from normalize.worker import prepare, worker
 
 from .cpu import PYTHON_WORKERS, SPARK_JVM, cpu_seconds, is_known, microseconds, spent
 from .history import SCHEMA
@@ -72,7 +74,7 @@ def queries(spark: Any, options: argparse.Namespace, format: str, topic: Topic, 
     from pyspark.sql import functions as F
 
     chosen = settings_of(settings, format)
-    source = Source(
+    source = DecodePlan(
         format=get_format(format, **chosen.format_options),
         columns=columns(SCHEMA),
         unique_key=("id",),
@@ -86,9 +88,9 @@ def queries(spark: Any, options: argparse.Namespace, format: str, topic: Topic, 
     reader = {**READER_DEFAULTS, "subscribe": topic.name, **topic.reader_options(options.batch)}
     records = spark.readStream.format("kafka").options(**reader).load()
     records = records.select(*(F.unix_millis("timestamp").alias(name) if name == "stamp" else name for name in needed_columns(source)))
-    decode, ddl = partial(decode_pass, source=source, target=Blocks), f"{Blocks.ddl(source.output)}, {counts_ddl(COUNTS)}"
+    decode, ddl = partial(decode_pass, source=source, target=Blocks), f"{Blocks.ddl(source.output)}, {counts_ddl(DECODE_COUNTS)}"
     decoded = records.mapInArrow(decode, ddl)
-    blocks = observe_counts(decoded, COUNTS, "decode")
+    blocks = observe_counts(decoded, DECODE_COUNTS, "decode")
     return {
         "Kafka read, micro-batches": records,
         "records into Python": records.mapInArrow(_read, ddl),
@@ -123,7 +125,7 @@ def _discard(batches: Iterator[pa.RecordBatch], of: Callable[[Iterator[pa.Record
 
 
 def _read_group(key: Any, frames: Iterator[Any], state: Any) -> Iterator[Any]:
-    keep_archives()
+    prepare()
     for _ in frames:
         pass
     yield from ()

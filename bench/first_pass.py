@@ -16,7 +16,8 @@ from cdc_formats.errors import ChangelogError
 from cdc_formats.events import KeyValue
 from cdc_formats.format import Format
 from normalize.decode.columnar import ColumnarDecoder, ColumnarMaker, one_by_one
-from normalize.decode.decode_pass import Source, decode_pass, needed_columns
+from normalize.decode.decode_pass import decode_pass
+from normalize.decode.source import DecodePlan, needed_columns
 from normalize.decode.targets import Blocks
 
 from .history import events
@@ -44,14 +45,14 @@ def first_pass(options: argparse.Namespace) -> None:
             print(f"first pass {label:24} {settings:8} one by one {each[0]}, together {each[1]}, {ratio}")
 
 
-def _source(producer: Producer, settings: str, key_groups: int) -> Source | None:
+def _source(producer: Producer, settings: str, key_groups: int) -> DecodePlan | None:
     format: Format = get_format(producer.format, **producer.options)
     chosen = settings_of(settings, producer.format)
     try:
         try_settings(settings, producer.format)
     except ChangelogError:  # its messages have no positions
         return None
-    return Source(
+    return DecodePlan(
         format,
         columns(producer.schema),
         (producer.key,),
@@ -62,7 +63,7 @@ def _source(producer: Producer, settings: str, key_groups: int) -> Source | None
     )
 
 
-def _batches(source: Source, messages: Sequence[KeyValue]) -> Iterator[pa.RecordBatch]:
+def _batches(source: DecodePlan, messages: Sequence[KeyValue]) -> Iterator[pa.RecordBatch]:
     for start in range(0, len(messages), _BATCH):
         part = messages[start : start + _BATCH]
         number = range(start, start + len(part))
@@ -79,7 +80,7 @@ def _batches(source: Source, messages: Sequence[KeyValue]) -> Iterator[pa.Record
         yield pa.RecordBatch.from_arrays([all_columns[name] for name in names], names=names)
 
 
-def _fastest(source: Source, batches: Sequence[pa.RecordBatch], runs: int) -> tuple[float, float]:
+def _fastest(source: DecodePlan, batches: Sequence[pa.RecordBatch], runs: int) -> tuple[float, float]:
     """Return the CPU seconds of the fastest run, one by one and together."""
     seconds: dict[bool, list[float]] = {False: [], True: []}
     for together in (False, True) * runs:
@@ -89,6 +90,6 @@ def _fastest(source: Source, batches: Sequence[pa.RecordBatch], runs: int) -> tu
     return min(seconds[False]), min(seconds[True])
 
 
-def _run(source: Source, batches: Sequence[pa.RecordBatch], columnar: ColumnarMaker) -> None:
+def _run(source: DecodePlan, batches: Sequence[pa.RecordBatch], columnar: ColumnarMaker) -> None:
     for _ in decode_pass(iter(batches), source=source, target=Blocks, report=lambda notices: None, columnar=columnar):
         pass

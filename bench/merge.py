@@ -27,7 +27,8 @@ from itertools import product
 from statistics import median
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from normalize import DeltaTarget, IcebergTarget, apply_batch
+from normalize import DeltaTarget, IcebergTarget
+from normalize.sinks.apply import apply_batch
 from normalize.sinks.targets import LakeTarget
 from normalize.spark_versions import has_package
 

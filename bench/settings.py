@@ -10,7 +10,8 @@ import argparse
 from typing import Any, Literal, NamedTuple
 
 from cdc_formats import get_format
-from normalize import ChangelogNormalize, NativeEngine, from_kafka_changelog
+from normalize import ChangelogNormalize, from_kafka_changelog
+from normalize.stage_options import NativeEngine
 
 from .history import SCHEMA, Expected
 from .topics import Topic, producer_of, records

@@ -9,8 +9,8 @@ import tempfile
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from normalize import spark_packages
-from normalize.api import READER_DEFAULTS
+from normalize.kafka.reader_options import READER_DEFAULTS
+from normalize.spark_versions import spark_packages
 
 SETTINGS = {
     "spark.sql.shuffle.partitions": "2",

@@ -17,8 +17,8 @@ from .options import Json, WhichColor
 from .terminal import Color, print_message, print_result, status_line
 
 if TYPE_CHECKING:
-    from normalize import Verification
     from normalize.sinks.targets import TableTarget
+    from normalize.verify.verification import Verification
 
 _SOURCE, _TARGET = "Source", "Target"
 _EXIT = {True: 0, False: 1, None: 2}
@@ -117,7 +117,8 @@ def verify(
     if (kind is TargetKind.JDBC) != bool(target_url):
         raise typer.BadParameter("--target-url and --kind jdbc require each other")
     try:
-        from normalize import JdbcSource, explain_error, local_session, verify_table
+        from normalize import JdbcSource, local_session, verify_table
+        from normalize.monitoring.explain_error import explain_error
 
         source = JdbcSource(
             url, table, user or None, _password("source", user, password), options=pairs(source_option or (), "--source-option")

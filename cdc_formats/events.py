@@ -94,9 +94,6 @@ class KeyedChange(msgspec.Struct, frozen=True, gc=False):
         Whether `row` contains `ABSENT`.
     position : Position or None
         The event's position in its source's log, if positions were requested; None if the message has none.
-    before : tuple or None
-        The whole row of the key before the event, if images were requested. None if the key had no row (an insert, the new key of an
-        update that changes the key) or the event does not carry it.
     moved_from : tuple or None
         Of a partial row whose key the event changed, the key before: the row of that key has the missing columns.
     """
@@ -106,7 +103,6 @@ class KeyedChange(msgspec.Struct, frozen=True, gc=False):
     metadata: tuple[Any, ...] = ()
     partial: bool = False
     position: Position | None = None
-    before: tuple[Any, ...] | None = None
     moved_from: tuple[Any, ...] | None = None
 
 

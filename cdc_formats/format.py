@@ -79,7 +79,6 @@ class Format(MessageFormat):
         unique_key: Sequence[str] = (),
         metadata: Sequence[str] = (),
         positions: bool = False,
-        images: bool = False,
         tables: Sequence[str] = (),
         require_key: bool = False,
         completes_moved: bool = True,
@@ -94,8 +93,8 @@ class Format(MessageFormat):
             The columns of the primary key; `Decoder.upserts` needs it.
         metadata : sequence of str
             Names of `metadata` to read.
-        positions, images : bool
-            Whether `Decoder.upserts` reads `KeyedChange.position` and `KeyedChange.before`.
+        positions : bool
+            Whether `Decoder.upserts` reads `KeyedChange.position`.
         tables : sequence of str
             Columns of `table_identity` whose values `Decoder.tables` collects.
         require_key : bool
@@ -119,7 +118,6 @@ class Format(MessageFormat):
             tuple(unique_key),
             tuple(metadata),
             positions=positions,
-            images=images,
             tables=tables,
             require_key=require_key,
             completes_moved=completes_moved,
@@ -143,7 +141,7 @@ class Format(MessageFormat):
         FormatOptionError
             When the format cannot be written.
         """
-        raise FormatOptionError(f"{self.identifier} cannot be written")
+        raise FormatOptionError(f"{self.identifier} cannot be written, only read: choose another format, such as debezium-json")
 
     @classmethod
     def from_options(cls: type[F], options: Mapping[str, Any]) -> F:

@@ -12,22 +12,22 @@ from cdc_formats.errors import ArgumentError, SchemaError
 from cdc_formats.format import Format
 from cdc_formats.values.schema import Column
 from normalize.analyzed_plan import has_native_engine
+from normalize.arguments import as_format, names_of
 from normalize.core.arrow import spark_type
 from normalize.core.output import ROW_KIND, SIDE_OUTPUTS, Mode
 from normalize.dataframe import positional, require_changelog, require_distinct, table_columns
-from normalize.decode.dead_letter import DeadLetter
-from normalize.decode.decode_pass import needed_columns
+from normalize.decode.check import check_records
 from normalize.decode.record_input import RecordInput, input_of
-from normalize.decode.request import Arguments, Request, as_format, make_options
+from normalize.decode.source import needed_columns
 from normalize.encode.encode_pass import encode_pass
 from normalize.encode.source_block import columns_of, source_block
-from normalize.kafka.check import check_records
+from normalize.kafka.dead_letter import DeadLetter
 from normalize.kafka.option_names import SINK_OPTIONS, check_option_names
-from normalize.kafka.reader_options import READER_DEFAULTS, only_topic, reader_options, reads_topic, require_servers, splits_partitions
+from normalize.kafka.reader_options import only_topic, reader_options, reads_topic, require_servers, splits_partitions
 from normalize.kafka.topics import topic_descriptions
+from normalize.query import ChangelogNormalize, Request, make_options
 
 from . import plan as planner
-from .changelog_normalize import ChangelogNormalize, names_of
 from .session_check import check_session, load_kafka
 from .spark_versions import check_kafka_source, check_version
 
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 __all__ = [
-    "READER_DEFAULTS",
     "decode_changelog",
     "encode_changelog",
     "explain_changelog",
@@ -118,7 +117,7 @@ def from_kafka_changelog(
         For a stream, the prefix of the observed metrics in the query's progress (``<prefix>_decode`` and ``<prefix>_normalize``),
         ``changelog`` by default. For a bounded read, an Observation that receives the counts of both.
     check : bool
-        Whether the driver tries the broker, the login, the topic and a sample of its records during this call (`normalize.kafka.check`).
+        Whether the driver tries the broker, the login, the topic and a sample of its records during this call (`normalize.decode.check`).
         A wrong password, topic, format or type is then one sentence at once.
 
     Returns
@@ -157,7 +156,10 @@ def from_kafka_changelog(
         chosen, schema, primary_key = infer_arguments(chosen, kafka, given=given, primary_key=key)
     if isinstance(mode, DeadLetter) and reads_topic(mode.topic, kafka):
         raise ArgumentError(f"{mode.topic!r} is also a topic that is read, so that dead letters would loop: choose another topic")
-    arguments = Arguments(
+    records = RecordInput(streaming=not bounded, topic=only_topic(kafka), split_partitions=splits_partitions(kafka))
+    request = Request.check(
+        records,
+        kafka,
         format=chosen,
         schema=schema,
         primary_key=primary_key,
@@ -169,8 +171,6 @@ def from_kafka_changelog(
         on_truncate=on_truncate,
         observation=observation,
     )
-    records = RecordInput(streaming=not bounded, topic=only_topic(kafka), split_partitions=splits_partitions(kafka))
-    request = Request.check(arguments, records, kafka)
     check_version(spark)
     check_kafka_source(spark)
     stage = request.stage()
@@ -260,8 +260,9 @@ def decode_changelog(
         bronze = spark.readStream.table("bronze.orders")
         decode_changelog(bronze, format="debezium-json", schema="id BIGINT, name STRING", primary_key="id")
     """
-    records = input_of(df)
-    arguments = Arguments(
+    request = Request.check(
+        input_of(df),
+        {},
         format=as_format(format, format_options),
         schema=schema,
         primary_key=primary_key,
@@ -273,7 +274,6 @@ def decode_changelog(
         on_truncate=on_truncate,
         observation=observation,
     )
-    request = Request.check(arguments, records, {})
     check_version(df.sparkSession)
     return request.changelog(df, request.stage())
 

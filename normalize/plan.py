@@ -28,7 +28,7 @@ from cdc_formats.errors import ArgumentError
 from cdc_formats.row_kind import RowKind
 
 if TYPE_CHECKING:
-    from .changelog_normalize import ChangelogNormalize
+    from normalize.stage_options import StageOptions
 
 CONSUMER_MODES = {"all": ChangelogMode.all(), "upsert": ChangelogMode.upsert(key_only_deletes=False)}
 """The changelog modes that a consumer can request: with retractions, or upserts and deletes by key."""
@@ -126,10 +126,6 @@ def _of_changelog(source: ChangelogMode, primary_key: Sequence[str], needs_befor
     return Plan(False, False, True, f"{reason}; -U is dropped, because the consumer does not need it", CONSUMER_MODES["upsert"])
 
 
-_STATE = {
-    "full": "the state contains each key's row",
-    "compact": "the state contains hashes of each key and row, and -U and -D are the event's own before-images",
-}
 _ORDER = {
     "arrival": "changes apply in the order of arrival",
     "source": "changes at or before their key's position in the source's log are dropped",
@@ -143,14 +139,14 @@ def _stage(needs_before: bool, reason: str) -> Plan:
     return Plan(True, needs_before, False, reason, CONSUMER_MODES["all" if needs_before else "upsert"])
 
 
-def explain(plan: Plan, options: ChangelogNormalize, *, format: str, source: ChangelogMode, topic: str) -> str:
+def explain(plan: Plan, options: StageOptions, *, format: str, source: ChangelogMode, topic: str) -> str:
     """Return the plan as text, like Flink's ``EXPLAIN CHANGELOG_MODE``."""
     key = ", ".join(options.primary_key)
     lines = []
     if plan.normalize:
         upserts = replace(source, kinds=source.kinds - {RowKind.UPDATE_BEFORE})
         of_native = options.native is not None
-        how = _NATIVE if of_native else f"{_STATE[options.state_layout]}, {_ORDER[options.order]}"
+        how = _NATIVE if of_native else f"the state contains each key's row, {_ORDER[options.order]}"
         lines.append(f"ChangelogNormalize(key=[{key}], changelogMode={plan.mode}): {plan.reason}; {how}")
         exchange = f"hash[{key}]" if of_native else f"hash[key group of {key}], key_groups={options.key_groups}"
         lines.append(f"Exchange({exchange}, changelogMode={upserts})")
@@ -171,7 +167,7 @@ def explain(plan: Plan, options: ChangelogNormalize, *, format: str, source: Cha
     return "\n".join([*tree, _engine(options)] if plan.normalize else tree)
 
 
-def _engine(options: ChangelogNormalize) -> str:
+def _engine(options: StageOptions) -> str:
     """Return whether the native engine could serve, and why not, as text."""
     if options.native is not None:
         return "engine='native': write in output mode update; each micro-batch gives the last change of each key"

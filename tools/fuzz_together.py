@@ -17,7 +17,7 @@ import random
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -25,7 +25,7 @@ from cdc_formats import get_format
 from cdc_formats.errors import DecodeError, SchemaError, SeveralTablesError
 from cdc_formats.events import KeyValue
 from normalize.decode.columnar import ColumnarMaker, one_by_one
-from normalize.decode.decode_pass import Source
+from normalize.decode.source import DecodePlan
 from normalize.decode.targets import Blocks, KeyedRows, TargetMaker, TypedRows
 from normalize.decode.where import FilterRows
 from tests.support.both_decoders import differences, differences_of, odd_places, outcome, source_of, together
@@ -43,7 +43,7 @@ LEAST_TOGETHER, LEAST_OF = 0.9, {"debezium-flat-json": 0.7}
 """The least share of sound messages that are decoded together; less for a format of which some vectors are in schema blocks."""
 
 
-def recorded_source(topic: Topic, registry: str = "") -> Source:
+def recorded_source(topic: Topic, registry: str = "") -> DecodePlan:
     """Return the plan of a recorded topic.
 
     Parameters
@@ -56,7 +56,7 @@ def recorded_source(topic: Topic, registry: str = "") -> Source:
     return source_of(format, topic.schema, topic.primary_key, control_events=frozenset(), on_truncate="ignore")
 
 
-def compare_recorded(source: Source, records: Sequence[KeyValue], columnar: ColumnarMaker = together) -> None:
+def compare_recorded(source: DecodePlan, records: Sequence[KeyValue], columnar: ColumnarMaker = together) -> None:
     """Compare the two ways for records of a recorded topic, in every kind of plan.
 
     Raises
@@ -64,9 +64,9 @@ def compare_recorded(source: Source, records: Sequence[KeyValue], columnar: Colu
     AssertionError
         When they differ.
     """
-    for plan, target in ((source, Blocks), (source, KeyedRows), (source, TypedRows), (replace(source, compact=True), Blocks)):
-        if differences(plan, records, target, columnar=columnar):
-            raise AssertionError(_smallest(plan, records, target, columnar))
+    for target in (Blocks, KeyedRows, TypedRows):
+        if differences(source, records, target, columnar=columnar):
+            raise AssertionError(_smallest(source, records, target, columnar))
 
 
 @dataclass
@@ -129,7 +129,7 @@ def _is_sound(subject: Subject, record: KeyValue) -> bool:
         return False
 
 
-def _source(subject: Subject, target: TargetMaker, draw: random.Random) -> Source | None:
+def _source(subject: Subject, target: TargetMaker, draw: random.Random) -> DecodePlan | None:
     """Return a plan with the subject's columns, None if its format has no such plan."""
     decoder = draw.choice(subject.decoders)()
     if decoder is None:
@@ -138,7 +138,6 @@ def _source(subject: Subject, target: TargetMaker, draw: random.Random) -> Sourc
     arguments: dict[str, Any] = {"control_events": frozenset(), "on_truncate": "ignore"} if draw.random() < 0.5 else {}
     arguments["positions"] = not decoder.format.positions and draw.random() < 0.3 and target is not TypedRows
     arguments["ignore_deletes"] = draw.random() < 0.2
-    arguments["compact"] = draw.random() < 0.2
     arguments["drop_update_before"] = target is TypedRows and draw.random() < 0.3
     try:
         return source_of(decoder.format, ", ".join(map(str, decoder.columns)), decoder.unique_key, metadata, **arguments)
@@ -146,7 +145,7 @@ def _source(subject: Subject, target: TargetMaker, draw: random.Random) -> Sourc
         return None
 
 
-def _count(compared: Compared, source: Source, records: Sequence[KeyValue], damaged: set[int], odd: set[int], *, keyed: bool) -> None:
+def _count(compared: Compared, source: DecodePlan, records: Sequence[KeyValue], damaged: set[int], odd: set[int], *, keyed: bool) -> None:
     decoder = source.decoder()
     decode, refused = decoder.upserts if keyed else decoder.decode, 0
     for place in odd:
@@ -159,7 +158,7 @@ def _count(compared: Compared, source: Source, records: Sequence[KeyValue], dama
     compared.together += len(records) - len(damaged) - len(odd)
 
 
-def _smallest(source: Source, records: Sequence[KeyValue], target: TargetMaker, columnar: ColumnarMaker) -> str:
+def _smallest(source: DecodePlan, records: Sequence[KeyValue], target: TargetMaker, columnar: ColumnarMaker) -> str:
     """Return the difference of the smallest part of the records that has one."""
     differ = partial(differences, source, target=target, columnar=columnar)
     size = len(records) // 2

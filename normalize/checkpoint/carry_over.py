@@ -20,10 +20,11 @@ from normalize.analyzed_plan import has_native_engine
 from normalize.connect import require_jvm
 from normalize.core.arrow import arrow_type, slices, spark_type
 from normalize.core.guard import GUARD, tables_and_topic_ids
+from normalize.core.last import METADATA, table_fact
 from normalize.core.output import ROW_KIND, Output
 from normalize.core.state import Layout
 from normalize.dataframe import table_columns
-from normalize.decode.last_changes import METADATA, struct_of, struct_type, table_fact
+from normalize.decode.last_changes import struct_of, struct_type
 from normalize.engines.native import COLUMNS, PRIMARY_KEY, TOPIC_ID, newest_two
 from normalize.worker import worker
 
@@ -66,8 +67,8 @@ def carry_over(
     Raises
     ------
     ArgumentError
-        When `changes` is not on the native engine; when the old checkpoint has no state, or several stateful operators; its state is
-        compact or has positions; the state store is not one of Spark's; the new folder exists; or the session is of Spark Connect.
+        When `changes` is not on the native engine; when the old checkpoint has no state, or several stateful operators; its state
+        has positions; the state store is not one of Spark's; the new folder exists; or the session is of Spark Connect.
     StateVersionError
         When a column has a type that cannot hold the stored values.
 
@@ -113,13 +114,11 @@ def _output(changes: DataFrame, metadata: Sequence[str]) -> Output:
 
 
 def _check_layout(layout: Layout) -> None:
-    lacks = {
-        "is compact, and so has hashes and no rows": layout.compact,
-        "has positions (order='source'), which the native engine does not have": layout.with_positions,
-    }
-    for reason, applies in lacks.items():
-        if applies:
-            raise ArgumentError(f"the state {reason}: start the query with engine='native' from a new checkpoint")
+    if layout.with_positions:
+        raise ArgumentError(
+            "the state has positions (order='source'), which the native engine does not have: start the query with engine='native' from a "
+            "new checkpoint"
+        )
 
 
 def _parts_ddl(output: Output) -> str:

@@ -14,7 +14,13 @@ from typing import Any
 import numpy as np
 
 from .fold_columns import Bools, Ints
+from .guard import SourceTable
 from .row_order import RowOrder, unknown_order
+
+METADATA = "metadata"
+"""The column with the typed metadata of a last change."""
+TABLE, TOPIC = "table", "topic"
+"""The names of the facts that tasks find in the records."""
 
 
 def last_in_partitions(keys: Ints, sources: Ints, offsets: Ints, stamps: Ints) -> tuple[Ints, Ints]:
@@ -147,3 +153,9 @@ def completed(keys: Ints, sources: Ints, stamps: Ints, absent: Bools) -> tuple[I
 
     places = np.array([latest(~of_column) for of_column in absent.T])
     return order[ends], latest(~absent.any(axis=1)), places
+
+
+def table_fact(table: SourceTable) -> tuple[str, str]:
+    """Return the name and the value of the fact that all records are of this table."""
+    names = ".".join(table.names.values())
+    return (TABLE, names) if names else (TOPIC, table.topic)

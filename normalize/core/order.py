@@ -227,11 +227,7 @@ class _KeyGroup:
         """Return the new order of a change's key, or None for a redelivery."""
         if position is None or not is_ordered(position):
             return UNORDERED
-        epoch = self._by_history.get((source, position.history))
-        if epoch is None:
-            epoch, delivery = self._add(source, position), _FIRST
-        else:
-            delivery = _delivery(epoch, position)
+        epoch, delivery = self._epoch(source, position)
         if delivery is _OF_THE_PAST:
             return None if key is not None and key[0] else UNORDERED
         place = epoch.mark if position.high is None else (position.high, position.low)
@@ -242,9 +238,12 @@ class _KeyGroup:
             return None
         # A redelivery to a key without a place says nothing about the key's last change.
         unplaced = key is not None and not key[0] and not first
-        if unplaced or (epoch.trusted_ms is not None and not _later(position.clock_ms, epoch.trusted_ms)):
-            return UNORDERED
-        return epoch.number, *place
+        return UNORDERED if unplaced or not _is_trusted(epoch, position.clock_ms) else (epoch.number, *place)
+
+    def _epoch(self, source: str, position: Position) -> tuple[Epoch, int]:
+        """Return the epoch of a position, and what the position says about the delivery."""
+        epoch = self._by_history.get((source, position.history))
+        return (self._add(source, position), _FIRST) if epoch is None else (epoch, _delivery(epoch, position))
 
     def _follows(self, epoch: Epoch, place: Place, clock_ms: int | None, key: KeyOrder, first: bool) -> bool:
         """Return whether a change in a place of `epoch` comes after the stored order of its key."""
@@ -315,6 +314,10 @@ def _delivery_of_read(epoch: Epoch, clock_ms: int | None) -> int:
     if _later(clock_ms, epoch.read_ms):
         return _OF_THE_PAST if _later(epoch.clock_ms, clock_ms) else _FIRST
     return _OF_THE_EPOCH if clock_ms == epoch.read_ms and epoch.reading else _OF_THE_PAST
+
+
+def _is_trusted(epoch: Epoch, clock_ms: int | None) -> bool:
+    return epoch.trusted_ms is None or _later(clock_ms, epoch.trusted_ms)
 
 
 def _later(clock_ms: int | None, than_ms: int | None) -> bool:

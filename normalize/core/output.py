@@ -8,7 +8,7 @@ are NULL. Side outputs pass every stage unchanged.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
 import msgspec
@@ -62,6 +62,24 @@ class Letter(NamedTuple):
 
     error: DecodeError
     record: KafkaRecord
+
+
+@dataclass(frozen=True)
+class Destination:
+    """The destination of dead letters; built on the driver, sent to the workers.
+
+    Parameters
+    ----------
+    topic : str
+    format : str
+        The identifier of the format that cannot decode them.
+    config : tuple of (str, value)
+        The producer's configuration, with librdkafka's names.
+    """
+
+    topic: str
+    format: str
+    config: tuple[tuple[str, Any], ...] = field(repr=False)  # may contain a password
 
 
 decode_side_outputs = msgspec.msgpack.Decoder(list[SideOutput]).decode

@@ -6,28 +6,24 @@ A record that cannot be decoded fails the task, is dropped, becomes a row, or is
 exception that a format raises for a record, also because of a bug in the format. Infrastructure errors (an unreachable registry, a missing
 package) always fail the task.
 
-Records without rows are counted by reason (`counts`).
+Records without rows are counted by reason (`monitoring.counts`).
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice, pairwise
 from traceback import extract_tb
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec.structs import replace
 
-from cdc_formats.decoder import Decoder
 from cdc_formats.errors import (
-    DECODE_CONDITIONS,
     ArgumentError,
     ChangelogError,
     DecodeError,
@@ -40,191 +36,37 @@ from cdc_formats.events import Change, ControlEvent, Headers, Ignored, KeyedChan
 from cdc_formats.format import Format
 from cdc_formats.position import Position
 from cdc_formats.row_kind import RowKind
-from cdc_formats.values.schema import Column, columns as to_columns, quote
-from normalize.core.changes import Shape
-from normalize.core.guard import Identity, PartitionSummary, SourceTable
+from cdc_formats.values.schema import quote
+from normalize.core.guard import PartitionSummary, SourceTable
 from normalize.core.order import is_ordered
-from normalize.core.output import CONTROL_EVENT, CORRUPT_RECORD, DEAD_LETTERS, SIDE_OUTPUTS, Letter, Mode, Output, control, corrupt
+from normalize.core.output import (
+    DEAD_LETTERS,
+    Letter,
+    control,
+    corrupt,
+)
 from normalize.core.records import Records, header_pairs
-from normalize.core.row_order import RowOrder
-from normalize.monitoring.counts import counts_row, with_counts_column
+from normalize.kafka.dead_letter import send
+from normalize.monitoring.counts import DECODE_COUNTS, counts_row, with_counts_column
 from normalize.monitoring.notice import Report, log
-from normalize.monitoring.watch import COUNTS as WATCHED, WITHOUT_POSITION, Watch
+from normalize.monitoring.watch import WITHOUT_POSITION, Watch
 from normalize.worker import worker
 
 from .canonical import canonical_check
 from .columnar import ColumnarDecoder, ColumnarMaker
-from .dead_letter import Destination, send
+from .source import DecodePlan
 from .targets import Target, TargetMaker, update_before_changer
 
-COUNTS = ("RECORDS", *(reason.value for reason in Ignored), *DECODE_CONDITIONS, DecodeError.condition, DEAD_LETTERS, *WATCHED)
-"""The names of the counts: records read; records ignored (also control events) by reason; bad records by condition (``DECODE``: a format's
-own condition); and bad records written as dead letters."""
-
-KAFKA_METADATA: dict[str, Column] = {
-    column.name: column
-    for column in to_columns(
-        "topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP(3), `timestamp-type` STRING, "
-        "headers MAP<STRING, BINARY>, `header-list` ARRAY<STRUCT<key: STRING, value: BINARY>>"
-    )
-}
-"""Metadata columns of the Kafka record itself, with Flink's names."""
-
-RECORD_COLUMNS = {name: name for name in KAFKA_METADATA} | {"timestamp-type": "timestampType", "header-list": "headers"}
-"""The columns of Kafka's records that its metadata columns need."""
-KAFKA_COLUMNS = frozenset({"key", "value", *RECORD_COLUMNS.values()})
-"""The columns of Kafka's records, with the names of Spark's Kafka source."""
 _TIMESTAMP_TYPES = {0: "CreateTime", 1: "LogAppendTime"}
 _MOST_CHANGES = 65_536
 _MOST_BYTES = 32 << 20
 _MOST_SKIPPED = 15
 
 
-@dataclass(frozen=True)
-class Source:
-    """The arguments of the first pass; built on the driver, sent to the workers.
-
-    Parameters
-    ----------
-    format : Format
-    columns : tuple of Column
-        The declared columns.
-    unique_key : tuple of str
-    metadata : mapping
-        The requested metadata, the format's and Kafka's, by the names of their columns, in the requested order.
-    mode : {"FAILFAST", "DROPMALFORMED", "PERMISSIVE"}
-    dead_letters : Destination or None
-        The destination of bad records; it replaces `mode`.
-    control_events : frozenset of Ignored
-        The control events that become rows.
-    on_truncate : {"fail", "ignore"}
-    topic : str or None
-        The topic, if there is only one: records then do not need its name. Empty if it has no name.
-    key_groups : int
-    drop_update_before : bool
-        Whether ``-U`` is dropped; for a plan without a stage.
-    compact : bool
-        Whether the stage's state is compact: changes then have their before-images.
-    positions : bool
-        Whether changes carry the source's positions.
-    ignored : tuple of int
-        The indexes of the columns that are ignored when rows are compared.
-    ignore_deletes : bool
-        Whether deletes are dropped.
-    key_metadata : tuple of str
-        The metadata columns that are part of the primary key, after the columns `unique_key`.
-    distinguished_by : tuple of str
-        The metadata that distinguishes rows of several tables.
-    record_columns : frozenset of str
-        The columns of Kafka's records that the records have.
-    row_order : {"log", "offset", "row"}
-        The order of the records (`row_order`).
-    streaming : bool
-    completes_moved : bool
-        Whether a row that lacks columns is completed from the row of its old key
-        (`Format.decoder`); a stage cannot do so.
-    """
-
-    format: Format
-    columns: tuple[Column, ...]
-    unique_key: tuple[str, ...] = ()
-    metadata: Mapping[str, str] = field(default_factory=dict)
-    mode: Mode = "FAILFAST"
-    dead_letters: Destination | None = None
-    control_events: frozenset[Ignored] = frozenset()
-    on_truncate: Literal["fail", "ignore"] = "fail"
-    topic: str | None = None
-    key_groups: int = 1
-    drop_update_before: bool = False
-    compact: bool = False
-    positions: bool = False
-    ignored: tuple[int, ...] = ()
-    ignore_deletes: bool = False
-    key_metadata: tuple[str, ...] = ()
-    distinguished_by: tuple[str, ...] = ()
-    record_columns: frozenset[str] = KAFKA_COLUMNS
-    row_order: RowOrder = "log"
-    streaming: bool = True
-    completes_moved: bool = False
-
-    @cached_property
-    def identity(self) -> Identity:
-        """The values that must be equal in all messages, since rows are merged by key."""
-        selected = self.format.table_identity.items()
-        free = [
-            (name, option)
-            for name, option in selected
-            if name not in self.distinguished_by and not (option and getattr(self.format, option) is not None)
-        ]
-        # A format that names its table does so in every message; the topic is compared only without a name.
-        topics = self.topic is None and "topic" not in self.distinguished_by and len(free) == len(self.format.table_identity)
-        return Identity(tuple(name for name, _ in free), tuple(option for _, option in free), topics, self.unique_key)
-
-    @property
-    def shape(self) -> Shape:
-        """The columns of changes that are sent to the stage."""
-        offsets = self.streaming and self.row_order == "offset"
-        return Shape(self.columns, self.output.metadata, self.compact, self.ignored, self.positions, offsets)
-
-    @property
-    def output(self) -> Output:
-        """The columns of the resulting DataFrame."""
-        known = self.format.metadata
-        types = {**{name: column.type for name, column in KAFKA_METADATA.items()}, **{name: known[name].sql_type for name in known}}
-        columns = [Column(column, types[name]) for column, name in self.metadata.items()]
-        side_outputs = [SIDE_OUTPUTS[CORRUPT_RECORD]] * self.permissive + [SIDE_OUTPUTS[CONTROL_EVENT]] * bool(self.control_events)
-        return Output(self.columns, tuple(columns), tuple(side_outputs))
-
-    @property
-    def format_metadata(self) -> list[str]:
-        """The metadata that the format reads."""
-        return [name for name in self.metadata.values() if name in self.format.metadata]
-
-    @property
-    def kafka_metadata(self) -> list[str]:
-        """The metadata that is the Kafka record's own."""
-        return [name for name in self.metadata.values() if name not in self.format.metadata]
-
-    @property
-    def in_order(self) -> bool:
-        """Whether the records of a partition arrive in their order."""
-        return self.row_order == "log" or (self.row_order == "row" and self.streaming)
-
-    @property
-    def permissive(self) -> bool:
-        """Whether corrupt records become rows."""
-        return self.mode == "PERMISSIVE"
-
-    @property
-    def handled_reasons(self) -> frozenset[Ignored]:
-        """The reasons whose records are not only counted."""
-        return self.control_events | ({Ignored.TRUNCATE} if self.on_truncate == "fail" else set())
-
-    @property
-    def by_key(self) -> bool:
-        """Whether the rows of a plan without a stage are upserts and deletes by key."""
-        has = self.format.changelog_mode.contains
-        is_upsert = has(RowKind.UPDATE_AFTER) and not has(RowKind.UPDATE_BEFORE)
-        return self.drop_update_before or is_upsert
-
-    def decoder(self) -> Decoder:
-        """Compile the decoder."""
-        return self.format.decoder(
-            self.columns,
-            unique_key=self.unique_key,
-            metadata=self.format_metadata,
-            positions=self.positions,
-            images=self.compact,
-            tables=self.identity.columns,
-            require_key=self.by_key,
-            completes_moved=self.completes_moved,
-        )
-
-
 def decode_pass(
     batches: Iterator[pa.RecordBatch],
     *,
-    source: Source,
+    source: DecodePlan,
     target: TargetMaker,
     report: Report = log,
     columnar: ColumnarMaker = ColumnarDecoder.of,
@@ -235,7 +77,7 @@ def decode_pass(
     ----------
     batches : iterator of pyarrow.RecordBatch
         Kafka's records, with the columns of `needed_columns`.
-    source : Source
+    source : DecodePlan
     target : callable
         Returns the task's `Target`; the result has its columns, and those of `counts`.
     report : callable
@@ -251,7 +93,7 @@ def decode_pass(
 class _Task:
     """One task's records, in the order of their partition."""
 
-    def __init__(self, source: Source, target: Target, report: Report, columnar: ColumnarDecoder | None) -> None:
+    def __init__(self, source: DecodePlan, target: Target, report: Report, columnar: ColumnarDecoder | None) -> None:
         self.source, self.target = source, target
         self.decoder = decoder = source.decoder()
         self.watch = Watch(decoder, report)
@@ -302,7 +144,7 @@ class _Task:
         self.watch.report_notices()
         yield from self.flush()
         for last in self.target.finish():
-            yield with_counts_column(last, COUNTS)
+            yield with_counts_column(last, DECODE_COUNTS)
 
     def decode(self, records: Records, kafka: Sequence[tuple[Any, ...]]) -> None:
         records = records._replace(numbers=self.counts["RECORDS"] + np.arange(len(records.values)))
@@ -328,17 +170,17 @@ class _Task:
             with_rows[part.places] = True
         self.counts.update(decoded.ignored)
         # In the order of the records: the first one that stops the query does so, as one by one.
-        odd, done = decoded.odd, 0
+        refused, done = decoded.refused, 0
         for place, names in [*decoded.tables, (len(records.values), None)]:
-            start, done = done, bisect_left(odd, place)
-            if alone := odd[start:done]:
+            start, done = done, bisect_left(refused, place)
+            if alone := refused[start:done]:
                 of_alone = [kafka[at] for at in alone] if kafka else kafka
                 changes = self.decode_messages(records.only(alone), of_alone)
                 with_rows[alone] = list(map(bool, changes))
             if names is not None:
                 self.add_table(records, place, names)
         # Reading messages twice is in vain if the next ones are of the same kind.
-        in_vain = 2 * len(decoded.odd) > len(records.values)
+        in_vain = 2 * len(decoded.refused) > len(records.values)
         self.skipped = min(2 * self.skipped + 1, _MOST_SKIPPED) if in_vain else 0
         self.skip = self.skipped
         return with_rows
@@ -444,7 +286,7 @@ class _Task:
         error = error.at(where=record.where)
         if source.mode == "FAILFAST" and source.dead_letters is None:
             raise error from cause
-        self.counts[error.condition if error.condition in COUNTS else DecodeError.condition] += 1
+        self.counts[error.condition if error.condition in DECODE_COUNTS else DecodeError.condition] += 1
         if source.permissive:
             self.target.add_side_output(records, index, corrupt(error, record))
             return
@@ -458,9 +300,9 @@ class _Task:
             send(self.source.dead_letters, self.letters)
             self.letters.clear()
         for batch in self.target.flush():
-            yield with_counts_column(batch, COUNTS)
+            yield with_counts_column(batch, DECODE_COUNTS)
         if self.counts:
-            yield counts_row(self.target.schema, COUNTS, self.counts)
+            yield counts_row(self.target.schema, DECODE_COUNTS, self.counts)
         self.counts.clear()
         self.held = self.held_bytes = 0
 
@@ -486,24 +328,8 @@ def _bug(format: Format, error: Exception, value: bytes | None) -> DecodeError:
     return bug.at(excerpt=excerpt_of(value)) if format.error_excerpt else bug.without_data()
 
 
-def needed_columns(source: Source) -> list[str]:
-    """Return the columns of Kafka's records that the pass reads; each costs time for every record."""
-    columns = ["value", "partition", "stamp"]
-    if source.row_order != "row":
-        columns.append("offset")
-    of_format = source.format.reads_key or (source.format.uses_key and source.unique_key)
-    if of_format or source.permissive or source.dead_letters is not None or source.control_events:
-        columns += ["key"] if "key" in source.record_columns else []
-    if source.topic is None:
-        columns.append("topic")
-    named = {RECORD_COLUMNS[name] for name in source.kafka_metadata} - {"topic", *columns}
-    if source.format.reads_headers or source.dead_letters is not None:
-        named |= source.record_columns & {"headers"}
-    return columns + sorted(named)
-
-
 def records_of(
-    batch: pa.RecordBatch, source: Source, at: tuple[str, int] = ("", -1), stamp: int = 0
+    batch: pa.RecordBatch, source: DecodePlan, at: tuple[str, int] = ("", -1), stamp: int = 0
 ) -> Iterator[tuple[Records, list[tuple[Any, ...]]]]:
     """Split a batch where the Kafka partition changes (rare), and yield each part with the Kafka metadata of its records."""
     names = ["partition"] if source.topic is not None else ["partition", "topic"]
@@ -517,7 +343,7 @@ def records_of(
         yield _columns(part, source, place, stamp if place == at else 0), _kafka(part, source, place)
 
 
-def arranged(batches: Iterator[pa.RecordBatch], source: Source, *, sort: bool) -> Iterator[pa.RecordBatch]:
+def arranged(batches: Iterator[pa.RecordBatch], source: DecodePlan, *, sort: bool) -> Iterator[pa.RecordBatch]:
     """Yield the batches of a DataFrame that is not Kafka's: with row numbers as offsets if they have none, or sorted by offset.
 
     Raises
@@ -541,7 +367,7 @@ def arranged(batches: Iterator[pa.RecordBatch], source: Source, *, sort: bool) -
         yield batch
 
 
-def _columns(batch: pa.RecordBatch, source: Source, place: tuple[str, int], stamp: int) -> Records:
+def _columns(batch: pa.RecordBatch, source: DecodePlan, place: tuple[str, int], stamp: int) -> Records:
     keys = batch.column("key").to_pylist() if "key" in batch.schema.names else [None] * batch.num_rows
     times = batch.column("stamp").to_numpy()
     stamps = np.maximum(np.maximum.accumulate(times), stamp) if source.in_order else times
@@ -561,13 +387,13 @@ def header_lists(headers: pa.ListArray) -> list[Headers]:
     return [list(islice(pairs, length or 0)) for length in headers.value_lengths().to_pylist()]
 
 
-def _metadata_merger(source: Source) -> Callable[[tuple[Any, ...], tuple[Any, ...]], tuple[Any, ...]] | None:
+def _metadata_merger(source: DecodePlan) -> Callable[[tuple[Any, ...], tuple[Any, ...]], tuple[Any, ...]] | None:
     """Return the function that puts the format's and Kafka's metadata into the requested order; None without Kafka metadata."""
     places = [(source.format_metadata + source.kafka_metadata).index(name) for name in source.metadata.values()]
     return (lambda ours, kafka: tuple([(ours + kafka)[place] for place in places])) if source.kafka_metadata else None
 
 
-def _kafka(batch: pa.RecordBatch, source: Source, place: tuple[str, int]) -> list[tuple[Any, ...]]:
+def _kafka(batch: pa.RecordBatch, source: DecodePlan, place: tuple[str, int]) -> list[tuple[Any, ...]]:
     columns = [_KAFKA_READERS[name](batch, place) for name in source.kafka_metadata]
     return list(zip(*columns, strict=True)) if columns else []
 

@@ -20,7 +20,8 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Protocol
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -32,22 +33,21 @@ from cdc_formats.values.schema import Column, SqlType
 from normalize.core import added_partitions
 from normalize.core.added_partitions import FirstRecord
 from normalize.core.arrow import arrow_type, of_stored, slices, spark_type
-from normalize.core.changes import ChangeBuilder, Partial, Shape
-from normalize.core.guard import PartitionSummary, SourceTable
-from normalize.core.last import completed, last_in_partitions, last_in_records, last_of_keys, since_last_whole
+from normalize.core.changes import ChangeBuilder, ChangeColumns, Partial, Shape
+from normalize.core.guard import PartitionSummary
+from normalize.core.last import METADATA, completed, last_in_partitions, last_in_records, last_of_keys, since_last_whole, table_fact
 from normalize.core.output import ROW_KIND, Output, SideOutput
 from normalize.core.records import Records
 from normalize.core.row_order import RowOrder
 from normalize.worker import worker
 
-from .columnar import ChangeColumns
 from .targets import Target
 
-METADATA = "metadata"
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
 ABSENT = "absent"
 """The column with the missing columns of a partial row, as text: ``010`` for the second of three; NULL for a whole row."""
-TABLE, TOPIC = "table", "topic"
-"""The names of the facts that tasks find in the records."""
 _MOST_HELD = 65_536
 
 
@@ -234,12 +234,6 @@ def _require_known(first: FirstRecord, counts: Mapping[str, int]) -> None:
         )
 
 
-def table_fact(table: SourceTable) -> tuple[str, str]:
-    """Return the name and the value of the fact that all records are of this table."""
-    names = ".".join(table.names.values())
-    return (TABLE, names) if names else (TOPIC, table.topic)
-
-
 def merge_pass(batches: Iterable[pa.RecordBatch], *, row_order: RowOrder, most_held: int = _MOST_HELD) -> Iterator[pa.RecordBatch]:
     """Reduce the changes of all tasks to the last change of each key; for ``mapInArrow`` after a repartition by key.
 
@@ -266,6 +260,11 @@ def merge_pass(batches: Iterable[pa.RecordBatch], *, row_order: RowOrder, most_h
                 batch = batch.filter(batch.column("fact").is_null())
             held.add(pa.Table.from_batches([batch]))
         yield from held.finish(row_order)
+
+
+def merged(changes: DataFrame, output: Output, row_order: RowOrder) -> DataFrame:
+    """Return the last change of each key, of the batches of `LastChanges` of all tasks."""
+    return changes.repartition("key").mapInArrow(partial(merge_pass, row_order=row_order), LastChanges.ddl(output))
 
 
 class AllChanges:

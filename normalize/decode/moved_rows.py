@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from normalize.core.arrow import slices
-from normalize.core.moves import UnknownRowError, follow_moves, in_order
+from normalize.core.moves import FollowedRow, UnknownRowError, follow_moves, in_order
 from normalize.core.row_order import RowOrder
 
 from .last_changes import ABSENT, LastOfKeys, numbers_of, partial_row
@@ -57,9 +57,9 @@ def _followed(changes: pa.Table) -> pa.Table:
     PartialImageError
     """
     changes = changes.take(pa.array(in_order(*numbers_of(changes, "source", "offset", "stamp"))))
-    texts = changes.column(ABSENT).to_pylist()
-    absent = [None if text is None else [flag == "1" for flag in text] for text in texts]
-    columns = len(next(text for text in texts if text is not None))
+    texts = changes.column(ABSENT)
+    absent = [None if text is None else [flag == "1" for flag in text] for text in texts.to_pylist()]
+    columns = len(texts.drop_null()[0].as_py())
     keys, moved, deleted = (changes.column(name).to_pylist() for name in ("key", MOVED, "deleted"))
     (sources,) = numbers_of(changes, "source")
     try:
@@ -67,14 +67,17 @@ def _followed(changes: pa.Table) -> pa.Table:
     except UnknownRowError as error:
         at, reason = error.args
         raise partial_row(reason, f"{changes.column('source')[at]}@{changes.column('offset')[at]}") from None
-    last = [row.change for row in rows.values()]
-    found = changes.take(pa.array(last, pa.int64())).drop_columns([MOVED])
+    bases = [row.base if row.base != key else None for key, row in rows.items()]
+    return _last_rows(changes, list(rows.values()), columns).append_column(BASE, pa.array(bases, pa.binary()))
+
+
+def _last_rows(changes: pa.Table, rows: Sequence[FollowedRow], columns: int) -> pa.Table:
+    """Return the last change of each row, with the values of the changes that have them."""
+    found = changes.take(pa.array([row.change for row in rows], pa.int64())).drop_columns([MOVED])
     for index in range(columns):
         # Where no change has a value, the last one has NULL.
-        places = [row.places[index] if row.places and row.places[index] >= 0 else row.change for row in rows.values()]
+        places = [row.places[index] if row.places and row.places[index] >= 0 else row.change for row in rows]
         values = changes.column(f"c{index}").take(pa.array(places, pa.int64()))
         found = found.set_column(found.schema.get_field_index(f"c{index}"), f"c{index}", values)
-    flags = ["".join("1" if place < 0 else "0" for place in row.places) if -1 in row.places else None for row in rows.values()]
-    bases = [row.base if row.base != key else None for key, row in rows.items()]
-    found = found.set_column(found.schema.get_field_index(ABSENT), ABSENT, pa.array(flags, pa.string()))
-    return found.append_column(BASE, pa.array(bases, pa.binary()))
+    flags = ["".join("1" if place < 0 else "0" for place in row.places) if -1 in row.places else None for row in rows]
+    return found.set_column(found.schema.get_field_index(ABSENT), ABSENT, pa.array(flags, pa.string()))

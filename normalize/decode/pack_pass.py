@@ -13,6 +13,7 @@ from cdc_formats.errors import MissingFieldError
 from cdc_formats.events import KeyedChange
 from cdc_formats.row_kind import RowKind
 from cdc_formats.values.equality import key_getter
+from normalize.condition import MATCHES
 from normalize.core.arrow import from_arrow
 from normalize.core.guard import PartitionSummary
 from normalize.core.key_group import Stage
@@ -20,7 +21,6 @@ from normalize.core.output import ROW_KIND, Output, SideOutput
 from normalize.core.records import Records
 
 from .targets import TargetMaker
-from .where import MATCHES
 
 
 def pack_pass(
@@ -36,7 +36,7 @@ def pack_pass(
     Parameters
     ----------
     batches : iterator of pyarrow.RecordBatch
-        ``row_kind``, the columns of `output`, and `where.MATCHES`.
+        ``row_kind``, the columns of `output`, and `condition.MATCHES`.
     target : callable
         Returns the task's `Target`.
     output : Output

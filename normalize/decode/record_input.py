@@ -25,7 +25,7 @@ from cdc_formats.errors import ArgumentError, SchemaError
 from normalize.core.row_order import RowOrder
 from normalize.dataframe import require_distinct
 
-from .decode_pass import KAFKA_COLUMNS, Source, needed_columns
+from .source import KAFKA_COLUMNS, DecodePlan, needed_columns
 
 if TYPE_CHECKING:
     from pyspark.sql import Column as SparkColumn, DataFrame
@@ -103,12 +103,12 @@ def _check_type(name: str, kind: DataType) -> None:
         raise SchemaError(f"the DataFrame's column {name} has the type {kind.simpleString()}: cast it to {wanted}")
 
 
-def records(df: DataFrame, source: Source) -> DataFrame:
-    """Return the columns that the first pass reads (`decode_pass.needed_columns`)."""
+def records(df: DataFrame, source: DecodePlan) -> DataFrame:
+    """Return the columns that the first pass reads (`source.needed_columns`)."""
     return df.select(*(_column(name, source).alias(name) for name in needed_columns(source)))
 
 
-def _column(name: str, source: Source) -> SparkColumn:
+def _column(name: str, source: DecodePlan) -> SparkColumn:
     from pyspark.sql import functions as F
 
     there = name in source.record_columns

@@ -22,14 +22,12 @@ from cdc_formats.row_kind import RowKind
 from cdc_formats.values.equality import key_getter
 from cdc_formats.values.schema import Column
 from normalize.core.arrow import slices
-from normalize.core.changes import Block, ChangeBatch, ChangeBuilder, Shape, concatenated, cut, pack_change, stored_columns
+from normalize.core.changes import Block, ChangeBatch, ChangeBuilder, ChangeColumns, Shape, concatenated, cut, pack_change, stored_columns
 from normalize.core.fold_columns import Ints
 from normalize.core.guard import GUARD, PartitionSummary
 from normalize.core.output import Output, SideOutput
 from normalize.core.packing import encode, key_group_of, key_groups_of, pack
 from normalize.core.records import Records
-
-from .columnar import ChangeColumns
 
 
 class Target(ABC):

@@ -19,8 +19,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cdc_formats.decoding.images import ABSENT, absent_as_null
-from cdc_formats.errors import ArgumentError, PartialImageError
+from cdc_formats.errors import ArgumentError
 from cdc_formats.values.schema import Column, SqlType, backquoted
+from normalize.condition import MATCHES, matches, require_known
 from normalize.connect import analyze
 from normalize.core.arrow import arrow_type, spark_type, to_arrow
 from normalize.core.changes import ChangeBuilder, Shape
@@ -30,14 +31,12 @@ from normalize.core.packing import unpack
 from normalize.dataframe import unused
 from normalize.worker import worker
 
-from .decode_pass import Source
+from .source import DecodePlan
 from .targets import Blocks, KeyedRows
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column as SparkColumn, DataFrame
+    from pyspark.sql import DataFrame
 
-MATCHES = "_matches"
-"""The column that says whether a change's row matches; true for a delete."""
 _ROW = "row"
 _LACKS = "lacks"
 _GONE = "gone"
@@ -68,16 +67,6 @@ class FilterRows(KeyedRows):
             filtered = pa.RecordBatch.from_arrays([*batch.columns, rows, pa.array(lacks, pa.list_(pa.string()))], schema=self.schema)
             # Records that were decoded one by one come after those that were decoded together.
             yield filtered.take(pc.sort_indices(filtered, sort_keys=[("offset", "ascending"), ("seq", "ascending")]))
-
-
-def matches(where: str | SparkColumn | None) -> SparkColumn:
-    """Return the column `MATCHES` for a condition; NULL does not match, as in SQL."""
-    from pyspark.sql import functions as F
-
-    if where is None:
-        return F.lit(True).alias(MATCHES)
-    condition = F.expr(where) if isinstance(where, str) else where
-    return F.coalesce(condition.cast("boolean"), F.lit(False)).alias(MATCHES)
 
 
 def evaluate_where(decoded: DataFrame, where: Any, columns: Sequence[Column]) -> DataFrame:
@@ -146,12 +135,12 @@ def _used(rows: DataFrame, names: Sequence[str], where: Any) -> list[str]:
     return []
 
 
-def filtered_blocks(keyed: DataFrame, source: Source) -> DataFrame:
+def filtered_blocks(keyed: DataFrame, source: DecodePlan) -> DataFrame:
     """Return `targets.Blocks` of keyed changes with `MATCHES`."""
     return keyed.mapInArrow(partial(block_pass, source=source), Blocks.ddl(source.output))
 
 
-def block_pass(batches: Iterator[pa.RecordBatch], *, source: Source) -> Iterator[pa.RecordBatch]:
+def block_pass(batches: Iterator[pa.RecordBatch], *, source: DecodePlan) -> Iterator[pa.RecordBatch]:
     """Turn keyed changes, in the order of their partition, into blocks; for ``mapInArrow``."""
     with worker():
         for batch in batches:
@@ -172,21 +161,3 @@ def block_pass(batches: Iterator[pa.RecordBatch], *, source: Source) -> Iterator
                 if first >= 0:
                     blocks.take_changes(place, first, gathered, side_outputs)
                 yield from blocks.flush()
-
-
-def require_known(matching: bool | None, where: str) -> bool:
-    """Return whether a change's row matches.
-
-    Raises
-    ------
-    PartialImageError
-        When the row lacks a column of the condition.
-    """
-    if matching is None:
-        raise PartialImageError(
-            "the producer left out a column of where= as unchanged, so that the condition cannot be evaluated: use other columns, or "
-            "configure the producer to write all (PostgreSQL: REPLICA IDENTITY FULL; GoldenGate: NOCOMPRESSUPDATES)",
-            "$.after",
-            where=where,
-        )
-    return matching

@@ -16,24 +16,22 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from normalize.core import key_group as streaming
+from normalize.condition import MATCHES, require_known
 from normalize.core.changes import ChangeBuilder
 from normalize.core.guard import SourceTable, decode_summary
-from normalize.core.key_group import KeyGroupResult, Stage, fold_changes
+from normalize.core.key_group import COUNTS as STAGE_COUNTS, KeyGroupResult, Stage, fold_changes
 from normalize.core.output import Output, SideOutput, decode_side_outputs
 from normalize.core.row_order import RowOrder, unknown_order
 from normalize.core.state import KeyGroup
-from normalize.decode import decode_pass as decode
-from normalize.decode.dead_letter import send
-from normalize.decode.where import MATCHES, require_known
-from normalize.monitoring.counts import COLUMN, counts_ddl, counts_row, observe_counts, with_counts_column
+from normalize.kafka.dead_letter import send
+from normalize.monitoring.counts import COLUMN, DECODE_COUNTS, counts_ddl, counts_row, observe_counts, with_counts_column
 from normalize.worker import worker
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 ORDER = ("stamp", "source", "offset", "seq")
-COUNTS = tuple(dict.fromkeys((*decode.COUNTS, *streaming.COUNTS)))
+COUNTS = tuple(dict.fromkeys((*DECODE_COUNTS, *STAGE_COUNTS)))
 """The names of the counts of decoding and of the stage; counts with the same name are added."""
 _COLUMNS = ("key", "stamp", "source", "offset", "change", "asides", "seen")
 
@@ -119,8 +117,7 @@ def _of_last_key(group: KeyGroup, folded: ChangeBuilder) -> KeyGroup:
     """Return the key group with only the last key's row; no more changes of the keys before it follow."""
     if not folded.keys:
         return group
-    last = folded.last_key()
-    return replace(group, rows=group.rows.filter(pc.equal(group.rows.column("key"), last)))
+    return replace(group, rows=group.rows.filter(pc.equal(group.rows.column("key"), folded.keys[-1])))
 
 
 def _tables(batch: pa.RecordBatch) -> list[SourceTable]:

@@ -20,9 +20,9 @@ from normalize.core.guard import GUARD, check, decode_summary
 from normalize.core.key_group import COUNTS, KeyGroupResult, Stage, fold_changes
 from normalize.core.output import Output, decode_side_outputs
 from normalize.core.packing import encode
-from normalize.decode.dead_letter import send
+from normalize.kafka.dead_letter import send
 from normalize.monitoring.notice import Notice, Report, log, reporter
-from normalize.worker import keep_archives, worker
+from normalize.worker import prepare, worker
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -70,7 +70,7 @@ def normalize_group(
     """
     import pandas as pd
 
-    keep_archives()
+    prepare()
     if key[0] == GUARD:
         _guard(frames, state, stage)
         return
@@ -84,10 +84,7 @@ def normalize_group(
         state.remove()
     elif after is not None and after is not stored:
         state.update((after,))
-        if len(after) >= LARGE_STATE:
-            report([_large_state(len(after), stage)])
-        if is_large_table(len(after), result, stage):
-            report([_large_table(len(after), result, stage)])
+        _report_size(len(after), result, stage, report)
     if result.first_written is not None:
         # The timeout is when the first row expires; a duration must be positive.
         state.setTimeoutDuration(max(1, result.first_written + stage.state_ttl_ms - now_ms + 1))
@@ -96,6 +93,14 @@ def normalize_group(
         side_outputs.append(encode(result.side_outputs))
     changelogs = [bytes(batch.serialize()) for batch in result.changelogs]
     yield pd.DataFrame({"result": [encode(Normalized(changelogs, side_outputs))], "counts": [list(result.counts.values())]})
+
+
+def _report_size(size: int, result: KeyGroupResult, stage: Stage, report: Report) -> None:
+    """Report a large state."""
+    if size >= LARGE_STATE:
+        report([_large_state(size, stage)])
+    if is_large_table(size, result, stage):
+        report([_large_table(size, result, stage)])
 
 
 def is_large_table(size: int, result: KeyGroupResult, stage: Stage) -> bool:

@@ -18,8 +18,6 @@ Facts that must not change (`last_changes`) are groups of their own: their least
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from cdc_formats.errors import (
@@ -32,16 +30,16 @@ from cdc_formats.errors import (
 )
 from cdc_formats.values.schema import Column, SqlType
 from normalize.analyzed_plan import NATIVE
+from normalize.condition import matches
 from normalize.connect import analyze, is_connect
 from normalize.core.added_partitions import FIRST, INVERT, OLDER, PARTITION, WIDTH
 from normalize.core.arrow import spark_ddl
 from normalize.core.guard import Identity
 from normalize.core.key_group import Stage
+from normalize.core.last import METADATA, TABLE, TOPIC
 from normalize.core.output import ROW_KIND, Output
 from normalize.core.row_order import RowOrderError
 from normalize.dataframe import unused
-from normalize.decode.last_changes import METADATA, TABLE, TOPIC, LastChanges, merge_pass
-from normalize.decode.where import matches
 
 if TYPE_CHECKING:
     from pyspark.sql import Column as SparkColumn, DataFrame, SparkSession
@@ -52,25 +50,6 @@ PRIMARY_KEY, COLUMNS, TOPIC_ID = "primary key columns", "columns", "topic id of 
 """The names of the facts that are known on the driver."""
 _LOW_BITS = 24
 _FIRST = (4, 2)
-
-
-@dataclass(frozen=True)
-class NativeEngine:
-    """The native engine of ChangelogNormalize, with its option: ``ChangelogNormalize(engine=NativeEngine(repartition=True))``.
-
-    Parameters
-    ----------
-    repartition : bool or None
-        Whether changes are repartitioned by key, so that the engine can order a key's changes that come from several tasks of a
-        micro-batch. Without it, they are an error. None: only if the source makes them likely: ``minPartitions``,
-        ``maxRecordsPerPartition``, several topics or a pattern, and any other source than Kafka.
-    """
-
-    repartition: bool | None = None
-
-    def repartitions(self, *, likely: bool) -> bool:
-        """Return whether changes are repartitioned; `likely` is the default."""
-        return likely if self.repartition is None else self.repartition
 
 
 def check_session(spark: SparkSession) -> None:
@@ -96,25 +75,17 @@ def facts_of(stage: Stage) -> dict[str, str]:
     return {PRIMARY_KEY: ", ".join(stage.layout.unique_key), COLUMNS: spark_ddl(stage.layout.columns), **topics}
 
 
-def target_of(stage: Stage, *, repartition: bool) -> partial[LastChanges]:
-    """Return the target of the first pass."""
-    partitions = {name: topic.partitions for name, topic in stage.expected.topics.items()}
-    return partial(LastChanges, row_order=stage.row_order, facts=facts_of(stage), partitions=partitions, merged=repartition)
-
-
-def normalize_native(changes: DataFrame, stage: Stage, output: Output, metrics: str, *, repartition: bool, where: Any = None) -> DataFrame:
+def normalize_native(changes: DataFrame, stage: Stage, output: Output, metrics: str, *, where: Any = None) -> DataFrame:
     """Return the changelog that the native engine makes of last changes; it is written in output mode ``update``.
 
     Parameters
     ----------
     changes : DataFrame
-        The batches of `LastChanges`.
+        The batches of `decode.last_changes.LastChanges`.
     stage : Stage
     output : Output
     metrics : str
         The name of `COUNTS` in the query's progress.
-    repartition : bool
-        Whether changes are repartitioned by key, so that a key of several tasks has one last change.
     where : str, Column or None
         A row that does not match is a delete.
 
@@ -125,8 +96,6 @@ def normalize_native(changes: DataFrame, stage: Stage, output: Output, metrics: 
     """
     from pyspark.sql import functions as F
 
-    if repartition:
-        changes = changes.repartition("key").mapInArrow(partial(merge_pass, row_order=stage.row_order), LastChanges.ddl(output))
     if where is not None:
         changes = _where(changes, where, output.columns)
     low_bits = F.unix_millis(F.current_timestamp()).bitwiseAND((1 << _LOW_BITS) - 1)
@@ -158,7 +127,7 @@ def newest_two(changes: DataFrame, low_bits: SparkColumn, output: Output) -> Dat
     Parameters
     ----------
     changes : DataFrame
-        The batches of `LastChanges`.
+        The batches of `decode.last_changes.LastChanges`.
     low_bits : Column
         The part of the mark below the micro-batch's number.
     output : Output

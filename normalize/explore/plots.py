@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from cdc_formats.errors import ArgumentError, MissingDependencyError
 from cdc_formats.values.schema import backquoted
-from normalize.changelog_normalize import names_of
+from normalize.arguments import names_of
 from normalize.core.output import ROW_KIND
 
 from .history import KIND_COLORS, require_bounded, require_columns

@@ -1,1 +1,1 @@
-"""Kafka on the driver: topics of a query, client options, samples."""
+"""Kafka: topics of a query, client options, and dead letters, which workers write."""

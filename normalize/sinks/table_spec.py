@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from cdc_formats.errors import ArgumentError, SchemaError
+from normalize.connect import is_of_server
 from normalize.monitoring.notice import Notice, log, shown_names
-from normalize.unresolved_plan import FROM_SERVER, unresolved_plan
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -67,7 +67,7 @@ def require_no_micro_batch(df: DataFrame) -> None:
     ArgumentError
     """
     main = getattr(sys.modules["__main__"], "__spec__", None)
-    if (main and main.name.endswith(".foreach_batch_worker")) or unresolved_plan(df).contains(FROM_SERVER):
+    if (main and main.name.endswith(".foreach_batch_worker")) or is_of_server(df):
         raise ArgumentError(
             "apply_batch(..., change_feed=True) cannot recognize a repeated micro-batch in a foreachBatch of Spark Connect, nor in a "
             "checkpointed DataFrame: call apply_changes(stream, ..., change_feed=True), or pass a bounded DataFrame that is not "
@@ -168,24 +168,29 @@ def missing_columns(
     """
     there = {name.lower() for name in found}  # Spark ignores case by default
     missing = [field for field in spec.fields if field.name.lower() not in there]
-    names = [field.name for field in missing]
-    keys = [name for name in names if name in spec.primary_key]
-    if keys:
-        raise SchemaError(f"{table} has no column {', '.join(keys)}, which is part of the primary key")
-    if spec.primary_key and START_AT.lower() in there.difference(name.lower() for name in spec.names):
-        # A change would overwrite every version of its row.
-        raise SchemaError(f"{table} is a history, with the column {START_AT}: pass scd_type=2, or name another table")
+    _require_key(table, spec, missing, there)
     if spec.versions:
         # Not added here: the rows that the table has would be at no place of the history.
         _require_columns(table, [field for field in missing if field.name in (START_AT, END_AT)], "scd_type=2", alter, _SET_START)
     if spec.on_new_column != "add":
         _require_columns(table, [field for field in missing if field.name == spec.deleted_column], "deletes='soft'", alter)
         if missing:
+            names = ", ".join(field.name for field in missing)
             raise SchemaError(
-                f"{table} has no column {', '.join(names)}: run {'; '.join(alter(missing))}, or pass on_new_column='add', which does "
-                "this, or 'ignore', which does not write it"
+                f"{table} has no column {names}: run {'; '.join(alter(missing))}, or pass on_new_column='add', which does this, or "
+                "'ignore', which does not write it"
             )
     return missing
+
+
+def _require_key(table: Any, spec: TableSpec, missing: Sequence[StructField], there: set[str]) -> None:
+    """Raise an error for a table whose rows the primary key does not identify; `there` are its columns in lower case."""
+    keys = [field.name for field in missing if field.name in spec.primary_key]
+    if keys:
+        raise SchemaError(f"{table} has no column {', '.join(keys)}, which is part of the primary key")
+    if spec.primary_key and START_AT.lower() in there.difference(name.lower() for name in spec.names):
+        # A change would overwrite every version of its row.
+        raise SchemaError(f"{table} is a history, with the column {START_AT}: pass scd_type=2, or name another table")
 
 
 def _require_columns(

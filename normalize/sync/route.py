@@ -31,11 +31,11 @@ from cdc_formats.errors import DecodeError, excerpt_of
 from cdc_formats.events import Event, Headers, Ignored
 from cdc_formats.format import Format
 from cdc_formats.topics.inference.reading import AnyColumns
-from normalize.core.output import Letter
+from normalize.core.output import Destination, Letter
 from normalize.core.packing import encode
 from normalize.core.records import KafkaRecord, header_pairs
-from normalize.decode.dead_letter import Destination, send
 from normalize.decode.decode_pass import header_lists
+from normalize.kafka.dead_letter import send
 from normalize.sinks.databases import source_id
 from normalize.worker import worker
 

@@ -34,11 +34,10 @@ from cdc_formats.errors import (
     TruncateError,
 )
 from cdc_formats.format import Format
-from normalize.changelog_normalize import check_choice, names_of
+from normalize.arguments import as_format, check_choice, names_of
 from normalize.connect import require_jvm
-from normalize.decode.dead_letter import DeadLetter, Destination
-from normalize.decode.request import as_format
-from normalize.kafka.check import check_readable
+from normalize.decode.check import check_readable
+from normalize.kafka.dead_letter import DeadLetter, destination_of
 from normalize.kafka.reader_options import reader_options, reads_topic
 from normalize.kafka.topics import topic_descriptions
 from normalize.monitoring.explain_error import explain_error
@@ -174,17 +173,16 @@ def sync_database(
         raise ArgumentError(f"{mode.topic!r} is also a topic that is read, so that dead letters would loop: choose another topic")
     check_version(spark)
     check_kafka_source(spark)
-    dead_letters = Destination.check(mode, chosen.identifier, kafka) if isinstance(mode, DeadLetter) else None
+    dead_letters = destination_of(mode, chosen.identifier, kafka) if isinstance(mode, DeadLetter) else None
     failfast, stops_table = mode == "FAILFAST", on_table_error == "stop_table"
     selection = Selection.of(names_of(include), names_of(exclude), tables or {})
     route = Route(chosen, selection, failfast and not stops_table, dead_letters, stops_table=failfast and stops_table)
     router = Router(chosen, route.selection)
     if check:
         check_readable(kafka, router.route, fail=route.fail)
-    given = {each.name for each in fields(chosen)} if isinstance(format, Format) else {_spelled(name) for name in format_options or {}}
     rules = Rules(
         format=chosen,
-        given=frozenset(given),
+        given=_named_options(format, format_options or {}),
         database=target,
         tables=dict(tables or {}),
         store=SchemaStore(spark, schema_location),
@@ -197,8 +195,11 @@ def sync_database(
     return records.writeStream.foreachBatch(SyncDatabase(spark, route, rules, on_table_error, parallel, kafka))
 
 
-def _spelled(name: str) -> str:
-    return name.replace("-", "_").replace(".", "_")
+def _named_options(format: str | Format, format_options: Mapping[str, Any]) -> frozenset[str]:
+    """Return the names of the format's options that the user set: of a `Format`, all."""
+    if isinstance(format, Format):
+        return frozenset(each.name for each in fields(format))
+    return frozenset(name.replace("-", "_").replace(".", "_") for name in format_options)
 
 
 def _check_arguments(

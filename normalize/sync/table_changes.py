@@ -26,11 +26,12 @@ from normalize.core.changes import Partial, Shape
 from normalize.core.output import ROW_KIND, Output
 from normalize.core.packing import pack, unpack
 from normalize.core.records import Records
-from normalize.decode.decode_pass import COUNTS, Source, decode_pass, needed_columns
+from normalize.decode.decode_pass import decode_pass
 from normalize.decode.last_changes import ABSENT, AllChanges, HeldChanges, merge_pass
 from normalize.decode.moved_rows import BASE, MOVED, ChangesWithMoves
+from normalize.decode.source import DecodePlan, needed_columns
 from normalize.decode.targets import TargetMaker
-from normalize.monitoring.counts import COLUMN as COUNTS_COLUMN, counts_ddl, observe_counts
+from normalize.monitoring.counts import COLUMN as COUNTS_COLUMN, DECODE_COUNTS, counts_ddl, observe_counts
 from normalize.monitoring.notice import Notice
 from normalize.sinks.databases import source_id
 from normalize.sinks.partial_rows import ABSENT_COLUMN, BASE_COLUMN
@@ -130,13 +131,13 @@ class TableChanges(HeldChanges):
     ----------
     output, key_groups, shape
         As of `Target`.
-    source : Source
+    source : DecodePlan
     merged : bool
         Whether `merge_pass` follows. Otherwise rows whose key changed are followed, and have their base.
     options : ChangeOptions
     """
 
-    def __init__(self, output: Output, key_groups: int, shape: Shape, *, source: Source, merged: bool, options: ChangeOptions) -> None:
+    def __init__(self, output: Output, key_groups: int, shape: Shape, *, source: DecodePlan, merged: bool, options: ChangeOptions) -> None:
         written = _arrow_fields(_written_columns(output.columns, options.shard_column))
         bases = [(MOVED, pa.binary())] if merged else _base_fields(_key_columns(source, options))
         self.schema = pa.schema([*_ORDER, *written, (ABSENT, pa.string()), *bases])
@@ -193,15 +194,14 @@ class TableChanges(HeldChanges):
         columns = [of_stored(column.type, changes.column(f"c{index}")) for index, column in enumerate(self.output.columns)]
         if pc.any(deleted).as_py():
             keys, flags = packed if self.by_shard else changes.column("key").to_pylist(), deleted.to_pylist()
-            gone = [unpack(key) if there else None for key, there in zip(keys, flags, strict=True)]
-            for part, index in enumerate(self.key):
-                values = to_arrow(self.output.columns[index].type, [None if key is None else key[part] for key in gone])
+            deleted_keys = [unpack(key) if there else None for key, there in zip(keys, flags, strict=True)]
+            for index, values in zip(self.key, self._key_arrays(deleted_keys), strict=True):
                 columns[index] = pc.if_else(deleted, values, columns[index])
-        columns = [array.cast(pa.int64()) if pa.types.is_duration(array.type) else array for array in columns]
         kinds = pc.if_else(deleted, "-D", "+U")
         order = [changes.column(name).cast(kind) for name, kind in _ORDER]
         absent = changes.column(ABSENT) if ABSENT in changes.schema.names else pa.nulls(changes.num_rows, pa.string())
-        return pa.RecordBatch.from_arrays([*order, kinds, *columns, *shards, absent, *self._bases(changes)], schema=self.schema)
+        rows = map(_duration_as_integer, columns)
+        return pa.RecordBatch.from_arrays([*order, kinds, *rows, *shards, absent, *self._bases(changes)], schema=self.schema)
 
     def _bases(self, changes: pa.RecordBatch) -> list[pa.Array]:
         """Return the column `MOVED`, or else the parts of the key in `BASE`."""
@@ -212,22 +212,27 @@ class TableChanges(HeldChanges):
         if packed.null_count == len(packed):
             return [pa.nulls(len(packed), kind) for kind in self.schema.types[self.schema.get_field_index(f"{_BASES}0") :]]
         split = [None if key is None else key.split(_END_OF_SHARD, 1) if self.by_shard else [b"", key] for key in packed.to_pylist()]
-        keys = [None if each is None else unpack(each[1]) for each in split]
+        parts = self._key_arrays([None if each is None else unpack(each[1]) for each in split])
         shards = [pa.array([each and each[0].decode() for each in split], pa.string())] if self.by_shard else []
-        parts = [
-            to_arrow(self.output.columns[index].type, [None if key is None else key[part] for key in keys])
-            for part, index in enumerate(self.key)
-        ]
-        return [*(array.cast(pa.int64()) if pa.types.is_duration(array.type) else array for array in parts), *shards]
+        return [*map(_duration_as_integer, parts), *shards]
+
+    def _key_arrays(self, keys: Sequence[Sequence[Any] | None]) -> list[pa.Array]:
+        """Return the columns of keys."""
+        types = [self.output.columns[index].type for index in self.key]
+        return [to_arrow(kind, [None if key is None else key[part] for key in keys]) for part, kind in enumerate(types)]
 
 
-def _changes_ddl(source: Source, options: ChangeOptions, *, merged: bool) -> str:
+def _duration_as_integer(array: pa.Array) -> pa.Array:
+    return array.cast(pa.int64()) if pa.types.is_duration(array.type) else array
+
+
+def _changes_ddl(source: DecodePlan, options: ChangeOptions, *, merged: bool) -> str:
     """Return the columns of `TableChanges`."""
     bases = f"{MOVED} BINARY" if merged else _base_ddl(_key_columns(source, options))
     return f"{TableChanges.ddl(Output(_written_columns(source.columns, options.shard_column)))}, {bases}"
 
 
-def _previous_key(source: Source) -> Callable[[Headers], tuple[Any, ...] | None]:
+def _previous_key(source: DecodePlan) -> Callable[[Headers], tuple[Any, ...] | None]:
     """Return the function from a record's headers to the key that its row had before; None if they do not name it."""
     rows = RowConverter(source.columns, source.format.handling, source.unique_key)
     unified = row_unifier([source.columns[index] for index in rows.key_indices]) or tuple
@@ -243,13 +248,13 @@ def _previous_key(source: Source) -> Callable[[Headers], tuple[Any, ...] | None]
     return previous_key
 
 
-def _key_columns(source: Source, options: ChangeOptions) -> list[Column]:
+def _key_columns(source: DecodePlan, options: ChangeOptions) -> list[Column]:
     """Return the columns of the target's key."""
     columns = [source.columns[index] for index in key_indices(source.columns, source.unique_key)]
     return columns if options.shard_column is None else [*columns, options.shard_column]
 
 
-def _columns_of_records(source: Source) -> list[str]:
+def _columns_of_records(source: DecodePlan) -> list[str]:
     """Return the columns that are decoded, with headers if they name the earlier key of a row."""
     needed, in_headers = needed_columns(source), type(source.format).previous_key is not Format.previous_key
     return [*needed, "headers"] if in_headers and "headers" not in needed else needed
@@ -259,7 +264,7 @@ def _written_columns(columns: tuple[Column, ...], shard_column: Column | None) -
     return columns if shard_column is None else (*columns, shard_column)
 
 
-def changes_here(spark: SparkSession, records: pa.Table, source: Source, options: ChangeOptions) -> Changes:
+def changes_here(spark: SparkSession, records: pa.Table, source: DecodePlan, options: ChangeOptions) -> Changes:
     """Return the changes of records, decoded on the driver.
 
     Parameters
@@ -267,7 +272,7 @@ def changes_here(spark: SparkSession, records: pa.Table, source: Source, options
     spark : SparkSession
     records : pyarrow.Table
         The columns of `route.RECORD_DDL`.
-    source : Source
+    source : DecodePlan
     options : ChangeOptions
     """
     columns = _written_columns(source.columns, options.shard_column)
@@ -290,14 +295,14 @@ def changes_here(spark: SparkSession, records: pa.Table, source: Source, options
     return Changes(_named(spark.createDataFrame(table, ddl), columns, key, every=options.every), lambda: result)
 
 
-def changes_on_spark(records: DataFrame, source: Source, options: ChangeOptions, *, number: int, in_one_task: bool = False) -> Changes:
+def changes_on_spark(records: DataFrame, source: DecodePlan, options: ChangeOptions, *, number: int, in_one_task: bool = False) -> Changes:
     """Return the changes of records, decoded by Spark.
 
     Parameters
     ----------
     records : DataFrame
         The columns of `route.RECORD_DDL`.
-    source : Source
+    source : DecodePlan
     options : ChangeOptions
     number : int
         The number of records.
@@ -311,8 +316,8 @@ def changes_on_spark(records: DataFrame, source: Source, options: ChangeOptions,
     decode: Any = partial(decode_pass, source=source, target=_target(source, options, merged=merged), report=_unreported)
     counts, stamps, rows_found = Observation(), Observation(), Observation()
     timed = records.observe(stamps, F.min("stamp").alias("least"), F.max("stamp").alias("greatest")).select(*_columns_of_records(source))
-    decoded = (timed.coalesce(1) if in_one_task else timed).mapInArrow(decode, f"{ddl}, {counts_ddl(COUNTS)}")
-    keyed = observe_counts(decoded, COUNTS, counts)
+    decoded = (timed.coalesce(1) if in_one_task else timed).mapInArrow(decode, f"{ddl}, {counts_ddl(DECODE_COUNTS)}")
+    keyed = observe_counts(decoded, DECODE_COUNTS, counts)
     moves = Observation()
     if merged:
         keyed = keyed.observe(moves, F.count(MOVED).alias("moved"))
@@ -329,7 +334,7 @@ def changes_on_spark(records: DataFrame, source: Source, options: ChangeOptions,
     return Changes(_named(rows, columns, key, every=options.every), found)
 
 
-def _target(source: Source, options: ChangeOptions, *, merged: bool) -> TargetMaker:
+def _target(source: DecodePlan, options: ChangeOptions, *, merged: bool) -> TargetMaker:
     return partial(TableChanges, source=source, merged=merged, options=options)
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 
 from cdc_formats.errors import ArgumentError, ChangelogError
 from cdc_formats.values.schema import Column
-from normalize.changelog_normalize import names_of
+from normalize.arguments import names_of
 from normalize.dataframe import table_columns
 
 if TYPE_CHECKING:

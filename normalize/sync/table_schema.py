@@ -17,7 +17,7 @@ from cdc_formats.format import Format
 from cdc_formats.printable import printable
 from cdc_formats.topics.inference import InferredSchema, infer_schema
 from cdc_formats.values.schema import Column, columns as to_columns, quote, to_ddl
-from normalize.changelog_normalize import names_of
+from normalize.arguments import names_of
 
 from .facts import TableFacts
 from .table_options import SyncError, TableOptions

@@ -17,11 +17,11 @@ from cdc_formats.events import Ignored
 from cdc_formats.format import Format
 from cdc_formats.values.schema import Column, SqlType, quote
 from normalize.analyzed_plan import elements
-from normalize.changelog_normalize import names_of
-from normalize.core.output import ROW_KIND, Mode
-from normalize.decode.dead_letter import Destination
-from normalize.decode.decode_pass import Source, header_lists
+from normalize.arguments import names_of
+from normalize.core.output import ROW_KIND, Destination, Mode
+from normalize.decode.decode_pass import header_lists
 from normalize.decode.last_changes import partial_row
+from normalize.decode.source import DecodePlan
 from normalize.monitoring.explain_error import explain_error
 from normalize.monitoring.notice import shown_names
 from normalize.monitoring.table_progress import TableProgress, publish
@@ -255,7 +255,9 @@ class TableSync:
         self._publish_applied(spark, part.summary.records, found)
         _log.info("%s: %s records applied in %.1f s", self.table, part.summary.records, time.monotonic() - started)
 
-    def _apply(self, spark: SparkSession, part: Part, source: Source, options: ChangeOptions, write: Callable[[DataFrame], None]) -> Found:
+    def _apply(
+        self, spark: SparkSession, part: Part, source: DecodePlan, options: ChangeOptions, write: Callable[[DataFrame], None]
+    ) -> Found:
         """Compute the changes of a micro-batch and write them, and return what was found."""
         if part.here is not None:
             changes, result = changes_here(spark, part.here, source, options)
@@ -400,12 +402,12 @@ class TableSync:
         _require_free(name, schema, "shard_column", "shard_column")
         return Column(name, SqlType("STRING"), nullable=False)
 
-    def _source(self, schema: TableSchema) -> Source:
+    def _source(self, schema: TableSchema) -> DecodePlan:
         rules, options = self.rules, self.rules.options(self.table)
         format = with_options(rules.format, schema)
         # A format that reads null values has a topic for each table.
         parts = () if options.shard_column is None or format.reads_tombstones else tuple(format.table_identity)
-        return Source(
+        return DecodePlan(
             format=format,
             columns=schema.columns,
             unique_key=schema.primary_key,

@@ -103,17 +103,19 @@ def _values(source: str, source_type: str, target: str, target_type: str) -> tup
         common = _common_decimal(numbers[0], numbers[1])
         return (_decimal(source, source_type, common), _decimal(target, target_type, common)) if common else None
     if kinds <= {"float", "double"}:
-        values = [_double(*side) for side in ((source, source_type, target_type), (target, target_type, source_type))]
-        return values[0], values[1]
+        return _double(source, source_type, target_type), _double(target, target_type, source_type)
     if kinds <= {"timestamp", "timestamp_ntz"}:
-        values = [_UTC.format(column) if kind == "timestamp" else column for column, kind in ((source, source_type), (target, target_type))]
-        return values[0], values[1]
+        return _in_utc(source, source_type), _in_utc(target, target_type)
     if len(kinds) == 1 and kinds <= {"string", "binary", "date"}:
         return source, target
     if "string" in kinds:
-        values = [_as_text_of(*side) for side in ((source, source_type, target_type), (target, target_type, source_type))]
-        return (values[0], values[1]) if values[0] and values[1] else None
+        text, copied = _as_text_of(source, source_type, target_type), _as_text_of(target, target_type, source_type)
+        return (text, copied) if text and copied else None
     return None
+
+
+def _in_utc(column: str, kind: str) -> str:
+    return _UTC.format(column) if kind == "timestamp" else column
 
 
 def _number(kind: str) -> tuple[int, int] | None:

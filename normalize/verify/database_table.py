@@ -256,17 +256,17 @@ def _position(connection: JdbcConnection) -> str:
 
 def _having(connection: JdbcConnection, columns: Sequence[DatabaseColumn], keys: Sequence[Key]) -> str:
     """Return the condition of rows that have one of the keys."""
+    names = [connection.dialect.name(column.name) for column in columns]
     if isinstance(connection.dialect, MySql):
-        operands = [connection.dialect.name(column.name) for column in columns]
-        literals = [[_mysql_literal(*each) for each in zip(columns, key, strict=True)] for key in keys if None not in key]
+        operands, literal = names, _mysql_literal
+        listed = [key for key in keys if None not in key]
     else:
-        operands = [_postgres_operand(connection.dialect.name(column.name), column) for column in columns]
-        possible = [key for key in keys if all(map(_can_have, columns, key))]
-        literals = [[_postgres_literal(*each) for each in zip(columns, key, strict=True)] for key in possible]
+        operands, literal = list(map(_postgres_operand, names, columns)), _postgres_literal
+        listed = [key for key in keys if all(map(_can_have, columns, key))]
     nulls = [f"{operand} IS NULL" for operand in operands] if any(None in key for key in keys) else []
-    tuples = ", ".join(f"({', '.join(each)})" for each in literals)
-    wanted = [f"({', '.join(operands)}) IN ({tuples})"] if literals else []
-    return " OR ".join([*wanted, *nulls]) or "FALSE"
+    tuples = ", ".join(f"({', '.join(map(literal, columns, key))})" for key in listed)
+    condition = [f"({', '.join(operands)}) IN ({tuples})"] if listed else []
+    return " OR ".join([*condition, *nulls]) or "FALSE"
 
 
 def _mysql_literal(column: DatabaseColumn, text: str | None) -> str:

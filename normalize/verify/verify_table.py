@@ -27,7 +27,7 @@ from urllib.parse import urlsplit
 
 from cdc_formats.errors import ArgumentError, MissingDependencyError, SchemaError
 from cdc_formats.values.schema import backquoted
-from normalize.changelog_normalize import names_of
+from normalize.arguments import names_of
 from normalize.connect import require_jvm
 from normalize.sinks.apply import lake_target
 from normalize.sinks.targets import JdbcTarget, LakeTarget, TableTarget
@@ -418,25 +418,37 @@ def _comparison(
         _require_distinct_names(table)
     fields = {field.name: field.dataType for field in read.schema.fields}
     spelled = {field.name.lower(): field for field in copy.schema.fields}
-    key = tuple(keys) or read.primary_key
-    if not key:
-        raise ArgumentError(f"{read.name} has no primary key: pass keys=..., the columns that identify a row")
-    for argument, names in (("keys", key), ("exclude", exclude)):
-        if unknown := [name for name in names if name not in fields]:
-            raise ArgumentError(f"{argument}: {read.name} has no column {', '.join(map(backquoted, unknown))}")
-    if excluded := [name for name in key if name in exclude]:
-        raise ArgumentError(f"exclude: {', '.join(map(backquoted, excluded))} is part of the key, which cannot be excluded")
-    wanted = [name for name in fields if name not in exclude]
-    if absent := [name for name in wanted if name.lower() not in spelled]:
+    key = _key(read, keys, exclude)
+    compared = [name for name in fields if name not in exclude]
+    if absent := [name for name in compared if name.lower() not in spelled]:
         raise SchemaError(
             f"{copy.name} has no column {', '.join(map(backquoted, absent))}, which {read.name} has: add it to the target, or exclude it"
         )
     columns = []
-    for name in wanted:
-        found = spelled[name.lower()]
-        columns.append(compared_column(name, fields[name], found.name, found.dataType, is_json=name in read.json_columns))
+    for name in compared:
+        copied = spelled[name.lower()]
+        columns.append(compared_column(name, fields[name], copied.name, copied.dataType, is_json=name in read.json_columns))
     only_target = [field.name for field in copy.schema.fields if field.name.lower() not in {name.lower() for name in fields}]
     return Comparison(spark, read, copy, tuple(columns), key, (*exclude, *only_target), target_where)
+
+
+def _key(read: ComparableTable, keys: Sequence[str], exclude: Sequence[str]) -> tuple[str, ...]:
+    """Return the columns that identify a row of the source.
+
+    Raises
+    ------
+    ArgumentError
+        When there are none, or the arguments do not fit the source's columns.
+    """
+    key, columns = tuple(keys) or read.primary_key, {field.name for field in read.schema.fields}
+    if not key:
+        raise ArgumentError(f"{read.name} has no primary key: pass keys=..., the columns that identify a row")
+    for argument, names in (("keys", key), ("exclude", exclude)):
+        if unknown := [name for name in names if name not in columns]:
+            raise ArgumentError(f"{argument}: {read.name} has no column {', '.join(map(backquoted, unknown))}")
+    if excluded := [name for name in key if name in exclude]:
+        raise ArgumentError(f"exclude: {', '.join(map(backquoted, excluded))} is part of the key, which cannot be excluded")
+    return key
 
 
 def _require_distinct_names(table: ComparableTable) -> None:

@@ -11,19 +11,13 @@ import pytest
 from pyspark.sql import DataFrame, Observation, SparkSession, functions as F
 
 from cdc_formats.errors import ArgumentError
-from normalize import (
-    ChangelogNormalize,
-    DeadLetter,
-    decode_changelog,
-    encode_changelog,
-    explain_error,
-    from_kafka_changelog,
-    read_state,
-    spark_packages,
-    to_kafka_changelog,
-)
+from normalize import ChangelogNormalize, DeadLetter, decode_changelog, from_kafka_changelog, to_kafka_changelog
+from normalize.api import encode_changelog
+from normalize.checkpoint.read_state import read_state
 from normalize.checkpoint.rescale import rescale
 from normalize.explore import history
+from normalize.monitoring.explain_error import explain_error
+from normalize.spark_versions import spark_packages
 from tests.support.events import CLEAN, HISTORY, event, row
 from tests.support.servers.connect_server import ConnectServer
 from tests.support.streams import letters, new_topic, servers, spell

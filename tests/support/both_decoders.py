@@ -17,7 +17,8 @@ from normalize.core.changes import ChangeBatch, decode_block
 from normalize.core.guard import GUARD, decode_summary
 from normalize.core.output import decode_side_outputs
 from normalize.decode.columnar import ColumnarDecoder, ColumnarMaker, one_by_one
-from normalize.decode.decode_pass import Source, decode_pass, records_of
+from normalize.decode.decode_pass import decode_pass, records_of
+from normalize.decode.source import DecodePlan
 from normalize.decode.targets import Blocks, KeyedRows, TargetMaker
 from normalize.monitoring.counts import COLUMN as COUNTS_COLUMN
 
@@ -40,10 +41,10 @@ class Outcome(NamedTuple):
 
 def source_of(
     format: Format, schema: str, primary_key: Sequence[str], metadata: Mapping[str, str] | None = None, **arguments: Any
-) -> Source:
+) -> DecodePlan:
     """Return the arguments of the first pass: bad records are rows, and control events, too."""
     settings = {"mode": "PERMISSIVE", "control_events": frozenset(Ignored), "topic": "t", "key_groups": 4, **arguments}
-    return Source(format, columns(schema), tuple(primary_key), metadata or {}, **settings)
+    return DecodePlan(format, columns(schema), tuple(primary_key), metadata or {}, **settings)
 
 
 def all_metadata(format: Format) -> dict[str, str]:
@@ -70,7 +71,7 @@ def _headers(headers: Headers = ()) -> Any:
     return [{"key": name, "value": value} for name, value in headers] or None
 
 
-def outcome(source: Source, records: Sequence[Record], *, columnar: ColumnarMaker, target: TargetMaker = Blocks) -> Outcome:
+def outcome(source: DecodePlan, records: Sequence[Record], *, columnar: ColumnarMaker, target: TargetMaker = Blocks) -> Outcome:
     """Return the result of the first pass with a decoder: `together` or `one_by_one`."""
     notices: list[Any] = []
     found = Outcome({}, {}, {}, [], [], notices)
@@ -87,7 +88,7 @@ def outcome(source: Source, records: Sequence[Record], *, columnar: ColumnarMake
     return found
 
 
-def _add(found: Outcome, source: Source, row: dict[str, Any]) -> None:
+def _add(found: Outcome, source: DecodePlan, row: dict[str, Any]) -> None:
     if row["block"] is None or row[COUNTS_COLUMN] is not None:
         found.counts.append(row[COUNTS_COLUMN])
     elif row["key_group"] == GUARD:
@@ -109,7 +110,7 @@ def _seen(summary: bytes) -> Any:
 
 
 def differences(
-    source: Source, records: Sequence[Record], target: TargetMaker = Blocks, *, columnar: ColumnarMaker = together
+    source: DecodePlan, records: Sequence[Record], target: TargetMaker = Blocks, *, columnar: ColumnarMaker = together
 ) -> list[Any]:
     """Return how the results of `one_by_one` and of another decoder differ."""
     return differences_of(*(outcome(source, records, columnar=each, target=target) for each in (one_by_one, columnar)))
@@ -129,15 +130,15 @@ def differences_of(left: Outcome, right: Outcome) -> list[Any]:
     return found
 
 
-def odd_places(source: Source, records: Sequence[Record], *, keyed: bool = True, columnar: ColumnarMaker = together) -> list[int]:
+def odd_places(source: DecodePlan, records: Sequence[Record], *, keyed: bool = True, columnar: ColumnarMaker = together) -> list[int]:
     """Return the indexes of the records that are decoded one by one."""
     decoder = columnar(source, keyed=keyed)
     assert decoder is not None
     ((part, kafka),) = records_of(batch_of(records), source)
-    return decoder.decode(part, kafka).odd
+    return decoder.decode(part, kafka).refused
 
 
-def odd_share(source: Source, records: Sequence[Record], *, keyed: bool = True) -> tuple[int, int]:
+def odd_share(source: DecodePlan, records: Sequence[Record], *, keyed: bool = True) -> tuple[int, int]:
     """Return how many records are decoded one by one, and how many of them are null or empty."""
     odd = odd_places(source, records, keyed=keyed)
     return len(odd), sum(not records[place][1] for place in odd)

@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from demo import recordings
-from normalize import LocalKafka, spark_packages
+from normalize import LocalKafka
 from normalize.session import package_jars
-from normalize.spark_versions import KINDS, has_package
+from normalize.spark_versions import KINDS, has_package, spark_packages
 from tests.support import quick_java
 
 if TYPE_CHECKING:
@@ -50,6 +50,8 @@ def settings(folder: Path) -> dict[str, object]:
         # Spark keeps 100 compiled classes by default. A MERGE of one table needs some 50, which each test would compile again.
         "spark.sql.codegen.cache.maxEntries": 1000,
         "spark.sql.session.timeZone": "UTC",
+        # Each broadcast table, however small, takes two pages, of 32 MB each by default.
+        "spark.buffer.pageSize": "1m",
         "spark.ui.enabled": False,
         "spark.driver.memory": "2g",
     }

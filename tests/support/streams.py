@@ -12,7 +12,7 @@ from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from pyspark.sql import DataFrame
 
-from normalize import encode_changelog
+from normalize.api import encode_changelog
 
 
 def new_topic(kafka: Any, records: list[tuple[bytes | None, bytes | None]], partitions: int = 1) -> str:

@@ -19,8 +19,9 @@ import pytest
 from pyspark.errors import PySparkException, StreamingQueryException
 
 from cdc_formats.errors import ChangelogError
-from normalize import LocalKafka, explain_error, sync_database
+from normalize import LocalKafka, sync_database
 from normalize.local_kafka import ProducerRecord
+from normalize.monitoring.explain_error import explain_error
 from normalize.sinks.databases import table_name
 from normalize.sync.sync_database import SyncDatabase
 from tests.support.databases import Message, Row, Tables, maxwell

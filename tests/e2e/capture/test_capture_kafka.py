@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import capture
-from normalize import ChangelogNormalize, encode_changelog, from_kafka_changelog
+from normalize import ChangelogNormalize, from_kafka_changelog
+from normalize.api import encode_changelog
 from tests.support.servers.local_source import LocalSource
 from tests.support.streams import new_topic, servers, spell
 

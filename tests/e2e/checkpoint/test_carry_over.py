@@ -12,8 +12,11 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame
 
 from cdc_formats.errors import ArgumentError, StateVersionError
-from normalize import ChangelogNormalize, carry_over, explain_error, from_kafka_changelog, read_state
+from normalize import ChangelogNormalize, from_kafka_changelog
+from normalize.checkpoint.carry_over import carry_over
+from normalize.checkpoint.read_state import read_state
 from normalize.local_kafka import ProducerRecord
+from normalize.monitoring.explain_error import explain_error
 from normalize.spark_versions import installed_version
 from tests.support.events import HISTORY as WITH_POSITIONS
 from tests.support.histories import TABLE, changes, random_history, records_of

@@ -8,7 +8,8 @@ from decimal import Decimal
 import pytest
 
 from cdc_formats.errors import ArgumentError
-from normalize import ChangelogNormalize, from_kafka_changelog, read_state
+from normalize import ChangelogNormalize, from_kafka_changelog
+from normalize.checkpoint.read_state import read_state
 from normalize.core.packing import key_group_of, pack
 from tests.support.histories import TABLE, random_history, records_of
 from tests.support.strategies import last_rows

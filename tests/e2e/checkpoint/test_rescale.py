@@ -12,7 +12,8 @@ import pytest
 from pyspark.errors import StreamingQueryException
 
 from cdc_formats.errors import ArgumentError
-from normalize import ChangelogNormalize, from_kafka_changelog, read_state
+from normalize import ChangelogNormalize, from_kafka_changelog
+from normalize.checkpoint.read_state import read_state
 from normalize.checkpoint.rescale import rescale
 from normalize.core.packing import key_group_of, pack
 from tests.support.histories import TABLE, random_history, records_of, rows_by_key

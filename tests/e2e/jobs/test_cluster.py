@@ -10,7 +10,7 @@ from pathlib import Path
 import pyspark
 import pytest
 
-from normalize import spark_packages
+from normalize.spark_versions import spark_packages
 from tests.support.distributions import without_the_package, zipped
 from tests.support.histories import random_history, records_of
 from tests.support.jobs import cluster_job

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from pyspark.errors import PythonException, StreamingQueryException
 
-from normalize import explain_error, from_kafka_changelog
+from normalize import from_kafka_changelog
+from normalize.monitoring.explain_error import explain_error
 from tests.support.streams import new_topic, servers
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]

@@ -8,9 +8,11 @@ from typing import Any
 import pytest
 from pyspark.errors import StreamingQueryException
 
-from normalize import ChangelogNormalize, DeadLetter, NativeEngine, explain_error, from_kafka_changelog, to_kafka_changelog
+from normalize import ChangelogNormalize, DeadLetter, from_kafka_changelog, to_kafka_changelog
 from normalize.local_kafka import ProducerRecord
+from normalize.monitoring.explain_error import explain_error
 from normalize.spark_versions import installed_version
+from normalize.stage_options import NativeEngine
 from tests.support.histories import TABLE, random_history, records_of
 from tests.support.strategies import last_rows, table_of
 from tests.support.streams import debezium, new_topic, recreate_topic, run_stream, servers

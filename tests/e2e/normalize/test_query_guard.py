@@ -12,9 +12,11 @@ from confluent_kafka.admin import AdminClient, NewPartitions
 from pyspark.errors import StreamingQueryException
 
 from cdc_formats.errors import ArgumentError
-from normalize import ChangelogNormalize, NativeEngine, explain_error, from_kafka_changelog
+from normalize import ChangelogNormalize, from_kafka_changelog
 from normalize.local_kafka import ProducerRecord
+from normalize.monitoring.explain_error import explain_error
 from normalize.spark_versions import installed_version
+from normalize.stage_options import NativeEngine
 from tests.support.streams import new_topic, recreate_topic, run_stream, servers, spelled
 
 SCHEMA = "id INT, name STRING"

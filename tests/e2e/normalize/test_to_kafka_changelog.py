@@ -12,7 +12,8 @@ from pyspark.sql import Row
 
 from cdc_formats import columns
 from cdc_formats.errors import ArgumentError, FormatOptionError, SchemaError
-from normalize import ChangelogNormalize, encode_changelog, from_kafka_changelog, to_kafka_changelog
+from normalize import ChangelogNormalize, from_kafka_changelog, to_kafka_changelog
+from normalize.api import encode_changelog
 from normalize.core.arrow import spark_ddl
 from tests.support.streams import debezium, new_topic, run_stream, servers, spell, write_changelog
 

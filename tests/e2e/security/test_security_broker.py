@@ -11,7 +11,8 @@ from pyspark.errors import StreamingQueryException
 
 from cdc_formats.errors import SampleError
 from cdc_formats.topics.kafka import sample_topic
-from normalize import DeadLetter, encode_changelog, from_kafka_changelog, to_kafka_changelog
+from normalize import DeadLetter, from_kafka_changelog, to_kafka_changelog
+from normalize.api import encode_changelog
 from normalize.kafka.client_options import librdkafka_options
 from tests.support.secured_topics import (
     BAD,

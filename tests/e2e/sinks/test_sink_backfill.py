@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyspark.errors import StreamingQueryException
 
-from normalize import ChangelogNormalize, LocalKafka, carry_over, explain_error, from_kafka_changelog
+from normalize import ChangelogNormalize, LocalKafka, from_kafka_changelog
+from normalize.checkpoint.carry_over import carry_over
+from normalize.monitoring.explain_error import explain_error
 from tests.support.databases import Message, debezium
 from tests.support.sinking import Sink, apply_stream
 

@@ -9,8 +9,10 @@ from uuid import uuid4
 
 import pytest
 
-from normalize import LocalKafka, apply_batch, encode_changelog, from_change_feed, from_kafka_changelog
-from normalize.sinks.change_feed import CHANGE_TYPES
+from normalize import LocalKafka, from_kafka_changelog
+from normalize.api import encode_changelog
+from normalize.sinks.apply import apply_batch
+from normalize.sinks.change_feed import CHANGE_TYPES, from_change_feed
 from normalize.spark_versions import has_package
 from tests.support.sinking import STORY, Sink, changelog, for_each_batch, forget_last_commit
 

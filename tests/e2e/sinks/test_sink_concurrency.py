@@ -11,7 +11,9 @@ from uuid import uuid4
 
 import pytest
 
-from normalize import JdbcTarget, LocalKafka, apply_batch, encode_changelog, from_kafka_changelog
+from normalize import JdbcTarget, LocalKafka, from_kafka_changelog
+from normalize.api import encode_changelog
+from normalize.sinks.apply import apply_batch
 from normalize.sinks.jdbc import JdbcConnection
 from tests.support.sinking import Sink, apply_stream, changelog, finish_all, forget_last_commit
 

@@ -11,7 +11,9 @@ from uuid import uuid4
 import pytest
 
 from cdc_formats.errors import SchemaError
-from normalize import LocalKafka, apply_batch, encode_changelog, from_kafka_changelog
+from normalize import LocalKafka, from_kafka_changelog
+from normalize.api import encode_changelog
+from normalize.sinks.apply import apply_batch
 from tests.support.sinking import Sink, apply_stream, changelog, forget_last_commit
 
 if TYPE_CHECKING:

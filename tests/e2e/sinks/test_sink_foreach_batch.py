@@ -12,7 +12,9 @@ from uuid import uuid4
 
 import pytest
 
-from normalize import LocalKafka, apply_batch, encode_changelog, from_kafka_changelog
+from normalize import LocalKafka, from_kafka_changelog
+from normalize.api import encode_changelog
+from normalize.sinks.apply import apply_batch
 from normalize.sinks.arrival import ChangeOrderError
 from tests.support.sinking import STORY, Sink, changelog, for_each_batch
 

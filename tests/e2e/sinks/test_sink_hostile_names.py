@@ -12,17 +12,11 @@ import pytest
 
 from cdc_formats.errors import SchemaError
 from cdc_formats.values.schema import to_ddl
-from normalize import (
-    ChangelogNormalize,
-    IcebergTarget,
-    JdbcTarget,
-    LocalKafka,
-    apply_batch,
-    encode_changelog,
-    from_kafka_changelog,
-    read_state,
-)
+from normalize import ChangelogNormalize, IcebergTarget, JdbcTarget, LocalKafka, from_kafka_changelog
+from normalize.api import encode_changelog
+from normalize.checkpoint.read_state import read_state
 from normalize.dataframe import table_columns
+from normalize.sinks.apply import apply_batch
 from normalize.sinks.jdbc import JdbcConnection
 from normalize.sinks.targets import TableTarget, TargetError
 from tests.support.hostile_names import HOSTILE, OF_DELTA, hostile, quoted, values

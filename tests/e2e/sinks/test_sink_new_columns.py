@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from cdc_formats.errors import ArgumentError, SchemaError
-from normalize import apply_batch
+from normalize.sinks.apply import apply_batch
 from normalize.sinks.targets import TargetError
 from tests.support.sinking import Sink, changelog
 

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from cdc_formats.errors import SchemaError
-from normalize import JdbcTarget, apply_batch
+from normalize import JdbcTarget
+from normalize.sinks.apply import apply_batch
 from normalize.sinks.jdbc import JdbcConnection
 from normalize.sinks.targets import TargetError
 from tests.support.sinking import Sink, changelog, random_changelog

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from normalize import TableOptions
+from normalize.sync.table_options import TableOptions
 from tests.support.syncing import MINIMAL, ORDER, BoundedSync, NewBoundedSync, rows_of, write
 
 OTHER = {"id": 2, "name": "b"}

@@ -11,7 +11,8 @@ from urllib.request import urlopen
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from normalize import DeltaDatabase, LocalKafka, MetricsListener, sync_database
+from normalize import DeltaDatabase, LocalKafka, sync_database
+from normalize.monitoring.metrics_listener import MetricsListener
 from tests.support.databases import Message, maxwell
 
 if TYPE_CHECKING:

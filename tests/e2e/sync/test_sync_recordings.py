@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from cdc_formats import get_format
-from normalize import DeltaDatabase, LocalKafka, TableOptions, sync_database
+from normalize import DeltaDatabase, LocalKafka, sync_database
 from normalize.core.arrow import spark_type
 from normalize.dataframe import table_columns
+from normalize.sync.table_options import TableOptions
 from tests.support.replay.comparing import assert_truth
 from tests.support.replay.replaying import Replay, Row, normalized, read_recording, spelled, table_of
 from tests.support.replay.topics import FOLDER, SMALL, Topic, registry_options, topics

@@ -8,9 +8,9 @@ from random import Random
 
 import pytest
 
-from normalize import TableOptions
 from normalize.sinks import lake
 from normalize.sinks.targets import ConflictError, LakeTarget
+from normalize.sync.table_options import TableOptions
 from tests.support.syncing import NewSync, Story, versions
 
 REWRITES = {

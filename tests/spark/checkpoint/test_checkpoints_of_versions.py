@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pyspark
 import pytest
 
-from normalize import read_state
+from normalize.checkpoint.read_state import read_state
 from tests.support.jobs.checkpoint_job import FOLDER, MOVED, ORDERS, STORES, message, move_source, name, run, table_row, write_files
 
 if TYPE_CHECKING:

@@ -9,7 +9,8 @@ from pyspark.errors import PythonException
 
 from cdc_formats import columns
 from cdc_formats.errors import ArgumentError
-from normalize import ChangelogNormalize, read_state
+from normalize import ChangelogNormalize
+from normalize.checkpoint.read_state import read_state
 from normalize.checkpoint.rescale import rescale
 from normalize.core.packing import pack
 from normalize.core.state import Layout
@@ -47,16 +48,6 @@ def test_positions_and_remembered_deletes(spark, tmp_path):
         (2, None, "2024-10-04", 1, NOON_MS, 2, Decimal(most), Decimal(7)),
         (3, "c", "2024-10-04", 1, None, None, None, None),
     ]
-
-
-def test_the_compact_layout_has_hashes(spark, tmp_path):
-    layout = Layout(2, columns("id INT, name STRING"), ("id",), compact=True, with_positions=True)
-    key, row = 2**64 - 1, 2**63 + 2**16
-    stored_by_hand(spark, {0: group_of(layout, [key], [row], [3], [4], [5], [0])}, tmp_path / "checkpoint")
-    state = read_state(spark, str(tmp_path / "checkpoint"))
-    expected = (Decimal(key), Decimal(row), 0, None, 3, Decimal(4), Decimal(5))
-    assert [tuple(row) for row in state.collect()] == [expected]
-    assert state.columns == ["_key_hash", "_row_hash", "_key_group", "_deleted_at", "_epoch", "_high", "_low"]
 
 
 def test_other_stateful_operators_are_distinguished(spark, tmp_path):

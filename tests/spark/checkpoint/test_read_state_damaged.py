@@ -7,7 +7,7 @@ import shutil
 import pytest
 
 from cdc_formats.errors import ArgumentError, StateDamagedError
-from normalize import read_state
+from normalize.checkpoint.read_state import read_state
 from normalize.core.packing import pack
 from tests.support.states import LAYOUT, group_of, stored_by_hand
 

@@ -10,7 +10,9 @@ import pytest
 from pyspark.errors import StreamingQueryException
 
 from cdc_formats.errors import ArgumentError
-from normalize import DeltaTarget, MetricsListener, apply_changes, decode_changelog, observe_lag
+from normalize import DeltaTarget, apply_changes, decode_changelog
+from normalize.monitoring.metrics_listener import MetricsListener
+from normalize.monitoring.progress import observe_lag
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -12,7 +12,8 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import functions as F
 
 from cdc_formats.errors import ChangelogError
-from normalize import ChangelogNormalize, DeadLetter, DeltaTarget, apply_changes, decode_changelog, read_state
+from normalize import ChangelogNormalize, DeadLetter, DeltaTarget, apply_changes, decode_changelog
+from normalize.checkpoint.read_state import read_state
 from normalize.sinks.arrival import ChangeOrderError
 from tests.support.events import A0, A1, CLEAN, HISTORY, event, row
 from tests.support.frames import A0_MESSAGE, BAD, BEGIN, RECORD, frame, kafka_records, messages, values_of

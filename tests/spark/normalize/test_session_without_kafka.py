@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from normalize import spark_packages
-from normalize.spark_versions import check_kafka_source, kafka_source
+from normalize.spark_versions import check_kafka_source, kafka_source, spark_packages
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

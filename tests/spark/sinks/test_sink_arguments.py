@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from cdc_formats.errors import ArgumentError
-from normalize import DeltaTarget, IcebergTarget, apply_batch, apply_changes
+from normalize import DeltaTarget, IcebergTarget, apply_changes
+from normalize.sinks.apply import apply_batch
 from normalize.sinks.targets import TargetError
 from tests.support.sinking import Sink, changelog
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from cdc_formats.errors import ArgumentError
-from normalize import from_change_feed, to_change_feed
+from normalize.sinks.change_feed import from_change_feed, to_change_feed
 from tests.support.sinking import STORY, changelog
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from normalize import apply_batch
 from normalize.sinks import lake
+from normalize.sinks.apply import apply_batch
 from normalize.sinks.conflicts import repeat_conflicts
 from normalize.sinks.table_spec import TableSpec
 from normalize.sinks.targets import ConflictError

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyspark.errors import StreamingQueryException
 
-from normalize import apply_batch, explain_error
+from normalize.monitoring.explain_error import explain_error
+from normalize.sinks.apply import apply_batch
 from normalize.sinks.targets import TargetError
 from tests.support.sinking import apply_stream, changelog, lake_sink
 

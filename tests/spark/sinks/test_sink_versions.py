@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pytest
 
 from cdc_formats.errors import ArgumentError, SchemaError
-from normalize import JdbcTarget, apply_batch
+from normalize import JdbcTarget
 from normalize.sinks import lake
+from normalize.sinks.apply import apply_batch
 from normalize.sinks.arrival import ChangeOrderError
 from normalize.sinks.targets import TargetError
 from tests.support.examples import examples

@@ -8,8 +8,9 @@ from dataclasses import replace
 import pytest
 
 from cdc_formats.errors import ArgumentError
-from normalize import JdbcDatabase, TableOptions
+from normalize import JdbcDatabase
 from normalize.local_kafka import ProducerRecord
+from normalize.sync.table_options import TableOptions
 from tests.support.databases import Message, debezium, maxwell
 from tests.support.syncing import MINIMAL, ORDER, BoundedSync, rows_of, write
 

@@ -11,7 +11,7 @@ import pytest
 from cdc_formats import get_format
 from cdc_formats.values.schema import columns
 from normalize import DeltaTarget
-from normalize.decode.decode_pass import Source
+from normalize.decode.source import DecodePlan
 from normalize.sinks import lake
 from normalize.sinks.partial_rows import BASE_COLUMN
 from normalize.sinks.table_spec import Batch, TableSpec
@@ -97,7 +97,7 @@ def records() -> pa.Table:
 
 
 def test_moved_rows_are_completed_by_the_target(spark: SparkSession, tmp_path: Path) -> None:
-    source = Source(
+    source = DecodePlan(
         format=get_format("maxwell-json", binlog_row_image="MINIMAL"),
         columns=columns("id INT NOT NULL, name STRING, qty INT"),
         unique_key=("id",),

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from normalize import TableOptions
+from normalize.sync.table_options import TableOptions
 from tests.support.databases import canal, maxwell
 from tests.support.syncing import ORDER, BoundedSync, NewBoundedSync, rows_of, write
 

@@ -11,7 +11,7 @@ import pytest
 
 from cdc_formats import get_format
 from cdc_formats.values.schema import Column, SqlType, columns
-from normalize.decode.decode_pass import Source
+from normalize.decode.source import DecodePlan
 from normalize.sinks.partial_rows import ABSENT_COLUMN
 from normalize.sync.route import RECORD_DDL
 from normalize.sync.table_changes import PLACE, ChangeOptions, changes_here, changes_on_spark, without_absent_column
@@ -64,7 +64,9 @@ def records_of(values: Sequence[bytes | None], *, partitions: int = 1) -> pa.Tab
 
 @pytest.mark.parametrize("zone", ["UTC", "America/New_York"])
 def test_rows_are_the_same_on_the_driver_and_on_spark(spark: SparkSession, zone: str) -> None:
-    source = Source(format=get_format("changelog-json"), columns=columns(SCHEMA), unique_key=("day", "k"), record_columns=ROUTED_COLUMNS)
+    source = DecodePlan(
+        format=get_format("changelog-json"), columns=columns(SCHEMA), unique_key=("day", "k"), record_columns=ROUTED_COLUMNS
+    )
     nothing = {"k": 2, "day": "2026-01-02"}
     given = records(
         ("+I", ROW),
@@ -95,7 +97,7 @@ def test_rows_are_the_same_on_the_driver_and_on_spark(spark: SparkSession, zone:
 
 
 def test_what_is_found_is_the_same_on_the_driver_and_on_spark(spark: SparkSession) -> None:
-    source = Source(
+    source = DecodePlan(
         format=get_format("changelog-json"),
         columns=columns("k INT NOT NULL, name STRING"),
         unique_key=("k",),
@@ -114,7 +116,7 @@ def test_what_is_found_is_the_same_on_the_driver_and_on_spark(spark: SparkSessio
     assert found == [(2, 2, (1_000, 1_004))] * 2
 
 
-def both(spark: SparkSession, given: pa.Table, source: Source, options: ChangeOptions) -> list[list[dict[str, Any]]]:
+def both(spark: SparkSession, given: pa.Table, source: DecodePlan, options: ChangeOptions) -> list[list[dict[str, Any]]]:
     """Return the changes that are decoded on the driver, and by Spark in several tasks."""
     tasks = spark.createDataFrame(given, RECORD_DDL).repartition(3)
     found = []
@@ -129,7 +131,7 @@ def test_partial_rows_are_completed_in_the_order_of_their_times(spark: SparkSess
     changes += [maxwell("t", "update", {"id": 1, name: number}, {name: 0}) for number, name in enumerate("abacb", 1)]
     changes += [maxwell("t", "update", {"id": 2, "b": None}, {"b": 1}), maxwell("t", "update", {"id": 2, "c": 5}, {"c": 1})]
     format = get_format("maxwell-json", binlog_row_image="MINIMAL")
-    source = Source(
+    source = DecodePlan(
         format=format, columns=columns("id INT NOT NULL, a INT, b INT, c INT"), unique_key=("id",), record_columns=ROUTED_COLUMNS
     )
     for rows in both(spark, records_of([value for _, value in changes], partitions=3), source, ChangeOptions()):
@@ -144,7 +146,7 @@ def test_keys_of_shards_are_of_their_source_table(spark: SparkSession) -> None:
         maxwell("t", "delete", {"id": 1, "name": "a"}, database="z"),
     ]
     format = get_format("maxwell-json")
-    source = Source(
+    source = DecodePlan(
         format=format,
         columns=columns("id INT NOT NULL, name STRING"),
         unique_key=("id",),
@@ -159,7 +161,7 @@ def test_keys_of_shards_are_of_their_source_table(spark: SparkSession) -> None:
 
 
 def test_every_change_of_a_history_has_its_place(spark: SparkSession) -> None:
-    source = Source(
+    source = DecodePlan(
         format=get_format("changelog-json"),
         columns=columns("k INT NOT NULL, name STRING"),
         unique_key=("k",),

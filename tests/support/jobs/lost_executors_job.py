@@ -15,11 +15,11 @@ from normalize import (
     IcebergTarget,
     JdbcDatabase,
     JdbcTarget,
-    TableOptions,
     apply_changes,
     from_kafka_changelog,
     sync_database,
 )
+from normalize.sync.table_options import TableOptions
 
 SCHEMA, KEY = "id INT, name STRING, qty INT", "id"
 

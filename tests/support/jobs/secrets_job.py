@@ -14,7 +14,8 @@ from urllib.request import urlopen
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
-from normalize import DeadLetter, encode_changelog, from_kafka_changelog, to_kafka_changelog
+from normalize import DeadLetter, from_kafka_changelog, to_kafka_changelog
+from normalize.api import encode_changelog
 from tests.support.spark_packages import jars
 
 TABLE: dict[str, Any] = {"schema": "id INT, name STRING", "primary_key": ["id"]}

@@ -1,10 +1,11 @@
-"""The package is pure Python over the standard library and one JSON reader: no Spark, no data frames, no clock, no sockets."""
+"""`cdc_formats` is pure Python over the standard library and one JSON reader; in all packages, imports between rooms go one way."""
 
 from __future__ import annotations
 
 import ast
 import subprocess
 import sys
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,8 @@ HEAVY = {"pyspark", "py4j", "pandas", "numpy", "pyarrow", "confluent_kafka", "ri
 FORBIDDEN = {*HEAVY, "normalize", "time", "socket", "asyncio", "requests", "urllib", "http", "subprocess", "threading", "locale"}
 EXTRAS = {
     "avro/reader.py": {"fastavro"},
-    "avro/schema_registry.py": {"confluent_kafka", "time", "urllib"},
+    "avro/registry_options.py": {"urllib"},
+    "avro/schema_registry.py": {"confluent_kafka", "time"},
     "avro/writer.py": {"fastavro"},
     "decoding/validation.py": {"jsonschema", "referencing"},
     "topics/client.py": {"confluent_kafka", "time"},
@@ -110,88 +112,6 @@ def test_public_names_exist_and_are_documented(name: str) -> None:
     assert list(cdc_formats.__all__) == sorted(cdc_formats.__all__)
 
 
-ROOT = PACKAGE.parent
-PACKAGES = {
-    "cdc_formats": set(),
-    "capture": {"cdc_formats"},
-    "normalize": {"cdc_formats", "capture"},
-    "cdc_cli": {"cdc_formats", "normalize"},
-}
-"""The packages that each package may import."""
-LAYERS = (
-    ("errors", "printable", "row_kind", "changelog_mode"),
-    ("decoding.json_reader", "decoding.images", "decoding.wrappers"),
-    ("position", "values"),
-    ("decoding", "events", "fold"),
-    ("avro",),
-    ("message_format",),
-    ("decoder",),
-    ("format",),
-    ("registry", "encoding"),
-    ("formats",),
-    ("topics",),
-    ("testing",),
-)
-"""The rooms of cdc_formats: a module imports from its own layer and from those above it. The longest name that fits is a module's room."""
-
-
-def arrows(package: str, *, types: bool) -> dict[str, set[str]]:
-    """The modules of a package, each with the modules that it imports, for its types too if `types`."""
-    paths = {
-        ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path for path in (ROOT / package).rglob("*.py")
-    }
-    return {name: {each for each in imports(path, types=types) if each in paths} - {name} for name, path in paths.items()}
-
-
-def imports(path: Path, *, types: bool) -> set[str]:
-    """The names that a module imports anywhere, as modules and as members of modules."""
-    package = path.relative_to(ROOT).parts[:-1]
-    names: set[str] = set()
-    todo: list[ast.AST] = [ast.parse(path.read_text("utf-8"))]
-    while todo:
-        node = todo.pop()
-        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING" and not types:
-            continue
-        if isinstance(node, ast.Import):
-            names |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom):
-            above = package[: len(package) - node.level + 1] if node.level else ()
-            base = ".".join([*above, *([node.module] if node.module else [])])
-            names |= {base, *(f"{base}.{alias.name}" for alias in node.names)}
-        todo += ast.iter_child_nodes(node)
-    return names
-
-
-def layer(module: str) -> int:
-    rooms = [name for names in LAYERS for name in names if f"{module}.".startswith(f"cdc_formats.{name}.")]
-    return next(index for index, names in enumerate(LAYERS) if max(rooms, key=len, default="") in names)
-
-
-@pytest.mark.parametrize("package", PACKAGES)
-def test_packages_are_imported_in_one_direction(package: str) -> None:
-    imported_packages = {name.partition(".")[0] for path in (ROOT / package).rglob("*.py") for name in imports(path, types=True)}
-    assert imported_packages & PACKAGES.keys() <= {package, *PACKAGES[package]}
-
-
-def test_rooms_are_imported_in_one_direction() -> None:
-    graph = arrows("cdc_formats", types=False)
-    graph.pop("cdc_formats")
-    assert len(graph) > 50
-    wrong = [
-        f"{name} -> {each}" for name, others in graph.items() for each in others if each != "cdc_formats" and layer(each) > layer(name)
-    ]
-    assert wrong == []
-
-
-@pytest.mark.parametrize("package", ["cdc_formats", "capture", "cdc_cli"])
-def test_no_modules_import_each_other(package: str) -> None:
-    graph = arrows(package, types=True)
-    while ends := [name for name, others in graph.items() if not others & graph.keys()]:
-        for name in ends:
-            del graph[name]
-    assert graph == {}
-
-
 CORE = PACKAGE.parent / "normalize" / "core"
 
 
@@ -203,15 +123,137 @@ def test_the_core_of_the_stage_loads_no_spark() -> None:
 
 
 @pytest.mark.parametrize("path", sorted(CORE.glob("*.py")), ids=lambda path: path.name)
-def test_a_module_of_the_core_imports_neither_spark_nor_other_rooms_of_normalize(path: Path) -> None:
-    tree = ast.parse(path.read_text("utf-8"))
-    typing = {
-        id(n)
-        for block in ast.walk(tree)
-        if isinstance(block, ast.If) and ast.unparse(block.test) == "TYPE_CHECKING"
-        for n in ast.walk(block)
-    }
-    names = {n.module or "" for n in ast.walk(tree) if isinstance(n, ast.ImportFrom) and n.level == 0 and id(n) not in typing}
-    names |= {alias.name for n in ast.walk(tree) if isinstance(n, ast.Import) for alias in n.names}
-    assert not [name for name in names if name.partition(".")[0] in ("pyspark", "py4j", "normalize")]
-    assert not [n for n in ast.walk(tree) if isinstance(n, ast.ImportFrom) and n.level > 1]
+def test_a_module_of_the_core_imports_no_spark(path: Path) -> None:
+    assert imported(path) & {"pyspark", "py4j"} == set()
+
+
+# ------------------------------------------------------------------------------------------------------------------ rooms
+
+REPOSITORY = PACKAGE.parent
+MAY_IMPORT = {
+    "capture": "",
+    "cdc_cli": "",
+    "cdc_formats": "decoding encoding topics topics.inference topics.profile values",
+    "cdc_formats.avro": "cdc_formats decoding values",
+    "cdc_formats.decoding": "cdc_formats avro values",
+    "cdc_formats.encoding": "cdc_formats decoding values",
+    "cdc_formats.formats": "cdc_formats decoding encoding formats.debezium values",
+    "cdc_formats.formats.debezium": "cdc_formats avro decoding encoding values",
+    "cdc_formats.formats.upsert": "cdc_formats avro decoding encoding values",
+    "cdc_formats.topics": "cdc_formats avro decoding topics.inference topics.profile values",
+    "cdc_formats.topics.inference": "cdc_formats avro decoding topics values",
+    "cdc_formats.topics.profile": "cdc_formats decoding topics topics.inference values",
+    "cdc_formats.topics.samplers": "cdc_formats avro decoding formats formats.debezium formats.upsert topics topics.inference values",
+    "cdc_formats.values": "cdc_formats decoding",
+    "normalize.aggregates": "analyzed_plan core dataframe",
+    "normalize.analyzed_plan": "connect core",
+    "normalize.api": "analyzed_plan arguments core dataframe decode encode kafka plan query session_check spark_versions",
+    "normalize.arguments": "",
+    "normalize.checkpoint": "analyzed_plan connect core dataframe decode engines monitoring worker",
+    "normalize.condition": "",
+    "normalize.connect": "core",
+    "normalize.core": "",
+    "normalize.dataframe": "core",
+    "normalize.decode": "condition connect core dataframe kafka monitoring worker",
+    "normalize.encode": "core worker",
+    "normalize.engines": "analyzed_plan condition connect core dataframe kafka monitoring worker",
+    "normalize.explore": "arguments core dataframe",
+    "normalize.kafka": "core",
+    "normalize.local_kafka": "",
+    "normalize.monitoring": "connect core",
+    "normalize.plan": "stage_options",
+    "normalize.query": "analyzed_plan arguments condition core dataframe decode engines kafka monitoring plan stage_options",
+    "normalize.session": "local_kafka spark_versions",
+    "normalize.session_check": "connect spark_versions",
+    "normalize.sinks": "analyzed_plan arguments connect core dataframe decode monitoring spark_versions",
+    "normalize.spark_versions": "",
+    "normalize.stage_options": "arguments core",
+    "normalize.sync": "analyzed_plan arguments connect core dataframe decode kafka monitoring session_check sinks spark_versions worker",
+    "normalize.verify": "arguments connect sinks",
+    "normalize.worker": "",
+}
+"""The rooms of its own package that each room may import. A module of `normalize` that is in no folder is a room of its own; the package
+itself exports names of all of them, and a folder within a room belongs to it. The room `cdc_formats` has the modules of the package that
+are in no folder."""
+LAYERS = (
+    ("errors", "printable", "row_kind", "changelog_mode"),
+    ("decoding.json_reader", "decoding.images", "decoding.wrappers"),
+    ("position", "values"),
+    ("decoding", "avro", "events", "fold"),
+    ("message_format",),
+    ("decoder",),
+    ("format",),
+    ("registry", "encoding"),
+    ("formats",),
+    ("topics",),
+    ("testing",),
+)
+"""The parts of cdc_formats: a module imports from its own layer and from those above it. The longest name that fits is a module's part."""
+PACKAGES_MAY_IMPORT = {
+    "capture": {"cdc_formats"},
+    "cdc_cli": {"cdc_formats", "normalize"},
+    "cdc_formats": set[str](),
+    "normalize": {"cdc_formats", "capture"},
+}
+PATHS = {
+    ".".join(path.relative_to(REPOSITORY).with_suffix("").parts).removesuffix(".__init__"): path
+    for package in PACKAGES_MAY_IMPORT
+    for path in sorted((REPOSITORY / package).rglob("*.py"))
+}
+
+
+def imported_modules(name: str) -> set[str]:
+    """Return the modules of the four packages that a module imports anywhere, also inside of functions and for types."""
+    package = name if PATHS[name].name == "__init__.py" else name.rpartition(".")[0]
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(PATHS[name].read_text("utf-8"))):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            parents = package.split(".")[: len(package.split(".")) - node.level + 1] if node.level else []
+            base = ".".join([*parents, *([node.module] if node.module else [])])
+            names |= {f"{base}.{alias.name}" if f"{base}.{alias.name}" in PATHS else base for alias in node.names}
+    return names & set(PATHS) - {name}
+
+
+IMPORTED = {name: imported_modules(name) for name in PATHS}
+
+
+def room_of(name: str) -> str:
+    if name.startswith("normalize."):
+        return ".".join(name.split(".")[:2])
+    return name if PATHS[name].name == "__init__.py" else name.rpartition(".")[0]
+
+
+def test_every_room_is_in_the_table() -> None:
+    assert {room_of(name) for name in PATHS} - {"normalize"} == set(MAY_IMPORT)
+
+
+@pytest.mark.parametrize("name", sorted(set(PATHS) - {"normalize"}))
+def test_a_module_imports_only_the_rooms_that_its_own_may_import(name: str) -> None:
+    package = name.partition(".")[0]
+    allowed = {package if each == package else f"{package}.{each}" for each in MAY_IMPORT[room_of(name)].split()} | {room_of(name)}
+    foreign = {each for each in IMPORTED[name] if each.partition(".")[0] != package}
+    assert {room_of(each) for each in IMPORTED[name] - foreign} <= allowed
+    assert {each.partition(".")[0] for each in foreign} <= PACKAGES_MAY_IMPORT[package]
+
+
+def test_rooms_of_normalize_import_each_other_in_one_direction() -> None:
+    rooms = {room.partition(".")[2]: allowed.split() for room, allowed in MAY_IMPORT.items() if room.startswith("normalize.")}
+    TopologicalSorter(rooms).prepare()
+
+
+def layer_of(name: str) -> int:
+    parts = [part for layer in LAYERS for part in layer if f"{name}.".startswith(f"cdc_formats.{part}.")]
+    return next(index for index, layer in enumerate(LAYERS) if max(parts, key=len, default="") in layer)
+
+
+@pytest.mark.parametrize("name", sorted(name for name in PATHS if name.startswith("cdc_formats.")))
+def test_modules_of_cdc_formats_are_imported_in_one_direction(name: str) -> None:
+    others = {each for each in IMPORTED[name] if each.startswith("cdc_formats.")}
+    assert {each for each in others if layer_of(each) > layer_of(name)} == set()
+
+
+@pytest.mark.parametrize("package", sorted(PACKAGES_MAY_IMPORT))
+def test_no_modules_import_each_other_in_a_circle(package: str) -> None:
+    TopologicalSorter({name: names for name, names in IMPORTED.items() if name.partition(".")[0] == package}).prepare()

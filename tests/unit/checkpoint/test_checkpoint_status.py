@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from cdc_formats.errors import ArgumentError
-from normalize import checkpoint_status
+from normalize.checkpoint.status import checkpoint_status
 from tests.support.commands import quick
 from tests.support.paths import VECTORS
 

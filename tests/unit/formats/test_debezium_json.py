@@ -13,7 +13,7 @@ from cdc_formats import ABSENT, Change, Ignored, KeyedChange, RowKind, get_forma
 from cdc_formats.errors import DecodeError, MissingBeforeImageError, MissingFieldError, PartialImageError, SchemaError, TypeConversionError
 from cdc_formats.formats.debezium.envelope import SCHEMAS_KEPT
 from cdc_formats.formats.debezium.json import DebeziumJson
-from normalize.decode.decode_pass import needed_columns
+from normalize.decode.source import needed_columns
 from tests.support.both_decoders import differences, source_of
 
 PLACE = "__debezium_unavailable_value"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from normalize import explain_error
+from normalize.monitoring.explain_error import explain_error
 
 FAILED = """An exception was raised by the Python Proxy. Return Message: Traceback (most recent call last):
   File "apply.py", line 10, in __call__

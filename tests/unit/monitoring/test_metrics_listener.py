@@ -12,7 +12,7 @@ from urllib.request import urlopen
 import pytest
 from prometheus_client import CollectorRegistry
 
-from normalize import MetricsListener
+from normalize.monitoring.metrics_listener import MetricsListener
 from normalize.monitoring.progress import read_progress
 from normalize.monitoring.table_progress import TableProgress, publish
 from tests.support.paths import REPOSITORY

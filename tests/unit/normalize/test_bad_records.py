@@ -9,7 +9,8 @@ import pytest
 
 from cdc_formats import Event, Format, columns, get_format
 from cdc_formats.errors import SchemaRegistryError, TypeConversionError
-from normalize.decode.decode_pass import Source, decode_pass
+from normalize.decode.decode_pass import decode_pass
+from normalize.decode.source import DecodePlan
 from normalize.decode.targets import Blocks, KeyedRows, TargetMaker, TypedRows
 from normalize.monitoring.counts import COLUMN
 from tests.support.both_decoders import batch_of
@@ -29,7 +30,7 @@ COUNTS = {"RECORDS": 6, "TYPE_CONVERSION": 1, "MALFORMED_MESSAGE": 1, "MESSAGE":
 
 def decoded(format: Format, target: TargetMaker, records: Any = RECORDS, **options: Any) -> tuple[list[dict[str, Any]], Counter[str]]:
     """Return the batches' rows, and the counts."""
-    source = Source(format, columns("id INT"), unique_key=("id",), topic="t", **options)
+    source = DecodePlan(format, columns("id INT"), unique_key=("id",), topic="t", **options)
     rows, counts = [], Counter[str]()
     for batch in decode_pass(iter([batch_of(records)]), source=source, target=target):
         for row in batch.to_pylist():

@@ -6,8 +6,8 @@ import pytest
 from confluent_kafka import Producer
 
 from cdc_formats.errors import ArgumentError
-from normalize.decode.dead_letter import DeadLetter, Destination
 from normalize.kafka.client_options import librdkafka_options
+from normalize.kafka.dead_letter import DeadLetter, destination_of
 
 SERVERS = {"kafka.bootstrap.servers": "one:9092,two:9092"}
 OURS = {"bootstrap.servers": "one:9092,two:9092"}
@@ -152,7 +152,7 @@ def test_translated_options_are_valid_in_librdkafka():
 
 def check(options: dict[str, str], **given: object) -> dict[str, object]:
     named = {name.replace("_", "."): value for name, value in given.items()}
-    return dict(Destination.check(DeadLetter("dead", named), "debezium-json", options).config)
+    return dict(destination_of(DeadLetter("dead", named), "debezium-json", options).config)
 
 
 PLAIN = sasl("PLAIN", f'a.PlainLoginModule required username="alice" password="{SECRET}";')
@@ -179,7 +179,7 @@ def test_own_servers_inherit_nothing_so_that_no_secret_reaches_another_cluster()
 
 
 def test_secrets_never_appear_in_a_repr():
-    letters = Destination.check(DeadLetter("dead"), "debezium-json", PLAIN)
+    letters = destination_of(DeadLetter("dead"), "debezium-json", PLAIN)
     assert SECRET in str(dict(letters.config))
     assert SECRET not in repr(letters)
 
@@ -198,5 +198,5 @@ def test_secrets_never_appear_in_a_repr():
 )
 def test_options_that_make_no_producer_are_refused(topic, given, text):
     with pytest.raises(ArgumentError, match=text) as raised:
-        Destination.check(DeadLetter(topic, given), "debezium-json", SERVERS)
+        destination_of(DeadLetter(topic, given), "debezium-json", SERVERS)
     assert SECRET not in str(raised.value)

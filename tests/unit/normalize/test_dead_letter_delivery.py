@@ -12,7 +12,7 @@ from cdc_formats.errors import DeadLetterError, MalformedMessageError
 from normalize import DeadLetter
 from normalize.core.output import Letter
 from normalize.core.records import KafkaRecord
-from normalize.decode.dead_letter import Destination, send
+from normalize.kafka.dead_letter import destination_of, send
 
 
 def test_brokers_that_are_down_are_a_warning_soon_and_then_an_error(caplog: pytest.LogCaptureFixture) -> None:
@@ -20,7 +20,7 @@ def test_brokers_that_are_down_are_a_warning_soon_and_then_an_error(caplog: pyte
         probe.bind(("127.0.0.1", 0))
         servers = f"127.0.0.1:{probe.getsockname()[1]}"
         options = {"bootstrap.servers": servers, "message.timeout.ms": 1500, "log_level": 0}
-        destination = Destination.check(DeadLetter("orders.dead", options), "canal-json", {})
+        destination = destination_of(DeadLetter("orders.dead", options), "canal-json", {})
         record = KafkaRecord("orders", 3, 7, None, None, b"{")
         letters = [Letter(MalformedMessageError("no JSON"), record)]
         begun = time.monotonic()

@@ -8,8 +8,7 @@ import pyspark
 import pytest
 
 from cdc_formats.errors import ArgumentError, MissingDependencyError
-from normalize import spark_packages
-from normalize.spark_versions import KINDS, check_version, has_package, package
+from normalize.spark_versions import KINDS, check_version, has_package, package, spark_packages
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,8 @@ from hypothesis import given, strategies as st
 
 from cdc_formats import columns, get_format
 from normalize.decode.columnar import one_by_one
-from normalize.decode.decode_pass import Source, decode_pass
+from normalize.decode.decode_pass import decode_pass
+from normalize.decode.source import DecodePlan
 from normalize.decode.targets import Blocks
 from normalize.monitoring.counts import COLUMN
 from normalize.monitoring.notice import Notice, OnDriver, log_check, shown_names
@@ -52,7 +53,7 @@ def batch(values: list[bytes], start: int = 0) -> pa.RecordBatch:
 
 
 def run(values: list[list[bytes]], ddl: str, **options) -> tuple[list[Notice], dict[str, int]]:
-    source = Source(get_format("debezium-json"), columns(ddl), unique_key=("id",), key_groups=1, topic=None, **options)
+    source = DecodePlan(get_format("debezium-json"), columns(ddl), unique_key=("id",), key_groups=1, topic=None, **options)
     notices: list[Notice] = []
     starts = np.cumsum([0, *map(len, values)])
     batches = [batch(of, int(start)) for of, start in zip(values, starts, strict=False)]
@@ -101,7 +102,7 @@ def test_rows_without_offsets_are_numbered_over_the_batches_of_a_task():
     batches = [batch([message(id=1)] * 2, 0), batch([message(id=1), message(id=1, more=1)], 0)]
     without = [each.select(["value", "partition", "stamp"]) for each in batches]
     options = {"record_columns": frozenset({"value"}), "row_order": "row"}
-    source = Source(get_format("debezium-json"), columns("id INT"), unique_key=("id",), topic="", **options)
+    source = DecodePlan(get_format("debezium-json"), columns("id INT"), unique_key=("id",), topic="", **options)
     notices: list[Notice] = []
     list(decode_pass(iter(without), source=source, target=Blocks, report=notices.extend))
     (notice,) = notices

@@ -8,8 +8,9 @@ import pytest
 
 from cdc_formats import get_format
 from cdc_formats.errors import FormatOptionError, SchemaRegistryError
-from normalize import ChangelogNormalize, DeadLetter, explain_changelog
-from normalize.decode.dead_letter import Destination
+from normalize import ChangelogNormalize, DeadLetter
+from normalize.api import explain_changelog
+from normalize.core.output import Destination
 from tests.support.planted import ALL, PLANTED, REGISTRY, leaks
 
 UPSERT = {"value_format": "avro-confluent", **{f"avro_confluent_{name}": value for name, value in ALL.items()}}

@@ -12,7 +12,8 @@ import pytest
 from cdc_formats import get_format
 from cdc_formats.errors import PartialImageError
 from cdc_formats.values.schema import Column, SqlType, columns
-from normalize.decode.decode_pass import Source, decode_pass
+from normalize.decode.decode_pass import decode_pass
+from normalize.decode.source import DecodePlan
 from normalize.sync.table_changes import ChangeOptions, TableChanges
 from tests.support.databases import RECORDS, maxwell
 
@@ -91,7 +92,7 @@ def changes(format: str, *messages: tuple[bytes, list[dict[str, Any]]], shard: b
         for at, (value, headers) in enumerate(messages)
     ]
     parts = ("database", "table") if shard else ()
-    source = Source(
+    source = DecodePlan(
         format=get_format(format, **options),
         columns=SCHEMA,
         unique_key=("id",),

@@ -12,11 +12,11 @@ import pytest
 from cdc_formats import get_format
 from cdc_formats.errors import ArgumentError, DecodeError, InferenceError, SchemaError
 from cdc_formats.values.schema import columns
-from normalize import DeltaDatabase, IcebergDatabase, JdbcDatabase, TableOptions
+from normalize import DeltaDatabase, IcebergDatabase, JdbcDatabase
 from normalize.sinks.databases import source_id, table_name
 from normalize.sinks.targets import TargetError
 from normalize.sync.route import Route, Routed, Router, decode_summary, merged, route_pass
-from normalize.sync.table_options import Selection, SyncError
+from normalize.sync.table_options import Selection, SyncError, TableOptions
 from normalize.sync.table_schema import TableSchema, decide, decide_merged, extend, new_columns
 from tests.support.databases import RECORDS, canal, debezium, maxwell
 

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 import cdc_formats
-import normalize
 from cdc_formats.registry import BUILT_IN, get_format
+from tests.support.public_names import PUBLIC
 from tools.docs_docstrings import to_markdown
 from tools.docs_hooks import PROJECT, format_pages, on_page_markdown, project_pages
 
@@ -28,7 +28,6 @@ PAGES = {
 }
 PACKAGES = ("capture", "cdc_formats", "normalize")
 SOURCES = (*PACKAGES, "bench", "cdc_cli", "demo")
-PUBLIC = {name: getattr(package, name, None) for package in (cdc_formats, normalize) for name in package.__all__}
 
 
 def test_the_examples_of_all_docstrings_run():

@@ -96,7 +96,7 @@ class Doubtful(ColumnarDecoder):
 def test_a_difference_is_printed_with_the_message_that_has_it(capsys) -> None:
     assert fuzz_together.main(["--format", "changelog-json", "--messages", "400"], Lossy.of) == 1
     printed = capsys.readouterr().out
-    assert printed.startswith("changelog-json, seed 1:\n\nsource = Source(format=ChangelogJson(")
+    assert printed.startswith("changelog-json, seed 1:\n\nsource = DecodePlan(format=ChangelogJson(")
     (records,) = [line for line in printed.splitlines() if line.startswith("records = ")]
     assert len(literal_eval(records.removeprefix("records = "))) == 1
 

@@ -32,13 +32,14 @@ import pyarrow as pa
 from cdc_formats.errors import DECODE_CONDITIONS, ArgumentError, ChangelogError, DecodeError, MissingDependencyError, TlsError
 from cdc_formats.events import Ignored
 from cdc_formats.format import Format
-from normalize.decode.decode_pass import Source, decode_pass, needed_columns
-from normalize.decode.targets import Blocks, KeyedRows, Target, TypedRows
+from normalize.kafka.client_options import librdkafka_options
+from normalize.kafka.topics import selected_topics
 from normalize.monitoring.counts import COLUMN as COUNTS
 from normalize.monitoring.notice import Notice, log_check
 
-from .client_options import librdkafka_options
-from .topics import selected_topics
+from .decode_pass import decode_pass
+from .source import DecodePlan, needed_columns
+from .targets import Blocks, KeyedRows, Target, TypedRows
 
 if TYPE_CHECKING:
     from cdc_formats.topics.encodings import SampledRecord
@@ -65,12 +66,12 @@ _TYPES = {
 }
 
 
-def check_records(source: Source, options: Mapping[str, str], *, keyed: bool, bounded: bool) -> None:
+def check_records(source: DecodePlan, options: Mapping[str, str], *, keyed: bool, bounded: bool) -> None:
     """Raise the error that a query would end with, as far as a look at the topic can show it; log warnings.
 
     Parameters
     ----------
-    source : Source
+    source : DecodePlan
     options : mapping
         Options of Spark's Kafka source.
     keyed : bool
@@ -127,7 +128,7 @@ def check_readable(options: Mapping[str, str], read: Callable[..., Any], *, fail
         raise error.with_traceback(None) from None
 
 
-def _check(source: Source, options: Mapping[str, str], *, keyed: bool, bounded: bool) -> None:
+def _check(source: DecodePlan, options: Mapping[str, str], *, keyed: bool, bounded: bool) -> None:
     found = _sampled(options)
     if found is None:
         return
@@ -151,7 +152,7 @@ def _impatient(format: Format) -> Format:
     return replace(format, **patience) if patience else format
 
 
-def _error_in(source: Source, target: type[Target], records: Sequence[SampledRecord]) -> ChangelogError | None:
+def _error_in(source: DecodePlan, target: type[Target], records: Sequence[SampledRecord]) -> ChangelogError | None:
     try:
         _Check(source, target).run(records)
     except ChangelogError as error:
@@ -231,7 +232,7 @@ def _starts(options: Mapping[str, str]) -> dict[str, dict[int, int]] | None:
 class _Check:
     """Decodes a sample as the query would."""
 
-    def __init__(self, source: Source, target: type[Target]) -> None:
+    def __init__(self, source: DecodePlan, target: type[Target]) -> None:
         self.source, self.target = source, target
         self.notices: list[Notice] = []
 
@@ -255,7 +256,7 @@ class _Check:
             _log.warning("none of %s sampled records has a row (%s). %s", len(records), counted, advice)
 
 
-def _batch(source: Source, records: Sequence[SampledRecord]) -> pa.RecordBatch:
+def _batch(source: DecodePlan, records: Sequence[SampledRecord]) -> pa.RecordBatch:
     """Return records as Spark's Kafka source does."""
     ordered = sorted(records, key=lambda record: (record.topic, record.partition, record.offset))
     columns = needed_columns(source)

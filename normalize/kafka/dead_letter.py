@@ -34,10 +34,11 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
 from cdc_formats.errors import ArgumentError, DeadLetterError, MissingDependencyError
-from normalize.core.output import Letter
+from normalize.core.output import Destination, Letter
 from normalize.core.packing import encode
 from normalize.core.records import KafkaRecord
-from normalize.kafka.client_options import librdkafka_options
+
+from .client_options import librdkafka_options
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError, Message, Producer
@@ -72,7 +73,7 @@ class DeadLetter:
     """Writes records that cannot be decoded to a Kafka topic: ``mode=DeadLetter("orders.dead")``.
 
     The workers write the records before they return the rows of the batch. A restarted query may write some again, with equal keys. The
-    module `normalize.decode.dead_letter` describes key and headers.
+    module `normalize.kafka.dead_letter` describes key and headers.
 
     Parameters
     ----------
@@ -88,49 +89,31 @@ class DeadLetter:
     options: Mapping[str, Any] = field(default_factory=dict, repr=False)  # may contain a password
 
 
-@dataclass(frozen=True)
-class Destination:
-    """The destination of dead letters; built on the driver, sent to the workers.
+def destination_of(dead_letter: DeadLetter, format: str, options: Mapping[str, str]) -> Destination:
+    """Return the destination of dead letters, for checked arguments.
 
     Parameters
     ----------
-    topic : str
+    dead_letter : DeadLetter
     format : str
-        The identifier of the format that cannot decode them.
-    config : tuple of (str, value)
-        The producer's configuration, with librdkafka's names.
+    options : mapping
+        Options of Spark's Kafka source, whose connection is the default; empty if the records do not come from Kafka.
+
+    Raises
+    ------
+    ArgumentError
+        When the topic name is invalid, no servers are known, or the producer rejects the options.
+    MissingDependencyError
+        When confluent-kafka is not installed.
     """
-
-    topic: str
-    format: str
-    config: tuple[tuple[str, Any], ...] = field(repr=False)  # may contain a password
-
-    @classmethod
-    def check(cls, dead_letter: DeadLetter, format: str, options: Mapping[str, str]) -> Destination:
-        """Return the destination of dead letters, for checked arguments.
-
-        Parameters
-        ----------
-        dead_letter : DeadLetter
-        format : str
-        options : mapping
-            Options of Spark's Kafka source, whose connection is the default; empty if the records do not come from Kafka.
-
-        Raises
-        ------
-        ArgumentError
-            When the topic name is invalid, no servers are known, or the producer rejects the options.
-        MissingDependencyError
-            When confluent-kafka is not installed.
-        """
-        topic, given = dead_letter.topic, dead_letter.options
-        if not isinstance(topic, str) or not _TOPIC.fullmatch(topic) or topic in (".", ".."):
-            raise ArgumentError(f"DeadLetter has the topic {topic!r}: it must be the name of a Kafka topic")
-        if any(str(given.get(name, "all")) not in ("all", "-1") for name in _ACKS):
-            raise ArgumentError("the options of DeadLetter have other acks than 'all': remove acks, or a dead letter could be lost")
-        config = {**_DEFAULTS, **_connection(options, given), **given}
-        _check_producer(config)
-        return cls(topic, format, tuple(config.items()))
+    topic, given = dead_letter.topic, dead_letter.options
+    if not isinstance(topic, str) or not _TOPIC.fullmatch(topic) or topic in (".", ".."):
+        raise ArgumentError(f"DeadLetter has the topic {topic!r}: it must be the name of a Kafka topic")
+    if any(str(given.get(name, "all")) not in ("all", "-1") for name in _ACKS):
+        raise ArgumentError("the options of DeadLetter have other acks than 'all': remove acks, or a dead letter could be lost")
+    config = {**_DEFAULTS, **_connection(options, given), **given}
+    _check_producer(config)
+    return Destination(topic, format, tuple(config.items()))
 
 
 def _connection(options: Mapping[str, str], given: Mapping[str, Any]) -> dict[str, str]:

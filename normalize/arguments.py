@@ -1,0 +1,59 @@
+"""Arguments that several public functions have."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from cdc_formats.errors import ArgumentError
+from cdc_formats.format import Format
+from cdc_formats.registry import get_format
+
+
+def names_of(names: str | Sequence[str]) -> tuple[str, ...]:
+    """Return one name or several as a tuple."""
+    return (names,) if isinstance(names, str) else tuple(names)
+
+
+def check_choice(name: str, value: Any, choices: Sequence[str]) -> None:
+    """Raise an error for an argument that is not one of the choices.
+
+    Raises
+    ------
+    ArgumentError
+    """
+    if value not in choices:
+        raise ArgumentError(f"{name} is {value!r}: use {' or '.join(map(repr, choices))}")
+
+
+def as_format(format: str | Format, options: Mapping[str, Any] | None) -> Format:
+    """Return the format of the arguments `format` and `format_options`.
+
+    Raises
+    ------
+    ArgumentError, UnknownFormatError, FormatOptionError
+    """
+    if isinstance(format, Format):
+        if options:
+            raise ArgumentError(f"format_options require a format's name: pass the options to {type(format).__name__}(...) instead")
+        return format
+    if not isinstance(format, str):
+        raise ArgumentError(f"format is {format!r}: pass an identifier such as 'debezium-json', or a Format")
+    return get_format(format, **(options or {}))
+
+
+def metadata_columns(metadata: Mapping[str, str] | Sequence[str]) -> dict[str, str]:
+    """Return the requested metadata by the names of their columns.
+
+    Raises
+    ------
+    ArgumentError
+        When metadata is requested twice.
+    """
+    if not isinstance(metadata, Mapping):
+        metadata = {name: name for name in names_of(metadata)}
+    names = list(metadata.values())
+    twice = [name for name in names if names.count(name) > 1]
+    if twice:
+        raise ArgumentError(f"metadata has {twice[0]!r} in two columns: remove one of them")
+    return dict(metadata)

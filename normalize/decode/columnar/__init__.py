@@ -1,0 +1,142 @@
+"""Decode many messages of a format together, column by column, in four steps: `messages`, `rows`, `columns` and `changes`.
+
+The result is that of `decoder.Decoder.upserts` for each message, or of `decoder.Decoder.decode` in a plan without a stage. A format
+declares its messages as an `Envelope`. Each step refuses the records in doubt. They are left to that decoder, which returns their rows
+or their error: a null value, a message that is not of the declared shape, one without rows, an unavailable value, a value that its
+column's converter refuses, NULL where it is not allowed, and a before-image that is not whole where it has to be.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from importlib.util import find_spec
+from operator import itemgetter
+from typing import Any, NamedTuple
+
+import msgspec
+
+from cdc_formats.decoding.envelope import Envelope
+from cdc_formats.decoding.rows import RowConverter
+from normalize.core.changes import ChangeColumns
+from normalize.core.records import Records
+from normalize.decode.source import DecodePlan
+
+from .changes import ChangeMaker
+from .columns import ColumnConverter
+from .messages import Encodings, MessageReader, TableMatcher
+from .rows import Needs, RowSelector
+
+FEWEST_IN_AVRO = 64
+"""Fewer messages in Avro are read faster one by one."""
+
+
+class Decoded(NamedTuple):
+    """The result for records of one Kafka partition.
+
+    Attributes
+    ----------
+    parts : list of ChangeColumns
+        Their changes are not in the order of the records; those of a record are adjacent, and in their order.
+    ignored : Counter
+        The number of records that are only counted, by their `Ignored` value: null values, and tables that the format's filter excludes.
+    refused : list of int
+        The indexes of the records that are to be decoded one by one, in order.
+    tables : list of (int, tuple)
+        The tables that were not found before (`decoder.Decoder.tables`), each with the index of its
+        first record, in order.
+    """
+
+    parts: list[ChangeColumns]
+    ignored: Counter[str]
+    refused: list[int]
+    tables: list[tuple[int, tuple[Any, ...]]]
+
+
+class ColumnarDecoder:
+    """Decodes the records of one task.
+
+    Parameters
+    ----------
+    plan : DecodePlan
+    envelope : Envelope
+    rows : RowConverter
+    keyed : bool
+        Whether the result is the newest row or the delete of each key; otherwise it is the topic's changelog.
+    fewest : int
+        Fewer messages in Avro are decoded one by one.
+
+    Attributes
+    ----------
+    tables : set
+        As of `decoder.Decoder`.
+    """
+
+    def __init__(self, plan: DecodePlan, envelope: Envelope, rows: RowConverter, *, keyed: bool, fewest: int) -> None:
+        needs, matcher = Needs.of(plan, envelope, keyed=keyed), TableMatcher.of(plan, envelope)
+        encodings = Encodings(envelope, rows, whole=not keyed, fewest=fewest)
+        self.messages = MessageReader(plan, envelope, encodings, matcher)
+        self.rows = RowSelector(plan, envelope, rows, needs, matcher)
+        self.columns = ColumnConverter(plan, envelope, rows, needs)
+        self.changes = ChangeMaker(plan, needs)
+        self.tables: set[tuple[Any, ...]] = set()
+
+    @classmethod
+    def of(cls, plan: DecodePlan, *, keyed: bool = True, fewest: int = FEWEST_IN_AVRO) -> ColumnarDecoder | None:
+        """Return the decoder of a plan; None if all its messages have to be decoded one by one."""
+        format = plan.format
+        # A subclass of another package may read messages differently than the envelope that it inherits.
+        ours = type(format).__module__.startswith("cdc_formats.")
+        if format.validate or format.unknown_columns == "fail" or not ours:
+            return None
+        rows = RowConverter(plan.columns, format.handling, plan.unique_key)
+        if not isinstance(rows.shape, type(msgspec.Struct)):  # a struct cannot have all names that JSON can have
+            return None
+        envelope = format.envelope(rows, plan.format_metadata, positions=plan.positions)
+        if envelope is None or not envelope.can_hold(rows) or (envelope.frame and find_spec("polars") is None):
+            return None
+        # A delete that has only a key is no row of a changelog.
+        has_rows = keyed or envelope.before_has != "some columns"
+        return cls(plan, envelope, rows, keyed=keyed, fewest=fewest) if has_rows else None
+
+    def decode(self, records: Records, kafka: Sequence[tuple[Any, ...]]) -> Decoded:
+        """Decode records.
+
+        Parameters
+        ----------
+        records : Records
+        kafka : sequence of tuple
+            The metadata of each Kafka record, in the order of `DecodePlan.kafka_metadata`; empty if none is requested.
+        """
+        messages, ignored, refused = self.messages.read(records)
+        parts, new_tables = list[ChangeColumns](), dict[tuple[Any, ...], int]()
+        for part in messages:
+            rows, ignored_rows, refused_rows = self.rows.select(records, part)
+            converted, unconverted = self.columns.convert(part.encoding, rows, kafka)
+            changes = self.changes.make(records, converted, unconverted)
+            if changes is not None:
+                parts.append(changes)
+            for table, place in self._new_tables(converted.tables, rows.places, unconverted):
+                new_tables[table] = min(place, new_tables.get(table, place))
+            ignored += ignored_rows
+            refused |= refused_rows | unconverted
+        self.tables.update(new_tables)
+        tables = sorted(((place, table) for table, place in new_tables.items()), key=itemgetter(0))
+        return Decoded(parts, ignored, sorted(refused), tables)
+
+    def _new_tables(self, tables: Sequence[tuple[Any, ...]], places: Sequence[int], refused: set[int]) -> list[tuple[tuple[Any, ...], int]]:
+        """Return the tables that are new, with the first record of each."""
+        new = []
+        for table in set(tables) - self.tables:
+            pairs = zip(places, tables, strict=True)
+            first = min((place for place, other in pairs if other == table and place not in refused), default=None)
+            new += [] if first is None else [(table, first)]
+        return new
+
+
+ColumnarMaker = Callable[..., ColumnarDecoder | None]
+"""Called as `ColumnarDecoder.of`."""
+
+
+def one_by_one(plan: DecodePlan, *, keyed: bool = True) -> None:
+    """Return no decoder: each message is decoded alone."""

@@ -1,0 +1,370 @@
+"""Read messages: the first of the four steps that decode many records together."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import compress, zip_longest
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgspec
+import pyarrow.compute as pc
+
+from cdc_formats.decoding.envelope import Envelope
+from cdc_formats.decoding.images import ABSENT
+from cdc_formats.decoding.json_reader import BatchReader, batch_reader
+from cdc_formats.decoding.rows import RowConverter
+from cdc_formats.decoding.tables import TableFilter
+from cdc_formats.errors import DecodeError
+from cdc_formats.events import Ignored
+from cdc_formats.row_kind import RowKind
+from normalize.core.message_columns import MessageColumn
+from normalize.core.records import Records
+from normalize.decode.source import DecodePlan
+
+if TYPE_CHECKING:
+    from cdc_formats.avro.reader import AvroSchema
+
+_BLOCKS_KEPT = 1000
+_REFUSALS = (DecodeError, RecursionError)
+Read = Callable[[Any], Any]
+"""A function that reads metadata of a message."""
+
+
+def read_each(read: Read, messages: Sequence[Any]) -> tuple[list[Any], list[int]]:
+    """Return a value read from each message, and the indexes of the messages where the format raises an error."""
+    try:
+        return list(map(read, messages)), []
+    except _REFUSALS:
+        pass
+    values, refused = [], []
+    for index, message in enumerate(messages):
+        try:
+            values.append(read(message))
+        except _REFUSALS:
+            values.append(None)
+            refused.append(index)
+    return values, refused
+
+
+def operation_reader(envelope: Envelope) -> Read:
+    """Return the function from a message to its operation, a key of `Envelope.kinds`."""
+    return attrgetter(*envelope.operation) if envelope.operation else lambda message: ()
+
+
+def table_reader(plan: DecodePlan, envelope: Envelope, names: Sequence[str]) -> Read | None:
+    """Return the reader of columns of `Format.table_identity`, as a tuple; None without names."""
+    if not names:
+        return None
+    fields = [envelope.attributes[name][0] for name in names if name in envelope.attributes]
+    if len(fields) < len(names):
+        return plan.format.table_reader(names)
+    read = attrgetter(*fields)
+    return read if len(fields) > 1 else lambda message: (read(message),)
+
+
+class TableMatcher:
+    """Compares the tables of messages with the format's filter.
+
+    Parameters
+    ----------
+    tables : TableFilter
+    read : callable
+        The reader of the names that the filter compares.
+    only_counted : bool
+        Whether a message of another table is only counted; otherwise it is decoded alone.
+    """
+
+    def __init__(self, tables: TableFilter, read: Read, *, only_counted: bool) -> None:
+        self.tables, self.read, self.only_counted = tables, read, only_counted
+
+    @classmethod
+    def of(cls, plan: DecodePlan, envelope: Envelope) -> TableMatcher | None:
+        """Return the matcher of a plan; None if its format has no filter."""
+        tables = envelope.tables
+        if tables is None or not tables.set:
+            return None
+        read = table_reader(plan, envelope, [name for name, option in plan.format.table_identity.items() if option])
+        only_counted = Ignored.OTHER_TABLE not in plan.handled_reasons
+        return None if read is None else cls(tables, read, only_counted=only_counted)
+
+    def matches(self, messages: Sequence[Any]) -> list[bool | None]:
+        """Return for each message whether the filter includes its table; None if the message has to be decoded alone."""
+        tables, _ = read_each(self.read, messages)
+        by_table = {table: self._match(table) for table in set(tables)}
+        return [by_table[table] for table in tables]
+
+    def _match(self, table: tuple[Any, ...] | None) -> bool | None:
+        if table is None:
+            return None
+        database, name = (None, *table)[-2:]
+        try:
+            included = self.tables.match(database, name, "$")
+        except DecodeError:
+            return None
+        return included or (False if self.only_counted else None)
+
+
+class Encoding:
+    """The compiled shapes and columns of one encoding of the table's rows.
+
+    Parameters
+    ----------
+    envelope : Envelope
+    rows : RowConverter
+    whole : bool
+        Whether all columns of a row before its change are read.
+    fewest : int
+        Fewer messages in Avro are decoded one by one.
+    frame : bytes
+        The frame in front of the messages.
+    """
+
+    def __init__(self, envelope: Envelope, rows: RowConverter, *, whole: bool, fewest: int, frame: bytes = b"") -> None:
+        missing = ABSENT if whole else None
+        image = envelope.image(rows, missing if envelope.missing_is_null else msgspec.NODEFAULT)
+        shape = envelope.shape(rows, image, whole=whole)
+        schema = None if envelope.writer_schema is None else envelope.writer_schema(frame)
+        if schema is not None:
+            self.read = _avro_reader(schema, shape, fewest)
+        else:
+            self.read = envelope.row_reader(image) if envelope.row_reader is not None else batch_reader(shape, spelled=rows.spelled)
+        # Rows that lack columns are rare: looking for them among all rows would slow those that are whole.
+        lenient = envelope.lacks_nulls is not None and not envelope.missing_is_null
+        lacking = envelope.shape(rows, envelope.image(rows, ABSENT), whole=whole) if lenient else None
+        self.read_lacking = None if lacking is None else batch_reader(lacking, spelled=rows.spelled)
+        indices = range(len(rows.columns)) if envelope.columns is None else envelope.columns
+        self.getters = {index: attrgetter(f"c{index}") for index in indices}
+        required = [field for field in msgspec.structs.fields(image) if field.required]
+        self.nothing = msgspec.convert({field.encode_name: None for field in required}, image)
+        self.columns = [MessageColumn(*each) for each in zip(rows.columns, rows.handlings, rows.converters, rows.direct, strict=True)]
+
+    def cells(self, images: Sequence[Any]) -> dict[int, list[Any]]:
+        """Return the values of images by the index of their column."""
+        return {index: list(map(get, images)) for index, get in self.getters.items()}
+
+
+class Encodings:
+    """The encodings of a plan: that of bare messages, and those behind frames or in schema blocks, compiled when they are needed."""
+
+    def __init__(self, envelope: Envelope, rows: RowConverter, *, whole: bool, fewest: int) -> None:
+        self.envelope = envelope
+        self.compile = partial(Encoding, envelope, whole=whole, fewest=fewest)
+        self.bare = None if envelope.frame else self.compile(rows)
+        self.by_block = dict[bytes, Encoding | None]()
+
+    def of(self, block: bytes) -> Encoding | None:
+        """Return the encoding of a schema block or of a frame; None if its messages have to be decoded one by one."""
+        if block not in self.by_block:
+            if len(self.by_block) >= _BLOCKS_KEPT:
+                self.by_block.clear()
+            try:
+                rows = self.envelope.by_block(block) if self.envelope.by_block is not None else None
+            except DecodeError:
+                rows = None
+            frame = block if self.envelope.frame else b""
+            self.by_block[block] = None if rows is None else self.compile(rows, frame=frame)
+        return self.by_block[block]
+
+
+class Messages(NamedTuple):
+    """Messages of one encoding, and their records.
+
+    Attributes
+    ----------
+    encoding : Encoding
+    places : list of int
+        The index of each message's record.
+    messages : list
+    deletes : list of int
+        The records without a message that delete the row of their key.
+    """
+
+    encoding: Encoding
+    places: list[int]
+    messages: list[Any]
+    deletes: Sequence[int] = ()
+
+
+class MessagesRead(NamedTuple):
+    """The result of reading records.
+
+    Attributes
+    ----------
+    parts : list of Messages
+    ignored : Counter
+        The number of records that are only counted, by their `Ignored` value.
+    refused : set of int
+        The records that have to be decoded alone.
+    """
+
+    parts: list[Messages]
+    ignored: Counter[str]
+    refused: set[int]
+
+
+class MessageReader:
+    """Reads the messages of records.
+
+    Parameters
+    ----------
+    plan : DecodePlan
+    envelope : Envelope
+    encodings : Encodings
+    matcher : TableMatcher or None
+    """
+
+    def __init__(self, plan: DecodePlan, envelope: Envelope, encodings: Encodings, matcher: TableMatcher | None) -> None:
+        self.envelope, self.encodings, self.matcher = envelope, encodings, matcher
+        self.operation = operation_reader(envelope)
+        self.read_fields = batch_reader(envelope.fields)
+        self.reads_tombstones = plan.format.reads_tombstones or Ignored.TOMBSTONE in plan.handled_reasons
+
+    def read(self, records: Records) -> MessagesRead:
+        """Return the messages of records."""
+        values = records.values
+        deletes = [] if self.envelope.key is None else [place for place, value in enumerate(values) if value in self.envelope.deletes]
+        if all(values) and not deletes:
+            present, empty = list(range(len(values))), []
+        else:
+            deleting = set(deletes)
+            present = [place for place, value in enumerate(values) if value and place not in deleting]
+            empty = [place for place, value in enumerate(values) if not value and place not in deleting]
+        bare = self.encodings.bare
+        read = self._framed(records, present) if bare is None else self._bare(bare, values, present, deletes)
+        if self.reads_tombstones:
+            read.refused.update(empty)
+        else:
+            read.ignored[Ignored.TOMBSTONE.value] += len(empty)
+        return read
+
+    def _bare(self, encoding: Encoding, values: Sequence[bytes | None], present: list[int], deletes: Sequence[int]) -> MessagesRead:
+        """Read messages without frames: in JSON, CSV or raw bytes."""
+        messages, unread = encoding.read(values if len(present) == len(values) else [values[place] for place in present])
+        failed = [present[index] for index in unread]
+        refused, ignored, parts = set(failed), Counter[str](), list[Messages]()
+        places = [place for place in present if place not in refused] if refused else present
+        if self.envelope.block:
+            messages, places, by_block = self._without_blocks(messages, places)
+            parts, unread_in_blocks = self._blocks(by_block)
+            refused |= unread_in_blocks
+        if not self.envelope.bare:
+            refused.update(places)
+            messages, places = [], []
+        if self.matcher is not None and failed:
+            excluded = self._of_other_tables(self.matcher, values, failed)
+            ignored[Ignored.OTHER_TABLE.value] += len(excluded)
+            failed = [place for place in failed if place not in excluded]
+            refused -= excluded
+        if encoding.read_lacking is not None and failed:
+            more, of_more = self._with_nulls(encoding.read_lacking, values, failed)
+            messages, places = messages + more, places + of_more
+            refused.difference_update(of_more)
+        return MessagesRead([*parts, Messages(encoding, places, messages, deletes)], ignored, refused)
+
+    def _framed(self, records: Records, present: list[int]) -> MessagesRead:
+        """Read messages behind frames."""
+        size, values = self.envelope.frame, records.values
+        without_frame = _with_header(records, self.envelope.frame_header)
+        by_frame: dict[bytes, list[tuple[int, bytes]]] = {}
+        for place in present:
+            value = values[place]
+            if value and place not in without_frame:
+                by_frame.setdefault(value[:size], []).append((place, value[size:]))
+        parts, refused = self._blocks(by_frame)
+        return MessagesRead(parts, Counter(), refused | without_frame.intersection(present))
+
+    def _without_blocks(self, messages: list[Any], places: list[int]) -> tuple[list[Any], list[int], dict[bytes, list[tuple[int, bytes]]]]:
+        """Return the messages that are in no schema block with their records, and the texts of the others by their block."""
+        schema, payload = map(attrgetter, self.envelope.block)
+        if not any(map(payload, messages)):
+            return messages, places, {}
+        by_block: dict[bytes, list[tuple[int, bytes]]] = {}
+        bare = []
+        for place, message in zip(places, messages, strict=True):
+            wrapped = payload(message) and self.envelope.kinds.get(self.operation(message)) is None
+            bare.append(not wrapped)
+            if wrapped:
+                by_block.setdefault(bytes(schema(message)), []).append((place, bytes(payload(message))))
+        return list(compress(messages, bare)), list(compress(places, bare)), by_block
+
+    def _blocks(self, by_block: dict[bytes, list[tuple[int, bytes]]]) -> tuple[list[Messages], set[int]]:
+        """Read the messages of schema blocks or behind frames; return the records of the others, too."""
+        parts, refused = list[Messages](), set[int]()
+        for block, texts in by_block.items():
+            encoding = self.encodings.of(block)
+            if encoding is None:
+                refused.update(place for place, _ in texts)
+                continue
+            messages, failed = encoding.read([text for _, text in texts])
+            unread = {texts[index][0] for index in failed}
+            for message in messages if self.envelope.block else ():
+                setattr(message, self.envelope.block[0], msgspec.Raw(block))
+            parts.append(Messages(encoding, [place for place, _ in texts if place not in unread], messages))
+            refused |= unread
+        return parts, refused
+
+    def _of_other_tables(self, matcher: TableMatcher, values: Sequence[bytes | None], failed: list[int]) -> set[int]:
+        """Return the records of other tables among those that could not be read: their rows have other columns."""
+        # A reader of some fields would not notice bytes that are not UTF-8 in the name of another field, which is an error.
+        failed = [place for place in failed if _is_utf8(values[place])]
+        messages, unread = self.read_fields([values[place] for place in failed])
+        places = list(compress(failed, [index not in unread for index in range(len(failed))])) if unread else failed
+        operations = [self.envelope.kinds.get(self.operation(message)) is not None for message in messages]
+        if self.envelope.message is not None:
+            messages = [self.envelope.message(message, None) for message in messages]
+        matches = matcher.matches(list(compress(messages, operations)))
+        return {place for place, match in zip(compress(places, operations), matches, strict=True) if match is False}
+
+    def _with_nulls(self, read: BatchReader, values: Sequence[bytes | None], failed: list[int]) -> tuple[list[Any], list[int]]:
+        """Return the messages whose rows lack only columns that are NULL, with these columns, and their records."""
+        messages, unread = read([values[place] for place in failed])
+        filled = list(map(self._fill, messages))
+        unreadable = {failed[index] for index in unread}
+        places = [place for place in failed if place not in unreadable]
+        return list(compress(messages, filled)), list(compress(places, filled))
+
+    def _fill(self, message: Any) -> bool:
+        """Set the columns that a message's rows lack to NULL; return whether all of them are NULL."""
+        envelope, kind = self.envelope, self.envelope.kinds.get(self.operation(message))
+        images, befores = (getattr(message, field) for field in (envelope.after, envelope.before))
+        if envelope.rows == "one":
+            images, befores = [images], [befores]
+        assert envelope.lacks_nulls is not None
+        updated = befores or () if kind is RowKind.UPDATE_AFTER else ()
+        for image, before in zip_longest(images or [None], updated):
+            try:
+                if image is None or not envelope.lacks_nulls(message, kind, image, before):
+                    return False
+            except _REFUSALS:
+                return False
+            for name in image.__struct_fields__:
+                if getattr(image, name) is ABSENT:
+                    setattr(image, name, None)
+        return True
+
+
+def _avro_reader(schema: AvroSchema, shape: Any, fewest: int) -> BatchReader:
+    # Loads polars, which only Avro needs.
+    from normalize.decode.avro_batches import avro_reader
+
+    return avro_reader(schema, shape, fewest=fewest) or (lambda messages: ([], list(range(len(messages)))))
+
+
+def _with_header(records: Records, name: str) -> set[int]:
+    """Return the records that have a Kafka header with this name."""
+    headers = records.headers
+    if headers is None or headers.null_count == len(headers):
+        return set()
+    named = pc.equal(headers.flatten().field(0), name)
+    return set(pc.list_parent_indices(headers).filter(named).to_pylist())
+
+
+def _is_utf8(value: bytes | None) -> bool:
+    try:
+        str(value or b"", "utf-8")
+    except UnicodeDecodeError:
+        return False
+    return True

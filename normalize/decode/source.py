@@ -1,0 +1,185 @@
+"""`DecodePlan`: the arguments of the first pass, and the columns of Kafka's records that it reads."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Literal
+
+from cdc_formats.decoder import Decoder
+from cdc_formats.events import Ignored
+from cdc_formats.format import Format
+from cdc_formats.row_kind import RowKind
+from cdc_formats.values.schema import Column, columns as to_columns
+from normalize.core.changes import Shape
+from normalize.core.guard import Identity
+from normalize.core.output import CONTROL_EVENT, CORRUPT_RECORD, SIDE_OUTPUTS, Destination, Mode, Output
+from normalize.core.row_order import RowOrder
+
+KAFKA_METADATA: dict[str, Column] = {
+    column.name: column
+    for column in to_columns(
+        "topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP(3), `timestamp-type` STRING, "
+        "headers MAP<STRING, BINARY>, `header-list` ARRAY<STRUCT<key: STRING, value: BINARY>>"
+    )
+}
+"""Metadata columns of the Kafka record itself, with Flink's names."""
+
+RECORD_COLUMNS = {name: name for name in KAFKA_METADATA} | {"timestamp-type": "timestampType", "header-list": "headers"}
+"""The columns of Kafka's records that its metadata columns need."""
+KAFKA_COLUMNS = frozenset({"key", "value", *RECORD_COLUMNS.values()})
+"""The columns of Kafka's records, with the names of Spark's Kafka source."""
+
+
+@dataclass(frozen=True)
+class DecodePlan:
+    """The arguments of the first pass; built on the driver, sent to the workers.
+
+    Parameters
+    ----------
+    format : Format
+    columns : tuple of Column
+        The declared columns.
+    unique_key : tuple of str
+    metadata : mapping
+        The requested metadata, the format's and Kafka's, by the names of their columns, in the requested order.
+    mode : {"FAILFAST", "DROPMALFORMED", "PERMISSIVE"}
+    dead_letters : Destination or None
+        The destination of bad records; it replaces `mode`.
+    control_events : frozenset of Ignored
+        The control events that become rows.
+    on_truncate : {"fail", "ignore"}
+    topic : str or None
+        The topic, if there is only one: records then do not need its name. Empty if it has no name.
+    key_groups : int
+    drop_update_before : bool
+        Whether ``-U`` is dropped; for a plan without a stage.
+    positions : bool
+        Whether changes carry the source's positions.
+    ignored : tuple of int
+        The indexes of the columns that are ignored when rows are compared.
+    ignore_deletes : bool
+        Whether deletes are dropped.
+    key_metadata : tuple of str
+        The metadata columns that are part of the primary key, after the columns `unique_key`.
+    distinguished_by : tuple of str
+        The metadata that distinguishes rows of several tables.
+    record_columns : frozenset of str
+        The columns of Kafka's records that the records have.
+    row_order : {"log", "offset", "row"}
+        The order of the records (`row_order`).
+    streaming : bool
+    completes_moved : bool
+        Whether a row that lacks columns is completed from the row of its old key
+        (`Format.decoder`); a stage cannot do so.
+    """
+
+    format: Format
+    columns: tuple[Column, ...]
+    unique_key: tuple[str, ...] = ()
+    metadata: Mapping[str, str] = field(default_factory=dict)
+    mode: Mode = "FAILFAST"
+    dead_letters: Destination | None = None
+    control_events: frozenset[Ignored] = frozenset()
+    on_truncate: Literal["fail", "ignore"] = "fail"
+    topic: str | None = None
+    key_groups: int = 1
+    drop_update_before: bool = False
+    positions: bool = False
+    ignored: tuple[int, ...] = ()
+    ignore_deletes: bool = False
+    key_metadata: tuple[str, ...] = ()
+    distinguished_by: tuple[str, ...] = ()
+    record_columns: frozenset[str] = KAFKA_COLUMNS
+    row_order: RowOrder = "log"
+    streaming: bool = True
+    completes_moved: bool = False
+
+    @cached_property
+    def identity(self) -> Identity:
+        """The values that must be equal in all messages, since rows are merged by key."""
+        selected = self.format.table_identity.items()
+        free = [
+            (name, option)
+            for name, option in selected
+            if name not in self.distinguished_by and not (option and getattr(self.format, option) is not None)
+        ]
+        # A format that names its table does so in every message; the topic is compared only without a name.
+        topics = self.topic is None and "topic" not in self.distinguished_by and len(free) == len(self.format.table_identity)
+        return Identity(tuple(name for name, _ in free), tuple(option for _, option in free), topics, self.unique_key)
+
+    @property
+    def shape(self) -> Shape:
+        """The columns of changes that are sent to the stage."""
+        offsets = self.streaming and self.row_order == "offset"
+        return Shape(self.columns, self.output.metadata, self.ignored, self.positions, offsets)
+
+    @property
+    def output(self) -> Output:
+        """The columns of the resulting DataFrame."""
+        known = self.format.metadata
+        types = {**{name: column.type for name, column in KAFKA_METADATA.items()}, **{name: known[name].sql_type for name in known}}
+        columns = [Column(column, types[name]) for column, name in self.metadata.items()]
+        side_outputs = [SIDE_OUTPUTS[CORRUPT_RECORD]] * self.permissive + [SIDE_OUTPUTS[CONTROL_EVENT]] * bool(self.control_events)
+        return Output(self.columns, tuple(columns), tuple(side_outputs))
+
+    @property
+    def format_metadata(self) -> list[str]:
+        """The metadata that the format reads."""
+        return [name for name in self.metadata.values() if name in self.format.metadata]
+
+    @property
+    def kafka_metadata(self) -> list[str]:
+        """The metadata that is the Kafka record's own."""
+        return [name for name in self.metadata.values() if name not in self.format.metadata]
+
+    @property
+    def in_order(self) -> bool:
+        """Whether the records of a partition arrive in their order."""
+        return self.row_order == "log" or (self.row_order == "row" and self.streaming)
+
+    @property
+    def permissive(self) -> bool:
+        """Whether corrupt records become rows."""
+        return self.mode == "PERMISSIVE"
+
+    @property
+    def handled_reasons(self) -> frozenset[Ignored]:
+        """The reasons whose records are not only counted."""
+        return self.control_events | ({Ignored.TRUNCATE} if self.on_truncate == "fail" else set())
+
+    @property
+    def by_key(self) -> bool:
+        """Whether the rows of a plan without a stage are upserts and deletes by key."""
+        has = self.format.changelog_mode.contains
+        is_upsert = has(RowKind.UPDATE_AFTER) and not has(RowKind.UPDATE_BEFORE)
+        return self.drop_update_before or is_upsert
+
+    def decoder(self) -> Decoder:
+        """Compile the decoder."""
+        return self.format.decoder(
+            self.columns,
+            unique_key=self.unique_key,
+            metadata=self.format_metadata,
+            positions=self.positions,
+            tables=self.identity.columns,
+            require_key=self.by_key,
+            completes_moved=self.completes_moved,
+        )
+
+
+def needed_columns(source: DecodePlan) -> list[str]:
+    """Return the columns of Kafka's records that the pass reads; each costs time for every record."""
+    columns = ["value", "partition", "stamp"]
+    if source.row_order != "row":
+        columns.append("offset")
+    of_format = source.format.reads_key or (source.format.uses_key and source.unique_key)
+    if of_format or source.permissive or source.dead_letters is not None or source.control_events:
+        columns += ["key"] if "key" in source.record_columns else []
+    if source.topic is None:
+        columns.append("topic")
+    named = {RECORD_COLUMNS[name] for name in source.kafka_metadata} - {"topic", *columns}
+    if source.format.reads_headers or source.dead_letters is not None:
+        named |= source.record_columns & {"headers"}
+    return columns + sorted(named)

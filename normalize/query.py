@@ -1,0 +1,478 @@
+"""The queries of the readers and of `ChangelogNormalize`: the only module that knows the plan, the first pass and the engines."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal
+
+from cdc_formats.errors import ArgumentError, SchemaError
+from cdc_formats.events import Ignored
+from cdc_formats.format import Format
+from cdc_formats.values.schema import Column
+from normalize.analyzed_plan import with_changelog_mode
+from normalize.arguments import check_choice, metadata_columns, names_of
+from normalize.condition import matches
+from normalize.core.changes import Shape
+from normalize.core.guard import Expected
+from normalize.core.key_group import Stage
+from normalize.core.output import ROW_KIND, SIDE_OUTPUTS, Mode, Output
+from normalize.dataframe import positional, require_changelog, require_distinct, table_columns
+from normalize.decode.decode_pass import decode_pass
+from normalize.decode.last_changes import LastChanges, merged
+from normalize.decode.pack_pass import pack_pass
+from normalize.decode.record_input import RecordInput, records as records_of
+from normalize.decode.source import KAFKA_METADATA, RECORD_COLUMNS, DecodePlan
+from normalize.decode.targets import Blocks, KeyedRows, Target, TargetMaker, TypedRows
+from normalize.decode.where import FilterRows, evaluate_where, filtered_blocks
+from normalize.engines.bounded import normalize_bounded
+from normalize.engines.key_groups import normalize_stream
+from normalize.engines.native import check_session, facts_of, normalize_native
+from normalize.kafka.dead_letter import DeadLetter, destination_of
+from normalize.monitoring.counts import COLUMN as COUNTS_COLUMN, DECODE_COUNTS, counts_ddl, observe_counts
+from normalize.monitoring.notice import reporter
+from normalize.plan import Plan, make_plan
+from normalize.stage_options import NativeEngine, StageOptions, ignored_columns, make_stage
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
+
+_MODES = ("FAILFAST", "DROPMALFORMED", "PERMISSIVE")
+_CONTROL_EVENTS = {reason.value: reason for reason in Ignored}
+_ALL_CONTROL_EVENTS = frozenset(Ignored) - {Ignored.TOMBSTONE, Ignored.OTHER_TABLE}
+
+
+@dataclass(frozen=True)
+class Request:
+    """Checked arguments: the first pass's source, the stage's options, and the plan.
+
+    Parameters
+    ----------
+    source : DecodePlan
+    options : StageOptions
+    plan : Plan
+    records : RecordInput
+    observation : str, Observation or None
+    """
+
+    source: DecodePlan
+    options: StageOptions
+    plan: Plan
+    records: RecordInput
+    observation: Any
+
+    @classmethod
+    def check(
+        cls,
+        records: RecordInput,
+        kafka_options: Mapping[str, str],
+        *,
+        format: Format,
+        schema: str | StructType,
+        primary_key: str | Sequence[str],
+        normalize: StageOptions | bool | None,
+        mode: Mode | DeadLetter,
+        metadata: Mapping[str, str] | Sequence[str],
+        changelog_mode: Literal["all", "upsert"],
+        control_events: str | Sequence[str],
+        on_truncate: Literal["fail", "ignore"],
+        observation: Any,
+    ) -> Request:
+        """Return the request; raises on the driver when the arguments cannot be used.
+
+        Parameters
+        ----------
+        records : RecordInput
+        kafka_options : mapping
+            The options of Spark's Kafka source; empty if the records do not come from Kafka.
+        format, schema, primary_key, normalize, mode, metadata, changelog_mode, control_events, on_truncate, observation
+            As of `from_kafka_changelog`.
+
+        Raises
+        ------
+        ArgumentError, SchemaError, FormatOptionError
+        """
+        if not isinstance(mode, DeadLetter) and mode not in _MODES:
+            raise ArgumentError(f"mode is {mode!r}: use one of {', '.join(_MODES)}, or DeadLetter(topic)")
+        check_choice("on_truncate", on_truncate, ("fail", "ignore"))
+        requested = metadata_columns(metadata)
+        _check_metadata(format, requested, records.columns)
+        options, plan = make_options(normalize, format, names_of(primary_key), changelog_mode, metadata=tuple(requested))
+        table = table_columns(schema)
+        key, key_metadata = _split_key(table, names_of(options.primary_key), requested)
+        _require_stage(plan, options, key_metadata)
+        source = DecodePlan(
+            format=format,
+            columns=table,
+            unique_key=key,
+            metadata=requested,
+            mode="FAILFAST" if isinstance(mode, DeadLetter) else mode,
+            dead_letters=destination_of(mode, format.identifier, kafka_options) if isinstance(mode, DeadLetter) else None,
+            control_events=_control_events(control_events),
+            on_truncate=on_truncate,
+            topic=records.topic,
+            key_groups=options.key_groups,
+            drop_update_before=plan.drop_update_before,
+            positions=options.order == "source",
+            ignored=ignored_columns(table, key, names_of(options.ignore_columns)),
+            ignore_deletes=options.ignore_deletes,
+            key_metadata=key_metadata,
+            distinguished_by=_distinguished_by(format, plan, requested, key_metadata),
+            record_columns=records.columns,
+            row_order=records.row_order,
+            streaming=records.streaming,
+        )
+        if source.topic is None and source.identity.compared and not plan.normalize:
+            alone = "read each topic in a separate call" if source.row_order == "log" else "drop the column topic if there is only one"
+            raise ArgumentError(
+                "the query may read several topics, and without ChangelogNormalize their tables are not compared: add metadata=['topic'] "
+                f"to identify each row's topic, or {alone}"
+            )
+        _check_order(source, plan)
+        if options.native is not None:
+            _check_native(source)
+        source.decoder()  # raises here, on the driver, what the format cannot read
+        _check_names(source)
+        _check_observation(observation, records.streaming)
+        return cls(source, options, plan, records, observation)
+
+    def stage(self) -> Stage | None:
+        """Return the stage if the plan has one."""
+        source = self.source
+        if not self.plan.normalize:
+            return None
+        return make_stage(
+            self.options,
+            source.shape,
+            source.unique_key,
+            streaming=self.records.streaming,
+            mode=source.mode,
+            dead_letters=source.dead_letters,
+            key_metadata=source.key_metadata,
+            expected=Expected(source.identity, by_source=source.positions, has_positions=not source.format.positions),
+            row_order=source.row_order,
+        )
+
+    def changelog(self, raw: DataFrame, stage: Stage | None) -> DataFrame:
+        """Return the changelog of a DataFrame of records."""
+        if self.options.native is not None:
+            check_session(raw.sparkSession)
+        query = _Query(self, records_of(raw, self.source), stage)
+        changes = query.streaming() if self.records.streaming else query.bounded()
+        return with_changelog_mode(changes, self.plan.changelog_mode)
+
+
+def make_options(
+    normalize: StageOptions | bool | None,
+    format: Format,
+    primary_key: tuple[str, ...],
+    changelog_mode: Literal["all", "upsert"],
+    *,
+    metadata: tuple[str, ...] = (),
+) -> tuple[StageOptions, Plan]:
+    """Return the stage's options and the plan, for the argument `normalize` and those that it completes.
+
+    Raises
+    ------
+    ArgumentError
+        When the arguments contradict each other, or a required primary key is missing.
+    """
+    if normalize is not None and normalize is not False and not isinstance(normalize, StageOptions):
+        raise ArgumentError(f"normalize is {normalize!r}: use None, False or ChangelogNormalize(...)")
+    options = (normalize or StageOptions()).for_reader(primary_key, changelog_mode, metadata)
+    plan = make_plan(
+        format.changelog_mode,
+        names_of(options.primary_key),
+        options.changelog_mode,
+        options.source_duplicates,
+        normalize=normalize is not False,
+    )
+    return options, plan
+
+
+def _check_metadata(format: Format, metadata: Mapping[str, str], record_columns: frozenset[str]) -> None:
+    known = {*format.metadata, *KAFKA_METADATA}
+    for name in metadata.values():
+        if name not in known:
+            hint = ". Spark's Kafka source does not provide it" if name == "leader-epoch" else ""
+            raise SchemaError(f"{format.identifier} has no metadata column {name!r}; it has {', '.join(sorted(known))}{hint}")
+        if name not in format.metadata and RECORD_COLUMNS[name] not in record_columns:
+            raise ArgumentError(
+                f"metadata has {name!r}, which requires the column {RECORD_COLUMNS[name]} in the DataFrame: add the column, or remove "
+                f"{name!r}"
+            )
+
+
+def _split_key(
+    columns: Sequence[Column], primary_key: tuple[str, ...], metadata: Mapping[str, str]
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the primary key's table columns and its metadata columns."""
+    of_table = {column.name for column in columns}
+    of_metadata = tuple(name for name in primary_key if name not in of_table and name in metadata)
+    return tuple(name for name in primary_key if name not in of_metadata), of_metadata
+
+
+def _distinguished_by(format: Format, plan: Plan, metadata: Mapping[str, str], key_metadata: Sequence[str]) -> tuple[str, ...]:
+    """Return the metadata that distinguishes the rows of several tables."""
+    tables = ("topic", *format.table_identity)
+    if not plan.normalize and any(name in tables for name in metadata.values()):
+        # Without a stage no rows are merged: a column that names the table is enough.
+        return tables
+    return tuple(metadata[name] for name in key_metadata)
+
+
+def _require_stage(plan: Plan, options: StageOptions, key_metadata: Sequence[str]) -> None:
+    """Raise an error for arguments that require the stage if the plan has none."""
+    if plan.normalize:
+        return
+    if key_metadata:
+        raise ArgumentError(
+            f"primary_key has the metadata column {key_metadata[0]!r}, which requires ChangelogNormalize, and the plan does not have "
+            f"it: {plan.reason}. Remove {key_metadata[0]!r} from primary_key"
+        )
+    if options.set_options:
+        raise ArgumentError(f"{', '.join(options.set_options)} requires ChangelogNormalize, which the plan does not have: {plan.reason}")
+
+
+def _check_order(source: DecodePlan, plan: Plan) -> None:
+    """Raise an error for a DataFrame that lacks columns which the order of its records requires."""
+    if source.format.reads_key and "key" not in source.record_columns:
+        raise ArgumentError(f"{source.format.identifier} reads the record's key: add the column key to the DataFrame")
+    if source.row_order != "row" or not plan.normalize:
+        return
+    if source.positions:
+        raise ArgumentError(
+            "order='source' requires the columns partition and offset in the DataFrame: positions are compared in each Kafka partition"
+        )
+    if not source.streaming and "timestamp" not in source.record_columns:
+        raise ArgumentError(
+            "the rows of a bounded DataFrame have no order, which ChangelogNormalize requires: add the columns partition and offset, or "
+            "timestamp; or pass normalize=False"
+        )
+
+
+def _check_native(source: DecodePlan) -> None:
+    """Raise an error for arguments that the native engine refuses."""
+    if source.permissive:
+        raise ArgumentError(
+            "engine='native' and mode='PERMISSIVE' cannot be combined, since a corrupt record has no key: use DeadLetter(topic), "
+            "DROPMALFORMED or FAILFAST"
+        )
+    if source.control_events:
+        raise ArgumentError(
+            "engine='native' and control_events cannot be combined, since an event has no key: read the events in a second query, with "
+            "normalize=False"
+        )
+
+
+def _control_events(names: str | Sequence[str]) -> frozenset[Ignored]:
+    if names == "all":
+        return _ALL_CONTROL_EVENTS
+    unknown = [name for name in names_of(names) if name not in _CONTROL_EVENTS]
+    if unknown:
+        raise ArgumentError(f"control_events has {unknown[0]!r}: use {', '.join(_CONTROL_EVENTS)}, or 'all'")
+    return frozenset(_CONTROL_EVENTS[name] for name in names_of(names))
+
+
+def _check_observation(observation: Any, streaming: bool) -> None:
+    if not streaming and isinstance(observation, str):
+        raise ArgumentError("observation of a bounded read must be a pyspark.sql.Observation, which returns the counts")
+    if streaming and observation is not None and not isinstance(observation, str):
+        raise ArgumentError("observation of a stream must be a string: the prefix of the metrics' names in the query's progress")
+
+
+def _check_names(source: DecodePlan) -> None:
+    # Spark ignores case in names by default: names that differ in case alone would be ambiguous.
+    output = source.output
+    reserved = [ROW_KIND, *SIDE_OUTPUTS, COUNTS_COLUMN]
+    names = [*reserved, *(column.name for column in (*output.columns, *output.metadata))]
+    lower = [name.lower() for name in names]
+    twice = sorted({name for name in lower if lower.count(name) > 1})
+    if twice:
+        raise SchemaError(
+            f"column {', '.join(twice)} would be in the result twice: choose other names than {', '.join(reserved)}, and rename metadata, "
+            "as in metadata={'event_time': 'timestamp'}"
+        )
+
+
+@dataclass(frozen=True)
+class _Query:
+    """Builds the query on the columns of `source.needed_columns`."""
+
+    request: Request
+    records: DataFrame
+    stage: Stage | None
+
+    def streaming(self) -> DataFrame:
+        """Return the stream: records, decode, and the stage if the plan has one."""
+        prefix = self.request.observation or "changelog"
+        if self.stage is None:
+            return observe_counts(self._decoded_as(TypedRows), DECODE_COUNTS, f"{prefix}_decode")
+        if self.request.options.native is not None:
+            return self._native(self.request.options.native, self.stage, prefix)
+        if self.request.options.where is None:
+            blocks = observe_counts(self._decoded_as(Blocks), DECODE_COUNTS, f"{prefix}_decode")
+        else:
+            blocks = filtered_blocks(observe_counts(self._filtered(), DECODE_COUNTS, f"{prefix}_decode"), self.request.source)
+        return normalize_stream(blocks, self.stage, self.request.source.output, f"{prefix}_normalize")
+
+    def bounded(self) -> DataFrame:
+        """Return the same rows as a bounded DataFrame, without state."""
+        observation = self.request.observation
+        if self.stage is None:
+            return observe_counts(self._decoded_as(TypedRows), DECODE_COUNTS, observation)
+        keyed = self._decoded_as(KeyedRows) if self.request.options.where is None else self._filtered()
+        split = self.request.records.split_partitions
+        return normalize_bounded(keyed, self.stage, self.request.source.output, split_partitions=split, observation=observation)
+
+    def _native(self, engine: NativeEngine, stage: Stage, prefix: str) -> DataFrame:
+        options, records, output = self.request.options, self.request.records, self.request.source.output
+        likely = records.split_partitions or records.topic is None or records.row_order != "log"
+        repartition = engine.repartitions(likely=likely)
+        decoded = self._decoded(_last_changes(stage, repartition=repartition), LastChanges.ddl(output))
+        last = observe_counts(decoded, DECODE_COUNTS, f"{prefix}_decode")
+        if repartition:
+            last = merged(last, output, stage.row_order)
+        return normalize_native(last, stage, output, f"{prefix}_normalize", where=options.where)
+
+    def _decoded(self, target: TargetMaker, ddl: str) -> DataFrame:
+        source = self.request.source
+        decode: Callable[..., Any] = partial(decode_pass, source=source, target=target, report=reporter(self.records.sparkSession))
+        return self.records.mapInArrow(decode, f"{ddl}, {counts_ddl(DECODE_COUNTS)}")
+
+    def _decoded_as(self, target: type[Target]) -> DataFrame:
+        return self._decoded(target, target.ddl(self.request.source.output))
+
+    def _filtered(self) -> DataFrame:
+        return evaluate_where(self._decoded_as(FilterRows), self.request.options.where, self.request.source.columns)
+
+
+def _last_changes(stage: Stage, *, repartition: bool) -> partial[LastChanges]:
+    """Return the target of the first pass for the native engine."""
+    partitions = {name: topic.partitions for name, topic in stage.expected.topics.items()}
+    return partial(LastChanges, row_order=stage.row_order, facts=facts_of(stage), partitions=partitions, merged=repartition)
+
+
+@dataclass(frozen=True)
+class ChangelogNormalize(StageOptions):
+    """The keyed stage of a changelog, with its options: it removes duplicates, generates ``-U`` and completes deletes.
+
+    The same class is used at three places::
+
+        from_kafka_changelog(spark, "orders", ..., primary_key="id", normalize=ChangelogNormalize(order="source"))
+        decode_changelog(df, ..., primary_key="id", normalize=ChangelogNormalize(state_ttl=timedelta(days=30)))
+        any_changelog.transform(ChangelogNormalize("id"))
+
+    `from_kafka_changelog` and `decode_changelog` decide themselves whether the stage is needed (`explain_changelog` prints the reason).
+    ``df.transform`` always adds it.
+
+    Parameters
+    ----------
+    primary_key : str or sequence of str
+        The columns that identify a row. `from_kafka_changelog` and `decode_changelog` take it from their own `primary_key`.
+    source_duplicates : bool
+        Whether the producer may deliver an event more than once (Flink's ``table.exec.source.cdc-events-duplicate``). If so, the stage is
+        added to remove duplicates, which requires `primary_key`. False requires a reader: ``df.transform`` always adds the stage.
+    changelog_mode : {"all", "upsert"}
+        The row kinds of the result: ``all`` includes ``-U``; ``upsert`` has ``+I +U -D``. `from_kafka_changelog` and `decode_changelog`
+        also have this argument: ``upsert`` in either place selects it.
+    metadata : sequence of str
+        Columns of the DataFrame that are ignored when rows are compared, and not stored: a row of the result has the values of the row
+        that caused it. `from_kafka_changelog` and `decode_changelog` use the columns of their own `metadata`.
+    order : {"arrival", "source"}
+        ``source`` drops and counts a change at or before its key's position in the source's log as a redelivery. Redeliveries of any part
+        of the topic, connector restarts and late deletes then leave no trace. It requires a reader, and a format whose messages have
+        positions.
+    key_groups : int
+        The number of groups into which keys are hashed; fixed for the life of a checkpoint. More groups make the state of each smaller.
+    delete_retention : timedelta
+        How long ``order="source"`` keeps the position of a delete (processing time), so that a late update cannot restore the row.
+    where : str, Column or None
+        A Spark condition on the table's columns: a row that stops matching is deleted, and one that never matched is not stored. A row
+        without a value for one of these columns (unchanged TOAST values) is an error.
+    ignore_columns : sequence of str
+        Columns that are ignored when rows are compared (``updated_at``): an update of these columns alone is dropped, and the row stays as
+        it was last emitted.
+    ignore_deletes : bool
+        Whether deletes are dropped: their rows stay. An event that changes the primary key also
+        leaves the old row, unless the producer writes the ``-U`` and the ``+U`` as separate messages
+        (changelog-json), and the plan has no ChangelogNormalize.
+    state_ttl : timedelta or None
+        Forget a row this long after its last write (processing time), as in Flink: its next change is an ``+I``, its delete is dropped.
+        With a TTL, an update to an equal row is emitted. It requires a stream.
+    on_expiry : {"forget", "retract"}
+        Whether a row that expires is also deleted from the result. ``retract`` makes Spark scan the whole state in every micro-batch.
+    mini_batch : bool
+        Keep only the last change of a key in a micro-batch.
+    engine : {"key_groups", "native"} or NativeEngine
+        What runs a stream. ``key_groups``: Python, with a state value for each group of keys; it supports every option. ``native``: Spark's
+        own aggregation, with a state row for each key, so that a micro-batch costs what changes, and not what is stored. It requires Spark
+        4.2, keeps only the last change of a key in a micro-batch, and its result is written in output mode ``update``. Rows must have all
+        columns, and rows without a row kind are refused.
+
+    Raises
+    ------
+    ArgumentError
+        When an option has an invalid value, requires another option or excludes it. `df.transform` raises it for options that require a
+        reader, for a DataFrame without ``row_kind``, and for `state_ttl` and ``engine="native"`` with a DataFrame that is not a stream.
+    MissingDependencyError
+        `df.transform` raises it for ``engine="native"`` on Spark 4.1 and older.
+
+    Notes
+    -----
+    A DataFrame that is transformed has a column ``row_kind``. ``+I`` and ``+U`` are the key's newest row, ``-D`` deletes it. A ``-U``
+    directly before a ``+U`` of the same key is dropped, as in Flink's planner. Any other ``-U`` is a delete, so that an update of the key
+    deletes the old row. Rows whose ``row_kind`` is NULL (with a ``_corrupt_record`` or a ``_control_event``) are returned unchanged. Rows
+    of one key are processed in the order of their DataFrame partition.
+
+    Write a stream with this stage in output mode ``append``, or ``update`` with ``engine="native"``.
+    """
+
+    def __call__(self, df: DataFrame) -> DataFrame:
+        """Return the normalized changelog of `df`."""
+        require_changelog(df)
+        self.require_reader_options_unset()
+        output, key = self._output(df), names_of(self.primary_key)
+        ignored = ignored_columns(output.columns, key, names_of(self.ignore_columns))
+        stage = make_stage(self, Shape(output.columns, output.metadata, ignored=ignored), key, streaming=df.isStreaming)
+        names = [column.name for column in output.all]
+        require_distinct(df, names)
+        rows = df.select(ROW_KIND, *positional(names), matches(self.where))
+        if self.native is not None:
+            changes = self._native(self.native, df, rows, output, stage)
+        elif df.isStreaming:
+            blocks = self._packed(rows, Blocks, Blocks.ddl(output), output, stage)
+            changes = normalize_stream(blocks, stage, output, "changelog_normalize")
+        else:
+            keyed = self._packed(rows, KeyedRows, KeyedRows.ddl(output), output, stage)
+            changes = normalize_bounded(keyed, stage, output, split_partitions=False)
+        return with_changelog_mode(changes, self.changelog_mode)
+
+    def _native(self, engine: NativeEngine, df: DataFrame, rows: DataFrame, output: Output, stage: Stage) -> DataFrame:
+        check_session(df.sparkSession)
+        if output.side_outputs:
+            raise ArgumentError(
+                f"engine='native' refuses the column {output.side_outputs[0].name}, whose rows have no key: drop it, and filter out rows "
+                "without a row_kind"
+            )
+        repartition = engine.repartitions(likely=True)
+        last = self._packed(rows, _last_changes(stage, repartition=repartition), LastChanges.ddl(output), output, stage)
+        if repartition:
+            last = merged(last, output, stage.row_order)
+        return normalize_native(last, stage, output, "changelog_normalize")
+
+    def _packed(self, rows: DataFrame, target: TargetMaker, ddl: str, output: Output, stage: Stage) -> DataFrame:
+        pack = partial(pack_pass, target=target, output=output, stage=stage, ignore_deletes=self.ignore_deletes)
+        return rows.mapInArrow(pack, ddl)
+
+    def _output(self, df: DataFrame) -> Output:
+        names = names_of(self.metadata)
+        table = table_columns(df.schema, without=(ROW_KIND, *SIDE_OUTPUTS, *names))
+        metadata = {column.name: column for column in table_columns(df.schema, without=(ROW_KIND, *SIDE_OUTPUTS))}
+        missing = [name for name in names if name not in metadata]
+        if missing:
+            raise ArgumentError(f"metadata has {missing[0]}, which is not a column of the DataFrame")
+        side_outputs = tuple(column for name, column in SIDE_OUTPUTS.items() if name in df.columns)
+        return Output(table, tuple(metadata[name] for name in names), side_outputs)
