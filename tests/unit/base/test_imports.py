@@ -17,7 +17,8 @@ HEAVY = {"pyspark", "py4j", "pandas", "numpy", "pyarrow", "confluent_kafka", "ri
 FORBIDDEN = {*HEAVY, "normalize", "time", "socket", "asyncio", "requests", "urllib", "http", "subprocess", "threading", "locale"}
 EXTRAS = {
     "avro/reader.py": {"fastavro"},
-    "avro/schema_registry.py": {"confluent_kafka", "time", "urllib"},
+    "avro/registry_options.py": {"urllib"},
+    "avro/schema_registry.py": {"confluent_kafka", "time"},
     "avro/writer.py": {"fastavro"},
     "decoding/validation.py": {"jsonschema", "referencing"},
     "topics/client.py": {"confluent_kafka", "time"},
