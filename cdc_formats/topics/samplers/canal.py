@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 from cdc_formats.decoding.metadata import unraw
 from cdc_formats.decoding.wrappers import message_fields
@@ -19,7 +19,7 @@ class CanalSampler(Sampler):
     """The hooks of ``canal-json``."""
 
     format: CanalFormat
-    marks = ("data", "old", "type", "isDdl", "database", "table", "es")
+    marks: ClassVar[tuple[str, ...]] = ("data", "old", "type", "isDdl", "database", "table", "es")
     operation_path = ("type",)
 
     def declaration(self, key: bytes | None, value: bytes, headers: Headers = ()) -> Declaration:
