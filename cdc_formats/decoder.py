@@ -293,13 +293,18 @@ class Decoder:
         old = key
         if event.before is not None:
             old = self._unified_key(complete(rows.key(event.before, event.before_path), key))
-        # Debezium writes a changed key as a delete and an insert.
-        if partial and not self._completes_moved and (old != key or event.kind is _INSERT):
-            raise self._moved(row, event.after_path)
-        if old != key:
+        moved = old != key
+        if partial:
+            self._require_completion(event, row, moved=moved)
+        if moved:
             changes.append(KeyedChange(self._checked(old, event.before_path), None, metadata))
-        moved_from = old if partial and old != key else None
-        changes.append(KeyedChange(key, row, metadata, partial, moved_from=moved_from))
+        changes.append(KeyedChange(key, row, metadata, partial, moved_from=old if partial and moved else None))
+
+    def _require_completion(self, event: Event, row: tuple[Any, ...], *, moved: bool) -> None:
+        """Raise if nobody can complete a partial row, since its key is new."""
+        # Debezium writes a changed key as a delete and an insert.
+        if not self._completes_moved and (moved or event.kind is _INSERT):
+            raise self._moved(row, event.after_path)
 
     def _keyed_with_position(self, event: Event, changes: list[KeyedChange]) -> None:
         made: list[KeyedChange] = []

@@ -158,23 +158,15 @@ class _Plain(_Message, gc=False):
 def _events(message: Any, tables: TableFilter, whole: RowConverter | None) -> Sequence[Event] | Ignored:
     """Return a message's event; `whole` if a delete must have its whole row."""
     kind = KINDS.get(message.type) if isinstance(message.type, str) else None
-    if message.type == _WATERMARK:
-        return Ignored.HEARTBEAT
-    if tables.set and (kind is not None or message.is_ddl is True) and not tables.match(message.database, message.table, "$"):
-        return Ignored.OTHER_TABLE
-    if message.is_ddl is True:
-        return Ignored.TRUNCATE if message.type == "TRUNCATE" else Ignored.DDL
+    if (reason := _without_rows(message, kind, tables)) is not None:
+        return reason
     if message.tidb.claim_check_location is not None and (kind is not _DELETE or message.data is None or whole):
         raise _elsewhere(message.tidb.claim_check_location)
     if kind is None:
         raise _unknown(message.type)
     row = _only(message.data, "data", message.type)
     if kind is _DELETE:
-        if whole and ABSENT in (values := whole.raw(row)) and _key_only(message, whole.names, values):
-            raise MissingBeforeImageError(
-                "the delete has only the key: set TiCDC's delete-only-output-handle-key-columns=false, or set a primary_key",
-                "$.data[0]",
-            )
+        _require_whole(message, row, whole)
         return [Event.delete(row, message, "$.data[0]")]
     if message.tidb.only_handle_key is True:
         raise PartialImageError(
@@ -186,6 +178,25 @@ def _events(message: Any, tables: TableFilter, whole: RowConverter | None) -> Se
         return [Event.insert(row, message, "$.data[0]")]
     old = _only(message.old, "old", message.type)
     return [Event(_UPDATE, old, row, message, "$.old[0]", "$.data[0]", True)]
+
+
+def _without_rows(message: Any, kind: RowKind | None, tables: TableFilter) -> Ignored | None:
+    """Return the reason why a message has no rows, None if it has some or is not valid."""
+    if message.type == _WATERMARK:
+        return Ignored.HEARTBEAT
+    if tables.set and (kind is not None or message.is_ddl is True) and not tables.match(message.database, message.table, "$"):
+        return Ignored.OTHER_TABLE
+    if message.is_ddl is True:
+        return Ignored.TRUNCATE if message.type == "TRUNCATE" else Ignored.DDL
+    return None
+
+
+def _require_whole(message: Any, row: Any, whole: RowConverter | None) -> None:
+    if whole and ABSENT in (values := whole.raw(row)) and _key_only(message, whole.names, values):
+        raise MissingBeforeImageError(
+            "the delete has only the key: set TiCDC's delete-only-output-handle-key-columns=false, or set a primary_key",
+            "$.data[0]",
+        )
 
 
 def commit_position(commit_ts: Any) -> Position:

@@ -307,15 +307,23 @@ class _Reader:
             if image is None:
                 raise WriterSchemaError(f"`$.{name}` is not a record in its writer's schema")
         fields = {name: avro for image in images.values() if image for name, avro in schema.fields(image).items()}
-        handling = self.format.handling
         source = schema.record_of(types["source"]) if "source" in types else None
-        if source is not None:
-            # Messages that are decoded together do not read the connector's name.
-            refuse_cells(next((name for name in CELL_CONNECTORS if name in source["name"].lower()), None))
-        if source is not None and source["name"] in _COMPLETE_SOURCES:
-            # The logs of MySQL and MariaDB have all values: there the placeholder's text is ordinary data.
-            handling = replace(handling, placeholder=None)
+        handling = self.format.handling if source is None else _of_source(source["name"], self.format.handling)
         return row_converter(schema, fields, self.rows.columns, handling, self.rows.unique_key)
+
+
+def _of_source(name: str, handling: Handling) -> Handling:
+    """Return the handling of the values of a connector, by the name of its source's schema.
+
+    Raises
+    ------
+    MalformedMessageError
+        When the connector writes cells.
+    """
+    # Messages that are decoded together do not read the connector's name.
+    refuse_cells(next((connector for connector in CELL_CONNECTORS if connector in name.lower()), None))
+    # The logs of MySQL and MariaDB have all values: there the placeholder's text is ordinary data.
+    return replace(handling, placeholder=None) if name in _COMPLETE_SOURCES else handling
 
 
 class _Envelope(NamedTuple):
