@@ -147,7 +147,7 @@ def partitions(
 
 def headers(records: Sequence[SampledRecord]) -> dict[str, int]:
     """Return the number of records by header name."""
-    return dict(Counter(name for each in records for name in {name for name, _ in each.headers}).most_common())
+    return dict(Counter(name for each in records for name in dict.fromkeys(name for name, _ in each.headers)).most_common())
 
 
 def keys(records: Sequence[InspectedRecord]) -> Keys:
