@@ -25,9 +25,9 @@ class _Commands(TyperGroup):
 
     def main(self, args: Sequence[str] | None = None, *rest: Any, **extra: Any) -> Any:
         arguments = sys.argv[1:] if args is None else args
-        others = [each for each in arguments if each != "--traceback"]
+        remaining = [each for each in arguments if each != "--traceback"]
         # Users add it after a failure, at the end of the line that failed.
-        return super().main(["--traceback", *others] if len(others) < len(arguments) else others, *rest, **extra)
+        return super().main(["--traceback", *remaining] if len(remaining) < len(arguments) else remaining, *rest, **extra)
 
     def invoke(self, ctx: Any) -> Any:
         try:
@@ -68,8 +68,8 @@ app.command()(verify)
 app.command()(status)
 
 
-def _tell_version(wanted: bool) -> None:
-    if wanted:
+def _tell_version(requested: bool) -> None:
+    if requested:
         from importlib.metadata import version
 
         typer.echo(f"cdc {version('pyspark-kafka-changelog')}")

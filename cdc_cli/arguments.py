@@ -40,13 +40,13 @@ def pairs(texts: Sequence[str], option: str) -> dict[str, str]:
     >>> pairs(["security.protocol=SASL_SSL", "sasl.username=orders=1"], "-X")
     {'security.protocol': 'SASL_SSL', 'sasl.username': 'orders=1'}
     """
-    found = {}
+    values = {}
     for text in texts:
         name, equals, value = text.partition("=")
         if not equals or not name.strip():
             raise typer.BadParameter(f"{option} requires name=value")
-        found[name.strip()] = from_environment(name.strip(), value.strip())
-    return found
+        values[name.strip()] = from_environment(name.strip(), value.strip())
+    return values
 
 
 def from_environment(name: str, value: str) -> str:
@@ -96,7 +96,7 @@ def make_format(identifier: str, options: Mapping[str, str]) -> Format:
         return get_format(identifier, **values)
     except FormatOptionError as error:
         near = [(name, get_close_matches(name, types, 1)) for name in sorted(set(texts) - set(types))]
-        hints = [f". Did you mean {found[0]} for {name}?" for name, found in near if found]
+        hints = [f". Did you mean {names[0]} for {name}?" for name, names in near if names]
         raise FormatOptionError(str(error.args[0]) + "".join(hints)) from None
     except TypeError as error:
         raise FormatOptionError(f"{identifier}: {error}") from None

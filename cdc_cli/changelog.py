@@ -93,7 +93,7 @@ class Changelog:
         """
         self.counts["records"] += 1
         try:
-            found = self._decode(record)
+            rows = self._decode(record)
         except DecodeError as error:
             self._bad(error.at(where=record.where))
             return []
@@ -102,10 +102,10 @@ class Changelog:
         except Exception as error:
             self._bad(self._bug(error, record).at(where=record.where))
             return []
-        if isinstance(found, Ignored):
-            self._ignore(found, record)
+        if isinstance(rows, Ignored):
+            self._ignore(rows, record)
             return []
-        return found
+        return rows
 
     def _bug(self, error: Exception, record: Record) -> DecodeError:
         what = f"{self.format.identifier} failed with {type(error).__name__}"
@@ -136,8 +136,8 @@ class Changelog:
         """Return the counts as one line."""
         kinds = ", ".join(f"{count:,} {SHORT_STRINGS[kind]}" for kind, count in sorted(self.kinds.items()))
         rows = f"{self.kinds.total():,} rows" + (f" ({kinds})" if kinds else "")
-        others = "".join(f", {count:,} {what}" for what, count in sorted(self.counts.items()) if what != "records")
-        return f"{rows} of {self.counts['records']:,} records{others}"
+        more = "".join(f", {count:,} {what}" for what, count in sorted(self.counts.items()) if what != "records")
+        return f"{rows} of {self.counts['records']:,} records{more}"
 
 
 @contextmanager
@@ -158,8 +158,8 @@ def print_summary_at_end(summary: Callable[[], str]) -> Iterator[None]:
 
 def _decoded(decoder: Decoder) -> Decode:
     def decode(record: Record) -> Rows | Ignored:
-        found = decoder.decode(record.key, record.value, record.headers)
-        return found if isinstance(found, Ignored) else [(change.kind, change.row) for change in found]
+        changes = decoder.decode(record.key, record.value, record.headers)
+        return changes if isinstance(changes, Ignored) else [(change.kind, change.row) for change in changes]
 
     return decode
 
@@ -174,13 +174,13 @@ class _Normalized:
         self.stored: dict[Row, Row] = {}
 
     def __call__(self, record: Record) -> Rows | Ignored:
-        found = self.decoder.upserts(record.key, record.value, record.headers)
-        if isinstance(found, Ignored):
-            return found
+        changes = self.decoder.upserts(record.key, record.value, record.headers)
+        if isinstance(changes, Ignored):
+            return changes
         # A record is applied as a whole: its rows are stored only when all of them are valid.
         rows: Rows = []
         stored: dict[Row, Row | None] = {}
-        for change in found:
+        for change in changes:
             before = stored[change.key] if change.key in stored else self.stored.get(change.key)
             out, stored[change.key] = self.fold(before, self._completed(change, before), self.options)
             rows += out

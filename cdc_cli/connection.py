@@ -144,11 +144,11 @@ def _file(path: Path) -> dict[str, str]:
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
         raise FileError(f"the Kafka client's properties cannot be read from {path}: {reason}") from None
-    found = {}
+    values = {}
     for number, line in enumerate(map(str.strip, lines), 1):
         if line and not line.startswith("#"):
             name, equals, value = line.partition("=")
             if not equals or not name.strip():
                 raise ArgumentError(f"line {number} of {path} is not a property: write name=value")
-            found[name.strip()] = from_environment(name.strip(), value.strip())
-    return found
+            values[name.strip()] = from_environment(name.strip(), value.strip())
+    return values

@@ -35,8 +35,8 @@ def formats(
         described = describe(_declared(name))
         _print_json(described) if json else _show_one(described, color)
         return
-    found = [summary for identifier in list_formats() if (summary := _summary_or_none(identifier)) is not None]
-    _print_json(found) if json else _show_all(found, color)
+    summaries = [summary for identifier in list_formats() if (summary := _summary_or_none(identifier)) is not None]
+    _print_json(summaries) if json else _show_all(summaries, color)
 
 
 def _declared(identifier: str) -> Format | type[Format]:
@@ -80,14 +80,14 @@ def describe(format: Format | type[Format]) -> dict[str, Any]:
 
 def option_texts(cls: type) -> dict[str, str]:
     """Return the descriptions of parameters by name, from the numpydoc docstrings of a class and its bases."""
-    found: dict[str, str] = {}
+    texts: dict[str, str] = {}
     for each in reversed(cls.__mro__):
         _, _, section = inspect.cleandoc(each.__dict__.get("__doc__") or "").partition("\nParameters\n----------\n")
         for names, text in re.findall(r"((?:^\S.*\n)+)((?:^ +.*\n?)+)", section.split("\n\n")[0], re.MULTILINE):
             # Several lines of names may share one description.
             named = [name.strip() for line in names.splitlines() for name in line.partition(" : ")[0].split(",")]
-            found.update(dict.fromkeys(named, " ".join(text.split())))
-    return found
+            texts.update(dict.fromkeys(named, " ".join(text.split())))
+    return texts
 
 
 def _rules(cls: type) -> str:

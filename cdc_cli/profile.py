@@ -36,19 +36,19 @@ def profile(
     broker = connection(servers, config, properties, timeout, verbose)
     options: dict[str, Any] = dict(pairs(option or (), "--option"))
     # Without a format, each one that is tried uses the options that it declares.
-    known = {"format": make_format(format, options)} if format else options
+    chosen = {"format": make_format(format, options)} if format else options
     check_topic(broker, topic)
-    found = profile_topic(
+    report = profile_topic(
         broker.servers,
         topic,
         sample=sample,
         config=broker.client_config(),
         timeout_seconds=broker.timeout_seconds,
-        **known,
+        **chosen,
     )
     if json:
-        typer.echo(interactive_json(msgspec.json.format(json_bytes(found.to_dict()))).decode())
+        typer.echo(interactive_json(msgspec.json.format(json_bytes(report.to_dict()))).decode())
     elif is_interactive(color):
-        console(color).print(found, soft_wrap=False)
+        console(color).print(report, soft_wrap=False)
     else:
-        typer.echo(str(found))
+        typer.echo(str(report))

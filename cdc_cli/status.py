@@ -48,56 +48,61 @@ def status(
     try:
         from normalize.checkpoint.status import checkpoint_status
 
-        found = checkpoint_status(checkpoint)
+        described = checkpoint_status(checkpoint)
     except ImportError as error:
         raise MissingDependencyError(f"{error}; pip install 'pyspark-kafka-changelog[spark]'") from error
     broker = connection(servers, config, properties, timeout, verbose) if servers or config else None
-    ends = {} if broker is None else _ends(broker, found)
+    ends = {} if broker is None else _ends(broker, described)
     if json:
-        typer.echo(json_text.dumps({**asdict(found), "state_version": found.state_version, "behind": _behind(found, ends)}, default=_time))
+        typer.echo(
+            json_text.dumps(
+                {**asdict(described), "state_version": described.state_version, "behind": _behind(described, ends)}, default=_time
+            )
+        )
     else:
-        print_result(_shown(found, ends), color, "bold")
+        print_result(_shown(described, ends), color, "bold")
 
 
-def _ends(broker: Connection, found: CheckpointStatus) -> Ends:
+def _ends(broker: Connection, checkpoint: CheckpointStatus) -> Ends:
     ends: Ends = {}
-    for name in found.offsets:
+    for name in checkpoint.offsets:
         with Topic(broker, name) as topic:
             ends[name] = {partition: high for partition, (_, high) in topic.ranges.items()}
     return ends
 
 
-def _behind(found: CheckpointStatus, ends: Ends) -> Ends:
+def _behind(checkpoint: CheckpointStatus, ends: Ends) -> Ends:
     """Return the number of records that are not processed yet; of a partition that the query does not know yet, all of them."""
     return {
-        name: {partition: end - found.offsets[name].get(partition, 0) for partition, end in partitions.items()}
+        name: {partition: end - checkpoint.offsets[name].get(partition, 0) for partition, end in partitions.items()}
         for name, partitions in ends.items()
     }
 
 
-def _shown(found: CheckpointStatus, ends: Ends) -> str:
-    lines = [f"query {found.query_id}"]
-    if found.committed_batch is None:
+def _shown(checkpoint: CheckpointStatus, ends: Ends) -> str:
+    lines = [f"query {checkpoint.query_id}"]
+    if checkpoint.committed_batch is None:
         lines.append("  no micro-batch is done yet")
     else:
-        lines.append(f"  last micro-batch  {found.committed_batch}, planned at {_at(found.committed_planned_at)}")
-    if found.is_running_or_failed and found.planned_batch is not None:
+        lines.append(f"  last micro-batch  {checkpoint.committed_batch}, planned at {_at(checkpoint.committed_planned_at)}")
+    if checkpoint.is_running_or_failed and checkpoint.planned_batch is not None:
         lines.append(
-            f"  not done          {found.planned_batch}, planned at {_at(found.planned_at)}: it is running, or the query ended in it"
+            f"  not done          {checkpoint.planned_batch}, planned at {_at(checkpoint.planned_at)}: "
+            "it is running, or the query ended in it"
         )
-    behind = _behind(found, ends)
-    for name, partitions in found.offsets.items():
+    behind = _behind(checkpoint, ends)
+    for name, partitions in checkpoint.offsets.items():
         total = f", {sum(behind[name].values()):,} behind" if name in behind else ""
         lines.append(f"  {printable(name)}{total}")
         for partition in sorted({*partitions, *behind.get(name, {})}):
             offset = f"{partitions[partition]:,}" if partition in partitions else "not read yet"
             end = f" of {ends[name][partition]:,}: {behind[name][partition]:,} behind" if partition in behind.get(name, {}) else ""
             lines.append(f"    partition {partition}: {offset}{end}")
-    lines += [f"  source            {printable(source[:300])}" for source in found.other_sources]
-    for operator in found.operators:
+    lines += [f"  source            {printable(source[:300])}" for source in checkpoint.other_sources]
+    for operator in checkpoint.operators:
         lines.append(f"  state             operator {operator.operator_id}, {operator.name}, {operator.partitions} partitions")
-    if found.state_version is not None:
-        lines.append(f"  state version     {found.state_version}")
+    if checkpoint.state_version is not None:
+        lines.append(f"  state version     {checkpoint.state_version}")
     return "\n".join(lines)
 
 

@@ -69,10 +69,10 @@ def table_of(
     from cdc_formats.topics.inference import infer_schema  # importing it takes a tenth of a second
 
     with status_line("inferring the columns from a sample"):
-        found = infer_schema(sample(), format=format, primary_key=names(primary_key))
-    inferred = {name: found.format_options[name] for name in found.option_reasons if name not in set(map(spelled, given))}
-    print_message(_pasteable(found, inferred), "dim")
-    return TableSchema(replace(format, **inferred), found.columns, found.primary_key)
+        sampled = infer_schema(sample(), format=format, primary_key=names(primary_key))
+    inferred = {name: sampled.format_options[name] for name in sampled.option_reasons if name not in set(map(spelled, given))}
+    print_message(_pasteable(sampled, inferred), "dim")
+    return TableSchema(replace(format, **inferred), sampled.columns, sampled.primary_key)
 
 
 def sample_of_topic(broker: Connection, topic: str, sample: int) -> list[Sampled]:
@@ -84,18 +84,18 @@ def sample_of_topic(broker: Connection, topic: str, sample: int) -> list[Sampled
     return list(key_values(records))
 
 
-def _pasteable(found: InferredSchema, format_options: Mapping[str, Any]) -> str:
+def _pasteable(schema: InferredSchema, format_options: Mapping[str, Any]) -> str:
     """Return the inferred table as options to paste, with notes for the user."""
     options = [
-        f"--schema {shlex.quote(found.ddl)}",
-        *([f"--primary-key {shlex.quote(','.join(found.primary_key))}"] if found.primary_key else []),
+        f"--schema {shlex.quote(schema.ddl)}",
+        *([f"--primary-key {shlex.quote(','.join(schema.primary_key))}"] if schema.primary_key else []),
         *(f"-o {shlex.quote(f'{name}={value}')}" for name, value in format_options.items()),
     ]
     return "\n".join(
         [
-            f"inferred from {found.records:,} records, {found.rows:,} rows; to declare it, pass",
+            f"inferred from {schema.records:,} records, {schema.rows:,} rows; to declare it, pass",
             *(f"  {each}" for each in options),
-            *(f"  {', '.join(map(quote, columns))}: {note}" for note, columns in found.noted_columns.items()),
-            *(f"  {note}" for note in found.notes),
+            *(f"  {', '.join(map(quote, columns))}: {note}" for note, columns in schema.noted_columns.items()),
+            *(f"  {note}" for note in schema.notes),
         ]
     )

@@ -128,9 +128,9 @@ class RowPrinter:
 
 def _wanted(table: TableSchema, key: Mapping[str, str]) -> Callable[[Row], bool]:
     """Return the test whether a row has the given key columns; their values are given as they are shown."""
-    known = table.primary_key or tuple(column.name for column in table.columns)
+    key_names = table.primary_key or tuple(column.name for column in table.columns)
     for name in key:
-        if name not in known:
-            raise typer.BadParameter(f"--where-key {name}: not a key column; the key has {', '.join(known)}")
+        if name not in key_names:
+            raise typer.BadParameter(f"--where-key {name}: not a key column; the key has {', '.join(key_names)}")
     tests = [(index, text_of(column.type), key[column.name]) for index, column in enumerate(table.columns) if column.name in key]
     return lambda row: all(text(row[index]) == value for index, text, value in tests)

@@ -128,7 +128,7 @@ def verify(
             settings = {"spark.sql.session.timeZone": "UTC", **pairs(conf or (), "--conf")}
             spark = local_session("cdc verify", packages=_packages(kind, url, target_url), **settings)
         with status_line(f"comparing {target} with {table}"):
-            found = verify_table(
+            result = verify_table(
                 spark,
                 source,
                 copy,
@@ -144,16 +144,16 @@ def verify(
         text = str(error) if isinstance(error, (ChangelogError, OSError)) else explain_error(error)
         print_message(f"error: {text}", "red")
         raise typer.Exit(2) from None
-    _print(found, json=json, color=color)
-    raise typer.Exit(_EXIT[found.equal])
+    _print(result, json=json, color=color)
+    raise typer.Exit(_EXIT[result.equal])
 
 
-def _print(found: Verification, *, json: bool, color: Color) -> None:
+def _print(result: Verification, *, json: bool, color: Color) -> None:
     if json:
-        differences = [{"kind": each.kind, "key": dict(each.key), "columns": each.columns} for each in found.differences]
-        typer.echo(json_text.dumps({"equal": found.equal, **asdict(found), "differences": differences}))
+        differences = [{"kind": each.kind, "key": dict(each.key), "columns": each.columns} for each in result.differences]
+        typer.echo(json_text.dumps({"equal": result.equal, **asdict(result), "differences": differences}))
     else:
-        print_result(str(found), color, f"bold {_STYLES[found.equal]}")
+        print_result(str(result), color, f"bold {_STYLES[result.equal]}")
 
 
 def _target(kind: TargetKind, target: str, url: str, user: str, password: str) -> TableTarget:
@@ -164,10 +164,10 @@ def _target(kind: TargetKind, target: str, url: str, user: str, password: str) -
     return DeltaTarget(target) if kind is TargetKind.DELTA else IcebergTarget(target)
 
 
-def _password(of: str, user: str, given: str) -> str | None:
+def _password(of: str, user: str, password: str) -> str | None:
     """Return a password: of an environment variable, or typed on the terminal."""
-    if given:
-        return from_environment(f"the password of the {of}", given)
+    if password:
+        return from_environment(f"the password of the {of}", password)
     if user and sys.stdin.isatty():
         return str(typer.prompt(f"Password of {user} in the {of} database", hide_input=True, default="", show_default=False, err=True))
     return None

@@ -110,11 +110,11 @@ class Decoder:
         self._require_known = _known_columns(format, columns) if format.unknown_columns == "fail" else None
 
     def _metadata_column(self, name: str) -> Column:
-        known = self.format.metadata
-        if name not in known:
-            listed = ", ".join(sorted(known)) or "none"
+        metadata = self.format.metadata
+        if name not in metadata:
+            listed = ", ".join(sorted(metadata)) or "none"
             raise SchemaError(f"{self.format.identifier} has no metadata column {name!r}; it has {listed}")
-        return Column(name, known[name].sql_type)
+        return Column(name, metadata[name].sql_type)
 
     def decode(self, key: bytes | None, value: bytes | None, headers: Headers = ()) -> list[Change] | Ignored:
         """Return the changelog rows of one Kafka record, in order, or the reason why it has none.
@@ -186,11 +186,11 @@ class Decoder:
             rows = RowConverter(self.columns, self.format.handling, self.unique_key, names_only=True)
             self._read_names = self.format.reader(rows, keyed=True)
         events = self._read_names(key, value, headers) if self._headers else self._read_names(key, value)
-        found = self.format.row_names(events[0]) if not isinstance(events, Ignored) and events else None
-        if found is None:
+        row = self.format.row_names(events[0]) if not isinstance(events, Ignored) and events else None
+        if row is None:
             return None
-        absent = [name for name in self._rows.names if name not in found.names] if found.whole else []
-        unknown = [name for name in found.names if name not in self._rows.names and name not in found.added]
+        absent = [name for name in self._rows.names if name not in row.names] if row.whole else []
+        unknown = [name for name in row.names if name not in self._rows.names and name not in row.added]
         return NameDifference(tuple(absent), tuple(unknown))
 
     def _with_excerpt(self, error: DecodeError, key: bytes | None, value: bytes | None) -> DecodeError:
@@ -219,12 +219,12 @@ class Decoder:
     def _changes(self, event: Event, changes: list[Change]) -> None:
         rows, metadata = event.rows or self._rows, self._metadata(event) if self._readers else ()
         if event.after is None:
-            gone = rows.row(event.before, event.before_path)
+            row = rows.row(event.before, event.before_path)
             if self._require_key:
-                self._check_key(gone, event.before_path)
-            if event.sparse and ABSENT in gone:
-                raise self._partial(gone, event.before_path)
-            changes.append(Change(event.kind, gone if ABSENT not in gone else absent_as_null(gone), metadata))
+                self._check_key(row, event.before_path)
+            if event.sparse and ABSENT in row:
+                raise self._partial(row, event.before_path)
+            changes.append(Change(event.kind, row if ABSENT not in row else absent_as_null(row), metadata))
             return
         after, partial = self._after(event, rows)
         if self._require_key:
@@ -360,8 +360,8 @@ def _known_columns(format: MessageFormat, columns: Sequence[Column]) -> Callable
         for event in () if isinstance(events, Ignored) else events:
             names = format.row_names(event) if event.after is not None else None
             added = () if names is None else names.added
-            for name, given in (event.after or {}).items():
-                if given is not None and name not in declared and name not in added:
+            for name, cell in (event.after or {}).items():
+                if cell is not None and name not in declared and name not in added:
                     raise UnknownColumnError(
                         f"column `{name}` has a value and is not declared: add it to the schema and start the query again (a checkpoint "
                         "of engine='native' first needs carry_over). unknown_columns='ignore' loses its values",

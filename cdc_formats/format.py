@@ -152,13 +152,13 @@ class Format(MessageFormat):
         FormatOptionError
             When an option does not exist (the text lists the existing ones), or its value cannot be used.
         """
-        known = {field.name: field.type for field in fields(cls)}
-        given = {name.replace("-", "_").replace(".", "_"): value for name, value in options.items()}
-        unknown = sorted(set(given) - set(known))
+        types = {field.name: field.type for field in fields(cls)}
+        values = {name.replace("-", "_").replace(".", "_"): value for name, value in options.items()}
+        unknown = sorted(set(values) - set(types))
         if unknown:
             hint = "".join(f". {_FLINK_OPTIONS_ELSEWHERE[name]}" for name in unknown if name in _FLINK_OPTIONS_ELSEWHERE)
-            raise FormatOptionError(f"{cls.identifier} has no option {', '.join(unknown)}; it has {', '.join(sorted(known))}{hint}")
-        return cls(**{name: _boolean(value) if known[name] in ("bool", bool) else value for name, value in given.items()})
+            raise FormatOptionError(f"{cls.identifier} has no option {', '.join(unknown)}; it has {', '.join(sorted(types))}{hint}")
+        return cls(**{name: _boolean(value) if types[name] in ("bool", bool) else value for name, value in values.items()})
 
 
 def _boolean(value: Any) -> Any:

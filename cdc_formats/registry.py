@@ -157,10 +157,10 @@ def _modified(path: str) -> int | None:
 @lru_cache(maxsize=1)
 def _entry_points(_: tuple[tuple[str, int | None], ...]) -> dict[str, list[EntryPoint]]:
     # Reading the metadata of all distributions takes milliseconds: read it again only when their folders change.
-    found: dict[str, list[EntryPoint]] = {}
+    points: dict[str, list[EntryPoint]] = {}
     for point in entry_points(group=GROUP):
-        found.setdefault(point.name, []).append(point)
-    return found
+        points.setdefault(point.name, []).append(point)
+    return points
 
 
 def load_class(what: str, path: str, base: type[C]) -> type[C]:

@@ -247,10 +247,10 @@ def check_identity(format: Format) -> None:
     """Check that a format is registered, can be pickled, is rebuilt by its ``repr``, and is equal only with equal options."""
     cls, name = type(format), type(format).identifier
     try:
-        found = type(get_format(name))
+        registered = type(get_format(name))
     except ChangelogError as error:
         raise AssertionError(f"get_format({name!r}) fails: {error}") from error
-    _require(found is cls, f"{name!r} is registered as {found.__qualname__}, not as {cls.__qualname__}")
+    _require(registered is cls, f"{name!r} is registered as {registered.__qualname__}, not as {cls.__qualname__}")
     _require(bool(format.changelog_mode.kinds), f"{name}: the changelog mode declares no row kind")
     rebuilt = eval(repr(format), {cls.__name__: cls})
     _require(rebuilt == format, f"{name}: {format!r} does not rebuild an equal format")
@@ -614,8 +614,8 @@ def _check_lines(format: Format, lines: list[str], expected: list[str]) -> None:
     if lines == expected:
         return
     at = next((n for n, pair in enumerate(zip(lines, expected, strict=False)) if pair[0] != pair[1]), min(len(lines), len(expected)))
-    got, wanted = (some[at] if at < len(some) else "the end" for some in (lines, expected))
-    raise AssertionError(f"{format.identifier}: line {at + 1} of the changelog is {got}, but must be {wanted}")
+    got, must_be = (some[at] if at < len(some) else "the end" for some in (lines, expected))
+    raise AssertionError(f"{format.identifier}: line {at + 1} of the changelog is {got}, but must be {must_be}")
 
 
 def _check_result(result: Any, decoder: Decoder, what: str) -> None:

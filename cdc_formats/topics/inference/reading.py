@@ -41,13 +41,13 @@ class AnyColumns:
         if not value and not self.format.reads_tombstones:
             return Ignored.TOMBSTONE
         try:
-            found: Sequence[Event] | Ignored
-            found = self._read(key, value, headers) if self.format.reads_headers else self._read(key, value)
+            events: Sequence[Event] | Ignored
+            events = self._read(key, value, headers) if self.format.reads_headers else self._read(key, value)
         except DecodeError as error:
             raise named(error, value) from None
         except RecursionError:
             raise MalformedMessageError("nested too deeply") from None
-        return found
+        return events
 
     def table(self, message: Any) -> tuple[str, ...] | None:
         """Return the table's names from a message's metadata; None when it has none.
@@ -64,5 +64,5 @@ class AnyColumns:
         """
         if message is None:
             return None
-        found = [self.format.metadata[name].read(message) for name in self.format.table_identity]
-        return tuple(str(name) for name in found if name is not None) or None
+        names = [self.format.metadata[name].read(message) for name in self.format.table_identity]
+        return tuple(str(name) for name in names if name is not None) or None

@@ -134,9 +134,9 @@ class TopicSample(SampleCounts):
         self.declared_order = [each.column.name for each in declaration.columns]
         for each in declaration.columns:
             self.certainty[each.column.name] = declaration.source
-            known = self.declared.setdefault(each.column.name, [])
-            if each not in known:
-                known.append(each)
+            declarations = self.declared.setdefault(each.column.name, [])
+            if each not in declarations:
+                declarations.append(each)
 
     def _add_row(self, event: Event) -> None:
         names = self.format.row_names(event)
@@ -175,17 +175,17 @@ class TopicSample(SampleCounts):
 
     def primary_key(self) -> tuple[tuple[str, ...], str]:
         """Return the primary key and the reason for it."""
-        found = [names for names in self.keys if names]
-        if not found:
+        keys = [names for names in self.keys if names]
+        if not keys:
             return (), "the sample does not name one: pass primary_key"
-        if len(found) > 1:
-            listed = " and ".join(f"({', '.join(names)})" for names in found)
+        if len(keys) > 1:
+            listed = " and ".join(f"({', '.join(names)})" for names in keys)
             return (), f"it changes in the sample, {listed}: pass primary_key"
-        names = self._spelled(found[0])
+        names = self._spelled(keys[0])
         unknown = [name for name in names if name not in self.observed and name not in self.declared]
         if unknown:
             return (), f"the key has {', '.join(unknown)}, which no row has: pass primary_key"
-        return names, f"{self.key_sources[found[0]]}, in {self.keys[found[0]]} records"
+        return names, f"{self.key_sources[keys[0]]}, in {self.keys[keys[0]]} records"
 
     def _spelled(self, names: tuple[str, ...]) -> tuple[str, ...]:
         # Maxwell writes the names of a key in lower case.
@@ -202,18 +202,18 @@ class TopicSample(SampleCounts):
     def _of_column(self, name: str, of_key: bool) -> ColumnEvidence:
         seen, declared = self.observed.get(name, ColumnValues()), self.declared.get(name, [])
         missing = self.missing[name] if name in self.observed else self.rows
-        column, said, notes = self._declared(name, seen, declared)
+        column, source_type, notes = self._declared(name, seen, declared)
         if column is None:
             column = Column(name, seen.type(exact_numbers=self.sampler.exact_numbers))
             notes = [*notes, *self._guess_notes(seen, column.type)]
-        notes = list(self.sampler.column_notes(column, seen, notes, guessed=not said, connectors=self.connectors))
+        notes = list(self.sampler.column_notes(column, seen, notes, guessed=not source_type, connectors=self.connectors))
         if missing:
             notes = [*notes, f"not in {missing} of {self.rows} rows"]
         column = replace(column, nullable=not of_key and (column.nullable or missing > 0))
         return ColumnEvidence(
             column=column,
-            certainty=self.certainty[name] if said else VALUES,
-            source_type=said,
+            certainty=self.certainty[name] if source_type else VALUES,
+            source_type=source_type,
             seen=dict(sorted(seen.kinds.items(), key=lambda pair: (pair[0] == "null", -pair[1]))),
             lengths=None if seen.shortest is None or seen.longest is None else (seen.shortest, seen.longest),
             examples=tuple(seen.examples),

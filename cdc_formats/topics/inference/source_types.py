@@ -119,10 +119,10 @@ def _connect_column(field: Mapping[str, Any], connector: str) -> DeclaredColumn:
     name, kind = field.get("name"), str(field.get("type"))
     source = _parameter(field, _SOURCE_TYPE + "type")
     nullable = field.get("optional") is not False
-    said = f"{name or kind}, {source} in the source" if source else str(name or kind)
+    source_type = f"{name or kind}, {source} in the source" if source else str(name or kind)
     if kind == "int64" and "UNSIGNED" in source.upper() and source.upper().startswith("BIGINT"):
         note = "written as a signed 64-bit number: bigint_unsigned_handling_mode='long'"
-        return DeclaredColumn(Column(str(field["field"]), UNSIGNED_BIGINT, nullable), said, note)
+        return DeclaredColumn(Column(str(field["field"]), UNSIGNED_BIGINT, nullable), source_type, note)
     note = {
         _VARIABLE_SCALE: "a number whose scale differs by value: declare DECIMAL(p,s) to read it as a number",
         DEBEZIUM_TIME + "MicroDuration": "months of an interval count as the connector's average month",
@@ -131,7 +131,7 @@ def _connect_column(field: Mapping[str, Any], connector: str) -> DeclaredColumn:
         note = "the schema has no precision: 38 holds every value"
         if kind == "bytes" and _parameter(field, "scale") == "0":
             note += "; an unsigned BIGINT (bigint.unsigned.handling.mode=precise) is DECIMAL(20,0)"
-    return DeclaredColumn(Column(str(field["field"]), _connect_type(field, connector), nullable), said, note)
+    return DeclaredColumn(Column(str(field["field"]), _connect_type(field, connector), nullable), source_type, note)
 
 
 def _connect_type(field: Mapping[str, Any], connector: str) -> SqlType:
@@ -155,10 +155,10 @@ def _connect_type(field: Mapping[str, Any], connector: str) -> SqlType:
 
 
 def _part(field: Mapping[str, Any], part: str) -> Mapping[str, Any]:
-    found = field.get(part)
-    if not isinstance(found, Mapping):
+    schema = field.get(part)
+    if not isinstance(schema, Mapping):
         raise SchemaError(f"the Connect schema of a {field.get('type')} has no {part!r}")
-    return found
+    return schema
 
 
 def _parameter(field: Mapping[str, Any], name: str) -> str:
@@ -269,10 +269,10 @@ class _Avro:
         return self._by_name(kind, space)
 
     def _union(self, branches: Sequence[Any], space: str) -> dict[str, Any]:
-        others = [branch for branch in branches if branch not in ("null", {"type": "null"})]
-        if len(others) != 1:
-            raise SchemaError(f"an Avro union of {len(others)} types has no column type: declare the schema")
-        return {**self.read(others[0], space), "optional": len(branches) > 1}
+        types = [branch for branch in branches if branch not in ("null", {"type": "null"})]
+        if len(types) != 1:
+            raise SchemaError(f"an Avro union of {len(types)} types has no column type: declare the schema")
+        return {**self.read(types[0], space), "optional": len(branches) > 1}
 
     def _by_name(self, name: str, space: str) -> dict[str, Any]:
         if name in _AVRO_PLAIN or name in _AVRO_BYTES:
@@ -280,12 +280,12 @@ class _Avro:
         full = _full_name(name, space)
         if full not in self.known and full in self.named:
             return self.read(self.named[full], "")
-        found = self.known.get(full)
-        if found is None:
+        connect = self.known.get(full)
+        if connect is None:
             raise SchemaError(f"the Avro schema uses a type {name!r} that it does not define")
-        if "type" not in found:
+        if "type" not in connect:
             raise SchemaError(f"the Avro type {name!r} contains itself, which no column type supports")
-        return dict(found)
+        return dict(connect)
 
 
 def _array_or_map(items: dict[str, Any]) -> dict[str, Any]:

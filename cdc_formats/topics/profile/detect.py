@@ -107,15 +107,15 @@ def candidates(records: Sequence[InspectedRecord], options: Mapping[str, Any]) -
     SchemaRegistryError
         When the configured schema registry does not answer.
     """
-    given = {name.replace("-", "_").replace(".", "_"): value for name, value in options.items()}
-    known = {name: _known(name) for name in list_formats()}
-    unknown = sorted(set(given) - {option for found in known.values() if isinstance(found, Format) for option in _names(found)})
+    values = {name.replace("-", "_").replace(".", "_"): value for name, value in options.items()}
+    formats = {name: _known(name) for name in list_formats()}
+    unknown = sorted(set(values) - {option for format in formats.values() if isinstance(format, Format) for option in _names(format)})
     if unknown:
         raise FormatOptionError(f"no format has an option {', '.join(unknown)}")
     present = [each for each in records if each.record.value]
     tried = [
-        _tried(found, present, given) if isinstance(found, Format) else Candidate(name, values=len(present), requirement=found)
-        for name, found in known.items()
+        _tried(format, present, values) if isinstance(format, Format) else Candidate(name, values=len(present), requirement=format)
+        for name, format in formats.items()
     ]
     return sorted(tried, key=_rank)
 
@@ -194,12 +194,12 @@ def _names(format: Format) -> set[str]:
     return {option.name for option in fields(format)}
 
 
-def _tried(default: Format, records: Sequence[InspectedRecord], given: Mapping[str, Any]) -> Candidate:
+def _tried(default: Format, records: Sequence[InspectedRecord], values: Mapping[str, Any]) -> Candidate:
     """Try a format on the records that have a value; `given` has the options of all formats."""
     identifier = default.identifier
-    own = {name: value for name, value in given.items() if name in _names(default)}
+    own = {name: value for name, value in values.items() if name in _names(default)}
     try:
-        format = type(default).from_options({**sampler_class(type(default)).detected_options(records, given), **own})
+        format = type(default).from_options({**sampler_class(type(default)).detected_options(records, values), **own})
         if requirement := _requirement(format, records):
             return Candidate(identifier, values=len(records), requirement=requirement, format=default)
         return _read(format, records)
@@ -270,8 +270,8 @@ def _marked(known: Sequence[str], values: Sequence[Encoded]) -> Iterator[str]:
 
 
 def _first(names: Sequence[str]) -> str:
-    found = sorted(set(names))
-    return ", ".join(found[:_MOST_SHOWN]) + (", ..." if len(found) > _MOST_SHOWN else "")
+    distinct = sorted(set(names))
+    return ", ".join(distinct[:_MOST_SHOWN]) + (", ..." if len(distinct) > _MOST_SHOWN else "")
 
 
 def listed(names: Sequence[str]) -> str:

@@ -104,14 +104,14 @@ class Positions:
 
 def sizes(parts: Iterable[bytes | None]) -> Sizes | None:
     """Return the sizes of the parts that are not null, None when all are null."""
-    found = [len(part) for part in parts if part is not None]
-    return Sizes(min(found), median_low(found), max(found)) if found else None
+    lengths = [len(part) for part in parts if part is not None]
+    return Sizes(min(lengths), median_low(lengths), max(lengths)) if lengths else None
 
 
 def time_range(records: Sequence[SampledRecord]) -> tuple[str, str] | None:
     """Return the first and the last Kafka timestamp as ISO text in UTC, None without timestamps."""
-    found = [each.timestamp for each in records if each.timestamp >= 0]
-    return (_iso(min(found)), _iso(max(found))) if found else None
+    stamps = [each.timestamp for each in records if each.timestamp >= 0]
+    return (_iso(min(stamps)), _iso(max(stamps))) if stamps else None
 
 
 def _iso(millis: int) -> str:
@@ -138,10 +138,10 @@ def partitions(
     for each in records:
         offsets.setdefault(each.partition, []).append(each.offset)
     made = []
-    for number, found in sorted(offsets.items()):
-        begin, end = ranges.get(number) or (min(found), max(found) + 1)
-        missing = 0 if asked is None else asked.get(number, len(found)) - len(found)
-        made.append(Partition(number, begin, end, len(found), missing))
+    for number, numbers in sorted(offsets.items()):
+        begin, end = ranges.get(number) or (min(numbers), max(numbers) + 1)
+        missing = 0 if asked is None else asked.get(number, len(numbers)) - len(numbers)
+        made.append(Partition(number, begin, end, len(numbers), missing))
     return tuple(made)
 
 
@@ -159,7 +159,7 @@ def keys(records: Sequence[InspectedRecord]) -> Keys:
     return Keys(
         encodings=dict(Counter(each.key.encoding for each in records).most_common()),
         distinct=len(places),
-        moved=sum(len(found) > 1 for found in places.values()),
+        moved=sum(len(numbers) > 1 for numbers in places.values()),
         partitions=len({each.record.partition for each in records}),
     )
 
@@ -167,13 +167,13 @@ def keys(records: Sequence[InspectedRecord]) -> Keys:
 def repeated(records: Sequence[SampledRecord]) -> int:
     """Return the number of records that repeat an earlier key and value, without tombstones."""
     seen: set[Hashable] = set()
-    found = 0
+    count = 0
     for each in records:
         if each.value is not None:
             same = (each.key, each.value)
-            found += same in seen
+            count += same in seen
             seen.add(same)
-    return found
+    return count
 
 
 # ------------------------------------------------------------------------------------------------------------- positions
@@ -215,29 +215,29 @@ class _Tally:
 
     def add(self, reading: Reading, event: Event, format: Format) -> None:
         try:
-            found = format.position(event.message)
+            position = format.position(event.message)
         except DecodeError as error:
             self.reasons[error.bare or error.reason] += 1
-            found = None
-        if found is None or found.high is None:
+            position = None
+        if position is None or position.high is None:
             self.unplaced += 1
         else:
-            self._add(reading, found, (found.high, found.low))
+            self._add(reading, position, (position.high, position.low))
 
-    def _add(self, reading: Reading, found: Position, place: tuple[int, int]) -> None:
-        self.histories[found.history] += 1
+    def _add(self, reading: Reading, position: Position, place: tuple[int, int]) -> None:
+        self.histories[position.history] += 1
         record = reading.record
-        stream = (record.partition, found.history)
+        stream = (record.partition, position.history)
         # Without a Kafka key the value identifies the row: a redelivery has the same bytes.
-        key = (reading.table, record.key or record.value), found.history
+        key = (reading.table, record.key or record.value), position.history
         clock = self.clock.get(stream)
         self.backwards += stream in self.last and place < self.last[stream]
-        known = key in self.of_key and place <= self.of_key[key]
-        self.redelivered += known and (clock is None or found.clock_ms is None or found.clock_ms <= clock)
+        seen = key in self.of_key and place <= self.of_key[key]
+        self.redelivered += seen and (clock is None or position.clock_ms is None or position.clock_ms <= clock)
         self.last[stream] = place
         self.of_key[key] = max(place, self.of_key.get(key, place))
-        if found.clock_ms is not None:
-            self.clock[stream] = max(found.clock_ms, clock or found.clock_ms)
+        if position.clock_ms is not None:
+            self.clock[stream] = max(position.clock_ms, clock or position.clock_ms)
 
     def result(self) -> Positions:
         placed = self.histories.total()

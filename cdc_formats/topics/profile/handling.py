@@ -20,9 +20,9 @@ from .tables import TableProfile
 _UNTOLD = ("decimal_handling_mode", "time_precision_mode", "bigint_unsigned_handling_mode", "time_zone")
 
 
-def handling(readings: Sequence[Reading], found: Sequence[TableProfile], format: Format) -> tuple[tuple[str, str], ...]:
+def handling(readings: Sequence[Reading], profiles: Sequence[TableProfile], format: Format) -> tuple[tuple[str, str], ...]:
     """Return the encodings that depend on the producer's configuration, as pairs of name and evidence."""
-    schemas = [each.schema for each in found if each.schema]
+    schemas = [each.schema for each in profiles if each.schema]
     made: list[tuple[str, Callable[[], str]]] = [
         ("schema blocks", lambda: _blocks(readings)),
         ("decimals", lambda: _typed(schemas, ("DECIMAL",))),
@@ -30,9 +30,9 @@ def handling(readings: Sequence[Reading], found: Sequence[TableProfile], format:
         ("not in the messages", lambda: _untold(schemas)),
         ("nulls", lambda: _nulls(schemas)),
         ("unavailable values", lambda: _placeholders(readings, sampler_of(format))),
-        ("before-images", lambda: _images(found)),
+        ("before-images", lambda: _images(profiles)),
     ]
-    return tuple((name, said) for name, say in made if (said := say()))
+    return tuple((name, text) for name, say in made if (text := say()))
 
 
 def _blocks(readings: Sequence[Reading]) -> str:
@@ -54,18 +54,18 @@ def _typed(schemas: Sequence[InferredSchema], names: Sequence[str]) -> str:
 
 def _untold(schemas: Sequence[InferredSchema]) -> str:
     """Return the options that only someone who knows the producer can set, and the columns that may need them."""
-    found: dict[str, list[str]] = {}
+    columns: dict[str, list[str]] = {}
     for each in (evidence for schema in schemas for evidence in schema.evidence):
         for option in (option for option in _UNTOLD if any(option in note for note in each.notes)):
-            found.setdefault(option, []).append(each.column.name)
-    return "; ".join(f"{option} (perhaps for {shortened(names)})" for option, names in found.items())
+            columns.setdefault(option, []).append(each.column.name)
+    return "; ".join(f"{option} (perhaps for {shortened(names)})" for option, names in columns.items())
 
 
 def _nulls(schemas: Sequence[InferredSchema]) -> str:
-    found = [(each.column.name, each.seen.get("null", 0)) for schema in schemas for each in schema.evidence]
-    some = [(name, count) for name, count in found if count]
+    counts = [(each.column.name, each.seen.get("null", 0)) for schema in schemas for each in schema.evidence]
+    some = [(name, count) for name, count in counts if count]
     shown = shortened([f"{name} ({count})" for name, count in some])
-    return f"in {len(some)} of {len(found)} columns: {shown}" if some else ""
+    return f"in {len(some)} of {len(counts)} columns: {shown}" if some else ""
 
 
 def _placeholders(readings: Sequence[Reading], sampler: Sampler) -> str:
@@ -84,10 +84,10 @@ def _having(image: Any, forms: Sequence[Any]) -> Iterator[str]:
         yield from (str(name) for name, value in image.items() if value in forms)
 
 
-def _images(found: Sequence[TableProfile]) -> str:
-    updates, with_image = sum(each.before.updates for each in found), sum(each.before.updates_with for each in found)
-    deletes, whole = sum(each.before.deletes for each in found), sum(each.before.deletes_whole for each in found)
-    part = " (the columns that changed)" if any(each.before.changed_only for each in found) else ""
-    said = [f"{with_image} of {updates} updates have one{part}"] if updates else []
+def _images(profiles: Sequence[TableProfile]) -> str:
+    updates, with_image = sum(each.before.updates for each in profiles), sum(each.before.updates_with for each in profiles)
+    deletes, whole = sum(each.before.deletes for each in profiles), sum(each.before.deletes_whole for each in profiles)
+    part = " (the columns that changed)" if any(each.before.changed_only for each in profiles) else ""
+    sentences = [f"{with_image} of {updates} updates have one{part}"] if updates else []
     fakes = " (PostgreSQL without REPLICA IDENTITY FULL fills NOT NULL columns there)" if updates and whole and not with_image else ""
-    return "; ".join([*said, *([f"{whole} of {deletes} deletes have values outside the key{fakes}"] if deletes else [])])
+    return "; ".join([*sentences, *([f"{whole} of {deletes} deletes have values outside the key{fakes}"] if deletes else [])])

@@ -156,8 +156,8 @@ def _statements(readings: Sequence[Reading], format: Format) -> Iterator[str]:
         except (ChangelogError, RecursionError):
             continue
         names = ".".join(name for name in (event.database, event.schema, event.table) if name)
-        said = " ".join(part for part in (each.ignored.value, names, event.statement) if part)
-        if said not in seen:
-            seen.add(said)
+        text = " ".join(part for part in (each.ignored.value, names, event.statement) if part)
+        if text not in seen:
+            seen.add(text)
             shown[each.ignored] += 1
-            yield said
+            yield text

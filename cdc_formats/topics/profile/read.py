@@ -62,10 +62,10 @@ def read_all(reader: AnyColumns, records: Sequence[InspectedRecord]) -> Iterator
 def _read(reader: AnyColumns, inspected: InspectedRecord) -> Reading:
     record = inspected.record
     try:
-        found = reader.events(record.key, record.value, record.headers)
-        if isinstance(found, Ignored):
-            return Reading(inspected, ignored=found)
-        events = tuple(found)
+        result = reader.events(record.key, record.value, record.headers)
+        if isinstance(result, Ignored):
+            return Reading(inspected, ignored=result)
+        events = tuple(result)
         return Reading(inspected, events, reader.table(events[0].message) if events else None)
     except SchemaRegistryError:
         raise

@@ -118,15 +118,15 @@ def tables(readings: Sequence[Reading], reader: AnyColumns) -> tuple[TableProfil
 
 def _groups(readings: Sequence[Reading], sampler: Sampler) -> dict[tuple[str, ...], list[Reading]]:
     """Return the records that have rows, by table. If only one table is named, it gets the records that name none."""
-    found: dict[tuple[str, ...], list[Reading]] = {}
+    groups: dict[tuple[str, ...], list[Reading]] = {}
     for each in readings:
         if each.events or _is_tombstone(each, sampler):
-            found.setdefault(each.table or (), []).append(each)
-    if () in found and len(found) == 2:
-        nameless = found.pop(())
-        (names,) = found
-        found[names] = sorted(found[names] + nameless, key=lambda each: (each.record.partition, each.record.offset))
-    return found
+            groups.setdefault(each.table or (), []).append(each)
+    if () in groups and len(groups) == 2:
+        nameless = groups.pop(())
+        (names,) = groups
+        groups[names] = sorted(groups[names] + nameless, key=lambda each: (each.record.partition, each.record.offset))
+    return groups
 
 
 def _is_tombstone(reading: Reading, sampler: Sampler) -> bool:
@@ -167,12 +167,12 @@ def _table(names: Sequence[str], readings: Sequence[Reading], reader: AnyColumns
 
 def set_options(format: Format) -> dict[str, Any]:
     """Return the options of a format that differ from their defaults; ``...`` replaces a secret."""
-    found = {}
+    options = {}
     for option in fields(format):
         value = getattr(format, option.name)
         if value != option.default and not (option.default is MISSING and not value):
-            found[option.name] = value if option.repr else "..."
-    return found
+            options[option.name] = value if option.repr else "..."
+    return options
 
 
 def _schema(readings: Sequence[Reading], format: Format, *, single_key: bool) -> tuple[InferredSchema | None, str]:
@@ -180,10 +180,10 @@ def _schema(readings: Sequence[Reading], format: Format, *, single_key: bool) ->
     records = [(each.record.key, each.record.value, each.record.headers) for each in sorted(readings, key=_age)]
     single = _key_column([each.inspected for each in readings]) if single_key else None
     try:
-        found = infer_schema(records, format=format, primary_key=() if single is None else (single,))
+        schema = infer_schema(records, format=format, primary_key=() if single is None else (single,))
     except ChangelogError as error:
         return None, str(error.args[0])
-    return (None, case_note(found.same_but_for_case)) if found.same_but_for_case else (found, "")
+    return (None, case_note(schema.same_but_for_case)) if schema.same_but_for_case else (schema, "")
 
 
 def _age(reading: Reading) -> tuple[int, int]:
@@ -217,10 +217,10 @@ def _operations(readings: Sequence[Reading], path: Sequence[str]) -> dict[str, i
 
 
 def _operation(inspected: InspectedRecord, path: Sequence[str]) -> str:
-    found: Any = inspected.value.fields
+    value: Any = inspected.value.fields
     for name in path:
-        found = found.get(name) if isinstance(found, dict) else None
-    return found if isinstance(found, str) else ""
+        value = value.get(name) if isinstance(value, dict) else None
+    return value if isinstance(value, str) else ""
 
 
 def _before(readings: Sequence[Reading], key: Sequence[str]) -> BeforeImages:
@@ -245,12 +245,12 @@ def _is_whole(image: Any, key: Sequence[str]) -> bool:
 
 def _key_column(records: Sequence[InspectedRecord]) -> str | None:
     """Return the column that equals a single-value key in every record, None if no column does."""
-    found: list[set[str]] = []
+    equal: list[set[str]] = []
     for each in records:
         key = each.key.value
         if each.value.fields and not each.key.fields and key is not None:
-            found.append({name for name, value in each.value.fields.items() if _spelled(value) in (_spelled(key), key)})
-    common = set.intersection(*found) if found else set()
+            equal.append({name for name, value in each.value.fields.items() if _spelled(value) in (_spelled(key), key)})
+    common = set.intersection(*equal) if equal else set()
     first = next((each.value.fields for each in records if each.value.fields), {})
     return next((name for name in first if name in common), None)
 
@@ -291,9 +291,9 @@ def _compared(readings: Sequence[Reading], keys: Sequence[Mapping[str, Any]]) ->
 
 
 def _key_of(reading: Reading, reader: AnyColumns, primary_key: Sequence[str]) -> Mapping[str, Any]:
-    found = reader.sampler.key_columns(reading.record.key, reading.record.headers)
-    if found or len(primary_key) > 1 or isinstance(reading.inspected.key.value, (dict, list)):
-        return found
+    columns = reader.sampler.key_columns(reading.record.key, reading.record.headers)
+    if columns or len(primary_key) > 1 or isinstance(reading.inspected.key.value, (dict, list)):
+        return columns
     value = reading.inspected.key.value
     return {} if value is None else {primary_key[0]: value}
 

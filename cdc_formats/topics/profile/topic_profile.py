@@ -236,17 +236,17 @@ def _handling(profile: TopicProfile) -> Section:
 
 
 def _order(profile: TopicProfile) -> Section:
-    found = profile.positions
+    places = profile.positions
     facts: list[tuple[str, str]] = []
-    if found and not found.placed and found.unplaced:
-        facts.append(("positions", f"none: {found.reason}"))
-    elif found and found.placed:
-        total = found.placed + found.unplaced
-        facts.append(("positions", f"{found.placed:,} of {total:,} events" + (f": {found.reason}" if found.reason else "")))
-        facts.append(("histories", shortened([f"{name or '(unnamed)'} ({number:,})" for name, number in found.histories.items()])))
-        back = f"no: {_count(found.backwards, 'step')} back" if found.backwards else "yes, in each partition and history"
+    if places and not places.placed and places.unplaced:
+        facts.append(("positions", f"none: {places.reason}"))
+    elif places and places.placed:
+        total = places.placed + places.unplaced
+        facts.append(("positions", f"{places.placed:,} of {total:,} events" + (f": {places.reason}" if places.reason else "")))
+        facts.append(("histories", shortened([f"{name or '(unnamed)'} ({number:,})" for name, number in places.histories.items()])))
+        back = f"no: {_count(places.backwards, 'step')} back" if places.backwards else "yes, in each partition and history"
         facts.append(("in order", back))
-        facts.append(("redelivered", _count(found.redelivered, "event") if found.redelivered else "none seen"))
+        facts.append(("redelivered", _count(places.redelivered, "event") if places.redelivered else "none seen"))
     if profile.repeated:
         facts.append(("repeated", f"{_count(profile.repeated, 'record')} with the key and the value of an earlier one"))
     return Section("Order", tuple(facts))
@@ -254,8 +254,8 @@ def _order(profile: TopicProfile) -> Section:
 
 def _beside(profile: TopicProfile) -> Section:
     facts = [("tombstones", f"{profile.tombstones:,}")] if profile.tombstones else []
-    if others := {name: number for name, number in profile.ignored.items() if name != Ignored.TOMBSTONE.value}:
-        facts.append(("control events", _counts(others)))
+    if reasons := {name: number for name, number in profile.ignored.items() if name != Ignored.TOMBSTONE.value}:
+        facts.append(("control events", _counts(reasons)))
     facts += [("statement", text) for text in profile.control_events]
     return Section("Records without rows", tuple(facts), warnings=tuple(_faults(profile)))
 
@@ -283,6 +283,6 @@ def _call(profile: TopicProfile) -> Section:
         return Section("Read it")
     code = profile.call()
     shown = code if len(code) <= _MOST_CODE else code[:_MOST_CODE] + "\n# ... cut: print(profile.call()) shows all of it"
-    others = [name for name in profile.calls][1:]
-    facts = (("other tables", f"print(profile.call(name)) for {shortened(others)}"),) if others else ()
+    names = [name for name in profile.calls][1:]
+    facts = (("other tables", f"print(profile.call(name)) for {shortened(names)}"),) if names else ()
     return Section("Read it", facts, code=shown)

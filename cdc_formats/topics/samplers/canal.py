@@ -48,12 +48,12 @@ class TicdcSampler(CanalSampler):
 def _declared_columns(message: Mapping[str, Any], *, zoned: bool) -> tuple[str, list[DeclaredColumn]]:
     mysql, jdbc = message.get("mysqlType"), message.get("sqlType")
     if isinstance(mysql, dict):
-        return "mysqlType", [_declared(name, str(said), *mysql_type(str(said), zoned=zoned)) for name, said in mysql.items()]
+        return "mysqlType", [_declared(name, str(text), *mysql_type(str(text), zoned=zoned)) for name, text in mysql.items()]
     if isinstance(jdbc, dict):
         numbers = {name: number for name, number in jdbc.items() if isinstance(number, int)}
         return "sqlType", [_declared(name, f"java.sql.Types {number}", jdbc_type(number)) for name, number in numbers.items()]
     return "", []
 
 
-def _declared(name: str, said: str, sql_type: SqlType | None, note: str = "") -> DeclaredColumn:
-    return DeclaredColumn(Column(name, sql_type or SqlType("")), said, note)
+def _declared(name: str, source_type: str, sql_type: SqlType | None, note: str = "") -> DeclaredColumn:
+    return DeclaredColumn(Column(name, sql_type or SqlType("")), source_type, note)

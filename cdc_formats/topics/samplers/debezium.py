@@ -47,8 +47,8 @@ class EnvelopeSampler(Sampler):
 
     def connector(self, message: Any) -> str | None:
         """Return the name of the connector in ``source``."""
-        found = member(message.source, "connector")
-        return None if found is None else str(found)
+        name = member(message.source, "connector")
+        return None if name is None else str(name)
 
     def source_key(self, message: Any, key: bytes | None, headers: Headers = ()) -> tuple[str, ...]:
         """Return the fields of the Kafka key."""
@@ -125,17 +125,17 @@ def unsigned_option(sample: SampleCounts) -> dict[str, tuple[Any, str]]:
 
 def block_options(sample: SampleCounts) -> Iterator[tuple[str, tuple[Any, str]]]:
     """Return the options that the schema blocks of a sample show, each with its value and the reason for it."""
-    said = {each.source_type for declared in sample.declared.values() for each in declared}
-    names = {text.partition(",")[0].rpartition(".")[2] for text in said}
+    source_types = {each.source_type for declared in sample.declared.values() for each in declared}
+    names = {text.partition(",")[0].rpartition(".")[2] for text in source_types}
     if sample.sources[SCHEMA_BLOCK] == sample.messages:
         yield "schema_include", (True, f"all {sample.messages} messages have a schema block")
-    if any(text.startswith(CONNECT + "Decimal") for text in said):
+    if any(text.startswith(CONNECT + "Decimal") for text in source_types):
         yield "decimal_handling_mode", ("precise", "the schema block has Connect's Decimal")
-    if any(text.startswith(CONNECT + "Time") for text in said):
+    if any(text.startswith(CONNECT + "Time") for text in source_types):
         yield "time_precision_mode", ("connect", "the schema block has Connect's Time or Timestamp")
     elif any(name.startswith("Iso") for name in names):
         yield "time_precision_mode", ("isostring", "the schema block has Debezium's Iso types")
-    elif DEBEZIUM_TIME + "Time" in said:
+    elif DEBEZIUM_TIME + "Time" in source_types:
         yield "time_precision_mode", ("adaptive", "the schema block has io.debezium.time.Time")
 
 
