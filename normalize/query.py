@@ -15,6 +15,7 @@ from normalize.analyzed_plan import with_changelog_mode
 from normalize.arguments import check_choice, metadata_columns, names_of
 from normalize.condition import matches
 from normalize.core.changes import Shape
+from normalize.core.counts import DECODE_COUNTS
 from normalize.core.guard import Expected
 from normalize.core.key_group import Stage
 from normalize.core.output import ROW_KIND, SIDE_OUTPUTS, Mode, Output
@@ -30,7 +31,7 @@ from normalize.engines.bounded import normalize_bounded
 from normalize.engines.key_groups import normalize_stream
 from normalize.engines.native import check_session, facts_of, normalize_native
 from normalize.kafka.dead_letter import DeadLetter, destination_of
-from normalize.monitoring.counts import COLUMN as COUNTS_COLUMN, DECODE_COUNTS, counts_ddl, observe_counts
+from normalize.monitoring.counts import COLUMN as COUNTS_COLUMN, counts_ddl, observe_counts
 from normalize.monitoring.notice import reporter
 from normalize.plan import Plan, make_plan
 from normalize.stage_options import NativeEngine, StageOptions, ignored_columns, make_stage

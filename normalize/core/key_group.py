@@ -20,24 +20,13 @@ from cdc_formats.row_kind import RowKind
 
 from .arrow import same
 from .changes import ChangeBatch, Partial, Shape
+from .counts import DEAD_LETTERS, STAGE_COUNTS
 from .fold_columns import Bools, FoldResult, History, Ints
 from .guard import NOTHING_EXPECTED, Expected
 from .order import first_deliveries, renumbered
-from .output import DEAD_LETTERS, Destination, Letter, Mode, SideOutput, corrupt
+from .output import Destination, Letter, Mode, SideOutput, corrupt
 from .row_order import RowOrder
 from .state import POSITION, KeyGroup, Layout
-
-COUNTS = (
-    "CHANGES",
-    "SUPPRESSED_EQUAL",
-    "DELETES_OF_UNKNOWN_KEYS",
-    "REDELIVERIES",
-    "EXPIRED",
-    PartialImageError.condition,
-    DEAD_LETTERS,
-)
-"""The names of the stage's counts: changes read; rows equal to the stored one; deletes of keys without a row; changes at or before the
-position of their key; rows expired; partial rows that could not be completed, and those of them written as dead letters."""
 
 _MOST_EPOCHS = 2**16
 """When an epoch has this number, the epochs are numbered again (`order.renumbered`)."""
@@ -104,7 +93,7 @@ class KeyGroupResult:
     changelogs: list[pa.RecordBatch] = field(default_factory=list)
     side_outputs: list[SideOutput] = field(default_factory=list)
     letters: list[Letter] = field(default_factory=list)
-    counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(COUNTS, 0))
+    counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(STAGE_COUNTS, 0))
     first_written: int | None = None
     keys: int = 0
 

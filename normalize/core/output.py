@@ -24,7 +24,6 @@ from .records import KafkaRecord
 
 Mode = Literal["FAILFAST", "DROPMALFORMED", "PERMISSIVE"]
 """What happens to a record that cannot be decoded, in the words of Spark's readers."""
-DEAD_LETTERS = "DEAD_LETTERS"
 """The name of the count of records written as dead letters."""
 
 ROW_KIND = "row_kind"

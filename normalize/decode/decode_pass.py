@@ -37,19 +37,19 @@ from cdc_formats.format import Format
 from cdc_formats.position import Position
 from cdc_formats.row_kind import RowKind
 from cdc_formats.values.schema import quote
+from normalize.core.counts import DEAD_LETTERS, DECODE_COUNTS, WITHOUT_POSITION
 from normalize.core.guard import PartitionSummary, SourceTable
 from normalize.core.order import is_ordered
 from normalize.core.output import (
-    DEAD_LETTERS,
     Letter,
     control,
     corrupt,
 )
 from normalize.core.records import Records, header_pairs
 from normalize.kafka.dead_letter import send
-from normalize.monitoring.counts import DECODE_COUNTS, counts_row, with_counts_column
+from normalize.monitoring.counts import counts_row, with_counts_column
 from normalize.monitoring.notice import Report, log
-from normalize.monitoring.watch import WITHOUT_POSITION, Watch
+from normalize.monitoring.watch import Watch
 from normalize.worker import worker
 
 from .canonical import canonical_check

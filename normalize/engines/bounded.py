@@ -18,21 +18,20 @@ import pyarrow.compute as pc
 
 from normalize.condition import MATCHES, require_known
 from normalize.core.changes import ChangeBuilder
+from normalize.core.counts import ALL_COUNTS
 from normalize.core.guard import SourceTable, decode_summary
-from normalize.core.key_group import COUNTS as STAGE_COUNTS, KeyGroupResult, Stage, fold_changes
+from normalize.core.key_group import KeyGroupResult, Stage, fold_changes
 from normalize.core.output import Output, SideOutput, decode_side_outputs
 from normalize.core.row_order import RowOrder, unknown_order
 from normalize.core.state import KeyGroup
 from normalize.kafka.dead_letter import send
-from normalize.monitoring.counts import COLUMN, DECODE_COUNTS, counts_ddl, counts_row, observe_counts, with_counts_column
+from normalize.monitoring.counts import COLUMN, counts_ddl, counts_row, observe_counts, with_counts_column
 from normalize.worker import worker
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 ORDER = ("stamp", "source", "offset", "seq")
-COUNTS = tuple(dict.fromkeys((*DECODE_COUNTS, *STAGE_COUNTS)))
-"""The names of the counts of decoding and of the stage; counts with the same name are added."""
 _COLUMNS = ("key", "stamp", "source", "offset", "change", "asides", "seen")
 
 
@@ -48,12 +47,12 @@ def normalize_bounded(keyed: DataFrame, stage: Stage, output: Output, *, split_p
     split_partitions : bool
         Whether a Kafka partition may be read by several tasks.
     observation : Observation or None
-        Receives `COUNTS`.
+        Receives `ALL_COUNTS`.
     """
     folded = in_order(keyed, split_partitions=split_partitions).mapInArrow(
-        partial(fold_pass, stage=stage, output=output), f"{output.ddl}, {counts_ddl(COUNTS)}"
+        partial(fold_pass, stage=stage, output=output), f"{output.ddl}, {counts_ddl(ALL_COUNTS)}"
     )
-    return observe_counts(folded, COUNTS, observation)
+    return observe_counts(folded, ALL_COUNTS, observation)
 
 
 def in_order(keyed: DataFrame, *, split_partitions: bool) -> DataFrame:
@@ -97,7 +96,7 @@ def fold_pass(batches: Iterator[pa.RecordBatch], *, stage: Stage, output: Output
         folded = KeyGroupResult()
         fold_changes(held.changes(), group, stage, 0, folded)
         yield from _typed(folded, [], stage, output, counts)
-        yield counts_row(output.arrow_schema, COUNTS, counts)
+        yield counts_row(output.arrow_schema, ALL_COUNTS, counts)
 
 
 def _typed(
@@ -107,10 +106,10 @@ def _typed(
     if stage.dead_letters is not None:
         send(stage.dead_letters, folded.letters)
     for changelog in folded.changelogs:
-        yield with_counts_column(output.of_stored(changelog), COUNTS)
+        yield with_counts_column(output.of_stored(changelog), ALL_COUNTS)
     side_outputs += folded.side_outputs
     if side_outputs:
-        yield with_counts_column(output.of_side_outputs(side_outputs), COUNTS)
+        yield with_counts_column(output.of_side_outputs(side_outputs), ALL_COUNTS)
 
 
 def _of_last_key(group: KeyGroup, folded: ChangeBuilder) -> KeyGroup:

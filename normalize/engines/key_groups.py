@@ -16,8 +16,9 @@ import pyarrow as pa
 
 from normalize.core.arrow import slices
 from normalize.core.changes import Block, ChangeBatch, decode_block
+from normalize.core.counts import STAGE_COUNTS
 from normalize.core.guard import GUARD, check, decode_summary
-from normalize.core.key_group import COUNTS, KeyGroupResult, Stage, fold_changes
+from normalize.core.key_group import KeyGroupResult, Stage, fold_changes
 from normalize.core.output import Output, decode_side_outputs
 from normalize.core.packing import encode
 from normalize.kafka.dead_letter import send
@@ -215,5 +216,5 @@ def normalize_stream(blocks: DataFrame, stage: Stage, output: Output, metrics: s
     each_group = partial(normalize_group, stage=stage, report=reporter(blocks.sparkSession))
     packed = blocks.groupBy("key_group").applyInPandasWithState(each_group, DDL, STATE_DDL, "append", timeout)
     # Counting typed rows instead would cost for each of them.
-    counted = packed.observe(metrics, *(F.sum(F.col("counts")[place]).alias(name) for place, name in enumerate(COUNTS)))
+    counted = packed.observe(metrics, *(F.sum(F.col("counts")[place]).alias(name) for place, name in enumerate(STAGE_COUNTS)))
     return counted.select("result").mapInArrow(partial(typed_pass, stage=stage, output=output), output.ddl)

@@ -34,6 +34,7 @@ from normalize.condition import matches
 from normalize.connect import analyze, is_connect
 from normalize.core.added_partitions import FIRST, INVERT, OLDER, PARTITION, WIDTH
 from normalize.core.arrow import spark_ddl
+from normalize.core.counts import NATIVE_COUNTS
 from normalize.core.guard import Identity
 from normalize.core.key_group import Stage
 from normalize.core.last import METADATA, TABLE, TOPIC
@@ -44,8 +45,6 @@ from normalize.dataframe import unused
 if TYPE_CHECKING:
     from pyspark.sql import Column as SparkColumn, DataFrame, SparkSession
 
-COUNTS = ("CHANGES", "SUPPRESSED_EQUAL", "DELETES_OF_UNKNOWN_KEYS")
-"""The names of the counts: keys changed in a micro-batch, and those of them without a resulting row, by reason."""
 PRIMARY_KEY, COLUMNS, TOPIC_ID = "primary key columns", "columns", "topic id of "
 """The names of the facts that are known on the driver."""
 _LOW_BITS = 24
@@ -85,7 +84,7 @@ def normalize_native(changes: DataFrame, stage: Stage, output: Output, metrics: 
     stage : Stage
     output : Output
     metrics : str
-        The name of `COUNTS` in the query's progress.
+        The name of `NATIVE_COUNTS` in the query's progress.
     where : str, Column or None
         A row that does not match is a delete.
 
@@ -107,7 +106,10 @@ def normalize_native(changes: DataFrame, stage: Stage, output: Output, metrics: 
     same = was_there & ~is_gone & _same(output.columns)
     counted = rows.observe(
         metrics,
-        *(F.count_if(is_change & of).alias(name) for name, of in zip(COUNTS, (F.lit(True), same, is_gone & ~was_there), strict=True)),
+        *(
+            F.count_if(is_change & of).alias(name)
+            for name, of in zip(NATIVE_COUNTS, (F.lit(True), same, is_gone & ~was_there), strict=True)
+        ),
     )
     emitted = (
         F.when(~is_change, _changed_fact(stage.expected.identity))

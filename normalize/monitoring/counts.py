@@ -7,21 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from cdc_formats.errors import DECODE_CONDITIONS, DecodeError
-from cdc_formats.events import Ignored
-from normalize.core.output import DEAD_LETTERS
-
-from .watch import COUNTS as WATCHED
-
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 COLUMN = "_changelog_counts"
 """The column of counts, NULL in ordinary rows; a row of counts is NULL in all other columns."""
-
-DECODE_COUNTS = ("RECORDS", *(reason.value for reason in Ignored), *DECODE_CONDITIONS, DecodeError.condition, DEAD_LETTERS, *WATCHED)
-"""The names of the counts of the first pass: records read; records ignored (also control events) by reason; bad records by condition
-(``DECODE``: a format's own condition); and bad records written as dead letters."""
 
 
 def counts_ddl(names: Sequence[str]) -> str:

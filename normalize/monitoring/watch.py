@@ -13,16 +13,12 @@ from typing import Any, NamedTuple
 
 from cdc_formats.decoder import Decoder
 from cdc_formats.errors import DecodeError
+from normalize.core.counts import ABSENT_COLUMNS, UNKNOWN_COLUMNS, WITHOUT_POSITION
 from normalize.core.records import KafkaRecord, Records
 
 from .notice import Notice, Report, shown_names
 
-ABSENT_COLUMNS, UNKNOWN_COLUMNS = "ABSENT_COLUMNS", "UNKNOWN_COLUMNS"
-WITHOUT_POSITION = "WITHOUT_POSITION"
 _OF_COLUMNS = (ABSENT_COLUMNS, UNKNOWN_COLUMNS)
-COUNTS = (*_OF_COLUMNS, WITHOUT_POSITION)
-"""The counts of sampled records that lack a declared column, and of those with an undeclared column;
-of changes without a position, which ``order="source"`` applies as they arrive."""
 
 _MOST, _ONE_IN, _SMALL_BYTES = 20, 500, 1 << 16
 _TEXTS = {
@@ -71,7 +67,7 @@ class Watch:
         self.first_error = ""
 
     def see(self, records: Records, decoded: Sequence[Sequence[Any]]) -> Counter[str]:
-        """Return `COUNTS` of a sample of records of one topic.
+        """Return `counts.WATCHED_COUNTS` of a sample of records of one topic.
 
         Parameters
         ----------

@@ -23,6 +23,7 @@ from cdc_formats.values.equality import row_unifier
 from cdc_formats.values.schema import Column, SqlType
 from normalize.core.arrow import arrow_type, of_stored, spark_type, to_arrow
 from normalize.core.changes import Partial, Shape
+from normalize.core.counts import DECODE_COUNTS
 from normalize.core.output import ROW_KIND, Output
 from normalize.core.packing import pack, unpack
 from normalize.core.records import Records
@@ -31,7 +32,7 @@ from normalize.decode.last_changes import ABSENT, AllChanges, HeldChanges, merge
 from normalize.decode.moved_rows import BASE, MOVED, ChangesWithMoves
 from normalize.decode.source import DecodePlan, needed_columns
 from normalize.decode.targets import TargetMaker
-from normalize.monitoring.counts import COLUMN as COUNTS_COLUMN, DECODE_COUNTS, counts_ddl, observe_counts
+from normalize.monitoring.counts import COLUMN as COUNTS_COLUMN, counts_ddl, observe_counts
 from normalize.monitoring.notice import Notice
 from normalize.sinks.databases import source_id
 from normalize.sinks.partial_rows import ABSENT_COLUMN, BASE_COLUMN

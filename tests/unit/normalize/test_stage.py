@@ -16,7 +16,8 @@ from cdc_formats.fold import FoldOptions, fold
 from cdc_formats.values.equality import row_unifier
 from normalize.core.arrow import from_arrow
 from normalize.core.changes import Block, Shape, decode_block
-from normalize.core.key_group import COUNTS, KeyGroupResult, Stage
+from normalize.core.counts import STAGE_COUNTS
+from normalize.core.key_group import KeyGroupResult, Stage
 from normalize.core.output import Output
 from normalize.core.records import Records
 from normalize.core.row_order import RowOrderError
@@ -70,7 +71,7 @@ class Stream:
     def __init__(self, stage: Stage, written_ms: int = 0) -> None:
         self.stage, self.written_ms = stage, written_ms
         self.state: dict[int, bytes] = {}
-        self.counts = dict.fromkeys(COUNTS, 0)
+        self.counts = dict.fromkeys(STAGE_COUNTS, 0)
         self.offset = 0
 
     def run(self, history, now_ms: int = 0) -> list[tuple[RowKind, tuple]]:
