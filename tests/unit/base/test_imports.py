@@ -170,7 +170,8 @@ MAY_IMPORT = {
     "normalize.worker": "",
 }
 """The rooms of its own package that each room may import. A module of `normalize` that is in no folder is a room of its own; the package
-itself exports names of all of them, and a folder within a room belongs to it. The room `cdc_formats` has the modules of the package that are in no folder."""
+itself exports names of all of them, and a folder within a room belongs to it. The room `cdc_formats` has the modules of the package that
+are in no folder."""
 PACKAGES_MAY_IMPORT = {
     "capture": {"cdc_formats"},
     "cdc_cli": {"cdc_formats", "normalize"},
