@@ -188,9 +188,10 @@ class ChangeBuilder:
     def take(self, records: Records, decoded: Sequence[Sequence[KeyedChange]]) -> None:
         """Set the lists to the changes of these records."""
         changes = [change for of_record in decoded for change in of_record]
-        self.stamps, self.offsets = records.stamps, records.offsets
-        if len(changes) != len(decoded) or not all(decoded):
-            counts = list(map(len, decoded))
+        if len(changes) == len(decoded) and all(decoded):
+            self.stamps, self.offsets = records.stamps, records.offsets
+        else:
+            counts = [len(of_record) for of_record in decoded]
             self.stamps, self.offsets = np.repeat(records.stamps, counts), np.repeat(records.offsets, counts)
         self.keys = [pack(change.key) for change in changes]
         self.rows = [change.row for change in changes]
@@ -200,10 +201,9 @@ class ChangeBuilder:
             self.befores = [change.before for change in changes]
         if self.shape.positions:
             self.positions = [(records.source, change.position) for change in changes]
-        partial = [at for at, change in enumerate(changes) if change.partial]
-        if partial:
-            places = np.repeat(np.arange(len(decoded)), list(map(len, decoded)))
-            self.partials = [Partial(at, [], records.record(int(places[at]))) for at in partial]
+        if any([change.partial for change in changes]):
+            places = [index for index, of_record in enumerate(decoded) for _ in of_record]
+            self.partials = [Partial(at, [], records.record(places[at])) for at, change in enumerate(changes) if change.partial]
 
     def add_packed(self, key: bytes, stamp: int, source: str, data: bytes, matches: bool = True, offset: int = 0) -> None:
         """Add a change from `pack_change`; a row that does not match is a delete."""

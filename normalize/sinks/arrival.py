@@ -80,22 +80,16 @@ def _one_row_for_each(node: Node | UnresolvedNode, keys: Sequence[str]) -> bool:
     if isinstance(node, UnresolvedNode):
         return node.groups_within(keys, ONE_TO_ONE)
     names = {name.lower() for name in keys}
-    ids_of_keys = {attribute.exprId().id() for attribute in elements(node.java.output()) if attribute.name().lower() in names}
-    node, ids_of_keys = _below_projects(node, ids_of_keys)
-    if node.name != "Aggregate":
-        return False
-    shown = [_source(entry) for entry in elements(node.java.aggregateExpressions()) if entry.exprId().id() in ids_of_keys]
-    return all(any(group.semanticEquals(source) for source in shown) for group in elements(node.java.groupingExpressions()))
-
-
-def _below_projects(node: Node, attributes: set[int]) -> tuple[Node, set[int]]:
-    """Return the first node below that changes the number of rows, and the ids of its attributes whose values `attributes` have."""
+    found = {attribute.exprId().id() for attribute in elements(node.java.output()) if attribute.name().lower() in names}
     while node.name in ONE_TO_ONE or (node.name == "LogicalRDD" and node.children):
         if node.name == "Project":
-            sources = (_source(entry) for entry in elements(node.java.projectList()) if entry.exprId().id() in attributes)
-            attributes = {source.exprId().id() for source in sources if source.getClass().getSimpleName() == "AttributeReference"}
+            sources = (_source(entry) for entry in elements(node.java.projectList()) if entry.exprId().id() in found)
+            found = {source.exprId().id() for source in sources if source.getClass().getSimpleName() == "AttributeReference"}
         node = node.children[0]
-    return node, attributes
+    if node.name != "Aggregate":
+        return False
+    shown = [_source(entry) for entry in elements(node.java.aggregateExpressions()) if entry.exprId().id() in found]
+    return all(any(group.semanticEquals(source) for source in shown) for group in elements(node.java.groupingExpressions()))
 
 
 def _source(entry: Any) -> Any:
