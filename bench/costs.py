@@ -24,7 +24,7 @@ from normalize.decode.decode_pass import COUNTS, Source, decode_pass, needed_col
 from normalize.decode.targets import Blocks
 from normalize.engines.key_groups import DDL, STATE_DDL, normalize_group, normalize_stream
 from normalize.monitoring.counts import counts_ddl, observe_counts
-from normalize.worker import keep_archives, worker
+from normalize.worker import prepare, worker
 
 from .cpu import PYTHON_WORKERS, SPARK_JVM, cpu_seconds, is_known, microseconds, spent
 from .history import SCHEMA
@@ -123,7 +123,7 @@ def _discard(batches: Iterator[pa.RecordBatch], of: Callable[[Iterator[pa.Record
 
 
 def _read_group(key: Any, frames: Iterator[Any], state: Any) -> Iterator[Any]:
-    keep_archives()
+    prepare()
     for _ in frames:
         pass
     yield from ()
