@@ -26,7 +26,7 @@ from normalize.kafka.reader_options import READER_DEFAULTS
 from normalize.monitoring.counts import DECODE_COUNTS, counts_ddl, observe_counts
 from normalize.query import ChangelogNormalize
 from normalize.stage_options import make_stage
-from normalize.worker import keep_archives, worker
+from normalize.worker import prepare, worker
 
 from .cpu import PYTHON_WORKERS, SPARK_JVM, cpu_seconds, is_known, microseconds, spent
 from .history import SCHEMA
@@ -125,7 +125,7 @@ def _discard(batches: Iterator[pa.RecordBatch], of: Callable[[Iterator[pa.Record
 
 
 def _read_group(key: Any, frames: Iterator[Any], state: Any) -> Iterator[Any]:
-    keep_archives()
+    prepare()
     for _ in frames:
         pass
     yield from ()

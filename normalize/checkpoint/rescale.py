@@ -24,7 +24,7 @@ from normalize.core.guard import GUARD, with_layout
 from normalize.core.packing import key_groups_of
 from normalize.core.state import KeyGroup, Layout
 from normalize.engines.key_groups import DDL, STATE_DDL
-from normalize.worker import keep_archives, worker
+from normalize.worker import prepare, worker
 
 from .read_state import find_state
 from .rewrite import NewCheckpoint, check_number
@@ -146,7 +146,7 @@ def _split_pass(batches: Iterator[pa.RecordBatch], *, layout: Layout, key_groups
 
 def _load_group(key: Any, frames: Iterator[pd.DataFrame], state: GroupState, *, layout: Layout) -> Iterator[pd.DataFrame]:
     """Store a key group's parts as one state; for ``applyInPandasWithState``."""
-    keep_archives()
+    prepare()
     stored = [bytes(part) for frame in frames for part in frame["state"]]
     state.update((stored[0] if key[0] == GUARD else layout.encode(merged([layout.decode(part, 0) for part in stored], layout)),))
     yield from ()

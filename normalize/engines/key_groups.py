@@ -22,7 +22,7 @@ from normalize.core.output import Output, decode_side_outputs
 from normalize.core.packing import encode
 from normalize.kafka.dead_letter import send
 from normalize.monitoring.notice import Notice, Report, log, reporter
-from normalize.worker import keep_archives, worker
+from normalize.worker import prepare, worker
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -70,7 +70,7 @@ def normalize_group(
     """
     import pandas as pd
 
-    keep_archives()
+    prepare()
     if key[0] == GUARD:
         _guard(frames, state, stage)
         return

@@ -50,6 +50,8 @@ def settings(folder: Path) -> dict[str, object]:
         # Spark keeps 100 compiled classes by default. A MERGE of one table needs some 50, which each test would compile again.
         "spark.sql.codegen.cache.maxEntries": 1000,
         "spark.sql.session.timeZone": "UTC",
+        # Each broadcast table, however small, takes two pages, of 32 MB each by default.
+        "spark.buffer.pageSize": "1m",
         "spark.ui.enabled": False,
         "spark.driver.memory": "2g",
     }
