@@ -30,10 +30,9 @@ from cdc_formats.errors import DecodeError
 from cdc_formats.position import Position
 from cdc_formats.row_kind import RowKind
 from cdc_formats.values.equality import row_unifier
-from normalize.core.arrow import from_stored, to_stored
+from normalize.core.arrow import to_stored
 from normalize.core.changes import ChangeBatch
 from normalize.core.fold_columns import Bools, Ints
-from normalize.core.hashing import key_hashes
 from normalize.core.message_columns import MessageColumn
 from normalize.core.packing import pack
 from normalize.core.records import Records
@@ -206,32 +205,41 @@ class ColumnarDecoder:
 
     def __init__(self, source: Source, envelope: Envelope, rows: RowConverter, *, keyed: bool, fewest: int) -> None:
         self.source, self.envelope, self.shape, self.keyed = source, envelope, source.shape, keyed
-        self.whole, self.fewest = source.compact or not keyed, fewest
-        self.table = None if envelope.frame else _Table(envelope, rows, whole=self.whole, fewest=fewest)
+        self.fewest = fewest
+        self.table = None if envelope.frame else _Table(envelope, rows, whole=not keyed, fewest=fewest)
         self.tables_by_block = dict[bytes, _Table | None]()
-        needs_key = keyed or source.by_key or source.ignore_deletes or envelope.key is not None
-        self.key_indices = rows.key_indices if needs_key else ()
+        self.key_indices = rows.key_indices if self._needs_key() else ()
         self.unique_indices = rows.key_indices
         self.required = rows.required
         self.types = [column.type for column in rows.columns]
-        self.other_fields = [f"c{index}" for index in range(len(self.types)) if index not in self.key_indices]
         self.unify = row_unifier([rows.columns[index] for index in self.key_indices])
-        # Where each ``-U`` is a message of its own, an update needs none.
-        self.pairs = not keyed and source.format.changelog_mode.contains(_UPDATE_BEFORE) and _UPDATE_BEFORE not in envelope.kinds.values()
+        self.pairs = self._has_pairs()
         self.missing_before_is_null = envelope.missing_is_null and envelope.before_has == "all columns"
         self.operation = attrgetter(*envelope.operation) if envelope.operation else lambda message: ()
         self.read_fields = batch_reader(envelope.fields)
         read_keys = envelope.key_reader or partial(batch_reader, spelled=rows.spelled)
         self.read_key = None if envelope.key is None else read_keys(envelope.key)
-        format = source.format
         self.metadata = [self._reader(name) for name in source.format_metadata]
         names = source.format_metadata + source.kafka_metadata
         self.metadata_order = [names.index(name) for name in source.metadata.values()]
         self.key_places = [list(source.metadata).index(name) for name in source.key_metadata]
         self.identity = self._table_reader(source.identity.columns)
-        filters = envelope.tables is not None and envelope.tables.set
-        self.filtered = self._table_reader([name for name, option in format.table_identity.items() if option and filters])
+        self.filtered = self._table_reader(self._filtered_columns())
         self.tables: set[tuple[Any, ...]] = set()
+
+    def _needs_key(self) -> bool:
+        """Whether the key of each row is needed."""
+        return self.keyed or self.source.by_key or self.source.ignore_deletes or self.envelope.key is not None
+
+    def _has_pairs(self) -> bool:
+        """Whether an update is a ``-U`` and a ``+U``. Where each ``-U`` is a message of its own, it is not."""
+        with_before = self.source.format.changelog_mode.contains(_UPDATE_BEFORE)
+        return not self.keyed and with_before and _UPDATE_BEFORE not in self.envelope.kinds.values()
+
+    def _filtered_columns(self) -> list[str]:
+        """Return the columns of `Format.table_identity` by which the format's options select tables."""
+        filters = self.envelope.tables is not None and self.envelope.tables.set
+        return [name for name, option in self.source.format.table_identity.items() if option] if filters else []
 
     def _table_reader(self, names: Sequence[str]) -> _Read | None:
         """Return the reader of columns of `Format.table_identity`, as a tuple."""
@@ -288,7 +296,7 @@ class ColumnarDecoder:
                 rows = None
             frame = block if self.envelope.frame else b""
             self.tables_by_block[block] = (
-                None if rows is None else _Table(self.envelope, rows, whole=self.whole, fewest=self.fewest, frame=frame)
+                None if rows is None else _Table(self.envelope, rows, whole=not self.keyed, fewest=self.fewest, frame=frame)
             )
         return self.tables_by_block[block]
 
@@ -610,14 +618,8 @@ class _Decoding:
         records, shape = self.records, self.decoder.shape
         deleted = first | events.gone[of]
         packed = [pack(events.moved[row] if old else events.keys[row]) for row, old in zip(of.tolist(), first.tolist(), strict=True)]
-        arrays = _taken(events.arrays, of, deleted if self.decoder.whole else first)
-        columns = [key_hashes(packed) if shape.compact else pa.array(packed, pa.binary())]
-        columns += [pa.array(records.stamps[places[of]]), pa.array(deleted), *arrays, *_taken(events.metadata, of)]
-        if shape.compact:
-            # The row before belongs to the old key.
-            unknown = (events.before[of] < 0) | (np.isin(of, list(events.moved)) & ~first)
-            befores = _taken(_joined(events), events.before[of], unknown)
-            columns += [self._hashes(arrays, deleted), pa.array(~unknown), *befores, self._hashes(befores, unknown)]
+        columns = [pa.array(packed, pa.binary()), pa.array(records.stamps[places[of]]), pa.array(deleted)]
+        columns += [*_taken(events.arrays, of, first), *_taken(events.metadata, of)]
         if shape.offsets:
             columns.append(pa.array(records.offsets[places[of]]))
         batch = pa.RecordBatch.from_arrays(columns, schema=shape.schema)
@@ -633,14 +635,9 @@ class _Decoding:
         batch = pa.RecordBatch.from_arrays([pa.array(kinds), *arrays], schema=schema)
         return ChangeColumns(ChangeBatch(batch, [], []), places[of], [])
 
-    def _hashes(self, arrays: Sequence[pa.Array], missing: Bools) -> pa.Array:
-        values = [from_stored(sql_type, array) for sql_type, array in zip(self.decoder.types, arrays, strict=True)]
-        rows = zip(*values, strict=True)
-        return self.decoder.shape.row_hashes([None if out else row for row, out in zip(rows, missing.tolist(), strict=True)])
-
     def _cells(self, table: _Table, rows: _Rows, gone: list[bool], doubted: set[int]) -> dict[int, list[Any]]:
         """Return the values of the rows by the index of their column."""
-        if not self.decoder.whole:
+        if self.decoder.keyed:
             # Of a deleted row only the key is read.
             cells = table.cells([table.nothing if out else image for out, image in zip(gone, rows.images, strict=True)])
             for index in cells.keys() & self.decoder.key_indices:
@@ -659,7 +656,7 @@ class _Decoding:
     ) -> list[pa.Array]:
         """Return the columns of the rows."""
         arrays = []
-        nulls = 0 if self.decoder.whole else sum(gone)
+        nulls = sum(gone) if self.decoder.keyed else 0
         for index, sql_type in enumerate(self.decoder.types):
             if index in keys:
                 values = [None if out else value for out, value in zip(gone, keys[index], strict=True)] if nulls else keys[index]
@@ -733,12 +730,10 @@ class _Decoding:
     ) -> tuple[Ints, list[pa.Array]]:
         """Return the place of the row before each change (-1: none) among the rows and the rows before updates, and the latter."""
         before = np.full(len(rows.places), -1)
-        if not self.decoder.whole:
+        if self.decoder.keyed:
             return before, []
         updates = [row for row, kind in enumerate(rows.kinds) if kind is _UPDATE_AFTER and rows.befores[row] is not None]
         before[gone] = np.flatnonzero(gone)
-        if self.decoder.keyed:
-            before[[row for row in np.flatnonzero(gone) if self._has_only_key(rows.images[row])]] = -1
         before[updates] = len(before) + np.arange(len(updates))
         befores = []
         if not updates:
@@ -747,21 +742,22 @@ class _Decoding:
         if self.envelope.before_has != "changed columns":
             doubted.update(rows.places[updates[at]] for at in _empty(cells, len(updates)))
         for index, values in cells.items():
-            absent = [value is ABSENT for value in values] if ABSENT in values else []
-            array, refused = table.columns[index].array([None if value is ABSENT else value for value in values] if absent else values)
-            of_key = index in self.decoder.unique_indices and not self.decoder.keyed
-            if absent and (of_key or self.envelope.before_has == "changed columns"):
-                array = pc.if_else(pa.array(absent), arrays[index].take(pa.array(updates, pa.int64())), array)
-            elif absent and (self.decoder.keyed or not self.decoder.missing_before_is_null):
-                # In a compact state, a row before with only the key is unknown.
-                refused = [*refused, *np.flatnonzero(absent)]
+            array, refused = self._before_column(table.columns[index], index, values, arrays[index], updates)
             doubted.update(rows.places[updates[at]] for at in refused)
             befores.append(array)
         return before, befores
 
-    def _has_only_key(self, image: Any) -> bool:
-        others = self.decoder.other_fields
-        return bool(others) and all(getattr(image, name) is ABSENT for name in others)
+    def _before_column(
+        self, column: MessageColumn, index: int, values: list[Any], after: pa.Array, updates: list[int]
+    ) -> tuple[pa.Array, list[int]]:
+        """Return a column of the rows before updates, and the indexes of those that have to be decoded alone."""
+        if ABSENT not in values:
+            return column.array(values)
+        absent = [value is ABSENT for value in values]
+        array, refused = column.array([None if value is ABSENT else value for value in values])
+        if index in self.decoder.unique_indices or self.envelope.before_has == "changed columns":
+            return pc.if_else(pa.array(absent), after.take(pa.array(updates, pa.int64())), array), refused
+        return array, refused if self.decoder.missing_before_is_null else [*refused, *np.flatnonzero(absent)]
 
     def _metadata(self, rows: _Rows, doubted: set[int]) -> list[list[Any]]:
         """Return the metadata's columns, in the requested order."""

@@ -114,7 +114,6 @@ class Request:
             topic=records.topic,
             key_groups=options.key_groups,
             drop_update_before=plan.drop_update_before,
-            compact=options.state_layout == "compact",
             positions=options.order == "source",
             ignored=ignored_columns(table, key, names_of(options.ignore_columns)),
             ignore_deletes=options.ignore_deletes,

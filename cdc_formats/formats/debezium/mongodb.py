@@ -206,9 +206,7 @@ class _Reader:
 
     def __init__(self, format: DebeziumMongodbJson, rows: RowConverter, keyed: bool) -> None:
         self.schema_include, self.keyed = format.schema_include, keyed
-        self.rows = RowConverter(
-            rows.columns, format.handling, rows.unique_key, convert=_converter, images=rows.images, names_only=rows.names_only
-        )
+        self.rows = RowConverter(rows.columns, format.handling, rows.unique_key, convert=_converter, names_only=rows.names_only)
         self.document = json_reader(self.rows.shape, spelled=rows.spelled)
         self.tables = TableFilter(format.database_include, format.table_include)
 
@@ -255,7 +253,7 @@ class _Reader:
         before_path, after_path = f"{root}.before", f"{root}.after"
         # A document's _id never changes: if only keys are used, `before` adds nothing to `after`.
         if message.after is not None:
-            before = self._before(message, before_path) if not self.keyed else self._whole(message, before_path)
+            before = None if self.keyed else self._before(message, before_path)
             return Event(_UPDATE, before, self._image(message.after, after_path), message, before_path, after_path, rows=self.rows)
         before = self._image(message.before, before_path) if self.keyed else self._before(message, before_path)
         after = {**self._fields(before), **self._changed(message.description, root), "_id": self._id(key)}
@@ -271,9 +269,6 @@ class _Reader:
         if message.before is not None or not self.keyed:
             return Event(_DELETE, self._before(message, f"{root}.before"), None, message, f"{root}.before", "", rows=self.rows)
         return Event(_DELETE, {"_id": self._id(key)}, None, message, "$", "", rows=self.rows)
-
-    def _whole(self, message: _Message, path: str) -> Any:
-        return self._image(message.before, path) if self.rows.images else None
 
     def _before(self, message: _Message, path: str) -> Any:
         image = self._image(message.before, path)

@@ -350,7 +350,6 @@ def test_another_output_mode_is_an_error(messages, tmp_path):
     ("stage", "text"),
     [
         ({"order": "source"}, "order='source': its state has no positions"),
-        ({"state_layout": "compact"}, "state_layout='compact': its state has the newest two rows"),
         ({"state_ttl": timedelta(days=1)}, "state_ttl=.*: Spark's aggregation keeps every key"),
         ({"ignore_columns": ["qty"]}, "ignore_columns=.*: it compares the newest row with the row before it"),
         ({"mini_batch": True}, "mini_batch=True: it always keeps only the last change"),
