@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession, functions as F
@@ -13,9 +14,12 @@ from normalize.analyzed_plan import changelog_mode
 
 ROWS = [("+I", 1, 2), ("-U", 1, 2), ("+U", 1, 3)]
 SCHEMA = "row_kind STRING, id INT, n INT"
-TOTAL = "SELECT SUM(n) AS n FROM t"
-
 Operation = Callable[[DataFrame], DataFrame]
+
+
+def total(changes: DataFrame, **options: Any) -> DataFrame:
+    """The sum of n."""
+    return aggregate_changes(changes, [], signed_sum("n").alias("n"), **options)
 
 
 def frame(spark: SparkSession, mode: str) -> DataFrame:
@@ -74,7 +78,7 @@ HIDDEN: dict[str, Operation] = {
 
 @pytest.mark.parametrize("operation", SHOWN)
 def test_operations_that_the_relations_show(connect: SparkSession, operation: str) -> None:
-    answer = aggregate_changes(SHOWN[operation](frame(connect, "all")), TOTAL)
+    answer = total(SHOWN[operation](frame(connect, "all")))
     assert changelog_mode(SHOWN[operation](frame(connect, "upsert"))) == "upsert"
     if operation in ("join", "union"):
         assert answer.collect()[0].n == (6 if operation == "union" else 3)
@@ -83,13 +87,13 @@ def test_operations_that_the_relations_show(connect: SparkSession, operation: st
 @pytest.mark.parametrize("operation", HIDDEN)
 def test_operations_after_which_the_caller_must_declare_it(connect: SparkSession, operation: str) -> None:
     with pytest.raises(ArgumentError, match="if it has, pass changelog_mode='all'; if not, apply ChangelogNormalize"):
-        aggregate_changes(HIDDEN[operation](frame(connect, "all")), TOTAL)
+        total(HIDDEN[operation](frame(connect, "all")))
     assert changelog_mode(HIDDEN[operation](frame(connect, "upsert"))) == ("upsert" if operation == "union with another" else None)
 
 
 def test_an_unknown_row_kind_beside_a_known_one_is_ambiguous(connect: SparkSession) -> None:
     with pytest.raises(Exception, match="AMBIGUOUS_REFERENCE"):
-        aggregate_changes(_upserts_of_a_view(frame(connect, "all")), TOTAL).collect()
+        total(_upserts_of_a_view(frame(connect, "all"))).collect()
     hidden = _upserts_of_a_view(frame(connect, "all").drop("row_kind"))
     assert changelog_mode(hidden) is None
 
@@ -98,7 +102,7 @@ def test_a_union_of_both_has_updates_without_update_before(connect: SparkSession
     both = frame(connect, "all").union(frame(connect, "upsert"))
     assert changelog_mode(both) == "upsert"
     with pytest.raises(ArgumentError, match="the changelog has no -U, which retracts the old row of an update"):
-        aggregate_changes(both, TOTAL, changelog_mode="all")
+        total(both, changelog_mode="all")
 
 
 def test_the_signed_columns_find_the_row_kind(connect: SparkSession) -> None:
