@@ -41,7 +41,7 @@ def aggregate_changes(
     changelog_mode : {"all"} or None
         By default, Spark's plan shows whether `changes` has ``-U``: it does for `from_kafka_changelog` and `ChangelogNormalize`, also after
         filters, joins and selects, and in your own ``foreachBatch``. For another changelog that has ``-U`` (a Delta table, a checkpoint),
-        pass ``"all"``; with Spark Connect also behind views and SQL, in ``foreachBatch``, and for a computed ``row_kind``.
+        pass ``"all"``; with Spark Connect for every changelog, since its client has no plan.
 
     Returns
     -------
